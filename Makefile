@@ -1,0 +1,46 @@
+# Everything here needs Python 3.11 with venv, git and make, and sets up the rest by itself.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.ready
+
+.PHONY: dev demo test check format lint types contracts docs bench clean
+
+dev: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ralphd needs Python 3.11 or later; try make PYTHON=python3.12")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m compileall -q ralphd ralphctl $(VENV)/lib || true
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/ralphctl demo
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest -n 2
+
+check: $(STAMP) format lint types contracts test
+
+format: $(STAMP)
+	@$(BIN)/ruff format --check .
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+contracts: $(STAMP)
+	@$(BIN)/lint-imports
+
+docs: $(STAMP)
+	@$(BIN)/python -m tests.generated --write
+
+bench: $(STAMP)
+	@$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,50 @@
+"""What a value has to be beyond its type and range. Each check raises ValueError with the words to show."""
+
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
+
+from ralphd.wire import EVENT_TYPES
+
+
+def without_nul(text: str) -> str:
+    """Refuse what no argument, variable or path can hold."""
+    if "\0" in text:
+        raise ValueError("cannot hold a NUL character")
+    return text
+
+
+def variables(env: dict[str, str]) -> dict[str, str]:
+    """Refuse names that no environment variable can have."""
+    for name in env:
+        if not name or "=" in name or "\0" in name:
+            raise ValueError(f"{name!r} cannot be the name of a variable")
+    return env
+
+
+def an_address(url: str) -> str:
+    """Refuse what is no http or https address, and one that holds a password (addresses are shown)."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as fault:
+        raise ValueError(f"is not an address: {fault}") from fault
+    if parts.scheme not in ("http", "https") or not host or any(mark.isspace() for mark in url):
+        raise ValueError("has to be an http or https address")
+    if parts.username is not None:
+        raise ValueError("cannot hold a user or password, since addresses are shown; sign with secret_file instead")
+    return url
+
+
+def event_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a pattern that names no event there is."""
+    for pattern in patterns:
+        if not any(fnmatchcase(event, pattern) for event in EVENT_TYPES):
+            raise ValueError(f"{pattern!r} names no event{did_you_mean(pattern, EVENT_TYPES)}")
+    return patterns
+
+
+def did_you_mean(word: str, known: tuple[str, ...] | list[str], *, cutoff: float = 0.6) -> str:
+    """`` , did you mean X?`` for the nearest of ``known``, or nothing when none is near."""
+    near = get_close_matches(word, known, n=1, cutoff=cutoff)
+    return f", did you mean {near[0]}?" if near else ""

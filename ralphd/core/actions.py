@@ -1,0 +1,59 @@
+"""The orders that a Regent gives. The state that goes with them is written down first."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ralphd.core.model import Moment, RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Start a run. Answered by ``Spawned`` or ``SpawnFailed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Ask the run's command to end (SIGTERM, SIGCONT)."""
+
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class KillTree:
+    """End the whole tree of a run."""
+
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class KillAfter:
+    """Tell ``GraceOver`` when ``delay_s`` seconds have passed, whatever the wall clock does."""
+
+    run_id: RunId
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Tell ``Woke`` at this moment of the wall clock, or soon after."""
+
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Tell the event stream. ``text`` is what a person reads; None keeps it off the Regent's own lines."""
+
+    type: str
+    text: str | None = None
+    wait_until: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Escalate:
+    """Call a person, once: event, webhooks, live view, ``ralphd.log`` (C2)."""
+
+    text: str
+
+
+Action: TypeAlias = Spawn | Terminate | KillTree | KillAfter | WakeAt | Announce | Escalate

@@ -1,0 +1,124 @@
+"""What the end of a run leads to (E1 to E5, C1 to C3)."""
+
+from dataclasses import replace
+
+from ralphd.core.actions import Announce, Escalate, WakeAt
+from ralphd.core.model import (
+    HAS_A_RUN,
+    Done,
+    Ending,
+    Failed,
+    Mode,
+    Moment,
+    Outcome,
+    Paused,
+    Pausing,
+    Policy,
+    Reason,
+    Restart,
+    Stopped,
+    Stopping,
+    Supervision,
+    Waiting,
+)
+from ralphd.core.outcome import in_words, outcome
+from ralphd.core.patience import crash_wait, failures_after
+from ralphd.core.steps import PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
+
+
+def run_ended(now: Supervision, ending: Ending, policy: Policy) -> Step:
+    if not isinstance(now.state, HAS_A_RUN) or now.state.run_id != ending.run_id:
+        return Step(now)
+    answer = _after_end(now, ending, policy)
+    return Step(answer.supervision, (Announce("ralph.exited"), *answer.actions))
+
+
+def _after_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
+    match outcome(now.state, ending):
+        case Outcome.ASKED:
+            return _after_asked_end(now)
+        case Outcome.DONE:
+            return _after_good_end(now, ending, policy)
+        case Outcome.PAUSED:
+            return _after_pause(now, ending, policy)
+        case Outcome.LIMIT:
+            return _done(now, "limit", "Ralph stopped: a limit of yours was reached")
+        case Outcome.REFUSED:
+            return _give_up(now, f"Ralph refused to run ({in_words(ending)})")
+        case Outcome.FAILED | Outcome.LOST | Outcome.STALLED:
+            return _after_failure(now, ending, policy)
+
+
+def _after_asked_end(now: Supervision) -> Step:
+    match now.state:
+        case Pausing():
+            return Step(replace(now, state=Paused("requested")), (PAUSED_ON_REQUEST,))
+        case Stopping(again=True):
+            return spawn(now, RESTARTING)
+        case _:
+            return Step(replace(now, state=Stopped()), (STOPPED,))
+
+
+def _after_good_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
+    tally = replace(now.tally, consecutive_errors=0, iteration=now.tally.iteration + 1)
+    finished = replace(now, tally=tally)
+    if not policy.supervised or policy.restart is Restart.NEVER:
+        return _done(finished, "complete", "Ralph is done")
+    if policy.mode is Mode.ITERATION:
+        if ending.complete:
+            return _done(finished, "complete", "Ralph is done: no task is open")
+        if policy.max_iterations and tally.iteration >= policy.max_iterations:
+            return _done(finished, "limit", f"Ralph stopped: {tally.iteration} iterations, as you asked")
+        return _wait(finished, Reason.ITERATION_PAUSE, ending.at, policy.iteration_pause_s)
+    if policy.restart is Restart.ALWAYS:
+        return _wait(finished, Reason.RESTART, ending.at, policy.iteration_pause_s)
+    return _done(finished, "complete", "Ralph is done")
+
+
+def _after_pause(now: Supervision, ending: Ending, policy: Policy) -> Step:
+    """Exit 75 (E1): a usage limit whose reset is known ends by itself, a margin after it."""
+    reason = ending.pause_reason or "exit 75, without a checkpoint that says why"
+    resume_at = None
+    if ending.pause_reason == "usage_limit" and ending.resume_at is not None:
+        resume_at = ending.resume_at + policy.reset_margin_s
+    told = Announce("ralph.paused", f"Ralph paused: {reason}", wait_until=resume_at)
+    wake = () if resume_at is None else (WakeAt(resume_at),)
+    return Step(replace(now, state=Paused(reason, resume_at)), (told, *wake))
+
+
+def _after_failure(now: Supervision, ending: Ending, policy: Policy) -> Step:
+    failures = failures_after(policy, now.tally, ending)
+    counted = replace(now, tally=replace(now.tally, consecutive_errors=failures))
+    how = f"Ralph exited ({in_words(ending)})"
+    if not policy.supervised:
+        return Step(replace(counted, state=Failed(how)), (Announce("ralph.failed", how),))
+    if policy.restart is Restart.NEVER or policy.max_retries == 0:
+        return _give_up(counted, f"{how} — not restarted, as configured")
+    if failures >= policy.max_retries:
+        times = "1 failure" if failures == 1 else f"{failures} failures in a row"
+        return _give_up(counted, f"{how} — giving up after {times}")
+    wait = crash_wait(policy, counted.tally, failures, ending.at)
+    return Step(replace(counted, state=wait), (*_tell_retry(how, wait, failures, policy), WakeAt(wait.until)))
+
+
+def _tell_retry(how: str, wait: Waiting, failures: int, policy: Policy) -> tuple[Announce, ...]:
+    delay = f"retrying in {wait.until - wait.since:g}s"
+    attempt = f"(attempt {failures + 1}/{policy.max_retries})"
+    if wait.reason is Reason.RESTART_LIMIT:
+        delay = f"{policy.max_restarts_per_hour} restarts in an hour are used up, {delay}"
+    return (
+        Announce("ralph.retrying", f"{how} — {delay} {attempt}", wait_until=wait.until),
+        Announce("wait.started", wait_until=wait.until),
+    )
+
+
+def _done(now: Supervision, why: str, text: str) -> Step:
+    return Step(replace(now, state=Done(why)), (Announce("ralph.done", text),))
+
+
+def _give_up(now: Supervision, text: str) -> Step:
+    return Step(replace(now, state=Failed(text)), (Escalate(text), Announce("ralph.failed")))
+
+
+def _wait(now: Supervision, reason: Reason, at: Moment, delay_s: float) -> Step:
+    return Step(replace(now, state=Waiting(reason, at, at + delay_s)), (WakeAt(at + delay_s),))

@@ -1,0 +1,125 @@
+"""The facts that a Regent is told. ``at`` is the moment of the fact, not of its arrival."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ralphd.core.model import Ending, Moment, RunId
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequested:
+    """Someone wants the ralph to run."""
+
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Someone wants it stopped: asked first, or with ``now`` killed at once (G1)."""
+
+    at: Moment
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """Someone wants it paused (G2)."""
+
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequested:
+    """Someone wants a paused ralph to go on."""
+
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRequested:
+    """Someone wants a stop, then a start (G2)."""
+
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class SkipWaitRequested:
+    """Someone does not want to wait."""
+
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopping:
+    """The daemon ends and takes its runs along; the goals stay (section 3, SIGTERM)."""
+
+    at: Moment
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStarted:
+    """A daemon has read this ralph from disk. ``living`` is the run that is still alive, if any (P1)."""
+
+    at: Moment
+    living: RunId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """The command runs."""
+
+    at: Moment
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFailed:
+    """The command could not be started (E5)."""
+
+    at: Moment
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """A run is over, and nothing of its tree is alive."""
+
+    ending: Ending
+
+    @property
+    def at(self) -> Moment:
+        """When it ended, by its exit record."""
+        return self.ending.at
+
+
+@dataclass(frozen=True, slots=True)
+class GraceOver:
+    """The time that a run was given to end by itself has passed, by a clock that nobody can set."""
+
+    at: Moment
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """A moment that was asked for has come, or a clock was looked at in between."""
+
+    at: Moment
+
+
+Event: TypeAlias = (
+    StartRequested
+    | StopRequested
+    | PauseRequested
+    | ResumeRequested
+    | RestartRequested
+    | SkipWaitRequested
+    | DaemonStopping
+    | DaemonStarted
+    | Spawned
+    | SpawnFailed
+    | RunEnded
+    | GraceOver
+    | Woke
+)

@@ -1,0 +1,216 @@
+"""The nouns: what is wanted of a ralph, what is so, how a run ended, and the rules it is held to.
+
+A moment is a ``Moment``: seconds since the epoch, UTC, as the wall clock tells it. A duration is a float
+whose name ends in ``_s``.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, NewType, TypeAlias
+
+RunId = NewType("RunId", str)
+Moment: TypeAlias = float
+
+
+class Goal(StrEnum):
+    """What was asked for. Kept apart from the state, both on disk."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    PAUSED = "paused"
+
+
+class Restart(StrEnum):
+    """``[ralph] restart``: what follows a run that ended with 0 (E1)."""
+
+    ON_FAILURE = "on-failure"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Mode(StrEnum):
+    """``[ralph] mode``: one run loops by itself, or each run is one iteration (E4)."""
+
+    LOOP = "loop"
+    ITERATION = "iteration"
+
+
+class Reason(StrEnum):
+    """Why nothing runs until a moment."""
+
+    CRASH = "crash"
+    ITERATION_PAUSE = "iteration_pause"
+    RESTART = "restart"
+    RESTART_LIMIT = "restart_limit"
+
+
+class Outcome(StrEnum):
+    """What the end of a run means (section 5, E1 to E3)."""
+
+    DONE = "done"
+    PAUSED = "paused"
+    LIMIT = "limit"
+    REFUSED = "refused"
+    FAILED = "failed"
+    STALLED = "stalled"
+    LOST = "lost"
+    ASKED = "asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of a run, as its exit record or its absence tells it.
+
+    ``code`` and ``signal`` are both None for a run that was lost: its shim is gone and left no record (S6).
+    ``last_sign_at`` is the time of its last output, ``committed`` whether the repository's HEAD moved.
+    ``pause_reason`` and ``resume_at`` come from the checkpoint of a run that ended with 75.
+    """
+
+    run_id: RunId
+    at: Moment
+    code: int | None = None
+    signal: int | None = None
+    started_at: Moment | None = None
+    last_sign_at: Moment | None = None
+    committed: bool = False
+    said_hello: bool = False
+    stalled: bool = False
+    complete: bool = False
+    pause_reason: str | None = None
+    resume_at: Moment | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Nobody saw how it ended."""
+        return self.code is None and self.signal is None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules of one ralph, from its pinned configuration. Defaults are the design's."""
+
+    supervised: bool = True
+    restart: Restart = Restart.ON_FAILURE
+    mode: Mode = Mode.LOOP
+    max_iterations: int = 0
+    iteration_pause_s: float = 1.0
+    max_retries: int = 3
+    retry_backoff_s: float = 30.0
+    retry_backoff_factor: float = 1.0
+    retry_backoff_max_s: float = 600.0
+    healthy_after_s: float = 600.0
+    max_restarts_per_hour: int = 10
+    stop_timeout_s: float = 30.0
+    reset_margin_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What is counted over a ralph's runs. ``restarted_at`` holds the crash restarts of the last hour."""
+
+    consecutive_errors: int = 0
+    restarts: int = 0
+    iteration: int = 0
+    restarted_at: tuple[Moment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Registered, never started."""
+
+    kind: Literal["idle"] = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A spawn has been ordered and nothing has come back yet. ``asked``: a person waits for the answer."""
+
+    asked: bool = False
+    kind: Literal["starting"] = "starting"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A run lives."""
+
+    run_id: RunId
+    kind: Literal["running"] = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing runs until ``until``; then a run starts. ``since`` tells when the clock was set back."""
+
+    reason: Reason
+    since: Moment
+    until: Moment
+    kind: Literal["waiting_for_retry"] = "waiting_for_retry"
+
+
+@dataclass(frozen=True, slots=True)
+class Pausing:
+    """A run lives and was asked to end, for a pause. Its tree is killed at ``kill_at``."""
+
+    run_id: RunId
+    since: Moment
+    kill_at: Moment
+    kind: Literal["pausing"] = "pausing"
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Nothing runs. Goes on at ``resume_at`` by itself, or on request."""
+
+    reason: str
+    resume_at: Moment | None = None
+    kind: Literal["paused"] = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A run lives and was asked to end. Its tree is killed at ``kill_at``; ``again`` starts the next at once.
+
+    A daemon that ends takes its runs along as a stop does, and leaves the goal as it is (G2).
+    """
+
+    run_id: RunId
+    since: Moment
+    kill_at: Moment
+    again: bool = False
+    kind: Literal["stopping"] = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Nothing runs: a person stopped it, or the daemon ended."""
+
+    kind: Literal["stopped"] = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing runs and nothing will until a person acts."""
+
+    why: str
+    kind: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The work is done, or a limit of the user's own was reached."""
+
+    why: str = "complete"
+    kind: Literal["done"] = "done"
+
+
+State: TypeAlias = Idle | Starting | Running | Waiting | Pausing | Paused | Stopping | Stopped | Failed | Done
+HAS_A_RUN = (Running, Pausing, Stopping)
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """All that a Regent knows of its ralph: what is wanted, what is so, what was counted."""
+
+    goal: Goal = Goal.STOPPED
+    state: State = field(default_factory=Idle)
+    tally: Tally = field(default_factory=Tally)

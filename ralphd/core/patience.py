@@ -1,0 +1,54 @@
+"""How long to wait before the next run, and when the count of failures starts anew (C1 to C3)."""
+
+from ralphd.core.model import Ending, Moment, Policy, Reason, Tally, Waiting
+
+HOUR_S = 3600.0
+
+
+def backoff_s(policy: Policy, failures: int) -> float:
+    """Seconds to wait after the ``failures``-th failure in a row (C1). Constant unless a factor is set."""
+    if policy.retry_backoff_factor <= 1:
+        return policy.retry_backoff_s
+    grown = policy.retry_backoff_s * policy.retry_backoff_factor ** min(failures - 1, 64)
+    return min(grown, max(policy.retry_backoff_s, policy.retry_backoff_max_s))
+
+
+def failures_after(policy: Policy, tally: Tally, ending: Ending) -> int:
+    """How many failures in a row there are, now that a run failed with ``ending`` (C3).
+
+    The count starts anew when the run got something done: a commit, or, for a command that does not report,
+    signs of life for longer than ``healthy_after_s``. A stalled run never does.
+    """
+    return 1 if _was_healthy(policy, ending) else tally.consecutive_errors + 1
+
+
+def _was_healthy(policy: Policy, ending: Ending) -> bool:
+    if ending.stalled:
+        return False
+    if ending.committed:
+        return True
+    if ending.said_hello or ending.started_at is None or ending.last_sign_at is None:
+        return False
+    return ending.last_sign_at - ending.started_at > policy.healthy_after_s
+
+
+def crash_wait(policy: Policy, tally: Tally, failures: int, at: Moment) -> Waiting:
+    """The wait after a failure: the backoff, or longer where the restarts of an hour are used up (C3)."""
+    until = at + backoff_s(policy, failures)
+    recent = within_an_hour(tally.restarted_at, at)
+    limit = policy.max_restarts_per_hour
+    if limit and len(recent) >= limit and recent[-limit] + HOUR_S > until:
+        return Waiting(Reason.RESTART_LIMIT, at, recent[-limit] + HOUR_S)
+    return Waiting(Reason.CRASH, at, until)
+
+
+def within_an_hour(moments: tuple[Moment, ...], at: Moment) -> tuple[Moment, ...]:
+    """Those of ``moments`` that lie in the hour before ``at``."""
+    return tuple(moment for moment in moments if at - HOUR_S < moment <= at)
+
+
+def after_a_set_back_clock(wait: Waiting, at: Moment) -> Waiting:
+    """The same wait, counted from ``at``, when the clock now tells a time before the wait began."""
+    if at >= wait.since:
+        return wait
+    return Waiting(wait.reason, at, at + (wait.until - wait.since))

@@ -1,0 +1,154 @@
+"""The errors that are meant to be shown: what happened, why, and what to do about it.
+
+Each has a stable ``slug`` (the ``type`` of a problem document), the HTTP status it travels with and the
+exit code that ``ralphctl`` ends with. Anything that is not a ``RalphdError`` is a bug. Loaded by every
+short command, so nothing is imported here.
+"""
+
+PROBLEM_PREFIX = "urn:ralphd:problem:"
+
+
+class RalphdError(Exception):
+    """Something a person can put right.
+
+    ``what`` says what went wrong and to what, ``why`` gives the reason when it is known, ``mend`` says what
+    to do next, usually as a command to type.
+    """
+
+    slug = "error"
+    status = 400
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str = "", mend: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.mend = mend
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [self.what]
+            + [f"  {line}" for line in self.why.splitlines()]
+            + ([f"  try: {self.mend}"] if self.mend else [])
+        )
+
+
+class UsageError(RalphdError):
+    """The words of a command or request do not fit."""
+
+    slug, status, exit_code = "usage", 422, 2
+
+
+class BadName(UsageError):
+    """A ralph's name that is not of the form the API accepts."""
+
+    slug = "bad-name"
+
+
+class DaemonNotRunning(RalphdError):
+    """Nobody answers on any socket that was tried."""
+
+    slug, status, exit_code = "daemon-not-running", 503, 3
+
+
+class UnknownRalph(RalphdError):
+    """No ralph of that name, or none in this directory."""
+
+    slug, status, exit_code = "unknown-ralph", 404, 4
+
+
+class NotFound(RalphdError):
+    """A route or a thing that is not there."""
+
+    slug, status, exit_code = "not-found", 404, 4
+
+
+class NameTaken(RalphdError):
+    """The name belongs to a ralph of another directory."""
+
+    slug, status, exit_code = "name-taken", 409, 1
+
+
+class AlreadyRunning(RalphdError):
+    """The ralph runs already; it has to be stopped before it can be replaced."""
+
+    slug, status, exit_code = "already-running", 409, 1
+
+
+class WrongState(RalphdError):
+    """The request does not fit what the ralph is doing now."""
+
+    slug, status, exit_code = "wrong-state", 409, 1
+
+
+class DirectoryUnusable(RalphdError):
+    """The working directory is missing, no directory, not ours to write, or its ``.ralph`` is in the way."""
+
+    slug, status, exit_code = "directory-unusable", 422, 1
+
+
+class DirectoryBusy(RalphdError):
+    """Another Regent supervises the working directory, or a run of one still lives in it."""
+
+    slug, status, exit_code = "directory-busy", 409, 1
+
+
+class CommandNotStartable(RalphdError):
+    """The ralph's command cannot be started at all (E5)."""
+
+    slug, status, exit_code = "command-not-startable", 422, 1
+
+
+class ConfigFaults(RalphdError):
+    """Everything that is wrong with a configuration, told together."""
+
+    slug, status, exit_code = "configuration", 422, 78
+
+
+class NewerState(RalphdError):
+    """A state file was written by a newer ralphd; it is left as it is."""
+
+    slug, status, exit_code = "newer-state", 409, 78
+
+
+class DaemonBusy(RalphdError):
+    """Another daemon owns the state directory, or a bound of this one is reached: try later."""
+
+    slug, status, exit_code = "busy", 503, 75
+
+
+class ShuttingDown(RalphdError):
+    """The daemon is on its way out and takes no new work."""
+
+    slug, status, exit_code = "shutting-down", 503, 75
+
+
+class TooLarge(RalphdError):
+    """A request body over the limit."""
+
+    slug, status, exit_code = "too-large", 413, 2
+
+
+class Forbidden(RalphdError):
+    """A request that looks as if it came from a browser page, or from another user."""
+
+    slug, status, exit_code = "forbidden", 403, 1
+
+
+class MissingExtra(RalphdError):
+    """A part that is not installed."""
+
+    slug, status, exit_code = "missing-extra", 501, 69
+
+
+class InternalError(RalphdError):
+    """A bug, told as one: the daemon stays up, its log has the traceback."""
+
+    slug, status, exit_code = "internal", 500, 1
+
+
+def _all_kinds(base: type[RalphdError]) -> list[type[RalphdError]]:
+    return [base, *(kind for sub in base.__subclasses__() for kind in _all_kinds(sub))]
+
+
+BY_SLUG: dict[str, type[RalphdError]] = {kind.slug: kind for kind in _all_kinds(RalphdError)}

@@ -1,0 +1,173 @@
+"""What travels over the socket: names, states, events, views, exit codes, and where the socket is.
+
+Shared by the daemon and ``ralphctl``. Standard library only, and little of that: ``ralphctl status`` loads
+this file, so neither ``typing`` nor ``dataclasses`` nor ``pathlib`` nor ``re`` is imported at run time.
+"""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, TypedDict
+
+    class Wait(TypedDict):
+        """Nothing runs until a moment. ``until`` is RFC 3339 UTC, or None when a person has to act."""
+
+        reason: str
+        until: str | None
+
+    class LastExit(TypedDict):
+        """How the last run ended. ``code`` and ``signal`` are both None when the run was lost."""
+
+        run_id: str
+        code: int | None
+        signal: int | None
+        outcome: str
+        at: str
+
+    class RalphView(TypedDict, total=False):
+        """One ralph as ``GET /v1/status`` shows it: the keys of ``regent-state.json`` and ours."""
+
+        ralph_pid: int | None
+        iteration: int
+        consecutive_errors: int
+        last_output_at: str | None
+        last_commit: str | None
+        total_cost_usd: float
+        version: int
+        name: str
+        state: str
+        goal: str
+        mode: str
+        branch: str | None
+        started_at: str | None
+        finished_at: str | None
+        passed: bool | None
+        agent: str | None
+        task: str | None
+        wait: Wait | None
+        restarts: int
+        reverts: int
+        last_exit: LastExit | None
+        pause_reason: str | None
+        run_id: str | None
+        directory: str
+        command: list[str]
+        tree_means: str | None
+        drift: list[str]
+        notes: list[str]
+        message: str | None
+        resources: dict[str, Any] | None
+
+
+API = "/v1"
+MAX_BODY_BYTES = 1 << 20
+MAX_NAME_CHARS = 63
+
+STATES = (
+    "idle",
+    "starting",
+    "running",
+    "testing",
+    "waiting_for_retry",
+    "pausing",
+    "paused",
+    "stopping",
+    "stopped",
+    "failed",
+    "done",
+)
+SETTLED_STATES = frozenset({"idle", "paused", "stopped", "failed", "done"})
+"""States in which no run lives and none will start by itself (a paused ralph may have a resume time)."""
+
+EVENT_TYPES = (
+    "daemon.started",
+    "daemon.stopping",
+    "daemon.degraded",
+    "state.recovered",
+    "ralph.registered",
+    "ralph.started",
+    "ralph.adopted",
+    "ralph.exited",
+    "ralph.retrying",
+    "ralph.escalated",
+    "ralph.stall_warning",
+    "ralph.stalled",
+    "ralph.paused",
+    "ralph.resumed",
+    "ralph.stopped",
+    "ralph.done",
+    "ralph.failed",
+    "iteration.started",
+    "iteration.finished",
+    "attempt.finished",
+    "wait.started",
+    "wait.ended",
+    "tests.passed",
+    "tests.failed",
+    "commit.kept",
+    "commit.reverted",
+    "guard.blocked",
+    "agent.exhausted",
+    "agent.returned",
+    "config.drifted",
+    "log.gap",
+)
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NO_DAEMON = 3
+EXIT_NO_SUCH_RALPH = 4
+EXIT_LIMIT = 5
+EXIT_MISSING_EXTRA = 69
+EXIT_PAUSED = 75
+EXIT_CONFIG = 78
+EXIT_TIMED_OUT = 124
+EXIT_INTERRUPTED = 130
+
+_NAME_FIRST = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_NAME_REST = _NAME_FIRST | frozenset("._-")
+
+
+def is_name(text: str) -> bool:
+    """Whether ``text`` is a ralph's name: ``^[a-z0-9][a-z0-9._-]{0,62}$``."""
+    return 0 < len(text) <= MAX_NAME_CHARS and text[0] in _NAME_FIRST and _NAME_REST.issuperset(text)
+
+
+def status_exit_code(states: "list[str]") -> int:
+    """What ``status`` ends with for ralphs in these states: 1 before 75 before 0 [002-US-012]."""
+    if "failed" in states:
+        return EXIT_FAILED
+    return EXIT_PAUSED if "paused" in states else EXIT_OK
+
+
+def state_directory(environ: "Mapping[str, str]") -> str:
+    """The daemon's state directory for this environment (design section 4)."""
+    if given := environ.get("RALPHD_STATE_DIR"):
+        return os.path.abspath(given)
+    base = environ.get("XDG_STATE_HOME") or os.path.join(_home(environ), ".local", "state")
+    return os.path.join(base, "ralphd")
+
+
+def socket_path(environ: "Mapping[str, str]") -> str:
+    """Where the daemon of this environment listens."""
+    return environ.get("RALPHD_SOCKET") or os.path.join(state_directory(environ), "ralphd.sock")
+
+
+def socket_candidates(environ: "Mapping[str, str]", signpost: str | None = None) -> "Iterator[str]":
+    """Where a client looks for the socket, best first.
+
+    ``signpost`` is the socket that a live ``.ralph/lock`` of the working directory names, if there is one.
+    """
+    if given := environ.get("RALPHD_SOCKET"):
+        yield given
+    if signpost:
+        yield signpost
+    yield os.path.join(state_directory(environ), "ralphd.sock")
+    yield "/run/ralphd/ralphd.sock"
+
+
+def _home(environ: "Mapping[str, str]") -> str:
+    return environ.get("HOME") or os.path.expanduser("~")
