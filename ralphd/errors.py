@@ -129,6 +129,24 @@ class TooLarge(RalphdError):
     slug, status, exit_code = "too-large", 413, 2
 
 
+class NotJson(RalphdError):
+    """A request body that does not say it is JSON."""
+
+    slug, status, exit_code = "not-json", 415, 2
+
+
+class TooSlow(RalphdError):
+    """A request that did not arrive in full in time."""
+
+    slug, status, exit_code = "too-slow", 408, 75
+
+
+class SocketUnusable(RalphdError):
+    """The daemon cannot listen where it should: a foreign directory, something in the way, a long path."""
+
+    slug, status, exit_code = "socket-unusable", 500, 1
+
+
 class Forbidden(RalphdError):
     """A request that looks as if it came from a browser page, or from another user."""
 

@@ -18,9 +18,10 @@ _DENIED_PREFIXES = ("TERM_", "VTE_", "TMUX", "ZELLIJ", "LD_", "RALPHD_", "LISTEN
 
 
 def for_runs(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of ``environ`` a run gets: all but the terminal's, the shell's, ``LD_*``, systemd's and ralphd's own.
+    """What of ``environ`` a run gets: all but what belongs to something else.
 
-    ``SSH_AUTH_SOCK`` and the like stay: a loop that pushes needs them. Idempotent.
+    That is the terminal, the shell, the dynamic linker, systemd, and ralphd itself. ``SSH_AUTH_SOCK`` and the
+    like stay: a loop that pushes needs them. Idempotent.
     """
     return {name: value for name, value in environ.items() if _is_passed_on(name)}
 

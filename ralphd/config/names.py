@@ -8,7 +8,7 @@ _ROOM_FOR_A_NUMBER = 60
 
 
 def fit_name(text: str) -> str:
-    """A name as the API accepts it, as near to ``text`` as can be: lower case, no accents, ``-`` for the rest.
+    """A name as the API accepts it, near to ``text``: lower case, no accents, ``-`` for the rest.
 
     A name that fits already is given back as it is. Anything else is cut to 60 characters, so that a taken
     name has room for ``-2``. Where nothing is left the name is ``ralph``.

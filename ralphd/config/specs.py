@@ -1,6 +1,6 @@
-"""The sections of ``ralph.toml`` as frozen specs: every key, its type, its range, its default, what it is for.
+"""The sections of ``ralph.toml`` as frozen specs: every key, its type, range, default, and what it is for.
 
-This file is the one list of keys (design section 8): the reader, the schema and the faults are written from it.
+The one list of keys (design section 8): the reader, the schema and the faults are written from it.
 Durations are seconds unless the name says otherwise; 0 stands for "no limit" where the text says so.
 """
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from ralphd.config.checks import an_address, event_patterns, variables, without_nul
+from ralphd.config.checks import an_address, event_patterns, storable, variables
 
 A_YEAR_S = 365 * 24 * 3600
 MIB = 1 << 20
@@ -29,8 +29,8 @@ Dollars: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=Fa
 Factor: TypeAlias = Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Percent: TypeAlias = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
-Text: TypeAlias = Annotated[str, AfterValidator(without_nul)]
-FilledText: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(without_nul)]
+Text: TypeAlias = Annotated[str, AfterValidator(storable)]
+FilledText: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(storable)]
 Texts: TypeAlias = Annotated[tuple[Text, ...], Field(strict=False)]
 FilledTexts: TypeAlias = Annotated[tuple[FilledText, ...], Field(strict=False)]
 
@@ -40,7 +40,8 @@ class ProjectSpec:
     """``[project]``"""
 
     name: Annotated[
-        Text, says("The ralph's name, made fit: lower case, digits, '.', '_', '-'. Empty: the directory's name.")
+        Text,
+        says("The ralph's name, made fit: lower case, digits, '.', '_', '-'. Empty: the directory's name."),
     ] = ""
 
 
@@ -67,14 +68,18 @@ class RalphSpec:
 class RegentSpec:
     """``[regent]``"""
 
-    enabled: Annotated[bool, says("Supervise. Off: the run is started, logged and stopped, nothing else.")] = True
+    enabled: Annotated[
+        bool, says("Supervise. Off: the run is started, logged and stopped, nothing else.")
+    ] = True
     rollback_on_test_failure: Annotated[bool, says("Revert commits that break the tests.")] = False
     test_command: Annotated[Text, says("The tests, for /bin/sh -c.")] = ""
     max_retries: Annotated[
         Count, says("Failures in a row, counting the first, before a person is called; 0 never restarts.")
     ] = 3
     retry_backoff_seconds: Annotated[Seconds, says("The wait after a crash.")] = 30.0
-    hang_timeout_seconds: Annotated[Seconds, says("Silence without any evidence of life that is a hang.")] = 300.0
+    hang_timeout_seconds: Annotated[Seconds, says("Silence without any evidence of life that is a hang.")] = (
+        300.0
+    )
     retry_backoff_factor: Annotated[Factor, says("The wait grows by this with every crash in a row.")] = 1.0
     retry_backoff_max_seconds: Annotated[Seconds, says("The wait grows no further than this.")] = 600.0
     healthy_after_seconds: Annotated[
@@ -123,7 +128,9 @@ class AgentsSpec:
     retries_before_fallback: Annotated[Count, says("Tries of the same agent before the next one.")] = 2
     max_task_failures: Annotated[Count, says("Failures after which a task is left alone.")] = 5
     timeout_seconds: Annotated[Seconds, says("How long an agent's process may take.")] = 600.0
-    iteration_timeout_seconds: Annotated[Seconds, says("How long an attempt with its phases may take.")] = 900.0
+    iteration_timeout_seconds: Annotated[Seconds, says("How long an attempt with its phases may take.")] = (
+        900.0
+    )
     heartbeat_seconds: Annotated[Seconds, says("How often a sign of life is expected.")] = 30.0
     missed_heartbeats: Annotated[Count, says("Missed signs of life before a warning.")] = 3
     crash_pattern_grace_seconds: Annotated[
@@ -181,7 +188,9 @@ class LogsSpec:
     """``[logs]``, in the user's own file only."""
 
     run_bytes: Annotated[Bytes, says("How much output of one run is kept.")] = 64 * MIB
-    total_bytes: Annotated[Bytes, says("How much output of one ralph is kept, over all its runs.")] = 2048 * MIB
+    total_bytes: Annotated[Bytes, says("How much output of one ralph is kept, over all its runs.")] = (
+        2048 * MIB
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,14 @@ class SpawnFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SpawnPostponed:
+    """The machine could not start anything just now: no space, no memory, no descriptors (F3)."""
+
+    at: Moment
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """A run is over, and nothing of its tree is alive."""
 
@@ -119,6 +127,7 @@ Event: TypeAlias = (
     | DaemonStarted
     | Spawned
     | SpawnFailed
+    | SpawnPostponed
     | RunEnded
     | GraceOver
     | Woke

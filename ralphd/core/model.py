@@ -42,6 +42,7 @@ class Reason(StrEnum):
     ITERATION_PAUSE = "iteration_pause"
     RESTART = "restart"
     RESTART_LIMIT = "restart_limit"
+    RESOURCES = "resources"
 
 
 class Outcome(StrEnum):

@@ -21,6 +21,7 @@ from ralphd.core.events import (
     SkipWaitRequested,
     Spawned,
     SpawnFailed,
+    SpawnPostponed,
     StartRequested,
     StopRequested,
     Woke,
@@ -46,6 +47,7 @@ from ralphd.core.model import (
 from ralphd.core.patience import after_a_set_back_clock
 from ralphd.core.steps import (
     ADOPTED,
+    PAUSED_ON_REQUEST,
     RESTARTING,
     RESUMED,
     STARTED,
@@ -84,6 +86,8 @@ def step(now: Supervision, event: Event, policy: Policy) -> Step:
             return _spawned(now, event, policy)
         case SpawnFailed():
             return _spawn_failed(now, event.why)
+        case SpawnPostponed():
+            return _spawn_postponed(now, event, policy)
         case RunEnded():
             return run_ended(now, event.ending, policy)
         case GraceOver():
@@ -108,9 +112,16 @@ def _recover(now: Supervision, event: DaemonStarted, policy: Policy) -> Step:
         case Idle() | Starting() | Stopped() if now.goal is Goal.RUNNING:
             return spawn(now)
         case Starting():
-            return Step(replace(now, state=Stopped()), (STOPPED,))
+            return _unborn(now)
         case _:
             return Step(now)
+
+
+def _unborn(now: Supervision) -> Step:
+    """No run came of the order to start, and none is wanted any more."""
+    if now.goal is Goal.PAUSED:
+        return Step(replace(now, state=Paused("requested")), (PAUSED_ON_REQUEST,))
+    return Step(replace(now, state=Stopped()), (STOPPED,))
 
 
 def _adopt(now: Supervision, run_id: RunId, at: Moment, policy: Policy) -> Step:
@@ -153,6 +164,17 @@ def _spawn_failed(now: Supervision, why: str) -> Step:
     failed = replace(now, state=Failed(text))
     told = () if now.state.asked else (Escalate(text),)
     return Step(failed, (*told, Announce("ralph.failed", text)))
+
+
+def _spawn_postponed(now: Supervision, event: SpawnPostponed, policy: Policy) -> Step:
+    """What the machine lacks comes back by itself: tried again after the backoff, nobody's failure."""
+    if not isinstance(now.state, Starting):
+        return Step(now)
+    if now.goal is not Goal.RUNNING:
+        return _unborn(now)
+    wait = Waiting(Reason.RESOURCES, event.at, event.at + max(policy.retry_backoff_s, 1.0))
+    told = Announce("wait.started", f"Ralph cannot be started just now: {event.why}", wait_until=wait.until)
+    return Step(replace(now, state=wait), (told, WakeAt(wait.until)))
 
 
 def _grace_over(now: Supervision, run_id: RunId) -> Step:

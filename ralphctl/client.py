@@ -1,0 +1,158 @@
+"""The daemon as Python sees it: one method a call, an answer or the error that the daemon names.
+
+Short calls go over ``http.client``; what streams for long is in ``streams.py``.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from ralphctl import fast, link, problem
+from ralphd import wire
+from ralphd.errors import DaemonBusy, UnknownRalph
+
+T = TypeVar("T")
+
+# A start waits for its command to be executed, which the daemon bounds at 10 s.
+_CHANGE_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the daemon answered, as it came."""
+
+    body: bytes
+
+    @property
+    def value(self) -> Any:
+        """The reply as JSON; None when it has no body."""
+        return json.loads(self.body) if self.body else None
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, paths: Sequence[str], timeout_s: float) -> None:
+        super().__init__("ralphd", timeout=timeout_s)
+        self._paths = paths
+        self._timeout_s = timeout_s
+
+    def connect(self) -> None:
+        self.sock = socket.socket(fileno=link.connect(self._paths, timeout_s=self._timeout_s).detach())
+        self.sock.settimeout(self._timeout_s)
+
+
+class Client:
+    """Calls to the daemon behind the first socket that answers.
+
+    Every method raises DaemonNotRunning or DaemonBusy when it cannot be reached, and the RalphdError that
+    the daemon's problem document names when it refuses.
+    """
+
+    def __init__(self, find: Callable[[], Sequence[str]]) -> None:
+        self._find = find
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """Where the socket may be, best first, looked for anew each time."""
+        return self._find()
+
+    def status(self, *, resources: bool = False) -> Reply:
+        """The daemon and all its ralphs."""
+        return self._get("/status" + ("?resources=1" if resources else ""))
+
+    def ralph(self, name: str) -> Reply:
+        """One ralph's view."""
+        return self._get(f"/ralphs/{name}")
+
+    def views(self) -> list[dict[str, Any]]:
+        """The views of all ralphs."""
+        views: list[dict[str, Any]] = self.status().value["ralphs"]
+        return views
+
+    def name_here(self, directory: str) -> str:
+        """The name of the ralph of ``directory`` or of the nearest one above it. Raises UnknownRalph."""
+        view = fast.of_directory(self.views(), directory)
+        if view is None:
+            raise UnknownRalph(
+                f"no ralph works in {directory}",
+                why="give its name, or go to its directory",
+                mend="ralphctl status --all",
+            )
+        return str(view["name"])
+
+    def register(self, registration: Mapping[str, object]) -> Reply:
+        """Register a ralph and start it."""
+        return self._call("POST", "/ralphs", registration)
+
+    def ask(self, name: str, action: str, words: Mapping[str, object] | None = None) -> Reply:
+        """``start``, ``stop``, ``restart``, ``pause``, ``resume`` or ``skip-wait``: answered at once."""
+        return self._call("POST", f"/ralphs/{name}/{action}", words or {})
+
+    def forget(self, name: str) -> Reply:
+        """Forget a ralph that does not run."""
+        return self._call("DELETE", f"/ralphs/{name}", None)
+
+    def shutdown(self, runs: str) -> Reply:
+        """End the daemon; ``runs`` are to ``finish``, are killed ``now``, or are left for the next daemon."""
+        return self._call("POST", "/shutdown", {"runs": runs})
+
+    def log(self, name: str, query: Mapping[str, str]) -> Iterator[bytes]:
+        """What is in the log, in parts of any size."""
+        return self._parts(f"/ralphs/{name}/logs?{urlencode(query)}")
+
+    def past_events(self, number: int) -> Iterator[bytes]:
+        """The last ``number`` events, as server-sent events, in parts of any size."""
+        return self._parts(f"/events?replay={number}&follow=false")
+
+    def _get(self, path: str) -> Reply:
+        status, body = link.get(self.paths, wire.API + path)
+        problem.check(status, body)
+        return Reply(body)
+
+    def _call(self, method: str, path: str, words: Mapping[str, object] | None) -> Reply:
+        connection = _Connection(self.paths, _CHANGE_LIMIT_S)
+        body = None if words is None else json.dumps(words)
+        try:
+            response = _exchange(connection, method, path, body)
+            held = _or_went_away(response.read)
+        finally:
+            connection.close()
+        problem.check(response.status, held)
+        return Reply(held)
+
+    def _parts(self, path: str) -> Iterator[bytes]:
+        connection = _Connection(self.paths, _CHANGE_LIMIT_S)
+        try:
+            response = _exchange(connection, "GET", path, None)
+            if response.status >= 400:
+                problem.check(response.status, _or_went_away(response.read))
+            while part := _or_went_away(lambda: response.read1(1 << 16)):
+                yield part
+        finally:
+            connection.close()
+
+
+def _exchange(connection: _Connection, method: str, path: str, body: str | None) -> http.client.HTTPResponse:
+    headers = {"Content-Type": "application/json"} if body is not None else {}
+
+    def send() -> http.client.HTTPResponse:
+        connection.request(method, wire.API + path, body, headers)
+        return connection.getresponse()
+
+    return _or_went_away(send)
+
+
+def _or_went_away(act: Callable[[], T]) -> T:
+    try:
+        return act()
+    except TimeoutError as fault:
+        raise DaemonBusy(
+            f"ralphd did not answer within {_CHANGE_LIMIT_S:g} s", mend="ralphctl regent logs"
+        ) from fault
+    except (http.client.HTTPException, OSError) as fault:
+        raise link.went_away(str(fault) or type(fault).__name__) from fault

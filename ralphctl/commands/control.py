@@ -1,0 +1,150 @@
+"""stop, restart, pause, resume, skip-wait, rm: asked of one ralph, answered when it is so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ralphctl import show, waiting
+from ralphctl.client import Client, Reply
+from ralphctl.grammar import Command, print_reply, ralph_argument, the_client, the_name, wants_json
+from ralphctl.tell import clean, note
+from ralphctl.words import last_exit
+from ralphd import wire
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def waiting_options(function: F) -> F:
+    """``--no-wait`` and ``--wait-timeout``."""
+    function = click.option("--no-wait", is_flag=True, help="Only ask; do not wait until it is so.")(function)
+    return click.option(
+        "--wait-timeout", type=click.FloatRange(min=0), metavar="S", help="Wait S seconds at most (then 124)."
+    )(function)
+
+
+def tell_view(reply: Reply) -> None:
+    """One line of what is so, the next useful command, and the daemon's notes on stderr."""
+    if wants_json():
+        print_reply(reply)
+        return
+    view = reply.value
+    click.echo(f"{view['name']} is {show.state_words(view, time.time())}{_ended(view)}")
+    does, how = show.next_steps(view)[0]
+    click.echo(f"  next: {how}  ({does})")
+    for line in view.get("notes") or []:
+        note(str(line))
+
+
+def _ended(view: dict[str, Any]) -> str:
+    ending = view.get("last_exit")
+    return f"; its last run: {clean(last_exit(ending))}" if view["state"] == "stopped" and ending else ""
+
+
+def _ask_and_wait(
+    client: Client,
+    name: str,
+    action: str,
+    words: dict[str, object],
+    *,
+    wait: bool,
+    reached: Callable[[waiting.View], bool],
+    timeout_s: float | None,
+    waiting_for: str,
+    force: str = "",
+) -> Reply:
+    reply = client.ask(name, action, words)
+    if not wait or reached(reply.value):
+        return reply
+    return waiting.until(
+        client, name, reached, waiting_for=waiting_for, force=force, timeout_s=timeout_s
+    )  # fmt: skip
+
+
+@click.command(cls=Command)
+@ralph_argument
+@click.option("--now", is_flag=True, help="Kill the whole tree at once.")
+@waiting_options
+def stop(name: str | None, now: bool, no_wait: bool, wait_timeout: float | None) -> None:
+    """Stop NAME, and wait until nothing of it is alive.
+
+    A loop that reports finishes its iteration; any other command is asked to end (SIGTERM) and killed with
+    all it started when its time is up.
+    """
+    client = the_client()
+    name = the_name(client, name)
+    tell_view(
+        _ask_and_wait(
+            client, name, "stop", {"now": True} if now else {}, wait=not no_wait, reached=waiting.is_settled,
+            timeout_s=wait_timeout, waiting_for=f"{name} to end its run",
+            force="" if now else f"ralphctl stop --now {name}",
+        )
+    )  # fmt: skip
+
+
+@click.command(cls=Command)
+@ralph_argument
+@waiting_options
+def restart(name: str | None, no_wait: bool, wait_timeout: float | None) -> int:
+    """Stop NAME, then start it; waits until the new run lives."""
+    client = the_client()
+    name = the_name(client, name)
+    before = client.ralph(name).value.get("run_id")
+
+    def is_new(view: waiting.View) -> bool:
+        state, run_id = view["state"], view.get("run_id")
+        return bool(state == "failed" or (state != "starting" and run_id != before))
+
+    reply = _ask_and_wait(
+        client, name, "restart", {}, wait=not no_wait, reached=is_new, timeout_s=wait_timeout,
+        waiting_for=f"{name} to end its run and start again", force=f"ralphctl stop --now {name}",
+    )  # fmt: skip
+    tell_view(reply)
+    return wire.EXIT_FAILED if reply.value["state"] == "failed" else wire.EXIT_OK
+
+
+@click.command(cls=Command)
+@ralph_argument
+@waiting_options
+def pause(name: str | None, no_wait: bool, wait_timeout: float | None) -> None:
+    """Pause NAME: its run ends as with stop, and it stays paused until it is resumed."""
+    client = the_client()
+    name = the_name(client, name)
+    tell_view(
+        _ask_and_wait(
+            client, name, "pause", {}, wait=not no_wait, reached=waiting.is_settled, timeout_s=wait_timeout,
+            waiting_for=f"{name} to end its run", force=f"ralphctl stop --now {name}",
+        )
+    )  # fmt: skip
+
+
+@click.command(cls=Command)
+@ralph_argument
+def resume(name: str | None) -> None:
+    """Let NAME go on after a pause."""
+    client = the_client()
+    tell_view(client.ask(the_name(client, name), "resume"))
+
+
+@click.command("skip-wait", cls=Command)
+@ralph_argument
+def skip_wait(name: str | None) -> None:
+    """Let NAME start now instead of at the end of its wait."""
+    client = the_client()
+    tell_view(client.ask(the_name(client, name), "skip-wait"))
+
+
+@click.command(cls=Command)
+@ralph_argument
+def rm(name: str | None) -> None:
+    """Forget NAME, which must not be running. Its directory is left as it is."""
+    client = the_client()
+    name = the_name(client, name)
+    reply = client.forget(name)
+    if wants_json():
+        print_reply(reply)
+    else:
+        click.echo(f"{name} is forgotten; its directory is as it was")

@@ -1,0 +1,62 @@
+"""wait: until a ralph is done, paused, stopped, or does nothing any more."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from ralphctl import show, waiting
+from ralphctl.grammar import Command, print_reply, ralph_argument, the_client, the_name, wants_json
+from ralphctl.tell import message
+from ralphd import wire
+
+_FINAL = frozenset({"idle", "stopped", "failed", "done"})
+"""States that a ralph does not leave by itself."""
+
+_GOALS = {
+    "done": frozenset({"done"}),
+    "paused": frozenset({"paused"}),
+    "stopped": frozenset({"stopped"}),
+    "idle": wire.SETTLED_STATES,
+}
+
+
+@click.command(cls=Command)
+@ralph_argument
+@click.option(
+    "--for",
+    "goal",
+    type=click.Choice(list(_GOALS)),
+    default="idle",
+    show_default=True,
+    help="idle: nothing of it runs, whatever the reason.",
+)
+@click.option("--wait-timeout", type=click.FloatRange(min=0), metavar="S", help="Wait S seconds at most.")
+def wait(name: str | None, goal: str, wait_timeout: float | None) -> int:
+    """Wait until NAME is done, paused, stopped, or nothing of it runs.
+
+    Exits as status does: 0, 1 failed, 75 paused. When what was waited for cannot come any more, it ends
+    too, with 1 where status would say 0. 124 when --wait-timeout runs out. A daemon that is restarted
+    meanwhile changes nothing.
+    """
+    client = the_client()
+    name = the_name(client, name)
+    wanted = _GOALS[goal]
+    reply = waiting.until(
+        client,
+        name,
+        waiting.one_of(wanted | _FINAL),
+        waiting_for=f"{name} to be {goal}",
+        timeout_s=wait_timeout,
+    )
+    view = reply.value
+    if wants_json():
+        print_reply(reply)
+    else:
+        click.echo(f"{name} is {show.state_words(view, time.time())}")
+    code = wire.status_exit_code([view["state"]])
+    if view["state"] not in wanted:
+        message(f"it was waited for to be {goal}, which does not come by itself any more")
+        return code or wire.EXIT_FAILED
+    return code

@@ -1,0 +1,156 @@
+"""What all commands share: options before and after the command, groups that load a command when it is run,
+and the nearest known word for one that is not known."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ralphctl import fast, link
+from ralphd.errors import RalphdError
+
+if TYPE_CHECKING:
+    from ralphctl.client import Client, Reply
+
+_JSON, _SOCKET = "ralphctl.json", "ralphctl.socket"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command by the place it is loaded from (``package.module:name``) and its line in the help."""
+
+    place: str
+    help: str
+    section: str = "Commands"
+    hidden: bool = False
+
+
+def _remember(key: str) -> Any:
+    def remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value:
+            context.meta[key] = value
+
+    return remember
+
+
+def _go(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None and not context.resilient_parsing:
+        fast.change_directory(value)
+
+
+def _common_options() -> list[click.Parameter]:
+    """``-C``, ``--socket`` and ``--json``: understood before and after the command."""
+    return [
+        click.Option(["-C", "directory_"], metavar="DIR", expose_value=False, is_eager=True, callback=_go,
+                     help="Go to DIR first."),
+        click.Option(["--socket"], metavar="PATH", expose_value=False, callback=_remember(_SOCKET),
+                     help="The daemon's socket."),
+        click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember(_JSON),
+                     help="Print the API's reply."),
+    ]  # fmt: skip
+
+
+class Command(click.Command):
+    """A command with the options that all have, and with words after ``--`` kept apart."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params.extend(_common_options())
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run; its help imports none of them."""
+
+    def __init__(self, *arguments: Any, table: Mapping[str, Entry], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.table = table
+        self.params.extend(_common_options())
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, in the order of the help."""
+        return [name for name, entry in self.table.items() if not entry.hidden]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command called ``cmd_name``; None when there is none."""
+        entry = self.table.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, name = entry.place.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that ``args`` begin with; a near miss is answered with the nearest name."""
+        word = args[0]
+        if word not in self.table and not word.startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(word, list(self.table), n=1, cutoff=0.5)
+            better = f"{ctx.command_path} {near[0]}" if near else f"{ctx.command_path} --help"
+            raise UnknownWord(f"no command {word!r}", better)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table as it stands, without importing anything."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, entry in self.table.items():
+            if not entry.hidden:
+                sections.setdefault(entry.section, []).append((name, entry.help))
+        for section, rows in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+
+class UnknownWord(click.UsageError):
+    """A command that is not there, and the one that was meant."""
+
+    def __init__(self, what: str, better: str) -> None:
+        super().__init__(what)
+        self.better = better
+
+
+def socket_given() -> str | None:
+    """What ``--socket`` says."""
+    given: str | None = click.get_current_context().meta.get(_SOCKET)
+    return given
+
+
+def wants_json() -> bool:
+    """Whether ``--json`` was given."""
+    return bool(click.get_current_context().meta.get(_JSON))
+
+
+def the_client() -> Client:
+    """The client for the socket that the options, the environment and the directory lead to."""
+    from ralphctl.client import Client
+
+    socket, directory = socket_given(), fast.here()
+    return Client(lambda: link.candidates(socket, os.environ, directory))
+
+
+def the_name(client: Client, name: str | None) -> str:
+    """``name``, checked; or that of the ralph of the directory we are in. Raises BadName, UnknownRalph."""
+    return client.name_here(fast.here()) if name is None else fast.check_name(name)
+
+
+def print_reply(reply: Reply) -> None:
+    """``--json``: the reply as it came."""
+    if reply.body:
+        click.echo(reply.body.decode().rstrip("\n"))
+
+
+def _known_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        return [name for view in the_client().views() if (name := str(view["name"])).startswith(incomplete)]
+    except RalphdError:  # a TAB key must not answer with an error
+        return []
+
+
+ralph_argument = click.argument("name", required=False, shell_complete=_known_names)
+"""NAME, which may be left out inside a ralph's directory."""

@@ -1,0 +1,281 @@
+"""Views to text: one ralph in full, several as a table with those first that need a person.
+
+A view is what the API sends (``ralphd.wire.RalphView``) or what was read from ``.ralph``; any key may be
+missing, and any text in it may be somebody else's, so it is shown with its control characters made visible.
+"""
+
+# pathlib would cost `status` its start-up time.
+# ruff: noqa: PTH111
+from __future__ import annotations
+
+import os
+
+from ralphctl.tell import BLUE, BOLD, DIM, GREEN, RED, YELLOW, clean, paint
+from ralphctl.words import ago, count, duration, last_exit, moment, pause_words, until, wait_words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, TypeAlias
+
+    View: TypeAlias = Mapping[str, Any]
+
+_COLOURS = {
+    "running": GREEN,
+    "testing": GREEN,
+    "starting": GREEN,
+    "done": BLUE,
+    "failed": RED,
+    "paused": YELLOW,
+    "waiting_for_retry": YELLOW,
+    "pausing": YELLOW,
+    "stopping": YELLOW,
+}
+_OLD_CHECKPOINT_S = 7 * 86400
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%")
+
+
+def state_words(view: View, now: float) -> str:
+    """The state with its reason, waits with their countdown."""
+    match view.get("state"):
+        case "idle":
+            return "idle: registered, never started"
+        case "running":
+            return "running" + _since(" for ", view.get("started_at"), now) + _pid(view)
+        case "testing":
+            return "running the tests" + _pid(view)
+        case "waiting_for_retry":
+            return _waiting(view, now)
+        case "pausing":
+            return "pausing: its run was asked to end" + _pid(view)
+        case "paused":
+            return _paused(view, now)
+        case "stopping":
+            return "stopping: its run was asked to end" + _pid(view)
+        case "stopped":
+            return "stopped" + _since(" ", view.get("finished_at"), now, " ago")
+        case "failed":
+            return f"failed: {_why_failed(view)}" + _since(", ", view.get("finished_at"), now, " ago")
+        case "done":
+            return "done" + _reason(view) + _since(", ", view.get("finished_at"), now, " ago")
+        case other:
+            return clean(str(other))
+
+
+def _since(before: str, at: object, now: float, after: str = "") -> str:
+    when = moment(at)
+    return "" if when is None else f"{before}{duration(now - when)}{after}"
+
+
+def _pid(view: View) -> str:
+    return f" (pid {view['ralph_pid']})" if view.get("ralph_pid") else ""
+
+
+def _wait(view: View) -> Mapping[str, Any]:
+    wait = view.get("wait")
+    return wait if isinstance(wait, dict) else {}
+
+
+def _waiting(view: View, now: float) -> str:
+    wait = _wait(view)
+    starts = until(wait.get("until"), now)
+    said = f"waiting {clean(wait_words(wait.get('reason', 'unknown')))}"
+    return f"{said}; starts {starts}" if starts else said
+
+
+def _paused(view: View, now: float) -> str:
+    why = clean(pause_words(view.get("pause_reason")))
+    said = f"paused {why}".rstrip()
+    resumes = until(_wait(view).get("until"), now)
+    return f"{said}; resumes by itself {resumes}" if resumes else said
+
+
+def _why_failed(view: View) -> str:
+    if view.get("message"):
+        return clean(str(view["message"]))
+    errors = view.get("consecutive_errors") or 0
+    ending = view.get("last_exit")
+    how = last_exit(ending) if ending else "it could not go on"
+    return f"{how}, {errors} times in a row" if errors > 1 else how
+
+
+def _reason(view: View) -> str:
+    return f": {clean(str(view['message']))}" if view.get("message") else ""
+
+
+def next_steps(view: View) -> list[tuple[str, str]]:
+    """What a person may want to do now, best first: what it does, and the command that does it."""
+    name = view.get("name", "")
+    again, logs, follow = f"ralphctl start {name}", f"ralphctl logs {name}", f"ralphctl logs -f {name}"
+    match view.get("state"):
+        case "waiting_for_retry":
+            return [("see why", logs), ("do not wait", f"ralphctl skip-wait {name}")]
+        case "paused":
+            return [("go on", f"ralphctl resume {name}")]
+        case "stopping" | "pausing":
+            return [("do not wait for it", f"ralphctl stop --now {name}")]
+        case "failed":
+            return [("see why", logs), ("start again", again)]
+        case "stopped" | "idle":
+            return [("start it", again)]
+        case "done":
+            return [("see what it did", logs), ("start again", again)]
+        case _:
+            return [("watch it", follow)]
+
+
+def ralph(
+    view: View, now: float, *, checkpoint: View | None = None, colour: bool = False, daemon: bool = True
+) -> str:
+    """One ralph in full. Without ``daemon`` the view is what was last known."""
+    state = paint(state_words(view, now), _COLOURS.get(str(view.get("state")), BOLD), on=colour)
+    head = f"{paint(clean(str(view.get('name') or '?')), BOLD, on=colour)}  {state}"
+    steps = (
+        next_steps(view)
+        if daemon
+        else [("start the daemon, which takes it up again", "ralphctl regent start")]
+    )
+    rows = [*_facts(view, now), *_checkpoint_rows(checkpoint, now), *_remarks(view)]
+    rows += [("next" if i == 0 else "", f"{command}  ({what})") for i, (what, command) in enumerate(steps)]
+    return "\n".join([head, *(f"  {paint(f'{label:<12}', DIM, on=colour)} {text}" for label, text in rows)])
+
+
+def _facts(view: View, now: float) -> list[tuple[str, str]]:
+    rows = [("directory", _directory(view)), ("command", _command(view))]
+    if work := _work(view):
+        rows.append(("work", work))
+    rows.append(("last output", ago(view.get("last_output_at"), now)))
+    if view.get("last_commit"):
+        rows.append(("last commit", clean(str(view["last_commit"]))))
+    ending = view.get("last_exit")
+    if isinstance(ending, dict):
+        rows.append(("last exit", f"{clean(last_exit(ending))}, {ago(ending.get('at'), now)}"))
+    rows.append(("restarts", _restarts(view)))
+    if resources := _resources(view):
+        rows.append(("resources", resources))
+    return [(label, text) for label, text in rows if text]
+
+
+def _directory(view: View) -> str:
+    branch = f" (branch {clean(str(view['branch']))})" if view.get("branch") else ""
+    return _home(clean(str(view.get("directory") or ""))) + branch
+
+
+def _home(path: str) -> str:
+    home = os.path.expanduser("~")
+    return "~" + path[len(home) :] if home != "/" and (path == home or path.startswith(home + "/")) else path
+
+
+def _command(view: View) -> str:
+    command = view.get("command")
+    if not isinstance(command, list):
+        return ""
+    return " ".join(_quoted(clean(str(word))) for word in command) or "the built-in loop"
+
+
+def _quoted(word: str) -> str:
+    return word if word and _PLAIN.issuperset(word) else "'" + word.replace("'", "'\\''") + "'"
+
+
+def _work(view: View) -> str:
+    parts = []
+    if view.get("iteration"):
+        parts.append(f"iteration {view['iteration']}")
+    if view.get("task"):
+        parts.append(f"task {clean(str(view['task']))}")
+    if view.get("agent"):
+        parts.append(clean(str(view["agent"])))
+    if view.get("total_cost_usd"):
+        parts.append(f"${view['total_cost_usd']:.2f}")
+    return ", ".join(parts)
+
+
+def _restarts(view: View) -> str:
+    said = str(view.get("restarts") or 0)
+    errors = view.get("consecutive_errors") or 0
+    if errors:
+        said += f", {count(errors, 'failure')} in a row"
+    if view.get("reverts"):
+        said += f", {count(view['reverts'], 'commit')} reverted"
+    return said
+
+
+def _resources(view: View) -> str:
+    used = view.get("resources")
+    if not isinstance(used, dict):
+        return ""
+    parts = []
+    if isinstance(used.get("cpu_percent"), int | float):
+        parts.append(f"{used['cpu_percent']:.0f} % CPU")
+    if isinstance(used.get("memory_bytes"), int):
+        parts.append(f"{used['memory_bytes'] / 1e6:.0f} MB")
+    if isinstance(used.get("processes"), int):
+        parts.append("1 process" if used["processes"] == 1 else f"{used['processes']} processes")
+    return ", ".join(parts)
+
+
+def _checkpoint_rows(checkpoint: View | None, now: float) -> list[tuple[str, str]]:
+    if not checkpoint:
+        return []
+    said = [f"iteration {checkpoint.get('iteration', '?')}"]
+    task = checkpoint.get("task")
+    if isinstance(task, dict):
+        said.append(f"task {clean(str(task.get('title') or task.get('id') or '?'))}")
+    if checkpoint.get("pause_reason"):
+        said.append(clean(pause_words(checkpoint["pause_reason"])))
+    said.append(f"saved {ago(checkpoint.get('created_at'), now)}")
+    files = checkpoint.get("uncommitted_files")
+    if isinstance(files, list) and files:
+        said.append(f"{count(len(files), 'uncommitted file')}")
+    saved = moment(checkpoint.get("created_at"))
+    if saved is not None and now - saved > _OLD_CHECKPOINT_S:
+        said.append("older than 7 days: look at it before you go on")
+    return [("checkpoint", ", ".join(said))]
+
+
+def _remarks(view: View) -> list[tuple[str, str]]:
+    rows = []
+    for label, key in (("changed", "drift"), ("note", "notes")):
+        lines = view.get(key)
+        rows += [(label, clean(str(line))) for line in lines] if isinstance(lines, list) else []
+    return rows
+
+
+def table(views: Sequence[View], now: float, *, colour: bool = False) -> str:
+    """Several ralphs, one a line, then those that need a person with what to do."""
+    heads = ("NAME", "STATE", "RESTARTS", "LAST OUTPUT", "DIRECTORY")
+    cells = [
+        (
+            clean(str(view.get("name") or "?")),
+            state_words(view, now),
+            str(view.get("restarts") or 0),
+            _since("", view.get("last_output_at"), now, " ago") or "never",
+            _directory(view),
+        )
+        for view in views
+    ]
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    lines = [paint(_row(heads, widths), DIM, on=colour)]
+    for view, row in zip(views, cells, strict=True):
+        lines.append(_row(row, widths, state_colour=_COLOURS.get(str(view.get("state"))) if colour else None))
+    return "\n".join([*lines, *_needed(views)])
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], *, state_colour: str | None = None) -> str:
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    if state_colour:
+        padded[1] = paint(padded[1], state_colour, on=True)
+    return "  ".join(padded).rstrip()
+
+
+def _needed(views: Sequence[View]) -> list[str]:
+    needed = [view for view in views if view.get("state") == "failed"]
+    needed += [view for view in views if view.get("state") == "paused" and not _wait(view).get("until")]
+    if not needed:
+        return []
+    lines = ["", "These wait for you:"]
+    for view in needed:
+        lines.append(
+            f"  {view.get('name')}: " + ", ".join(f"{does}: {how}" for does, how in next_steps(view))
+        )
+    return lines

@@ -1,0 +1,86 @@
+"""Waiting for a ralph: ask again and again, with a bound if one is given, over restarts of the daemon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeAlias
+
+from ralphctl.client import Client, Reply
+from ralphctl.tell import message
+from ralphctl.words import clock, duration
+from ralphd import wire
+from ralphd.errors import DaemonNotRunning, RalphdError
+
+View: TypeAlias = Mapping[str, Any]
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.25
+QUIET_S = 0.3  # what is over by then needs no word about waiting
+
+
+class WaitTimeout(RalphdError):
+    """The client's own ``--wait-timeout`` ran out; nothing was changed by that."""
+
+    slug, exit_code = "wait-timeout", wire.EXIT_TIMED_OUT
+
+
+def until(
+    client: Client,
+    name: str,
+    reached: Callable[[View], bool],
+    *,
+    waiting_for: str,
+    force: str = "",
+    timeout_s: float | None = None,
+) -> Reply:
+    """The first reply for which ``reached`` holds.
+
+    What it waits for, since when and ``force`` (the command that forces it) are printed once, on stderr, if
+    it takes a while. Raises WaitTimeout after ``timeout_s`` seconds, UnknownRalph when it is forgotten.
+    """
+    began, pause_s, away = time.monotonic(), _FIRST_PAUSE_S, False
+    said = False
+    while True:
+        try:
+            reply: Reply | None = client.ralph(name)
+        except DaemonNotRunning:
+            reply = None
+            if not away:
+                message("ralphd is away; the runs go on, waiting for it to come back (ralphctl regent start)")
+        away = reply is None
+        if reply is not None and reached(reply.value):
+            return reply
+        waited_s = time.monotonic() - began
+        if timeout_s is not None and waited_s >= timeout_s:
+            raise _timeout(name, reply, waiting_for, waited_s, force)
+        if not said and waited_s >= QUIET_S:
+            said = True
+            now = time.time()
+            message(f"waiting for {waiting_for}, since {clock(now - waited_s, now)}" + forced(force))
+        left_s = pause_s if timeout_s is None else min(pause_s, max(0.0, timeout_s - waited_s))
+        time.sleep(left_s)
+        pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+
+
+def forced(force: str) -> str:
+    """How to force it, as the end of a line about waiting."""
+    return f"; to force it: {force}" if force else ""
+
+
+def _timeout(name: str, reply: Reply | None, waiting_for: str, waited_s: float, force: str) -> WaitTimeout:
+    state = reply.value["state"] if reply is not None else "unknown, since ralphd is away"
+    return WaitTimeout(
+        f"after {duration(waited_s)} still waiting for {waiting_for}",
+        why=f"{name} is {state}; it was only the waiting that ended",
+        mend=force or f"ralphctl status {name}",
+    )
+
+
+def is_settled(view: View) -> bool:
+    """Whether no run lives and none starts by itself soon."""
+    return view["state"] in wire.SETTLED_STATES
+
+
+def one_of(states: Collection[str]) -> Callable[[View], bool]:
+    """Whether a view's state is among ``states``."""
+    return lambda view: view["state"] in states

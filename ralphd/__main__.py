@@ -1,0 +1,58 @@
+"""``ralphd``: arguments, foreground or background, and what a failed start prints."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ralphd import __version__, background, logs, wire
+from ralphd.app import Settings, own, serve
+from ralphd.errors import RalphdError
+
+
+def main() -> None:
+    """Entry point of ``ralphd`` and ``python -m ralphd``."""
+    given = _parser().parse_args()
+    umask = os.umask(0o077)
+    environ = {**os.environ, **({"RALPHD_STATE_DIR": given.state_dir} if given.state_dir else {})}
+    settings = Settings(
+        state_directory=Path(wire.state_directory(environ)),
+        socket_path=Path(given.socket or wire.socket_path(environ)).absolute(),
+        umask=umask,
+    )
+    if given.background:
+        sys.exit(background.detach(lambda ready: _run(settings, ready, foreground=False)))
+    sys.exit(background.as_init_where_needed(lambda: _run(settings, lambda: None, foreground=True)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ralphd",
+        description="The Regent: supervises unattended coding-agent loops. See ralphctl --help.",
+    )
+    parser.add_argument("--background", action="store_true", help="detach; return when ready, or say why not")
+    parser.add_argument("--state-dir", metavar="DIR", help="instead of $RALPHD_STATE_DIR")
+    parser.add_argument("--socket", metavar="PATH", help="instead of $RALPHD_SOCKET")
+    parser.add_argument("--version", action="version", version=f"ralphd {__version__}")
+    return parser
+
+
+def _run(settings: Settings, ready: Callable[[], None], *, foreground: bool) -> int:
+    """Be the daemon; the answer is its exit code. A fault that a person can mend is printed in words."""
+    try:
+        lock = own(settings.state_directory)
+        logs.begin(settings.state_directory / "ralphd.log", foreground=foreground)
+        try:
+            asyncio.run(serve(settings, ready))
+        finally:
+            lock.release()
+    except RalphdError as fault:
+        print(f"ralphd: {fault}", file=sys.stderr)  # noqa: T201 - this is its only word
+        return fault.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    main()

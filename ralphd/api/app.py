@@ -1,0 +1,54 @@
+"""The API as one ASGI application over a host."""
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+
+import ralphd
+from ralphd.api import daemon, events, logs, ralphs
+from ralphd.api.errors import LastResort, add_handlers
+from ralphd.api.limits import Limits
+from ralphd.api.streams import Turnstile
+from ralphd.api.views import PROBLEM, Problem
+
+if TYPE_CHECKING:
+    from ralphd.daemon.host import Host
+
+
+class Api(FastAPI):
+    """FastAPI whose schema knows what a problem document is."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The schema at ``/openapi.json``, made at the first request for it."""
+        schema = super().openapi()
+        schema["components"]["schemas"].setdefault("Problem", Problem.model_json_schema(by_alias=True))
+        return schema
+
+
+def create_app(host: "Host") -> Api:
+    """Every route, over ``host``. Served by ``ralphd.api.server.ApiServer``, which says who calls."""
+    app = Api(
+        title="ralphd",
+        summary="The Regent: supervises unattended coding-agent loops.",
+        version=ralphd.__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # Said in full: OTEL_* variables of an agent's environment must not make the daemon report elsewhere.
+        telemetry={
+            "auto_configure": False,
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+        },
+        middleware=[Middleware(LastResort), Middleware(Limits)],
+        responses={422: PROBLEM, "default": PROBLEM},
+    )
+    app.state.host = host
+    app.state.turnstile = Turnstile()
+    add_handlers(app)
+    for routes in (daemon.router, ralphs.router, logs.router, events.router):
+        app.include_router(routes)
+    return app

@@ -1,0 +1,150 @@
+"""Listen on a Unix socket that is private from its first moment, wherever its path leads."""
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from ralphd.errors import DaemonBusy, SocketUnusable
+
+MAX_PATH_BYTES = 107
+"""What fits ``sun_path`` beside its closing NUL (unix(7))."""
+BACKLOG = 256
+
+
+class Listener:
+    """A listening socket and the file that leads to it.
+
+    The caller holds the daemon's lock, so that of two daemons only one gets here. uvicorn's own ``uds=``
+    is not used: it opens the file to everybody for a moment.
+    """
+
+    def __init__(self, path: Path, listening: socket.socket) -> None:
+        """Use ``bind``."""
+        self.path = path
+        self.socket = listening
+        self._inode = _inode(path)
+
+    @classmethod
+    def bind(cls, path: Path) -> "Listener":
+        """Listen at ``path``, mode 0600 under any umask; a stale socket there is replaced.
+
+        Makes the directory (0700) when it is missing. Raises DaemonBusy when somebody listens there, and
+        SocketUnusable when the directory is not ours alone to write, or something else is in the way.
+        """
+        with _open_directory(path.parent) as directory:
+            address = _address(path, directory)
+            _make_way(path, address)
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            try:
+                _bind_private(listening, address)
+                listening.listen(BACKLOG)
+                return cls(path, listening)
+            except OSError as fault:
+                listening.close()
+                raise SocketUnusable(f"cannot listen at {path}", why=str(fault)) from fault
+
+    def is_reachable(self) -> bool:
+        """Whether the file at ``path`` still leads here."""
+        return _inode(self.path) == self._inode
+
+    def close(self) -> None:
+        """Stop listening; remove the file, but only our own."""
+        if self.is_reachable():
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        self.socket.close()
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextlib.contextmanager
+def _open_directory(directory: Path) -> Iterator[int]:
+    """The socket's directory, made when it is missing, held open so that what was checked is what is used."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as fault:
+        why = (
+            "it is a symbolic link or no directory"
+            if fault.errno in (errno.ENOTDIR, errno.ELOOP)
+            else str(fault)
+        )
+        raise _unusable(directory, why) from fault
+    try:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid():
+            raise _unusable(directory, f"it belongs to uid {found.st_uid}")
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise _unusable(directory, f"others may write to it (mode {stat.S_IMODE(found.st_mode):04o})")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _unusable(directory: Path, why: str) -> SocketUnusable:
+    return SocketUnusable(
+        f"the socket's directory cannot be used: {directory}",
+        why=why,
+        mend="name a directory of your own with RALPHD_STATE_DIR, or a socket in one with RALPHD_SOCKET",
+    )
+
+
+def _address(path: Path, directory: int) -> str:
+    """The address to bind and connect to: the path, or a way round one that does not fit."""
+    fits = len(os.fsencode(path)) <= MAX_PATH_BYTES
+    return str(path) if fits else f"/proc/self/fd/{directory}/{path.name}"
+
+
+def _make_way(path: Path, address: str) -> None:
+    """Remove a socket on which nobody listens. Raises when somebody does, and for anything but a socket."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise SocketUnusable(
+            f"cannot listen at {path}",
+            why="there is something else, and it is no socket",
+            mend=f"mv {path} {path}.old",
+        )
+    if _somebody_listens(address):
+        raise DaemonBusy(
+            f"somebody listens at {path} already", mend="ralphctl regent status, or another RALPHD_SOCKET"
+        )
+    path.unlink()
+
+
+def _somebody_listens(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(address)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # a full backlog (EAGAIN), or one that we may not ask (EACCES)
+    return True
+
+
+def _bind_private(listening: socket.socket, address: str) -> None:
+    """Bind so that the file is born 0600.
+
+    Linux gives the file the mode of the socket's own inode, less the umask (unix(7)), so the mode is right
+    from the first moment; no chmod comes after. The umask belongs to the whole process: 0077 meanwhile, and
+    not 0177, leaves a directory usable that another thread makes at this very moment.
+    """
+    os.fchmod(listening.fileno(), 0o600)
+    former = os.umask(0o077)
+    try:
+        listening.bind(address)
+    finally:
+        os.umask(former)

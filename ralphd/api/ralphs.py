@@ -1,0 +1,127 @@
+"""Routes of ralphs: register, look, ask something of one, forget."""
+
+import json
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from ralphd.api.context import NO_QUERY, TheHost, json_bytes
+from ralphd.api.models import Name, NoFields, RegisterRequest, RunsQuery, StartRequest, StopRequest, ViewQuery
+from ralphd.api.views import RALPH, RALPHS, RUNS
+from ralphd.daemon.registration import Registration
+
+router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"])
+RalphName = Annotated[Name, Path(description="The ralph's name.")]
+
+
+@router.post(
+    "", status_code=201, operation_id="register_ralph", responses={201: RALPH}, dependencies=[NO_QUERY]
+)
+async def register_ralph(host: TheHost, asked: RegisterRequest) -> Response:
+    """Register a ralph and start it. A known one that is stopped is replaced; one that runs is a conflict."""
+    registration = Registration(
+        directory=asked.directory,
+        command=asked.command,
+        name=asked.name,
+        flags=asked.flags,
+        environment=asked.environment,
+        start=asked.start,
+    )
+    return json_bytes(await host.register(registration), 201)
+
+
+@router.get("", operation_id="list_ralphs", responses={200: RALPHS}, dependencies=[NO_QUERY])
+async def list_ralphs(host: TheHost) -> Response:
+    """Every ralph that is known."""
+    return json_bytes(b'{"ralphs":[' + b",".join(host.views()) + b"]}")
+
+
+@router.get("/{name}", operation_id="show_ralph", responses={200: RALPH})
+async def show_ralph(host: TheHost, name: RalphName, query: Annotated[ViewQuery, Query()]) -> Response:
+    """One ralph."""
+    return json_bytes(await host.view_bytes(name, resources=query.resources))
+
+
+@router.delete("/{name}", status_code=204, operation_id="forget_ralph", dependencies=[NO_QUERY])
+async def forget_ralph(host: TheHost, name: RalphName) -> Response:
+    """Forget a ralph that is not running. Its working directory is left alone."""
+    await host.forget(name)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{name}/start",
+    status_code=202,
+    operation_id="start_ralph",
+    responses={202: RALPH},
+    dependencies=[NO_QUERY],
+)
+async def start_ralph(host: TheHost, name: RalphName, how: StartRequest | None = None) -> Response:
+    """Start a ralph that is known."""
+    return json_bytes(await host.start(name, how.flags if how else {}), 202)
+
+
+@router.post(
+    "/{name}/stop",
+    status_code=202,
+    operation_id="stop_ralph",
+    responses={202: RALPH},
+    dependencies=[NO_QUERY],
+)
+async def stop_ralph(host: TheHost, name: RalphName, how: StopRequest | None = None) -> Response:
+    """Ask a ralph to stop. Answers at once; the event stream says when it has."""
+    return json_bytes(await host.stop(name, now=how.now if how else False), 202)
+
+
+@router.post(
+    "/{name}/restart",
+    status_code=202,
+    operation_id="restart_ralph",
+    responses={202: RALPH},
+    dependencies=[NO_QUERY],
+)
+async def restart_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
+    """Stop, then start."""
+    return json_bytes(await host.restart(name), 202)
+
+
+@router.post(
+    "/{name}/pause",
+    status_code=202,
+    operation_id="pause_ralph",
+    responses={202: RALPH},
+    dependencies=[NO_QUERY],
+)
+async def pause_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
+    """Pause after the present iteration; an opaque command is stopped, with the goal paused (G2)."""
+    return json_bytes(await host.pause(name), 202)
+
+
+@router.post(
+    "/{name}/resume",
+    status_code=202,
+    operation_id="resume_ralph",
+    responses={202: RALPH},
+    dependencies=[NO_QUERY],
+)
+async def resume_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
+    """Let a paused ralph go on."""
+    return json_bytes(await host.resume(name), 202)
+
+
+@router.post(
+    "/{name}/skip-wait",
+    status_code=202,
+    operation_id="skip_wait",
+    responses={202: RALPH},
+    dependencies=[NO_QUERY],
+)
+async def skip_wait(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
+    """End a wait now."""
+    return json_bytes(await host.skip_wait(name), 202)
+
+
+@router.get("/{name}/runs", operation_id="list_runs", responses={200: RUNS})
+async def list_runs(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
+    """The ralph's runs, newest first."""
+    return json_bytes(json.dumps({"runs": await host.runs(name, query.limit)}).encode())

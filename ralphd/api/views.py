@@ -1,0 +1,136 @@
+"""What replies look like, for OpenAPI. The replies themselves are bytes, made by their owners."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class WaitView(BaseModel):
+    """Nothing runs until a moment; None when a person has to act."""
+
+    reason: str
+    until: str | None
+
+
+class LastExitView(BaseModel):
+    """How the last run ended. ``code`` and ``signal`` are both null when the run was lost."""
+
+    run_id: str
+    code: int | None
+    signal: int | None
+    outcome: str
+    at: str
+
+
+class RalphView(BaseModel):
+    """One ralph: the keys of ``regent-state.json``, where it is and what it runs."""
+
+    ralph_pid: int | None
+    iteration: int
+    consecutive_errors: int
+    last_output_at: str | None
+    last_commit: str | None
+    total_cost_usd: float
+    version: int
+    name: str
+    state: str
+    goal: str
+    mode: str
+    branch: str | None
+    started_at: str | None
+    finished_at: str | None
+    passed: bool | None
+    agent: str | None
+    task: str | None
+    wait: WaitView | None
+    restarts: int
+    reverts: int
+    last_exit: LastExitView | None
+    pause_reason: str | None
+    run_id: str | None
+    directory: str
+    command: list[str]
+    tree_means: str | None
+    drift: list[str]
+    notes: list[str]
+    message: str | None
+    resources: dict[str, Any] | None = None
+
+
+class RalphsView(BaseModel):
+    """Every ralph that is known."""
+
+    ralphs: list[RalphView]
+
+
+class RunsView(BaseModel):
+    """Runs from the history, newest first."""
+
+    runs: list[dict[str, Any]]
+
+
+class DaemonView(BaseModel):
+    """The daemon itself."""
+
+    pid: int
+    version: str
+    started_at: str
+    state_directory: str
+    socket: str
+    status: str
+    problems: list[str]
+    tree_means: str
+    ralphs: int
+
+
+class StatusView(BaseModel):
+    """The daemon and its ralphs."""
+
+    version: str
+    daemon: DaemonView
+    ralphs: list[RalphView]
+
+
+class HealthView(BaseModel):
+    """``degraded`` is alive too: something is missing, and ``problems`` says what (F3)."""
+
+    status: str
+    problems: list[str]
+
+
+class ReadyView(BaseModel):
+    """The daemon has read its state, adopted what lives, and takes requests."""
+
+    ready: bool
+
+
+class Problem(BaseModel):
+    """RFC 9457, with the reason and what to do next in words."""
+
+    type: str = Field(examples=["urn:ralphd:problem:unknown-ralph"])
+    title: str
+    status: int
+    detail: str
+    why: str
+    next_step: str = Field(alias="try")
+    errors: list[dict[str, str]] = Field(default_factory=list)
+
+
+RALPH: dict[str, Any] = {"model": RalphView, "description": "The ralph."}
+RALPHS: dict[str, Any] = {"model": RalphsView, "description": "The ralphs."}
+RUNS: dict[str, Any] = {"model": RunsView, "description": "The runs."}
+STATUS: dict[str, Any] = {"model": StatusView, "description": "The daemon and its ralphs."}
+DAEMON: dict[str, Any] = {"model": DaemonView, "description": "The daemon."}
+HEALTH: dict[str, Any] = {"model": HealthView, "description": "Alive."}
+READY: dict[str, Any] = {"model": ReadyView, "description": "Ready."}
+
+_TEXT = {"schema": {"type": "string"}}
+LOG: dict[str, Any] = {
+    "description": "The lines, as text or as one JSON object a line.",
+    "content": {"text/plain": _TEXT, "application/x-ndjson": _TEXT},
+}
+EVENTS: dict[str, Any] = {"description": "Server-sent events.", "content": {"text/event-stream": _TEXT}}
+PROBLEM: dict[str, Any] = {
+    "description": "What went wrong, why, and what to do.",
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}

@@ -1,0 +1,127 @@
+"""Builds the parts of the daemon, serves, and stops them in the reverse order."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ralphd import __version__
+from ralphd.daemon.clock import Clock
+from ralphd.daemon.host import Host
+from ralphd.daemon.services import News, Services
+from ralphd.errors import DaemonBusy
+from ralphd.notify.hub import Hub
+from ralphd.notify.webhooks import Sender
+from ralphd.store.events import EventStore
+from ralphd.store.files import Held, Lock, make_private_directory, remove_leftovers
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the daemon lives. ``umask`` is the one it was started under, and its runs are."""
+
+    state_directory: Path
+    socket_path: Path
+    umask: int
+
+
+def own(state_directory: Path) -> Lock:
+    """Take the state directory for life, or raise DaemonBusy, which names the owner, and touch nothing."""
+    make_private_directory(state_directory)
+    try:
+        lock = Lock.acquire(state_directory / "lock", f"{os.getpid()}\n")
+    except Held as held:
+        owner = held.owner_text.strip() or "unknown"
+        raise DaemonBusy(
+            f"another ralphd (pid {owner}) owns {state_directory}",
+            mend="ralphctl regent status; or give this one its own RALPHD_STATE_DIR",
+        ) from held
+    remove_leftovers(state_directory)
+    return lock
+
+
+async def serve(settings: Settings, ready: Callable[[], None]) -> None:
+    """Be the daemon until asked to end. ``ready`` is called once it has adopted what lives and answers.
+
+    The caller holds the state directory (``own``). Raises RalphdError for what a person can put right.
+    """
+    async with AsyncExitStack() as parts:
+        clock, hub = Clock(), Hub()
+        events = await EventStore.open(settings.state_directory / "events.db")
+        parts.push_async_callback(events.close)
+        sender = Sender(events, lambda: host.destinations())
+        services = Services(
+            state_directory=settings.state_directory,
+            socket_path=settings.socket_path,
+            umask=settings.umask,
+            clock=clock,
+            news=News(events, hub, clock, sender.nudge),
+        )
+        host = Host(services, events, hub)
+        _obey_signals(host)
+        await host.recover()
+        await _serve_until_shutdown(host, services, sender, settings, ready)
+
+
+async def _serve_until_shutdown(
+    host: Host, services: Services, sender: Sender, settings: Settings, ready: Callable[[], None]
+) -> None:
+    # Imported this late: runs are watched again before half a second of imports.
+    from ralphd.api.app import create_app
+    from ralphd.api.listen import Listener
+    from ralphd.api.server import ApiServer
+
+    server = ApiServer(create_app(host), Listener.bind(settings.socket_path))
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(server.run_until_asked())
+        others = [
+            tasks.create_task(work) for work in (server.keep_reachable(), sender.run(), host.look_round())
+        ]
+        await services.news.tell("daemon.started", {"pid": os.getpid(), "version": __version__})
+        host.ready = True
+        logger.info("ready: pid %d, socket %s", os.getpid(), settings.socket_path)
+        ready()
+        how = await host.wait_for_shutdown()
+        logger.info("shutting down: runs %s", how)
+        await services.news.tell("daemon.stopping", {"runs": how})
+        await host.end(how)
+        host.hub.close()
+        server.ask_to_exit()
+        await serving
+        for task in others:
+            task.cancel()
+    logger.info("ended")
+
+
+def _obey_signals(host: Host) -> None:
+    """Section 3, the column of the daemon."""
+    meanings: dict[signal.Signals, Literal["finish", "leave", "now"]] = {
+        signal.SIGTERM: "finish",
+        signal.SIGINT: "finish",
+        signal.SIGQUIT: "now",
+        signal.SIGUSR2: "leave",
+    }
+    loop = asyncio.get_running_loop()
+    seen: set[signal.Signals] = set()
+
+    def obey(number: signal.Signals) -> None:
+        again = number in seen
+        seen.add(number)
+        how = "now" if again and meanings[number] == "finish" else meanings[number]
+        task = loop.create_task(host.shutdown(how))
+        pending.add(task)
+        task.add_done_callback(pending.discard)
+
+    pending: set[asyncio.Task[None]] = set()
+    for number in meanings:
+        loop.add_signal_handler(number, obey, number)
+    loop.add_signal_handler(signal.SIGHUP, host.reload)
+    with suppress(ValueError):
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)

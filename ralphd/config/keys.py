@@ -1,0 +1,124 @@
+"""The list of keys, made from the specs: what is known, what a value has to be, what this version acts on."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from functools import cache
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from ralphd.config import specs
+from ralphd.config.words import in_words, shown
+
+SECTIONS: Mapping[str, type[Any]] = {
+    "project": specs.ProjectSpec,
+    "ralph": specs.RalphSpec,
+    "regent": specs.RegentSpec,
+    "agents": specs.AgentsSpec,
+    "retry": specs.RetrySpec,
+    "phases": specs.PhasesSpec,
+    "git": specs.GitSpec,
+    "logs": specs.LogsSpec,
+    "notify": specs.NotifySpec,
+}
+AGENT = "agents.NAME"
+WEBHOOKS = "webhooks"
+_SPECS: Mapping[str, type[Any]] = {**SECTIONS, AGENT: specs.AgentSpec, WEBHOOKS: specs.WebhookSpec}
+
+BUILT = frozenset(
+    {
+        "project.name",
+        *(
+            f"ralph.{name}"
+            for name in ("command", "mode", "restart", "max_iterations", "iteration_pause_seconds")
+        ),
+        *(
+            f"regent.{name}"
+            for name in ("enabled", "max_retries", "healthy_after_seconds", "max_restarts_per_hour")
+        ),
+        *(f"regent.retry_backoff_{name}" for name in ("seconds", "factor", "max_seconds")),
+        *(f"regent.stop_{name}_seconds" for name in ("timeout", "deadline")),
+        "retry.reset_margin_seconds",
+        *("logs.run_bytes", "logs.total_bytes"),
+        *(
+            f"webhooks.{name}"
+            for name in ("url", "secret_file", "secret_env", "on", "format", "allow_private")
+        ),
+    }
+)
+"""What this version acts on. A key that is set and not here is told when the ralph starts."""
+
+USER_FILE_ONLY = frozenset({"logs.run_bytes", "logs.total_bytes", "webhooks.allow_private"})
+"""What a repository, and so an agent, must not decide."""
+
+FLAGS: Mapping[str, str] = {
+    "name": "project.name",
+    "agent": "agents.primary",
+    "fallback": "agents.fallback",
+    "retries-before-fallback": "agents.retries_before_fallback",
+    "max-task-failures": "agents.max_task_failures",
+    "timeout": "agents.timeout_seconds",
+    "iteration-timeout": "agents.iteration_timeout_seconds",
+    "phase-3-retry-count": "phases.phase_3_retry_count",
+    "max-iterations": "ralph.max_iterations",
+    "max-cost": "ralph.max_cost_usd",
+}
+"""The flags of ``start`` and ``build`` that set a key."""
+
+
+class BadValue(Exception):
+    """A value that its key cannot have; the text says what it can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of one section. ``default`` is None where the key has to be given."""
+
+    section: str
+    name: str
+    default: object
+
+    @property
+    def dotted(self) -> str:
+        """``regent.max_retries``"""
+        return f"{self.section}.{self.name}"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """What the value has to be, as JSON Schema."""
+        return _adapter(self.section, self.name).json_schema()
+
+    def read(self, value: object) -> Any:
+        """The value as the spec holds it. Raises BadValue in words, with the range."""
+        try:
+            return _adapter(self.section, self.name).validate_python(value)
+        except ValidationError as fault:
+            raise BadValue(self._why(fault, value)) from None
+
+    def _why(self, fault: ValidationError, value: object) -> str:
+        for error in fault.errors():
+            if error["type"] == "value_error":
+                return str(error["ctx"]["error"])
+        wanted = f"has to be {in_words(self.schema)}"
+        return wanted if isinstance(value, dict) else f"{wanted}, is {shown(value)}"
+
+
+@cache
+def keys_of(section: str) -> Mapping[str, Key]:
+    """The keys of a section by their name, in the order of its spec."""
+    spec = _SPECS[section]
+    return {
+        item.name: Key(section, item.name, _default(item)) for item in fields(spec) if item.name != "named"
+    }
+
+
+def _default(item: "Field[Any]") -> object:
+    if item.default_factory is not MISSING:
+        return item.default_factory()
+    return None if item.default is MISSING else item.default
+
+
+@cache
+def _adapter(section: str, name: str) -> TypeAdapter[Any]:
+    annotation = get_type_hints(_SPECS[section], include_extras=True)[name]
+    return TypeAdapter(annotation, config=ConfigDict(strict=True))

@@ -1,0 +1,266 @@
+"""From what a person wrote to settings: a TOML tree, the environment, flags. Faults are gathered."""
+
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ralphd.config.checks import did_you_mean
+from ralphd.config.keys import AGENT, FLAGS, SECTIONS, USER_FILE_ONLY, WEBHOOKS, BadValue, Key, keys_of
+from ralphd.config.specs import WebhookSpec
+from ralphd.config.words import printable
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+Place: TypeAlias = Callable[[KeyPath], str]
+Resolve: TypeAlias = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: ``ralph.toml:12``, ``environment RALPH_…``, ``flag --…``, ``default``."""
+
+    text: str
+
+
+DEFAULT = Origin("default")
+DIRECTORYS_NAME = Origin("the directory's name")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong: where, with which key, and what would be right."""
+
+    place: str
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return printable(": ".join(part for part in (self.place, self.key, self.text) if part))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value that someone gave."""
+
+    key: Key
+    dotted: str
+    value: Any
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one source says. ``webhooks`` by address."""
+
+    settings: dict[str, Setting] = field(default_factory=dict)
+    webhooks: dict[str, tuple[WebhookSpec, Origin]] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def take(self, key: Key, dotted: str, value: object, place: str, *, users_own: bool = False) -> None:
+        """Read one value for ``key`` into the settings, or into the faults."""
+        if key.dotted in USER_FILE_ONLY and not users_own:
+            self.faults.append(
+                Fault(place, dotted, "can only be set in the user's own file, ralph/config.toml")
+            )
+            return
+        try:
+            self.settings[dotted] = Setting(key, dotted, key.read(value), Origin(place))
+        except BadValue as fault:
+            self.faults.append(Fault(place, dotted, str(fault)))
+
+
+def tree_layer(
+    tree: Mapping[str, Any], place: Place, *, users_own: bool, resolve: Resolve, lenient: bool = False
+) -> Layer:
+    """A TOML tree as a layer. ``resolve`` makes paths absolute; ``lenient`` skips unknown keys."""
+    layer = Layer()
+    reader = _TreeReader(layer, place, users_own, resolve, lenient)
+    for section, body in tree.items():
+        reader.section(section, body)
+    return layer
+
+
+@dataclass(frozen=True, slots=True)
+class _TreeReader:
+    layer: Layer
+    place: Place
+    users_own: bool
+    resolve: Resolve
+    lenient: bool
+
+    def section(self, section: str, body: object) -> None:
+        if section == WEBHOOKS:
+            self.webhooks(body)
+        elif section not in SECTIONS:
+            self.unknown((section,), None if isinstance(body, dict) else keys_home(section))
+        elif not isinstance(body, dict):
+            self.fault((section,), f"has to be a section: write [{section}] on a line of its own")
+        elif section == "agents":
+            self.agents(body)
+        else:
+            self.table(section, (section,), body)
+
+    def agents(self, body: Mapping[str, Any]) -> None:
+        scalars = keys_of("agents")
+        named = {
+            name: value for name, value in body.items() if name not in scalars and isinstance(value, dict)
+        }
+        self.table("agents", ("agents",), {name: body[name] for name in body if name not in named})
+        for name, definition in named.items():
+            if is_agent_name(name):
+                self.table(AGENT, ("agents", name), definition)
+            else:
+                self.fault(("agents", name), "an agent's name is of lower case letters, digits, '-' and '_'")
+
+    def table(self, section: str, path: KeyPath, body: Mapping[str, Any]) -> None:
+        keys = keys_of(section)
+        for name, value in body.items():
+            if key := keys.get(name):
+                place = self.place((*path, name))
+                self.layer.take(key, dotted((*path, name)), value, place, users_own=self.users_own)
+            else:
+                self.unknown((*path, name), keys_home(name), tuple(keys))
+
+    def webhooks(self, body: object) -> None:
+        if not isinstance(body, list) or not all(isinstance(entry, dict) for entry in body):
+            self.fault((WEBHOOKS,), "has to be a list of tables: write [[webhooks]] above each")
+            return
+        for index, entry in enumerate(body):
+            self.webhook((WEBHOOKS, index), entry)
+
+    def webhook(self, path: KeyPath, entry: Mapping[str, Any]) -> None:
+        scratch = _TreeReader(Layer(), self.place, self.users_own, self.resolve, self.lenient)
+        scratch.table(WEBHOOKS, path, entry)
+        self.layer.faults.extend(scratch.layer.faults)
+        values = {setting.key.name: setting.value for setting in scratch.layer.settings.values()}
+        if "url" not in entry:
+            self.fault(path, "has no url")
+        if values.get("secret_file") and values.get("secret_env"):
+            self.fault(path, "has both secret_file and secret_env; keep one")
+        if "url" not in values:
+            return
+        if values["url"] in self.layer.webhooks:
+            self.fault((*path, "url"), "is there twice; put all its events in one `on`")
+        if named := values.get("secret_file"):
+            values["secret_file"] = self.resolve(named)
+        self.layer.webhooks[values["url"]] = (WebhookSpec(**values), Origin(self.place(path)))
+
+    def unknown(self, path: KeyPath, home: str | None, known: tuple[str, ...] | None = None) -> None:
+        if self.lenient:
+            return
+        what = "unknown key" if known or home else "unknown section"
+        near = did_you_mean(str(path[-1]), known or (*SECTIONS, WEBHOOKS))
+        self.fault(path, what + (f", it belongs in [{home}]" if home else near))
+
+    def fault(self, path: KeyPath, text: str) -> None:
+        self.layer.faults.append(Fault(self.place(path), dotted(path), text))
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """The variables ``RALPH_SECTION_KEY``. One that is near no key is the command's own, and let be."""
+    layer = Layer()
+    known = {_variable(key): key for section in SECTIONS for key in keys_of(section).values()}
+    for name in sorted(name for name in environ if name.startswith("RALPH_")):
+        place = f"environment {name}"
+        if key := known.get(name):
+            layer.take(key, key.dotted, from_text(key, environ[name]), place)
+        elif found := _agents_key(name):
+            key, path = found
+            layer.take(key, path, from_text(key, environ[name]), place)
+        elif name.startswith("RALPH_WEBHOOKS_"):
+            layer.faults.append(Fault(place, "", "webhooks are lists of tables; set them in a file"))
+        elif any(name.startswith(f"RALPH_{section.upper()}_") for section in SECTIONS):
+            layer.faults.extend(_near(name, place, list(known)))
+    return layer
+
+
+def flags_layer(flags: Mapping[str, object]) -> Layer:
+    """Flags by their name (``max-iterations``) or their key (``ralph.max_iterations``); None is not given."""
+    layer = Layer()
+    keys = {key.dotted: key for section in SECTIONS for key in keys_of(section).values()}
+    for name, value in flags.items():
+        flag = name.lstrip("-").replace("_", "-")
+        path = FLAGS.get(flag, name)
+        place = f"flag --{flag}" if flag in FLAGS else f"request {name}"
+        if value is None:
+            continue
+        if not (key := keys.get(path)):
+            layer.faults.append(Fault(place, "", "unknown key" + did_you_mean(name, [*FLAGS, *keys])))
+            continue
+        layer.take(key, key.dotted, from_text(key, value) if isinstance(value, str) else value, place)
+    return layer
+
+
+def from_text(key: Key, text: str) -> object:
+    """What a variable or a flag says, as the type of its key; text that does not fit stays text."""
+    kind = key.schema.get("type")
+    try:
+        match kind:
+            case "boolean":
+                return _TRUTH.get(text.strip().lower(), text)
+            case "integer":
+                return int(text)
+            case "number":
+                return float(text)
+            case "array" if not text.lstrip().startswith("["):
+                return shlex.split(text) if key.name in _SHELL_WORDS else _commas(text)
+            case "array" | "object":
+                return tomllib.loads(f"value = {text.strip()}")["value"]
+    except (ValueError, RecursionError):
+        return text
+    return text
+
+
+def dotted(path: KeyPath) -> str:
+    """``regent.max_retries``, ``webhooks[0].url``"""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".")
+
+
+def keys_home(name: str) -> str | None:
+    """The one section that has a key of this name, or None."""
+    homes = [section for section in SECTIONS if name in keys_of(section)]
+    return homes[0] if len(homes) == 1 else None
+
+
+def is_agent_name(name: str) -> bool:
+    """Whether an agent can be called so."""
+    return name[:1].isalnum() and all(mark in _AGENT_MARKS for mark in name)
+
+
+_AGENT_MARKS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+_TRUTH = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+_SHELL_WORDS = ("command", "args")
+
+
+def _commas(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _variable(key: Key) -> str:
+    return f"RALPH_{key.section}_{key.name}".upper()
+
+
+def _agents_key(name: str) -> tuple[Key, str] | None:
+    """``RALPH_AGENTS_CLAUDE_MODEL``: an agent's key, whose name is what stands between."""
+    rest = name.removeprefix("RALPH_AGENTS_")
+    for key in keys_of(AGENT).values():
+        agent = rest.removesuffix(f"_{key.name.upper()}").lower()
+        if rest != name and agent != rest.lower() and is_agent_name(agent):
+            return key, f"agents.{agent}.{key.name}"
+    return None
+
+
+def _near(name: str, place: str, known: list[str]) -> Iterator[Fault]:
+    if near := did_you_mean(name, known, cutoff=0.8):
+        yield Fault(place, "", "unknown key" + near)

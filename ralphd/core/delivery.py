@@ -1,0 +1,269 @@
+"""What is told to the outside: stored events, where they go, and what an answer to a delivery leads to.
+
+Pure: the moment and the jitter come in as values. ``ralphd.store`` keeps deliveries, ``ralphd.notify``
+sends them; what both need to know is here.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from ralphd.core.model import Moment
+
+RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
+"""How long to wait after the first, second, … failed delivery: the example of Standard Webhooks."""
+UNREACHED_AFTER_S = (5.0, 30.0, 60.0, 300.0)
+"""The same while nobody answers: it costs the receiver nothing, and the network may be back any minute."""
+GIVE_UP_AFTER_S = sum(RETRY_AFTER_S)
+"""The age from which an undelivered message is given up, once it has also failed often enough."""
+LONGEST_RETRY_AFTER_S = 86400.0
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the name of a form, not a secret
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """One event as it is kept, replayed and sent. ``id`` grows; ``at`` is RFC 3339 UTC."""
+
+    id: int
+    type: str
+    at: str
+    ralph: str | None
+    run_id: str | None
+    data: Mapping[str, Any]
+
+    def as_object(self) -> dict[str, Any]:
+        """The event as it stands in every reply: ``{id, type, at, ralph, run_id, data}``."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "at": self.at,
+            "ralph": self.ralph,
+            "run_id": self.run_id,
+            "data": dict(self.data),
+        }
+
+
+class Format(StrEnum):
+    """``[[webhooks]] format``: what the body looks like."""
+
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """One ``[[webhooks]]`` entry. The secret itself is never here: it is read when a message is sent."""
+
+    url: str
+    on: tuple[str, ...] = ("ralph.escalated",)
+    format: Format = Format.JSON
+    allow_private: bool = False
+    secret_file: str | None = None
+    secret_env: str | None = None
+
+    @property
+    def id(self) -> str:
+        """A stable name that gives nothing of the address away."""
+        return hashlib.sha256(self.url.encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        """What people and logs may see: scheme and host; a path or a user part may hold a token."""
+        try:
+            parts = urlsplit(self.url)
+            port = f":{parts.port}" if parts.port else ""
+        except ValueError:
+            return "(not an address)"
+        return f"{parts.scheme}://{parts.hostname}{port}"
+
+    def wants(self, event_type: str) -> bool:
+        """Whether a pattern of ``on`` fits; ``*`` stands for any text."""
+        return any(_fits(pattern, event_type) for pattern in self.on)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One message to one destination, as the outbox keeps it. ``message_id`` stays the same over retries."""
+
+    id: int
+    destination: str
+    message_id: str
+    event: StoredEvent
+    queued_at: Moment
+    failures: int
+    next_at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The receiver answered. ``retry_after`` is that header, as it came."""
+
+    status: int
+    retry_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """No answer: no network, no name, no secret, too slow, or an address that is refused."""
+
+    why: str
+
+
+Answer: TypeAlias = Answered | Unreached
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """It arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Send it again at ``at``."""
+
+    at: Moment
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Nobody took it for as long as is reasonable."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disable:
+    """The receiver says that it is gone for good (410): nothing more goes there."""
+
+    why: str
+
+
+Sequel: TypeAlias = Delivered | Retry | GiveUp | Disable
+
+
+class BadSecret(ValueError):
+    """A ``whsec_`` secret whose rest is not base64, or an empty one."""
+
+
+def wanted(destinations: Iterable[Destination], event_type: str) -> tuple[Destination, ...]:
+    """Those destinations that want events of this type, each address once."""
+    return tuple({d.id: d for d in destinations if d.wants(event_type)}.values())
+
+
+def message_id(event: StoredEvent, key: str) -> str:
+    """The ``webhook-id`` of an event: the same however often, and from whichever daemon, it is queued."""
+    parts = json.dumps([event.type, event.at, event.ralph, event.run_id, key])
+    return "msg_" + hashlib.sha256(parts.encode()).hexdigest()[:32]
+
+
+def body(event: StoredEvent, form: Format = Format.JSON) -> bytes:
+    """What is posted, the same bytes at each try."""
+    match form:
+        case Format.JSON:
+            message = {"type": event.type, "timestamp": event.at, "data": event.as_object()}
+            return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def secret_key(text: str) -> bytes:
+    """The key that a secret stands for: ``whsec_<base64>``, or any other text as it is. Raises BadSecret."""
+    text = text.strip()
+    if not text.startswith(SECRET_PREFIX):
+        key = text.encode()
+    else:
+        try:
+            key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+        except binascii.Error as error:
+            raise BadSecret("the part after whsec_ is not base64") from error
+    if not key:
+        raise BadSecret("it is empty")
+    return key
+
+
+def headers(message: str, at: Moment, payload: bytes, key: bytes | None) -> dict[str, str]:
+    """The headers of Standard Webhooks; without a key the message goes out unsigned."""
+    timestamp = str(int(at))
+    plain = {"webhook-id": message, "webhook-timestamp": timestamp}
+    if key is None:
+        return plain
+    digest = hmac.new(key, f"{message}.{timestamp}.".encode() + payload, hashlib.sha256).digest()
+    return plain | {"webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
+
+
+def sequel(answer: Answer, delivery: Delivery, *, now: Moment, jitter: float) -> Sequel:
+    """What follows from an answer. ``jitter`` in [0, 1) spreads a wait by 10 % to either side."""
+    match answer:
+        case Answered(status=status) if 200 <= status < 300:
+            return Delivered()
+        case Answered(status=410):
+            return Disable("answered 410 Gone")
+    why = _why(answer)
+    if _is_used_up(delivery, now):
+        return GiveUp(why)
+    return Retry(now + max(_delay_s(answer, delivery.failures, jitter), _asked_for_s(answer, now)), why)
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address belongs to the public internet, an IPv4 address inside an IPv6 one included."""
+    ip = ipaddress.ip_address(address)
+    if isinstance(ip, ipaddress.IPv6Address) and (inner := _inner_ipv4(ip)) is not None:
+        ip = inner
+    # is_global alone lets multicast through.
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified or ip.is_link_local)
+
+
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+def _inner_ipv4(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if ip in _NAT64:
+        return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+    return ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+
+
+def _fits(pattern: str, event_type: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), event_type) is not None
+
+
+def _is_used_up(delivery: Delivery, now: Moment) -> bool:
+    # Both: a machine that slept for a week has an old message and has hardly tried.
+    return delivery.failures >= len(RETRY_AFTER_S) and now - delivery.queued_at >= GIVE_UP_AFTER_S
+
+
+def _delay_s(answer: Answer, failures: int, jitter: float) -> float:
+    steps = RETRY_AFTER_S if isinstance(answer, Answered) else UNREACHED_AFTER_S
+    return steps[min(failures, len(steps) - 1)] * (0.9 + 0.2 * jitter)
+
+
+def _asked_for_s(answer: Answer, now: Moment) -> float:
+    if not isinstance(answer, Answered) or answer.retry_after is None:
+        return 0.0
+    text = answer.retry_after.strip()
+    try:
+        asked = float(text) if text.isascii() and text.isdigit() else _seconds_until(text, now)
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(0.0, min(asked, LONGEST_RETRY_AFTER_S))
+
+
+def _seconds_until(http_date: str, now: Moment) -> float:
+    return parsedate_to_datetime(http_date).timestamp() - now
+
+
+def _why(answer: Answer) -> str:
+    match answer:
+        case Unreached(why=why):
+            return why
+        case Answered(status=status) if 300 <= status < 400:
+            return f"answered {status}, a redirect, which is not followed: configure the final address"
+        case Answered(status=status):
+            return f"answered {status}"

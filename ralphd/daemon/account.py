@@ -1,0 +1,224 @@
+"""The account of one ralph: what was decided and what is known, written down before it is acted upon.
+
+History, then events, then state. A daemon that dies in between tells the same facts again; history and
+events know them by their keys, so that each end is entered and told once.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ralphd import failpoint
+from ralphd.config.configuration import Configuration
+from ralphd.core.actions import Announce, Escalate
+from ralphd.core.events import Event, RunEnded
+from ralphd.core.model import HAS_A_RUN, Ending, Failed, Goal, Moment, Outcome, RunId, Running, Supervision
+from ralphd.core.moments import rfc3339
+from ralphd.core.outcome import outcome
+from ralphd.core.steps import Step
+from ralphd.daemon.services import Services
+from ralphd.git.repo import head
+from ralphd.process.output import append_regent_line
+from ralphd.process.spawn import ExitRecord, RunRecord
+from ralphd.store.history import History
+from ralphd.store.state import Definition, Facts, LastExit, RalphFiles, Record
+
+logger = logging.getLogger(__name__)
+
+ESCALATION = "escalation"
+
+
+class Account:
+    """Definition, supervision and facts of a ralph, in memory and on disk alike."""
+
+    def __init__(
+        self, files: RalphFiles, definition: Definition, record: Record, history: History, services: Services
+    ) -> None:
+        self.files = files
+        self.history = history
+        self.definition = definition
+        self.configuration = Configuration.from_pinned(definition.configuration)
+        self.policy = self.configuration.policy()
+        self.notes: list[str] = []
+        self._record = record
+        self._services = services
+        self._exits: dict[RunId, ExitRecord] = {}
+        self._unsaved = False
+
+    @property
+    def supervision(self) -> Supervision:
+        """What is wanted, what is so, what was counted."""
+        return self._record.supervision
+
+    @property
+    def facts(self) -> Facts:
+        """What is known beside that."""
+        return self._record.facts
+
+    def view(self) -> dict[str, Any]:
+        """The ralph as the API shows it, but for what only a living run can tell."""
+        shown = self._record.to_json(self.definition)
+        del shown["supervision"], shown["facts"]
+        return shown | {
+            "directory": str(self.definition.directory),
+            "command": list(self.definition.command),
+            "drift": [],
+            "notes": list(self.notes),
+        }
+
+    def redefine(self, definition: Definition) -> None:
+        """Take another definition for the same ralph; saved with the next thing written down."""
+        self.definition = definition
+        self.configuration = Configuration.from_pinned(definition.configuration)
+        self.policy = self.configuration.policy()
+        self._unsaved = True
+
+    def note_run(self, run: RunRecord) -> None:
+        """Know the run that lives now; saved with the next thing that is written down."""
+        facts = replace(
+            self.facts, run_id=run.run_id, ralph_pid=run.pid, started_at=run.started_at, finished_at=None
+        )
+        if self.facts.run_id != run.run_id:
+            facts = replace(facts, last_output_at=None)
+        if facts != self.facts:
+            self._record = replace(self._record, facts=facts)
+            self._unsaved = True
+
+    async def write_down(self, fact: Event, answer: Step) -> None:
+        """Make ``answer`` the truth."""
+        facts = self.facts
+        if isinstance(fact, RunEnded) and isinstance(self.supervision.state, HAS_A_RUN):
+            meant = outcome(self.supervision.state, fact.ending)
+            await self.enter_end(fact.ending, meant)
+            facts = self._facts_after_end(fact.ending, meant)
+        for action in answer.actions:
+            if isinstance(action, Announce | Escalate):
+                await self._announce(action, fact, facts)
+        changed = Record(answer.supervision, facts)
+        if changed != self._record or self._unsaved:
+            self._record = changed
+            await self.save()
+
+    def _facts_after_end(self, ending: Ending, meant: Outcome) -> Facts:
+        return replace(
+            self.facts,
+            ralph_pid=None,
+            finished_at=ending.at,
+            last_output_at=ending.last_sign_at,
+            last_exit=LastExit(ending.run_id, ending.code, ending.signal, meant.value, ending.at),
+        )
+
+    def note_exit(self, record: ExitRecord) -> None:
+        """Keep how a run ended until its end is written down."""
+        self._exits[record.run_id] = record
+
+    async def enter_end(self, ending: Ending, meant: Outcome | None = None) -> None:
+        """Enter the end of a run into the record, once. Without ``meant`` it is judged by itself."""
+        meant = meant or outcome(Running(ending.run_id), ending)
+        record = self._exits.pop(ending.run_id, None)
+        swept = () if record is None else record.swept
+        data = {
+            "run_id": ending.run_id,
+            "started_at": None if ending.started_at is None else rfc3339(ending.started_at),
+            "duration_s": None if ending.started_at is None else round(ending.at - ending.started_at, 3),
+            "code": ending.code,
+            "signal": ending.signal,
+            "outcome": meant.value,
+            "oom": None if record is None else record.oom,
+            "commit": self.facts.last_commit,
+            "swept": [{"pid": each.pid, "command": each.command} for each in swept],
+            "dropped_bytes": 0 if record is None else record.dropped_bytes,
+        }
+        await asyncio.to_thread(self.history.append, "run", ending.run_id, ending.at, data)
+        self._services.trouble(f"history of {self.definition.name}", self.history.degraded)
+        failpoint.reach("account.end_entered")
+
+    async def _announce(self, action: Announce | Escalate, fact: Event, facts: Facts) -> None:
+        kind = "ralph.escalated" if isinstance(action, Escalate) else action.type
+        key = f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) else None
+        data = self._data(action, facts)
+        if isinstance(action, Escalate):
+            key = key or f"{self.definition.name}/{kind}/{rfc3339(fact.at)}"
+            # The outbox may be lost before this is sent: then it is queued again from the history.
+            entry = {"run_id": facts.run_id, "data": data}
+            await asyncio.to_thread(self.history.append, ESCALATION, key, fact.at, entry)
+        told = await self._services.news.tell(
+            kind,
+            data,
+            ralph=self.definition.name,
+            run_id=facts.run_id,
+            at=fact.at,
+            key=key,
+            destinations=self.configuration.destinations(),
+        )
+        if told and action.text is not None:
+            level = logging.ERROR if isinstance(action, Escalate) else logging.INFO
+            logger.log(level, "%s", action.text, extra={"ralph": self.definition.name})
+            self._line(fact.at, action.text)
+
+    def _data(self, action: Announce | Escalate, facts: Facts) -> dict[str, Any]:
+        data: dict[str, Any] = {} if action.text is None else {"message": action.text}
+        if isinstance(action, Escalate):
+            return data | {
+                "directory": str(self.definition.directory),
+                "do": f"ralphctl logs {self.definition.name}",
+            }
+        if action.wait_until is not None:
+            data["until"] = rfc3339(action.wait_until)
+        if action.type == "ralph.exited" and (last := facts.last_exit) is not None:
+            data |= {"code": last.code, "signal": last.signal, "outcome": last.outcome}
+        if action.type in ("ralph.started", "ralph.adopted"):
+            data["pid"] = facts.ralph_pid
+        return data
+
+    def _line(self, at: Moment, text: str) -> None:
+        """The Regent's line beside the output of the run that it is about (C4)."""
+        if self.facts.run_id is not None:
+            with suppress(OSError):
+                append_regent_line(self.files.runs / self.facts.run_id, at, text)
+
+    async def save(self) -> None:
+        """Write definition and state; ``freshen`` does what a full disk does not take (F3)."""
+        goal = self.supervision.goal
+        save_definition = self._unsaved or self.definition.goal is not goal
+        self.definition = replace(self.definition, goal=goal)
+        try:
+            if save_definition:
+                await asyncio.to_thread(self.files.save_definition, self.definition)
+            await asyncio.to_thread(self.files.save_record, self._record, self.definition)
+        except OSError as fault:
+            self._unsaved = True
+            self._services.trouble(f"state of {self.definition.name}", str(fault))
+        else:
+            self._unsaved = False
+            self._services.trouble(f"state of {self.definition.name}", None)
+
+    async def freshen(self, last_output_at: Moment | None) -> None:
+        """Write what is due: what was not saved, the last output's time, deleted copies."""
+        news = last_output_at is not None and last_output_at > (self.facts.last_output_at or 0.0)
+        if news:
+            self._record = replace(self._record, facts=replace(self.facts, last_output_at=last_output_at))
+        if self._unsaved:
+            await self.save()
+        elif news or not self.files.mirror_is_whole(self.definition.directory):
+            with suppress(OSError):  # counters only: the next transition is saved in earnest
+                await asyncio.to_thread(self.files.save_record, self._record, self.definition, durable=False)
+
+    async def note_head(self) -> bool:
+        """Look where the repository stands; True when HEAD has moved since the last look."""
+        found = await asyncio.to_thread(head, self.definition.directory)
+        if found is None:
+            return False
+        before = self.facts.last_commit
+        self._record = replace(
+            self._record, facts=replace(self.facts, last_commit=found.commit, branch=found.branch)
+        )
+        return before is not None and found.commit != before
+
+    async def fail(self, why: str) -> None:
+        """Give this ralph up for a bug of ours; nothing else is done with it until a person acts."""
+        given_up = replace(self.supervision, goal=Goal.STOPPED, state=Failed(why))
+        self._record = Record(given_up, replace(self.facts, ralph_pid=None))
+        await self.save()

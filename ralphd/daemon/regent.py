@@ -1,0 +1,302 @@
+"""The Regent of one ralph: carries out what ``core/regent`` orders, and tells it what happened.
+
+One task owns a ralph and is the only one to change it.
+"""
+
+import asyncio
+import errno
+import json
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from ralphd import failpoint
+from ralphd.core.actions import Action, KillAfter, KillTree, Spawn, Terminate, WakeAt
+from ralphd.core.events import Event, GraceOver, RunEnded, Spawned, SpawnFailed, SpawnPostponed, Woke
+from ralphd.core.model import HAS_A_RUN, Done, Ending, Failed, Idle, Moment, RunId, Stopped
+from ralphd.core.regent import step
+from ralphd.core.requests import why_not
+from ralphd.daemon.account import Account
+from ralphd.daemon.holds import Holds
+from ralphd.daemon.services import Services
+from ralphd.errors import (
+    CommandNotStartable,
+    DirectoryBusy,
+    DirectoryUnusable,
+    InternalError,
+    RalphdError,
+    WrongState,
+)
+from ralphd.process.output import Log
+from ralphd.process.spawn import ExitRecord, Run, RunDirectory, RunRecord, RunSpec, next_run_directory
+from ralphd.process.tree import strangers
+
+logger = logging.getLogger(__name__)
+
+INBOX_BOUND = 1000
+LONGEST_SLEEP_S = 30.0
+"""Waits follow the wall clock, which can be set, so it is looked at this often (H5)."""
+LACKING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EIO}
+)
+"""What a machine can lack for a while; a spawn that fails for it is tried again (F3)."""
+LEFT_ALONE = (Idle, Stopped, Failed, Done)
+STRANGER = "still in the directory: "
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    """A fact in the inbox; ``answered`` is for whoever waits until it has been carried out."""
+
+    event: Event
+    answered: "asyncio.Future[None] | None" = None
+
+
+class Regent:
+    """Supervises one ralph. All public methods are called on the event loop."""
+
+    def __init__(self, account: Account, services: Services) -> None:
+        self.account = account
+        self.log = Log(account.files.runs)
+        self.holds = Holds(
+            account.definition.directory,
+            socket_path=services.socket_path,
+            state_directory=services.state_directory,
+        )
+        self._services = services
+        self._inbox: asyncio.Queue[_Letter] = asyncio.Queue(INBOX_BOUND)
+        self._run: Run | None = None
+        self._record: RunRecord | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._spawn_fault: RalphdError | None = None
+        self._shown: dict[str, Any] | None = None
+        self._shown_bytes = b""
+
+    @property
+    def name(self) -> str:
+        """The ralph's name."""
+        return self.account.definition.name
+
+    @property
+    def living(self) -> RunId | None:
+        """The run that lives."""
+        return None if self._record is None else self._record.run_id
+
+    @property
+    def has_a_run(self) -> bool:
+        """Whether a run lives, or its end has not been answered yet."""
+        return isinstance(self.account.supervision.state, HAS_A_RUN)
+
+    def view(self) -> dict[str, Any]:
+        """The ralph as the API shows it."""
+        means = None if self._record is None else self._record.tree_means
+        return self.account.view() | {"tree_means": means}
+
+    def view_bytes(self) -> bytes:
+        """The same, serialised once per change."""
+        view = self.view()
+        if view != self._shown:
+            self._shown, self._shown_bytes = view, json.dumps(view, ensure_ascii=False).encode()
+        return self._shown_bytes
+
+    # --- being told -----------------------------------------------------------------------------------
+
+    async def ask(self, event: Event) -> None:
+        """Have ``event`` carried out. Raises WrongState, or why the command cannot be started."""
+        answered = asyncio.get_running_loop().create_future()
+        await self._inbox.put(_Letter(event, answered))
+        await answered
+
+    def tell(self, event: Event) -> None:
+        """Put ``event`` into the inbox and go on."""
+        self._inbox.put_nowait(_Letter(event))
+
+    async def supervise(self) -> None:
+        """Answer one fact after the other, until cancelled. Cancelled, it leaves the run alone."""
+        try:
+            while True:
+                letter = await self._inbox.get()
+                fault = await self._fault_in(letter.event)
+                if letter.answered is None or letter.answered.done():
+                    continue
+                if fault is None:
+                    letter.answered.set_result(None)
+                else:
+                    letter.answered.set_exception(fault)
+        finally:
+            self._let_go()
+
+    async def _fault_in(self, event: Event) -> RalphdError | None:
+        """Handle ``event``, and tell what a person can put right. A bug fails this ralph, not the daemon."""
+        try:
+            await self._handle(event)
+        except RalphdError as fault:
+            return fault
+        except Exception:
+            logger.exception("a bug in the supervision of a ralph", extra={"ralph": self.name})
+            if self._run is not None:
+                self._run.kill_tree()
+            await self.account.fail("a bug in ralphd: its log has the traceback")
+            return InternalError(f"the Regent of {self.name} failed", mend="ralphctl regent logs")
+        return None
+
+    async def _handle(self, event: Event) -> None:
+        if reason := why_not(self.account.supervision, event):
+            raise WrongState(
+                f"{self.name} cannot do that now", why=reason, mend=f"ralphctl status {self.name}"
+            )
+        self._spawn_fault = None
+        facts = deque([event])
+        while facts:
+            fact = facts.popleft()
+            answer = step(self.account.supervision, fact, self.account.policy)
+            await self.account.write_down(fact, answer)
+            for action in answer.actions:
+                if (news := await self._carry_out(action)) is not None:
+                    facts.append(news)
+        self._settle()
+        if self._spawn_fault is not None:
+            raise self._spawn_fault
+
+    # --- carrying out ---------------------------------------------------------------------------------
+
+    async def _carry_out(self, action: Action) -> Event | None:
+        match action:
+            case Spawn():
+                return await self._spawn()
+            case Terminate() if self._run is not None:
+                self._run.terminate()
+            case KillTree() if self._run is not None:
+                self._run.kill_tree()
+            case KillAfter(run_id=run_id, delay_s=delay_s):
+                asyncio.get_running_loop().call_later(delay_s, self._grace_over, run_id)
+            case WakeAt(at=at):
+                self._wake_at(at)
+            case _:
+                pass  # told when it was written down
+        return None
+
+    async def _spawn(self) -> Event:
+        """Start a run; the answer is what came of it."""
+        now = self._services.clock.now
+        try:
+            lock = self.holds.take()
+            directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
+            run = await Run.spawn(directory, self._spec(directory), lock)
+        except (CommandNotStartable, DirectoryBusy, DirectoryUnusable) as fault:
+            self._spawn_fault = fault
+            return SpawnFailed(now(), f"{fault.what}: {fault.why}" if fault.why else fault.what)
+        except OSError as fault:
+            if fault.errno not in LACKING:
+                raise
+            return SpawnPostponed(now(), fault.strerror or str(fault))
+        if (born := await run.ready()) is None:
+            raise InternalError(f"{directory.run_id} was started and left no record of it")
+        self.adopt(run, born)
+        self._begin(self.account.note_head())
+        return Spawned(born.started_at, born.run_id)
+
+    def _spec(self, directory: RunDirectory) -> RunSpec:
+        definition, files = self.account.definition, self.account.files
+        return RunSpec(
+            run_id=directory.run_id,
+            ralph=self.name,
+            command=definition.command,
+            directory=definition.directory,
+            environment_file=files.environment_file if files.environment_file.exists() else None,
+            environment={
+                "RALPH_NAME": self.name,
+                "RALPH_RUN_ID": directory.run_id,
+                "RALPHD_SOCKET": str(self._services.socket_path),
+                "PYTHONUNBUFFERED": "1",
+            },
+            umask=self._services.umask,
+            run_bytes=self.account.configuration.logs.run_bytes,
+            definition=definition.to_json(),
+        )
+
+    def adopt(self, run: Run, record: RunRecord) -> None:
+        """Watch a run, of our own or of an earlier daemon (P1)."""
+        self._run, self._record = run, record
+        self.account.note_run(record)
+        self._begin(self._await_end(run))
+
+    async def _await_end(self, run: Run) -> None:
+        record = await run.ended()
+        failpoint.reach("regent.end_seen")
+        ending = await self.ending(record)
+        self._note_strangers(record)
+        self._run = self._record = None
+        await self._inbox.put(_Letter(RunEnded(ending)))
+
+    async def ending(self, record: ExitRecord) -> Ending:
+        """The end of a run as the core wants to know it."""
+        self.account.note_exit(record)
+        reason, resume_at = None, None
+        if record.code == 75:
+            reason, resume_at = await asyncio.to_thread(
+                self.account.files.checkpoint, self.account.definition.directory
+            )
+        return Ending(
+            run_id=record.run_id,
+            at=record.ended_at,
+            code=record.code,
+            signal=record.signal,
+            started_at=record.started_at,
+            last_sign_at=self.log.last_output_at(record.run_id),
+            committed=await self.account.note_head(),
+            pause_reason=reason,
+            resume_at=resume_at,
+        )
+
+    def _note_strangers(self, record: ExitRecord) -> None:
+        """What works in the directory and is not the run's is reported, never killed (S7)."""
+        since = record.started_at or record.ended_at
+        seen = strangers(self.account.definition.directory, since, (record.run_id,))
+        kept = [note for note in self.account.notes if not note.startswith(STRANGER)]
+        self.account.notes = kept + [f"{STRANGER}pid {each.pid} ({each.command})" for each in seen]
+
+    # --- time -----------------------------------------------------------------------------------------
+
+    def _wake_at(self, at: Moment) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = min(max(at - self._services.clock.now(), 0.0), LONGEST_SLEEP_S)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        if not self._services.stopping.is_set():
+            self.tell(Woke(self._services.clock.now()))
+
+    def _grace_over(self, run_id: RunId) -> None:
+        self.tell(GraceOver(self._services.clock.now(), run_id))
+
+    async def look_round(self) -> None:
+        """What has to be looked at every few seconds: mirrors, signpost, last output, what is unsaved."""
+        await self.account.freshen(None if self.living is None else self.log.last_output_at(self.living))
+        self._settle()
+
+    def _settle(self) -> None:
+        supervised = not isinstance(self.account.supervision.state, LEFT_ALONE)
+        self.holds.settle(supervised=supervised, living=self._run is not None)
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            logger.error("a bug in the supervision of a ralph", exc_info=fault, extra={"ralph": self.name})
+
+    def _let_go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        self.holds.let_go()

@@ -1,0 +1,142 @@
+"""What a person asks for when registering a ralph, and what becomes of it when nothing speaks against it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ralphd import wire
+from ralphd.config import Configuration, fit_name, for_runs, load
+from ralphd.errors import BadName, DirectoryBusy, DirectoryUnusable, NameTaken, UsageError
+from ralphd.git.repo import head
+from ralphd.store.state import mirror_directory
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A ralph to be: where it works, what it runs, and what its owner set on the command line.
+
+    ``command`` empty means the one in the configuration. ``name`` None lets the daemon make one of the
+    directory's. ``environment`` holds secrets: it stays out of ``repr``, logs and replies (design section 8).
+    """
+
+    directory: str
+    command: list[str]
+    name: str | None = None
+    flags: dict[str, object] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
+    start: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A registration that can be taken on. ``notes`` is what its owner should be told."""
+
+    name: str
+    directory: Path
+    command: tuple[str, ...]
+    configuration: Configuration
+    flags: Mapping[str, object]
+    environment: Mapping[str, str] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+
+def candidate(registration: Registration, known: Mapping[str, Path], state_directory: Path) -> Candidate:
+    """Look at everything that could be wrong with a registration, and change nothing.
+
+    ``known`` maps the names of the ralphs that are there to their directories. Raises a RalphdError that says
+    what to do.
+    """
+    directory = _usable(Path(registration.directory), state_directory)
+    environment = for_runs(registration.environment)
+    configuration = load(directory, flags=registration.flags, environ=registration.environment)
+    name = _name(registration.name, configuration.project.name, directory, known)
+    command = tuple(registration.command) or configuration.ralph.command
+    if not command:
+        raise UsageError(
+            "there is no command to run",
+            why="none was given, ralph.toml has no [ralph] command, and the built-in loop is not there yet",
+            mend=f"ralphctl start {directory} -- ./loop.sh",
+        )
+    return Candidate(
+        name,
+        directory,
+        command,
+        configuration,
+        registration.flags,
+        environment,
+        _notes(directory, configuration),
+    )
+
+
+def _usable(directory: Path, state_directory: Path) -> Path:
+    if not directory.is_absolute():
+        raise DirectoryUnusable(f"{directory} is not an absolute path", mend=f"give it as /…/{directory}")
+    try:
+        real = directory.resolve(strict=True)
+    except OSError as error:
+        raise DirectoryUnusable(
+            f"{directory} cannot be used", why=error.strerror or str(error), mend=f"mkdir -p {directory}"
+        ) from error
+    if not real.is_dir():
+        raise DirectoryUnusable(f"{directory} is not a directory")
+    if not os.access(real, os.W_OK | os.X_OK):
+        raise DirectoryUnusable(
+            f"{directory} is not writable for uid {os.geteuid()}",
+            why="a ralph works in it, and ralphd keeps .ralph/ there",
+            mend=f"chmod u+wx {directory}, or run ralphd as its owner",
+        )
+    if state_directory.resolve().is_relative_to(real):
+        raise DirectoryUnusable(
+            f"{directory} holds ralphd's own state ({state_directory})",
+            why="an agent could delete it there",
+            mend="choose a directory below it, or set RALPHD_STATE_DIR to another place",
+        )
+    try:
+        mirror_directory(real)
+    except OSError as error:
+        raise DirectoryUnusable(f"{real}/.ralph cannot be made", why=error.strerror or str(error)) from error
+    return real
+
+
+def _name(given: str | None, configured: str, directory: Path, known: Mapping[str, Path]) -> str:
+    mine = next((name for name, place in known.items() if place == directory), None)
+    if given is None:
+        return mine or _free(fit_name(configured or directory.name), known)
+    if not wire.is_name(given):
+        raise BadName(
+            f"{given[:80]!r} is not a name for a ralph",
+            why="lower-case letters, digits, '.', '_' and '-', 63 at most, a letter or digit first",
+            mend=f"--name {fit_name(given)}",
+        )
+    if given in known and known[given] != directory:
+        raise NameTaken(
+            f"the name {given} belongs to the ralph in {known[given]}",
+            mend=f"--name {_free(given, known)}, or ralphctl rm {given}",
+        )
+    if mine is not None and mine != given:
+        raise DirectoryBusy(
+            f"{directory} is the directory of the ralph {mine}",
+            why="one ralph works in a directory",
+            mend=f"ralphctl start {mine}, or ralphctl rm {mine}",
+        )
+    return given
+
+
+def _free(name: str, known: Mapping[str, Path]) -> str:
+    """``name``, or ``name-2`` and so on where it is taken, 63 characters at most."""
+    if name not in known:
+        return name
+    numbers = range(2, len(known) + 3)
+    return next(
+        free for n in numbers if (free := f"{name[: wire.MAX_NAME_CHARS - 1 - len(str(n))]}-{n}") not in known
+    )
+
+
+def _notes(directory: Path, configuration: Configuration) -> tuple[str, ...]:
+    notes = [
+        f"{key} is set, and this version does nothing about it yet" for key in configuration.not_built_yet()
+    ]
+    if head(directory) is None:
+        notes.append("not a git repository: what Ralph does here cannot be told by its commits")
+    return tuple(notes)

@@ -1,0 +1,75 @@
+"""What all Regents of a daemon share: the clock, the news, what is wrong at the moment."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ralphd.core.delivery import Destination, wanted
+from ralphd.core.model import Moment, RunId
+from ralphd.daemon.clock import Clock
+from ralphd.notify.hub import Hub
+from ralphd.store.events import EventStore
+
+logger = logging.getLogger(__name__)
+
+
+class News:
+    """Tells the event stream: stored first, with what is to be delivered, then given to listeners."""
+
+    def __init__(
+        self, events: EventStore, hub: Hub, clock: Clock, nudge: Callable[[], None] = lambda: None
+    ) -> None:
+        self._events = events
+        self._hub = hub
+        self._clock = clock
+        self._nudge = nudge
+
+    async def tell(
+        self,
+        kind: str,
+        data: Mapping[str, Any],
+        *,
+        ralph: str | None = None,
+        run_id: RunId | None = None,
+        at: Moment | None = None,
+        key: str | None = None,
+        destinations: Sequence[Destination] = (),
+    ) -> bool:
+        """Store and publish one event. False, and nothing happens, when ``key`` was told before."""
+        moment = self._clock.now() if at is None else at
+        deliver_to = wanted(destinations, kind)
+        event = await self._events.append(
+            kind, moment, ralph, run_id, dict(data), key=key, deliver_to=deliver_to
+        )
+        if event is None:
+            return False
+        self._hub.publish(event)
+        if deliver_to:
+            self._nudge()
+        return True
+
+
+@dataclass(slots=True)
+class Services:
+    """What a Regent needs beside its ralph. ``umask`` is the one that runs make their files under."""
+
+    state_directory: Path
+    socket_path: Path
+    umask: int
+    clock: Clock
+    news: News
+    troubles: dict[str, str] = field(default_factory=dict)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def trouble(self, topic: str, what: str | None) -> None:
+        """Note what is wrong with ``topic``, or with None that it is well again (F3)."""
+        known = self.troubles.get(topic)
+        if what is None:
+            if self.troubles.pop(topic, None) is not None:
+                logger.info("well again: %s", topic)
+        elif known is None:
+            logger.warning("degraded: %s: %s", topic, what)
+            self.troubles[topic] = what

@@ -1,0 +1,49 @@
+"""The daemon's own log: one line a fact, in ``ralphd.log``, and on stderr in the foreground."""
+
+import logging
+import sys
+import time
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+LOG_BYTES = 10 << 20
+KEPT = 3
+
+
+class Lines(logging.Formatter):
+    """``2026-11-21T20:00:00.000Z INFO demo: text``. What could forge a line or move a cursor is escaped."""
+
+    converter = staticmethod(time.gmtime)  # type: ignore[assignment]  # the stub knows only local time
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(about)s%(message)s", "%Y-%m-%dT%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, but for a traceback, whose lines follow it."""
+        ralph = getattr(record, "ralph", None)
+        record.about = f"{ralph}: " if ralph else ""
+        return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line itself."""
+        return "".join(
+            each if each.isprintable() else f"\\x{ord(each):02x}" for each in super().formatMessage(record)
+        )
+
+
+def begin(path: Path, *, foreground: bool) -> None:
+    """Log to ``path`` from now on: 10 MiB and two older files; in the foreground to stderr too."""
+    handlers: list[logging.Handler] = [
+        RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=KEPT - 1, encoding="utf-8", delay=True)
+    ]
+    if foreground:
+        handlers.append(logging.StreamHandler(sys.stderr))
+    for handler in handlers:
+        handler.setFormatter(Lines())
+    logging.raiseExceptions = (
+        False  # a full disk must not turn into a traceback on a stream that nobody reads
+    )
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+    logging.captureWarnings(True)
+    for quiet in ("uvicorn.error", "uvicorn.access", "httpx", "asyncio"):
+        logging.getLogger(quiet).setLevel(logging.WARNING)

@@ -1,0 +1,81 @@
+"""Events to whoever listens now. A slow listener is ended, never waited for."""
+
+import asyncio
+from collections import deque
+from types import TracebackType
+
+from ralphd.core.delivery import StoredEvent
+
+BOUND = 1000
+
+
+class Hub:
+    """Hands each published event to every subscription that is open. Used from one event loop."""
+
+    def __init__(self, *, bound: int = BOUND) -> None:
+        self._bound = bound
+        self._open: set[Subscription] = set()
+
+    def publish(self, event: StoredEvent) -> None:
+        """Offer an event to all; takes no longer for a listener that does not read."""
+        for subscription in tuple(self._open):
+            subscription._offer(event)
+
+    def subscribe(self) -> "Subscription":
+        """All that is published inside ``async with hub.subscribe() as events``; read it by ``async for``."""
+        return Subscription(self._open, self._bound)
+
+    def close(self) -> None:
+        """End every subscription, after what it has already been given."""
+        for subscription in tuple(self._open):
+            subscription._end()
+
+
+class Subscription:
+    """The events since it was entered, oldest first.
+
+    It ends when the hub closes, or when more than the bound wait unread (``overflowed``); the events that
+    were already taken in are still given, so that a listener resumes after the last one it saw. A cancelled
+    read loses nothing.
+    """
+
+    def __init__(self, registry: "set[Subscription]", bound: int) -> None:
+        self._registry = registry
+        self._bound = bound
+        self._waiting: deque[StoredEvent] = deque()
+        self._news = asyncio.Event()
+        self._ended = False
+        self.overflowed = False
+
+    async def __aenter__(self) -> "Subscription":
+        self._registry.add(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> StoredEvent:
+        while not self._waiting:
+            if self._ended:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._waiting.popleft()
+
+    def _offer(self, event: StoredEvent) -> None:
+        if len(self._waiting) >= self._bound:
+            self.overflowed = True
+            self._end()
+            return
+        self._waiting.append(event)
+        self._news.set()
+
+    def _end(self) -> None:
+        self._registry.discard(self)
+        self._ended = True
+        self._news.set()

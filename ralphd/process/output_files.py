@@ -1,0 +1,303 @@
+"""The files of one run's log, read as streams of whole lines while others write, rotate and delete them.
+
+The shim appends to the newest segment and deletes its oldest; the daemon appends to ``regent.log``. So a
+reader looks for a later segment *before* it reads: once it then finds nothing more, the segment is complete.
+"""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Final
+
+from ralphd.core.model import RunId
+from ralphd.process.output_records import Cursor, Hole, Piece, cut, run_number
+
+REGENT_LOG: Final = "regent.log"
+_SEGMENT: Final = re.compile(r"log\.([0-9]{6,9})")
+_SETTLED_NS: Final = 200_000_000
+_STALE_S: Final = 2.0
+
+
+class WatchedDirectory:
+    """The names in a directory, listed again only when it has changed; none when it is gone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.is_gone = False
+        self._listed_at = -1
+        self._names: frozenset[str] = frozenset()
+
+    def names(self) -> frozenset[str]:
+        """What is there now. One stat while nothing changes."""
+        try:
+            changed_at = self.path.stat().st_mtime_ns
+            if changed_at != self._listed_at:
+                self._names = frozenset(entry.name for entry in self.path.iterdir())
+                # The kernel's file times advance by up to 10 ms at a time: a listing in the same tick as
+                # a change may have missed the next one, so it is not relied on.
+                settled = time.time_ns() - changed_at > _SETTLED_NS
+                self._listed_at = changed_at if settled else -1
+        except (FileNotFoundError, NotADirectoryError):
+            self.is_gone = True
+            self._names = frozenset()
+        return self._names
+
+
+class RunFiles:
+    """What the directory of one run holds now."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._directory = WatchedDirectory(path)
+        self._names: frozenset[str] = frozenset()
+        self._segments: tuple[int, ...] = ()
+
+    def segments(self) -> tuple[int, ...]:
+        """The numbers of the segments that are kept, in order."""
+        names = self._directory.names()
+        if names is not self._names:
+            self._names = names
+            self._segments = segment_numbers(names)
+        return self._segments
+
+    def has_output(self) -> bool:
+        """Whether there is a file to read."""
+        return bool(self.segments()) or REGENT_LOG in self._names
+
+    def has_ended(self) -> bool:
+        """Whether the run wrote its exit record: its log is complete since before that."""
+        return "exit.json" in self._directory.names()
+
+    def is_gone(self) -> bool:
+        """Whether the directory was removed."""
+        self._directory.names()
+        return self._directory.is_gone
+
+    def segment(self, number: int) -> Path:
+        """The path of a segment."""
+        return self.path / f"log.{number:06d}"
+
+    def regent_log(self) -> Path:
+        """The path of the Regent's own lines."""
+        return self.path / REGENT_LOG
+
+    def end(self, run_id: RunId) -> Cursor:
+        """Just after what is there now, whole line or not."""
+        segments = self.segments()
+        last = segments[-1] if segments else 1
+        return Cursor(run_id, last, size_of(self.segment(last)), size_of(self.regent_log()))
+
+
+class Runs:
+    """The runs of one ralph whose directories are kept, oldest first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._directory = WatchedDirectory(path)
+        self._names: frozenset[str] = frozenset()
+        self._ids: tuple[RunId, ...] = ()
+
+    def ids(self) -> tuple[RunId, ...]:
+        """Their ids, in the order of their numbers."""
+        names = self._directory.names()
+        if names is not self._names:
+            self._names = names
+            self._ids = ordered_runs(names)
+        return self._ids
+
+    def files(self, run_id: RunId) -> RunFiles:
+        """The files of one of them."""
+        return RunFiles(self.path / run_id)
+
+    def first_after(self, run_id: RunId | None, *, last: RunId | None = None) -> RunId | None:
+        """The next run, up to ``last``, that has something to read; None while there is none."""
+        ids = self.ids()
+        if not ids or ids[-1] == run_id:
+            return None
+        for each in ids:
+            beyond = last is not None and _order(each) > _order(last)
+            if (
+                not beyond
+                and (run_id is None or _order(each) > _order(run_id))
+                and self.files(each).has_output()
+            ):
+                return each
+        return None
+
+
+def segment_numbers(names: frozenset[str]) -> tuple[int, ...]:
+    """The segments among the names in a run's directory, in order."""
+    return tuple(sorted(int(match[1]) for name in names if (match := _SEGMENT.fullmatch(name))))
+
+
+def ordered_runs(names: frozenset[str]) -> tuple[RunId, ...]:
+    """The runs among the names in a directory, oldest first."""
+    return tuple(sorted((RunId(name) for name in names if run_number(name) is not None), key=_order))
+
+
+def _order(run_id: RunId) -> tuple[int, str]:
+    return run_number(run_id) or 0, run_id
+
+
+def size_of(path: Path) -> int:
+    """Bytes; 0 when it is not there."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def is_stale(status: os.stat_result) -> bool:
+    """Whether a line that has no end will get none: lines are written whole, in one call."""
+    return time.time() - status.st_mtime > _STALE_S
+
+
+class SegmentStream:
+    """A run's segments as one stream of whole lines, from (``segment``, ``offset``) on.
+
+    ``limit`` is where to end, if not at the end of what is there. Holds one descriptor; ``close`` it.
+    """
+
+    def __init__(self, files: RunFiles, start: Cursor, limit: Cursor | None, block_bytes: int) -> None:
+        self.segment = start.segment
+        self.offset = start.offset
+        self._files = files
+        self._limit = limit
+        self._block_bytes = block_bytes
+        self._fd = -1
+        self._told_loss = False
+
+    def close(self) -> None:
+        """Let go of the segment that is open."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def next(self, *, over: bool) -> Piece:
+        """The next lines or hole; None when there is nothing more now. ``over``: nobody writes here now."""
+        if self._fd < 0 and not self._open():
+            return self._missing()
+        later = self._later()
+        if data := self._read():
+            piece = cut(
+                data,
+                self.offset,
+                block_bytes=self._block_bytes,
+                is_final=lambda: self._is_final(len(data), complete=over or later is not None),
+            )
+            if piece is not None:
+                self.offset += len(data) if isinstance(piece, Hole) else piece.end - piece.start
+            return piece
+        if (size := os.fstat(self._fd).st_size) < self.offset:
+            self.offset = size
+            return Hole("the place asked for lies beyond the end of the log")
+        return None if later is None else self._go_on(later, over=over)
+
+    def _open(self) -> bool:
+        try:
+            path = self._files.segment(self.segment)
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _later(self) -> int | None:
+        last = self._limit.segment if self._limit else None
+        kept = self._files.segments()
+        if not kept or kept[-1] <= self.segment:
+            return None
+        return next((n for n in kept if n > self.segment and (last is None or n <= last)), None)
+
+    def _read(self) -> bytes:
+        length = self._block_bytes
+        if self._limit and self._limit.segment == self.segment:
+            length = min(length, max(self._limit.offset - self.offset, 0))
+        return os.pread(self._fd, length, self.offset)
+
+    def _is_final(self, length: int, *, complete: bool) -> bool:
+        status = os.fstat(self._fd)
+        return status.st_size == self.offset + length and (complete or is_stale(status))
+
+    def _go_on(self, later: int, *, over: bool) -> Piece:
+        following = self.segment + 1
+        self._move(later)
+        return self.next(over=over) if later == following else _pruned(following, later - 1)
+
+    def _missing(self) -> Piece:
+        if (later := self._later()) is not None:
+            first = self.segment
+            self._move(later)
+            return _pruned(first, later - 1)
+        kept = self._files.segments()
+        if earlier := [n for n in kept if n < self.segment]:
+            self._move(earlier[-1])
+            self.offset = size_of(self._files.segment(self.segment))
+            return Hole("the place asked for lies beyond the end of the log")
+        return None if kept or self._told_loss else self._lost()
+
+    def _lost(self) -> Piece:
+        """There is no segment at all: not yet, or no more."""
+        was_there = self.offset > 0 or self.segment > 1
+        if not was_there and not (self._files.has_ended() and _bytes_printed(self._files.path)):
+            return None
+        self._told_loss = True
+        return Hole("the output of this run is no longer kept")
+
+    def _move(self, segment: int) -> None:
+        self.close()
+        self.segment, self.offset = segment, 0
+
+
+def _pruned(first: int, last: int) -> Hole:
+    which = f"segment {first} is" if first == last else f"segments {first} to {last} are"
+    return Hole(f"output is missing here: {which} no longer kept")
+
+
+def _bytes_printed(run: Path) -> int:
+    """What the exit record says; 0 when there is none to read."""
+    try:
+        record = json.loads((run / "exit.json").read_bytes())
+    except (OSError, ValueError):
+        return 0
+    printed = record.get("log_bytes") if isinstance(record, dict) else 0
+    return printed if isinstance(printed, int) else 0
+
+
+class RegentStream:
+    """The Regent's lines about one run, from ``offset`` on. Holds nothing open."""
+
+    def __init__(self, files: RunFiles, start: Cursor, limit: Cursor | None, block_bytes: int) -> None:
+        self.offset = start.regent
+        self._path = files.regent_log()
+        self._limit = limit
+        self._block_bytes = block_bytes
+
+    def next(self, *, over: bool) -> Piece:
+        """The next lines or hole; None when there is nothing more now."""
+        end = size_of(self._path)
+        if self._limit:
+            end = min(end, self._limit.regent)
+        if end < self.offset:
+            self.offset = end
+            return Hole("the place asked for lies beyond the end of the Regent's lines")
+        return self._read(end, over=over) if end > self.offset else None
+
+    def _read(self, end: int, *, over: bool) -> Piece:
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                data = os.pread(file.fileno(), min(self._block_bytes, end - self.offset), self.offset)
+                status = os.fstat(file.fileno())
+        except FileNotFoundError:
+            return None
+        whole = status.st_size == self.offset + len(data)
+        piece = cut(
+            data,
+            self.offset,
+            block_bytes=self._block_bytes,
+            is_final=lambda: whole and (over or is_stale(status)),
+        )
+        if piece is not None:
+            self.offset += len(data) if isinstance(piece, Hole) else piece.end - piece.start
+        return piece

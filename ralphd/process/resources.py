@@ -1,0 +1,21 @@
+"""What a tree of processes uses: processor time and memory, by psutil."""
+
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+
+def resources_of(pid: int) -> dict[str, Any] | None:
+    """Processor seconds, resident bytes and number of processes of ``pid`` and all below it; None when gone."""
+    try:
+        leader = psutil.Process(pid)
+        members = [leader, *leader.children(recursive=True)]
+    except psutil.Error:
+        return None
+    cpu_s, rss_bytes, count = 0.0, 0, 0
+    for member in members:
+        with suppress(psutil.Error):
+            times, memory = member.cpu_times(), member.memory_info()
+            cpu_s, rss_bytes, count = cpu_s + times.user + times.system, rss_bytes + memory.rss, count + 1
+    return {"cpu_s": round(cpu_s, 2), "rss_bytes": rss_bytes, "processes": count}

@@ -1,0 +1,329 @@
+"""Start a run, adopt one, wait for its end, ask it to end. The only module that starts processes (S9).
+
+What is started is always the shim; the command is the shim's. Nothing here is needed for a run to go on: a
+daemon that ends leaves shim, log and records behind, and the next one opens them again (P1).
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from pathlib import Path
+
+from ralphd import failpoint
+from ralphd.core.model import RunId
+from ralphd.core.moments import rfc3339
+from ralphd.errors import CommandNotStartable, DirectoryBusy
+from ralphd.process import lost, tree
+from ralphd.process.faults import environment_of, not_startable
+from ralphd.process.lock import DirectoryLock
+from ralphd.process.lost import read_ended
+from ralphd.process.rundir import (
+    ExitRecord,
+    RunDirectory,
+    RunRecord,
+    StartFault,
+    Swept,
+    next_run_directory,
+    write_record,
+)
+from ralphd.process.shim import COOKIE, DIRECTORY_FD, FORMAT_VERSION, LOCK_FD, READY_FD
+
+__all__ = [
+    "DirectoryBusy",
+    "DirectoryLock",
+    "ExitRecord",
+    "Run",
+    "RunDirectory",
+    "RunRecord",
+    "RunSpec",
+    "StartFault",
+    "Swept",
+    "next_run_directory",
+    "read_ended",
+]
+
+START_S = 10.0
+LOCK_S = 1.0
+POLL_S = 0.02
+SWEEP_SLICE_S = 2.0
+LONGEST_REST_S = 5.0
+SHIM_KEEPS = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
+SHIM_STARTS = "import sys; sys.path.append(sys.argv[1]); import shim; shim.main(sys.argv[2])"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What to start.
+
+    ``environment`` is set last, over what ``environment_file`` (a JSON object, 0600) holds; without that file,
+    over a few of the daemon's own variables (SHIM_KEEPS).
+    """
+
+    run_id: RunId
+    ralph: str
+    command: tuple[str, ...]
+    directory: Path
+    environment_file: Path | None
+    environment: Mapping[str, str]
+    umask: int
+    run_bytes: int
+    definition: Mapping[str, object]
+
+
+class Run:
+    """One life of a ralph's process, watched through its shim.
+
+    Spawned here or adopted from an earlier daemon, it is waited for, asked and ended in one way.
+    """
+
+    def __init__(self, directory: RunDirectory, shim: "_Shim | None") -> None:
+        self.directory = directory
+        self._shim = shim
+
+    @property
+    def record(self) -> RunRecord | None:
+        """Who runs; None only for a run adopted in the middle of its start, until ``ready``."""
+        return self.directory.run_record()
+
+    @classmethod
+    async def spawn(
+        cls,
+        directory: RunDirectory,
+        spec: RunSpec,
+        lock: DirectoryLock | None,
+        *,
+        allow_cgroup: bool = True,
+    ) -> "Run":
+        """Start a command and answer as soon as it has been executed, within START_S seconds.
+
+        ``lock`` goes on to the shim (S2). Without ``allow_cgroup`` the tree is found by the subreaper.
+        Raises CommandNotStartable. Cancelled, it leaves a run that ``adopt`` opens.
+        """
+        try:
+            held = await asyncio.to_thread(_prepare, directory, spec, allow_cgroup=allow_cgroup)
+            shim, ready = _start_shim(directory, held, lock)
+        except OSError as error:
+            raise CommandNotStartable(
+                f"cannot prepare a run in {directory.path}", why=error.strerror or str(error)
+            ) from error
+        run = cls(directory, shim)
+        try:
+            answer = await _answer(ready, START_S)
+        finally:
+            os.close(ready)
+        if answer != b"ready\n":
+            raise await run._not_started(spec, answer)
+        return run
+
+    @classmethod
+    def adopt(cls, directory: RunDirectory) -> "Run | None":
+        """Open a run of an earlier daemon; None when its shim is gone, and then ``read_ended`` tells."""
+        if not directory.is_locked():
+            return None
+        return cls(directory, _Shim.of_record(directory))
+
+    async def ready(self) -> RunRecord | None:
+        """Who runs, as soon as that is known; None when the command was not started and its shim is gone."""
+        while (record := self.directory.run_record()) is None and self.directory.is_locked():
+            await asyncio.sleep(POLL_S)  # noqa: ASYNC110 - another process writes it
+        return record or self.directory.run_record()
+
+    async def ended(self) -> ExitRecord:
+        """How the run ended: what ``exit.json`` says, or lost, and then only when its tree is gone (S6).
+
+        Cancelled, it leaves the run alone; it may be awaited again, and by several.
+        """
+        await self._shim_gone()
+        if record := self.directory.exit_record():
+            return record
+        ended_at, swept, rest_s = time.time(), dict[int, str](), POLL_S
+        while not await asyncio.to_thread(lost.sweep, self.directory, swept, limit_s=SWEEP_SLICE_S):
+            await asyncio.sleep(rest_s)
+            rest_s = min(2 * rest_s, LONGEST_REST_S)
+        return lost.lost(self.directory, ended_at, swept)
+
+    def terminate(self) -> None:
+        """Ask the command to end: SIGTERM and SIGCONT to its process group, by way of the shim."""
+        self._signal(signal.SIGTERM)
+
+    def kill_tree(self) -> None:
+        """Have the shim end the whole tree, now. Where the shim is gone, ``ended`` does it."""
+        self._signal(signal.SIGQUIT)
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send SIGUSR1 or SIGUSR2 to a command whose hello said that it knows them; no other one gets it."""
+        self._signal(number)
+
+    def _signal(self, number: signal.Signals) -> None:
+        self._shim = self._shim or _Shim.of_record(self.directory)
+        if self._shim is not None:
+            self._shim.signal(number)
+
+    async def _shim_gone(self) -> None:
+        await self.ready()
+        self._shim = self._shim or _Shim.of_record(self.directory)
+        if self._shim is not None:
+            await self._shim.gone()
+            return
+        while self.directory.is_locked():  # by a shim that cannot be named
+            await asyncio.sleep(POLL_S)  # noqa: ASYNC110 - another process holds it
+
+    async def _not_started(self, spec: RunSpec, answer: bytes) -> CommandNotStartable:
+        """The words for a start that failed. A shim that gave no answer is ended first, with all it began."""
+        if answer == b"" and self._shim is not None and self.directory.exit_record() is None:
+            self._shim.signal(signal.SIGKILL)
+        fault = (await self.ended()).fault
+        if fault is None and answer.startswith(b"fault "):
+            number = int(answer.split()[1])
+            fault = StartFault(number, os.strerror(number))
+        environment = environment_of(spec.environment_file, spec.environment)
+        return not_startable(spec.command, spec.directory, environment, fault)
+
+
+class _Shim:
+    """A shim, pinned by a descriptor, so that no signal for it can reach anybody else (S8)."""
+
+    def __init__(self, pid: int, pidfd: int) -> None:
+        self._pid, self._pidfd = pid, pidfd
+
+    def __del__(self) -> None:
+        os.close(self._pidfd)
+
+    @classmethod
+    def of_record(cls, directory: RunDirectory) -> "_Shim | None":
+        """The shim that ``run.json`` names; None when it is gone, or its pid is another process's by now."""
+        if (record := directory.run_record()) is None:
+            return None
+        try:
+            shim = cls(record.shim_pid, os.pidfd_open(record.shim_pid))
+        except OSError:
+            return None
+        return shim if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id) else None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, and SIGCONT with it. A shim that is gone gets none."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+            signal.pidfd_send_signal(self._pidfd, signal.SIGCONT)
+
+    async def gone(self) -> None:
+        """Wait for its end; one that we started is reaped then."""
+        await _readable(self._pidfd)
+        self._reap()
+
+    def _reap(self) -> None:
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, os.WNOHANG)
+
+
+def _prepare(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool) -> int:
+    """Write down what is about to be started, durably, then take the run's lock; its descriptor."""
+    group = tree.writable_cgroup() if allow_cgroup else None
+    write_record(
+        directory.path / "intent.json",
+        {
+            "version": FORMAT_VERSION,
+            "run_id": spec.run_id,
+            "ralph": spec.ralph,
+            "command": list(spec.command),
+            "directory": str(spec.directory),
+            "environment_file": None if spec.environment_file is None else str(spec.environment_file),
+            "environment": {**spec.environment, "RALPH_NAME": spec.ralph, COOKIE: spec.run_id},
+            "umask": spec.umask,
+            "run_bytes": spec.run_bytes,
+            "cgroup": None if group is None else str(group / f"ralphd-{spec.run_id}"),
+            "boot_id": tree.boot_id(),
+            "intended_at": rfc3339(time.time()),
+            "definition": dict(spec.definition),
+        },
+    )
+    failpoint.reach("spawn.after_intent")
+    return _take_lock(directory)
+
+
+def _take_lock(directory: RunDirectory) -> int:
+    """The run's lock. Who looks whether it is held, holds it for an instant: hence more than one try."""
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            return directory.take_lock()
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S / 10)
+
+
+def _start_shim(directory: RunDirectory, held: int, lock: DirectoryLock | None) -> tuple[_Shim, int]:
+    """Start the shim and hand it the locks; the descriptor on which it says that the command runs."""
+    ready_r, ready_w = os.pipe()
+    handed = [(held, LOCK_FD), (ready_w, READY_FD)] + ([(lock.fd, DIRECTORY_FD)] if lock else [])
+    high = [(fcntl(descriptor, F_DUPFD_CLOEXEC, 10), number) for descriptor, number in handed]
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            _shim_argv(directory),
+            {name: os.environ[name] for name in SHIM_KEEPS if name in os.environ},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                (
+                    os.POSIX_SPAWN_OPEN,
+                    2,
+                    directory.path / "shim.err",
+                    os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+                    0o600,
+                ),
+                *((os.POSIX_SPAWN_DUP2, descriptor, number) for descriptor, number in high),
+            ],
+            setsid=True,
+            setsigmask=[],
+        )
+        shim = _Shim(pid, os.pidfd_open(pid))
+    except OSError:
+        os.close(ready_r)
+        raise
+    finally:
+        for descriptor in (held, ready_w, *(descriptor for descriptor, _ in high)):
+            os.close(descriptor)
+    failpoint.reach("spawn.after_popen")
+    return shim, ready_r
+
+
+def _shim_argv(directory: RunDirectory) -> list[str]:
+    """Isolated from its surroundings, and imported rather than run, so that its bytecode is found (S1)."""
+    flags = ["-I", "-S", "-E", "-X", "utf8"]
+    return [sys.executable, *flags, "-c", SHIM_STARTS, str(Path(__file__).parent), str(directory.path)]
+
+
+async def _answer(ready: int, limit_s: float) -> bytes:
+    """What the shim says of its start; empty when it ends without a word, or says nothing in time."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await _readable(ready)
+    except TimeoutError:
+        return b""
+    return os.read(ready, 64)
+
+
+async def _readable(descriptor: int) -> None:
+    """Wait until there is something to read; a copy of the descriptor lets several wait."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
+    loop.add_reader(copy, _set, future)
+    try:
+        await future
+    finally:
+        loop.remove_reader(copy)
+        os.close(copy)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

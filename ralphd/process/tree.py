@@ -1,0 +1,175 @@
+"""Find what belongs to a run, and end it where its shim no longer can (S6 to S8).
+
+What a shim needs of this lives in ``shim`` and is used from there. Nothing here signals a process that is not
+pinned by a descriptor and looked at again first.
+"""
+
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ralphd.core.model import Moment, RunId
+from ralphd.process import shim
+from ralphd.process.shim import boot_id, children, command_line
+
+__all__ = [
+    "Stranger",
+    "boot_id",
+    "carriers",
+    "command_line",
+    "descendants",
+    "is_same",
+    "start_ticks",
+    "strangers",
+    "sweep",
+    "tree_means",
+    "writable_cgroup",
+]
+
+SETTLE_S = 0.01
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A process that works in a ralph's directory and belongs to none of its runs."""
+
+    pid: int
+    command: str
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process was started, in clock ticks since boot: with pid and boot id, who it is (S8)."""
+    stat = shim.process_stat(pid)
+    return stat[2] if stat else None
+
+
+def is_same(pid: int, ticks: int, boot: str) -> bool:
+    """Whether ``pid`` is still the process that was started at ``ticks`` in the boot ``boot``."""
+    return boot == boot_id() and start_ticks(pid) == ticks
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below ``pid``, as they are seen while walking down; zombies are among them."""
+    found: list[int] = []
+    queue = [pid]
+    while queue:
+        below = [child for child in children(queue.pop()) if child not in found]
+        found += below
+        queue += below
+    return found
+
+
+def carriers(run_id: RunId) -> list[int]:
+    """The living processes that carry the run's cookie in their environment (S7)."""
+    return shim.carriers(run_id)
+
+
+def sweep(run_id: RunId, cgroup: Path | None, *, limit_s: float) -> tuple[dict[int, str], bool]:
+    """End the tree of a run whose shim is gone: what was signalled, and whether nothing is left (S6).
+
+    Its control group first, when it has one, then all that carries its cookie and what is below them.
+    Takes ``limit_s`` seconds at most. To be called only for a run of this boot.
+    """
+    deadline = time.monotonic() + limit_s
+    swept: dict[int, str] = {}
+    gone = True
+    if cgroup is not None and cgroup.exists():
+        gone = shim.kill_cgroup(str(cgroup), swept, lambda: None, deadline)
+        shim.remove_cgroup(str(cgroup))
+    gone &= shim.end_all(
+        lambda *how: shim.signal_carriers(run_id, *how), lambda: _stays_empty(run_id), swept, deadline
+    )
+    return swept, gone
+
+
+def _stays_empty(run_id: RunId) -> bool:
+    """Two scans, since a process that is being executed shows no environment for a moment."""
+    if shim.carriers(run_id):
+        return False
+    time.sleep(SETTLE_S)
+    return not shim.carriers(run_id)
+
+
+def strangers(directory: Path, since: Moment, run_ids: Collection[RunId]) -> list[Stranger]:
+    """The processes that work inside ``directory``, started after ``since``, and belong to none of ``run_ids``.
+
+    Reported, never killed (S7): a container, a terminal multiplexer, or the user's own shell. This process and
+    its descendants are no strangers, nor is what a living shim has below it.
+    """
+    ours = {os.getpid(), *descendants(os.getpid())}
+    inside = [pid for pid in shim.all_pids() if pid not in ours and _works_in(pid, directory)]
+    return [
+        Stranger(pid, command_line(pid))
+        for pid in inside
+        if _started_at(pid) > since and not any(shim.carries(pid, run_id) for run_id in run_ids)
+    ]
+
+
+def _works_in(pid: int, directory: Path) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cwd").readlink().is_relative_to(directory)
+    except OSError:  # gone, a kernel thread, or another user's
+        return False
+
+
+def _started_at(pid: int) -> Moment:
+    ticks = start_ticks(pid)
+    return (
+        0.0 if ticks is None else time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / _TICKS_PER_S
+    )
+
+
+@cache
+def writable_cgroup() -> Path | None:
+    """A control group (v2) in which we can make leaves for our runs; None where there is none (S7).
+
+    It is our own, found through ``/proc/self/mountinfo``; its ``subtree_control`` is never written.
+    """
+    own = _own_cgroup()
+    return own if own is not None and _takes_leaves(own) else None
+
+
+def tree_means() -> str:
+    """By which means the tree of a new run will be found: ``cgroup`` or ``subreaper``."""
+    return "subreaper" if writable_cgroup() is None else "cgroup"
+
+
+def _own_cgroup() -> Path | None:
+    try:
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return None
+    mine = next((line.removeprefix("0::") for line in groups if line.startswith("0::")), None)
+    if mine is None:
+        return None
+    for mount in mounts:
+        before, _, after = mount.partition(" - ")
+        root, point = (_unescaped(field) for field in before.split()[3:5])
+        if after.split()[0] == "cgroup2" and Path(mine).is_relative_to(root):
+            return Path(point) / Path(mine).relative_to(root)
+    return None
+
+
+def _unescaped(field: str) -> str:
+    """A field of mountinfo, in which white space and backslashes are octal."""
+    for code in ("040", "011", "012", "134"):
+        field = field.replace(f"\\{code}", chr(int(code, 8)))
+    return field
+
+
+def _takes_leaves(group: Path) -> bool:
+    leaf = group / f"ralphd-trial-{os.getpid()}"
+    try:
+        leaf.mkdir()
+    except OSError:
+        return False
+    try:
+        # who moves a process has to be allowed to write where it comes from, too
+        return os.access(group / "cgroup.procs", os.W_OK) and os.access(leaf / "cgroup.kill", os.W_OK)
+    finally:
+        shim.remove_cgroup(str(leaf))

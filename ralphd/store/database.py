@@ -1,0 +1,171 @@
+"""``events.db`` as a file: one connection, opened when it is needed, put aside when it is broken.
+
+One connection only, and that exclusively: SQLite before 3.51.3 can corrupt a WAL database when two
+connections write or checkpoint at once. Clients ask the API, never the file.
+"""
+
+import logging
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ralphd import failpoint
+from ralphd.errors import NewerState
+from ralphd.store.files import corrupt_name
+
+logger = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_S = 0.2
+Statement: TypeAlias = tuple[str, tuple[Any, ...]]
+
+_EXCLUSIVE = "PRAGMA locking_mode = EXCLUSIVE"
+"""To be said before the first look at the file: the WAL then needs no shared index."""
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # an escalation that was queued has to survive a power cut
+    "PRAGMA wal_autocheckpoint = 256",
+    "PRAGMA journal_size_limit = 1048576",
+)
+_SCHEMA = (
+    """CREATE TABLE events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        type TEXT NOT NULL,
+        at TEXT NOT NULL,
+        ralph TEXT,
+        run_id TEXT,
+        data TEXT NOT NULL,
+        key TEXT UNIQUE
+    )""",
+    """CREATE TABLE outbox (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        event_id INTEGER NOT NULL,
+        destination TEXT NOT NULL,
+        message_id TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('pending', 'delivered', 'given_up')),
+        queued_at REAL NOT NULL,
+        failures INTEGER NOT NULL,
+        next_at REAL NOT NULL,
+        last_error TEXT,
+        done_at REAL
+    )""",
+    "CREATE INDEX outbox_pending ON outbox (id) WHERE state = 'pending'",
+    "CREATE INDEX outbox_event ON outbox (event_id)",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def is_broken(error: sqlite3.Error) -> bool:
+    """Whether the file itself is damaged, rather than the disk full or the file in use."""
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _BROKEN
+
+
+def is_of_the_file(error: Exception) -> bool:
+    """Whether the world is to blame (disk, permissions, damage) and not a statement of ours."""
+    if isinstance(error, sqlite3.OperationalError | OSError):
+        return True
+    return isinstance(error, sqlite3.Error) and is_broken(error)
+
+
+class Database:
+    """The file and its connection. Used from one thread. Every method may raise sqlite3.Error or OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.kept_as: Path | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    def connect(self) -> sqlite3.Connection:
+        """The connection, made when there is none. Raises NewerState for a file of a newer version."""
+        if self._connection is None:
+            if _is_in_the_way(self.path):
+                self.put_aside()
+            self._connection = _opened(self.path)
+        return self._connection
+
+    def run(self, statements: Iterable[Statement]) -> None:
+        """Carry out some statements, all or none."""
+        connection = self.connect()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for sql, values in statements:
+                connection.execute(sql, values)
+            failpoint.reach("events.before_commit")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        return self.connect().execute(sql, values).fetchall()
+
+    def put_aside(self) -> None:
+        """Move a broken file out of the way, to ``kept_as``; the next use makes a new one."""
+        self.close()
+        kept_as = corrupt_name(self.path)
+        # The main file last: a new one beside an old log would take the log for its own.
+        for suffix in ("-wal", "-shm", "-journal", ""):
+            with suppress(FileNotFoundError):
+                self.path.with_name(self.path.name + suffix).rename(f"{kept_as}{suffix}")
+        self.kept_as = kept_as
+        logger.warning("%s was broken and is kept as %s", self.path, kept_as)
+
+    def close(self) -> None:
+        """Close the connection; a later use opens it again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    _create_private(path)
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        connection.execute(_EXCLUSIVE)
+        version = _version(connection, path)
+        for pragma in _PRAGMAS:
+            connection.execute(pragma)
+        if version < SCHEMA_VERSION:
+            _provide_schema(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _create_private(path: Path) -> None:
+    # SQLite would make it with the umask's mode, and follow a link.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def _is_in_the_way(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0)
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise NewerState(
+            f"{path} was written by a newer ralphd (version {version}, this one knows {SCHEMA_VERSION})",
+            mend="install that ralphd again, or use another state directory (RALPHD_STATE_DIR)",
+        )
+    return version
+
+
+def _provide_schema(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    connection.execute("COMMIT")

@@ -1,0 +1,281 @@
+"""The events, for replay, and the outbox of webhooks: ``events.db``, written by one thread.
+
+What could not be written (a full disk, F3) waits in memory and is replayed and delivered from there.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from ralphd.core.delivery import Delivery, Destination, StoredEvent, message_id
+from ralphd.core.model import Moment
+from ralphd.core.moments import rfc3339
+from ralphd.store import rows
+from ralphd.store.database import Database, Statement, is_broken, is_of_the_file
+from ralphd.store.outbox import Queues
+
+__all__ = ["EventStore", "StoredEvent"]
+
+logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+WAITING_WRITES = 1000
+_PRUNE_AT_ONCE = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A transaction that is still to be made, and what it will have added."""
+
+    statements: tuple[Statement, ...]
+    event: StoredEvent | None = None
+    key: str | None = None
+
+
+class EventStore:
+    """Every event gets the next id, is kept with its deliveries in one transaction, and can be read again.
+
+    ``degraded`` says why nothing can be written at the moment, ``recovered`` where a broken file went (F2).
+    Cancelling a call does not undo it: it is carried out by the store's own thread.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], Moment]) -> None:
+        """Use ``open``."""
+        self._database = Database(path)
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="events")
+        self._backlog: deque[_Write] = deque()
+        self._queues = Queues()
+        self._loaded = False
+        self._last_event = 0
+        self._last_delivery = 0
+        self.degraded: str | None = None
+
+    @property
+    def recovered(self) -> str | None:
+        """Where the last broken file is kept."""
+        return str(self._database.kept_as) if self._database.kept_as else None
+
+    @classmethod
+    async def open(cls, path: Path, *, clock: Callable[[], Moment] = time.time) -> "EventStore":
+        """Open or make the store. Only a file of a newer version is refused (NewerState)."""
+        store = cls(path, clock)
+        try:
+            await store._do(store._start)
+        except BaseException:
+            store._thread.shutdown(wait=False)
+            raise
+        return store
+
+    async def append(
+        self,
+        type: str,
+        at: Moment,
+        ralph: str | None,
+        run_id: str | None,
+        data: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        deliver_to: Sequence[Destination] = (),
+    ) -> StoredEvent | None:
+        """Keep an event and queue its deliveries. None, and nothing is done, when ``key`` is not new."""
+        event = StoredEvent(0, type, rfc3339(at), ralph, run_id, dict(data))
+        return await self._do(self._append, event, key, tuple(deliver_to))
+
+    async def since(self, id: int, limit: int = 500) -> list[StoredEvent]:
+        """The first ``limit`` events after ``id``, oldest first."""
+        return await self._do(self._since, id, limit)
+
+    async def last(self, count: int) -> list[StoredEvent]:
+        """The last ``count`` events, oldest first. Ids have holes, so this is not a matter of subtraction."""
+        return await self._do(self._last, count)
+
+    async def latest_id(self) -> int:
+        """The id after which everything is still to come."""
+        return await self._do(lambda: self._last_event)
+
+    async def due(self, now: Moment, limit: int = 100) -> list[Delivery]:
+        """Deliveries to be made now: of each destination and ralph only the oldest."""
+        return await self._do(lambda: self._queues.due(now, limit))
+
+    async def next_due_at(self) -> Moment | None:
+        """When the next delivery is due; None when none waits."""
+        return await self._do(lambda: self._queues.next_due_at())
+
+    async def delivered(self, delivery_id: int) -> None:
+        """It arrived."""
+        await self._do(self._finish, delivery_id, "delivered", None)
+
+    async def failed(self, delivery_id: int, why: str, next_at: Moment | None) -> None:
+        """It did not arrive: to be sent again at ``next_at``, or given up when that is None."""
+        if next_at is None:
+            await self._do(self._finish, delivery_id, "given_up", why)
+        else:
+            await self._do(self._retry, delivery_id, why, next_at)
+
+    async def heal(self) -> bool:
+        """Try to write what waits; True when nothing waits any more."""
+        return await self._do(self._settle)
+
+    async def prune(self, before: Moment) -> None:
+        """Forget events older than ``before``, but for those that are still to be delivered."""
+        while await self._do(self._prune, rfc3339(before)) == _PRUNE_AT_ONCE:
+            pass
+
+    async def close(self) -> None:
+        """Write what waits, as far as the disk allows, and close the file."""
+        await self._do(self._settle)
+        if self._backlog:
+            logger.error("events lost at the end: %d", len(self._backlog))
+        await self._do(self._database.close)
+        self._thread.shutdown(wait=False)
+
+    async def _do(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._thread, lambda: act(*args, **kwargs)))
+
+    # Everything below runs in the store's thread.
+
+    def _start(self) -> None:
+        # Ids start at the epoch's milliseconds and never lag behind them at a start, so that they go on
+        # rising above ids that were given out and lost: with a broken file, or while the disk was full.
+        self._last_event = self._last_delivery = int(self._clock() * 1000)
+        self._with_file(lambda: None, None)
+
+    def _append(
+        self, event: StoredEvent, key: str | None, destinations: Sequence[Destination]
+    ) -> StoredEvent | None:
+        if key is not None and self._has(key):
+            return None
+        self._last_event += 1
+        event = replace(event, id=self._last_event)
+        queued = [self._queued(event, destination, key) for destination in destinations]
+        self._record(_Write((rows.event_row(event, key), *map(rows.delivery_row, queued)), event, key))
+        for delivery in queued:
+            if crowded_out := self._queues.add(delivery):
+                logger.warning("a webhook was given up: too many wait (%s)", crowded_out.message_id)
+                self._record(_Write((self._finish_row(crowded_out.id, "given_up", "too many were waiting"),)))
+        return event
+
+    def _queued(self, event: StoredEvent, destination: Destination, key: str | None) -> Delivery:
+        self._last_delivery += 1
+        now = self._clock()
+        message = message_id(event, key or str(event.id))
+        return Delivery(self._last_delivery, destination.id, message, event, now, failures=0, next_at=now)
+
+    def _has(self, key: str) -> bool:
+        if any(write.key == key for write in self._backlog):
+            return True
+        return bool(self._rows(rows.WITH_KEY, key))
+
+    def _since(self, id: int, limit: int) -> list[StoredEvent]:
+        stored = [rows.to_event(row) for row in self._rows(rows.SINCE, id, limit)]
+        waiting = [write.event for write in self._backlog if write.event and write.event.id > id]
+        return [*stored, *waiting][:limit]
+
+    def _last(self, count: int) -> list[StoredEvent]:
+        stored = [rows.to_event(row) for row in reversed(self._rows(rows.LAST, count))]
+        waiting = [write.event for write in self._backlog if write.event]
+        return [*stored, *waiting][-count:] if count > 0 else []
+
+    def _finish(self, delivery_id: int, state: str, why: str | None) -> None:
+        if self._queues.remove(delivery_id):
+            self._record(_Write((self._finish_row(delivery_id, state, why),)))
+
+    def _finish_row(self, delivery_id: int, state: str, why: str | None) -> Statement:
+        return rows.FINISH, (state, self._clock(), why, delivery_id)
+
+    def _retry(self, delivery_id: int, why: str, next_at: Moment) -> None:
+        if delivery := self._queues.find(delivery_id):
+            later = replace(delivery, failures=delivery.failures + 1, next_at=next_at)
+            self._queues.replace(later)
+            self._record(_Write(((rows.RETRY, (later.failures, next_at, why, delivery_id)),)))
+
+    def _prune(self, before: str) -> int:
+        def forget() -> int:
+            old = self._database.rows(rows.OLD, (before, _PRUNE_AT_ONCE))
+            places = [("DELETE FROM outbox WHERE event_id = ?", row) for row in old]
+            self._database.run([*places, *(("DELETE FROM events WHERE id = ?", row) for row in old)])
+            return len(old)
+
+        return self._with_file(forget, 0)
+
+    def _record(self, write: _Write) -> None:
+        self._backlog.append(write)
+        if not self._settle() and len(self._backlog) > WAITING_WRITES:
+            self._backlog.popleft()
+            logger.error("an event or the end of a delivery was lost: too many wait for the disk")
+
+    def _settle(self) -> bool:
+        def write_all() -> bool:
+            while self._backlog:
+                self._write_first()
+            self.degraded = None
+            return True
+
+        return self._with_file(write_all, False)
+
+    def _write_first(self) -> None:
+        try:
+            self._database.run(self._backlog[0].statements)
+        except Exception as error:
+            if not is_of_the_file(error):
+                self._backlog.popleft()  # a bug; it must not be in the way of all that comes after it
+            raise
+        self._backlog.popleft()
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        nothing: list[tuple[Any, ...]] = []
+        return self._with_file(lambda: self._database.rows(query, values), nothing)
+
+    def _with_file(self, act: Callable[[], T], otherwise: T) -> T:
+        """What ``act`` gives; ``otherwise`` while the file cannot be used. A broken one is replaced first."""
+        for _ in range(2):
+            try:
+                self._load()
+                return act()
+            except (sqlite3.OperationalError, OSError) as error:
+                self._degrade(str(error))
+                return otherwise
+            except sqlite3.DatabaseError as error:
+                if not is_broken(error):
+                    raise
+                if not self._start_over():
+                    return otherwise
+        self._degrade("the file is broken, and so is its successor")
+        return otherwise
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        pending = [rows.to_delivery(row) for row in self._database.rows(rows.PENDING)]
+        added = self._queues.all()
+        self._queues = Queues([d for d in pending if self._queues.find(d.id) is None] + added)
+        used = dict(self._database.rows("SELECT name, seq FROM sqlite_sequence"))
+        self._last_event = max(self._last_event, used.get("events", 0))
+        self._last_delivery = max(self._last_delivery, used.get("outbox", 0))
+        self._loaded = True
+
+    def _start_over(self) -> bool:
+        try:
+            self._database.put_aside()
+        except OSError as error:
+            self._degrade(f"the file is broken and cannot be moved: {error}")
+            return False
+        # What is still to be delivered is known here as well, and goes into the new file.
+        kept = [_Write((rows.event_row(d.event, None), rows.delivery_row(d))) for d in self._queues.all()]
+        self._backlog.extendleft(reversed(kept))
+        return True
+
+    def _degrade(self, why: str) -> None:
+        if self.degraded is None:
+            logger.warning("events cannot be written: %s", why)
+        self.degraded = f"{self._database.path}: {why}"

@@ -1,0 +1,143 @@
+"""The record of a ralph, ``history.jsonl``: one JSON object a line, appended and synced, never rewritten."""
+
+import errno
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ralphd.core.model import Moment
+from ralphd.core.moments import rfc3339
+
+logger = logging.getLogger(__name__)
+
+RECENT_KEYS = 1000
+WAITING_LINES = 1000
+_BLOCK = 1 << 16
+
+
+class History:
+    """Entries ``{kind, key, at, …}`` in the order in which they became known; a key is entered once.
+
+    Only the last ``RECENT_KEYS`` keys are remembered, so a caller that tells old news again asks nothing
+    older than that. While the file cannot be written (a full disk, F3) entries wait in memory, at most
+    ``WAITING_LINES`` of them, ``degraded`` says why, and each further append or ``heal`` tries again. One
+    caller at a time; every call blocks on the disk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._keys: deque[str] = deque(maxlen=RECENT_KEYS)
+        self._known: set[str] = set()
+        self._waiting: deque[bytes] = deque()
+        self.degraded: str | None = None
+        for line in reversed(list(_last_lines(path, RECENT_KEYS))):
+            if entry := _parsed(line):
+                self._remember(str(entry.get("key")))
+
+    def append(self, kind: str, key: str, at: Moment, data: Mapping[str, Any]) -> bool:
+        """Enter a fact, durably. False, and nothing is done, when the key is there already."""
+        if self.has(key):
+            return False
+        entry = {"kind": kind, "key": key, "at": rfc3339(at), **data}
+        line = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+        # A lone surrogate, which stands for a byte of a file name that is no UTF-8, becomes a JSON escape.
+        self._waiting.append(line.encode(errors="backslashreplace") + b"\n")
+        self._remember(key)
+        self.heal()
+        return True
+
+    def heal(self) -> bool:
+        """Write what waits; True when nothing waits any more."""
+        try:
+            while self._waiting:
+                self._write(self._waiting[0])
+                self._waiting.popleft()
+        except OSError as error:
+            self._degrade(error)
+            return False
+        self.degraded = None
+        return True
+
+    def has(self, key: str) -> bool:
+        """Whether one of the last ``RECENT_KEYS`` entries has this key."""
+        return key in self._known
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """All entries, oldest first; lines that are none, such as a torn one, are passed over."""
+        try:
+            with self._path.open("rb") as file:
+                yield from filter(None, map(_parsed, file))
+        except FileNotFoundError:
+            pass
+        yield from filter(None, map(_parsed, tuple(self._waiting)))
+
+    def newest(self, limit: int) -> list[dict[str, Any]]:
+        """The last entries, newest first, read from the end of the file."""
+        waiting = list(filter(None, map(_parsed, reversed(self._waiting))))[:limit]
+        stored = filter(None, map(_parsed, _last_lines(self._path, limit)))
+        return [*waiting, *stored][:limit]
+
+    def _remember(self, key: str) -> None:
+        if len(self._keys) == RECENT_KEYS:
+            self._known.discard(self._keys[0])
+        self._keys.append(key)
+        self._known.add(key)
+
+    def _write(self, line: bytes) -> None:
+        # Opened each time: the file may have been removed meanwhile, and is then made anew.
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            end = os.lseek(fd, 0, os.SEEK_END)
+            if end and os.pread(fd, 1, end - 1) != b"\n":
+                line = b"\n" + line  # mends a line that was torn; it stays as it is, for whoever looks
+            try:
+                if os.write(fd, line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(fd)
+            except OSError:
+                os.ftruncate(fd, end)
+                raise
+        finally:
+            os.close(fd)
+
+    def _degrade(self, error: OSError) -> None:
+        if self.degraded is None:
+            logger.warning("history cannot be written: %s: %s", self._path, error.strerror)
+        self.degraded = f"{self._path}: {error.strerror}"
+        while len(self._waiting) > WAITING_LINES:
+            self._waiting.popleft()
+            logger.error("history entry lost: %s", self._path)
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _last_lines(path: Path, count: int) -> Iterator[bytes]:
+    """The last lines of a file, newest first, read backwards by blocks."""
+    try:
+        file = path.open("rb")
+    except OSError:
+        return
+    with file:
+        start = file.seek(0, os.SEEK_END)
+        rest = b""
+        while start > 0 and count > 0:
+            size = min(_BLOCK, start)
+            start -= size
+            file.seek(start)
+            rest, *lines = (file.read(size) + rest).split(b"\n")
+            for line in reversed(lines):
+                if line and count > 0:
+                    count -= 1
+                    yield line
+        if rest and count > 0:
+            yield rest

@@ -1,0 +1,331 @@
+"""What is kept of one ralph: its definition, its state, and the mirrors of both in the working directory.
+
+The originals lie in ``<state directory>/ralphs/NAME/``. ``.ralph/`` in the working directory holds copies for
+people and programs to read; an agent may delete it, and it is written anew (design section 4).
+"""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from ralphd.core.model import Done, Failed, Goal, Moment, Paused, RunId, Stopped, Supervision, Waiting
+from ralphd.core.moments import parse_rfc3339, rfc3339
+from ralphd.errors import DirectoryUnusable, NewerState
+from ralphd.store.files import Broken, make_private_directory, read_json, set_aside, write_whole
+
+VERSION = 1
+MIRROR = ".ralph"
+T = TypeVar("T")
+_SUPERVISION = TypeAdapter(Supervision)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What was registered (``ralph.json``): the command, its place, the pinned configuration, the goal.
+
+    ``umask`` is the mode mask that the run's files are made under, ``flags`` what was given on the command
+    line, by configuration key.
+    """
+
+    name: str
+    directory: Path
+    command: tuple[str, ...]
+    configuration: Mapping[str, Any]
+    registered_at: Moment
+    goal: Goal = Goal.STOPPED
+    flags: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``ralph.json`` holds, and a run's intent beside it."""
+        return {
+            "version": VERSION,
+            "name": self.name,
+            "directory": str(self.directory),
+            "command": list(self.command),
+            "goal": self.goal.value,
+            "registered_at": rfc3339(self.registered_at),
+            "flags": dict(self.flags or {}),
+            "configuration": dict(self.configuration),
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "Definition":
+        """The definition in ``found``. Raises KeyError, TypeError or ValueError when it is none."""
+        return cls(
+            name=str(found["name"]),
+            directory=Path(found["directory"]),
+            command=tuple(str(word) for word in found["command"]),
+            configuration=dict(found["configuration"]),
+            registered_at=parse_rfc3339(found["registered_at"]),
+            goal=Goal(found["goal"]),
+            flags=dict(found.get("flags") or {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LastExit:
+    """How the last run ended."""
+
+    run_id: RunId
+    code: int | None
+    signal: int | None
+    outcome: str
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a ralph beside its supervision. The pid is the command's, not the shim's."""
+
+    run_id: RunId | None = None
+    ralph_pid: int | None = None
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
+    last_output_at: Moment | None = None
+    last_commit: str | None = None
+    branch: str | None = None
+    last_exit: LastExit | None = None
+
+
+_FACTS = TypeAdapter(Facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """All that ``regent-state.json`` holds."""
+
+    supervision: Supervision
+    facts: Facts = Facts()
+
+    def to_json(self, definition: Definition) -> dict[str, Any]:
+        """The seed's keys, ours, and last the exact supervision, which a new daemon goes on from."""
+        now, facts = self.supervision, self.facts
+        return {
+            "ralph_pid": facts.ralph_pid,
+            "iteration": now.tally.iteration,
+            "consecutive_errors": now.tally.consecutive_errors,
+            "last_output_at": _text(facts.last_output_at),
+            "last_commit": facts.last_commit,
+            "total_cost_usd": 0.0,
+            "version": VERSION,
+            "name": definition.name,
+            "state": now.state.kind,
+            "goal": now.goal.value,
+            "mode": definition.configuration.get("values", {}).get("ralph", {}).get("mode", "loop"),
+            "branch": facts.branch,
+            "started_at": _text(facts.started_at),
+            "finished_at": _text(facts.finished_at),
+            "passed": _passed(now),
+            "agent": None,
+            "task": None,
+            "wait": _wait(now),
+            "restarts": now.tally.restarts,
+            "reverts": 0,
+            "last_exit": _last_exit(facts.last_exit),
+            "pause_reason": now.state.reason if isinstance(now.state, Paused) else None,
+            "run_id": facts.run_id,
+            "message": message(now),
+            "supervision": _SUPERVISION.dump_python(now, mode="json"),
+            "facts": _FACTS.dump_python(facts, mode="json"),
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "Record":
+        """The record in ``found``. Raises ValueError (pydantic's included) or KeyError when it is none."""
+        return cls(
+            _SUPERVISION.validate_python(found["supervision"]),
+            _FACTS.validate_python(found["facts"]),
+        )
+
+
+def message(now: Supervision) -> str | None:
+    """What a person should know about a state that will not change by itself."""
+    return now.state.why if isinstance(now.state, Failed) else None
+
+
+def _passed(now: Supervision) -> bool | None:
+    match now.state:
+        case Done():
+            return True
+        case Failed():
+            return False
+        case Stopped():
+            return True  # ended as it was asked to
+        case _:
+            return None
+
+
+def _wait(now: Supervision) -> dict[str, str] | None:
+    match now.state:
+        case Waiting(reason=reason, until=until):
+            return {"reason": reason.value, "until": rfc3339(until)}
+        case Paused(reason=reason, resume_at=float() as until):
+            return {"reason": reason, "until": rfc3339(until)}
+        case _:
+            return None
+
+
+def _last_exit(last: LastExit | None) -> dict[str, Any] | None:
+    if last is None:
+        return None
+    return {
+        "run_id": last.run_id,
+        "code": last.code,
+        "signal": last.signal,
+        "outcome": last.outcome,
+        "at": rfc3339(last.at),
+    }
+
+
+def _text(moment: Moment | None) -> str | None:
+    return None if moment is None else rfc3339(moment)
+
+
+class RalphFiles:
+    """The files of one ralph, originals and mirrors. All methods block; none needs the event loop."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.definition_file = home / "ralph.json"
+        self.state_file = home / "regent-state.json"
+        self.history_file = home / "history.jsonl"
+        self.environment_file = home / "env"
+        self.runs = home / "runs"
+
+    def create(self) -> None:
+        """Make the ralph's own directory, private to us."""
+        make_private_directory(self.home)
+        make_private_directory(self.runs)
+
+    def save_definition(self, definition: Definition, *, durable: bool = True) -> None:
+        """Write ``ralph.json``. Raises OSError when the disk does not take it."""
+        write_whole(self.definition_file, _json(definition.to_json()), durable=durable)
+
+    def load_definition(self) -> Definition | None:
+        """What ``ralph.json`` holds; None when it is missing. Raises Broken or NewerState."""
+        found = _read_ours(self.definition_file)
+        return None if found is None else _understood(self.definition_file, Definition.from_json, found)
+
+    def save_record(self, record: Record, definition: Definition, *, durable: bool = True) -> None:
+        """Write ``regent-state.json``, then its mirror. Raises OSError for the original only."""
+        data = _json(record.to_json(definition))
+        write_whole(self.state_file, data, durable=durable)
+        self.mirror(definition.directory, {self.state_file.name: data})
+
+    def load_record(self) -> Record | None:
+        """What ``regent-state.json`` holds; None when it is missing. Raises Broken or NewerState."""
+        found = _read_ours(self.state_file)
+        return None if found is None else _understood(self.state_file, Record.from_json, found)
+
+    def save_environment(self, environment: Mapping[str, str]) -> None:
+        """Keep the environment of the runs, for us alone."""
+        write_whole(self.environment_file, _json(dict(environment)))
+
+    def load_environment(self) -> dict[str, str]:
+        """The environment of the runs; empty when it is missing or broken."""
+        try:
+            found = read_json(self.environment_file) or {}
+        except Broken:
+            return {}
+        return {name: value for name, value in found.items() if isinstance(value, str)}
+
+    def mirror(self, directory: Path, contents: Mapping[str, bytes] | None = None) -> None:
+        """Write the copies in ``.ralph/``: those in ``contents`` and whatever is missing there.
+
+        A working directory that takes none (full, read-only, gone) costs the mirror and nothing else.
+        """
+        try:
+            place = mirror_directory(directory)
+            for name, data in (contents or {}).items():
+                write_whole(place / name, data, durable=False)
+            self._restore(place)
+        except (OSError, DirectoryUnusable):
+            return
+
+    def _restore(self, place: Path) -> None:
+        for original in (self.state_file, self.history_file):
+            if not (place / original.name).exists() and original.exists():
+                write_whole(place / original.name, original.read_bytes(), durable=False)
+
+    def mirror_is_whole(self, directory: Path) -> bool:
+        """Whether the copies are there, as far as two looks can tell."""
+        place = directory / MIRROR
+        return (place / self.state_file.name).exists() and (
+            (place / self.history_file.name).exists() or not self.history_file.exists()
+        )
+
+    def checkpoint(self, directory: Path) -> tuple[str | None, Moment | None]:
+        """The pause reason and resume time that a run left in ``.ralph/checkpoint.json``, if it did.
+
+        Written by the run, so nothing in it is trusted to be there or of the right kind.
+        """
+        try:
+            with os.fdopen(
+                os.open(directory / MIRROR / "checkpoint.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            ) as file:
+                found = json.loads(file.read(1 << 20))
+            reason, resume_at = found.get("pause_reason"), found.get("resume_at")
+            return (
+                reason[:200] if isinstance(reason, str) else None,
+                parse_rfc3339(resume_at) if isinstance(resume_at, str) else None,
+            )
+        except (OSError, ValueError, AttributeError, OverflowError):
+            return None, None
+
+
+def mirror_directory(directory: Path) -> Path:
+    """``.ralph/`` of a working directory, made when it is missing (0700, ignored by git).
+
+    Raises DirectoryUnusable when something else is in its place.
+    """
+    place = directory / MIRROR
+    try:
+        found = place.lstat()
+    except FileNotFoundError:
+        place.mkdir(mode=0o700)
+        found = place.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no directory"
+        raise DirectoryUnusable(
+            f"{place} is {kind}",
+            why="ralphd keeps its files for people there and follows no link to elsewhere",
+            mend=f"mv {place} {place}.old",
+        )
+    ignore = place / ".gitignore"
+    if not ignore.exists():
+        write_whole(ignore, b"*\n", durable=False)
+    return place
+
+
+def with_goal(definition: Definition, goal: Goal) -> Definition:
+    """The same definition with another goal."""
+    return definition if definition.goal is goal else replace(definition, goal=goal)
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _read_ours(path: Path) -> dict[str, Any] | None:
+    found = read_json(path)
+    if found is not None and isinstance(found.get("version"), int) and found["version"] > VERSION:
+        raise NewerState(
+            f"{path} was written by a newer ralphd (version {found['version']}, this one knows {VERSION})",
+            why="it is left as it is",
+            mend="install the newer ralphd again, or move the file away",
+        )
+    return found
+
+
+def _understood(path: Path, read: Callable[[Mapping[str, Any]], T], found: Mapping[str, Any]) -> T:
+    """``read(found)``; a file that is JSON but not ours is broken like one that is no JSON."""
+    try:
+        return read(found)
+    except (KeyError, TypeError, ValueError, ValidationError) as fault:
+        raise Broken(path, str(fault), set_aside(path)) from fault

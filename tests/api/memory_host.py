@@ -1,0 +1,163 @@
+"""A host that keeps its ralphs in memory, over a real event store, hub and log."""
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+from ralphd.core.moments import rfc3339
+from ralphd.daemon.registration import Registration
+from ralphd.errors import AlreadyRunning, UnknownRalph
+from ralphd.notify.hub import Hub
+from ralphd.process.output import Log
+from ralphd.store.events import EventStore, StoredEvent
+
+Runs = Literal["finish", "leave", "now"]
+
+
+class MemoryHost:
+    """Answers like the daemon's host; ``asked`` holds what was asked of it."""
+
+    def __init__(self, directory: Path, events: EventStore) -> None:
+        self._directory = directory
+        self._ralphs: dict[str, dict[str, Any]] = {}
+        self._status: bytes | None = None
+        self.events = events
+        self.hub = Hub()
+        self.stopping = asyncio.Event()
+        self.ready = True
+        self.asked: list[tuple[object, ...]] = []
+
+    def daemon_view(self) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(),
+            "version": "0.1.0",
+            "started_at": rfc3339(0),
+            "state_directory": str(self._directory),
+            "socket": str(self._directory / "ralphd.sock"),
+            "status": "ok",
+            "problems": [],
+            "tree_means": "subreaper",
+            "ralphs": len(self._ralphs),
+        }
+
+    async def status_bytes(self, *, resources: bool = False) -> bytes:
+        self.asked.append(("status", resources))
+        if self._status is None:
+            status = {"version": "0.1.0", "daemon": self.daemon_view(), "ralphs": list(self._ralphs.values())}
+            self._status = json.dumps(status).encode()
+        return self._status
+
+    def views(self) -> list[bytes]:
+        return [json.dumps(view).encode() for view in self._ralphs.values()]
+
+    async def view_bytes(self, name: str, *, resources: bool = False) -> bytes:
+        self.asked.append(("view", name, resources))
+        return json.dumps(self._ralph(name)).encode()
+
+    async def register(self, registration: Registration) -> bytes:
+        self.asked.append(("register", registration))
+        if registration.name == "broken":
+            raise RuntimeError("a bug, on purpose")
+        name = registration.name or Path(registration.directory).name
+        if self._ralphs.get(name, {}).get("state") == "running":
+            raise AlreadyRunning(f"{name} runs already", mend=f"ralphctl stop {name}")
+        return self.add(name, registration.directory, registration.command)
+
+    def add(self, name: str, directory: str = "/tmp", command: list[str] | None = None) -> bytes:
+        self._ralphs[name] = a_view(name, directory, command or ["./loop.sh"])
+        self._status = None
+        return json.dumps(self._ralphs[name]).encode()
+
+    async def start(self, name: str, flags: dict[str, object]) -> bytes:
+        return self._told("start", name, flags)
+
+    async def stop(self, name: str, *, now: bool) -> bytes:
+        return self._told("stop", name, now)
+
+    async def restart(self, name: str) -> bytes:
+        return self._told("restart", name)
+
+    async def pause(self, name: str) -> bytes:
+        return self._told("pause", name)
+
+    async def resume(self, name: str) -> bytes:
+        return self._told("resume", name)
+
+    async def skip_wait(self, name: str) -> bytes:
+        return self._told("skip-wait", name)
+
+    async def forget(self, name: str) -> None:
+        self._told("forget", name)
+        del self._ralphs[name]
+        self._status = None
+
+    def log(self, name: str) -> Log:
+        self._ralph(name)
+        return Log(self.runs_directory(name))
+
+    def runs_directory(self, name: str) -> Path:
+        runs = self._directory / "ralphs" / name / "runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        return runs
+
+    async def runs(self, name: str, limit: int) -> list[dict[str, Any]]:
+        self._told("runs", name, limit)
+        return [{"run_id": "r000001-aaaaaaaa", "code": 0}]
+
+    async def shutdown(self, runs: Runs) -> None:
+        self.asked.append(("shutdown", runs))
+
+    async def tell(self, type: str, number: int = 0) -> StoredEvent:
+        """Keep an event and publish it, as the daemon does."""
+        event = await self.events.append(type, time.time(), "alice", None, {"number": number})
+        assert event is not None
+        self.hub.publish(event)
+        return event
+
+    def _told(self, *what: object) -> bytes:
+        view = self._ralph(str(what[1]))
+        self.asked.append(what)
+        return json.dumps(view).encode()
+
+    def _ralph(self, name: str) -> dict[str, Any]:
+        if name not in self._ralphs:
+            raise UnknownRalph(f"no ralph is called {name}", mend="ralphctl status")
+        return self._ralphs[name]
+
+
+def a_view(name: str, directory: str, command: list[str]) -> dict[str, Any]:
+    """A ralph that runs, with every key that a view has."""
+    return {
+        "ralph_pid": 4242,
+        "iteration": 3,
+        "consecutive_errors": 0,
+        "last_output_at": rfc3339(1_763_755_200),
+        "last_commit": "abc1234",
+        "total_cost_usd": 0.0,
+        "version": 1,
+        "name": name,
+        "state": "running",
+        "goal": "running",
+        "mode": "loop",
+        "branch": "main",
+        "started_at": rfc3339(1_763_755_100),
+        "finished_at": None,
+        "passed": None,
+        "agent": None,
+        "task": None,
+        "wait": None,
+        "restarts": 0,
+        "reverts": 0,
+        "last_exit": None,
+        "pause_reason": None,
+        "run_id": "r000001-aaaaaaaa",
+        "directory": directory,
+        "command": command,
+        "tree_means": "subreaper",
+        "drift": [],
+        "notes": [],
+        "message": None,
+    }

@@ -1,0 +1,54 @@
+"""Routes of the daemon itself."""
+
+import os
+
+from tests.api.serving import Whole
+
+
+async def test_status_is_what_the_host_made_once(api: Whole) -> None:
+    reply = await api.client.get("/v1/status")
+
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.content == await api.host.status_bytes()
+    assert reply.json()["daemon"]["pid"] == os.getpid()
+
+
+async def test_resources_are_looked_at_only_on_request(api: Whole) -> None:
+    await api.client.get("/v1/status")
+    await api.client.get("/v1/status?resources=1")
+
+    assert api.host.asked == [("status", False), ("status", True)]
+
+
+async def test_a_query_parameter_that_status_does_not_know_is_refused(api: Whole) -> None:
+    reply = await api.client.get("/v1/status?resource=1")
+
+    assert reply.status_code == 422
+    assert reply.json()["errors"] == [
+        {"where": "query.resource", "what": "unknown field, did you mean resources?"}
+    ]
+
+
+async def test_health_answers_while_ready_does_not_yet_and_no_more(api: Whole) -> None:
+    assert (await api.client.get("/v1/ready")).json() == {"ready": True}
+
+    api.host.ready = False
+    early = await api.client.get("/v1/ready")
+    api.host.ready = True
+    api.host.stopping.set()
+    late = await api.client.get("/v1/ready")
+
+    assert (early.status_code, early.json()["type"]) == (503, "urn:ralphd:problem:busy")
+    assert (late.status_code, late.json()["type"]) == (503, "urn:ralphd:problem:shutting-down")
+    assert (await api.client.get("/v1/health")).json() == {"status": "ok", "problems": []}
+
+
+async def test_a_shutdown_says_whose_end_to_wait_for(api: Whole) -> None:
+    plain = await api.client.post("/v1/shutdown")
+    leave = await api.client.post("/v1/shutdown", json={"runs": "leave"})
+    wrong = await api.client.post("/v1/shutdown", json={"runs": "some"})
+
+    assert (plain.status_code, plain.json()["pid"]) == (202, os.getpid())
+    assert leave.status_code == 202
+    assert wrong.status_code == 422
+    assert api.host.asked == [("shutdown", "finish"), ("shutdown", "leave")]

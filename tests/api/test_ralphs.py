@@ -1,0 +1,219 @@
+"""Routes of ralphs, and how errors read."""
+
+import ast
+import inspect
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphd import wire
+from ralphd.api.views import RalphView
+from ralphd.daemon.registration import Registration
+from tests.api.memory_host import a_view
+from tests.api.serving import Whole
+
+
+async def test_a_registration_reaches_the_host_as_it_was_sent(api: Whole) -> None:
+    body = {
+        "directory": "/tmp/bob",
+        "command": ["./loop.sh", "-v"],
+        "name": "bob",
+        "flags": {"regent.max_retries": 5},
+        "environment": {"TOKEN": "secret"},
+        "start": False,
+    }
+
+    reply = await api.client.post("/v1/ralphs", json=body)
+
+    assert reply.status_code == 201
+    assert reply.json()["name"] == "bob"
+    asked = Registration(
+        "/tmp/bob", ["./loop.sh", "-v"], "bob", {"regent.max_retries": 5}, {"TOKEN": "secret"}, False
+    )
+    assert api.host.asked == [("register", asked)]
+    assert "secret" not in repr(asked)
+
+
+async def test_a_ralph_that_runs_is_not_replaced(api: Whole) -> None:
+    reply = await api.client.post("/v1/ralphs", json={"directory": "/tmp/alice"})
+
+    assert reply.status_code == 409
+    assert reply.json()["type"] == "urn:ralphd:problem:already-running"
+    assert reply.json()["try"] == "ralphctl stop alice"
+
+
+@pytest.mark.parametrize("act", ["start", "stop", "restart", "pause", "resume", "skip-wait"])
+@pytest.mark.parametrize("body", [None, {}])
+async def test_a_request_to_a_ralph_answers_at_once_with_its_view(
+    api: Whole, act: str, body: dict[str, object] | None
+) -> None:
+    reply = await api.client.post(f"/v1/ralphs/alice/{act}", json=body)
+
+    assert reply.status_code == 202
+    assert reply.json() == a_view("alice", "/tmp", ["./loop.sh"])
+    assert api.host.asked[-1][:2] == (act, "alice")
+
+
+async def test_stop_now_and_the_flags_of_a_start_arrive(api: Whole) -> None:
+    await api.client.post("/v1/ralphs/alice/stop", json={"now": True})
+    await api.client.post("/v1/ralphs/alice/start", json={"flags": {"ralph.max_iterations": 2}})
+
+    assert api.host.asked == [("stop", "alice", True), ("start", "alice", {"ralph.max_iterations": 2})]
+
+
+async def test_now_in_the_query_is_refused_and_not_overlooked(api: Whole) -> None:
+    reply = await api.client.post("/v1/ralphs/alice/stop?now=1")
+
+    assert reply.status_code == 422
+    assert api.host.asked == []
+
+
+async def test_ralphs_are_listed_looked_at_and_forgotten(api: Whole) -> None:
+    api.host.add("bob")
+
+    listed = (await api.client.get("/v1/ralphs")).json()["ralphs"]
+    one = await api.client.get("/v1/ralphs/bob?resources=1")
+    forgotten = await api.client.delete("/v1/ralphs/bob")
+
+    assert [view["name"] for view in listed] == ["alice", "bob"]
+    assert one.json()["name"] == "bob"
+    assert ("view", "bob", True) in api.host.asked
+    assert (forgotten.status_code, forgotten.content) == (204, b"")
+    assert (await api.client.get("/v1/ralphs/bob")).status_code == 404
+
+
+async def test_runs_come_from_the_host_within_a_limit(api: Whole) -> None:
+    reply = await api.client.get("/v1/ralphs/alice/runs?limit=7")
+
+    assert reply.json() == {"runs": [{"run_id": "r000001-aaaaaaaa", "code": 0}]}
+    assert api.host.asked == [("runs", "alice", 7)]
+    assert (await api.client.get("/v1/ralphs/alice/runs?limit=0")).status_code == 422
+
+
+async def test_an_unknown_ralph_is_a_problem_document_that_says_what_to_do(api: Whole) -> None:
+    reply = await api.client.post("/v1/ralphs/nobody/stop")
+
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert reply.json() == {
+        "type": "urn:ralphd:problem:unknown-ralph",
+        "title": "No ralph of that name, or none in this directory",
+        "status": 404,
+        "detail": "no ralph is called nobody",
+        "why": "",
+        "try": "ralphctl status",
+    }
+
+
+async def test_all_faults_of_a_body_are_told_together_and_nothing_sent_is_repeated(api: Whole) -> None:
+    body = {"dirctory": "/tmp", "command": "./loop.sh", "environment": {"TOKEN": 1234567}, "start": "yes"}
+
+    reply = await api.client.post("/v1/ralphs", json=body)
+
+    assert reply.status_code == 422
+    faults = {fault["where"]: fault["what"] for fault in reply.json()["errors"]}
+    assert faults["body.dirctory"] == "unknown field, did you mean directory?"
+    assert set(faults) == {
+        "body.directory",
+        "body.dirctory",
+        "body.command",
+        "body.environment.TOKEN",
+        "body.start",
+    }
+    assert "body.dirctory: unknown field, did you mean directory?" in reply.json()["why"].splitlines()
+    assert "1234567" not in reply.text
+    assert api.host.asked == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("directory", "relative/path"),
+        ("directory", "/tmp/\0"),
+        ("command", ["a\0b"]),
+        ("environment", {"A=B": "c"}),
+        ("environment", {"": "c"}),
+        ("environment", {"A": "\0"}),
+        ("flags", {"\0": 1}),
+    ],
+)
+async def test_what_no_process_could_be_given_is_refused(api: Whole, field: str, value: object) -> None:
+    reply = await api.client.post("/v1/ralphs", json={"directory": "/tmp", field: value})
+
+    assert reply.status_code == 422
+    assert reply.json()["errors"][0]["where"].startswith(f"body.{field}")
+
+
+@pytest.mark.parametrize("name", ["UPPER", "-dash", ".hidden", "a b", "a" * 64, "ü", "a:b", "a%00"])
+async def test_a_bad_name_is_told_the_allowed_form(api: Whole, name: str) -> None:
+    in_path = await api.client.get(f"/v1/ralphs/{name}")
+    in_body = await api.client.post("/v1/ralphs", json={"directory": "/tmp", "name": name})
+
+    assert in_path.status_code in (404, 422)
+    assert in_body.status_code == 422
+    assert in_body.json()["type"] == "urn:ralphd:problem:bad-name"
+    assert "a-z 0-9 . _ -" in in_body.json()["why"]
+    assert api.host.asked == []
+
+
+@pytest.mark.parametrize(
+    ("body", "where"), [(b"{", "body"), (b"[1]", "body"), (b"nope", "body"), (b"[" * 100_000, "")]
+)
+async def test_a_body_that_is_not_the_json_asked_for_is_told(api: Whole, body: bytes, where: str) -> None:
+    reply = await api.client.post("/v1/ralphs", content=body, headers={"content-type": "application/json"})
+
+    assert reply.status_code in (400, 422)
+    assert reply.json()["type"] == "urn:ralphd:problem:usage"
+    assert where in reply.json()["why"]
+
+
+async def test_an_unknown_route_and_a_wrong_method_are_told(api: Whole) -> None:
+    unknown = await api.client.get("/v1/ralfs")
+    slashed = await api.client.get("/v1/status/")
+    wrong = await api.client.delete("/v1/status")
+
+    assert (unknown.status_code, unknown.json()["type"]) == (404, "urn:ralphd:problem:not-found")
+    assert slashed.status_code == 404
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET")
+
+
+async def test_a_bug_is_told_as_one_logged_once_and_leaves_the_daemon_up(
+    api: Whole, caplog: pytest.LogCaptureFixture
+) -> None:
+    reply = await api.client.post("/v1/ralphs", json={"directory": "/tmp", "name": "broken"})
+
+    assert reply.status_code == 500
+    assert reply.json()["type"] == "urn:ralphd:problem:internal"
+    assert "on purpose" not in reply.text
+    [logged] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert logged.exc_info is not None
+    assert (await api.client.get("/v1/health")).status_code == 200
+
+
+async def test_every_operation_has_a_name_and_every_reply_and_problem_a_schema(api: Whole) -> None:
+    schema = (await api.client.get("/openapi.json")).json()
+
+    operations = [op for path in schema["paths"].values() for op in path.values()]
+    names = [op["operationId"] for op in operations]
+    assert len(names) == len(set(names)) >= 15
+    assert all("application/problem+json" in op["responses"]["422"]["content"] for op in operations)
+    assert all(replies_are_described(op["responses"]) for op in operations)
+    assert {"Problem", "RalphView", "StatusView"} <= set(schema["components"]["schemas"])
+
+
+def replies_are_described(responses: dict[str, Any]) -> bool:
+    good = [reply for status, reply in responses.items() if status.startswith("2") and status != "204"]
+    return all(media["schema"] for reply in good for media in reply["content"].values())
+
+
+def test_the_view_in_the_schema_has_the_keys_of_the_view_on_the_wire() -> None:
+    tree = ast.parse(Path(inspect.getfile(wire)).read_text())
+    [view] = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "RalphView"]
+    keys = [
+        node.target.id
+        for node in view.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    ]
+
+    assert keys == list(RalphView.model_fields)

@@ -1,0 +1,71 @@
+"""``ralphctl config`` without a daemon."""
+
+import json
+import tomllib
+
+import pytest
+
+from ralphctl.local import config
+from ralphd.errors import ConfigFaults
+from tests.config.conftest import Place
+
+PROJECT = """
+[regent]
+max_retries = 5
+test_command = "make \\"all\\""
+[agents.claude]
+env = { KEY = "secret-value" }
+[[webhooks]]
+url = "https://example.com/"
+"""
+
+
+def test_show_prints_each_value_with_its_origin_and_is_toml(place: Place) -> None:
+    place.project(PROJECT)
+    text = config.show(place.directory, {"HOME": str(place.home)})
+    shown = {line.split(" = ")[0]: line for line in text.splitlines() if " = " in line}
+
+    assert shown["max_retries"].endswith("# ralph.toml:3")
+    assert shown["test_command"].endswith("# ralph.toml:4; not acted on by this version yet")
+    assert shown["stop_timeout_seconds"].split() == ["stop_timeout_seconds", "=", "30", "#", "default"]
+    assert shown["url"].endswith("# ralph.toml:7")
+    tree = tomllib.loads(text)
+    assert tree["regent"]["test_command"] == 'make "all"'
+    assert tree["agents"]["claude"]["env"] == {"KEY": "(not shown)"}
+
+
+def test_show_as_json_has_values_and_origins(place: Place) -> None:
+    place.project(PROJECT)
+    told = json.loads(config.show(place.directory, {"HOME": str(place.home)}, as_json=True))
+
+    assert told["values"]["regent"]["max_retries"] == 5
+    assert told["origins"]["regent.max_retries"] == "ralph.toml:3"
+    assert told["not_built_yet"] == ["regent.test_command", "agents.claude.env"]
+    assert "secret-value" not in json.dumps(told)
+
+
+def test_check_says_that_all_is_right_and_what_has_no_effect_yet(place: Place) -> None:
+    environ = {"HOME": str(place.home)}
+    assert config.check(place.directory, environ) == "no faults; nothing is set, all defaults"
+    place.project(PROJECT)
+    assert config.check(place.directory, environ).splitlines() == [
+        "no faults; set by ralph.toml",
+        "regent.test_command: not acted on by this version yet",
+        "agents.claude.env: not acted on by this version yet",
+    ]
+    assert json.loads(config.check(place.directory, environ, as_json=True))["faults"] == []
+
+
+def test_check_raises_all_faults(place: Place) -> None:
+    place.project("[regent]\nmax_retires = 5\nenabled = 1\n")
+    with pytest.raises(ConfigFaults) as told:
+        config.check(place.directory, {"HOME": str(place.home)})
+    assert str(told.value).splitlines() == [
+        "2 faults in the configuration",
+        "  ralph.toml:2: regent.max_retires: unknown key, did you mean max_retries?",
+        "  ralph.toml:3: regent.enabled: has to be true or false, is 1",
+    ]
+
+
+def test_schema_is_json() -> None:
+    assert json.loads(config.schema()) == json.loads(config.schema(as_json=True))

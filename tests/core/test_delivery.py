@@ -1,0 +1,240 @@
+"""What is sent, whether it is sent, and what an answer leads to."""
+
+import base64
+import json
+from dataclasses import replace
+from email.utils import formatdate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralphd.core.delivery import (
+    GIVE_UP_AFTER_S,
+    LONGEST_RETRY_AFTER_S,
+    RETRY_AFTER_S,
+    UNREACHED_AFTER_S,
+    Answered,
+    BadSecret,
+    Delivered,
+    Delivery,
+    Destination,
+    Disable,
+    GiveUp,
+    Retry,
+    StoredEvent,
+    Unreached,
+    body,
+    headers,
+    is_public,
+    message_id,
+    secret_key,
+    sequel,
+    wanted,
+)
+
+EVENT = StoredEvent(
+    7, "ralph.escalated", "2026-11-21T20:00:00.000000Z", "demo", "r000001-00000000", {"why": "é"}
+)
+NOW = 1_000_000.0
+DELIVERY = Delivery(1, "d", "msg_1", EVENT, queued_at=NOW, failures=0, next_at=NOW)
+SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "type", "fits"),
+    [
+        ("ralph.escalated", "ralph.escalated", True),
+        ("ralph.escalated", "ralph.exited", False),
+        ("ralph.*", "ralph.exited", True),
+        ("ralph.*", "daemon.started", False),
+        ("*", "tests.failed", True),
+        ("*.failed", "tests.failed", True),
+        ("*.failed", "tests.passed", False),
+        ("ralph.", "ralph.exited", False),
+        ("r.lph.*", "ralph.exited", False),
+    ],
+)
+def test_a_pattern_names_events_with_star_for_any_text(pattern: str, type: str, fits: bool) -> None:
+    assert Destination("http://x", on=(pattern,)).wants(type) is fits
+
+
+def test_only_escalations_are_wanted_unless_more_is_asked_for() -> None:
+    quiet, loud = Destination("http://quiet"), Destination("http://loud", on=("*",))
+
+    assert wanted([quiet, loud], "ralph.escalated") == (quiet, loud)
+    assert wanted([quiet, loud], "ralph.exited") == (loud,)
+
+
+def test_the_same_address_configured_twice_gets_one_message() -> None:
+    assert len(wanted([Destination("http://x"), Destination("http://x", on=("*",))], "ralph.escalated")) == 1
+
+
+def test_neither_id_nor_label_of_a_destination_give_its_token_away() -> None:
+    destination = Destination("https://user:hidden@hooks.example:8443/services/T0/hidden?key=hidden")
+
+    assert destination.label == "https://hooks.example:8443"
+    assert "hidden" not in destination.id
+    assert destination.id == Destination(destination.url, on=("*",)).id
+
+
+def test_a_label_is_there_even_for_an_address_that_is_none() -> None:
+    assert Destination("http://[nonsense").label == "(not an address)"
+
+
+def test_the_body_names_type_and_time_and_holds_the_event() -> None:
+    assert json.loads(body(EVENT)) == {
+        "type": "ralph.escalated",
+        "timestamp": EVENT.at,
+        "data": {
+            "id": 7,
+            "type": "ralph.escalated",
+            "at": EVENT.at,
+            "ralph": "demo",
+            "run_id": "r000001-00000000",
+            "data": {"why": "é"},
+        },
+    }
+
+
+def test_a_byte_that_is_no_text_does_not_stop_a_message() -> None:
+    assert json.loads(body(replace(EVENT, data={"file": "a\udcff"})))["data"]["data"] == {"file": "a?"}
+
+
+def test_a_message_keeps_its_id_whoever_queues_it_again() -> None:
+    assert message_id(EVENT, "k") == message_id(replace(EVENT, id=99), "k")
+    assert message_id(EVENT, "k") != message_id(EVENT, "other")
+    assert message_id(EVENT, "k") != message_id(replace(EVENT, ralph="other"), "k")
+
+
+def test_a_secret_is_base64_behind_its_prefix_or_any_text() -> None:
+    assert secret_key(SECRET + "\n") == b"k" * 24
+    assert secret_key(" plain text \n") == b"plain text"
+
+
+@pytest.mark.parametrize("text", ["whsec_***", "whsec_", "", " \n"])
+def test_a_secret_that_is_none_is_told_without_repeating_it(text: str) -> None:
+    with pytest.raises(BadSecret) as caught:
+        secret_key(text)
+
+    assert "***" not in str(caught.value)
+
+
+def test_without_a_secret_there_is_no_signature() -> None:
+    assert headers("msg_1", 12.9, b"{}", None) == {"webhook-id": "msg_1", "webhook-timestamp": "12"}
+
+
+@pytest.mark.parametrize("status", [200, 202, 204, 299])
+def test_any_2xx_is_delivered(status: int) -> None:
+    assert sequel(Answered(status), DELIVERY, now=NOW, jitter=0.5) == Delivered()
+
+
+def test_410_disables() -> None:
+    assert isinstance(sequel(Answered(410), DELIVERY, now=NOW, jitter=0.5), Disable)
+
+
+@pytest.mark.parametrize("failures", range(len(RETRY_AFTER_S)))
+def test_a_refused_message_is_sent_again_over_hours(failures: int) -> None:
+    answer = sequel(Answered(500), replace(DELIVERY, failures=failures), now=NOW, jitter=0.5)
+
+    assert answer == Retry(NOW + RETRY_AFTER_S[failures], "answered 500")
+
+
+def test_a_redirect_is_a_failure_that_says_what_to_do() -> None:
+    answer = sequel(Answered(301), DELIVERY, now=NOW, jitter=0.5)
+
+    assert isinstance(answer, Retry)
+    assert "final address" in answer.why
+
+
+def test_while_nobody_answers_it_is_tried_every_few_minutes_for_the_network_may_be_back() -> None:
+    for failures in range(50):
+        answer = sequel(Unreached("no route"), replace(DELIVERY, failures=failures), now=NOW, jitter=0.5)
+        expected = UNREACHED_AFTER_S[min(failures, len(UNREACHED_AFTER_S) - 1)]
+        assert answer == Retry(NOW + expected, "no route")
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "wait_s"),
+    [
+        ("120", 120.0),
+        ("1", RETRY_AFTER_S[0]),
+        (formatdate(NOW + 600, usegmt=True), 600.0),
+        (formatdate(NOW - 600, usegmt=True), RETRY_AFTER_S[0]),
+        ("9" * 400, LONGEST_RETRY_AFTER_S),
+        ("31536000", LONGEST_RETRY_AFTER_S),
+        ("soon", RETRY_AFTER_S[0]),
+        ("-5", RETRY_AFTER_S[0]),
+        ("", RETRY_AFTER_S[0]),
+        ("٣", RETRY_AFTER_S[0]),
+    ],
+)
+def test_retry_after_is_obeyed_within_a_day(retry_after: str, wait_s: float) -> None:
+    answer = sequel(Answered(503, retry_after), DELIVERY, now=NOW, jitter=0.5)
+
+    assert answer == Retry(NOW + wait_s, "answered 503")
+
+
+@given(st.text(max_size=40))
+def test_no_retry_after_header_is_strange_enough_to_break_it(text: str) -> None:
+    answer = sequel(Answered(429, text), DELIVERY, now=NOW, jitter=0.5)
+
+    assert isinstance(answer, Retry)
+    assert NOW < answer.at <= NOW + LONGEST_RETRY_AFTER_S
+
+
+@given(
+    st.floats(0, 1, exclude_max=True), st.integers(0, 100), st.sampled_from([Answered(500), Unreached("x")])
+)
+def test_jitter_spreads_a_wait_by_a_tenth(jitter: float, failures: int, answer: Answered | Unreached) -> None:
+    delivery = replace(DELIVERY, failures=failures)
+    middle = sequel(answer, delivery, now=NOW, jitter=0.5)
+    spread = sequel(answer, delivery, now=NOW, jitter=jitter)
+
+    assert isinstance(middle, Retry)
+    assert isinstance(spread, Retry)
+    assert abs((spread.at - NOW) / (middle.at - NOW) - 1) <= 0.1 + 1e-9
+
+
+def test_a_message_is_given_up_when_it_is_old_and_was_tried_often() -> None:
+    tired = replace(DELIVERY, failures=len(RETRY_AFTER_S))
+    late = NOW + GIVE_UP_AFTER_S
+
+    assert sequel(Unreached("x"), tired, now=late, jitter=0.5) == GiveUp("x")
+    assert isinstance(sequel(Unreached("x"), tired, now=late - 1, jitter=0.5), Retry)
+    assert isinstance(sequel(Unreached("x"), DELIVERY, now=late, jitter=0.5), Retry)
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822"])
+def test_addresses_of_the_internet_are_public(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.0.0.1",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "240.0.0.1",
+        "::1",
+        "::",
+        "fe80::1%eth0",
+        "fc00::1",
+        "ff02::1",
+        "::ffff:10.0.0.1",
+        "::ffff:169.254.169.254",
+        "::127.0.0.1",
+        "64:ff9b::a00:1",
+        "2002:7f00:1::",
+        "2001:0:0:0:0:0:f5ff:fffe",
+    ],
+)
+def test_all_other_addresses_are_not_whatever_they_hide_in(address: str) -> None:
+    assert not is_public(address)

@@ -1,0 +1,142 @@
+"""How long is waited after a failure, and when the count of failures starts anew: C1 and C3."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralphd.core.model import Ending, Policy, Reason, Tally, Waiting
+from ralphd.core.patience import (
+    after_a_set_back_clock,
+    backoff_s,
+    crash_wait,
+    failures_after,
+    within_an_hour,
+)
+from tests.core.scenes import EXIT_1, NOW, POLICY, RUN
+
+GROWING = Policy(retry_backoff_factor=2.0)
+LIVELY = Ending(RUN, NOW, code=1, started_at=NOW - 601, last_sign_at=NOW)
+TWO_FAILURES = Tally(consecutive_errors=2)
+
+
+def test_c1_the_backoff_is_30_seconds_and_constant() -> None:
+    assert [backoff_s(POLICY, failures) for failures in (1, 2, 3, 50)] == [30, 30, 30, 30]
+
+
+def test_c1_a_factor_makes_it_grow_up_to_its_maximum() -> None:
+    assert [backoff_s(GROWING, failures) for failures in (1, 2, 3, 4, 5, 6, 7)] == [
+        30, 60, 120, 240, 480, 600, 600,
+    ]  # fmt: skip
+
+
+def test_c1_a_maximum_below_the_first_backoff_does_not_shorten_it() -> None:
+    assert backoff_s(replace(GROWING, retry_backoff_max_s=10.0), 4) == 30
+
+
+def test_c1_a_factor_below_1_does_not_shrink_it() -> None:
+    assert backoff_s(replace(GROWING, retry_backoff_factor=0.5), 4) == 30
+
+
+@given(st.integers(1, 10_000), st.floats(1, 1e9))
+def test_c1_no_number_of_failures_and_no_factor_takes_it_past_its_maximum(
+    failures: int, factor: float
+) -> None:
+    assert 30 <= backoff_s(replace(POLICY, retry_backoff_factor=factor), failures) <= 600
+
+
+def test_c1_each_failure_counts() -> None:
+    assert failures_after(POLICY, Tally(), EXIT_1) == 1
+    assert failures_after(POLICY, TWO_FAILURES, EXIT_1) == 3
+
+
+def test_c3_a_new_commit_starts_the_count_anew() -> None:
+    assert failures_after(POLICY, TWO_FAILURES, replace(EXIT_1, committed=True)) == 1
+
+
+def test_c3_a_commit_counts_for_a_run_that_reports_too() -> None:
+    assert failures_after(POLICY, TWO_FAILURES, replace(EXIT_1, committed=True, said_hello=True)) == 1
+
+
+def test_c3_a_sign_of_life_more_than_600_seconds_after_the_start_starts_it_anew() -> None:
+    assert failures_after(POLICY, TWO_FAILURES, LIVELY) == 1
+
+
+def test_c3_exactly_600_seconds_do_not() -> None:
+    assert failures_after(POLICY, TWO_FAILURES, replace(LIVELY, last_sign_at=NOW - 1)) == 3
+
+
+def test_c3_a_long_silent_run_does_not() -> None:
+    silent = Ending(RUN, NOW, code=1, started_at=NOW - 7200, last_sign_at=NOW - 7190)
+
+    assert failures_after(POLICY, TWO_FAILURES, silent) == 3
+    assert failures_after(POLICY, TWO_FAILURES, replace(silent, last_sign_at=None)) == 3
+
+
+def test_c3_a_run_without_a_known_start_does_not() -> None:
+    assert failures_after(POLICY, TWO_FAILURES, replace(LIVELY, started_at=None)) == 3
+
+
+def test_c3_signs_of_life_of_a_run_that_reports_do_not() -> None:
+    assert failures_after(POLICY, TWO_FAILURES, replace(LIVELY, said_hello=True)) == 3
+
+
+def test_c3_a_run_ended_as_a_stall_never_does() -> None:
+    assert failures_after(POLICY, TWO_FAILURES, replace(LIVELY, stalled=True)) == 3
+    assert failures_after(POLICY, TWO_FAILURES, replace(EXIT_1, stalled=True, committed=True)) == 3
+
+
+def test_c1_the_wait_after_a_failure_is_the_backoff() -> None:
+    assert crash_wait(POLICY, Tally(), 1, NOW) == Waiting(Reason.CRASH, NOW, NOW + 30)
+    assert crash_wait(GROWING, Tally(), 3, NOW) == Waiting(Reason.CRASH, NOW, NOW + 120)
+
+
+def restarts(*seconds_ago: float) -> Tally:
+    return Tally(restarted_at=tuple(NOW - ago for ago in seconds_ago))
+
+
+def test_c3_a_restart_too_many_waits_until_the_oldest_of_the_hour_is_an_hour_old() -> None:
+    policy = Policy(max_restarts_per_hour=3)
+
+    assert crash_wait(policy, restarts(3000, 2000, 1000), 1, NOW) == Waiting(
+        Reason.RESTART_LIMIT, NOW, NOW + 600
+    )
+    assert crash_wait(policy, restarts(3000, 2000), 1, NOW).reason is Reason.CRASH
+
+
+def test_c3_with_a_restart_asked_for_on_top_the_limit_still_holds() -> None:
+    wait = crash_wait(Policy(max_restarts_per_hour=2), restarts(3000, 2000, 1000), 1, NOW)
+
+    assert wait == Waiting(Reason.RESTART_LIMIT, NOW, NOW + 1600)
+
+
+def test_c3_restarts_of_more_than_an_hour_ago_do_not_count() -> None:
+    wait = crash_wait(Policy(max_restarts_per_hour=2), restarts(3600, 2000), 1, NOW)
+
+    assert wait.reason is Reason.CRASH
+
+
+def test_c3_the_backoff_is_kept_where_it_is_the_longer_of_the_two() -> None:
+    wait = crash_wait(Policy(max_restarts_per_hour=1), restarts(3590), 1, NOW)
+
+    assert wait == Waiting(Reason.CRASH, NOW, NOW + 30)
+
+
+def test_c3_a_limit_of_0_is_none() -> None:
+    wait = crash_wait(Policy(max_restarts_per_hour=0), restarts(*range(100, 0, -1)), 1, NOW)
+
+    assert wait.reason is Reason.CRASH
+
+
+@pytest.mark.parametrize(("ago", "counts"), [(3600.0, False), (3599.0, True), (0.0, True), (-1.0, False)])
+def test_an_hour_is_the_3600_seconds_up_to_the_moment(ago: float, counts: bool) -> None:
+    assert within_an_hour((NOW - ago,), NOW) == ((NOW - ago,) if counts else ())
+
+
+def test_a_clock_set_back_before_the_wait_began_starts_the_same_wait_again() -> None:
+    wait = Waiting(Reason.CRASH, NOW, NOW + 30)
+
+    assert after_a_set_back_clock(wait, NOW - 3600) == Waiting(Reason.CRASH, NOW - 3600, NOW - 3570)
+    assert after_a_set_back_clock(wait, NOW) is wait
+    assert after_a_set_back_clock(wait, NOW + 29) is wait

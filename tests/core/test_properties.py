@@ -1,0 +1,315 @@
+"""What holds of every answer, whatever the state, the event and the policy."""
+
+from dataclasses import replace
+from typing import get_args
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ralphd.core.actions import Announce, Escalate, KillAfter, KillTree, Spawn, Terminate, WakeAt
+from ralphd.core.events import (
+    DaemonStarted,
+    Event,
+    PauseRequested,
+    RunEnded,
+    Spawned,
+    StopRequested,
+    Woke,
+)
+from ralphd.core.model import (
+    HAS_A_RUN,
+    Ending,
+    Failed,
+    Goal,
+    Moment,
+    Paused,
+    Pausing,
+    Policy,
+    RunId,
+    Running,
+    Starting,
+    State,
+    Stopping,
+    Supervision,
+    Tally,
+    Waiting,
+)
+from ralphd.core.patience import HOUR_S
+from ralphd.core.regent import step
+from ralphd.core.requests import why_not
+from ralphd.core.steps import Step
+from tests.core import strategies as some
+from tests.core.scenes import EXIT_1, NOW, RUN, RUNNING, orders, ralph, types
+
+EVENT_TYPES = {
+    "ralph.started", "ralph.adopted", "ralph.exited", "ralph.retrying", "ralph.paused", "ralph.resumed",
+    "ralph.stopped", "ralph.done", "ralph.failed", "wait.started", "wait.ended",
+}  # fmt: skip
+
+
+def waits_until(state: State) -> Moment | None:
+    """The moment at which a state ends by itself."""
+    match state:
+        case Waiting(until=until):
+            return until
+        case Paused(resume_at=resume_at):
+            return resume_at
+        case _:
+            return None
+
+
+def has_run(state: State) -> RunId | None:
+    return state.run_id if isinstance(state, HAS_A_RUN) else None
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_every_event_has_an_answer_in_every_state(now: Supervision, event: Event, policy: Policy) -> None:
+    answer = step(now, event, policy)
+
+    assert isinstance(answer.supervision.state, get_args(State))
+    assert answer == step(now, event, policy)
+
+
+@given(some.settled_states, st.sampled_from(Goal), some.tallies, some.passing_time, some.policies)
+def test_what_is_settled_stays_settled_until_someone_asks(
+    state: State, goal: Goal, tally: Tally, event: Event, policy: Policy
+) -> None:
+    now = ralph(state, goal, tally)
+
+    assert step(now, event, policy) == Step(now)
+
+
+@given(some.supervisions, some.requests, some.policies)
+def test_a_request_that_does_not_fit_changes_nothing(now: Supervision, event: Event, policy: Policy) -> None:
+    if why_not(now, event) is not None:
+        assert step(now, event, policy) == Step(now)
+
+
+@given(some.supervisions, some.news, some.policies)
+def test_only_requests_change_the_goal(now: Supervision, event: Event, policy: Policy) -> None:
+    assert step(now, event, policy).supervision.goal is now.goal
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_a_start_is_ordered_once_and_only_into_starting(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    answer = step(now, event, policy)
+    spawns = answer.actions.count(Spawn())
+
+    assert spawns <= 1
+    if spawns:
+        assert isinstance(answer.supervision.state, Starting)
+        assert answer.supervision.goal is not Goal.STOPPED or now.goal is Goal.STOPPED
+    elif isinstance(answer.supervision.state, Starting):
+        assert isinstance(now.state, Starting)
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_p1_nothing_is_started_while_a_run_lives_or_is_being_born(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    if Spawn() not in step(now, event, policy).actions:
+        return
+    if isinstance(now.state, HAS_A_RUN):
+        assert isinstance(event, RunEnded)
+        assert event.ending.run_id == now.state.run_id
+    if isinstance(now.state, Starting):
+        assert isinstance(event, DaemonStarted)
+    if isinstance(event, DaemonStarted):
+        assert event.living is None
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_p1_a_run_is_watched_until_its_end_is_known(now: Supervision, event: Event, policy: Policy) -> None:
+    state = step(now, event, policy).supervision.state
+
+    match event:
+        case RunEnded(ending) if ending.run_id == has_run(now.state):
+            assert has_run(state) is None
+        case Spawned(run_id=run_id) | DaemonStarted(living=str() as run_id):
+            assert has_run(state) == run_id
+        case _:
+            assert has_run(state) == has_run(now.state)
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_every_order_to_end_a_run_names_the_run_that_is_there(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    answer = step(now, event, policy)
+    for order in orders(answer):
+        if isinstance(order, Terminate | KillTree | KillAfter):
+            assert order.run_id == has_run(answer.supervision.state)
+            assert isinstance(answer.supervision.state, Pausing | Stopping)
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_g1_a_run_is_never_asked_to_end_without_a_moment_at_which_it_is_killed(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    answer = step(now, event, policy)
+    kinds = [type(order) for order in orders(answer)]
+
+    assert kinds.count(Terminate) == kinds.count(KillAfter) <= 1
+    if isinstance(now.state, Running | Starting) and isinstance(answer.supervision.state, Pausing | Stopping):
+        assert KillAfter in kinds or KillTree in kinds
+    for order in orders(answer):
+        if isinstance(order, KillAfter):
+            assert 0 <= order.delay_s <= policy.stop_timeout_s
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_g1_a_deadline_is_never_put_off(now: Supervision, event: Event, policy: Policy) -> None:
+    after = step(now, event, policy).supervision.state
+
+    if (
+        isinstance(now.state, Pausing | Stopping)
+        and isinstance(after, Pausing | Stopping)
+        and after.run_id == now.state.run_id
+        and not isinstance(event, Spawned)
+    ):
+        assert after.kill_at <= now.state.kill_at
+        assert after.since == now.state.since
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_c2_a_person_is_called_at_most_once_and_only_for_a_failure(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    answer = step(now, event, policy)
+    called = [action for action in answer.actions if isinstance(action, Escalate)]
+
+    assert len(called) <= 1
+    if called:
+        assert isinstance(answer.supervision.state, Failed)
+        assert not isinstance(now.state, Failed)
+        assert "ralph.failed" in types(answer)
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_every_failure_is_told_in_the_words_that_the_state_keeps(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    answer = step(now, event, policy)
+    if isinstance(answer.supervision.state, Failed) and not isinstance(now.state, Failed):
+        told = [a.text for a in answer.actions if isinstance(a, Announce | Escalate) and a.text]
+        assert told == [answer.supervision.state.why]
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_a_wait_is_never_without_its_wake_up_call(now: Supervision, event: Event, policy: Policy) -> None:
+    answer = step(now, event, policy)
+    until = waits_until(answer.supervision.state)
+    calls = [order.at for order in orders(answer) if isinstance(order, WakeAt)]
+
+    assert calls == [until] * len(calls)
+    assert len(calls) <= 1
+    if until is not None and until != waits_until(now.state):
+        assert calls == [until]
+    if until is not None and isinstance(event, DaemonStarted | Woke):
+        assert calls == [until]
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_a_wait_ends_in_the_future_of_its_own_beginning(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    before, after = now.state, step(now, event, policy).supervision.state
+    if isinstance(after, Waiting) and not isinstance(before, Waiting):
+        assert after.since <= after.until
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_only_events_that_the_design_names_are_told(now: Supervision, event: Event, policy: Policy) -> None:
+    assert set(types(step(now, event, policy))) <= EVENT_TYPES
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_an_end_is_told_with_the_run_that_ended_and_never_otherwise(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    ours = isinstance(event, RunEnded) and event.ending.run_id == has_run(now.state)
+
+    assert types(step(now, event, policy)).count("ralph.exited") == int(ours)
+
+
+@given(some.supervisions, some.moments, st.booleans(), some.policies)
+def test_g1_nothing_starts_after_a_stop_whatever_was_going_on(
+    now: Supervision, at: Moment, kill: bool, policy: Policy
+) -> None:
+    answer = step(now, StopRequested(at, kill), policy)
+    assert Spawn() not in answer.actions
+
+    later: list[Event] = [Woke(at + 1e10)]
+    if run_id := has_run(answer.supervision.state):
+        later.append(RunEnded(replace(EXIT_1, run_id=run_id)))
+    for event in [*later, Woke(at + 1e10), DaemonStarted(at)]:
+        answer = step(answer.supervision, event, policy)
+        assert Spawn() not in answer.actions
+
+
+@given(some.supervisions, some.moments, some.policies)
+def test_g2_nothing_starts_after_a_pause_whatever_was_going_on(
+    now: Supervision, at: Moment, policy: Policy
+) -> None:
+    event = PauseRequested(at)
+    if why_not(now, event) is not None:
+        return
+    answer = step(now, event, policy)
+    later: list[Event] = [Woke(at + 1e10), DaemonStarted(at)]
+    for following in later:
+        assert Spawn() not in answer.actions
+        answer = step(answer.supervision, following, policy)
+
+
+@given(some.endings, some.tallies, some.policies)
+def test_p6_without_supervision_nothing_is_ordered_after_an_end_and_nobody_is_called(
+    ending: Ending, tally: Tally, policy: Policy
+) -> None:
+    ended = RunEnded(replace(ending, run_id=RUN))
+    answer = step(ralph(RUNNING, tally=tally), ended, replace(policy, supervised=False))
+
+    assert [a for a in answer.actions if not isinstance(a, Announce)] == []
+
+
+@given(
+    lives=st.lists(st.tuples(st.floats(0, 900), st.floats(0, 60), st.booleans()), min_size=5, max_size=60),
+    limit=st.integers(1, 5),
+    backoff_s=st.sampled_from([0.0, 1.0, 30.0, 600.0]),
+)
+@example(lives=[(0.0, 0.0, True)] * 60, limit=3, backoff_s=0.0)
+def test_c3_no_hour_holds_more_restarts_than_max_restarts_per_hour(
+    lives: list[tuple[float, float, bool]], limit: int, backoff_s: float
+) -> None:
+    """A run that always commits is never given up: only the limit keeps it from a life of restarts."""
+    policy = Policy(max_restarts_per_hour=limit, retry_backoff_s=backoff_s, max_retries=1_000)
+    now, clock = ralph(RUNNING), NOW
+    restarts: list[Moment] = []
+    for life_s, late_s, committed in lives:
+        clock += life_s
+        answer = step(now, RunEnded(Ending(RUN, clock, code=1, committed=committed)), policy)
+        assert isinstance(answer.supervision.state, Waiting)
+        clock = answer.supervision.state.until + late_s
+        answer = step(answer.supervision, Woke(clock), policy)
+        assert Spawn() in answer.actions
+        restarts.append(clock)
+        now = step(answer.supervision, Spawned(clock, RUN), policy).supervision
+
+    for first, following in zip(restarts, restarts[limit:], strict=False):
+        assert following - first >= HOUR_S - 1e-3  # a moment is a float: exact to a microsecond
+
+
+@given(st.integers(1, 12), st.lists(st.booleans(), min_size=1, max_size=60))
+def test_c2_a_row_of_failures_is_never_longer_than_max_retries(max_retries: int, commits: list[bool]) -> None:
+    policy = Policy(max_retries=max_retries, max_restarts_per_hour=0)
+    now, row = ralph(RUNNING), 0
+    for committed in commits:
+        row = 1 if committed else row + 1
+        answer = step(now, RunEnded(replace(EXIT_1, committed=committed)), policy)
+
+        assert answer.supervision.tally.consecutive_errors == row
+        assert isinstance(answer.supervision.state, Failed) is (row >= max_retries)
+        if row >= max_retries:
+            break
+        now = replace(answer.supervision, state=RUNNING)

@@ -1,0 +1,54 @@
+"""What tests of ralphctl share: a fake daemon, and the real command in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ctl.fake import FakeDaemon
+
+Ctl = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment of its own: nothing of the user's is read or written."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "home").mkdir()
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV") if name in os.environ}
+    return kept | {
+        "HOME": str(tmp_path / "home"),
+        "RALPHD_STATE_DIR": str(tmp_path / "state"),
+        "TZ": "UTC",
+    }
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, environment: dict[str, str]) -> Iterator[FakeDaemon]:
+    """A fake daemon where the environment's is looked for."""
+    daemon = FakeDaemon(tmp_path / "state" / "ralphd.sock")
+    yield daemon
+    daemon.stop()
+
+
+@pytest.fixture
+def ctl(environment: dict[str, str], tmp_path: Path) -> Ctl:
+    """Run ``ralphctl`` with words, in ``cwd``; ``more`` is added to the environment."""
+
+    def run(
+        *words: str, cwd: Path | None = None, more: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "ralphctl", *words],
+            cwd=cwd or tmp_path,
+            env=environment | (more or {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+
+    return run

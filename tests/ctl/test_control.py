@@ -1,0 +1,174 @@
+"""stop, restart, pause, resume, skip-wait, rm, wait: one call, the wait for its effect, and the words for it."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.ctl.conftest import Ctl
+from tests.ctl.fake import Answer, FakeDaemon, Request, problem, view
+
+
+def become_after(daemon: FakeDaemon, line: str, seconds: float, **changes: object) -> None:
+    """Answer ``line`` with the present view; ``seconds`` later the ralph has changed."""
+
+    def answer(request: Request) -> Answer:
+        def change() -> None:
+            daemon.views["api"] = {**daemon.views["api"], **changes}
+
+        threading.Timer(seconds, change).start()
+        return Answer(daemon.views["api"], 202)
+
+    daemon.on(line, answer)
+
+
+def test_stop_waits_until_it_is_so_and_says_what_for_since_when_and_how_to_force_it(
+    daemon: FakeDaemon, ctl: Ctl
+) -> None:
+    daemon.views = {"api": view(state="stopping")}
+    ending = {"run_id": "r1-a", "code": None, "signal": 15, "outcome": "asked", "at": "2026-11-21T07:00:00Z"}
+    become_after(daemon, "POST /v1/ralphs/api/stop", 0.6, state="stopped", last_exit=ending)
+    reply = ctl("stop", "api")
+    assert reply.returncode == 0
+    assert reply.stderr.startswith("waiting for api to end its run, since ")
+    assert reply.stderr.endswith("; to force it: ralphctl stop --now api\n")
+    first, second = reply.stdout.splitlines()
+    assert first == "api is stopped; its last run: ended as it was asked to (killed by SIGTERM)"
+    assert second == "  next: ralphctl start api  (start it)"
+
+
+def test_stop_now_is_asked_for_as_such(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(state="stopped")}
+    assert ctl("stop", "--now", "api").returncode == 0
+    assert daemon.body_of("POST /v1/ralphs/api/stop") == {"now": True}
+
+
+def test_a_stop_that_is_not_waited_for_answers_at_once(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(state="stopping")}
+    reply = ctl("stop", "--no-wait", "api")
+    assert reply.returncode == 0
+    assert "api is stopping" in reply.stdout
+    assert "next: ralphctl stop --now api" in reply.stdout
+
+
+def test_a_wait_that_runs_out_ends_with_124_and_says_that_only_the_waiting_ended(
+    daemon: FakeDaemon, ctl: Ctl
+) -> None:
+    daemon.views = {"api": view(state="stopping")}
+    reply = ctl("stop", "--wait-timeout", "0.1", "api")
+    assert reply.returncode == 124
+    assert "api is stopping; it was only the waiting that ended" in reply.stderr
+    assert "try: ralphctl stop --now api" in reply.stderr
+
+
+def test_inside_its_directory_the_name_may_be_left_out(daemon: FakeDaemon, ctl: Ctl, tmp_path: Path) -> None:
+    (tmp_path / "inner" / "deep").mkdir(parents=True)
+    daemon.views = {
+        "outer": view("outer", directory=str(tmp_path)),
+        "inner": view("inner", directory=str(tmp_path / "inner"), state="stopped"),
+    }
+    assert ctl("stop", cwd=tmp_path / "inner" / "deep").returncode == 0
+    assert ctl("-C", "inner", "stop").returncode == 0
+    assert daemon.lines() == ["POST /v1/ralphs/inner/stop"] * 2
+
+
+def test_outside_of_every_directory_a_name_is_asked_for(daemon: FakeDaemon, ctl: Ctl) -> None:
+    reply = ctl("stop")
+    assert reply.returncode == 4
+    assert "no ralph works in" in reply.stderr
+    assert "give its name" in reply.stderr
+
+
+def test_restart_waits_for_the_new_run(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(run_id="r000001-aa")}
+    become_after(daemon, "POST /v1/ralphs/api/restart", 0.2, run_id="r000002-bb", ralph_pid=4812)
+    reply = ctl("restart", "api")
+    assert reply.returncode == 0
+    assert "(pid 4812)" in reply.stdout
+
+
+def test_pause_ends_with_the_way_to_go_on(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(state="pausing")}
+    become_after(daemon, "POST /v1/ralphs/api/pause", 0.1, state="paused", pause_reason="requested")
+    reply = ctl("pause", "api")
+    assert reply.returncode == 0
+    assert reply.stdout.splitlines()[0] == "api is paused because you asked"
+    assert "next: ralphctl resume api" in reply.stdout
+
+
+@pytest.mark.parametrize("command", ["resume", "skip-wait"])
+def test_what_needs_no_waiting_answers_at_once(command: str, daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view()}
+    assert ctl(command, "api").returncode == 0
+    assert daemon.lines() == [f"POST /v1/ralphs/api/{command}"]
+
+
+def test_a_refusal_of_the_daemon_is_told_in_its_words(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view()}
+    daemon.on(
+        "POST /v1/ralphs/api/resume",
+        lambda _: problem("wrong-state", 409, "api is not paused", "it is running", "ralphctl status api"),
+    )
+    reply = ctl("resume", "api")
+    assert reply.returncode == 1
+    assert reply.stderr == "error: api is not paused\n  it is running\n  try: ralphctl status api\n"
+
+
+def test_rm_forgets(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(state="stopped")}
+    daemon.on("DELETE /v1/ralphs/api", lambda _: Answer(b"", 204))
+    assert ctl("rm", "api").stdout == "api is forgotten; its directory is as it was\n"
+
+
+def test_json_prints_the_last_reply(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(state="stopped")}
+    assert json.loads(ctl("stop", "api", "--json").stdout)["state"] == "stopped"
+    assert json.loads(ctl("--json", "stop", "api").stdout)["name"] == "api"
+
+
+@pytest.mark.parametrize(
+    ("state", "goal", "code"),
+    [
+        ("done", "idle", 0), ("failed", "idle", 1), ("paused", "idle", 75), ("done", "done", 0),
+        ("failed", "done", 1), ("stopped", "done", 1), ("paused", "paused", 75), ("stopped", "stopped", 0),
+    ],
+)  # fmt: skip
+def test_wait_ends_when_it_is_so_or_cannot_be_so_any_more(
+    state: str, goal: str, code: int, daemon: FakeDaemon, ctl: Ctl
+) -> None:
+    daemon.views = {"api": view(state=state)}
+    assert ctl("wait", "api", "--for", goal).returncode == code
+
+
+def test_wait_outlives_a_restart_of_the_daemon(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view()}
+
+    def come_back() -> None:
+        daemon.views = {"api": view(state="done")}
+        daemon.start()
+
+    looks: list[Request] = []
+
+    def look(request: Request) -> Answer:
+        looks.append(request)
+        if len(looks) == 3:
+            threading.Thread(target=daemon.stop).start()
+            threading.Timer(0.6, come_back).start()
+        return Answer(daemon.views["api"])
+
+    daemon.on("GET /v1/ralphs/api", look)
+    reply = ctl("wait", "api", "--wait-timeout", "10")
+    assert reply.returncode == 0, reply.stderr
+    assert reply.stderr.count("ralphd is away") == 1
+
+
+def test_wait_for_a_ralph_nobody_knows_is_no_wait(daemon: FakeDaemon, ctl: Ctl) -> None:
+    assert ctl("wait", "nobody").returncode == 4
+
+
+def test_without_a_daemon_every_command_names_the_one_that_starts_it(ctl: Ctl) -> None:
+    for words in (["stop", "api"], ["logs", "api"], ["events"], ["rm", "api"], ["start", "--no-autostart"]):
+        reply = ctl(*words)
+        assert reply.returncode == 3, words
+        assert "try: ralphctl regent start" in reply.stderr

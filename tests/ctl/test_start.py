@@ -1,0 +1,140 @@
+"""start: what is sent, what is started again, and what is refused before anything is sent."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.ctl.conftest import Ctl
+from tests.ctl.fake import Answer, FakeDaemon, problem, view
+
+REGISTER = "POST /v1/ralphs"
+
+
+def accept(daemon: FakeDaemon, **changes: object) -> None:
+    daemon.on(REGISTER, lambda _: Answer({**view(), **changes}, 201))
+
+
+def test_a_command_in_a_directory_is_registered_and_started(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    (tmp_path / "x").mkdir()
+    accept(daemon, notes=["not a git repository: commits are not watched"])
+    reply = ctl("start", "x", "--", "./loop.sh", "--json", "-C", more={"API_KEY": "k"})
+    assert reply.returncode == 0, reply.stderr
+    body = daemon.body_of(REGISTER)
+    assert body["directory"] == str(tmp_path / "x")
+    assert body["command"] == ["./loop.sh", "--json", "-C"]
+    assert body["start"] is True
+    assert body["environment"]["API_KEY"] == "k"
+    assert "name" not in body
+    first, second = reply.stdout.splitlines()
+    assert first.startswith("api is running for")
+    assert second == "  next: ralphctl logs -f api  (watch it)"
+    assert reply.stderr == "note: not a git repository: commits are not watched\n"
+
+
+def test_options_that_are_keys_go_as_keys(daemon: FakeDaemon, ctl: Ctl) -> None:
+    accept(daemon)
+    reply = ctl(
+        "start", "--name", "api", "--agent", "codex", "--fallback", "claude, gemini", "--retries-before-fallback",
+        "1", "--max-task-failures", "2", "--timeout", "60", "--iteration-timeout", "90.5", "--phase-3-retry-count",
+        "1", "--max-iterations", "9", "--max-cost", "2.5", "--", "./loop.sh",
+    )  # fmt: skip
+    assert reply.returncode == 0, reply.stderr
+    body = daemon.body_of(REGISTER)
+    assert body["name"] == "api"
+    assert body["flags"] == {
+        "agents.primary": "codex",
+        "agents.fallback": ["claude", "gemini"],
+        "agents.retries_before_fallback": 1,
+        "agents.max_task_failures": 2,
+        "agents.timeout_seconds": 60,
+        "agents.iteration_timeout_seconds": 90.5,
+        "phases.phase_3_retry_count": 1,
+        "ralph.max_iterations": 9,
+        "ralph.max_cost_usd": 2.5,
+    }
+
+
+def test_without_a_command_the_configuration_says_it(daemon: FakeDaemon, ctl: Ctl, tmp_path: Path) -> None:
+    accept(daemon)
+    assert ctl("start").returncode == 0
+    assert daemon.body_of(REGISTER)["command"] == []
+
+
+def test_a_known_ralph_is_started_again_by_its_name(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view()}
+    assert ctl("start", "api", "--max-iterations", "3").returncode == 0
+    assert daemon.lines() == ["POST /v1/ralphs/api/start"]
+    assert daemon.body_of("POST /v1/ralphs/api/start") == {"flags": {"ralph.max_iterations": 3}}
+
+
+def test_inside_a_known_ralphs_directory_it_is_started_again(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    (tmp_path / "api" / "src").mkdir(parents=True)
+    daemon.views = {"api": view(directory=str(tmp_path / "api"))}
+    assert ctl("start", cwd=tmp_path / "api" / "src").returncode == 0
+    assert ctl("start", "api").returncode == 0
+    assert daemon.lines() == ["POST /v1/ralphs/api/start"] * 2
+
+
+def test_a_command_in_a_known_directory_replaces_what_was_there(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    accept(daemon)
+    daemon.views = {"api": view(directory=str(tmp_path))}
+    assert ctl("start", "--", "./other.sh").returncode == 0
+    assert daemon.lines() == [REGISTER]
+
+
+def test_what_is_neither_a_directory_nor_known_is_refused(daemon: FakeDaemon, ctl: Ctl) -> None:
+    reply = ctl("start", "nobody")
+    assert reply.returncode == 4
+    assert "nobody is neither a directory nor a known ralph" in reply.stderr
+    reply = ctl("start", "/not/there", "--", "./loop.sh")
+    assert reply.returncode == 1
+    assert "error: /not/there is no directory" in reply.stderr
+    assert not daemon.lines() or daemon.lines() == ["POST /v1/ralphs/nobody/start"]
+
+
+def test_a_command_without_the_dashes_is_answered_with_the_right_words(daemon: FakeDaemon, ctl: Ctl) -> None:
+    reply = ctl("start", ".", "./loop.sh", "now")
+    assert reply.returncode == 2
+    assert "try: ralphctl start . -- ./loop.sh now" in reply.stderr
+    assert ctl("start", ".", "--").returncode == 2
+    assert daemon.lines() == []
+
+
+def test_all_faults_of_a_configuration_are_told_and_it_ends_with_78(daemon: FakeDaemon, ctl: Ctl) -> None:
+    faults = "ralph.toml:3: regent.max_retires: unknown key, did you mean max_retries?\nralph.toml:9: x: y"
+    daemon.on(REGISTER, lambda _: problem("configuration", 422, "2 faults in the configuration", faults))
+    reply = ctl("start", "--", "./loop.sh")
+    assert reply.returncode == 78
+    assert [line.strip() for line in reply.stderr.splitlines()[1:]] == faults.splitlines()
+
+
+def test_a_variable_that_is_not_utf8_is_left_out_and_said(
+    daemon: FakeDaemon, ctl: Ctl, environment: dict[str, str]
+) -> None:
+    accept(daemon)
+    reply = ctl("start", "--", "./loop.sh", more={"ODD": os.fsdecode(b"\xff")})
+    assert reply.returncode == 0, reply.stderr
+    assert "ODD" not in daemon.body_of(REGISTER)["environment"]
+    assert "note: the environment variable ODD is not UTF-8" in reply.stderr
+
+
+@pytest.mark.parametrize("name", ["Api", "", "a/b", "x" * 64])
+def test_a_malformed_name_is_refused_before_anything_is_sent(name: str, daemon: FakeDaemon, ctl: Ctl) -> None:
+    reply = ctl("start", "--name", name, "--", "./loop.sh")
+    assert reply.returncode == 2
+    assert "is no ralph's name" in reply.stderr
+    assert daemon.asked == []
+
+
+def test_a_start_that_failed_ends_with_1(daemon: FakeDaemon, ctl: Ctl) -> None:
+    accept(daemon, state="failed", message="exit 2 at once")
+    reply = ctl("start", "--", "./loop.sh")
+    assert reply.returncode == 1
+    assert "api is failed: exit 2 at once" in reply.stdout

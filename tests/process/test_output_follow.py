@@ -1,0 +1,266 @@
+"""Following a log: all of it, once, in order, soon, and at little cost, whatever happens to its files."""
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+from ralphd.core.moments import rfc3339
+from ralphd.process.output import Cursor, Log, Query, append_regent_line, prune
+from tests.helpers import eventually
+from tests.process.output_logs import (
+    Follower,
+    cursor_of,
+    end_run,
+    gaps,
+    line,
+    read,
+    run_directory,
+    shown,
+    texts,
+    write,
+    write_regent,
+)
+
+
+async def test_a_follower_sees_what_was_there_and_then_what_comes(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, line(b"1") + line(b"2"))
+    follower = Follower(tmp_path, Query(tail=1))
+    await eventually(lambda: follower.texts == [b"2"])
+
+    write(run, 1, line(b"3"))
+    write_regent(run, line(b"said", stream="regent"))
+    write(run, 2, line(b"4"))
+    await eventually(lambda: len(follower.texts) == 4)
+
+    assert sorted(texts(await follower.stop())) == [b"2", b"3", b"4", b"said"]
+
+
+async def test_a_line_is_seen_soon_after_it_is_written(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, b"")
+    follower = Follower(tmp_path)
+    delays = []
+    for number in range(9):
+        write(run, 1, line(b"%d" % number))
+        written_at = time.monotonic()
+        await follower.sees(number + 1)
+        delays.append(time.monotonic() - written_at)
+    await follower.stop()
+
+    assert sorted(delays)[4] <= 0.05
+
+
+async def test_a_follower_waits_for_the_first_run_and_goes_on_into_later_ones(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    follower = Follower(runs)
+    await asyncio.sleep(0)
+    for number in (1, 2, 3):
+        run = run_directory(runs, number)
+        write(run, 1, line(b"%d" % number))
+        end_run(run)
+        append_regent_line(run, time.time(), f"ended {number}")
+        await follower.sees(2 * number)
+
+    assert texts(await follower.stop()) == [b"1", b"ended 1", b"2", b"ended 2", b"3", b"ended 3"]
+
+
+async def test_following_from_any_cursor_gives_the_rest_while_the_log_is_written_and_rotated(
+    tmp_path: Path,
+) -> None:
+    run = run_directory(tmp_path, 1)
+    dice = random.Random(7)
+    followers = [Follower(tmp_path)]
+    places: list[Cursor | None] = [None]
+    for number in range(300):
+        segment = number // 50 + 1
+        whole = line(b"%d" % number, at=number)
+        cut = dice.randrange(len(whole))
+        write(run, segment, whole[:cut])
+        if dice.random() < 0.1:
+            await asyncio.sleep(0.001)
+        write(run, segment, whole[cut:])
+        if number % 60 == 59:
+            seen = cursor_of(read(tmp_path)[-dice.randrange(1, 20)])
+            places.append(seen)
+            followers.append(Follower(tmp_path, Query(cursor=seen)))
+    await eventually(lambda: all(f.texts[-1:] == [b"299"] for f in followers))
+
+    everything = read(tmp_path)
+    assert texts(everything) == [b"%d" % number for number in range(300)]
+    for follower, place in zip(followers, places, strict=True):
+        first = next((n + 1 for n, item in enumerate(everything) if cursor_of(item) == place), 0)
+        assert await follower.stop() == everything[first:]
+
+
+async def test_a_follower_that_is_overtaken_by_rotation_gets_a_gap_and_goes_on(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, line(b"1"))
+    follower = Follower(tmp_path)
+    await eventually(lambda: follower.texts == [b"1"])
+
+    for segment in (2, 3, 4):
+        write(run, segment, line(b"%d" % segment))
+    for segment in (1, 2, 3):
+        (run / f"log.{segment:06d}").unlink()
+    await eventually(lambda: follower.texts[-1:] == [b"4"])
+
+    items = await follower.stop()
+    assert texts(items) == [b"1", b"4"]
+    assert gaps(items) == ["output is missing here: segments 2 to 3 are no longer kept"]
+
+
+async def test_a_follower_keeps_a_segment_that_is_deleted_under_it_to_its_end(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, b"".join(line(b"x" * 1000, at=n) for n in range(500)))
+    write(run, 2, line(b"last"))
+    following = Log(tmp_path).follow(Query(), stopping=asyncio.Event())
+
+    items = await anext(following)
+    (run / "log.000001").unlink()
+    while texts(items)[-1:] != [b"last"]:
+        items += await anext(following)
+    await following.aclose()
+
+    assert len(texts(items)) == 501
+    assert gaps(items) == []
+
+
+async def test_pruning_under_a_follower_loses_nothing_it_has_not_told(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    for number in range(1, 6):
+        run = run_directory(tmp_path, number)
+        for segment in range(1, 4):
+            write(run, segment, line(b"x" * 100) * 10)
+        end_run(run)
+        prune(tmp_path, total_bytes=3000, keep_runs=2, living=[])
+    await eventually(lambda: any(cursor_of(item).run_id.startswith("r000005") for item in follower.items))
+    await eventually(lambda: cursor_of(follower.items[-1]).segment == 3)
+
+    items = await follower.stop()
+    assert len(texts(items)) == 150 or gaps(items)
+
+
+async def test_a_follower_survives_that_a_ralph_is_forgotten_and_registered_anew(tmp_path: Path) -> None:
+    old = run_directory(tmp_path, 7)
+    write(old, 1, line(b"old"))
+    follower = Follower(tmp_path)
+    await eventually(lambda: follower.texts == [b"old"])
+
+    (old / "log.000001").unlink()
+    old.rmdir()
+    write(run_directory(tmp_path, 1), 1, line(b"new"))
+    await eventually(lambda: follower.texts == [b"old", b"new"])
+
+    assert gaps(await follower.stop()) == [f"run {old.name} was removed while it was read"]
+
+
+async def test_a_follower_ends_soon_when_it_is_told_to_stop(tmp_path: Path) -> None:
+    write(run_directory(tmp_path, 1), 1, line(b"1"))
+    follower = Follower(tmp_path)
+    await eventually(lambda: follower.texts)
+
+    asked_at = time.monotonic()
+    await follower.stop()
+
+    assert time.monotonic() - asked_at < 0.5
+
+
+async def test_a_follower_ends_once_the_asked_time_is_over(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    early, late = rfc3339(1_000_000_000.5)[:-1], rfc3339(1_000_000_002.0)[:-1]
+    write(run, 1, f"{early}000Z stdout F early\n{late}000Z stdout F late\n".encode())
+
+    follower = Follower(tmp_path, Query(until=1_000_000_001.0))
+    await asyncio.wait_for(follower.task, 2)
+
+    assert follower.texts == [b"early"]
+
+
+async def test_batches_are_small(tmp_path: Path) -> None:
+    write(run_directory(tmp_path, 1), 1, line(b"") * 5000)
+    stopping = asyncio.Event()
+
+    sizes = []
+    async for batch in Log(tmp_path).follow(Query(), stopping=stopping):
+        sizes.append(len(batch))
+        if sum(sizes) == 5000:
+            stopping.set()
+
+    assert max(sizes) <= 1000
+
+
+async def test_looking_for_a_line_that_is_not_there_lets_others_go_on(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, line(b"x" * 100) * 40_000)
+    follower = Follower(tmp_path, Query(grep="not there", tail=1))
+
+    lags = []
+    for _ in range(30):
+        began_at = time.monotonic()
+        await asyncio.sleep(0)
+        lags.append(time.monotonic() - began_at)
+    await follower.stop()
+
+    assert sorted(lags)[15] < 0.05
+
+
+async def test_following_plain_text_gives_every_byte(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    stopping = asyncio.Event()
+    following = Log(tmp_path).follow_text(Query(), stopping=stopping)
+    out = b""
+    for number in range(20):
+        write(run, number // 5 + 1, line(b"%d" % number, flag="P" if number % 3 else "F"))
+        out += shown(await asyncio.wait_for(anext(following), 2))
+    await following.aclose()
+
+    assert out == b"".join(b"%d" % n + (b"" if n % 3 else b"\n") for n in range(20))
+
+
+async def test_following_a_quiet_log_costs_near_nothing(tmp_path: Path) -> None:
+    write(run_directory(tmp_path, 1), 1, line(b"1"))
+    followers = [Follower(tmp_path, Query(tail=0)) for _ in range(10)]
+    await asyncio.sleep(0.3)
+
+    before = time.process_time()
+    await asyncio.sleep(1.0)
+    used_s = time.process_time() - before
+    for follower in followers:
+        await follower.stop()
+
+    assert used_s / len(followers) < 0.02
+
+
+async def test_a_hundred_thousand_lines_are_followed_fast(tmp_path: Path) -> None:
+    raw = line(b"x" * 99) * 100_000
+    write(run_directory(tmp_path, 1), 1, raw)
+    stopping = asyncio.Event()
+
+    seen = 0
+    before = time.process_time()
+    async for batch in Log(tmp_path).follow_text(Query(), stopping=stopping):
+        seen += len(shown(batch))
+        if seen == 100 * 100_000:
+            stopping.set()
+    rate = len(raw) / (time.process_time() - before)
+
+    assert rate >= 30e6
+
+
+async def test_readers_leave_no_descriptor_open(tmp_path: Path) -> None:
+    for number in (1, 2):
+        write(run_directory(tmp_path, number), 1, line(b"x" * 100) * 2000)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    whole = Log(tmp_path).read(Query())
+    part = Log(tmp_path).read(Query())
+    following = Log(tmp_path).follow(Query(), stopping=asyncio.Event())
+    assert len(list(whole)) == 4000
+    next(part)
+    await anext(following)
+    part.close()
+    await following.aclose()
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

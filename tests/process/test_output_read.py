@@ -1,0 +1,369 @@
+"""Reading a log: what comes out is what was written, in order, however it is cut into segments and blocks."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralphd.core.moments import parse_rfc3339
+from ralphd.errors import UsageError
+from ralphd.process.output import Cursor, Gap, Log, Query, Record, Text
+from tests.process.output_logs import (
+    cursor_of,
+    end_run,
+    gaps,
+    line,
+    plain,
+    read,
+    run_directory,
+    run_id,
+    shown,
+    stamp,
+    texts,
+    write,
+    write_regent,
+)
+
+TEXT = st.binary(max_size=40).map(lambda text: text.replace(b"\n", b"."))
+STREAM = st.sampled_from(["stdout", "stderr"])
+ENTRY = st.tuples(STREAM, TEXT, st.integers(0, 3), st.sampled_from(["stay", "stay", "segment", "run"]))
+REGENT = st.tuples(TEXT, st.integers(0, 6))
+JUNK = st.sampled_from(
+    [b"", b"no record", b"\0" * 30, b"2026-99-11T20:00:00.000000000Z stdout F x", b"\xff stdout F"]
+)
+BLOCK = st.sampled_from([128, 200, 65536])
+
+
+class Written:
+    """A log and what it says, in the order in which it has to be read back."""
+
+    def __init__(
+        self, runs: Path, entries: list[tuple[str, bytes, int, str]], regent: list[tuple[bytes, int]]
+    ) -> None:
+        self.runs = runs
+        self.expected: list[tuple[str, bytes]] = []
+        self._run = run_directory(runs, 1)
+        at, segment, number, regent_at = 0, 1, 1, 0
+        said: list[tuple[int, bytes]] = []
+        for text, later in regent:
+            regent_at += later
+            said.append((regent_at, text))
+        for stream, text, later, then in entries:
+            at += later
+            while said and said[0][0] < at:
+                self._say(*said.pop(0))
+            write(self._run, segment, line(text, at=at, stream=stream))
+            self.expected.append((stream, text))
+            if then == "segment":
+                segment += 1
+            if then == "run":
+                number, segment = number + 1, 1
+                self._run = run_directory(runs, number)
+        for each in said:
+            self._say(*each)
+
+    def _say(self, at: int, text: bytes) -> None:
+        write_regent(self._run, line(text, at=at, stream="regent"))
+        self.expected.append(("regent", text))
+
+
+@given(st.lists(ENTRY, max_size=30), st.lists(REGENT, max_size=6), BLOCK)
+@settings(deadline=None)
+def test_what_was_written_is_read_back_with_the_regents_lines_between(
+    tmp_path_factory: pytest.TempPathFactory,
+    entries: list[tuple[str, bytes, int, str]],
+    regent: list[tuple[bytes, int]],
+    block: int,
+) -> None:
+    written = Written(tmp_path_factory.mktemp("runs"), entries, regent)
+
+    assert plain(read(written.runs, block_bytes=block)) == written.expected
+
+
+@given(st.lists(ENTRY, max_size=30), st.lists(REGENT, max_size=6), st.integers(0, 40), BLOCK)
+@settings(deadline=None)
+def test_the_tail_is_the_last_records(
+    tmp_path_factory: pytest.TempPathFactory,
+    entries: list[tuple[str, bytes, int, str]],
+    regent: list[tuple[bytes, int]],
+    tail: int,
+    block: int,
+) -> None:
+    written = Written(tmp_path_factory.mktemp("runs"), entries, regent)
+
+    last = written.expected[-tail:] if tail else []
+    assert plain(read(written.runs, Query(tail=tail), block_bytes=block)) == last
+
+
+@given(st.lists(ENTRY, max_size=30), st.lists(REGENT, max_size=6), STREAM, st.integers(0, 40))
+@settings(deadline=None)
+def test_the_tail_counts_what_the_filters_let_through(
+    tmp_path_factory: pytest.TempPathFactory,
+    entries: list[tuple[str, bytes, int, str]],
+    regent: list[tuple[bytes, int]],
+    stream: str,
+    tail: int,
+) -> None:
+    written = Written(tmp_path_factory.mktemp("runs"), entries, regent)
+
+    passing = [each for each in written.expected if each[0] == stream]
+    wanted = passing[-tail:] if tail else []
+    assert plain(read(written.runs, Query(tail=tail, stream=stream), block_bytes=128)) == wanted
+
+
+@given(st.lists(ENTRY, min_size=1, max_size=20), st.lists(REGENT, max_size=5), st.data())
+@settings(deadline=None)
+def test_reading_from_any_cursor_gives_exactly_the_rest(
+    tmp_path_factory: pytest.TempPathFactory,
+    entries: list[tuple[str, bytes, int, str]],
+    regent: list[tuple[bytes, int]],
+    data: st.DataObject,
+) -> None:
+    written = Written(tmp_path_factory.mktemp("runs"), entries, regent)
+    items = read(written.runs, block_bytes=128)
+    place = data.draw(st.integers(0, len(items) - 1))
+
+    cursor = Cursor.parse(str(cursor_of(items[place])))
+
+    assert read(written.runs, Query(cursor=cursor)) == items[place + 1 :]
+
+
+@given(st.lists(st.one_of(TEXT.map(line), JUNK.map(lambda junk: junk + b"\n")), max_size=30), BLOCK)
+@settings(deadline=None)
+def test_lines_that_are_no_records_are_told_as_gaps_and_cost_no_other_line(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], block: int
+) -> None:
+    runs = tmp_path_factory.mktemp("runs")
+    write(run_directory(runs, 1), 1, b"".join(lines))
+
+    items = read(runs, block_bytes=block)
+
+    good = [each[40:-1] for each in lines if each.startswith(b"2026-11-")]
+    assert texts(items) == good
+    assert len(gaps(items)) == len(lines) - len(good)
+    assert texts(read(runs, Query(tail=3), block_bytes=block)) == good[-3:]
+
+
+@given(st.lists(ENTRY, max_size=30), st.lists(REGENT, max_size=6), BLOCK)
+@settings(deadline=None)
+def test_plain_text_holds_the_same_bytes_as_the_records(
+    tmp_path_factory: pytest.TempPathFactory,
+    entries: list[tuple[str, bytes, int, str]],
+    regent: list[tuple[bytes, int]],
+    block: int,
+) -> None:
+    written = Written(tmp_path_factory.mktemp("runs"), entries, regent)
+    log = Log(written.runs, block_bytes=block)
+
+    assert shown(list(log.read_text(Query()))) == b"".join(text + b"\n" for _, text in written.expected)
+
+
+@given(st.binary(max_size=3000), st.binary(max_size=300))
+@settings(deadline=None)
+def test_no_bytes_whatever_break_a_reader(
+    tmp_path_factory: pytest.TempPathFactory, log: bytes, regent: bytes
+) -> None:
+    runs = tmp_path_factory.mktemp("runs")
+    run = run_directory(runs, 1)
+    write(run, 1, log)
+    write_regent(run, regent)
+    end_run(run)
+
+    list(Log(runs, block_bytes=128).read(Query()))
+    list(Log(runs, block_bytes=128).read(Query(tail=5, grep="x")))
+    list(Log(runs, block_bytes=128).read_text(Query()))
+
+
+def test_plain_text_comes_in_whole_blocks(tmp_path: Path) -> None:
+    write(run_directory(tmp_path, 1), 1, b"".join(line(b"x" * 99, at=n) for n in range(1000)))
+
+    items = list(Log(tmp_path).read_text(Query()))
+
+    assert len(items) == 3
+    assert all(isinstance(item, Text) for item in items)
+    assert shown(items) == (b"x" * 99 + b"\n") * 1000
+
+
+def test_parts_of_a_long_line_are_joined_in_plain_text(tmp_path: Path) -> None:
+    write(run_directory(tmp_path, 1), 1, line(b"one ", flag="P") + line(b"line") + line(b"next"))
+
+    assert shown(list(Log(tmp_path).read_text(Query()))) == b"one line\nnext\n"
+    assert [item.partial for item in read(tmp_path) if isinstance(item, Record)] == [True, False, False]
+
+
+def test_a_regents_line_stands_where_it_was_said_among_whole_blocks(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, line(b"before", at=1) + line(b"after", at=9))
+    write_regent(run, line(b"Restarting Ralph...", at=5, stream="regent"))
+
+    assert shown(list(Log(tmp_path).read_text(Query()))) == b"before\nRestarting Ralph...\nafter\n"
+
+
+def test_runs_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in (1_000_000, 999_999, 2):
+        write(run_directory(tmp_path, number), 1, line(b"%d" % number))
+    (tmp_path / "not-a-run").mkdir()
+
+    assert texts(read(tmp_path)) == [b"2", b"999999", b"1000000"]
+
+
+def test_a_log_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+    assert read(tmp_path / "nowhere") == []
+    assert read(tmp_path / "nowhere", Query(tail=5)) == []
+
+
+def test_since_and_until_name_the_first_and_the_last_moment_shown(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, b"".join(line(b"%d" % n, at=n) for n in range(10)))
+    write(run, 2, b"".join(line(b"%d" % n, at=n) for n in range(10, 20)))
+
+    query = Query(since=parse_rfc3339(stamp(5)), until=parse_rfc3339(stamp(12)))
+
+    assert texts(read(tmp_path, query)) == [b"%d" % n for n in range(5, 13)]
+    assert texts(read(tmp_path, Query(tail=2, until=parse_rfc3339(stamp(12))))) == [b"11", b"12"]
+
+
+def test_grep_looks_for_a_fixed_text(tmp_path: Path) -> None:
+    write(run_directory(tmp_path, 1), 1, line(b"a.c") + line(b"abc") + line("größer".encode()))
+
+    assert texts(read(tmp_path, Query(grep="a.c"))) == [b"a.c"]
+    assert texts(read(tmp_path, Query(grep="ö"))) == ["größer".encode()]
+
+
+def test_the_last_line_of_a_dead_run_is_shown_without_its_newline(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, line(b"whole") + line(b"cut o")[:-1])
+    end_run(run)
+
+    for items in (read(tmp_path), read(tmp_path, Query(tail=2))):
+        assert texts(items) == [b"whole", b"cut o"]
+        assert isinstance(items[-1], Record)
+        assert items[-1].partial
+    assert read(tmp_path, Query(cursor=cursor_of(read(tmp_path)[-1]))) == []
+
+
+def test_a_line_that_is_being_written_is_left_for_the_next_reader(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, line(b"whole") + line(b"in two writes")[:-5])
+
+    first = read(tmp_path, Query(tail=1))
+    write(run, 1, line(b"in two writes")[-5:])
+
+    assert texts(first) == [b"whole"]
+    assert texts(read(tmp_path, Query(cursor=cursor_of(first[-1])))) == [b"in two writes"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "r000001-0000000a",
+        "../../etc:1:0:0",
+        "r000001-0000000a:0:0:0",
+        "r000001-0000000a:1:-1:0",
+        "r000001-0000000a:1:0:0\n",
+        "r000001-0000000a:1:0:0:0",
+        "r000001-0000000a:1:\u0661:0",
+    ],
+)
+def test_what_is_no_cursor_is_refused_in_words(text: str) -> None:
+    with pytest.raises(UsageError, match="is no cursor"):
+        Cursor.parse(text)
+
+
+def test_a_pruned_segment_leaves_a_gap_that_says_so(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    for segment in range(1, 5):
+        write(run, segment, line(b"%d" % segment))
+    cursor = cursor_of(read(tmp_path)[0])
+    for segment in (1, 2, 3):
+        (run / f"log.{segment:06d}").unlink()
+
+    items = read(tmp_path, Query(cursor=cursor))
+
+    assert gaps(items) == ["output is missing here: segments 1 to 3 are no longer kept"]
+    assert texts(items) == [b"4"]
+    assert read(tmp_path, Query(cursor=cursor_of(items[0]))) == items[1:]
+    assert texts(read(tmp_path, Query(tail=5))) == [b"4"]
+
+
+def test_a_cursor_of_a_pruned_run_goes_on_at_the_next_one_that_is_kept(tmp_path: Path) -> None:
+    runs = [run_directory(tmp_path, number) for number in (3, 4)]
+    for run in runs:
+        write(run, 1, line(run.name.encode()))
+    gone = Cursor.parse("r000002-00000002:1:0:0")
+
+    items = read(tmp_path, Query(cursor=gone))
+
+    assert gaps(items) == ["run r000002-00000002 is no longer kept"]
+    assert texts(items) == [run.name.encode() for run in runs]
+    assert cursor_of(items[0]) == Cursor(run_id(runs[0]), 1, 0, 0)
+
+
+def test_a_cursor_beyond_the_end_goes_on_at_the_end(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, line(b"there"))
+
+    for text in (f"{run.name}:1:9999:0", f"{run.name}:7:1:0", f"{run.name}:1:45:77"):
+        items = read(tmp_path, Query(cursor=Cursor.parse(text)))
+        assert texts(items) == []
+        assert "beyond the end" in gaps(items)[0]
+        assert read(tmp_path, Query(cursor=cursor_of(items[-1]))) == []
+
+
+def test_a_run_whose_whole_output_was_pruned_says_so(tmp_path: Path) -> None:
+    pruned, silent, last = (run_directory(tmp_path, number) for number in (1, 2, 3))
+    end_run(pruned, log_bytes=10)
+    end_run(silent, log_bytes=0)
+    write(last, 1, line(b"last"))
+
+    items = read(tmp_path)
+
+    assert gaps(items) == ["the output of this run is no longer kept"]
+    assert texts(items) == [b"last"]
+
+
+def test_a_segment_and_a_run_that_are_deleted_while_they_are_read_do_not_end_the_reading(
+    tmp_path: Path,
+) -> None:
+    first, second = run_directory(tmp_path, 1), run_directory(tmp_path, 2)
+    for segment in (1, 2, 3):
+        write(first, segment, line(b"%d" % segment))
+    write(second, 1, line(b"second"))
+    reading = Log(tmp_path).read(Query())
+
+    items = [next(reading)]
+    for path in list(first.iterdir()):
+        path.unlink()
+    first.rmdir()
+    items += list(reading)
+
+    assert texts(items) == [b"1", b"second"]
+    assert gaps(items) == [f"run {first.name} was removed while it was read"]
+
+
+def test_the_last_output_is_as_old_as_the_newest_segment_that_holds_something(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    log = Log(tmp_path)
+    assert log.last_output_at(run_id(run)) is None
+    write(run, 1, b"")
+    assert log.last_output_at(run_id(run)) is None
+
+    write(run, 1, line(b"something"))
+    write(run, 2, b"")
+
+    assert log.last_output_at(run_id(run)) == (run / "log.000001").stat().st_mtime
+
+
+def test_a_clock_that_was_set_back_costs_no_line(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    for at in (9, 3, 7, 1):
+        write(run, 1, line(b"%d" % at, at=at))
+    write_regent(run, line(b"said", at=5, stream="regent") + line(b"again", at=2, stream="regent"))
+
+    assert [text for text in texts(read(tmp_path)) if text.isdigit()] == [b"9", b"3", b"7", b"1"]
+    assert len(read(tmp_path)) == 6
+    assert all(not isinstance(item, Gap) for item in read(tmp_path))
+    assert len(read(tmp_path, Query(tail=3))) >= 3

@@ -1,0 +1,164 @@
+"""The record: append-only, each key once, whole after a power cut and after a full disk."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralphd.store.history import RECENT_KEYS, WAITING_LINES, History
+from tests.store.conftest import SmallDisk
+
+AT = 1_700_000_000.25
+
+
+def _keys(history: History) -> list[str]:
+    return [entry["key"] for entry in history.entries()]
+
+
+def test_an_entry_is_a_line_with_kind_key_and_time(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+
+    assert History(path).append("run", "r1", AT, {"code": 0})
+
+    assert json.loads(path.read_text()) == {
+        "kind": "run",
+        "key": "r1",
+        "at": "2023-11-14T22:13:20.250000Z",
+        "code": 0,
+    }
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_news_that_is_told_twice_is_entered_once_even_by_another_daemon(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    first = History(path)
+
+    assert first.append("run", "r1", AT, {})
+    assert not first.append("run", "r1", AT + 1, {})
+    assert not History(path).append("run", "r1", AT + 2, {})
+    assert _keys(History(path)) == ["r1"]
+
+
+def test_only_recent_keys_are_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    lines = [json.dumps({"kind": "run", "key": f"r{n}"}) for n in range(RECENT_KEYS + 1)]
+    path.write_text("\n".join(lines) + "\n")
+
+    history = History(path)
+
+    assert not history.has("r0")
+    assert history.has("r1")
+    assert history.append("run", "new", AT, {})
+    assert not history.has("r1")
+    assert history.has("r2")
+
+
+@pytest.mark.parametrize("torn", [b'{"kind":"run","key":"r2', b"\x00\x00\x00", b"\xff", b"[1]", b'"text"'])
+def test_a_torn_last_line_is_passed_over_and_kept(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "history.jsonl"
+    History(path).append("run", "r1", AT, {})
+    with path.open("ab") as file:
+        file.write(torn)
+
+    history = History(path)
+    assert history.append("run", "r3", AT, {})
+
+    assert _keys(history) == ["r1", "r3"]
+    assert torn in path.read_bytes().split(b"\n")
+
+
+def test_a_last_line_that_lost_only_its_end_still_counts(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    History(path).append("run", "r1", AT, {})
+    os.truncate(path, path.stat().st_size - 1)
+
+    history = History(path)
+
+    assert not history.append("run", "r1", AT, {})
+    assert history.append("run", "r2", AT, {})
+    assert _keys(history) == ["r1", "r2"]
+
+
+def test_a_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    history = History(path)
+    history.append("run", "r1", AT, {})
+    path.unlink()
+
+    assert list(history.entries()) == []
+    assert history.append("run", "r2", AT, {})
+    assert _keys(history) == ["r2"]
+
+
+def test_a_file_name_that_is_no_text_makes_a_line_that_is(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+
+    history.append("run", "r1", AT, {"file": "\udcff", "text": "ünï\n"})
+
+    (entry,) = history.entries()
+    assert (entry["file"], entry["text"]) == ("\udcff", "ünï\n")
+
+
+def test_a_link_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").symlink_to("victim")
+    history = History(tmp_path / "history.jsonl")
+
+    history.append("run", "r1", AT, {})
+
+    assert history.degraded
+    assert not (tmp_path / "victim").exists()
+
+
+def test_a_full_disk_loses_nothing_and_heals(small_disk: SmallDisk) -> None:
+    path = small_disk.path / "history.jsonl"
+    history = History(path)
+    history.append("run", "r1", AT, {})
+    small_disk.fill()
+
+    assert history.append("run", "r2", AT, {"text": "x" * 5000})
+    assert history.append("run", "r3", AT, {})
+    assert not history.append("run", "r3", AT, {})
+
+    assert history.degraded is not None
+    assert "No space" in history.degraded
+    assert path.read_bytes().endswith(b"\n")
+    assert _keys(history) == ["r1", "r2", "r3"]
+    assert not history.heal()
+
+    small_disk.free()
+    assert history.heal()
+    assert history.degraded is None
+    assert _keys(History(path)) == ["r1", "r2", "r3"]
+
+
+def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
+    history = History(tmp_path / "not-there" / "history.jsonl")
+
+    for n in range(WAITING_LINES + 5):
+        history.append("run", f"r{n}", AT, {})
+
+    assert len(_keys(history)) == WAITING_LINES
+    assert _keys(history)[-1] == f"r{WAITING_LINES + 4}"
+
+
+@given(st.lists(st.text(max_size=20), max_size=20), st.integers(0, 25))
+def test_the_newest_entries_are_the_end_of_all(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], limit: int
+) -> None:
+    history = History(tmp_path_factory.mktemp("h") / "history.jsonl")
+    for n, text in enumerate(texts):
+        history.append("run", str(n), AT, {"text": text})
+
+    assert history.newest(limit) == list(history.entries())[::-1][:limit]
+
+
+def test_the_newest_entries_are_found_across_blocks(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    for n in range(7):
+        history.append("run", str(n), AT, {"text": "x" * 40_000})
+
+    assert [entry["key"] for entry in history.newest(4)] == ["6", "5", "4", "3"]
+    assert len(history.newest(100)) == 7
