@@ -126,11 +126,12 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get(_JSON))
 
 
-def the_client() -> Client:
+def the_client(context: click.Context | None = None) -> Client:
     """The client for the socket that the options, the environment and the directory lead to."""
     from ralphctl.client import Client
 
-    socket, directory = socket_given(), fast.here()
+    socket: str | None = (context or click.get_current_context()).meta.get(_SOCKET)
+    directory = fast.here()
     return Client(lambda: link.candidates(socket, os.environ, directory))
 
 
@@ -147,7 +148,9 @@ def print_reply(reply: Reply) -> None:
 
 def _known_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     try:
-        return [name for view in the_client().views() if (name := str(view["name"])).startswith(incomplete)]
+        return [
+            name for view in the_client(ctx).views() if (name := str(view["name"])).startswith(incomplete)
+        ]
     except RalphdError:  # a TAB key must not answer with an error
         return []
 

@@ -103,6 +103,12 @@ def _reason(view: View) -> str:
     return f": {clean(str(view['message']))}" if view.get("message") else ""
 
 
+def started_words(view: View) -> str:
+    """That it has been started, and where; empty when it is neither starting nor running."""
+    said = {"running": "started", "starting": "starting"}.get(str(view.get("state")))
+    return f"{said}{_pid(view)} in {_directory(view)}" if said else ""
+
+
 def next_steps(view: View) -> list[tuple[str, str]]:
     """What a person may want to do now, best first: what it does, and the command that does it."""
     name = view.get("name", "")
@@ -217,7 +223,7 @@ def _resources(view: View) -> str:
 def _checkpoint_rows(checkpoint: View | None, now: float) -> list[tuple[str, str]]:
     if not checkpoint:
         return []
-    said = [f"iteration {checkpoint.get('iteration', '?')}"]
+    said = [f"iteration {clean(str(checkpoint.get('iteration', '?')))}"]
     task = checkpoint.get("task")
     if isinstance(task, dict):
         said.append(f"task {clean(str(task.get('title') or task.get('id') or '?'))}")

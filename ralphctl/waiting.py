@@ -38,16 +38,24 @@ def until(
     What it waits for, since when and ``force`` (the command that forces it) are printed once, on stderr, if
     it takes a while. Raises WaitTimeout after ``timeout_s`` seconds, UnknownRalph when it is forgotten.
     """
-    began, pause_s, away = time.monotonic(), _FIRST_PAUSE_S, False
-    said = False
+    try:
+        return _until(client, name, reached, waiting_for, force, timeout_s)
+    except KeyboardInterrupt:
+        message("\nit was only the waiting that ended" + forced(force))
+        raise
+
+
+def _until(
+    client: Client,
+    name: str,
+    reached: Callable[[View], bool],
+    waiting_for: str,
+    force: str,
+    timeout_s: float | None,
+) -> Reply:
+    began, pause_s, said, look = time.monotonic(), _FIRST_PAUSE_S, False, _Look(client, name)
     while True:
-        try:
-            reply: Reply | None = client.ralph(name)
-        except DaemonNotRunning:
-            reply = None
-            if not away:
-                message("ralphd is away; the runs go on, waiting for it to come back (ralphctl regent start)")
-        away = reply is None
+        reply = look()
         if reply is not None and reached(reply.value):
             return reply
         waited_s = time.monotonic() - began
@@ -57,9 +65,28 @@ def until(
             said = True
             now = time.time()
             message(f"waiting for {waiting_for}, since {clock(now - waited_s, now)}" + forced(force))
-        left_s = pause_s if timeout_s is None else min(pause_s, max(0.0, timeout_s - waited_s))
-        time.sleep(left_s)
+        time.sleep(pause_s if timeout_s is None else min(pause_s, max(0.0, timeout_s - waited_s)))
         pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+
+
+class _Look:
+    """Looks at a ralph; None while the daemon is away, which is said once each time."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._name = name
+        self._away = False
+
+    def __call__(self) -> Reply | None:
+        try:
+            reply = self._client.ralph(self._name)
+        except DaemonNotRunning:
+            if not self._away:
+                message("ralphd is away; waiting for it to come back (ralphctl regent start)")
+            self._away = True
+            return None
+        self._away = False
+        return reply
 
 
 def forced(force: str) -> str:

@@ -82,7 +82,8 @@ async def _serve_until_shutdown(
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.run_until_asked())
         others = [
-            tasks.create_task(work) for work in (server.keep_reachable(), sender.run(), host.look_round())
+            tasks.create_task(work)
+            for work in (server.keep_reachable(), sender.run(), host.look_round(), host.prune())
         ]
         await services.news.tell("daemon.started", {"pid": os.getpid(), "version": __version__})
         host.ready = True

@@ -17,9 +17,11 @@ def detach(run: Callable[[Callable[[], None]], int]) -> int:
     it prints on stderr until then reaches the caller's. Called before any thread or event loop exists.
     """
     heard, said = os.pipe()
-    if os.fork() != 0:
+    if (detaching := os.fork()) != 0:
         os.close(said)
-        return _await_word(heard)
+        code = _await_word(heard)
+        os.waitpid(detaching, 0)  # it has long ended: python-daemon forks once more
+        return code
     os.close(heard)
     # python-daemon closes every descriptor it is not told to keep.
     from daemon import DaemonContext

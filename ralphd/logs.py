@@ -13,7 +13,7 @@ KEPT = 3
 class Lines(logging.Formatter):
     """``2026-11-21T20:00:00.000Z INFO demo: text``. What could forge a line or move a cursor is escaped."""
 
-    converter = staticmethod(time.gmtime)  # type: ignore[assignment]  # the stub knows only local time
+    converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(about)s%(message)s", "%Y-%m-%dT%H:%M:%S")

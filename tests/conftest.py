@@ -14,9 +14,9 @@ from hypothesis.configuration import set_hypothesis_home_dir
 _HOME = tempfile.mkdtemp(prefix="hypothesis-")
 set_hypothesis_home_dir(_HOME)
 
-_DEV = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True, database=None)
+_DEV = settings(max_examples=100, stateful_step_count=40, deadline=None, derandomize=True, database=None)
 settings.register_profile("dev", _DEV)
-settings.register_profile("ci", _DEV, max_examples=200, stateful_step_count=60)
+settings.register_profile("ci", _DEV, max_examples=300, stateful_step_count=60)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
 
 

@@ -11,7 +11,7 @@ import click
 from ralphctl import show, waiting
 from ralphctl.client import Client, Reply
 from ralphctl.grammar import Command, print_reply, ralph_argument, the_client, the_name, wants_json
-from ralphctl.tell import clean, note
+from ralphctl.tell import clean
 from ralphctl.words import last_exit
 from ralphd import wire
 
@@ -26,17 +26,15 @@ def waiting_options(function: F) -> F:
     )(function)
 
 
-def tell_view(reply: Reply) -> None:
-    """One line of what is so, the next useful command, and the daemon's notes on stderr."""
+def tell_view(reply: Reply, *, said: str = "") -> None:
+    """One line of what happened (``said``, else the state), and the next useful command."""
     if wants_json():
         print_reply(reply)
         return
     view = reply.value
-    click.echo(f"{view['name']} is {show.state_words(view, time.time())}{_ended(view)}")
+    click.echo(f"{view['name']}: {said or show.state_words(view, time.time()) + _ended(view)}")
     does, how = show.next_steps(view)[0]
     click.echo(f"  next: {how}  ({does})")
-    for line in view.get("notes") or []:
-        note(str(line))
 
 
 def _ended(view: dict[str, Any]) -> str:
@@ -96,7 +94,7 @@ def restart(name: str | None, no_wait: bool, wait_timeout: float | None) -> int:
 
     def is_new(view: waiting.View) -> bool:
         state, run_id = view["state"], view.get("run_id")
-        return bool(state == "failed" or (state != "starting" and run_id != before))
+        return waiting.is_settled(view) or bool(state != "starting" and run_id != before)
 
     reply = _ask_and_wait(
         client, name, "restart", {}, wait=not no_wait, reached=is_new, timeout_s=wait_timeout,

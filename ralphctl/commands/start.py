@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ralphctl import background, fast
+from ralphctl import background, fast, show
 from ralphctl.client import Client, Reply
 from ralphctl.commands.control import tell_view
 from ralphctl.grammar import Command, socket_given, the_client
@@ -102,7 +102,9 @@ def start(
     else:
         background.ensure(client, socket_given(), tell=message)
     reply = _start(client, directory, command, name, _flags(keys))
-    tell_view(reply)
+    tell_view(reply, said=show.started_words(reply.value))
+    for line in reply.value.get("notes") or []:
+        note(str(line))
     return wire.EXIT_FAILED if reply.value["state"] == "failed" else wire.EXIT_OK
 
 

@@ -54,9 +54,9 @@ def wait(name: str | None, goal: str, wait_timeout: float | None) -> int:
     if wants_json():
         print_reply(reply)
     else:
-        click.echo(f"{name} is {show.state_words(view, time.time())}")
+        click.echo(f"{name}: {show.state_words(view, time.time())}")
     code = wire.status_exit_code([view["state"]])
     if view["state"] not in wanted:
-        message(f"it was waited for to be {goal}, which does not come by itself any more")
+        message(f"{name} will not be {goal} by itself any more")
         return code or wire.EXIT_FAILED
     return code

@@ -14,7 +14,7 @@ from ralphd.api.models import LogsQuery, Name
 from ralphd.api.streams import Stream
 from ralphd.api.views import LOG
 from ralphd.core.model import Moment
-from ralphd.core.moments import parse_rfc3339
+from ralphd.core.moments import parse_rfc3339, rfc3339
 from ralphd.errors import UsageError
 from ralphd.process import output
 
@@ -121,12 +121,14 @@ def _moment(key: str, text: str | None) -> Moment | None:
     if text is None:
         return None
     try:
-        return parse_rfc3339(text)
-    except ValueError:
+        moment = parse_rfc3339(text)
+        rfc3339(moment)  # the log compares moments as text: one that has no year between 1 and 9999 has none
+    except (ValueError, OverflowError):
         raise UsageError(
             f"{key} is not a moment: {text[:80]!r}",
             mend=f"write it as RFC 3339, e.g. {key}=2026-11-21T20:00:00Z",
         ) from None
+    return moment
 
 
 async def _in_batches(items: Iterator[T]) -> AsyncGenerator[list[T], None]:

@@ -1,5 +1,6 @@
 """What requests carry, and what replies look like to OpenAPI. Replies themselves are bytes, made once."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
@@ -36,12 +37,20 @@ def _variable_names(environment: dict[str, str]) -> dict[str, str]:
     return environment
 
 
+def _finite(flags: dict[str, Any]) -> dict[str, Any]:
+    """Flags that can be written down again: Python reads NaN and 1e999, JSON has neither."""
+    json.dumps(flags, allow_nan=False)
+    return flags
+
+
+MAX_EVENT_ID = (1 << 63) - 1
 Name = Annotated[
     str,
     AfterValidator(checked_name),
     WithJsonSchema({"type": "string", "pattern": r"^[a-z0-9][a-z0-9._-]{0,62}$"}),
 ]
 Text = Annotated[str, AfterValidator(_without_nul)]
+Flags = Annotated[dict[Text, Any], AfterValidator(_finite)]
 Path = Annotated[Text, AfterValidator(_absolute)]
 
 
@@ -57,7 +66,7 @@ class RegisterRequest(Strict):
     directory: Path
     command: list[Text] = Field(default_factory=list)
     name: Name | None = None
-    flags: dict[Text, Any] = Field(default_factory=dict)
+    flags: Flags = Field(default_factory=dict)
     environment: Annotated[dict[Text, Text], AfterValidator(_variable_names)] = Field(default_factory=dict)
     start: bool = True
 
@@ -65,7 +74,7 @@ class RegisterRequest(Strict):
 class StartRequest(Strict):
     """Flags for this start, over those of the registration."""
 
-    flags: dict[Text, Any] = Field(default_factory=dict)
+    flags: Flags = Field(default_factory=dict)
 
 
 class StopRequest(Strict):
@@ -105,7 +114,7 @@ class RunsQuery(Query):
 class EventsQuery(Query):
     """Where a stream of events begins: after event ``since``, ``replay`` events back, or now."""
 
-    since: int | None = Field(default=None, ge=0)
+    since: int | None = Field(default=None, ge=0, le=MAX_EVENT_ID)
     replay: int | None = Field(default=None, ge=0, le=10_000)
     follow: bool = True
 

@@ -7,10 +7,16 @@ import socket
 import struct
 from dataclasses import dataclass
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ralphd.api.errors import problem
+from ralphd.errors import UsageError
 
 MAX_CONNECTIONS = 512
 """More are cut at once: file descriptors are needed to supervise."""
+FIRST_REQUEST_S = 30.0
+"""A connection whose first request has not begun in earnest by then is cut; uvicorn would wait for ever."""
 
 _UCRED = struct.Struct("3i")
 logger = logging.getLogger(__name__)
@@ -39,8 +45,10 @@ class PeerProtocol(H11Protocol):
     """HTTP for those who may call, and a closed connection for everybody else.
 
     Puts ``peer`` and ``abort`` (cuts the connection, unsent bytes and all) into the state of each request.
-    ``app_state``, ``connections`` and the keep-alive timer are uvicorn's own names: a test holds them.
+    ``app_state``, ``connections``, ``conn`` and ``cycle`` are uvicorn's own names: tests hold them.
     """
+
+    _silence: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Let the connection in, or cut it."""
@@ -52,7 +60,26 @@ class PeerProtocol(H11Protocol):
             return
         self.app_state = {**self.app_state, "peer": peer, "abort": transport.abort}
         super().connection_made(transport)
-        # uvicorn bounds the time between two requests, but not the time before the first.
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
+        self._silence = self.loop.call_later(FIRST_REQUEST_S, self._cut_if_silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, for whatever reason."""
+        if self._silence is not None:
+            self._silence.cancel()
+        super().connection_lost(exc)
+
+    def _cut_if_silent(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Tell a client that what it sends is not HTTP, if there is still a reply to be given."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
+        wrong = UsageError("the request is not HTTP as this daemon reads it", mend="speak HTTP/1.1")
+        reply = problem(wrong, status=400, headers={"connection": "close"})
+        head = h11.Response(status_code=400, headers=reply.raw_headers, reason=b"Bad Request")
+        for event in (head, h11.Data(data=bytes(reply.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

@@ -74,11 +74,21 @@ class ApiServer(uvicorn.Server):
                 logger.error("the socket is gone and cannot be made anew: %s", fault)
 
     async def _listen_anew(self) -> None:
-        gone, self._listener = self._listener, Listener.bind(self._listener.path)
-        former, self.servers = self.servers, [await self._serve_on(self._listener)]
-        for server in former:
+        fresh = Listener.bind(self._listener.path)
+        try:
+            server = await self._serve_on(fresh)
+        except BaseException:
+            fresh.close()
+            raise
+        if self.should_exit:
             server.close()
+            fresh.close()
+            return
+        gone, self._listener = self._listener, fresh
+        for former in self.servers:
+            former.close()
         gone.close()
+        self.servers = [server]
         logger.warning(
             "the socket's file was gone; listening anew", extra={"socket": str(self._listener.path)}
         )

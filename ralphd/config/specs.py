@@ -188,7 +188,7 @@ class LogsSpec:
     """``[logs]``, in the user's own file only."""
 
     run_bytes: Annotated[Bytes, says("How much output of one run is kept.")] = 64 * MIB
-    total_bytes: Annotated[Bytes, says("How much output of one ralph is kept, over all its runs.")] = (
+    total_bytes: Annotated[Bytes, says("How much output is kept in all, over every ralph's runs.")] = (
         2048 * MIB
     )
 

@@ -27,6 +27,7 @@ UNREACHED_AFTER_S = (5.0, 30.0, 60.0, 300.0)
 GIVE_UP_AFTER_S = sum(RETRY_AFTER_S)
 """The age from which an undelivered message is given up, once it has also failed often enough."""
 LONGEST_RETRY_AFTER_S = 86400.0
+NO_ADDRESS = "(not an address)"
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the name of a form, not a secret
 
 
@@ -82,7 +83,9 @@ class Destination:
             parts = urlsplit(self.url)
             port = f":{parts.port}" if parts.port else ""
         except ValueError:
-            return "(not an address)"
+            return NO_ADDRESS
+        if not parts.hostname:
+            return NO_ADDRESS
         return f"{parts.scheme}://{parts.hostname}{port}"
 
     def wants(self, event_type: str) -> bool:
@@ -210,6 +213,11 @@ def sequel(answer: Answer, delivery: Delivery, *, now: Moment, jitter: float) ->
     if _is_used_up(delivery, now):
         return GiveUp(why)
     return Retry(now + max(_delay_s(answer, delivery.failures, jitter), _asked_for_s(answer, now)), why)
+
+
+def are_public(addresses: Iterable[str]) -> bool:
+    """Whether every address of a name is public; one that is not makes the name untrustworthy."""
+    return all(map(is_public, addresses))
 
 
 def is_public(address: str) -> bool:

@@ -1,6 +1,7 @@
 """One POST to an address that was checked first. The only place of the daemon that imports httpx."""
 
 import asyncio
+import logging
 import socket
 import ssl
 import threading
@@ -10,13 +11,16 @@ import certifi
 import httpx
 
 from ralphd import __version__
-from ralphd.core.delivery import Answer, Answered, Unreached, is_public
+from ralphd.core.delivery import Answer, Answered, Unreached, are_public
 
 CONNECT_LIMIT_S = 3.0
 READ_LIMIT_S = 8.0
 REPLY_LIMIT_S = 2.0
 MAX_REPLY_BYTES = 64 << 10
 _PORTS = {"http": 80, "https": 443}
+
+for _name in ("httpx", "httpcore"):  # they log whole addresses and headers, and both may hold secrets
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 async def post(url: str, *, headers: dict[str, str], payload: bytes, allow_private: bool) -> Answer:
@@ -35,7 +39,7 @@ async def post(url: str, *, headers: dict[str, str], payload: bytes, allow_priva
         return Unreached("its address is not of the form https://host/path")
     except OSError as error:
         return Unreached(f"its name is not known: {error.strerror}")
-    if not allow_private and not all(map(is_public, addresses)):
+    if not allow_private and not are_public(addresses):
         return Unreached(
             "its address is private; the user's own configuration may allow that (allow_private)"
         )

@@ -128,6 +128,9 @@ class Sender:
             for delivery in deliveries:
                 await self._send(self._destinations().get(destination), delivery)
                 self._news.set()
+        except Exception:  # a bug must end neither the other sending nor the daemon
+            logger.exception("sending webhooks to one destination failed; it is tried again")
+            await asyncio.sleep(LOOK_AGAIN_S)
         finally:
             self._busy.discard(destination)
             self._news.set()

@@ -3,7 +3,7 @@
 import logging
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from ralphd.core.model import Moment, RunId
@@ -53,35 +53,59 @@ def _append(path: Path, records: bytes) -> None:
         os.close(fd)
 
 
-def prune(runs: Path, *, total_bytes: int, keep_runs: int = 100, living: Collection[RunId]) -> None:
-    """Keep the newest ``keep_runs`` runs, and of all output the newest ``total_bytes`` (F5).
+def prune(
+    every: Sequence[Path], *, total_bytes: int, keep_runs: int = 100, living: Collection[RunId]
+) -> None:
+    """Keep the newest ``keep_runs`` runs of each ralph, and the newest ``total_bytes`` of all output (F5).
 
-    Goes oldest first. Never touches a living run's newest segment, a kept run's exit record, or the newest
-    run's directory, whose number the next run needs. Blocks while it deletes: call it in a thread.
+    ``every`` holds the directory of runs of each ralph. Goes oldest first over all of them. Never touches a
+    living run's newest segment, a kept run's exit record, or a ralph's newest run's directory, whose number
+    the next run needs. Blocks while it deletes: call it in a thread.
     """
+    kept = {runs: _keep_newest(runs, keep_runs, living) for runs in every}
+    excess = sum(_total(runs, ids) for runs, ids in kept.items()) - total_bytes
+    if excess > 0:
+        _remove_segments(
+            [each for runs, ids in kept.items() for each in _removable(runs, ids, living)], excess
+        )
+
+
+def _keep_newest(runs: Path, count: int, living: Collection[RunId]) -> list[RunId]:
     ids = Runs(runs).ids()
-    newest = ids[-max(keep_runs, 1) :]
-    kept = [run_id for run_id in ids if run_id in newest or run_id in living]
+    newest = ids[-max(count, 1) :]
     for run_id in ids:
-        if run_id not in kept:
+        if run_id not in newest and run_id not in living:
             _remove_run(runs / run_id)
-    _remove_segments(_removable(runs, kept, living), _total(runs, kept) - total_bytes)
+    return [run_id for run_id in ids if run_id in newest or run_id in living]
 
 
-def _removable(runs: Path, kept: Collection[RunId], living: Collection[RunId]) -> Iterator[Path]:
+def _removable(
+    runs: Path, kept: Collection[RunId], living: Collection[RunId]
+) -> Iterator[tuple[float, Path]]:
+    """A ralph's segments, oldest first, with their ages as moments that never go back: clocks are set."""
+    latest = 0.0
     for run_id in kept:
         files = RunFiles(runs / run_id)
         segments = files.segments()
         for number in segments[:-1] if run_id in living else segments:
-            yield files.segment(number)
+            path = files.segment(number)
+            latest = max(latest, _written_at(path))
+            yield latest, path
 
 
-def _remove_segments(segments: Iterator[Path], excess: int) -> None:
-    for path in segments:
+def _remove_segments(segments: list[tuple[float, Path]], excess: int) -> None:
+    for _, path in sorted(segments, key=lambda each: each[0]):
         if excess <= 0:
             return
         excess -= size_of(path)
         path.unlink(missing_ok=True)
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _total(runs: Path, kept: Collection[RunId]) -> int:

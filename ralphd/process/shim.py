@@ -28,7 +28,6 @@ else:
 FORMAT_VERSION = 1
 SHIM_VERSION = 1
 COOKIE = "RALPH_RUN_ID"
-LOCK_FD, READY_FD, DIRECTORY_FD = 3, 4, 5
 
 READ_BYTES = 1 << 16
 PART_BYTES = 1 << 14
@@ -48,6 +47,7 @@ HEEDED = (
 IGNORED = (_signal.SIGHUP, _signal.SIGPIPE, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU)
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 # --- what /proc says -------------------------------------------------------------------------------------
@@ -385,7 +385,7 @@ class Stream:
     def _lines(self, body: bytes, head: bytes) -> bytes:
         full = head + b" F "
         if not _has_long_line(body):
-            return full + body[:-1].replace(b"\n", b"\n" + full) + b"\n"
+            return full + body.replace(b"\n", b"\n" + full, body.count(b"\n") - 1)
         records = []
         for line in body[:-1].split(b"\n"):
             parts, rest = self._parts(line, head)
@@ -516,8 +516,8 @@ class Fault(Exception):
 class Shim:
     """One run, from the fork of its command to its exit record."""
 
-    def __init__(self, directory: str, intent: "Mapping[str, Any]") -> None:
-        self._directory, self._intent = directory, intent
+    def __init__(self, directory: str, intent: "Mapping[str, Any]", handed: "list[int]") -> None:
+        self._directory, self._intent, self._handed = directory, intent, handed
         self._run_id = str(intent["run_id"])
         self._stamp = Stamp()
         self._log = Log(directory, int(intent["run_bytes"]), self._stamp)
@@ -547,7 +547,7 @@ class Shim:
         self._leader = os.fork()
         if self._leader == 0:
             Command(self._intent, environment, self._cgroup, shim_pid).become(
-                out_w, err_w, gate_r, told_w, gate_w
+                out_w, err_w, gate_r, told_w, [*self._handed, gate_w]
             )
         for descriptor in (out_w, err_w, gate_r, told_w):
             os.close(descriptor)
@@ -840,12 +840,12 @@ class Command:
     ) -> None:
         self._intent, self._environment, self._cgroup, self._shim_pid = intent, environment, cgroup, shim_pid
 
-    def become(self, out: int, err: int, gate: int, told: int, opener: int) -> "NoReturn":
+    def become(self, out: int, err: int, gate: int, told: int, others: "list[int]") -> "NoReturn":
         """Wait at the gate, then be the command. What stands in the way goes to ``told``, and the exit is 127."""
         what = "prepare"
         try:
-            os.close(opener)
-            os.closerange(LOCK_FD, DIRECTORY_FD + 1)  # they are the shim's alone
+            for descriptor in others:  # the locks are the shim's alone
+                os.close(descriptor)
             self._prepare(out, err)
             os.write(told, b"cgroup\n" if self._enter_cgroup() else b"plain\n")
             what = "chdir"
@@ -959,41 +959,35 @@ def _listed(processes: "Mapping[int, str]") -> "list[dict[str, object]]":
     return [{"pid": pid, "command": command} for pid, command in sorted(processes.items())]
 
 
-def main(directory: str) -> None:
-    """Run the command that the intent in ``directory`` names, to its end."""
-    _keep_only((LOCK_FD, READY_FD, DIRECTORY_FD))
+def main(arguments: "list[str]") -> None:
+    """Run one command to its end. Arguments: RUN_DIRECTORY LOCK READY [WORKING_DIRECTORY] (descriptors)."""
+    directory, handed = arguments[0], [int(number) for number in arguments[1:]]
+    lock, ready = handed[:2]
+    for descriptor in handed:
+        os.set_inheritable(descriptor, False)
     os.chdir("/")
-    fcntl.flock(LOCK_FD, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _keep_memory()
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ours already, unless somebody else started us
     try:
-        shim = Shim(directory, from_json(read_bytes(f"{directory}/intent.json")))
+        shim = Shim(directory, from_json(read_bytes(f"{directory}/intent.json")), handed)
     except OSError as error:
-        _answer(f"fault {error.errno or 0}\n")
+        _quietly(os.write, ready, f"fault {error.errno or 0}\n".encode())
         return
     try:
         shim.start()
     except Fault as fault:
         shim.failed(fault)
     else:
-        _answer("ready\n")
-        os.close(READY_FD)
+        _quietly(os.write, ready, b"ready\n")  # if the daemon is gone, the next one reads the records
+        os.close(ready)
         shim.pump()
         shim.finish()
     if os.fstat(2).st_size == 0:
         os.unlink(f"{directory}/shim.err")
 
 
-def _keep_only(wanted: "tuple[int, ...]") -> None:
-    """Close what else was inherited, and let the command inherit none of it."""
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        try:
-            if descriptor in wanted:
-                os.set_inheritable(descriptor, False)
-            elif descriptor > 2:
-                os.close(descriptor)
-        except OSError:  # the one that listed them
-            pass
-
-
-def _answer(text: str) -> None:
-    _quietly(os.write, READY_FD, text.encode())  # if the daemon is gone, the next one reads the records
+def _keep_memory() -> None:
+    """Let the C library keep the memory of a read for the next one: it would cost as much as the read itself."""
+    if mallopt := getattr(_LIBC, "mallopt", None):
+        mallopt(M_TRIM_THRESHOLD, 1 << 20)
+        mallopt(M_MMAP_THRESHOLD, 1 << 20)

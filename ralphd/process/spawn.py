@@ -7,6 +7,7 @@ daemon that ends leaves shim, log and records behind, and the next one opens the
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ from ralphd.process.rundir import (
     next_run_directory,
     write_record,
 )
-from ralphd.process.shim import COOKIE, DIRECTORY_FD, FORMAT_VERSION, LOCK_FD, READY_FD
+from ralphd.process.shim import COOKIE, FORMAT_VERSION
 
 __all__ = [
     "DirectoryBusy",
@@ -54,7 +55,7 @@ POLL_S = 0.02
 SWEEP_SLICE_S = 2.0
 LONGEST_REST_S = 5.0
 SHIM_KEEPS = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
-SHIM_STARTS = "import sys; sys.path.append(sys.argv[1]); import shim; shim.main(sys.argv[2])"
+SHIM_STARTS = "import sys; sys.path.append(sys.argv[1]); import shim; shim.main(sys.argv[2:])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,9 @@ class Run:
 
     async def ready(self) -> RunRecord | None:
         """Who runs, as soon as that is known; None when the command was not started and its shim is gone."""
-        while (record := self.directory.run_record()) is None and self.directory.is_locked():
-            await asyncio.sleep(POLL_S)  # noqa: ASYNC110 - another process writes it
+        # another process writes it: there is no event to wait for
+        while (record := self.directory.run_record()) is None and self.directory.is_locked():  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
         return record or self.directory.run_record()
 
     async def ended(self) -> ExitRecord:
@@ -171,8 +173,9 @@ class Run:
         if self._shim is not None:
             await self._shim.gone()
             return
-        while self.directory.is_locked():  # by a shim that cannot be named
-            await asyncio.sleep(POLL_S)  # noqa: ASYNC110 - another process holds it
+        # by a shim that cannot be named
+        while self.directory.is_locked():  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
 
     async def _not_started(self, spec: RunSpec, answer: bytes) -> CommandNotStartable:
         """The words for a start that failed. A shim that gave no answer is ended first, with all it began."""
@@ -262,37 +265,32 @@ def _take_lock(directory: RunDirectory) -> int:
 def _start_shim(directory: RunDirectory, held: int, lock: DirectoryLock | None) -> tuple[_Shim, int]:
     """Start the shim and hand it the locks; the descriptor on which it says that the command runs."""
     ready_r, ready_w = os.pipe()
-    handed = [(held, LOCK_FD), (ready_w, READY_FD)] + ([(lock.fd, DIRECTORY_FD)] if lock else [])
-    high = [(fcntl(descriptor, F_DUPFD_CLOEXEC, 10), number) for descriptor, number in handed]
+    handed = [held, ready_w] + ([lock.fd] if lock else [])
     try:
-        pid = os.posix_spawn(
-            sys.executable,
-            _shim_argv(directory),
-            {name: os.environ[name] for name in SHIM_KEEPS if name in os.environ},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                (
-                    os.POSIX_SPAWN_OPEN,
-                    2,
-                    directory.path / "shim.err",
-                    os.O_WRONLY | os.O_CREAT | os.O_APPEND,
-                    0o600,
-                ),
-                *((os.POSIX_SPAWN_DUP2, descriptor, number) for descriptor, number in high),
-            ],
-            setsid=True,
-            setsigmask=[],
-        )
-        shim = _Shim(pid, os.pidfd_open(pid))
+        with (directory.path / "shim.err").open("ab", opener=_private) as complaints:
+            process = subprocess.Popen(
+                [*_shim_argv(directory), *map(str, handed)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                env={name: os.environ[name] for name in SHIM_KEEPS if name in os.environ},
+                start_new_session=True,
+                pass_fds=handed,
+            )
+        shim = _Shim(process.pid, os.pidfd_open(process.pid))
+        process.returncode = 0  # reaping is ours: the module would warn of a run that we leave to its shim
     except OSError:
         os.close(ready_r)
         raise
     finally:
-        for descriptor in (held, ready_w, *(descriptor for descriptor, _ in high)):
-            os.close(descriptor)
+        os.close(held)
+        os.close(ready_w)
     failpoint.reach("spawn.after_popen")
     return shim, ready_r
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _shim_argv(directory: RunDirectory) -> list[str]:

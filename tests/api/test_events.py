@@ -78,6 +78,13 @@ async def test_an_id_that_was_never_sent_is_refused(api: Whole, id: str) -> None
     assert (reply.status_code, reply.json()["type"]) == (422, "urn:ralphd:problem:usage")
 
 
+async def test_a_beginning_beyond_every_event_is_just_the_end(api: Whole) -> None:
+    await api.host.tell("ralph.started", 1)
+
+    assert await numbers(api, f"?follow=false&since={2**63 - 1}") == []
+    assert (await api.client.get(f"/v1/events?since={2**63}")).status_code == 422
+
+
 async def test_coming_again_by_the_last_id_loses_nothing_and_doubles_nothing(api: Whole) -> None:
     dice = random.Random(4)
     total = 300

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from ralphd.api import limits
+from ralphd.api import limits, peer
 from ralphd.wire import MAX_BODY_BYTES
 from tests.api.serving import Served, Whole
 
@@ -136,14 +136,29 @@ async def test_a_path_that_escapes_is_refused(api: Whole, path: bytes) -> None:
 
 
 async def test_what_is_not_http_is_answered_and_closed(api: Whole) -> None:
-    assert (await api.served.raw(b"\x16\x03\x01 hello\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+    reply = await api.served.raw(b"\x16\x03\x01 hello\r\n\r\n")
+
+    assert status_and_type(reply) == (400, "usage")
     assert (await api.client.get("/v1/health")).status_code == 200
 
 
 async def test_heads_without_an_end_are_not_kept_in_memory(api: Whole) -> None:
     reply = await api.served.raw(b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000)
 
-    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert status_and_type(reply) == (400, "usage")
+
+
+async def test_a_body_that_stops_being_http_is_answered_or_cut_and_disturbs_nobody(
+    api: Whole, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+    early = await api.served.raw(begun + b"zzz\r\n")
+    late = await api.served.raw(chunked(2 * MAX_BODY_BYTES)[:-5] + b"zzz\r\n")
+
+    assert status_and_type(early) == (400, "usage")
+    assert late == b"" or status_and_type(late)[0] in (400, 413)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
@@ -179,7 +194,23 @@ async def test_two_requests_on_one_connection_are_both_answered(api: Whole) -> N
     assert reply.count(b'{"ready":true}') == 2
 
 
-async def test_a_connection_that_says_nothing_is_closed(api: Whole) -> None:
-    api.served.server.config.timeout_keep_alive = 0
+@pytest.mark.parametrize("said", [b"", b"GET /v1/sta"])
+async def test_a_connection_that_never_gets_to_a_request_is_cut(
+    api: Whole, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(peer, "FIRST_REQUEST_S", 0.1)
 
-    assert await api.served.raw(b"") == b""
+    assert await api.served.raw(said) == b""
+
+
+async def test_a_stream_outlives_the_time_in_which_a_request_has_to_begin(
+    api: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer, "FIRST_REQUEST_S", 0.05)
+
+    async with api.client.stream("GET", "/v1/events") as reply:
+        lines = reply.aiter_lines()
+        assert await anext(lines) == "retry: 1000"
+        assert await api.served.raw(b"") == b""  # opened later, and cut by now
+        await api.host.tell("ralph.started", 1)
+        assert [await anext(lines), (await anext(lines))[:4]] == ["", "id: "]

@@ -162,6 +162,8 @@ async def test_ten_megabytes_arrive_whole(api: Whole, printed: Printed) -> None:
         "since=yesterday",
         "since=2026-11-21T20:00:00",
         "until=x",
+        "since=0001-01-01T00:00:00%2B14:00",
+        "until=9999-12-31T23:59:59-14:00",
         "stream=stdin",
         "cursor=nonsense",
         "format=xml",

@@ -145,6 +145,16 @@ async def test_what_no_process_could_be_given_is_refused(api: Whole, field: str,
     assert reply.json()["errors"][0]["where"].startswith(f"body.{field}")
 
 
+@pytest.mark.parametrize("number", [b"NaN", b"1e999", b"-Infinity", b"9" * 5000])
+async def test_a_number_that_json_does_not_have_is_refused(api: Whole, number: bytes) -> None:
+    body = b'{"directory": "/tmp", "flags": {"ralph.max_cost_usd": ' + number + b"}}"
+
+    reply = await api.client.post("/v1/ralphs", content=body, headers={"content-type": "application/json"})
+
+    assert reply.status_code in (400, 422)
+    assert api.host.asked == []
+
+
 @pytest.mark.parametrize("name", ["UPPER", "-dash", ".hidden", "a b", "a" * 64, "ü", "a:b", "a%00"])
 async def test_a_bad_name_is_told_the_allowed_form(api: Whole, name: str) -> None:
     in_path = await api.client.get(f"/v1/ralphs/{name}")

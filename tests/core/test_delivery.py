@@ -24,6 +24,7 @@ from ralphd.core.delivery import (
     Retry,
     StoredEvent,
     Unreached,
+    are_public,
     body,
     headers,
     is_public,
@@ -78,8 +79,9 @@ def test_neither_id_nor_label_of_a_destination_give_its_token_away() -> None:
     assert destination.id == Destination(destination.url, on=("*",)).id
 
 
-def test_a_label_is_there_even_for_an_address_that_is_none() -> None:
-    assert Destination("http://[nonsense").label == "(not an address)"
+@pytest.mark.parametrize("url", ["http://[nonsense", "nonsense", "", "http://host:port/"])
+def test_a_label_is_there_even_for_an_address_that_is_none(url: str) -> None:
+    assert Destination(url).label == "(not an address)"
 
 
 def test_the_body_names_type_and_time_and_holds_the_event() -> None:
@@ -175,7 +177,7 @@ def test_retry_after_is_obeyed_within_a_day(retry_after: str, wait_s: float) -> 
     assert answer == Retry(NOW + wait_s, "answered 503")
 
 
-@given(st.text(max_size=40))
+@given(st.text("0129.-+eE:,; GMTSatNov\n\x00٣é", max_size=40))
 def test_no_retry_after_header_is_strange_enough_to_break_it(text: str) -> None:
     answer = sequel(Answered(429, text), DELIVERY, now=NOW, jitter=0.5)
 
@@ -238,3 +240,8 @@ def test_addresses_of_the_internet_are_public(address: str) -> None:
 )
 def test_all_other_addresses_are_not_whatever_they_hide_in(address: str) -> None:
     assert not is_public(address)
+
+
+def test_one_private_address_among_public_ones_is_enough_to_refuse_a_name() -> None:
+    assert are_public(["93.184.216.34", "2606:2800:220:1::1"])
+    assert not are_public(["93.184.216.34", "10.0.0.1"])

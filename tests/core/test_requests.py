@@ -15,6 +15,7 @@ from ralphd.core.events import (
     SkipWaitRequested,
     Spawned,
     SpawnFailed,
+    SpawnPostponed,
     StartRequested,
     StopRequested,
     Woke,
@@ -380,6 +381,11 @@ def test_a_settled_ralph_cannot_be_resumed_and_is_told_to_be_started(state: Stat
     assert why_not(ralph(state), RESUME) == f"it is {state.kind}, not paused: start it instead"
 
 
+@pytest.mark.parametrize("state", [STOPPING, Starting()])
+def test_a_ralph_that_is_asked_to_stop_cannot_be_resumed_and_says_so(state: State) -> None:
+    assert why_not(ralph(state, Goal.STOPPED), RESUME) is not None
+
+
 @pytest.mark.parametrize("state", [*SETTLED, RUNNING, STOPPING, PAUSING, Starting(), Paused("requested")])
 def test_a_wait_cannot_be_skipped_where_there_is_none(state: State) -> None:
     assert why_not(ralph(state), SKIP) == f"it is {state.kind} and not waiting for a moment"
@@ -426,6 +432,36 @@ def test_e5_the_reason_is_one_line_for_people_and_not_two() -> None:
     answer = step(ralph(Starting()), SpawnFailed(NOW, "gone"), POLICY)
 
     assert texts(answer) == ["Ralph cannot be started: gone"]
+
+
+def test_what_the_machine_cannot_start_just_now_is_started_after_the_backoff_and_is_no_failure() -> None:
+    answer = step(ralph(Starting(asked=True), tally=WORN), SpawnPostponed(NOW, "no memory"), POLICY)
+
+    assert answer.supervision == ralph(Waiting(Reason.RESOURCES, NOW, NOW + 30), tally=WORN)
+    assert orders(answer) == (WakeAt(NOW + 30),)
+    assert texts(answer) == ["Ralph cannot be started just now: no memory"]
+    again = step(answer.supervision, Woke(NOW + 30), POLICY)
+    assert orders(again) == (Spawn(),)
+    assert again.supervision.tally == WORN
+
+
+def test_a_machine_that_lacks_something_is_asked_once_a_second_at_most() -> None:
+    answer = step(ralph(Starting()), SpawnPostponed(NOW, "no memory"), Policy(retry_backoff_s=0.0))
+
+    assert answer.supervision.state == Waiting(Reason.RESOURCES, NOW, NOW + 1)
+
+
+@pytest.mark.parametrize(("goal", "state"), [(Goal.STOPPED, Stopped()), (Goal.PAUSED, Paused("requested"))])
+def test_a_start_that_was_taken_back_is_not_postponed_but_dropped(goal: Goal, state: State) -> None:
+    answer = step(ralph(Starting(), goal), SpawnPostponed(NOW, "no memory"), POLICY)
+
+    assert answer.supervision == ralph(state, goal)
+    assert orders(answer) == ()
+
+
+@pytest.mark.parametrize("state", [*SETTLED, RUNNING, STOPPING, PAUSING, WAITING, LIMIT_PAUSE])
+def test_news_of_a_postponed_start_means_nothing_where_none_was_ordered(state: State) -> None:
+    assert step(ralph(state), SpawnPostponed(NOW, "no memory"), POLICY) == Step(ralph(state))
 
 
 @pytest.mark.parametrize("state", [*SETTLED, RUNNING, STOPPING, PAUSING, WAITING, LIMIT_PAUSE])

@@ -1,4 +1,4 @@
-"""stop, restart, pause, resume, skip-wait, rm, wait: one call, the wait for its effect, and the words for it."""
+"""stop, restart, pause, resume, skip-wait, rm, wait: one call, the wait for its effect, the words for it."""
 
 import json
 import threading
@@ -34,7 +34,7 @@ def test_stop_waits_until_it_is_so_and_says_what_for_since_when_and_how_to_force
     assert reply.stderr.startswith("waiting for api to end its run, since ")
     assert reply.stderr.endswith("; to force it: ralphctl stop --now api\n")
     first, second = reply.stdout.splitlines()
-    assert first == "api is stopped; its last run: ended as it was asked to (killed by SIGTERM)"
+    assert first == "api: stopped; its last run: ended as it was asked to (killed by SIGTERM)"
     assert second == "  next: ralphctl start api  (start it)"
 
 
@@ -48,7 +48,7 @@ def test_a_stop_that_is_not_waited_for_answers_at_once(daemon: FakeDaemon, ctl: 
     daemon.views = {"api": view(state="stopping")}
     reply = ctl("stop", "--no-wait", "api")
     assert reply.returncode == 0
-    assert "api is stopping" in reply.stdout
+    assert "api: stopping" in reply.stdout
     assert "next: ralphctl stop --now api" in reply.stdout
 
 
@@ -93,7 +93,7 @@ def test_pause_ends_with_the_way_to_go_on(daemon: FakeDaemon, ctl: Ctl) -> None:
     become_after(daemon, "POST /v1/ralphs/api/pause", 0.1, state="paused", pause_reason="requested")
     reply = ctl("pause", "api")
     assert reply.returncode == 0
-    assert reply.stdout.splitlines()[0] == "api is paused because you asked"
+    assert reply.stdout.splitlines()[0] == "api: paused because you asked"
     assert "next: ralphctl resume api" in reply.stdout
 
 

@@ -29,7 +29,7 @@ def test_a_command_in_a_directory_is_registered_and_started(
     assert body["environment"]["API_KEY"] == "k"
     assert "name" not in body
     first, second = reply.stdout.splitlines()
-    assert first.startswith("api is running for")
+    assert first == "api: started (pid 4711) in /somewhere/api (branch main)"
     assert second == "  next: ralphctl logs -f api  (watch it)"
     assert reply.stderr == "note: not a git repository: commits are not watched\n"
 
@@ -37,9 +37,10 @@ def test_a_command_in_a_directory_is_registered_and_started(
 def test_options_that_are_keys_go_as_keys(daemon: FakeDaemon, ctl: Ctl) -> None:
     accept(daemon)
     reply = ctl(
-        "start", "--name", "api", "--agent", "codex", "--fallback", "claude, gemini", "--retries-before-fallback",
-        "1", "--max-task-failures", "2", "--timeout", "60", "--iteration-timeout", "90.5", "--phase-3-retry-count",
-        "1", "--max-iterations", "9", "--max-cost", "2.5", "--", "./loop.sh",
+        "start", "--name", "api", "--agent", "codex", "--fallback", "claude, gemini",
+        "--retries-before-fallback", "1", "--max-task-failures", "2", "--timeout", "60",
+        "--iteration-timeout", "90.5", "--phase-3-retry-count", "1", "--max-iterations", "9",
+        "--max-cost", "2.5", "--", "./loop.sh",
     )  # fmt: skip
     assert reply.returncode == 0, reply.stderr
     body = daemon.body_of(REGISTER)
@@ -137,4 +138,4 @@ def test_a_start_that_failed_ends_with_1(daemon: FakeDaemon, ctl: Ctl) -> None:
     accept(daemon, state="failed", message="exit 2 at once")
     reply = ctl("start", "--", "./loop.sh")
     assert reply.returncode == 1
-    assert "api is failed: exit 2 at once" in reply.stdout
+    assert "api: failed: exit 2 at once" in reply.stdout

@@ -134,7 +134,7 @@ async def test_pruning_under_a_follower_loses_nothing_it_has_not_told(tmp_path: 
         for segment in range(1, 4):
             write(run, segment, line(b"x" * 100) * 10)
         end_run(run)
-        prune(tmp_path, total_bytes=3000, keep_runs=2, living=[])
+        prune([tmp_path], total_bytes=3000, keep_runs=2, living=[])
     await eventually(lambda: any(cursor_of(item).run_id.startswith("r000005") for item in follower.items))
     await eventually(lambda: cursor_of(follower.items[-1]).segment == 3)
 

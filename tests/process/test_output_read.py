@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphd.core.moments import parse_rfc3339
-from ralphd.errors import UsageError
 from ralphd.process.output import Cursor, Gap, Log, Query, Record, Text
 from tests.process.output_logs import (
     cursor_of,
@@ -254,96 +253,6 @@ def test_a_line_that_is_being_written_is_left_for_the_next_reader(tmp_path: Path
     assert texts(read(tmp_path, Query(cursor=cursor_of(first[-1])))) == [b"in two writes"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "x",
-        "r000001-0000000a",
-        "../../etc:1:0:0",
-        "r000001-0000000a:0:0:0",
-        "r000001-0000000a:1:-1:0",
-        "r000001-0000000a:1:0:0\n",
-        "r000001-0000000a:1:0:0:0",
-        "r000001-0000000a:1:\u0661:0",
-    ],
-)
-def test_what_is_no_cursor_is_refused_in_words(text: str) -> None:
-    with pytest.raises(UsageError, match="is no cursor"):
-        Cursor.parse(text)
-
-
-def test_a_pruned_segment_leaves_a_gap_that_says_so(tmp_path: Path) -> None:
-    run = run_directory(tmp_path, 1)
-    for segment in range(1, 5):
-        write(run, segment, line(b"%d" % segment))
-    cursor = cursor_of(read(tmp_path)[0])
-    for segment in (1, 2, 3):
-        (run / f"log.{segment:06d}").unlink()
-
-    items = read(tmp_path, Query(cursor=cursor))
-
-    assert gaps(items) == ["output is missing here: segments 1 to 3 are no longer kept"]
-    assert texts(items) == [b"4"]
-    assert read(tmp_path, Query(cursor=cursor_of(items[0]))) == items[1:]
-    assert texts(read(tmp_path, Query(tail=5))) == [b"4"]
-
-
-def test_a_cursor_of_a_pruned_run_goes_on_at_the_next_one_that_is_kept(tmp_path: Path) -> None:
-    runs = [run_directory(tmp_path, number) for number in (3, 4)]
-    for run in runs:
-        write(run, 1, line(run.name.encode()))
-    gone = Cursor.parse("r000002-00000002:1:0:0")
-
-    items = read(tmp_path, Query(cursor=gone))
-
-    assert gaps(items) == ["run r000002-00000002 is no longer kept"]
-    assert texts(items) == [run.name.encode() for run in runs]
-    assert cursor_of(items[0]) == Cursor(run_id(runs[0]), 1, 0, 0)
-
-
-def test_a_cursor_beyond_the_end_goes_on_at_the_end(tmp_path: Path) -> None:
-    run = run_directory(tmp_path, 1)
-    write(run, 1, line(b"there"))
-
-    for text in (f"{run.name}:1:9999:0", f"{run.name}:7:1:0", f"{run.name}:1:45:77"):
-        items = read(tmp_path, Query(cursor=Cursor.parse(text)))
-        assert texts(items) == []
-        assert "beyond the end" in gaps(items)[0]
-        assert read(tmp_path, Query(cursor=cursor_of(items[-1]))) == []
-
-
-def test_a_run_whose_whole_output_was_pruned_says_so(tmp_path: Path) -> None:
-    pruned, silent, last = (run_directory(tmp_path, number) for number in (1, 2, 3))
-    end_run(pruned, log_bytes=10)
-    end_run(silent, log_bytes=0)
-    write(last, 1, line(b"last"))
-
-    items = read(tmp_path)
-
-    assert gaps(items) == ["the output of this run is no longer kept"]
-    assert texts(items) == [b"last"]
-
-
-def test_a_segment_and_a_run_that_are_deleted_while_they_are_read_do_not_end_the_reading(
-    tmp_path: Path,
-) -> None:
-    first, second = run_directory(tmp_path, 1), run_directory(tmp_path, 2)
-    for segment in (1, 2, 3):
-        write(first, segment, line(b"%d" % segment))
-    write(second, 1, line(b"second"))
-    reading = Log(tmp_path).read(Query())
-
-    items = [next(reading)]
-    for path in list(first.iterdir()):
-        path.unlink()
-    first.rmdir()
-    items += list(reading)
-
-    assert texts(items) == [b"1", b"second"]
-    assert gaps(items) == [f"run {first.name} was removed while it was read"]
-
-
 def test_the_last_output_is_as_old_as_the_newest_segment_that_holds_something(tmp_path: Path) -> None:
     run = run_directory(tmp_path, 1)
     log = Log(tmp_path)
@@ -367,3 +276,28 @@ def test_a_clock_that_was_set_back_costs_no_line(tmp_path: Path) -> None:
     assert len(read(tmp_path)) == 6
     assert all(not isinstance(item, Gap) for item in read(tmp_path))
     assert len(read(tmp_path, Query(tail=3))) >= 3
+
+
+def test_of_two_lines_at_one_time_the_regents_is_the_later_in_the_tail_too(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, line(b"printed", at=5))
+    write_regent(run, line(b"said", at=5, stream="regent"))
+
+    assert texts(read(tmp_path)) == [b"printed", b"said"]
+    assert texts(read(tmp_path, Query(tail=1))) == [b"said"]
+
+
+def test_reading_ends_where_the_log_ended_when_it_began(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    cut = line(b"cut while it was written")
+    write(run, 1, line(b"x" * 50) * 5 + cut[:-9])
+    reading = Log(tmp_path, block_bytes=128).read(Query())
+
+    items = [next(reading)]
+    write(run, 1, cut[-9:] + line(b"later"))
+    write(run, 2, line(b"in another segment"))
+    end_run(run)
+    write(run_directory(tmp_path, 2), 1, line(b"in another run"))
+    items += list(reading)
+
+    assert texts(items) == [b"x" * 50] * 5

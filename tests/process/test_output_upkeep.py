@@ -72,6 +72,20 @@ def test_a_line_about_a_run_that_was_removed_is_logged_and_passed_over(
     assert not (tmp_path / "r000001-0000000a").exists()
 
 
+def test_the_bound_holds_over_all_ralphs_together_oldest_first(tmp_path: Path) -> None:
+    for ralph, age_s in (("old", 1000), ("new", 10)):
+        run = run_directory(tmp_path / ralph, 1)
+        for segment in (1, 2):
+            write(run, segment, b"x" * 100)
+            os.utime(run / f"log.{segment:06d}", (START - age_s, START - age_s))
+        end_run(run)
+
+    prune([tmp_path / "new", tmp_path / "old"], total_bytes=250, living=[])
+
+    assert not segments(tmp_path / "old")
+    assert len(segments(tmp_path / "new")) == 2
+
+
 def test_pruning_keeps_the_newest_output_up_to_the_bound(tmp_path: Path) -> None:
     for number in (1, 2):
         run = run_directory(tmp_path, number)
@@ -79,7 +93,7 @@ def test_pruning_keeps_the_newest_output_up_to_the_bound(tmp_path: Path) -> None
             write(run, segment, b"x" * 100)
         end_run(run)
 
-    prune(tmp_path, total_bytes=250, living=[])
+    prune([tmp_path], total_bytes=250, living=[])
 
     assert segments(tmp_path) == ["r000002/log.000002", "r000002/log.000003"]
     assert len(list(tmp_path.glob("*/exit.json"))) == 2
@@ -91,7 +105,7 @@ def test_pruning_never_takes_a_living_runs_newest_segment(tmp_path: Path) -> Non
         for segment in (1, 2):
             write(run, segment, b"x" * 100)
 
-    prune(tmp_path, total_bytes=0, living=[run_id(living)])
+    prune([tmp_path], total_bytes=0, living=[run_id(living)])
 
     assert segments(tmp_path) == ["r000001/log.000002"]
 
@@ -104,7 +118,7 @@ def test_pruning_keeps_so_many_runs_and_every_living_one(tmp_path: Path) -> None
         (run / "odd" / "file").write_text("")
         end_run(run)
 
-    prune(tmp_path, total_bytes=10_000, keep_runs=3, living=[run_id(runs[1])])
+    prune([tmp_path], total_bytes=10_000, keep_runs=3, living=[run_id(runs[1])])
 
     assert sorted(tmp_path.iterdir()) == [runs[1], *runs[4:]]
 
@@ -114,7 +128,7 @@ def test_pruning_leaves_the_newest_run_there_for_the_next_number(tmp_path: Path)
     write(run, 1, line(b"x"))
     end_run(run)
 
-    prune(tmp_path, total_bytes=0, keep_runs=0, living=[])
+    prune([tmp_path], total_bytes=0, keep_runs=0, living=[])
 
     assert [path.name for path in run.iterdir()] == ["exit.json"]
     assert [type(item) for item in read(tmp_path)] == [Gap]
@@ -130,14 +144,14 @@ def test_pruning_follows_no_symlink(tmp_path: Path) -> None:
     (runs / "r000001-00000001").symlink_to(elsewhere)
     (runs / "r000002-00000002" / "link").symlink_to(elsewhere)
 
-    prune(runs, total_bytes=0, keep_runs=1, living=[])
+    prune([runs], total_bytes=0, keep_runs=1, living=[])
 
     assert (elsewhere / "precious").read_text() == "mine"
     assert not (runs / "r000002-00000002").exists()
 
 
 def test_pruning_where_nothing_is_does_nothing(tmp_path: Path) -> None:
-    prune(tmp_path / "nowhere", total_bytes=0, living=[])
+    prune([tmp_path / "nowhere"], total_bytes=0, living=[])
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -163,7 +177,7 @@ def test_pruning_keeps_the_newest_and_no_more_than_it_must(
             living.append(run_id(run))
     before = sorted(runs.glob("*/log.*"))
 
-    prune(runs, total_bytes=total_bytes, keep_runs=keep_runs, living=living)
+    prune([runs], total_bytes=total_bytes, keep_runs=keep_runs, living=living)
 
     after = sorted(runs.glob("*/log.*"))
     held = {max(run.glob("log.*")) for run in map(runs.joinpath, living) if any(run.glob("log.*"))}

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphd.store.history import RECENT_KEYS, WAITING_LINES, History
@@ -144,7 +144,8 @@ def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
     assert _keys(history)[-1] == f"r{WAITING_LINES + 4}"
 
 
-@given(st.lists(st.text(max_size=20), max_size=20), st.integers(0, 25))
+@settings(max_examples=20)  # each makes real files
+@given(st.lists(st.text('aé\n\x00\\"{🛡', max_size=20), max_size=10), st.integers(0, 12))
 def test_the_newest_entries_are_the_end_of_all(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], limit: int
 ) -> None:

@@ -1,0 +1,139 @@
+"""From the first look at the disk to the last run: what all Regents go through together."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from ralphd.core.events import DaemonStarted, DaemonStopping
+from ralphd.core.moments import parse_rfc3339
+from ralphd.daemon import recovery
+from ralphd.daemon.account import ESCALATION
+from ralphd.daemon.recovery import Recovered, Unusable
+from ralphd.daemon.regent import Regent
+from ralphd.daemon.roster import Roster, feed
+from ralphd.daemon.services import Services
+from ralphd.process.output import prune
+from ralphd.store.events import EventStore
+from ralphd.store.state import RalphFiles
+
+logger = logging.getLogger(__name__)
+
+LOOK_ROUND_S = 8.0
+"""A deleted ``.ralph`` is back within 10 s (design section 4)."""
+ESCALATIONS_LOOKED_AT = 200
+START_LIMIT_S = 20.0
+"""No run that does not answer holds up the start of the daemon longer than this."""
+
+HowToEnd = Literal["finish", "leave", "now"]
+
+
+async def recover(roster: Roster, services: Services, events: EventStore) -> None:
+    """Load every ralph, adopt the runs that live, go on with what was wanted (P1, G2)."""
+    recovered: list[Recovered] = []
+    regents = [
+        regent for home in _homes(roster.home) if (regent := await _load(home, roster, services, recovered))
+    ]
+    for found in recovered:
+        logger.warning("recovered %s of %s from %s", found.file, found.ralph, found.rebuilt_from)
+        data = {"file": found.file, "kept_as": found.kept_as, "rebuilt_from": found.rebuilt_from}
+        await services.news.tell("state.recovered", data, ralph=found.ralph)
+    if events.recovered:
+        await services.news.tell("state.recovered", {"file": "events.db", "kept_as": events.recovered})
+        for regent in regents:
+            await _escalate_again(regent, services)
+    for regent in regents:
+        roster.take_in(regent)
+    await asyncio.gather(*(_revive(regent, services) for regent in regents))
+
+
+def _homes(home: Path) -> list[Path]:
+    return sorted(path for path in home.iterdir() if path.is_dir()) if home.exists() else []
+
+
+async def _load(home: Path, roster: Roster, services: Services, recovered: list[Recovered]) -> Regent | None:
+    try:
+        account = await asyncio.to_thread(recovery.load, RalphFiles(home), services, recovered)
+    except Unusable as unusable:
+        roster.unusable[home.name] = str(unusable)
+        services.trouble(f"ralph {home.name}", str(unusable))
+        return None
+    return Regent(account, services)
+
+
+async def _escalate_again(regent: Regent, services: Services) -> None:
+    """The outbox was lost: what may not have been sent is sent again, under the same id."""
+    account = regent.account
+    for entry in reversed(await asyncio.to_thread(account.history.newest, ESCALATIONS_LOOKED_AT)):
+        if entry.get("kind") == ESCALATION:
+            await services.news.tell(
+                "ralph.escalated",
+                entry["data"],
+                ralph=regent.name,
+                run_id=entry["run_id"],
+                at=parse_rfc3339(entry["at"]),
+                key=entry["key"],
+                destinations=account.configuration.destinations(),
+            )
+
+
+async def _revive(regent: Regent, services: Services) -> None:
+    now = services.clock.now
+    try:
+        async with asyncio.timeout(START_LIMIT_S):
+            async for missed in recovery.catch_up(regent, now()):
+                await feed(regent, missed)
+            await feed(regent, DaemonStarted(now(), regent.living))
+    except TimeoutError:
+        services.trouble(f"ralph {regent.name}", "its last run does not answer")
+
+
+async def look_round(roster: Roster, services: Services, events: EventStore) -> None:
+    """Every few seconds, until cancelled: mirrors, locks, and what a full disk had not taken."""
+    while True:
+        await asyncio.sleep(LOOK_ROUND_S)
+        for regent in roster:
+            await regent.look_round()
+        if events.degraded:
+            await events.heal()
+        services.trouble("events", events.degraded)
+
+
+async def prune_all(roster: Roster, *, total_bytes: int) -> None:
+    """Forget the oldest runs and output where there is more than is kept (F5)."""
+    living = [regent.living for regent in roster if regent.living is not None]
+    every = [regent.account.files.runs for regent in roster]
+    with suppress(OSError):
+        await asyncio.to_thread(prune, every, total_bytes=total_bytes, living=living)
+
+
+async def end_runs(roster: Roster, services: Services, how: HowToEnd) -> None:
+    """What a daemon that ends does with its runs (section 3, its signals); returns when none is left.
+
+    After the longest ``stop_deadline_seconds`` what still lives is killed.
+    """
+    if how == "leave":
+        return
+    await ask_all_to_end(roster, services, kill=how == "now")
+    deadlines = [each.account.configuration.regent.stop_deadline_seconds for each in roster.busy()]
+    if await _none_left(roster, max(deadlines, default=0.0)):
+        return
+    await ask_all_to_end(roster, services, kill=True)
+    if not await _none_left(roster, START_LIMIT_S):
+        logger.error("runs that cannot be ended are left: %s", [each.name for each in roster.busy()])
+
+
+async def ask_all_to_end(roster: Roster, services: Services, *, kill: bool) -> None:
+    """Ask every run to end, or kill its tree; the goals stay."""
+    await roster.tell_all(DaemonStopping(services.clock.now(), kill))
+
+
+async def _none_left(roster: Roster, limit_s: float) -> bool:
+    try:
+        async with asyncio.timeout(limit_s):
+            while roster.busy():  # noqa: ASYNC110 - short, and at the daemon's very end
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        return False
+    return True

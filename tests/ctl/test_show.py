@@ -1,0 +1,118 @@
+"""What a person reads at seven in the morning: the state with its reason, waits with their countdown."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ralphctl import show, words
+from ralphd import wire
+from tests.ctl.fake import view
+
+NOW_TEXT = "2026-11-21T07:00:00Z"
+NOW = 1795244400.0
+
+
+@pytest.fixture(autouse=True)
+def seoul(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is nine hours ahead."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Seoul")
+        patched.setenv("HOME", "/home/someone")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+LIMIT = {"reason": "usage_limit", "until": "2026-11-21T09:13:00Z"}
+CRASH = {"reason": "crash", "until": "2026-11-21T07:00:25Z"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"state": "idle"}, "idle: registered, never started"),
+        ({"state": "running"}, "running for 2h 13m (pid 4711)"),
+        ({"state": "running", "ralph_pid": None, "started_at": None}, "running"),
+        ({"state": "waiting_for_retry", "wait": CRASH},
+         "waiting to start again after a failure; starts in 25s (16:00:25)"),
+        ({"state": "waiting_for_retry", "wait": {**CRASH, "until": NOW_TEXT}},
+         "waiting to start again after a failure; starts any moment now"),
+        ({"state": "waiting_for_retry", "wait": None}, "waiting for a reason that was not given"),
+        ({"state": "paused", "pause_reason": "usage_limit", "wait": LIMIT},
+         "paused at the agent's usage limit; resumes by itself in 2h 13m (18:13:00)"),
+        ({"state": "paused", "pause_reason": "requested"}, "paused because you asked"),
+        ({"state": "paused", "pause_reason": "the moon\x1b[2J"}, "paused (the moon^[[2J)"),
+        ({"state": "stopping"}, "stopping: its run was asked to end (pid 4711)"),
+        ({"state": "stopped", "finished_at": "2026-11-21T06:57:55Z"}, "stopped 2m 5s ago"),
+        ({"state": "failed", "message": "exit 1 three times", "finished_at": "2026-11-20T06:00:00Z"},
+         "failed: exit 1 three times, 1d 1h ago"),
+        ({"state": "failed", "consecutive_errors": 3, "last_exit": {"code": None, "signal": 11}},
+         "failed: killed by SIGSEGV, 3 times in a row"),
+        ({"state": "done", "finished_at": NOW_TEXT}, "done, 0s ago"),
+        ({"state": "of the future"}, "of the future"),
+    ],
+)  # fmt: skip
+def test_a_state_is_told_in_words(changes: dict[str, Any], said: str) -> None:
+    assert show.state_words(view(**{"started_at": "2026-11-21T04:47:00Z", **changes}), NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (0, "16:00:00"), (86400, "tomorrow 16:00"), (-86400, "yesterday 16:00"),
+        (3 * 86400, "Tue 24 Nov 16:00"),
+        (8 * 3600, "tomorrow 00:00"), (400 * 86400, "26 Dec 2027 16:00"),
+    ],
+)  # fmt: skip
+def test_a_clock_names_the_day_when_it_is_not_today(at: float, said: str) -> None:
+    assert words.clock(NOW + at, NOW) == said
+
+
+def test_last_output_tells_its_age_and_its_time() -> None:
+    text = show.ralph(view(last_output_at="2026-11-21T06:59:48Z"), NOW)
+    assert "last output  12s ago (15:59:48)" in text
+    assert "last output  never" in show.ralph(view(last_output_at=None), NOW)
+
+
+def test_every_state_comes_with_something_to_do() -> None:
+    for state in wire.STATES:
+        assert all(how.startswith("ralphctl ") for _, how in show.next_steps(view(state=state)))
+
+
+def test_text_of_others_cannot_move_the_terminal() -> None:
+    evil = "\x1b[2J\nfake  running\u202e"
+    text = show.ralph(
+        view(
+            task=evil,
+            directory=f"/{evil}",
+            command=[evil],
+            message=evil,
+            branch=evil,
+            notes=[evil],
+            state=evil,
+        ),
+        NOW,
+        checkpoint={"task": {"title": evil}, "pause_reason": evil, "iteration": evil},
+    )
+    assert not set(text) & {"\x1b", "\u202e"}
+    assert not any(line.startswith("fake") for line in text.splitlines())
+
+
+def test_a_command_is_shown_as_it_would_be_typed_and_a_home_is_short() -> None:
+    text = show.ralph(view(command=["sh", "-c", "echo 'hi' there"], directory="/home/someone/x"), NOW)
+    assert "command      sh -c 'echo '\\''hi'\\'' there'" in text
+    assert "directory    ~/x (branch main)" in text
+    assert "command      the built-in loop" in show.ralph(view(command=[]), NOW)
+
+
+def test_a_ralph_that_goes_on_by_itself_is_not_among_those_that_wait_for_a_person() -> None:
+    views = [view("a", state="paused", wait=LIMIT), view("b", state="paused"), view("c")]
+    assert (
+        show.table(views, NOW)
+        .split("These wait for you:")[1]
+        .strip()
+        .startswith("b: go on: ralphctl resume b")
+    )
+    assert "wait for you" not in show.table([views[0], views[2]], NOW)

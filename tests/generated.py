@@ -1,0 +1,258 @@
+"""Writes the pages of ``docs/`` that say what the code does: ``python -m tests.generated --write``.
+
+``docs/states.md``: what ``ralphd.core.regent.step`` answers to each event in each state.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ralphd.core.actions import Action, Announce, Escalate, KillAfter, KillTree, Spawn, Terminate, WakeAt
+from ralphd.core.events import (
+    DaemonStarted,
+    DaemonStopping,
+    Event,
+    GraceOver,
+    PauseRequested,
+    RestartRequested,
+    ResumeRequested,
+    RunEnded,
+    SkipWaitRequested,
+    Spawned,
+    SpawnFailed,
+    SpawnPostponed,
+    StartRequested,
+    StopRequested,
+    Woke,
+)
+from ralphd.core.model import (
+    Done,
+    Ending,
+    Failed,
+    Goal,
+    Mode,
+    Moment,
+    Paused,
+    Pausing,
+    Policy,
+    Reason,
+    Restart,
+    RunId,
+    Running,
+    Starting,
+    State,
+    Stopped,
+    Stopping,
+    Supervision,
+    Tally,
+    Waiting,
+)
+from ralphd.core.regent import step
+from ralphd.core.requests import why_not
+from ralphd.core.steps import Step
+
+ROOT = Path(__file__).parent.parent
+T: Moment = 1_800_000_000.0
+RUN = RunId("r000001-3fa9c1d2")
+WITHIN_A_WAIT, AFTER_IT, BEFORE_IT = T + 10, T + 100_000, T - 86_400
+
+SCENES: Mapping[str, Supervision] = {
+    "idle": Supervision(),
+    "starting, a person waits for the answer": Supervision(Goal.RUNNING, Starting(asked=True)),
+    "starting, by itself": Supervision(Goal.RUNNING, Starting()),
+    "starting, and a stop was asked for": Supervision(Goal.STOPPED, Starting(asked=True)),
+    "starting, and a pause was asked for": Supervision(Goal.PAUSED, Starting(asked=True)),
+    "running": Supervision(Goal.RUNNING, Running(RUN)),
+    "running, after two failures in a row": Supervision(Goal.RUNNING, Running(RUN), Tally(2, 2)),
+    "waiting_for_retry": Supervision(Goal.RUNNING, Waiting(Reason.CRASH, T, T + 30), Tally(1)),
+    "waiting_for_retry, between two iterations": Supervision(
+        Goal.RUNNING, Waiting(Reason.ITERATION_PAUSE, T, T + 30)
+    ),
+    "pausing": Supervision(Goal.PAUSED, Pausing(RUN, T, T + 30)),
+    "paused, on request": Supervision(Goal.PAUSED, Paused("requested")),
+    "paused, until a limit's reset": Supervision(Goal.RUNNING, Paused("usage_limit", T + 3600)),
+    "paused, by a run that ended with 75": Supervision(Goal.RUNNING, Paused("usage_limit")),
+    "stopping": Supervision(Goal.STOPPED, Stopping(RUN, T, T + 30)),
+    "stopping, to start again": Supervision(Goal.RUNNING, Stopping(RUN, T, T + 30, again=True)),
+    "stopping, with the daemon": Supervision(Goal.RUNNING, Stopping(RUN, T, T + 30)),
+    "stopped": Supervision(Goal.STOPPED, Stopped()),
+    "stopped, with the daemon": Supervision(Goal.RUNNING, Stopped()),
+    "failed": Supervision(Goal.RUNNING, Failed("exit 1")),
+    "done": Supervision(Goal.RUNNING, Done()),
+}
+
+
+def _end(code: int | None = None, *, signal: int | None = None, hello: bool = False) -> Ending:
+    return Ending(RUN, T + 5, code=code, signal=signal, said_hello=hello)
+
+
+_PAUSE = replace(_end(75), pause_reason="usage_limit")
+ENDS: Mapping[str, Event] = {
+    "the run ends with 0": RunEnded(_end(0)),
+    "the run ends with 1": RunEnded(_end(1)),
+    "the run ends with 1, after a new commit": RunEnded(replace(_end(1), committed=True)),
+    "the run ends with 2, 5 or 78, and never said hello": RunEnded(_end(2)),
+    "the run ends with 2 or 78, and had said hello": RunEnded(_end(2, hello=True)),
+    "the run ends with 5, and had said hello": RunEnded(_end(5, hello=True)),
+    "the run ends with 75: a usage limit, reset known": RunEnded(replace(_PAUSE, resume_at=T + 3600)),
+    "the run ends with 75: a usage limit, reset unknown": RunEnded(_PAUSE),
+    "the run ends by a signal": RunEnded(_end(signal=9)),
+    "the run ends as a stall": RunEnded(replace(_end(signal=9), stalled=True)),
+    "the run is lost": RunEnded(_end()),
+}
+EVENTS: Mapping[str, Event] = {
+    "start": StartRequested(T),
+    "stop": StopRequested(T),
+    "stop --now": StopRequested(T, now=True),
+    "pause": PauseRequested(T),
+    "resume": ResumeRequested(T),
+    "restart": RestartRequested(T),
+    "skip-wait": SkipWaitRequested(T),
+    "the daemon is asked to end": DaemonStopping(T),
+    "the daemon is asked to end now": DaemonStopping(T, now=True),
+    "a daemon starts, no run lives": DaemonStarted(T + 10),
+    "a daemon starts, the run lives": DaemonStarted(T + 10, RUN),
+    "the command runs": Spawned(T, RUN),
+    "the command cannot be started": SpawnFailed(T, "why"),
+    "the machine cannot start it just now": SpawnPostponed(T, "why"),
+    **ENDS,
+    "the grace is over": GraceOver(T + 30, RUN),
+    "woken too early": Woke(WITHIN_A_WAIT),
+    "woken, the moment has come": Woke(AFTER_IT),
+    "woken, the clock was set back a day": Woke(BEFORE_IT),
+}
+POLICIES: Mapping[str, Policy] = {
+    'restart = "always"': Policy(restart=Restart.ALWAYS),
+    'restart = "never"': Policy(restart=Restart.NEVER),
+    'mode = "iteration"': Policy(mode=Mode.ITERATION),
+    "max_retries = 0": Policy(max_retries=0),
+    "enabled = false": Policy(supervised=False),
+}
+INTRODUCTION = """\
+# What follows what
+
+Written by `make docs` from `ralphd.core.regent.step`; a test fails when it is stale. Do not edit it.
+
+Each heading is a state, with the goal: what is wanted. Each row holds the events that change something or
+lead to an order, for a ralph with the default policy. The wait, the stop or the pause of a heading began at
++0 s; a daemon starts at +10 s, and a run ends at +5 s. The state is written down before the orders are carried
+out, one by one. *Tell* goes to the event stream, with what the Regent says to people in quotes; *call a person*
+is the escalation.
+"""
+
+
+def states_page() -> str:
+    """The text of ``docs/states.md``."""
+    parts = [INTRODUCTION, *(_section(name, now) for name, now in SCENES.items()), _policies()]
+    return "\n".join(parts)
+
+
+def _section(name: str, now: Supervision) -> str:
+    answers, silent, refused = dict[str, str](), list[str](), list[str]()
+    for heard, event in EVENTS.items():
+        answer = step(now, event, Policy())
+        if (why := why_not(now, event)) is not None:
+            refused.append(f"- `{heard}` is refused: {why}.")
+        elif answer == Step(now):
+            silent.append(heard)
+        else:
+            answers[heard] = _answer(now, answer)
+    blocks = [f"## {name}", f"Goal: {now.goal}.", _table("event", answers), "\n".join(refused)]
+    nothing = f"Changes nothing: {_list(silent)}." if silent else ""
+    return "\n\n".join(block for block in [*blocks, nothing] if block) + "\n"
+
+
+def _policies() -> str:
+    now = SCENES["running"]
+    answers = {
+        f"{key}: {heard}": _answer(now, step(now, event, policy))
+        for key, policy in POLICIES.items()
+        for heard, event in ENDS.items()
+        if step(now, event, policy) != step(now, event, Policy())
+    }
+    head = "## running, by policy\n\nWhere an end leads elsewhere than by default."
+    return f"{head}\n\n{_table('policy and event', answers)}\n"
+
+
+def _table(head: str, answers: Mapping[str, str]) -> str:
+    """One row an answer, with all the events that lead to it."""
+    heard_by_answer: dict[str, list[str]] = {}
+    for heard, answer in answers.items():
+        heard_by_answer.setdefault(answer, []).append(heard)
+    rows = [f"| {_list(heard)} | {answer} |" for answer, heard in heard_by_answer.items()]
+    return "\n".join([f"| {head} | then | orders |", "| --- | --- | --- |", *rows])
+
+
+def _list(heard: list[str]) -> str:
+    if set(ENDS) <= set(heard):
+        heard = [*(one for one in heard if one not in ENDS), "the run ends, however it does"]
+    return "; ".join(heard)
+
+
+def _answer(now: Supervision, answer: Step) -> str:
+    then = _in_words(answer.supervision.state)
+    if answer.supervision.goal is not now.goal:
+        then += f"; goal: {answer.supervision.goal}"
+    return f"{then} | {', '.join(map(_order, answer.actions)) or '-'}"
+
+
+def _in_words(state: State) -> str:
+    match state:
+        case Waiting(reason=reason, since=since, until=until):
+            return f"{state.kind} ({reason}) for {until - since:g} s"
+        case Paused(reason=reason, resume_at=None):
+            return f"{state.kind} ({reason})"
+        case Paused(reason=reason, resume_at=float() as resume_at):
+            return f"{state.kind} ({reason}) until {_after(resume_at)}"
+        case Stopping(kill_at=kill_at, again=again):
+            return f"{state.kind}{', to start again' * again}, killed at {_after(kill_at)}"
+        case Pausing(kill_at=kill_at):
+            return f"{state.kind}, killed at {_after(kill_at)}"
+        case Starting(asked=True):
+            return f"{state.kind}, a person waits for the answer"
+        case Done(why=why):
+            return f"{state.kind} ({why})"
+        case _:
+            return state.kind
+
+
+def _order(action: Action) -> str:
+    match action:
+        case Spawn():
+            return "start a run"
+        case Terminate():
+            return "ask it to end"
+        case KillTree():
+            return "kill the tree"
+        case KillAfter(delay_s=delay_s):
+            return f"grace of {delay_s:g} s"
+        case WakeAt(at=at):
+            return f"wake at {_after(at)}"
+        case Escalate(text=text):
+            return f'call a person: "{text}"'
+        case Announce(type=kind, text=None):
+            return f"tell `{kind}`"
+        case Announce(type=kind, text=text):
+            return f'tell `{kind}` "{text}"'
+
+
+def _after(moment: Moment) -> str:
+    return f"{moment - T:+g} s"
+
+
+PAGES: Mapping[Path, Callable[[], str]] = {ROOT / "docs" / "states.md": states_page}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or say how to."""
+    if arguments != ["--write"]:
+        print("python -m tests.generated --write", file=sys.stderr)
+        return 2
+    for path, page in PAGES.items():
+        path.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

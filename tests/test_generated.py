@@ -1,0 +1,20 @@
+"""The pages that are written from the code say what the code does now."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from ralphd.core.events import Event
+from ralphd.core.model import State
+from tests.generated import EVENTS, PAGES, SCENES
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_a_generated_page_is_what_the_code_says(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == PAGES[path](), f"{path.name} is stale: make docs"
+
+
+def test_every_state_and_every_event_is_on_the_page_of_states() -> None:
+    assert {type(now.state) for now in SCENES.values()} == set(get_args(State))
+    assert {type(event) for event in EVENTS.values()} == set(get_args(Event))

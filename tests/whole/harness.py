@@ -1,0 +1,342 @@
+"""A real daemon in a place of its own, killed and started at will, and the proof that nothing is left of it."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.helpers import wait_for
+from tests.players import player
+
+UP_S = 20.0
+REQUEST_S = 30.0
+CGROUPS = Path("/sys/fs/cgroup")
+
+View = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the daemon answered: the status, and the body, read as JSON where it is some."""
+
+    status: int
+    body: Any
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """Over a Unix socket, however long its path is: it is reached through its directory's descriptor."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("ralphd", timeout=REQUEST_S)
+        self._path = path
+
+    def connect(self) -> None:
+        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.sock.settimeout(REQUEST_S)
+            self.sock.connect(f"/proc/self/fd/{directory}/{self._path.name}")
+        finally:
+            os.close(directory)
+
+
+@dataclass(slots=True)
+class Daemon:
+    """``python -m ralphd`` in the foreground, as our child, with state, home and configuration below ``root``.
+
+    It may be killed and started again any number of times. ``failpoints`` are names of places at which the next
+    one that is started ends itself by SIGKILL.
+    """
+
+    root: Path
+    state: Path = field(init=False)
+    home: Path = field(init=False)
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.state, self.home = self.root / "state", self.root / "home"
+        for directory in (self.state, self.home, self.root / "config"):
+            directory.mkdir(parents=True, mode=0o700)
+
+    # --- its life -------------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """The process id of the daemon that was started last."""
+        assert self._process is not None, "no daemon was started"
+        return self._process.pid
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the daemon is started with, and a client has to be."""
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.root / "config"),
+            "RALPHD_STATE_DIR": str(self.state),
+        }
+
+    def start(self, *, failpoints: Sequence[str] = (), wait: bool = True) -> None:
+        """Start it; unless told otherwise, return when it is ready and has adopted what lives."""
+        armed = ",".join(f"{name}=kill" for name in failpoints)
+        with (self.root / "stderr").open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "ralphd"],
+                env=self.environment | ({"RALPHD_FAILPOINTS": armed} if armed else {}),
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                cwd=self.root,
+            )
+        if wait:
+            wait_for(self._is_up, timeout_s=UP_S, what="an answer of the daemon")
+
+    def kill(self) -> None:
+        """End the daemon as a power cut would, and nothing else."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(UP_S)
+
+    def restart(self, *, failpoints: Sequence[str] = ()) -> None:
+        """Kill it and start it again."""
+        self.kill()
+        self.start(failpoints=failpoints)
+
+    def died(self) -> None:
+        """Wait until it has been ended by SIGKILL, as it is at a failpoint."""
+        assert self.exit_code() == -signal.SIGKILL, self.words()
+
+    def exit_code(self) -> int:
+        """Wait until it has ended; its exit code, or its signal as a negative number."""
+        assert self._process is not None, "no daemon was started"
+        return self._process.wait(UP_S)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send the daemon a signal."""
+        assert self._process is not None, "no daemon was started"
+        self._process.send_signal(number)
+
+    def words(self) -> str:
+        """All that it wrote on stderr so far."""
+        return (self.root / "stderr").read_text(errors="replace")
+
+    def _is_up(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, self.words()
+        with suppress(OSError, http.client.HTTPException):
+            return self.api("GET", "/v1/ready").status == 200
+        return False
+
+    # --- what it is asked -----------------------------------------------------------------------------
+
+    def api(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
+        """One request. Raises OSError or HTTPException where there is no answer."""
+        connection = _UnixConnection(self.state / "ralphd.sock")
+        try:
+            headers = {"content-type": "application/json"} if body is not None else {}
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            data = answer.read()
+        finally:
+            connection.close()
+        is_json = "json" in (answer.getheader("content-type") or "")
+        return Reply(answer.status, json.loads(data) if is_json else data)
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The body of a reply that has to be a good one."""
+        reply = self.api(method, path, body)
+        assert reply.status < 300, reply
+        return reply.body
+
+    def ask_the_dying(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
+        """A request in the course of which the daemon ends itself at a failpoint."""
+        with suppress(OSError, http.client.HTTPException):
+            self.api(method, path, body)
+        self.died()
+
+    def status(self) -> View:
+        """``GET /v1/status``."""
+        return dict(self.ask("GET", "/v1/status"))
+
+    def view(self, name: str) -> View:
+        """One ralph."""
+        return dict(self.ask("GET", f"/v1/ralphs/{name}"))
+
+    def becomes(self, name: str, state: str, *, timeout_s: float = 10.0) -> View:
+        """The view of the ralph, once it is in this state."""
+
+        def reached() -> View | None:
+            view = self.view(name)
+            return view if view["state"] == state else None
+
+        return wait_for(reached, timeout_s=timeout_s, what=f"{name} {state}") or {}
+
+    def events(self, kind: str | None = None) -> list[View]:
+        """All events that are kept, oldest first; of one kind, where that is asked."""
+        stream = self.ask("GET", "/v1/events?replay=10000&follow=false").decode()
+        told = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
+        return [event for event in told if kind in (None, event["type"])]
+
+    # --- what it wrote --------------------------------------------------------------------------------
+
+    def files(self, name: str) -> Path:
+        """Where the originals of a ralph's files are."""
+        return self.state / "ralphs" / name
+
+    def history(self, name: str, kind: str = "run") -> list[View]:
+        """The record, oldest first: the ends of runs, or another kind of entry."""
+        lines = (self.files(name) / "history.jsonl").read_text().splitlines()
+        return [entry for line in lines if (entry := json.loads(line))["kind"] == kind]
+
+    def run_directories(self, name: str) -> list[Path]:
+        """The directories of a ralph's runs, oldest first."""
+        return sorted((self.files(name) / "runs").glob("r*"))
+
+    def run_record(self, name: str) -> View:
+        """``run.json`` of a ralph's newest run."""
+        return dict(json.loads((self.run_directories(name)[-1] / "run.json").read_text()))
+
+    # --- its end --------------------------------------------------------------------------------------
+
+    def leftovers(self) -> list[tuple[int, str]]:
+        """Every process that has to do with this daemon, by its command line, its environment or a cookie."""
+        marks = [str(self.state).encode(), *(f"RALPH_RUN_ID={run.name}\0".encode() for run in self._runs())]
+        return [(pid, line) for pid, line in _processes(marks) if pid != os.getpid()]
+
+    def clean_up(self) -> None:
+        """End what was started here, and prove that nothing is left of it."""
+        self.kill()
+        wait_for(self._is_swept, timeout_s=10.0, what=f"an end of {self.leftovers()}")
+        groups = {f"ralphd-{run.name}" for run in self._runs()}
+        for leaf in _leaves(groups):
+            wait_for(lambda leaf=leaf: _removed(leaf), what=f"an empty {leaf}")  # type: ignore[misc]
+        assert not self.leftovers()
+        assert not _leaves(groups)
+
+    def _is_swept(self) -> bool:
+        found = self.leftovers()
+        for pid, _ in found:
+            with suppress(ProcessLookupError):
+                pinned = os.pidfd_open(pid)
+                try:
+                    if pid in {again for again, _ in self.leftovers()}:
+                        signal.pidfd_send_signal(pinned, signal.SIGKILL)
+                finally:
+                    os.close(pinned)
+        return not found
+
+    def _runs(self) -> list[Path]:
+        return list(self.state.glob("ralphs/*/runs/r*"))
+
+
+def _processes(marks: Sequence[bytes]) -> Iterator[tuple[int, str]]:
+    """The living processes that carry one of the marks."""
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            command = Path(f"/proc/{entry}/cmdline").read_bytes()
+            carried = command + b"\0" + Path(f"/proc/{entry}/environ").read_bytes() + b"\0"
+            state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in "ZX" and any(mark in carried for mark in marks):
+            yield int(entry), command.replace(b"\0", b" ").decode(errors="replace")
+
+
+def _leaves(names: set[str]) -> list[Path]:
+    found = [Path(folder) for folder, _, _ in os.walk(CGROUPS)]
+    return [folder for folder in found if folder.name in names]
+
+
+def _removed(leaf: Path) -> bool:
+    with suppress(OSError):
+        leaf.rmdir()
+    return not leaf.exists()
+
+
+@contextmanager
+def daemon_in(root: Path) -> Iterator[Daemon]:
+    """A daemon below ``root``, not started yet; cleaned up at the end, whatever happened."""
+    daemon = Daemon(root)
+    try:
+        yield daemon
+    finally:
+        daemon.clean_up()
+
+
+# --- a ralph that keeps a record of itself ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A ralph that runs ``tests/players/witness.py``: it tells each start, and whether it was alone."""
+
+    daemon: Daemon
+    directory: Path
+    record: Path
+    name: str = "demo"
+
+    @classmethod
+    def of(cls, daemon: Daemon, name: str = "demo") -> "Witness":
+        """A working directory for it, and a place outside for what it tells."""
+        directory = daemon.home / name
+        record = daemon.root / f"{name}-witness"
+        for each in (directory, record):
+            each.mkdir(parents=True, exist_ok=True)
+        return cls(daemon, directory, record, name)
+
+    def registration(self, *arguments: object, start: bool = True, **settings: object) -> View:
+        """The body that registers it; ``settings`` are keys of ``[regent]``."""
+        flags = {f"regent.{key}": value for key, value in settings.items()}
+        return {
+            "directory": str(self.directory),
+            "command": list(player("witness", self.record, *arguments)),
+            "name": self.name,
+            "flags": {"regent.retry_backoff_seconds": 0.05, "regent.max_retries": 9} | flags,
+            "environment": {"PATH": os.environ.get("PATH", os.defpath)},
+            "start": start,
+        }
+
+    def register(self, *arguments: object, start: bool = True, **settings: object) -> View:
+        """Register it, and wait until it has told its start."""
+        before = len(self.starts())
+        view = dict(self.daemon.ask("POST", "/v1/ralphs", self.registration(*arguments, start=start, **settings)))
+        if start:
+            self.started(before + 1)
+        return view
+
+    def starts(self) -> list[tuple[int, str]]:
+        """The pid and the run of each start so far. Fails when two were there at a time."""
+        try:
+            lines = [line.split() for line in (self.record / "starts").read_text().splitlines()]
+        except FileNotFoundError:
+            return []
+        assert all(word == "alone" for word, _, _ in lines), lines
+        return [(int(pid), run) for _, pid, run in lines]
+
+    def started(self, count: int) -> int:
+        """Wait until it was started ``count`` times; the pid of that start."""
+        wait_for(lambda: len(self.starts()) >= count, what=f"start {count} of {self.name}")
+        return self.starts()[count - 1][0]
+
+    def end(self, code: int) -> None:
+        """Have the run that lives end with a code, or by a signal given as a negative number."""
+        temporary = self.record / "end.new"
+        temporary.write_text(str(code))
+        temporary.rename(self.record / "end")
+
+    def ended(self, count: int) -> list[View]:
+        """Wait until the history holds ``count`` ends; all of them."""
+        path = self.daemon.files(self.name) / "history.jsonl"
+        wait_for(lambda: path.exists() and len(self.daemon.history(self.name)) >= count, what=f"end {count}")
+        return self.daemon.history(self.name)
