@@ -136,11 +136,7 @@ def ralph(
     """One ralph in full. Without ``daemon`` the view is what was last known."""
     state = paint(state_words(view, now), _COLOURS.get(str(view.get("state")), BOLD), on=colour)
     head = f"{paint(clean(str(view.get('name') or '?')), BOLD, on=colour)}  {state}"
-    steps = (
-        next_steps(view)
-        if daemon
-        else [("start the daemon, which takes it up again", "ralphctl regent start")]
-    )
+    steps = next_steps(view) if daemon else [("start the daemon", "ralphctl regent start")]
     rows = [*_facts(view, now), *_checkpoint_rows(checkpoint, now), *_remarks(view)]
     rows += [("next" if i == 0 else "", f"{command}  ({what})") for i, (what, command) in enumerate(steps)]
     return "\n".join([head, *(f"  {paint(f'{label:<12}', DIM, on=colour)} {text}" for label, text in rows)])
@@ -211,10 +207,10 @@ def _resources(view: View) -> str:
     if not isinstance(used, dict):
         return ""
     parts = []
-    if isinstance(used.get("cpu_percent"), int | float):
-        parts.append(f"{used['cpu_percent']:.0f} % CPU")
-    if isinstance(used.get("memory_bytes"), int):
-        parts.append(f"{used['memory_bytes'] / 1e6:.0f} MB")
+    if isinstance(used.get("cpu_s"), int | float):
+        parts.append(f"{duration(used['cpu_s'])} of processor time")
+    if isinstance(used.get("rss_bytes"), int):
+        parts.append(f"{used['rss_bytes'] / 1e6:.0f} MB")
     if isinstance(used.get("processes"), int):
         parts.append("1 process" if used["processes"] == 1 else f"{used['processes']} processes")
     return ", ".join(parts)

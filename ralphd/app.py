@@ -63,6 +63,7 @@ async def serve(settings: Settings, ready: Callable[[], None]) -> None:
             umask=settings.umask,
             clock=clock,
             news=News(events, hub, clock, sender.nudge),
+            refusals=lambda: sender.disabled,
         )
         host = Host(services, events, hub)
         _obey_signals(host)

@@ -136,9 +136,9 @@ Written by `make docs` from `ralphd.core.regent.step`; a test fails when it is s
 
 Each heading is a state, with the goal: what is wanted. Each row holds the events that change something or
 lead to an order, for a ralph with the default policy. The wait, the stop or the pause of a heading began at
-+0 s; a daemon starts at +10 s, and a run ends at +5 s. The state is written down before the orders are carried
-out, one by one. *Tell* goes to the event stream, with what the Regent says to people in quotes; *call a person*
-is the escalation.
++0 s; a daemon starts at +10 s, and a run ends at +5 s. The state is written down before the orders are
+carried out, one by one. *Tell* goes to the event stream, with what the Regent says to people in quotes;
+*call a person* is the escalation.
 """
 
 

@@ -46,6 +46,7 @@ class Account:
         self._services = services
         self._exits: dict[RunId, ExitRecord] = {}
         self._unsaved = False
+        self._stale = False
 
     @property
     def supervision(self) -> Supervision:
@@ -195,14 +196,21 @@ class Account:
             self._unsaved = False
             self._services.trouble(f"state of {self.definition.name}", None)
 
-    async def freshen(self, last_output_at: Moment | None) -> None:
+    def note_output(self, at: Moment | None) -> None:
+        """Know when the run that lives last printed something; written down by ``freshen``."""
+        if at is not None and at != self.facts.last_output_at:
+            self._record = replace(self._record, facts=replace(self.facts, last_output_at=at))
+            self._stale = True
+
+    async def freshen(self) -> None:
         """Write what is due: what was not saved, the last output's time, deleted copies."""
-        news = last_output_at is not None and last_output_at > (self.facts.last_output_at or 0.0)
-        if news:
-            self._record = replace(self._record, facts=replace(self.facts, last_output_at=last_output_at))
+        if self.history.degraded:
+            await asyncio.to_thread(self.history.heal)
+            self._services.trouble(f"history of {self.definition.name}", self.history.degraded)
         if self._unsaved:
             await self.save()
-        elif news or not self.files.mirror_is_whole(self.definition.directory):
+        elif self._stale or not self.files.mirror_is_whole(self.definition.directory):
+            self._stale = False
             with suppress(OSError):  # counters only: the next transition is saved in earnest
                 await asyncio.to_thread(self.files.save_record, self._record, self.definition, durable=False)
 

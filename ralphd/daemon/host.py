@@ -112,15 +112,15 @@ class Host:
 
     def daemon_view(self) -> dict[str, Any]:
         """The daemon as the API shows it."""
-        troubles = self._services.troubles
+        problems = self._services.problems()
         return {
             "pid": os.getpid(),
             "version": __version__,
             "started_at": rfc3339(self._started_at),
             "state_directory": str(self._services.state_directory),
             "socket": str(self._services.socket_path),
-            "status": "degraded" if troubles else "ok",
-            "problems": [f"{topic}: {what}" for topic, what in troubles.items()],
+            "status": "degraded" if problems else "ok",
+            "problems": problems,
             "tree_means": tree.tree_means(),
             "ralphs": len(self._roster),
         }

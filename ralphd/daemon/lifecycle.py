@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 LOOK_ROUND_S = 8.0
 """A deleted ``.ralph`` is back within 10 s (design section 4)."""
 ESCALATIONS_LOOKED_AT = 200
+ESCALATION_STANDS_S = 3 * 24 * 3600.0
+"""About as long as a delivery is tried."""
 START_LIMIT_S = 20.0
 """No run that does not answer holds up the start of the daemon longer than this."""
 
@@ -63,10 +65,11 @@ async def _load(home: Path, roster: Roster, services: Services, recovered: list[
 
 
 async def _escalate_again(regent: Regent, services: Services) -> None:
-    """The outbox was lost: what may not have been sent is sent again, under the same id."""
+    """The outbox was lost: what may not have been sent yet is sent again, under the same id."""
     account = regent.account
+    oldest = services.clock.now() - ESCALATION_STANDS_S
     for entry in reversed(await asyncio.to_thread(account.history.newest, ESCALATIONS_LOOKED_AT)):
-        if entry.get("kind") == ESCALATION:
+        if entry.get("kind") == ESCALATION and parse_rfc3339(entry["at"]) > oldest:
             await services.news.tell(
                 "ralph.escalated",
                 entry["data"],
@@ -98,6 +101,7 @@ async def look_round(roster: Roster, services: Services, events: EventStore) -> 
         if events.degraded:
             await events.heal()
         services.trouble("events", events.degraded)
+        await services.tell_troubles()
 
 
 async def prune_all(roster: Roster, *, total_bytes: int) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import errno
 import json
 import logging
+import time
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ LACKING = frozenset(
 )
 """What a machine can lack for a while; a spawn that fails for it is tried again (F3)."""
 LEFT_ALONE = (Idle, Stopped, Failed, Done)
+SEEN_FOR_S = 1.0
 STRANGER = "still in the directory: "
 
 
@@ -74,6 +76,7 @@ class Regent:
         self._spawn_fault: RalphdError | None = None
         self._shown: dict[str, Any] | None = None
         self._shown_bytes = b""
+        self._looked = 0.0
 
     @property
     def name(self) -> str:
@@ -91,7 +94,8 @@ class Regent:
         return isinstance(self.account.supervision.state, HAS_A_RUN)
 
     def view(self) -> dict[str, Any]:
-        """The ralph as the API shows it."""
+        """The ralph as the API shows it, its last output at most a second old."""
+        self._see_output()
         means = None if self._record is None else self._record.tree_means
         return self.account.view() | {"tree_means": means}
 
@@ -275,9 +279,16 @@ class Regent:
     def _grace_over(self, run_id: RunId) -> None:
         self.tell(GraceOver(self._services.clock.now(), run_id))
 
+    def _see_output(self) -> None:
+        looked = time.monotonic()
+        if self.living is not None and looked - self._looked >= SEEN_FOR_S:
+            self._looked = looked
+            self.account.note_output(self.log.last_output_at(self.living))
+
     async def look_round(self) -> None:
         """What has to be looked at every few seconds: mirrors, signpost, last output, what is unsaved."""
-        await self.account.freshen(None if self.living is None else self.log.last_output_at(self.living))
+        self._see_output()
+        await self.account.freshen()
         self._settle()
 
     def _settle(self) -> None:

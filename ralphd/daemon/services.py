@@ -61,15 +61,27 @@ class Services:
     umask: int
     clock: Clock
     news: News
-    troubles: dict[str, str] = field(default_factory=dict)
+    refusals: Callable[[], Mapping[str, str]] = dict
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _troubles: dict[str, str] = field(default_factory=dict)
+    _untold: list[str] = field(default_factory=list)
+
+    def problems(self) -> list[str]:
+        """What is wrong now, in words; ``refusals`` are the webhooks that want nothing more."""
+        return [f"{topic}: {what}" for topic, what in self._troubles.items()] + list(self.refusals().values())
 
     def trouble(self, topic: str, what: str | None) -> None:
         """Note what is wrong with ``topic``, or with None that it is well again (F3)."""
-        known = self.troubles.get(topic)
         if what is None:
-            if self.troubles.pop(topic, None) is not None:
+            if self._troubles.pop(topic, None) is not None:
                 logger.info("well again: %s", topic)
-        elif known is None:
+        elif topic not in self._troubles:
             logger.warning("degraded: %s: %s", topic, what)
-            self.troubles[topic] = what
+            self._troubles[topic] = what
+            self._untold.append(f"{topic}: {what}")
+
+    async def tell_troubles(self) -> None:
+        """Tell the event stream of each trouble that has come up since the last time."""
+        untold, self._untold = self._untold, []
+        for what in untold:
+            await self.news.tell("daemon.degraded", {"message": what})

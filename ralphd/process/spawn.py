@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from fcntl import F_DUPFD_CLOEXEC, fcntl
 from pathlib import Path
 
 from ralphd import failpoint
@@ -194,6 +193,7 @@ class _Shim:
 
     def __init__(self, pid: int, pidfd: int) -> None:
         self._pid, self._pidfd = pid, pidfd
+        self._end: asyncio.Future[None] | None = None
 
     def __del__(self) -> None:
         os.close(self._pidfd)
@@ -216,13 +216,19 @@ class _Shim:
             signal.pidfd_send_signal(self._pidfd, signal.SIGCONT)
 
     async def gone(self) -> None:
-        """Wait for its end; one that we started is reaped then."""
-        await _readable(self._pidfd)
-        self._reap()
+        """Wait for its end; one that we started is reaped then. Several may wait, and any may give up."""
+        if self._end is None:
+            loop = asyncio.get_running_loop()
+            self._end = loop.create_future()
+            loop.add_reader(self._pidfd, self._ended, loop)
+        await asyncio.shield(self._end)
 
-    def _reap(self) -> None:
+    def _ended(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_reader(self._pidfd)
         with suppress(ChildProcessError):
             os.waitpid(self._pid, os.WNOHANG)
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
 
 
 def _prepare(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool) -> int:
@@ -267,18 +273,7 @@ def _start_shim(directory: RunDirectory, held: int, lock: DirectoryLock | None) 
     ready_r, ready_w = os.pipe()
     handed = [held, ready_w] + ([lock.fd] if lock else [])
     try:
-        with (directory.path / "shim.err").open("ab", opener=_private) as complaints:
-            process = subprocess.Popen(
-                [*_shim_argv(directory), *map(str, handed)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=complaints,
-                env={name: os.environ[name] for name in SHIM_KEEPS if name in os.environ},
-                start_new_session=True,
-                pass_fds=handed,
-            )
-        shim = _Shim(process.pid, os.pidfd_open(process.pid))
-        process.returncode = 0  # reaping is ours: the module would warn of a run that we leave to its shim
+        shim = _popen(directory, handed)
     except OSError:
         os.close(ready_r)
         raise
@@ -289,8 +284,29 @@ def _start_shim(directory: RunDirectory, held: int, lock: DirectoryLock | None) 
     return shim, ready_r
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+def _popen(directory: RunDirectory, handed: list[int]) -> _Shim:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    complaints = os.open(directory.path / "shim.err", flags, 0o600)
+    try:
+        process = subprocess.Popen(
+            [*_shim_argv(directory), *map(str, handed)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+            env={name: os.environ[name] for name in SHIM_KEEPS if name in os.environ},
+            start_new_session=True,
+            pass_fds=handed,
+        )
+    finally:
+        os.close(complaints)
+    try:
+        shim = _Shim(process.pid, os.pidfd_open(process.pid))
+    except OSError:  # no descriptor left: what cannot be watched is not to live
+        process.kill()
+        process.wait()
+        raise
+    process.returncode = 0  # reaping is ours: the module would warn of a run that is left to its shim
+    return shim
 
 
 def _shim_argv(directory: RunDirectory) -> list[str]:
@@ -310,18 +326,10 @@ async def _answer(ready: int, limit_s: float) -> bytes:
 
 
 async def _readable(descriptor: int) -> None:
-    """Wait until there is something to read; a copy of the descriptor lets several wait."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
-    loop.add_reader(copy, _set, future)
+    """Wait until there is something to read, or the other end is gone."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, event.set)
     try:
-        await future
+        await event.wait()
     finally:
-        loop.remove_reader(copy)
-        os.close(copy)
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        loop.remove_reader(descriptor)

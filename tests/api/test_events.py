@@ -63,6 +63,14 @@ async def test_a_replay_begins_where_it_is_asked_to(api: Whole) -> None:
     assert await numbers(api, "?follow=false&since=0", {"Last-Event-ID": str(told[3].id)}) == [4]
 
 
+async def test_one_who_comes_again_is_told_what_was_missed_without_waiting_for_news(api: Whole) -> None:
+    first = await api.host.tell("ralph.started", 1)
+    await api.host.tell("ralph.failed", 2)
+
+    async with api.client.stream("GET", "/v1/events", headers={"Last-Event-ID": str(first.id)}) as reply:
+        assert (await anext(received(reply)))["data"] == {"number": 2}
+
+
 async def test_a_replay_longer_than_a_page_is_whole(api: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "PAGE", 3)
     for number in range(10):

@@ -100,6 +100,12 @@ def test_text_of_others_cannot_move_the_terminal() -> None:
     assert not any(line.startswith("fake") for line in text.splitlines())
 
 
+def test_what_a_tree_uses_is_told_when_it_was_asked_for() -> None:
+    used = {"cpu_s": 754.2, "rss_bytes": 91_000_000, "processes": 3}
+    text = show.ralph(view(resources=used), NOW)
+    assert "resources    12m 34s of processor time, 91 MB, 3 processes" in text
+
+
 def test_a_command_is_shown_as_it_would_be_typed_and_a_home_is_short() -> None:
     text = show.ralph(view(command=["sh", "-c", "echo 'hi' there"], directory="/home/someone/x"), NOW)
     assert "command      sh -c 'echo '\\''hi'\\'' there'" in text

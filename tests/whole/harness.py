@@ -340,3 +340,25 @@ class Witness:
         path = self.daemon.files(self.name) / "history.jsonl"
         wait_for(lambda: path.exists() and len(self.daemon.history(self.name)) >= count, what=f"end {count}")
         return self.daemon.history(self.name)
+
+    def account_is_true(self, *codes: int) -> None:
+        """Each end was entered and told once, with what ``exit.json`` says; ``codes`` are all of them, in order."""
+        history, exits = self.daemon.history(self.name), [self._exit(run) for run in self._over()]
+        assert [_code(entry) for entry in history] == list(codes)
+        assert [_code(entry) for entry in exits] == list(codes)
+        assert [entry["run_id"] for entry in history] == [run for _, run in self.starts()][: len(codes)]
+        assert [entry["at"] for entry in history] == [each["ended_at"] for each in exits]
+        told = [event for event in self.daemon.events("ralph.exited") if event["ralph"] == self.name]
+        assert [event["run_id"] for event in told] == [entry["run_id"] for entry in history]
+        assert [_code(event["data"]) for event in told] == list(codes)
+
+    def _over(self) -> list[Path]:
+        return [run for run in self.daemon.run_directories(self.name) if (run / "exit.json").exists()]
+
+    def _exit(self, run: Path) -> View:
+        return dict(json.loads((run / "exit.json").read_text()))
+
+
+def _code(end: Mapping[str, Any]) -> int | None:
+    """A code, or a signal as a negative number; None where nobody saw the end."""
+    return end["code"] if end["signal"] is None else -end["signal"]

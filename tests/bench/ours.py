@@ -1,0 +1,192 @@
+"""A private ralphd: in a directory of its own, spoken to as any client does."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ralphd.process import tree
+from ralphd.process.spawn import RunDirectory, RunRecord
+from tests.bench.measure import is_alive, wait_until
+
+START_S = 20.0
+END_S = 20.0
+ANSWER_S = 20.0
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=ANSWER_S)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the path instead of a host."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def ask(path: str, method: str, target: str, body: bytes | None, content_type: str) -> bytes:
+    """One request on a connection of its own. Raises OSError where nobody listens, RuntimeError on a refusal."""
+    connection = UnixConnection(path)
+    try:
+        connection.request(method, target, body, {"content-type": content_type} if body else {})
+        reply = connection.getresponse()
+        data = reply.read()
+    finally:
+        connection.close()
+    if reply.status >= 400:
+        raise RuntimeError(f"{method} {target}: {reply.status} {data.decode(errors='replace')[:300]}")
+    return data
+
+
+class Daemon:
+    """ralphd with its state below ``home``, as ``user`` where one is given (root only).
+
+    ``configuration`` is the user's own ``config.toml``.
+    """
+
+    def __init__(self, home: Path, *, user: int | None = None, configuration: str = "") -> None:
+        self.home, self._user = home, user
+        self.state = home / "state"
+        self.socket = str(self.state / "ralphd.sock")
+        (home / "config/ralph").mkdir(parents=True)
+        (home / "config/ralph/config.toml").write_text(configuration)
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "RALPHD_STATE_DIR": str(self.state),
+            "XDG_CONFIG_HOME": str(home / "config"),
+        }
+        if user is not None:
+            for path in (home, *home.rglob("*")):
+                os.chown(path, user, user)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the daemon that lives."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def start(self) -> float:
+        """Start it in the foreground; the seconds until its first answered status."""
+        with (self.home / "daemon.err").open("ab") as said:
+            begun = time.perf_counter()
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "ralphd"], env=self.environment, cwd="/", start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said, user=self._user, group=self._user,
+                extra_groups=None if self._user is None else [],
+            )  # fmt: skip
+        wait_until(self.answers, limit_s=START_S, what="the daemon's first answer", pause_s=0.001)
+        return time.perf_counter() - begun
+
+    def answers(self) -> bool:
+        """Whether a status is answered."""
+        try:
+            self.status()
+        except (OSError, http.client.HTTPException):
+            return False
+        return True
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self._process is not None, "not started"
+        self._process.kill()
+        self._process.wait(END_S)
+
+    def close(self) -> None:
+        """End it and all its runs, whatever state it is in."""
+        if self._process is None:
+            return
+        if is_alive(self._process.pid):
+            with contextlib.suppress(OSError, RuntimeError, http.client.HTTPException):
+                self.ask("POST", "/v1/shutdown", {"runs": "now"})
+            for number in (signal.SIGQUIT, signal.SIGKILL):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(END_S)
+                    break
+                self._process.send_signal(number)
+        self._process.wait(END_S)
+        for path in self.state.glob("ralphs/*/runs/*"):
+            if RunDirectory(path).is_locked():
+                tree.sweep(RunDirectory(path).run_id, None, limit_s=5.0)
+
+    def ask(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> Any:
+        """One request; its JSON reply. Raises RuntimeError on a refusal."""
+        data = None if body is None else json.dumps(body).encode()
+        return json.loads(ask(self.socket, method, target, data, "application/json") or b"null")
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Every ralph's view, by name."""
+        return {view["name"]: view for view in self.ask("GET", "/v1/status")["ralphs"]}
+
+    def register(
+        self,
+        name: str,
+        command: Sequence[str],
+        flags: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Register and start a ralph in a directory of its own; its view."""
+        directory = self.home / "work" / name
+        directory.mkdir(parents=True)
+        if self._user is not None:
+            os.chown(directory, self._user, self._user)
+        body = {
+            "directory": str(directory),
+            "command": list(command),
+            "name": name,
+            "flags": dict(flags or {}),
+            "environment": {"PATH": os.environ["PATH"], **(environment or {})},
+        }
+        view: dict[str, Any] = self.ask("POST", "/v1/ralphs", body)
+        return view
+
+    def register_many(self, count: int, command: Sequence[str]) -> None:
+        """Register and start ``count`` ralphs ``r000`` …, four at a time."""
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda number: self.register(f"r{number:03d}", command), range(count)))
+
+    def stop(self, name: str, *, limit_s: float = 30.0) -> dict[str, Any]:
+        """Ask a ralph to stop and wait until it has; its view."""
+        self.ask("POST", f"/v1/ralphs/{name}/stop", {})
+
+        def stopped() -> dict[str, Any] | None:
+            view: dict[str, Any] = self.ask("GET", f"/v1/ralphs/{name}")
+            return view if view["state"] in ("stopped", "failed", "done") else None
+
+        view = wait_until(stopped, limit_s=limit_s, what=f"{name} stopped", pause_s=0.02)
+        assert view is not None
+        return view
+
+    def log(self, name: str) -> bytes:
+        """All that a ralph printed on stdout and that is kept."""
+        target = f"/v1/ralphs/{name}/logs?tail=all&stream=stdout&format=text"
+        return ask(self.socket, "GET", target, None, "")
+
+    def runs(self, name: str) -> list[dict[str, Any]]:
+        """The ends that are on record, newest first."""
+        found: list[dict[str, Any]] = self.ask("GET", f"/v1/ralphs/{name}/runs?limit=1000")["runs"]
+        return [entry for entry in found if entry["kind"] == "run"]
+
+    def run_directory(self, name: str) -> Path:
+        """The newest run's."""
+        return max((self.state / "ralphs" / name / "runs").iterdir())
+
+    def run_record(self, name: str) -> RunRecord:
+        """Who the newest run is."""
+        record = RunDirectory(self.run_directory(name)).run_record()
+        assert record is not None, f"{name} has no run"
+        return record

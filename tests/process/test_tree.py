@@ -1,0 +1,137 @@
+"""Who a process is, what belongs to a run, and what does not (S7, S8)."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ralphd.core.model import RunId
+from ralphd.process import tree
+from ralphd.process.shim import signal_if
+from ralphd.process.tree import Stranger
+from tests.players import player
+from tests.process.runs import Stage, names, said
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of ours that belongs to no run."""
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_process_is_known_by_pid_start_and_boot(sleeper: subprocess.Popen[bytes]) -> None:
+    ticks = tree.start_ticks(sleeper.pid)
+
+    assert ticks is not None
+    assert tree.is_same(sleeper.pid, ticks, tree.boot_id())
+    assert not tree.is_same(sleeper.pid, ticks + 1, tree.boot_id())
+    assert not tree.is_same(sleeper.pid, ticks, "another boot")
+    sleeper.kill()
+    sleeper.wait()
+    assert tree.start_ticks(sleeper.pid) is None
+    assert not tree.is_same(sleeper.pid, ticks, tree.boot_id())
+
+
+def test_a_signal_goes_only_to_whom_a_second_look_confirms(sleeper: subprocess.Popen[bytes]) -> None:
+    assert not signal_if(sleeper.pid, signal.SIGKILL, lambda _: False)
+    assert sleeper.poll() is None
+
+    assert signal_if(sleeper.pid, signal.SIGKILL, lambda _: True)
+    sleeper.wait()
+    assert not signal_if(sleeper.pid, signal.SIGKILL, lambda _: True)
+
+
+@pytest.mark.parametrize("pid", [1, 0, -1])
+def test_nothing_is_ever_sent_to_the_first_process_or_to_everybody(pid: int) -> None:
+    assert not signal_if(pid, signal.SIGCONT, lambda _: True)
+
+
+async def test_descendants_are_found_through_sessions_and_forks(stage: Stage) -> None:
+    run = await stage.spawn(player("family"))
+    family = await names(run.directory, 6)
+    assert run.record is not None
+
+    assert set(tree.descendants(run.record.shim_pid)) >= set(family.values())
+    assert family["double"] not in tree.descendants(family["leader"])
+
+
+async def test_the_cookie_finds_all_that_did_not_clear_its_environment(stage: Stage) -> None:
+    run = await stage.spawn(player("family"))
+    family = await names(run.directory, 6)
+    cleared = family.pop("cleared")
+
+    assert set(tree.carriers(run.directory.run_id)) == set(family.values())
+    assert cleared not in tree.carriers(run.directory.run_id)
+    assert tree.carriers(RunId(run.directory.run_id[:-1])) == []
+
+
+async def test_a_sweep_ends_one_runs_tree_and_no_others(
+    stage: Stage, sleeper: subprocess.Popen[bytes]
+) -> None:
+    spared = await stage.spawn(player("sleeper"), allow_cgroup=False)
+    swept_run = await stage.spawn(player("stubborn"), allow_cgroup=False)
+    both = await names(swept_run.directory, 2)
+
+    swept, gone = tree.sweep(swept_run.directory.run_id, None, limit_s=5)
+
+    assert gone
+    assert set(swept) == set(both.values())
+    assert sleeper.poll() is None
+    assert spared.record is not None
+    assert tree.start_ticks(spared.record.pid) == spared.record.start_ticks
+
+
+async def test_a_stranger_in_the_directory_is_reported_and_left_alone(stage: Stage) -> None:
+    began_at = time.time() - 1
+    run = await stage.spawn(player("double_forker", "stay"))
+    await said(run.directory, b"orphan")
+    outsider = subprocess.Popen(
+        ["setsid", "--fork", "sleep", "61"], cwd=stage.home, env={"PATH": os.environ["PATH"]}
+    )
+    outsider.wait()
+
+    def seen() -> list[Stranger]:
+        return tree.strangers(stage.home, began_at, [run.directory.run_id])
+
+    try:
+        assert [stranger.command for stranger in seen()] == ["sleep 61"]
+        assert tree.strangers(stage.home, time.time() + 1, [run.directory.run_id]) == []
+        assert tree.strangers(stage.home / "elsewhere", began_at, [run.directory.run_id]) == []
+    finally:
+        for stranger in seen():
+            os.kill(stranger.pid, signal.SIGKILL)
+
+
+def test_a_writable_control_group_takes_a_leaf_and_is_left_as_it_was() -> None:
+    group = tree.writable_cgroup()
+    if group is None:
+        pytest.skip("no control group is writable here")
+    leaf = group / f"ralphd-test-{os.getpid()}"
+    leaf.mkdir()
+    leaf.rmdir()
+
+    assert tree.tree_means() == "cgroup"
+    assert not list(group.glob("ralphd-trial-*"))
+
+
+def test_without_root_or_delegation_the_means_are_told_honestly() -> None:
+    assert tree.tree_means() == ("subreaper" if tree.writable_cgroup() is None else "cgroup")
+
+
+def test_a_process_with_an_odd_name_is_read_right(tmp_path: Path) -> None:
+    program = tmp_path / "a) R 1 (b"
+    program.symlink_to("/bin/sleep")
+    process = subprocess.Popen([str(program), "60"])
+    try:
+        assert process.pid in tree.descendants(os.getpid())
+        assert (tree.start_ticks(process.pid) or 0) > (tree.start_ticks(1) or 0)
+    finally:
+        process.kill()
+        process.wait()
