@@ -18,20 +18,6 @@ from ralphd.errors import DirectoryUnusable, UnknownRalph, UsageError
 
 _COMMAND = "ralphctl.command"
 
-FLAGS = {
-    "agent": "agents.primary",
-    "fallback": "agents.fallback",
-    "retries_before_fallback": "agents.retries_before_fallback",
-    "max_task_failures": "agents.max_task_failures",
-    "timeout": "agents.timeout_seconds",
-    "iteration_timeout": "agents.iteration_timeout_seconds",
-    "phase_3_retry_count": "phases.phase_3_retry_count",
-    "max_iterations": "ralph.max_iterations",
-    "max_cost": "ralph.max_cost_usd",
-}
-"""Options of ``start`` that are keys of the configuration."""
-
-
 class _StartCommand(Command):
     """Keeps what follows ``--`` for the ralph's command, whatever it looks like."""
 
@@ -134,9 +120,9 @@ def _is_text(text: str) -> bool:
 
 
 def _flags(keys: dict[str, Any]) -> dict[str, object]:
-    flags = {FLAGS[option]: value for option, value in keys.items() if value is not None}
-    if isinstance(chain := flags.get("agents.fallback"), str):
-        flags["agents.fallback"] = [agent.strip() for agent in chain.split(",") if agent.strip()]
+    flags = {option.replace("_", "-"): value for option, value in keys.items() if value is not None}
+    if isinstance(chain := flags.get("fallback"), str):
+        flags["fallback"] = [agent.strip() for agent in chain.split(",") if agent.strip()]
     return {key: int(v) if isinstance(v, float) and v.is_integer() else v for key, v in flags.items()}
 
 

@@ -214,6 +214,10 @@ class Account:
             with suppress(OSError):  # counters only: the next transition is saved in earnest
                 await asyncio.to_thread(self.files.save_record, self._record, self.definition, durable=False)
 
+    async def has_moved(self) -> bool:
+        """Whether HEAD has moved since the last look; outside a repository nobody looks."""
+        return (self.facts.branch or self.facts.last_commit) is not None and await self.note_head()
+
     async def note_head(self) -> bool:
         """Look where the repository stands; True when HEAD has moved since the last look."""
         found = await asyncio.to_thread(head, self.definition.directory)

@@ -187,14 +187,14 @@ class Host:
         try:
             regent.holds.take()
             await asyncio.to_thread(account.files.mirror, wanted.directory)
+            await self._services.news.tell(
+                "ralph.registered", {"directory": str(wanted.directory)}, ralph=regent.name
+            )
             if start:
                 await regent.ask(StartRequested(self._services.clock.now()))
         except RalphdError:
             await self._roster.drop(regent)
             raise
-        await self._services.news.tell(
-            "ralph.registered", {"directory": str(wanted.directory)}, ralph=regent.name
-        )
         return regent.view_bytes()
 
     def _new_account(self, wanted: Candidate) -> Account:

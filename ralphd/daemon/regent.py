@@ -232,9 +232,9 @@ class Regent:
         record = await run.ended()
         failpoint.reach("regent.end_seen")
         ending = await self.ending(record)
-        self._note_strangers(record)
         self._run = self._record = None
         await self._inbox.put(_Letter(RunEnded(ending)))
+        await self._note_strangers(record)
 
     async def ending(self, record: ExitRecord) -> Ending:
         """The end of a run as the core wants to know it."""
@@ -251,15 +251,17 @@ class Regent:
             signal=record.signal,
             started_at=record.started_at,
             last_sign_at=self.log.last_output_at(record.run_id),
-            committed=await self.account.note_head(),
+            committed=await self.account.has_moved(),
             pause_reason=reason,
             resume_at=resume_at,
         )
 
-    def _note_strangers(self, record: ExitRecord) -> None:
+    async def _note_strangers(self, record: ExitRecord) -> None:
         """What works in the directory and is not the run's is reported, never killed (S7)."""
         since = record.started_at or record.ended_at
-        seen = strangers(self.account.definition.directory, since, (record.run_id,))
+        known = (record.run_id,) if self.living is None else (record.run_id, self.living)
+        directory = self.account.definition.directory
+        seen = await asyncio.to_thread(strangers, directory, since, known)
         kept = [note for note in self.account.notes if not note.startswith(STRANGER)]
         self.account.notes = kept + [f"{STRANGER}pid {each.pid} ({each.command})" for each in seen]
 

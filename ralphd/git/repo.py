@@ -19,12 +19,10 @@ class Head:
 
 def head(directory: Path) -> Head | None:
     """The HEAD of the repository around ``directory``; None without one, or when git cannot tell in time."""
-    if _read(directory, "rev-parse", "--is-inside-work-tree") != "true":
-        return None
-    return Head(
-        commit=_read(directory, "rev-parse", "--short", "--verify", "--quiet", "HEAD"),
-        branch=_read(directory, "symbolic-ref", "--short", "--quiet", "HEAD"),
-    )
+    # Of a repository without a commit only the branch is known, of a detached HEAD only the commit.
+    branch = _read(directory, "symbolic-ref", "--short", "--quiet", "HEAD")
+    commit = _read(directory, "rev-parse", "--short", "--verify", "--quiet", "HEAD")
+    return None if branch is None and commit is None else Head(commit, branch)
 
 
 def _read(directory: Path, *words: str) -> str | None:

@@ -13,8 +13,8 @@ def read_ended(directory: RunDirectory) -> ExitRecord:
     """How a run ended that has no shim any more; to be called only when nothing holds its lock.
 
     Without an exit record the run is lost: what carries its cookie is ended first, for SWEEP_S seconds at
-    most; ``survivors`` is what could not be, and nothing may be started before they are gone. A run of another
-    boot is not probed and nothing is signalled (S8). ``ended_at`` is then the last trace in its directory.
+    most; ``survivors`` is what could not be, and nothing may be started before they are gone. A run of
+    another boot is not probed and nothing is signalled (S8). ``ended_at`` is the last trace in its directory.
     """
     if record := directory.exit_record():
         return record
@@ -52,7 +52,7 @@ def lost(directory: RunDirectory, ended_at: Moment, swept: dict[int, str]) -> Ex
 
 
 def _of_this_boot(directory: RunDirectory) -> bool:
-    """Whether it was started in this boot. Where no record tells, it counts as one: its cookie is nobody else's."""
+    """Whether it was started in this boot; so it counts where no record tells: its cookie is its own."""
     record, intent = directory.run_record(), directory.intent()
     boot = record.boot_id if record else (intent or {}).get("boot_id")
     return boot is None or boot == tree.boot_id()

@@ -1,7 +1,7 @@
 """A run's directory and the records in it: what was intended, what runs, how it ended.
 
-The files are written by ``spawn`` (``intent.json``) and by the shim (``run.json``, ``exit.json``), each whole.
-A record that is broken or of a newer version counts as missing: the run is then judged by what is left.
+The files are written whole, by ``spawn`` (``intent.json``) and by the shim (``run.json``, ``exit.json``). A record
+that is broken or of a newer version counts as missing: the run is then judged by what is left.
 """
 
 import errno
@@ -58,8 +58,8 @@ class ExitRecord:
     """How a run ended: ``exit.json``, or what is so when there is none.
 
     ``code`` and ``signal`` are both None for a command that could not be started (``fault`` says why) and for
-    a run that was lost (S6). ``swept`` are the processes that were ended with the run, ``survivors`` those that
-    could not be. ``dropped_bytes`` of output were lost to a full disk; ``log_bytes`` were received in all.
+    a run that was lost (S6). ``swept`` are the processes that were ended with the run, ``survivors`` those
+    that could not be. ``dropped_bytes`` of output were lost to a full disk; ``log_bytes`` were received in all.
     """
 
     run_id: RunId
@@ -137,7 +137,7 @@ class RunDirectory:
 
 
 def next_run_directory(runs: Path) -> RunDirectory:
-    """Make the directory of a ralph's next run below ``runs``, 0700; its number is the newest one's plus one."""
+    """Make the directory of the next run below ``runs``, 0700; its number is the newest one's plus one."""
     runs.mkdir(mode=0o700, parents=True, exist_ok=True)
     number = 1 + max((_number(entry.name) for entry in os.scandir(runs)), default=0)
     path = runs / f"r{number:06d}-{secrets.token_hex(4)}"

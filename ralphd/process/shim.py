@@ -1,10 +1,10 @@
 """The small process beside a run: it holds the output, knows the tree, and keeps the exit status (S1 to S7).
 
-``spawn`` starts one for each run, by ``python -I -S -E``, with the run's directory as its argument and three
-descriptors: of the run's lock, of the pipe on which it says that the command runs, and of the working directory
-(not for S9's). What is to be started it reads from ``intent.json``. It outlives the daemon, and the installation
-may change under it: all that it needs is imported here, from the standard library only. The modules ``json``,
-``signal`` and ``contextlib`` are avoided: with ``re``, ``enum`` and more they would be a fifth of this process.
+``spawn`` starts one for each run, by ``python -I -S -E``, with the run's directory and descriptors of the run's
+lock, of the pipe on which to say that the command runs, and of the working directory (not for S9's). What is to
+be started it reads from ``intent.json``. It outlives the daemon, and the installation may change under it: all
+that it needs is imported here, from the standard library only. The modules ``json``, ``signal`` and
+``contextlib`` are avoided: with ``re``, ``enum`` and more they would be a fifth of this process.
 
 The upper part, what ``/proc`` says and how a process is signalled, is shared with ``tree``.
 """
@@ -71,7 +71,7 @@ def boot_id() -> str:
 
 
 def process_stat(pid: int) -> "tuple[str, int, int, str] | None":
-    """State letter, parent, start time in clock ticks since boot (field 22), name; None without such a pid."""
+    """State letter, parent, start time in ticks since boot (field 22), name; None without such a pid."""
     try:
         data = read_bytes(f"/proc/{pid}/stat")
     except OSError:
@@ -85,7 +85,7 @@ def process_stat(pid: int) -> "tuple[str, int, int, str] | None":
 
 
 def command_line(pid: int) -> str:
-    """The command of a process as people read it, cut to 200 characters; without one, its name in brackets."""
+    """The command of a process as people read it, 200 characters at most; without one, its name in brackets."""
     try:
         text = read_bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
@@ -161,7 +161,7 @@ def signal_if(pid: int, number: int, still: "Callable[[int], bool]") -> bool:
 
 
 def signal_below(roots: "Iterable[int]", number: int, done: "set[int]", swept: "dict[int, str]") -> bool:
-    """Signal all below ``roots`` that is not in ``done``, and note it there and in ``swept``; whether any was.
+    """Signal all below ``roots`` that is not in ``done``, note it there and in ``swept``; whether any was.
 
     Level by level, each as soon as it is seen: a process that forks and exits without end is only caught so.
     """
@@ -313,8 +313,11 @@ _scan: "Any" = make_scanner(_Scanner())  # type: ignore[arg-type]  # the stub kn
 
 
 def from_json(data: bytes) -> "Any":
-    """The value of a JSON text. Raises ValueError or StopIteration when it is none."""
-    return _scan(data.decode().strip(), 0)[0]
+    """The value of a JSON text. Raises ValueError when it is none."""
+    try:
+        return _scan(data.decode().strip(), 0)[0]
+    except (StopIteration, SystemError) as error:  # the scanner finds no JSONDecodeError to raise
+        raise ValueError("not JSON") from error
 
 
 def to_json(value: object) -> str:
@@ -616,11 +619,11 @@ class Shim:
         path = self._intent["environment_file"]
         try:
             base: Mapping[str, str] = os.environ if path is None else from_json(read_bytes(path))
+            return {**base, **self._intent["environment"]}
         except OSError as error:
             raise Fault(error.errno or 0, str(path)) from error
-        except (ValueError, StopIteration) as error:
+        except (TypeError, ValueError) as error:
             raise Fault(errno.EINVAL, str(path)) from error
-        return {**base, **self._intent["environment"]}
 
     # while it runs
 
@@ -679,7 +682,7 @@ class Shim:
         return False
 
     def _pass_on(self, number: int) -> None:
-        """What ends it goes to the whole group; the others to the command alone, if it said that it knows them."""
+        """To the whole group what ends it; the others to the command alone, if it said that it knows them."""
         if number in (_signal.SIGUSR1, _signal.SIGUSR2):
             if os.path.exists(f"{self._directory}/signals"):
                 _quietly(os.kill, self._leader, number)
@@ -782,6 +785,7 @@ class Shim:
     def failed(self, fault: Fault) -> None:
         """Write the exit record of a command that could not be started."""
         error = {"errno": fault.number, "text": f"{fault.what}: {os.strerror(fault.number)}"}
+        self._sweep({}, time.monotonic() + SWEEP_S)
         if self._cgroup:
             remove_cgroup(self._cgroup)
         self._write_exit({"error": error})
@@ -841,7 +845,7 @@ class Command:
         self._intent, self._environment, self._cgroup, self._shim_pid = intent, environment, cgroup, shim_pid
 
     def become(self, out: int, err: int, gate: int, told: int, others: "list[int]") -> "NoReturn":
-        """Wait at the gate, then be the command. What stands in the way goes to ``told``, and the exit is 127."""
+        """Wait at the gate, then be the command. What stands in the way is told, and the exit is 127."""
         what = "prepare"
         try:
             for descriptor in others:  # the locks are the shim's alone
@@ -977,6 +981,8 @@ def main(arguments: "list[str]") -> None:
         shim.start()
     except Fault as fault:
         shim.failed(fault)
+    except OSError as error:  # no process or no descriptor to be had
+        shim.failed(Fault(error.errno or 0, "cannot start a process"))
     else:
         _quietly(os.write, ready, b"ready\n")  # if the daemon is gone, the next one reads the records
         os.close(ready)
@@ -987,7 +993,7 @@ def main(arguments: "list[str]") -> None:
 
 
 def _keep_memory() -> None:
-    """Let the C library keep the memory of a read for the next one: it would cost as much as the read itself."""
+    """Let the C library keep the memory of a read for the next one: to get it anew costs as much as the read."""
     if mallopt := getattr(_LIBC, "mallopt", None):
         mallopt(M_TRIM_THRESHOLD, 1 << 20)
         mallopt(M_MMAP_THRESHOLD, 1 << 20)

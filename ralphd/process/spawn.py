@@ -61,8 +61,8 @@ SHIM_STARTS = "import sys; sys.path.append(sys.argv[1]); import shim; shim.main(
 class RunSpec:
     """What to start.
 
-    ``environment`` is set last, over what ``environment_file`` (a JSON object, 0600) holds; without that file,
-    over a few of the daemon's own variables (SHIM_KEEPS).
+    ``environment`` is set last, over what ``environment_file`` (a JSON object, 0600) holds; without that
+    file, over a few of the daemon's own variables (SHIM_KEEPS).
     """
 
     run_id: RunId

@@ -95,17 +95,17 @@ def _stays_empty(run_id: RunId) -> bool:
 
 
 def strangers(directory: Path, since: Moment, run_ids: Collection[RunId]) -> list[Stranger]:
-    """The processes that work inside ``directory``, started after ``since``, and belong to none of ``run_ids``.
+    """The processes that work inside ``directory``, started after ``since``, and are in none of ``run_ids``.
 
     Reported, never killed (S7): a container, a terminal multiplexer, or the user's own shell. This process and
-    its descendants are no strangers, nor is what a living shim has below it.
+    its descendants are no strangers, and neither is what is below a carrier of one of those runs' cookies.
     """
-    ours = {os.getpid(), *descendants(os.getpid())}
-    inside = [pid for pid in shim.all_pids() if pid not in ours and _works_in(pid, directory)]
+    roots = {os.getpid(), *(pid for run_id in run_ids for pid in carriers(run_id))}
+    known = roots.union(*map(descendants, roots))
     return [
         Stranger(pid, command_line(pid))
-        for pid in inside
-        if _started_at(pid) > since and not any(shim.carries(pid, run_id) for run_id in run_ids)
+        for pid in shim.all_pids()
+        if pid not in known and _works_in(pid, directory) and _started_at(pid) > since
     ]
 
 

@@ -527,6 +527,21 @@ def test_g2_a_run_asked_to_end_by_a_daemon_that_died_too_is_run_again_by_the_nex
     assert answer.actions.count(Spawn()) == 1
 
 
+@pytest.mark.parametrize("end_first", [True, False])
+@pytest.mark.parametrize(
+    ("state", "goal", "rest"), [(STOPPING, Goal.STOPPED, Stopped()), (PAUSING, Goal.PAUSED, REQUESTED)]
+)
+def test_g1_a_stop_or_pause_whose_daemon_died_too_is_one_still(
+    state: State, goal: Goal, rest: State, end_first: bool
+) -> None:
+    events: list[Event] = [RunEnded(LOST), DaemonStarted(NOW + 60)]
+
+    answer = told(ralph(state, goal), events if end_first else events[::-1])
+
+    assert answer.supervision == ralph(rest, goal)
+    assert orders(answer) == ()
+
+
 @pytest.mark.parametrize("state", [Failed("x"), Done(), Paused("usage_limit")])
 def test_g2_what_waits_for_a_person_waits_for_a_person_after_a_reboot_too(state: State) -> None:
     assert step(ralph(state), DaemonStarted(NOW), POLICY) == Step(ralph(state))

@@ -212,6 +212,12 @@ def test_g1_stop_now_while_it_is_being_born_kills_the_tree_as_soon_as_it_is_ther
     assert orders(answer) == (KillTree(RUN),)
 
 
+def test_g1_a_stop_now_that_was_taken_back_does_not_make_the_next_stop_one() -> None:
+    answer = told(ralph(Starting()), [STOP_NOW, START, STOP, Spawned(NOW, RUN)])
+
+    assert orders(answer) == ASKED
+
+
 def test_stop_calls_off_a_restart_that_is_under_way() -> None:
     answer = told(ralph(RUNNING), [RESTART, STOP, RunEnded(ended(signal=15))])
 

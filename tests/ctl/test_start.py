@@ -46,15 +46,15 @@ def test_options_that_are_keys_go_as_keys(daemon: FakeDaemon, ctl: Ctl) -> None:
     body = daemon.body_of(REGISTER)
     assert body["name"] == "api"
     assert body["flags"] == {
-        "agents.primary": "codex",
-        "agents.fallback": ["claude", "gemini"],
-        "agents.retries_before_fallback": 1,
-        "agents.max_task_failures": 2,
-        "agents.timeout_seconds": 60,
-        "agents.iteration_timeout_seconds": 90.5,
-        "phases.phase_3_retry_count": 1,
-        "ralph.max_iterations": 9,
-        "ralph.max_cost_usd": 2.5,
+        "agent": "codex",
+        "fallback": ["claude", "gemini"],
+        "retries-before-fallback": 1,
+        "max-task-failures": 2,
+        "timeout": 60,
+        "iteration-timeout": 90.5,
+        "phase-3-retry-count": 1,
+        "max-iterations": 9,
+        "max-cost": 2.5,
     }
 
 
@@ -68,7 +68,7 @@ def test_a_known_ralph_is_started_again_by_its_name(daemon: FakeDaemon, ctl: Ctl
     daemon.views = {"api": view()}
     assert ctl("start", "api", "--max-iterations", "3").returncode == 0
     assert daemon.lines() == ["POST /v1/ralphs/api/start"]
-    assert daemon.body_of("POST /v1/ralphs/api/start") == {"flags": {"ralph.max_iterations": 3}}
+    assert daemon.body_of("POST /v1/ralphs/api/start") == {"flags": {"max-iterations": 3}}
 
 
 def test_inside_a_known_ralphs_directory_it_is_started_again(

@@ -1,8 +1,8 @@
 """A tree that does all it can to be left behind; prints ``NAME PID`` for each of it.
 
 ``child``, ``setsid`` (a session of its own), ``double`` (two forks and a session), ``stubborn`` (ignores
-SIGTERM), ``cleared`` (its environment is empty), ``leader``. All sleep; the leader ignores SIGTERM, or exits with
-3 when told ``leave``.
+SIGTERM), ``cleared`` (its environment is empty), ``leader``. All sleep; the leader ignores SIGTERM, or exits
+with 3 when told ``leave``.
 
 family.py [leave]
 """

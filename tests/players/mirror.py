@@ -1,4 +1,4 @@
-"""Prints one JSON object about how it was started: argv, cwd, environment, umask, descriptors, signals, ids."""
+"""Prints one JSON object about how it was started: argv, environment, umask, descriptors, signals, ids."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a command says is kept to the byte, in records, within a bound, whatever the disk does (S4, S5, F4, F5)."""
+"""What a command says is kept to the byte, in records, within a bound, whatever the disk does (S4, F4, F5)."""
 
 import errno
 import os
@@ -104,10 +104,7 @@ async def test_a_long_line_is_kept_in_parts_of_16_kib(stage: Stage, length: int)
 def test_any_cut_of_the_output_gives_the_same_bytes() -> None:
     said_bytes = b"\n\nshort\n" + b"y" * (3 * PART) + b"\n" + b"z" * PART + b"\n" + b"\0\xff\r\n" + b"tail"
     for step in (1, 7, 4096, PART, PART + 1, 65536):
-        if step == 1:
-            source = said_bytes[:3000]
-        else:
-            source = said_bytes
+        source = said_bytes[:3000] if step == 1 else said_bytes
         stream, kept = Stream(b"stdout", Stamp()), b""
         for at in range(0, len(source), step):
             kept += stream.records(source[at : at + step])

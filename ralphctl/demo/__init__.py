@@ -1,0 +1,1 @@
+"""``ralphctl demo``: a badly behaved loop, a private daemon, and the proof that nothing of them is left."""

@@ -1,0 +1,177 @@
+"""A run whose shim is gone, and records that speak of processes of others (S6, S8)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import is_alive, wait_for
+from tests.players import player
+from tests.whole.harness import Daemon, Witness
+
+ANOTHER_BOOT = "00000000-0000-4000-8000-000000000000"
+
+
+@contextmanager
+def bystander(cookie: str | None = None) -> Iterator[int]:
+    """The pid of a process that is nobody's business, with the cookie of a run in its environment if wanted."""
+    environment = {} if cookie is None else {"RALPH_RUN_ID": cookie}
+    process = subprocess.Popen(player("sleeper"), stdout=subprocess.PIPE, env=environment)
+    try:
+        assert process.stdout is not None and process.stdout.readline()
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def rewrite(run: Path, **changes: Any) -> dict[str, Any]:
+    """``run.json`` as it was, after ``changes`` were written into it."""
+    before = dict(json.loads((run / "run.json").read_text()))
+    (run / "run.json").write_text(json.dumps(before | changes))
+    return before
+
+
+def signals_received(pid: int) -> dict[str, str]:
+    """What tells that a signal is pending for, or has stopped, a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if line.startswith(("ShdPnd", "SigPnd", "State")))
+
+
+def test_a_run_whose_shim_was_killed_is_lost_and_followed_by_one_that_is_alone(
+    daemon: Daemon, witness: Witness
+) -> None:
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    os.kill(daemon.run_record("demo")["shim_pid"], signal.SIGKILL)
+    second = witness.started(2)
+    assert not is_alive(pid)
+    view = daemon.becomes("demo", "running")
+    assert (view["ralph_pid"], view["consecutive_errors"]) == (second, 1)
+    [entry] = daemon.history("demo")
+    assert (entry["outcome"], entry["code"], entry["signal"]) == ("lost", None, None)
+    assert len(daemon.events("ralph.exited")) == 1
+
+
+def test_daemon_and_shim_killed_together_leave_one_lost_run_and_one_new_one(
+    daemon: Daemon, witness: Witness
+) -> None:
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    shim = daemon.run_record("demo")["shim_pid"]
+    daemon.kill()
+    os.kill(shim, signal.SIGKILL)
+    wait_for(lambda: not is_alive(shim) and not is_alive(pid), what="the end of both")
+    daemon.start()
+    second = witness.started(2)
+    assert daemon.becomes("demo", "running")["ralph_pid"] == second
+    [entry] = daemon.history("demo")
+    assert (entry["outcome"], entry["code"], entry["signal"]) == ("lost", None, None)
+    daemon.restart()
+    assert daemon.view("demo")["ralph_pid"] == second
+    assert len(daemon.history("demo")) == len(daemon.events("ralph.exited")) == 1
+
+
+@pytest.mark.parametrize("with_daemon", [True, False])
+def test_what_a_lost_run_leaves_is_ended_before_the_next_begins(
+    daemon: Daemon, witness: Witness, with_daemon: bool
+) -> None:
+    """The command has forked a server into a session of its own, which no death of a parent ends (S6)."""
+    daemon.start()
+    script = f"{' '.join(player('double_forker', 'quiet'))} > {witness.record}/orphan; exec sleep 600"
+    body = witness.registration() | {"command": ["/bin/sh", "-c", script]}
+    daemon.ask("POST", "/v1/ralphs", body)
+    told = witness.record / "orphan"
+    wait_for(lambda: told.exists() and told.read_text().endswith("\n"), what="an orphan")
+    orphan = int(told.read_text().split()[1])
+    shim = daemon.run_record("demo")["shim_pid"]
+    if not with_daemon:
+        daemon.kill()
+    os.kill(shim, signal.SIGKILL)
+    if not with_daemon:
+        wait_for(lambda: not is_alive(shim), what="the end of the shim")
+        daemon.start()
+    wait_for(lambda: len(daemon.run_directories("demo")) == 2, what="the next run")
+    assert not is_alive(orphan)
+    [entry] = daemon.history("demo")
+    assert (entry["outcome"], [each["pid"] for each in entry["swept"]]) == ("lost", [orphan])
+
+
+def test_nothing_in_a_record_of_another_boot_is_ever_signalled(daemon: Daemon, witness: Witness) -> None:
+    """After a reboot the pids, and even the cookie, of an old record are those of somebody else."""
+    daemon.start()
+    record = witness.register() and daemon.run_record("demo")
+    [run] = daemon.run_directories("demo")
+    daemon.kill()
+    os.kill(record["shim_pid"], signal.SIGKILL)
+    wait_for(lambda: not is_alive(record["pid"]), what="the end of the run")
+    with bystander(cookie=run.name) as carrier, bystander() as other:
+        rewrite(run, boot_id=ANOTHER_BOOT, pid=carrier, shim_pid=other)
+        daemon.start()
+        second = witness.started(2)
+        assert daemon.becomes("demo", "running")["ralph_pid"] == second, "what was to run runs again (G2)"
+        daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
+        daemon.becomes("demo", "stopped")
+        assert is_alive(carrier) and is_alive(other)
+    assert daemon.history("demo")[0]["outcome"] == "lost"
+
+
+@pytest.mark.parametrize("changed", ["start_ticks", "pid"])
+def test_a_pid_that_was_used_again_is_never_signalled(daemon: Daemon, witness: Witness, changed: str) -> None:
+    daemon.start()
+    record = witness.register() and daemon.run_record("demo")
+    [run] = daemon.run_directories("demo")
+    daemon.kill()
+    os.kill(record["shim_pid"], signal.SIGKILL)
+    wait_for(lambda: not is_alive(record["pid"]), what="the end of the run")
+    with bystander() as other:
+        ticks = 1 if changed == "start_ticks" else record["start_ticks"]
+        rewrite(run, pid=other, start_ticks=ticks, shim_pid=other, shim_start_ticks=ticks)
+        daemon.start()
+        witness.started(2)
+        daemon.becomes("demo", "running")
+        assert is_alive(other)
+
+
+def test_a_living_run_under_a_false_record_is_neither_signalled_nor_doubled(
+    daemon: Daemon, witness: Witness
+) -> None:
+    """Its shim holds the locks, so it is seen to live; whom to signal cannot be known, so nobody is."""
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    [run] = daemon.run_directories("demo")
+    daemon.kill()
+    with bystander() as other:
+        before = rewrite(run, boot_id=ANOTHER_BOOT, pid=other, shim_pid=other)
+        quiet = signals_received(other)
+        daemon.start()
+        daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
+        daemon.restart()
+        assert is_alive(pid) and is_alive(before["shim_pid"])
+        assert is_alive(other) and signals_received(other) == quiet
+    assert len(witness.starts()) == 1
+    witness.end(0)
+    daemon.becomes("demo", "stopped")
+    witness.account_is_true(0)
+
+
+def test_a_run_directory_that_was_removed_leads_to_no_second_ralph(daemon: Daemon, witness: Witness) -> None:
+    """Somebody cleans up the state while a run lives: the directory's own lock still keeps a second one out."""
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    [run] = daemon.run_directories("demo")
+    daemon.kill()
+    for path in run.iterdir():
+        path.unlink()
+    run.rmdir()
+    daemon.start()
+    assert sys.platform == "linux" and is_alive(pid)
+    assert daemon.view("demo")["state"] in ("failed", "waiting_for_retry", "starting")
+    assert len(witness.starts()) == 1
