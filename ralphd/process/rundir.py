@@ -1,6 +1,6 @@
 """A run's directory and the records in it: what was intended, what runs, how it ended.
 
-The files are written whole, by ``spawn`` (``intent.json``) and by the shim (``run.json``, ``exit.json``). A record
+The files are written whole, by ``spawn`` (``intent.json``) and by the shim (``run.json``, ``exit.json``). One
 that is broken or of a newer version counts as missing: the run is then judged by what is left.
 """
 
@@ -57,9 +57,9 @@ class RunRecord:
 class ExitRecord:
     """How a run ended: ``exit.json``, or what is so when there is none.
 
-    ``code`` and ``signal`` are both None for a command that could not be started (``fault`` says why) and for
-    a run that was lost (S6). ``swept`` are the processes that were ended with the run, ``survivors`` those
-    that could not be. ``dropped_bytes`` of output were lost to a full disk; ``log_bytes`` were received in all.
+    ``code`` and ``signal`` are both None for a command that could not be started (``fault`` says why) and
+    for a run that was lost (S6). ``swept`` are the processes that were ended with the run, ``survivors``
+    those that could not be. ``dropped_bytes`` of output were lost to a full disk, of ``log_bytes`` in all.
     """
 
     run_id: RunId

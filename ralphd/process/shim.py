@@ -1,10 +1,10 @@
 """The small process beside a run: it holds the output, knows the tree, and keeps the exit status (S1 to S7).
 
-``spawn`` starts one for each run, by ``python -I -S -E``, with the run's directory and descriptors of the run's
-lock, of the pipe on which to say that the command runs, and of the working directory (not for S9's). What is to
-be started it reads from ``intent.json``. It outlives the daemon, and the installation may change under it: all
-that it needs is imported here, from the standard library only. The modules ``json``, ``signal`` and
-``contextlib`` are avoided: with ``re``, ``enum`` and more they would be a fifth of this process.
+``spawn`` starts one for each run, by ``python -I -S -E``, with the run's directory and descriptors of the
+run's lock, of the pipe on which to say that the command runs, and of the working directory (not for S9's).
+What is to be started it reads from ``intent.json``. It outlives the daemon, and the installation may change
+under it: all that it needs is imported here, from the standard library only. The modules ``json``, ``signal``
+and ``contextlib`` are avoided: with ``re``, ``enum`` and more they would be a fifth of this process.
 
 The upper part, what ``/proc`` says and how a process is signalled, is shared with ``tree``.
 """
@@ -39,6 +39,7 @@ DRAIN_S = 2.0
 SWEEP_S = 10.0
 FREEZE_S = 2.0
 PAUSE_S = 0.002
+REMOVE_S = 0.5
 
 HEEDED = (
     *(_signal.SIGTERM, _signal.SIGINT, _signal.SIGQUIT),
@@ -85,7 +86,7 @@ def process_stat(pid: int) -> "tuple[str, int, int, str] | None":
 
 
 def command_line(pid: int) -> str:
-    """The command of a process as people read it, 200 characters at most; without one, its name in brackets."""
+    """The command of a process as people read it, up to 200 characters; without one, its name in brackets."""
     try:
         text = read_bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
@@ -278,12 +279,17 @@ def is_populated(leaf: str) -> bool:
 
 
 def remove_cgroup(leaf: str) -> None:
-    """Remove a control group and those below it, as far as they are empty."""
-    for folder, _, _ in os.walk(leaf, topdown=False):
-        try:
-            os.rmdir(folder)
-        except OSError:
-            continue
+    """Remove a control group and those below it, as far as they are empty.
+
+    A process that has just been ended keeps its group busy for a moment longer than it populates it.
+    """
+    until = time.monotonic() + REMOVE_S
+    while True:
+        for folder, _, _ in os.walk(leaf, topdown=False):
+            _quietly(os.rmdir, folder)
+        if not os.path.exists(leaf) or is_populated(leaf) or time.monotonic() > until:
+            return
+        time.sleep(PAUSE_S)
 
 
 def _has(leaf: str, fact: bytes) -> bool:
@@ -993,7 +999,7 @@ def main(arguments: "list[str]") -> None:
 
 
 def _keep_memory() -> None:
-    """Let the C library keep the memory of a read for the next one: to get it anew costs as much as the read."""
+    """Let the C library keep the memory of a read for the next: to get it anew costs as much as the read."""
     if mallopt := getattr(_LIBC, "mallopt", None):
         mallopt(M_TRIM_THRESHOLD, 1 << 20)
         mallopt(M_MMAP_THRESHOLD, 1 << 20)

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from ralphd.process import lost, tree
 from ralphd.process.faults import environment_of, not_startable
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.lost import read_ended
+from ralphd.process.pinned import PinnedShim
 from ralphd.process.rundir import (
     ExitRecord,
     RunDirectory,
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 START_S = 10.0
-LOCK_S = 1.0
+LOCK_S = 0.1
 POLL_S = 0.02
 SWEEP_SLICE_S = 2.0
 LONGEST_REST_S = 5.0
@@ -82,14 +82,16 @@ class Run:
     Spawned here or adopted from an earlier daemon, it is waited for, asked and ended in one way.
     """
 
-    def __init__(self, directory: RunDirectory, shim: "_Shim | None") -> None:
+    def __init__(self, directory: RunDirectory, shim: PinnedShim | None) -> None:
         self.directory = directory
         self._shim = shim
+        self._record: RunRecord | None = None
 
     @property
     def record(self) -> RunRecord | None:
         """Who runs; None only for a run adopted in the middle of its start, until ``ready``."""
-        return self.directory.run_record()
+        self._record = self._record or self.directory.run_record()
+        return self._record
 
     @classmethod
     async def spawn(
@@ -106,8 +108,8 @@ class Run:
         Raises CommandNotStartable. Cancelled, it leaves a run that ``adopt`` opens.
         """
         try:
-            held = await asyncio.to_thread(_prepare, directory, spec, allow_cgroup=allow_cgroup)
-            shim, ready = _start_shim(directory, held, lock)
+            await asyncio.to_thread(_write_intent, directory, spec, allow_cgroup=allow_cgroup)
+            shim, ready = _start_shim(directory, _take_lock(directory), lock)
         except OSError as error:
             raise CommandNotStartable(
                 f"cannot prepare a run in {directory.path}", why=error.strerror or str(error)
@@ -126,14 +128,14 @@ class Run:
         """Open a run of an earlier daemon; None when its shim is gone, and then ``read_ended`` tells."""
         if not directory.is_locked():
             return None
-        return cls(directory, _Shim.of_record(directory))
+        return cls(directory, PinnedShim.of_record(directory))
 
     async def ready(self) -> RunRecord | None:
         """Who runs, as soon as that is known; None when the command was not started and its shim is gone."""
         # another process writes it: there is no event to wait for
-        while (record := self.directory.run_record()) is None and self.directory.is_locked():  # noqa: ASYNC110
+        while self.record is None and self.directory.is_locked():  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
-        return record or self.directory.run_record()
+        return self.record
 
     async def ended(self) -> ExitRecord:
         """How the run ended: what ``exit.json`` says, or lost, and then only when its tree is gone (S6).
@@ -162,13 +164,14 @@ class Run:
         self._signal(number)
 
     def _signal(self, number: signal.Signals) -> None:
-        self._shim = self._shim or _Shim.of_record(self.directory)
+        self._shim = self._shim or PinnedShim.of_record(self.directory)
         if self._shim is not None:
             self._shim.signal(number)
 
     async def _shim_gone(self) -> None:
-        await self.ready()
-        self._shim = self._shim or _Shim.of_record(self.directory)
+        if self._shim is None:
+            await self.ready()
+            self._shim = PinnedShim.of_record(self.directory)
         if self._shim is not None:
             await self._shim.gone()
             return
@@ -188,51 +191,8 @@ class Run:
         return not_startable(spec.command, spec.directory, environment, fault)
 
 
-class _Shim:
-    """A shim, pinned by a descriptor, so that no signal for it can reach anybody else (S8)."""
-
-    def __init__(self, pid: int, pidfd: int) -> None:
-        self._pid, self._pidfd = pid, pidfd
-        self._end: asyncio.Future[None] | None = None
-
-    def __del__(self) -> None:
-        os.close(self._pidfd)
-
-    @classmethod
-    def of_record(cls, directory: RunDirectory) -> "_Shim | None":
-        """The shim that ``run.json`` names; None when it is gone, or its pid is another process's by now."""
-        if (record := directory.run_record()) is None:
-            return None
-        try:
-            shim = cls(record.shim_pid, os.pidfd_open(record.shim_pid))
-        except OSError:
-            return None
-        return shim if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id) else None
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, and SIGCONT with it. A shim that is gone gets none."""
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, number)
-            signal.pidfd_send_signal(self._pidfd, signal.SIGCONT)
-
-    async def gone(self) -> None:
-        """Wait for its end; one that we started is reaped then. Several may wait, and any may give up."""
-        if self._end is None:
-            loop = asyncio.get_running_loop()
-            self._end = loop.create_future()
-            loop.add_reader(self._pidfd, self._ended, loop)
-        await asyncio.shield(self._end)
-
-    def _ended(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.remove_reader(self._pidfd)
-        with suppress(ChildProcessError):
-            os.waitpid(self._pid, os.WNOHANG)
-        if self._end is not None and not self._end.done():
-            self._end.set_result(None)
-
-
-def _prepare(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool) -> int:
-    """Write down what is about to be started, durably, then take the run's lock; its descriptor."""
+def _write_intent(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool) -> None:
+    """Write down what is about to be started, durably."""
     group = tree.writable_cgroup() if allow_cgroup else None
     write_record(
         directory.path / "intent.json",
@@ -253,11 +213,13 @@ def _prepare(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool) -> i
         },
     )
     failpoint.reach("spawn.after_intent")
-    return _take_lock(directory)
 
 
 def _take_lock(directory: RunDirectory) -> int:
-    """The run's lock. Who looks whether it is held, holds it for an instant: hence more than one try."""
+    """The run's lock. Who looks whether it is held, holds it for an instant: hence more than one try.
+
+    It is taken and handed on without an await in between, so that a cancel cannot leave it behind here.
+    """
     deadline = time.monotonic() + LOCK_S
     while True:
         try:
@@ -268,23 +230,24 @@ def _take_lock(directory: RunDirectory) -> int:
             time.sleep(POLL_S / 10)
 
 
-def _start_shim(directory: RunDirectory, held: int, lock: DirectoryLock | None) -> tuple[_Shim, int]:
+def _start_shim(directory: RunDirectory, held: int, lock: DirectoryLock | None) -> tuple[PinnedShim, int]:
     """Start the shim and hand it the locks; the descriptor on which it says that the command runs."""
-    ready_r, ready_w = os.pipe()
-    handed = [held, ready_w] + ([lock.fd] if lock else [])
     try:
-        shim = _popen(directory, handed)
-    except OSError:
-        os.close(ready_r)
-        raise
+        ready_r, ready_w = os.pipe()
+        try:
+            shim = _popen(directory, [held, ready_w] + ([lock.fd] if lock else []))
+        except OSError:
+            os.close(ready_r)
+            raise
+        finally:
+            os.close(ready_w)
     finally:
         os.close(held)
-        os.close(ready_w)
     failpoint.reach("spawn.after_popen")
     return shim, ready_r
 
 
-def _popen(directory: RunDirectory, handed: list[int]) -> _Shim:
+def _popen(directory: RunDirectory, handed: list[int]) -> PinnedShim:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     complaints = os.open(directory.path / "shim.err", flags, 0o600)
     try:
@@ -300,7 +263,7 @@ def _popen(directory: RunDirectory, handed: list[int]) -> _Shim:
     finally:
         os.close(complaints)
     try:
-        shim = _Shim(process.pid, os.pidfd_open(process.pid))
+        shim = PinnedShim(process.pid, os.pidfd_open(process.pid))
     except OSError:  # no descriptor left: what cannot be watched is not to live
         process.kill()
         process.wait()

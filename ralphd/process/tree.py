@@ -97,16 +97,30 @@ def _stays_empty(run_id: RunId) -> bool:
 def strangers(directory: Path, since: Moment, run_ids: Collection[RunId]) -> list[Stranger]:
     """The processes that work inside ``directory``, started after ``since``, and are in none of ``run_ids``.
 
-    Reported, never killed (S7): a container, a terminal multiplexer, or the user's own shell. This process and
-    its descendants are no strangers, and neither is what is below a carrier of one of those runs' cookies.
+    Reported, never killed (S7): a container, a terminal multiplexer, the user's own shell. This process and
+    its descendants are no strangers, and neither is what those runs' shims and cookies stand for.
     """
-    roots = {os.getpid(), *(pid for run_id in run_ids for pid in carriers(run_id))}
+    roots = {os.getpid(), *_shims(run_ids), *(pid for run_id in run_ids for pid in carriers(run_id))}
     known = roots.union(*map(descendants, roots))
     return [
         Stranger(pid, command_line(pid))
         for pid in shim.all_pids()
         if pid not in known and _works_in(pid, directory) and _started_at(pid) > since
     ]
+
+
+def _shims(run_ids: Collection[RunId]) -> list[int]:
+    """The shims of these runs, our children or not: each has the run's directory among its arguments."""
+    wanted = {run_id.encode() for run_id in run_ids}
+    return [pid for pid in shim.all_pids() if wanted & _last_names(pid)]
+
+
+def _last_names(pid: int) -> set[bytes]:
+    try:
+        arguments = shim.read_bytes(f"/proc/{pid}/cmdline").split(b"\0")
+    except OSError:
+        return set()
+    return {argument.rpartition(b"/")[2] for argument in arguments}
 
 
 def _works_in(pid: int, directory: Path) -> bool:

@@ -1,6 +1,7 @@
 """Writes what it is told: ``out:TEXT``, ``err:TEXT``, ``wait:SECONDS``, ``x:COUNT`` (that many x).
 
-Python escapes in TEXT are resolved (``\\n``). ``file:PATH`` waits until PATH exists. Exits with 0.
+Python escapes in TEXT are resolved (``\\n``). ``file:PATH`` waits until PATH exists, ``touch:PATH`` makes it.
+Exits with 0.
 
 says.py PIECE...
 """
@@ -22,6 +23,8 @@ for piece in sys.argv[1:]:
         time.sleep(float(text))
     elif kind == "x":
         write(1, b"x" * int(text))
+    elif kind == "touch":
+        Path(text).touch()
     elif kind == "file":
         while not Path(text).exists():
             time.sleep(0.01)

@@ -1,17 +1,22 @@
-"""What a command says is kept to the byte, in records, within a bound, whatever the disk does (S4, F4, F5)."""
+"""What a command says is kept to the byte, in records, within a bound, whatever the disk does (S4, F4)."""
 
 import errno
+import fcntl
 import os
 import re
+import signal
+import struct
 import subprocess
+import termios
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ralphd.core.moments import parse_rfc3339
 from ralphd.process.shim import Log, Stamp, Stream
-from ralphd.process.spawn import RunDirectory
+from ralphd.process.spawn import Run
 from tests.helpers import eventually
 from tests.players import player
 from tests.process.runs import RECORD_HEAD, Stage, log_bytes, names, output, records, said
@@ -184,16 +189,17 @@ def tiny_disk(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def full_disk(tiny_disk: Path) -> "object":
-    """The same, unmounted afterwards."""
+def full_disk(tiny_disk: Path, stage: Stage) -> Iterator[Path]:
+    """The same, with the stage's runs on it; unmounted afterwards."""
+    stage.runs = tiny_disk / "runs"
     yield tiny_disk
+    stage.end_all()
     subprocess.run(["umount", "-l", str(tiny_disk)], check=True)
 
 
 async def test_a_full_disk_neither_stops_the_command_nor_hides_how_it_ended(
     stage: Stage, full_disk: Path, tmp_path: Path
 ) -> None:
-    stage.runs = full_disk / "runs"
     run = await stage.spawn(player("flood", tmp_path / "count", 3_000_000))
 
     record = await run.ended()
@@ -205,38 +211,56 @@ async def test_a_full_disk_neither_stops_the_command_nor_hides_how_it_ended(
     assert kept + record.dropped_bytes == 3_000_000
     assert all(RECORD.fullmatch(line) for line in log_bytes(run.directory).split(b"\n")[:-1])
     assert log_bytes(run.directory).endswith(b"\n")
-    stage.end_all()
 
 
 async def test_a_gap_is_marked_once_there_is_room_again(
     stage: Stage, full_disk: Path, tmp_path: Path
 ) -> None:
-    stage.runs = full_disk / "runs"
     filler = full_disk / "filler"
-    run = await stage.spawn(player("says", r"out:before\n", f"file:{tmp_path / 'full'}", "x:100000", r"out:\n",
-                                   "wait:0.1", f"file:{tmp_path / 'free'}", r"out:after\n"))  # fmt: skip
+    full, told, free = tmp_path / "full", tmp_path / "told", tmp_path / "free"
+    gap_in_the_middle = (f"file:{full}", "x:100000", r"out:\n", f"touch:{told}", f"file:{free}")
+    run = await stage.spawn(player("says", r"out:before\n", *gap_in_the_middle, r"out:after\n"))
     await said(run.directory, b"before")
     with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         while True:
             file.write(bytes(4096))
-    (tmp_path / "full").touch()
-    await eventually(lambda: not_growing(run.directory))
+    full.touch()
+    await eventually(told.exists)
+    await eventually(lambda: nothing_unread(run))
     filler.unlink()
-    (tmp_path / "free").touch()
+    free.touch()
     record = await run.ended()
 
     assert record.dropped_bytes > 0
     gap = f"[ralphd] {record.dropped_bytes} bytes of output lost here: {os.strerror(errno.ENOSPC)}".encode()
-    assert records(run.directory)[-2:] == [("stderr", "F", gap), ("stdout", "F", b"after")]
+    assert ("stderr", "F", gap) in records(run.directory)
+    assert records(run.directory)[-1] == ("stdout", "F", b"after")
     assert len(output(run.directory)) + record.dropped_bytes == len("before\nafter\n") + 100_001
-    stage.end_all()
 
 
-def not_growing(directory: RunDirectory) -> bool:
-    """Whether a log keeps its size for a while, which is what a full disk does to it."""
-    size = len(log_bytes(directory))
-    time.sleep(0.15)
-    return len(log_bytes(directory)) == size
+async def test_a_full_disk_does_not_hide_the_end_of_a_storm(stage: Stage, full_disk: Path) -> None:
+    run = await stage.spawn(player("fork_storm", 300))
+    await said(run.directory, b"storm")
+    with (full_disk / "filler").open("wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(bytes(4096))
+
+    run.kill_tree()
+    record = await run.ended()
+
+    assert record.signal == signal.SIGKILL
+    assert not record.lost
+    assert len(record.swept) >= 100
+
+
+def nothing_unread(run: Run) -> bool:
+    """Whether the shim has read all that the command said."""
+    assert run.record is not None
+    descriptor = os.open(f"/proc/{run.record.pid}/fd/1", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))) == (0,)
+    finally:
+        os.close(descriptor)
 
 
 def test_a_log_that_cannot_open_its_next_segment_goes_on_in_the_old_one(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -107,6 +108,21 @@ async def test_without_a_control_group_the_means_are_the_subreapers(stage: Stage
 
     assert run.record is not None
     assert (run.record.tree_means, run.record.cgroup) == ("subreaper", None)
+
+
+async def test_a_group_that_cannot_be_entered_leaves_the_subreapers_means(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "writable_cgroup", lambda: tmp_path)  # takes directories, but no processes
+    run = await stage.spawn(player("family"))
+    family = await names(run.directory, 6)
+
+    assert run.record is not None
+    assert (run.record.tree_means, run.record.cgroup) == ("subreaper", None)
+    assert not list(tmp_path.glob("ralphd-*"))
+    run.kill_tree()
+    await run.ended()
+    assert nobody_alive(family)
 
 
 async def test_a_tree_is_ended_whole_after_its_command_ended_in_the_middle_of_a_stop(

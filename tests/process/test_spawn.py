@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -312,13 +313,14 @@ async def test_no_signal_is_sent_to_a_pid_that_was_used_again(stage: Stage) -> N
         assert (await run.ended()).signal == signal.SIGKILL
 
 
-async def test_a_start_with_no_descriptor_left_starts_nothing(stage: Stage) -> None:
-    import resource
-
+@pytest.mark.parametrize("spare", range(5))
+async def test_a_start_with_no_descriptor_left_starts_nothing(stage: Stage, spare: int) -> None:
     directory = stage.directory()
     spec = stage.spec(directory, player("sleeper"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), hard))
+    first_free = os.dup(0)
+    os.close(first_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first_free + spare, hard))
     try:
         with pytest.raises(CommandNotStartable):
             await Run.spawn(directory, spec, None)
@@ -327,6 +329,7 @@ async def test_a_start_with_no_descriptor_left_starts_nothing(stage: Stage) -> N
 
     assert tree.carriers(directory.run_id) == []
     assert Run.adopt(directory) is None
+    assert read_ended(directory).code is None
 
 
 async def test_ten_runs_at_once_have_their_own_records(stage: Stage) -> None:

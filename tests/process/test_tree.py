@@ -13,6 +13,7 @@ from ralphd.core.model import RunId
 from ralphd.process import tree
 from ralphd.process.shim import signal_if
 from ralphd.process.tree import Stranger
+from tests.helpers import eventually
 from tests.players import player
 from tests.process.runs import Stage, names, said
 
@@ -101,7 +102,7 @@ async def test_a_stranger_in_the_directory_is_reported_and_left_alone(stage: Sta
         return tree.strangers(stage.home, began_at, [run.directory.run_id])
 
     try:
-        assert [stranger.command for stranger in seen()] == ["sleep 61"]
+        await eventually(lambda: [stranger.command for stranger in seen()] == ["sleep 61"])
         assert tree.strangers(stage.home, time.time() + 1, [run.directory.run_id]) == []
         assert tree.strangers(stage.home / "elsewhere", began_at, [run.directory.run_id]) == []
     finally:
