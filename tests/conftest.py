@@ -4,22 +4,22 @@ Both are the same search in every run (a failure is a failure for everybody), an
 """
 
 import os
-import shutil
-import tempfile
+from pathlib import Path
 
-import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-_HOME = tempfile.mkdtemp(prefix="hypothesis-")
-set_hypothesis_home_dir(_HOME)
+# No directory can be made there: what hypothesis would keep beside its database it computes anew.
+set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
 
-_DEV = settings(max_examples=100, stateful_step_count=40, deadline=None, derandomize=True, database=None)
+_DEV = settings(
+    max_examples=100,
+    stateful_step_count=40,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),  # to explain traces each line, and takes minutes
+    deadline=None,
+    derandomize=True,
+    database=None,
+)
 settings.register_profile("dev", _DEV)
 settings.register_profile("ci", _DEV, max_examples=300, stateful_step_count=60)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Take along what hypothesis writes beside its database."""
-    shutil.rmtree(_HOME, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Writes the pages of ``docs/`` that say what the code does: ``python -m tests.generated --write``.
 
 ``docs/states.md``: what ``ralphd.core.regent.step`` answers to each event in each state.
+``docs/routes.md``: what the daemon answers to, from its OpenAPI document (``tests.generated_routes``).
 """
 
 import sys
@@ -51,6 +52,7 @@ from ralphd.core.model import (
 from ralphd.core.regent import step
 from ralphd.core.requests import why_not
 from ralphd.core.steps import Step
+from tests.generated_routes import routes_page
 
 ROOT = Path(__file__).parent.parent
 T: Moment = 1_800_000_000.0
@@ -59,10 +61,10 @@ WITHIN_A_WAIT, AFTER_IT, BEFORE_IT = T + 10, T + 100_000, T - 86_400
 
 SCENES: Mapping[str, Supervision] = {
     "idle": Supervision(),
-    "starting, a person waits for the answer": Supervision(Goal.RUNNING, Starting(asked=True)),
+    "starting, a person waits for the answer": Supervision(Goal.RUNNING, Starting(before=Stopped())),
     "starting, by itself": Supervision(Goal.RUNNING, Starting()),
-    "starting, and a stop was asked for": Supervision(Goal.STOPPED, Starting(asked=True)),
-    "starting, and a pause was asked for": Supervision(Goal.PAUSED, Starting(asked=True)),
+    "starting, and a stop was asked for": Supervision(Goal.STOPPED, Starting(before=Stopped())),
+    "starting, and a pause was asked for": Supervision(Goal.PAUSED, Starting(before=Stopped())),
     "running": Supervision(Goal.RUNNING, Running(RUN)),
     "running, after two failures in a row": Supervision(Goal.RUNNING, Running(RUN), Tally(2, 2)),
     "waiting_for_retry": Supervision(Goal.RUNNING, Waiting(Reason.CRASH, T, T + 30), Tally(1)),
@@ -209,8 +211,9 @@ def _in_words(state: State) -> str:
             return f"{state.kind}{', to start again' * again}, killed at {_after(kill_at)}"
         case Pausing(kill_at=kill_at):
             return f"{state.kind}, killed at {_after(kill_at)}"
-        case Starting(asked=True):
-            return f"{state.kind}, a person waits for the answer"
+        case Starting(before=before, kill=kill):
+            asked = "" if before is None else ", a person waits for the answer"
+            return f"{state.kind}{asked}{', to be killed when it is there' * kill}"
         case Done(why=why):
             return f"{state.kind} ({why})"
         case _:
@@ -241,7 +244,10 @@ def _after(moment: Moment) -> str:
     return f"{moment - T:+g} s"
 
 
-PAGES: Mapping[Path, Callable[[], str]] = {ROOT / "docs" / "states.md": states_page}
+PAGES: Mapping[Path, Callable[[], str]] = {
+    ROOT / "docs" / "states.md": states_page,
+    ROOT / "docs" / "routes.md": routes_page,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -5,6 +5,7 @@ Nothing of the user's is read or written, and however it is left, nothing of it 
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from ralphd.errors import RalphdError
 T = TypeVar("T")
 
 ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+_KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 _COMMAND_LIMIT_S = 40.0
 _FACT_LIMIT_S = 20.0
 _CLEANING_LIMIT_S = 10.0
@@ -90,12 +91,13 @@ class Stage:
         """
         _check_tools()
         traces.become_reaper()
-        # Held back while there is a directory that nobody would remove, and while it is removed.
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDED_BY)
+        # Held back while there is a directory that nobody would remove, and while it is being removed.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDED_BY)
         try:
             home = Path(tempfile.mkdtemp(prefix="ralphd-demo-")).resolve()
             try:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDED_BY)
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                _check_executable(home)
                 stage = cls(home)
                 stage._furnish()
                 yield stage
@@ -103,15 +105,14 @@ class Stage:
                 signal.pthread_sigmask(signal.SIG_BLOCK, ENDED_BY)
                 _clear(home)
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDED_BY)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def run(self, command: str) -> str:
         """What a line typed into a shell prints, stdout and stderr together. Raises DemoFailed."""
-        words = ["/bin/sh", "-c", f'ralphctl() {{ "$DEMO_PYTHON" -P -m ralphctl "$@"; }}\n{command}']
         try:
             ended = subprocess.run(
-                words, cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL, timeout=_COMMAND_LIMIT_S,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                ["/bin/sh", "-c", command], cwd=self.home, env=self.environment, timeout=_COMMAND_LIMIT_S,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as fault:
             raise DemoFailed(f"no end after {_COMMAND_LIMIT_S:g} s: {command}") from fault
@@ -154,7 +155,11 @@ class Stage:
         return "\n".join(_lines(self.state_directory / "ralphd.log")[-12:])
 
     def _furnish(self) -> None:
-        self.project.mkdir()
+        for directory in ("bin", "tmp", "project"):
+            (self.home / directory).mkdir()
+        # -P: a `json.py` where a command is typed must not be taken for Python's own.
+        command = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m ralphctl "$@"\n'
+        _write(self.home / "bin" / "ralphctl", command, 0o755)
         for name, mode in _FILES.items():
             _write(self.project / name, (Path(__file__).parent / name).read_text(), mode)
         _write(self.project / "ralph.toml", _CONFIGURATION)
@@ -182,18 +187,26 @@ def _check_tools() -> None:
         raise DemoFailed(f"the demo needs {' and '.join(missing)}", mend="install it, then ralphctl demo")
 
 
+def _check_executable(home: Path) -> None:
+    if os.statvfs(home).f_flag & os.ST_NOEXEC:
+        raise DemoFailed(
+            f"programs cannot be executed in {home.parent} (it is mounted noexec)",
+            mend="TMPDIR=SOME_OTHER_DIRECTORY ralphctl demo",
+        )
+
+
 def _environment(home: Path) -> dict[str, str]:
     """No variable of the user's but those that programs need to be found and to speak."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {
-        "PATH": os.defpath,
         **kept,
+        "PATH": f"{home}/bin:{os.environ.get('PATH', os.defpath)}",
         "HOME": str(home),
+        "TMPDIR": str(home / "tmp"),
         "XDG_CONFIG_HOME": str(home / ".config"),
         "XDG_STATE_HOME": str(home / ".local" / "state"),
         "GIT_CONFIG_NOSYSTEM": "1",
         "PYTHONIOENCODING": "utf-8",
-        "DEMO_PYTHON": sys.executable,
     }
 
 

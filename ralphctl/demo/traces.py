@@ -92,8 +92,9 @@ def _bears(pid: int, home: Path) -> bool:
     mark = os.fsencode(home)
     if b"HOME=" + mark in _read(pid, "environ").split(b"\0"):
         return True
-    words = _read(pid, "cmdline").split(b"\0")  # a shim's environment is almost empty
-    return any(word.endswith(b"shim.py") for word in words) and any(mark + b"/" in word for word in words)
+    # A shim's environment is almost empty; it is told of its run directory.
+    words = _read(pid, "cmdline").split(b"\0")
+    return any(b"shim" in word for word in words) and any(word.startswith(mark + b"/") for word in words)
 
 
 def _is_below(pid: int, above: int | None, parents: dict[int, int]) -> bool:

@@ -25,16 +25,25 @@ from ralphd.core.outcome import in_words, outcome
 from ralphd.core.patience import crash_wait, failures_after
 from ralphd.core.steps import PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
 
+PROBE_AFTER_S = 900.0
+"""The first look whether a limit of unknown end is over (section 7)."""
+LIMIT = "Ralph stopped: a limit of yours was reached"
+
 
 def run_ended(now: Supervision, ending: Ending, policy: Policy) -> Step:
     if not isinstance(now.state, HAS_A_RUN) or now.state.run_id != ending.run_id:
         return Step(now)
-    answer = _after_end(now, ending, policy)
+    worked = ending.committed and not ending.stalled
+    tally = replace(now.tally, consecutive_errors=0) if worked else now.tally
+    answer = _after_end(replace(now, tally=tally), ending, policy)
     return Step(answer.supervision, (Announce("ralph.exited"), *answer.actions))
 
 
 def _after_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
-    match outcome(now.state, ending):
+    meant = outcome(now.state, ending)
+    if not policy.supervised and meant is not Outcome.ASKED:
+        return _after_unwatched_end(now, ending, meant)
+    match meant:
         case Outcome.ASKED:
             return _after_asked_end(now)
         case Outcome.DONE:
@@ -42,11 +51,25 @@ def _after_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
         case Outcome.PAUSED:
             return _after_pause(now, ending, policy)
         case Outcome.LIMIT:
-            return _done(now, "limit", "Ralph stopped: a limit of yours was reached")
+            return _done(now, "limit", LIMIT)
         case Outcome.REFUSED:
             return _give_up(now, f"Ralph refused to run ({in_words(ending)})")
         case Outcome.FAILED | Outcome.LOST | Outcome.STALLED:
             return _after_failure(now, ending, policy)
+
+
+def _after_unwatched_end(now: Supervision, ending: Ending, meant: Outcome) -> Step:
+    """P6: it is told how it ended, and that is all."""
+    match meant:
+        case Outcome.DONE:
+            return _done(now, "complete", "Ralph is done")
+        case Outcome.LIMIT:
+            return _done(now, "limit", LIMIT)
+        case Outcome.PAUSED:
+            return _paused(now, ending, resume_at=None)
+        case _:
+            how = f"Ralph exited ({in_words(ending)})"
+            return Step(replace(now, state=Failed(how)), (Announce("ralph.failed", how),))
 
 
 def _after_asked_end(now: Supervision) -> Step:
@@ -62,7 +85,7 @@ def _after_asked_end(now: Supervision) -> Step:
 def _after_good_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
     tally = replace(now.tally, consecutive_errors=0, iteration=now.tally.iteration + 1)
     finished = replace(now, tally=tally)
-    if not policy.supervised or policy.restart is Restart.NEVER:
+    if policy.restart is Restart.NEVER:
         return _done(finished, "complete", "Ralph is done")
     if policy.mode is Mode.ITERATION:
         if ending.complete:
@@ -76,11 +99,18 @@ def _after_good_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
 
 
 def _after_pause(now: Supervision, ending: Ending, policy: Policy) -> Step:
-    """Exit 75 (E1): a usage limit whose reset is known ends by itself, a margin after it."""
+    """Exit 75 (E1): a usage limit whose reset is known ends by itself, a margin after it.
+
+    A reset that has passed already was not one: it is tried again as one that nobody knows would be.
+    """
+    if ending.pause_reason != "usage_limit" or ending.resume_at is None:
+        return _paused(now, ending, resume_at=None)
+    resume_at = ending.resume_at + policy.reset_margin_s
+    return _paused(now, ending, resume_at=resume_at if resume_at > ending.at else ending.at + PROBE_AFTER_S)
+
+
+def _paused(now: Supervision, ending: Ending, *, resume_at: Moment | None) -> Step:
     reason = ending.pause_reason or "exit 75, without a checkpoint that says why"
-    resume_at = None
-    if ending.pause_reason == "usage_limit" and ending.resume_at is not None:
-        resume_at = ending.resume_at + policy.reset_margin_s
     told = Announce("ralph.paused", f"Ralph paused: {reason}", wait_until=resume_at)
     wake = () if resume_at is None else (WakeAt(resume_at),)
     return Step(replace(now, state=Paused(reason, resume_at)), (told, *wake))
@@ -90,8 +120,6 @@ def _after_failure(now: Supervision, ending: Ending, policy: Policy) -> Step:
     failures = failures_after(policy, now.tally, ending)
     counted = replace(now, tally=replace(now.tally, consecutive_errors=failures))
     how = f"Ralph exited ({in_words(ending)})"
-    if not policy.supervised:
-        return Step(replace(counted, state=Failed(how)), (Announce("ralph.failed", how),))
     if policy.restart is Restart.NEVER or policy.max_retries == 0:
         return _give_up(counted, f"{how} — not restarted, as configured")
     if failures >= policy.max_retries:

@@ -123,14 +123,6 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Starting:
-    """A spawn has been ordered and nothing has come back yet. ``asked``: a person waits for the answer."""
-
-    asked: bool = False
-    kind: Literal["starting"] = "starting"
-
-
-@dataclass(frozen=True, slots=True)
 class Running:
     """A run lives."""
 
@@ -204,7 +196,24 @@ class Done:
     kind: Literal["done"] = "done"
 
 
-State: TypeAlias = Idle | Starting | Running | Waiting | Pausing | Paused | Stopping | Stopped | Failed | Done
+Rest: TypeAlias = Idle | Waiting | Paused | Stopped | Failed | Done
+"""Nothing runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A spawn has been ordered and nothing has come back yet.
+
+    ``before`` is what it was when a person asked for it: to that it goes back when the command cannot be
+    started. Where nobody asked it is None. With ``kill`` the tree is to be killed as soon as it is there.
+    """
+
+    before: Rest | None = None
+    kill: bool = False
+    kind: Literal["starting"] = "starting"
+
+
+State: TypeAlias = Rest | Starting | Running | Pausing | Stopping
 HAS_A_RUN = (Running, Pausing, Stopping)
 
 

@@ -9,8 +9,11 @@ def backoff_s(policy: Policy, failures: int) -> float:
     """Seconds to wait after the ``failures``-th failure in a row (C1). Constant unless a factor is set."""
     if policy.retry_backoff_factor <= 1:
         return policy.retry_backoff_s
-    grown = policy.retry_backoff_s * policy.retry_backoff_factor ** min(failures - 1, 64)
-    return min(grown, max(policy.retry_backoff_s, policy.retry_backoff_max_s))
+    most = max(policy.retry_backoff_s, policy.retry_backoff_max_s)
+    try:
+        return min(policy.retry_backoff_s * policy.retry_backoff_factor ** (failures - 1), most)
+    except OverflowError:
+        return most
 
 
 def failures_after(policy: Policy, tally: Tally, ending: Ending) -> int:

@@ -27,7 +27,6 @@ from ralphd.core.events import (
     Woke,
 )
 from ralphd.core.model import (
-    HAS_A_RUN,
     Failed,
     Goal,
     Idle,
@@ -98,9 +97,13 @@ def step(now: Supervision, event: Event, policy: Policy) -> Step:
 
 def _end_with_daemon(now: Supervision, at: Moment, policy: Policy, *, kill: bool) -> Step:
     """The run ends with the daemon, the goal stays: the next daemon starts it again (G2)."""
-    if not isinstance(now.state, HAS_A_RUN):
-        return Step(now)
-    return ask_to_end(now, at, policy, kill=kill)
+    match now.state:
+        case Pausing(run_id=run_id):  # a pause is a pause still
+            return Step(now, (KillTree(run_id),) if kill else ())
+        case Running() | Stopping():
+            return ask_to_end(now, at, policy, kill=kill)
+        case _:
+            return Step(now)
 
 
 def _recover(now: Supervision, event: DaemonStarted, policy: Policy) -> Step:
@@ -113,6 +116,8 @@ def _recover(now: Supervision, event: DaemonStarted, policy: Policy) -> Step:
             return spawn(now)
         case Starting():
             return _unborn(now)
+        case Stopping() if now.goal is Goal.RUNNING:  # how it ended is still to be told
+            return Step(replace(now, state=ending(now.state, again=True)))
         case _:
             return Step(now)
 
@@ -126,44 +131,53 @@ def _unborn(now: Supervision) -> Step:
 
 def _adopt(now: Supervision, run_id: RunId, at: Moment, policy: Policy) -> Step:
     """A run that lives is taken over as what it was asked to be; the rest of an old order is carried out."""
+    # A daemon may have died before it had written down that the run was born.
+    told = (STARTED, ADOPTED) if isinstance(now.state, Starting) else (ADOPTED,)
     match now.state:
         case Stopping(kill_at=kill_at) | Pausing(kill_at=kill_at) if now.state.run_id == run_id:
             left_s = min(max(kill_at - at, 0.0), policy.stop_timeout_s)
             # With the goal still running it was an earlier daemon's own end that asked: the next run follows.
             state = ending(now.state, again=True) if now.goal is Goal.RUNNING else now.state
-            return Step(replace(now, state=state), (ADOPTED, *ask(run_id, left_s)))
-        case _ if now.goal is not Goal.RUNNING:
-            running = replace(now, state=Running(run_id))
-            asked = requests.pause if now.goal is Goal.PAUSED else _stop_asked
-            answer = asked(running, at, policy)
-            return Step(answer.supervision, (ADOPTED, *answer.actions))
-        case Starting():  # the daemon died before it had written down that the run was born
-            return Step(replace(now, state=Running(run_id)), (STARTED, ADOPTED))
+            return Step(replace(now, state=state), (*told, *ask(run_id, left_s)))
         case _:
-            return Step(replace(now, state=Running(run_id)), (ADOPTED,))
+            answer = _as_wanted(now, run_id, at, policy)
+            return Step(answer.supervision, (*told, *answer.actions))
 
 
-def _stop_asked(now: Supervision, at: Moment, policy: Policy) -> Step:
-    return ask_to_end(now, at, policy)
+def _as_wanted(now: Supervision, run_id: RunId, at: Moment, policy: Policy) -> Step:
+    """A run that is there now, whatever was asked while it was being born."""
+    running = replace(now, state=Running(run_id))
+    match now.goal:
+        case Goal.RUNNING:
+            return Step(running)
+        case Goal.PAUSED:
+            return requests.pause(running, at, policy)
+        case Goal.STOPPED:
+            kill = isinstance(now.state, Starting) and now.state.kill
+            return ask_to_end(running, at, policy, kill=kill)
 
 
 def _spawned(now: Supervision, event: Spawned, policy: Policy) -> Step:
-    running = replace(now, state=Running(event.run_id))
-    if now.goal is Goal.RUNNING:
-        return Step(running, (STARTED,))
-    # Asked otherwise while it was being born.
-    answer = (requests.pause if now.goal is Goal.PAUSED else _stop_asked)(running, event.at, policy)
+    answer = _as_wanted(now, event.run_id, event.at, policy)
     return Step(answer.supervision, (STARTED, *answer.actions))
 
 
 def _spawn_failed(now: Supervision, why: str) -> Step:
-    """E5: told to whoever asked; where nobody did (a restart at night), a person is called."""
-    if not isinstance(now.state, Starting):
-        return Step(now)
-    text = f"Ralph cannot be started: {why}"
-    failed = replace(now, state=Failed(text))
-    told = () if now.state.asked else (Escalate(text),)
-    return Step(failed, (*told, Announce("ralph.failed", text)))
+    """E5: whoever asked is told, and nothing has changed; where nobody did, at night, a person is called."""
+    match now.state:
+        case Starting(before=None):
+            text = f"Ralph cannot be started: {why}"
+            return Step(replace(now, state=Failed(text)), (Escalate(text), Announce("ralph.failed")))
+        case Starting(before=Waiting() as before):
+            return Step(replace(now, goal=Goal.RUNNING, state=before), (WakeAt(before.until),))
+        case Starting(before=Paused(resume_at=float() as until) as before):
+            return Step(replace(now, goal=Goal.RUNNING, state=before), (WakeAt(until),))
+        case Starting(before=Paused() as before):
+            return Step(replace(now, goal=Goal.PAUSED, state=before))
+        case Starting(before=before) if before is not None:
+            return Step(replace(now, goal=Goal.STOPPED, state=before))
+        case _:
+            return Step(now)
 
 
 def _spawn_postponed(now: Supervision, event: SpawnPostponed, policy: Policy) -> Step:

@@ -48,6 +48,8 @@ def why_not(now: Supervision, event: Event) -> str | None:
             return f"it is {now.state.kind}: there is nothing to pause"
         case ResumeRequested() if settled:
             return f"it is {now.state.kind}, not paused: start it instead"
+        case ResumeRequested() if now.goal is Goal.STOPPED:
+            return f"it is {now.state.kind} and was asked to stop: start it instead"
         case SkipWaitRequested() if not _waits(now):
             return f"it is {now.state.kind} and not waiting for a moment"
         case _:
@@ -65,11 +67,13 @@ def start(now: Supervision) -> Step:
     wanted = replace(now, goal=Goal.RUNNING)
     match now.state:
         case Idle() | Stopped() | Failed() | Done():
-            return spawn(replace(wanted, tally=Tally()), asked=True)
+            return spawn(replace(wanted, tally=Tally()), before=now.state)
         case Paused():
             return resume(now)
         case Pausing() | Stopping():
-            return Step(replace(wanted, state=ending(now.state, again=True)))
+            return Step(replace(wanted, tally=Tally(), state=ending(now.state, again=True)))
+        case Starting(before=before):
+            return Step(replace(wanted, state=Starting(before)))
         case _:
             return Step(wanted)
 
@@ -81,6 +85,8 @@ def stop(now: Supervision, at: Moment, policy: Policy, *, kill: bool) -> Step:
             return ask_to_end(now, at, policy, kill=kill)
         case Waiting() | Paused():
             return Step(replace(now, state=Stopped()), (STOPPED,))
+        case Starting(before=before):
+            return Step(replace(now, state=Starting(before, kill)))
         case _:
             return Step(now)
 
@@ -106,9 +112,11 @@ def resume(now: Supervision) -> Step:
     wanted = replace(now, goal=Goal.RUNNING)
     match now.state:
         case Paused():
-            return spawn(wanted, RESUMED, asked=True)
+            return spawn(wanted, RESUMED, before=now.state)
         case Pausing():
             return Step(replace(wanted, state=ending(now.state, again=True)))
+        case Starting(before=before):
+            return Step(replace(wanted, state=Starting(before)))
         case _:
             return Step(now)
 
@@ -121,13 +129,16 @@ def restart(now: Supervision, at: Moment, policy: Policy) -> Step:
             return ask_to_end(fresh, at, policy, again=True)
         case Pausing() | Stopping():
             return Step(replace(fresh, state=ending(now.state, again=True)))
-        case Starting():
-            return Step(now)
-        case _:
-            return spawn(fresh, RESTARTING, asked=True)
+        case Starting(before=before):
+            return Step(replace(now, state=Starting(before)))
+        case Waiting() | Paused():
+            return spawn(fresh, RESTARTING, before=now.state)
+        case Idle() | Stopped() | Failed() | Done():
+            return spawn(replace(now, tally=Tally()), RESTARTING, before=now.state)
 
 
 def skip_wait(now: Supervision, at: Moment) -> Step:
     """Do not wait any longer."""
+    assert isinstance(now.state, Waiting | Paused)
     wanted = replace(now, goal=Goal.RUNNING)
-    return spawn(counted(wanted, at), RESTARTING, asked=True)
+    return spawn(counted(wanted, at), RESTARTING, before=now.state)

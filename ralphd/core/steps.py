@@ -8,6 +8,7 @@ from ralphd.core.model import (
     Pausing,
     Policy,
     Reason,
+    Rest,
     RunId,
     Running,
     Starting,
@@ -34,9 +35,9 @@ class Step:
     actions: tuple[Action, ...] = ()
 
 
-def spawn(now: Supervision, *told: Announce, asked: bool = False) -> Step:
-    """Order a run, after what is ``told`` first."""
-    return Step(replace(now, state=Starting(asked)), (*told, Spawn()))
+def spawn(now: Supervision, *told: Announce, before: Rest | None = None) -> Step:
+    """Order a run, after what is ``told`` first. ``before``: what it is now, when a person asks."""
+    return Step(replace(now, state=Starting(before)), (*told, Spawn()))
 
 
 def counted(now: Supervision, at: Moment) -> Supervision:

@@ -4,7 +4,6 @@ One task owns a ralph and is the only one to change it.
 """
 
 import asyncio
-import errno
 import json
 import logging
 import time
@@ -39,10 +38,6 @@ logger = logging.getLogger(__name__)
 INBOX_BOUND = 1000
 LONGEST_SLEEP_S = 30.0
 """Waits follow the wall clock, which can be set, so it is looked at this often (H5)."""
-LACKING = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EIO}
-)
-"""What a machine can lack for a while; a spawn that fails for it is tried again (F3)."""
 LEFT_ALONE = (Idle, Stopped, Failed, Done)
 SEEN_FOR_S = 1.0
 STRANGER = "still in the directory: "
@@ -194,8 +189,6 @@ class Regent:
             self._spawn_fault = fault
             return SpawnFailed(now(), f"{fault.what}: {fault.why}" if fault.why else fault.what)
         except OSError as fault:
-            if fault.errno not in LACKING:
-                raise
             return SpawnPostponed(now(), fault.strerror or str(fault))
         if (born := await run.ready()) is None:
             raise InternalError(f"{directory.run_id} was started and left no record of it")

@@ -11,6 +11,11 @@ from ralphd.process.rundir import StartFault
 
 LONGEST_LINE = 256
 
+LACKING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EIO}
+)
+"""What a machine can lack for a while; a start that fails for it is tried again (F3)."""
+
 
 def not_startable(
     command: tuple[str, ...], directory: Path, environment: Mapping[str, str], fault: StartFault | None

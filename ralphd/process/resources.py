@@ -7,7 +7,7 @@ import psutil
 
 
 def resources_of(pid: int) -> dict[str, Any] | None:
-    """Processor seconds, resident bytes and number of processes of ``pid`` and all below it; None when gone."""
+    """Processor seconds, resident bytes and number of the processes from ``pid`` down; None when gone."""
     try:
         leader = psutil.Process(pid)
         members = [leader, *leader.children(recursive=True)]

@@ -19,7 +19,7 @@ from ralphd.core.model import RunId
 from ralphd.core.moments import rfc3339
 from ralphd.errors import CommandNotStartable, DirectoryBusy
 from ralphd.process import lost, tree
-from ralphd.process.faults import environment_of, not_startable
+from ralphd.process.faults import LACKING, environment_of, not_startable
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.lost import read_ended
 from ralphd.process.pinned import PinnedShim
@@ -105,15 +105,11 @@ class Run:
         """Start a command and answer as soon as it has been executed, within START_S seconds.
 
         ``lock`` goes on to the shim (S2). Without ``allow_cgroup`` the tree is found by the subreaper.
-        Raises CommandNotStartable. Cancelled, it leaves a run that ``adopt`` opens.
+        Raises CommandNotStartable for what the command lacks, OSError for what the machine lacks. Cancelled,
+        it leaves a run that ``adopt`` opens.
         """
-        try:
-            await asyncio.to_thread(_write_intent, directory, spec, allow_cgroup=allow_cgroup)
-            shim, ready = _start_shim(directory, _take_lock(directory), lock)
-        except OSError as error:
-            raise CommandNotStartable(
-                f"cannot prepare a run in {directory.path}", why=error.strerror or str(error)
-            ) from error
+        await asyncio.to_thread(_write_intent, directory, spec, allow_cgroup=allow_cgroup)
+        shim, ready = _start_shim(directory, _take_lock(directory), lock)
         run = cls(directory, shim)
         try:
             answer = await _answer(ready, START_S)
@@ -187,6 +183,8 @@ class Run:
         if fault is None and answer.startswith(b"fault "):
             number = int(answer.split()[1])
             fault = StartFault(number, os.strerror(number))
+        if fault is not None and fault.errno in LACKING:
+            raise OSError(fault.errno, fault.text)
         environment = environment_of(spec.environment_file, spec.environment)
         return not_startable(spec.command, spec.directory, environment, fault)
 

@@ -1,10 +1,10 @@
-"""What both supervisors are given to run. Started by path; everything here ends by itself within a minute or two.
+"""What both supervisors are given to run. Started by path; everything ends by itself within two minutes.
 
-    children.py tree RECORD SLEEPERS HOPPERS    a tree that does all it can to be left behind
-    children.py writer RECORD                   numbered lines, 500 kB/s; RECORD.PID says how much was written
-    children.py crasher RECORD                  lives for a moment, notes its begin and end, ends in many ways
-    children.py flood RECORD BYTES              numbered blocks of 100-byte lines as fast as they are taken
-    children.py ticker                          ten lines a second, each with the moment of its writing
+children.py tree RECORD SLEEPERS HOPPERS    a tree that does all it can to be left behind
+children.py writer RECORD                   numbered lines, 500 kB/s; RECORD.PID says how much was written
+children.py crasher RECORD                  lives for a moment, notes its begin and end, ends in many ways
+children.py flood RECORD BYTES              numbered blocks of 100-byte lines as fast as they are taken
+children.py ticker                          ten lines a second, each with the moment of its writing
 """
 
 import os
@@ -13,6 +13,10 @@ import signal
 import sys
 import time
 import zlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LIFE_S = 90
 LINE_BYTES = 100
@@ -80,6 +84,7 @@ def writer(record: str) -> None:
     path = f"{record}.{os.getpid()}"
     written = number = 0
     deadline = time.monotonic() + LIFE_S
+    append(path, "0\n")
     try:
         while not asked and time.monotonic() < deadline:
             block = memoryview(b"".join(numbered(number + line) for line in range(10)))
@@ -135,5 +140,11 @@ def argv(*words: object) -> list[str]:
 
 
 if __name__ == "__main__":
-    PLAYS = {"tree": tree, "writer": writer, "crasher": crasher, "flood": flood, "ticker": ticker}
+    PLAYS: "dict[str, Callable[..., None]]" = {
+        "tree": tree,
+        "writer": writer,
+        "crasher": crasher,
+        "flood": flood,
+        "ticker": ticker,
+    }
     PLAYS[sys.argv[1]](*sys.argv[2:])

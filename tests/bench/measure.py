@@ -81,7 +81,7 @@ class Spent:
     code: int
 
 
-def whole_process(argv: Sequence[str], environment: dict[str, str]) -> Spent:
+def whole_process(argv: list[str], environment: dict[str, str]) -> Spent:
     """Run a command with its output thrown away."""
     null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     begun = time.perf_counter()

@@ -16,11 +16,19 @@ from typing import Any
 
 from ralphd.process import tree
 from ralphd.process.spawn import RunDirectory, RunRecord
-from tests.bench.measure import is_alive, wait_until
+from tests.bench.measure import clear_away, is_alive, wait_until
 
 START_S = 20.0
 END_S = 20.0
 ANSWER_S = 20.0
+RALPHCTL = Path(sys.executable).with_name("ralphctl")
+
+
+_MAY_READ = "--clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search"
+
+
+class LeftBehind(Exception):
+    """Processes that a daemon should have ended."""
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -38,7 +46,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def ask(path: str, method: str, target: str, body: bytes | None, content_type: str) -> bytes:
-    """One request on a connection of its own. Raises OSError where nobody listens, RuntimeError on a refusal."""
+    """One request, one connection. Raises OSError where nobody listens, RuntimeError on a refusal."""
     connection = UnixConnection(path)
     try:
         connection.request(method, target, body, {"content-type": content_type} if body else {})
@@ -72,22 +80,38 @@ class Daemon:
         if user is not None:
             for path in (home, *home.rglob("*")):
                 os.chown(path, user, user)
+        # The one capability lets that user read an interpreter that lives in root's home.
+        self._become = [] if user is None else f"setpriv --reuid {user} --regid {user} {_MAY_READ}".split()
         self._process: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
 
     @property
     def pid(self) -> int:
-        """Of the daemon that lives."""
-        assert self._process is not None, "not started"
-        return self._process.pid
+        """Of the daemon that was started last."""
+        assert self._pid is not None, "not started"
+        return self._pid
 
     def start(self) -> float:
         """Start it in the foreground; the seconds until its first answered status."""
+        took = self._spawn([*self._become, sys.executable, "-P", "-m", "ralphd"])
+        assert self._process is not None
+        self._pid = self._process.pid
+        return took
+
+    def start_as_people_do(self) -> float:
+        """The same by ``ralphctl regent start``, which is over when this returns."""
+        took = self._spawn([str(RALPHCTL), "regent", "start"])
+        assert self._process is not None
+        self._process.wait(START_S)
+        self._pid = self.ask("GET", "/v1/status")["daemon"]["pid"]
+        return took
+
+    def _spawn(self, argv: Sequence[str]) -> float:
         with (self.home / "daemon.err").open("ab") as said:
             begun = time.perf_counter()
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "ralphd"], env=self.environment, cwd="/", start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=said, stderr=said, user=self._user, group=self._user,
-                extra_groups=None if self._user is None else [],
+                argv, env=self.environment, cwd="/", start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said,
             )  # fmt: skip
         wait_until(self.answers, limit_s=START_S, what="the daemon's first answer", pause_s=0.001)
         return time.perf_counter() - begun
@@ -102,26 +126,26 @@ class Daemon:
 
     def kill(self) -> None:
         """kill -9."""
-        assert self._process is not None, "not started"
-        self._process.kill()
-        self._process.wait(END_S)
+        os.kill(self.pid, signal.SIGKILL)
+        self._await_end()
+
+    def _await_end(self) -> None:
+        wait_until(lambda: not is_alive(self.pid), limit_s=END_S, what="the daemon's end", pause_s=0.002)
 
     def close(self) -> None:
-        """End it and all its runs, whatever state it is in."""
+        """End it and all its runs, whatever its state. Raises LeftBehind for what is alive after that."""
         if self._process is None:
             return
-        if is_alive(self._process.pid):
+        if self._pid is not None and is_alive(self._pid):
             with contextlib.suppress(OSError, RuntimeError, http.client.HTTPException):
                 self.ask("POST", "/v1/shutdown", {"runs": "now"})
-            for number in (signal.SIGQUIT, signal.SIGKILL):
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(END_S)
-                    break
-                self._process.send_signal(number)
-        self._process.wait(END_S)
+            self._await_end()
+        self._process.poll()
         for path in self.state.glob("ralphs/*/runs/*"):
             if RunDirectory(path).is_locked():
                 tree.sweep(RunDirectory(path).run_id, None, limit_s=5.0)
+        if left := clear_away():
+            raise LeftBehind(f"alive after the daemon's end: {left}")
 
     def ask(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> Any:
         """One request; its JSON reply. Raises RuntimeError on a refusal."""
@@ -149,7 +173,7 @@ class Daemon:
             "command": list(command),
             "name": name,
             "flags": dict(flags or {}),
-            "environment": {"PATH": os.environ["PATH"], **(environment or {})},
+            "environment": {**self.environment, **(environment or {})},
         }
         view: dict[str, Any] = self.ask("POST", "/v1/ralphs", body)
         return view

@@ -39,7 +39,7 @@ def install() -> bool:
         return True
     steps = (
         [sys.executable, "-m", "venv", str(VENV)],
-        [str(VENV / "bin/python"), *"-m pip install --quiet --disable-pip-version-check".split(),
+        [str(VENV / "bin/python"), *["-m", "pip", "install", "--quiet", "--disable-pip-version-check"],
          f"supervisor=={VERSION}"],
     )  # fmt: skip
     try:

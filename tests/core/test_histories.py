@@ -339,9 +339,12 @@ class Histories(RuleBasedStateMachine):
         self.goal_and_state_agree_whenever_nothing_is_under_way()
 
     def come_to_rest(self) -> None:
-        while self.is_up and (self.go_on() or self.graces):
+        for _ in range(100):
+            if not self.is_up or not (self.go_on() or self.graces):
+                return
             if not self.orders and not self.facts and self.graces:
                 self.a_grace_is_over()
+        raise AssertionError("it does not come to rest")
 
     @precondition(lambda self: self.is_up and not self.is_ending and isinstance(self.on_disk.state, Waiting))
     @rule()

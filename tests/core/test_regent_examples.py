@@ -592,13 +592,13 @@ def test_p1_a_run_that_was_born_and_ended_while_no_daemon_looked_is_not_run_a_se
 
 
 def test_p1_a_start_that_was_ordered_and_not_carried_out_is_ordered_again() -> None:
-    answer = step(ralph(Starting(asked=True)), DaemonStarted(NOW), POLICY)
+    answer = step(ralph(Starting(before=Stopped())), DaemonStarted(NOW), POLICY)
 
     assert answer == Step(ralph(Starting()), (Spawn(),))
 
 
 def test_p1_nobody_waits_for_its_answer_any_more() -> None:
-    answer = told(ralph(Starting(asked=True)), [DaemonStarted(NOW), SpawnFailed(NOW, "gone")])
+    answer = told(ralph(Starting(before=Stopped())), [DaemonStarted(NOW), SpawnFailed(NOW, "gone")])
 
     assert escalations(answer) == ["Ralph cannot be started: gone"]
 

@@ -29,6 +29,7 @@ from ralphd.core.model import (
     Pausing,
     Policy,
     Reason,
+    Rest,
     Running,
     Starting,
     State,
@@ -76,16 +77,16 @@ PAUSE, RESUME, RESTART, SKIP = (
 
 
 @pytest.mark.parametrize("state", SETTLED)
-def test_start_runs_a_settled_ralph_afresh(state: State) -> None:
+def test_start_runs_a_settled_ralph_afresh(state: Rest) -> None:
     answer = step(ralph(state, Goal.STOPPED, WORN), START, POLICY)
 
-    assert answer == Step(ralph(Starting(asked=True), Goal.RUNNING, Tally()), (Spawn(),))
+    assert answer == Step(ralph(Starting(before=state), Goal.RUNNING, Tally()), (Spawn(),))
 
 
 def test_start_takes_a_paused_ralph_up_again_and_keeps_its_count() -> None:
     answer = step(ralph(Paused("requested"), Goal.PAUSED, WORN), START, POLICY)
 
-    assert answer.supervision == ralph(Starting(asked=True), Goal.RUNNING, WORN)
+    assert answer.supervision == ralph(Starting(before=Paused("requested")), Goal.RUNNING, WORN)
     assert orders(answer) == (Spawn(),)
     assert texts(answer) == ["Resuming Ralph..."]
 
@@ -276,7 +277,7 @@ def test_resume_starts_a_paused_ralph() -> None:
     for state, goal in ((Paused("requested"), Goal.PAUSED), (LIMIT_PAUSE, Goal.RUNNING)):
         answer = step(ralph(state, goal), RESUME, POLICY)
 
-        assert answer.supervision == ralph(Starting(asked=True))
+        assert answer.supervision == ralph(Starting(before=state))
         assert orders(answer) == (Spawn(),)
         assert texts(answer) == ["Resuming Ralph..."]
 
@@ -315,10 +316,10 @@ def test_g2_restart_is_a_stop_then_a_start() -> None:
 
 
 @pytest.mark.parametrize("state", [*SETTLED, WAITING, Paused("requested"), LIMIT_PAUSE])
-def test_restart_of_a_ralph_without_a_run_starts_it(state: State) -> None:
+def test_restart_of_a_ralph_without_a_run_starts_it(state: Rest) -> None:
     answer = step(ralph(state, Goal.STOPPED, WORN), RESTART, POLICY)
 
-    assert answer.supervision.state == Starting(asked=True)
+    assert answer.supervision.state == Starting(before=state)
     assert answer.supervision.goal is Goal.RUNNING
     assert orders(answer) == (Spawn(),)
 
@@ -357,14 +358,14 @@ def test_restart_of_a_ralph_that_reached_its_limit_of_iterations_grants_them_ane
 def test_skip_wait_starts_at_once(reason: Reason) -> None:
     answer = step(ralph(Waiting(reason, NOW, NOW + 30)), SKIP, POLICY)
 
-    assert answer.supervision.state == Starting(asked=True)
+    assert answer.supervision.state == Starting(before=Waiting(reason, NOW, NOW + 30))
     assert orders(answer) == (Spawn(),)
 
 
 def test_skip_wait_ends_a_pause_that_waits_for_a_reset() -> None:
     answer = step(ralph(LIMIT_PAUSE), SKIP, POLICY)
 
-    assert answer.supervision == ralph(Starting(asked=True))
+    assert answer.supervision == ralph(Starting(before=LIMIT_PAUSE))
     assert orders(answer) == (Spawn(),)
 
 
@@ -417,12 +418,27 @@ def test_whatever_runs_or_will_can_be_paused(state: State) -> None:
 # a command that cannot be started
 
 
-def test_e5_a_command_that_cannot_be_started_is_told_to_whoever_asked_and_not_retried() -> None:
-    answer = told(ralph(Idle(), Goal.STOPPED), [START, SpawnFailed(NOW, "./loop.sh: no such file")])
+@pytest.mark.parametrize("state", SETTLED)
+def test_e5_a_start_that_fails_leaves_a_settled_ralph_as_it_was_and_calls_nobody(state: State) -> None:
+    answer = told(ralph(state, Goal.STOPPED), [START, SpawnFailed(NOW, "./loop.sh: no such file")])
 
-    assert answer.supervision.state == Failed("Ralph cannot be started: ./loop.sh: no such file")
-    assert orders(answer) == (Spawn(),)
-    assert texts(answer) == ["Ralph cannot be started: ./loop.sh: no such file"]
+    assert answer.supervision == ralph(state, Goal.STOPPED)
+    assert answer.actions == (Spawn(),)
+
+
+def test_e5_a_resume_that_fails_leaves_it_paused() -> None:
+    answer = told(ralph(Paused("requested"), Goal.PAUSED), [RESUME, SpawnFailed(NOW, "gone")])
+
+    assert answer.supervision == ralph(Paused("requested"), Goal.PAUSED)
+    assert escalations(answer) == []
+
+
+@pytest.mark.parametrize(("state", "until"), [(WAITING, NOW + 30), (LIMIT_PAUSE, LIMIT_PAUSE.resume_at)])
+def test_e5_a_skipped_wait_whose_start_fails_is_waited_for_again(state: State, until: float) -> None:
+    answer = told(ralph(state), [SKIP, SpawnFailed(NOW + 1, "gone")])
+
+    assert answer.supervision.state == state
+    assert orders(answer) == (Spawn(), WakeAt(until))
     assert escalations(answer) == []
 
 
@@ -441,7 +457,7 @@ def test_e5_the_reason_is_one_line_for_people_and_not_two() -> None:
 
 
 def test_what_the_machine_cannot_start_just_now_is_started_after_the_backoff_and_is_no_failure() -> None:
-    answer = step(ralph(Starting(asked=True), tally=WORN), SpawnPostponed(NOW, "no memory"), POLICY)
+    answer = step(ralph(Starting(before=Stopped()), tally=WORN), SpawnPostponed(NOW, "no memory"), POLICY)
 
     assert answer.supervision == ralph(Waiting(Reason.RESOURCES, NOW, NOW + 30), tally=WORN)
     assert orders(answer) == (WakeAt(NOW + 30),)
@@ -476,7 +492,7 @@ def test_news_of_a_failed_start_means_nothing_where_none_was_ordered(state: Stat
 
 
 def test_a_spawned_run_is_running_and_told() -> None:
-    answer = step(ralph(Starting(asked=True)), Spawned(NOW, NEXT_RUN), POLICY)
+    answer = step(ralph(Starting(before=Stopped())), Spawned(NOW, NEXT_RUN), POLICY)
 
     assert answer.supervision == ralph(Running(NEXT_RUN))
     assert [getattr(action, "type", None) for action in answer.actions] == ["ralph.started"]

@@ -65,7 +65,7 @@ class Daemon:
     def __post_init__(self) -> None:
         self.state, self.home = self.root / "state", self.root / "home"
         for directory in (self.state, self.home, self.root / "config"):
-            directory.mkdir(parents=True, mode=0o700)
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     # --- its life -------------------------------------------------------------------------------------
 
@@ -119,7 +119,9 @@ class Daemon:
     def exit_code(self) -> int:
         """Wait until it has ended; its exit code, or its signal as a negative number."""
         assert self._process is not None, "no daemon was started"
-        return self._process.wait(UP_S)
+        process = self._process
+        wait_for(lambda: process.poll() is not None, timeout_s=UP_S, what=f"the daemon's end:\n{self.words()}")
+        return process.returncode
 
     def send(self, number: signal.Signals) -> None:
         """Send the daemon a signal."""

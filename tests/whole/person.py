@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from tests.helpers import wait_for
 from tests.whole.harness import Daemon, View
 
 ANSWER_S = 30.0
 
-Said = subprocess.CompletedProcess[str]
+Said: TypeAlias = subprocess.CompletedProcess[str]
+Files: TypeAlias = dict[str, tuple[int, int, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def _argv(words: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "ralphctl", *words]
 
 
-def tree_of(place: Path) -> dict[str, tuple[int, int, bytes]]:
+def tree_of(place: Path) -> Files:
     """All that is below a directory: kind and mode, time of the last change, and content, by path."""
     found = {}
     for folder, directories, files in os.walk(place):

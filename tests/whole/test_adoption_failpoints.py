@@ -114,10 +114,11 @@ def test_the_last_failure_is_escalated_once_over_any_death_of_the_daemon(
 ) -> None:
     daemon.start()
     witness.register(max_retries=1)
-    for place in ("account.end_entered", "write.regent-state.json.before_rename"):
-        daemon.restart(failpoints=[place])
-        if place == "account.end_entered":
-            witness.end(1)
+    daemon.restart(failpoints=["account.end_entered"])
+    witness.end(1)
+    daemon.died()
+    for place in ("events.before_commit", "write.regent-state.json.before_rename"):
+        daemon.start(failpoints=[place], wait=False)
         daemon.died()
     daemon.start()
     daemon.becomes("demo", "failed")

@@ -1,4 +1,4 @@
-"""What follows the end of a run that nobody asked for: restarts, the end of patience, and one word to a person."""
+"""What follows the end of a run that nobody asked for: restarts, an end of patience, one word to a person."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,16 @@ def webhook(person: Person, url: str) -> None:
 def told(received: Received) -> dict[str, Any]:
     """The body of a webhook, if its signature is right."""
     return dict(Webhook(SECRET).verify(received.body, received.headers))
+
+
+def kept_state(place: Path, state: str) -> dict[str, Any]:
+    """What ``.ralph/regent-state.json`` of a working directory holds, once it tells this state."""
+
+    def kept() -> dict[str, Any] | None:
+        found: dict[str, Any] = json.loads((place / ".ralph" / "regent-state.json").read_text())
+        return found if found["state"] == state else None
+
+    return wait_for(kept, what=f"{state} in {place}") or {}
 
 
 @pytest.fixture
@@ -100,7 +111,7 @@ def test_a_command_that_always_fails_is_tried_three_times_and_then_a_person_is_t
         wait_for(lambda: receiver.received, what="the webhook")
         daemon.restart()  # what was sent is not sent again
 
-    assert [(end["code"], end["data"]["outcome"]) for end in daemon.history("demo")] == [(1, "failed")] * 3
+    assert [(end["code"], end["outcome"]) for end in daemon.history("demo")] == [(1, "failed")] * 3
     assert len(daemon.run_directories("demo")) == 3
 
     [received] = receiver.received
@@ -115,7 +126,9 @@ def test_a_command_that_always_fails_is_tried_three_times_and_then_a_person_is_t
     assert "failed" in status.stdout
 
 
-def test_its_end_is_told_in_the_seeds_words_in_the_log_and_in_the_events(daemon: Daemon, person: Person) -> None:
+def test_its_end_is_told_in_the_seeds_words_in_the_log_and_in_the_events(
+    daemon: Daemon, person: Person
+) -> None:
     daemon.start()
     person.starts(person.directory(toml=RESTLESS), player("exits", 1))
     daemon.becomes("demo", "failed")
@@ -142,12 +155,11 @@ def test_regent_state_in_the_directory_has_the_seeds_keys_first(daemon: Daemon, 
     daemon.start()
     place = person.directory(toml=RESTLESS)
     running = person.starts(place, player("says", "out:hello\\n", f"file:{daemon.home / 'go'}", "x:1"))
-    state = json.loads((place / ".ralph" / "regent-state.json").read_text())
+    state = kept_state(place, "running")
     assert list(state)[:6] == SEEDS_KEYS
     assert state["ralph_pid"] == running["ralph_pid"] == daemon.run_record("demo")["pid"]
     (daemon.home / "go").touch()
-    daemon.becomes("demo", "done")
-    state = json.loads((place / ".ralph" / "regent-state.json").read_text())
+    state = kept_state(place, "done")
     assert list(state)[:6] == SEEDS_KEYS
     assert state["ralph_pid"] is None
     assert state["consecutive_errors"] == 0
@@ -161,8 +173,7 @@ def test_the_state_of_a_ralph_that_failed_counts_its_errors(daemon: Daemon, pers
     daemon.start()
     place = person.directory(toml=RESTLESS)
     person.starts(place, player("exits", 1))
-    daemon.becomes("demo", "failed")
-    state = json.loads((place / ".ralph" / "regent-state.json").read_text())
+    state = kept_state(place, "failed")
     assert list(state)[:6] == SEEDS_KEYS
     assert (state["ralph_pid"], state["consecutive_errors"], state["state"]) == (None, 3, "failed")
     assert state["last_exit"]["code"] == 1
@@ -191,8 +202,20 @@ def test_a_person_is_told_once_though_network_and_daemon_were_both_down(
     assert told(received[0])["data"]["id"] == escalation["id"]
 
 
-@pytest.mark.parametrize("code", [5, 2, 78, 127, 126, -9, -15])
-def test_without_a_hello_every_other_end_is_a_failure(code: int, daemon: Daemon, person: Person) -> None:
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (5, "exit 5"),
+        (2, "exit 2"),
+        (127, "exit 127: command not found"),
+        (126, "exit 126: found, but not executable"),
+        (-9, "SIGKILL"),
+        (-15, "SIGTERM"),
+    ],
+)
+def test_without_a_hello_every_other_end_is_a_failure(
+    code: int, words: str, daemon: Daemon, person: Person
+) -> None:
     daemon.start()
     place = person.directory(toml=f"{RESTLESS}max_retries = 2\n")
     person.starts(place, player("exits", code))
@@ -200,9 +223,10 @@ def test_without_a_hello_every_other_end_is_a_failure(code: int, daemon: Daemon,
     ends = daemon.history("demo")
     how = {"code": code, "signal": None} if code >= 0 else {"code": None, "signal": -code}
     assert [{"code": end["code"], "signal": end["signal"]} for end in ends] == [how] * 2
-    words = {127: "exit 127: command not found", 126: "exit 126: found, but not executable", -9: "SIGKILL", -15: "SIGTERM"}
     log = person("logs", "demo", "--stream", "regent").stdout
-    assert f"Ralph exited ({words.get(code, f'exit {code}')}) — retrying in 0.1s (attempt 2/2)" in log
+    assert f"Ralph exited ({words}) — retrying in " in log
+    assert "(attempt 2/2)" in log
+    assert f"Ralph exited ({words}) — giving up after 2 failures in a row" in log
     assert person("status", "demo").returncode == 1
 
 

@@ -1,0 +1,193 @@
+"""``docs/routes.md``: what the daemon answers to, from its own OpenAPI document."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from ralphd.api.app import create_app
+from ralphd.errors import BY_SLUG, PROBLEM_PREFIX, RalphdError
+
+if TYPE_CHECKING:
+    from ralphd.daemon.host import Host
+
+Json = Mapping[str, Any]
+
+MEANINGS: Mapping[str, str] = {
+    "command": "the words to execute, no shell; empty: the one in the configuration",
+    "cursor": "go on after this place, as an earlier reply gave it; makes `tail` void",
+    "directory": "the working directory, an absolute path",
+    "environment": "the variables of its runs; kept for the owner alone, shown nowhere",
+    "flags": "configuration keys, or the flags that stand for them, with their values",
+    "follow": "go on with what comes",
+    "format": "`text`: bytes as they were printed; `json`: one object a line",
+    "grep": "lines that hold this text; no pattern",
+    "last-event-id": "begin after this event",
+    "limit": "how many",
+    "name": "the ralph's name",
+    "now": "kill the tree instead of asking first",
+    "replay": "begin so many events back",
+    "resources": "with the CPU time and memory of each tree",
+    "runs": "`finish`: ended as by a stop; `leave`: left for the next daemon; `now`: killed",
+    "since": "not earlier than this moment; of events: after this id",
+    "start": "false: register only",
+    "stream": "of this stream only",
+    "tail": "the last so many, or `all`; 100 where neither `since` nor `cursor` is given",
+    "until": "not later than this moment",
+}
+"""What each parameter and each field of a body is for."""
+
+INTRODUCTION = """\
+# Routes
+
+Written by `make docs` from the daemon's OpenAPI document; a test fails when it is stale. Do not edit it.
+
+HTTP over the Unix socket, JSON both ways. The document itself is at `/openapi.json`:
+
+```sh
+curl --unix-socket ~/.local/state/ralphd/ralphd.sock http://ralphd/openapi.json
+```
+
+Fields and parameters that are not listed are refused (422), and so are bodies over 1 MiB (413), bodies that
+do not say they are JSON (415), and requests with an `Origin` header (403). Any refusal is a problem document;
+the last section lists them. A moment is RFC 3339 in UTC.
+"""
+
+
+@cache
+def document() -> Json:
+    """The OpenAPI document."""
+    return create_app(cast("Host", None)).openapi()
+
+
+def routes_page() -> str:
+    """The text of ``docs/routes.md``."""
+    operations = [
+        (method, path, one)
+        for path, methods in document()["paths"].items()
+        for method, one in methods.items()
+    ]
+    heads = [f"| {_call(*each[:2])} | {_first(each[2]['description'])} |" for each in operations]
+    overview = ["| route | does |", "| --- | --- |", *heads]
+    parts = [*(_operation(*each) for each in operations), _replies(), _problems()]
+    return "\n".join([INTRODUCTION, *overview, "", *parts])
+
+
+def _call(method: str, path: str) -> str:
+    return f"`{method.upper()} {path}`"
+
+
+def _first(text: str) -> str:
+    return _plain(text.partition("\n\n")[0])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).replace("``", "`")
+
+
+def _operation(method: str, path: str, one: Json) -> str:
+    said = "\n\n".join(map(_plain, one["description"].split("\n\n")))
+    takes = [*_parameters(one), *_fields(one)]
+    table = (
+        ["| takes | in | is | default | for |", "| --- | --- | --- | --- | --- |", *takes] if takes else []
+    )
+    blocks = [f"## {_call(method, path)}", said, "\n".join(table), f"Answers: {_answers(one)}."]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _parameters(one: Json) -> Iterator[str]:
+    for each in one.get("parameters", []):
+        yield _row(each["name"], each["in"], each["schema"], needed=each.get("required", False))
+
+
+def _fields(one: Json) -> Iterator[str]:
+    if "requestBody" not in one:
+        return
+    schema = _resolved(one["requestBody"]["content"]["application/json"]["schema"])
+    for name, field in schema.get("properties", {}).items():
+        yield _row(name, "body", field, needed=name in schema.get("required", ()))
+
+
+def _row(name: str, where: str, schema: Json, *, needed: bool) -> str:
+    default = "(needed)" if needed else _default(schema)
+    return f"| `{name}` | {where} | {_kind(schema)} | {default} | {MEANINGS[name]} |"
+
+
+def _default(schema: Json) -> str:
+    found = schema.get("default")
+    return "-" if found is None else f"`{str(found).lower() if isinstance(found, bool) else found}`"
+
+
+def _resolved(schema: Json) -> Json:
+    """The schema behind a reference, or behind the first alternative that is no null."""
+    if "anyOf" in schema:
+        return _resolved(next(each for each in schema["anyOf"] if each.get("type") != "null"))
+    if "$ref" not in schema:
+        return schema
+    found: Json = document()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return found
+
+
+def _kind(schema: Json) -> str:
+    """What a value has to be, in words."""
+    match schema:
+        case {"anyOf": alternatives}:
+            return " or ".join(_kind(each) for each in alternatives)
+        case {"enum": values}:
+            return ", ".join(f"`{value}`" for value in values)
+        case {"$ref": where}:
+            name = where.rpartition("/")[2]
+            return f"[{name}](#{name.lower()})"
+        case {"pattern": pattern}:
+            return f"`{pattern}`".replace("|", "\\|")
+        case {"minimum": low, "maximum": high}:
+            return f"{low} to {high}" if high < 1 << 53 else f"{low} or more"
+        case {"items": items}:
+            return f"list of {_kind(items)}"
+        case _:
+            return str(schema.get("type", "anything"))
+
+
+def _answers(one: Json) -> str:
+    good = [
+        f"{status} {_body(answer)}" for status, answer in one["responses"].items() if status.startswith("2")
+    ]
+    return ", ".join([*good, "422 and others: a problem"])
+
+
+def _body(answer: Json) -> str:
+    content = answer.get("content", {})
+    if not content:
+        return "without a body"
+    media = ", ".join(f"`{kind}`" for kind in content)
+    schema = next(iter(content.values())).get("schema", {})
+    return _kind(schema) if "$ref" in schema else media
+
+
+def _replies() -> str:
+    shown = {
+        name: found for name, found in document()["components"]["schemas"].items() if name.endswith("View")
+    }
+    return "\n".join(["## Replies", "", *(_reply(name, found) for name, found in shown.items())])
+
+
+def _reply(name: str, schema: Json) -> str:
+    rows = [f"| `{key}` | {_kind(field)} |" for key, field in schema["properties"].items()]
+    return "\n".join(
+        [f"### {name}", "", _plain(schema["description"]), "", "| key | is |", "| --- | --- |", *rows, ""]
+    )
+
+
+def _problems() -> str:
+    """The kinds of problem; one of no kind of its own is not among them, for it is never sent."""
+    rows = [
+        f"| `{PROBLEM_PREFIX}{slug}` | {kind.status} | {kind.exit_code} | {_first(kind.__doc__ or '')} |"
+        for slug, kind in BY_SLUG.items()
+        if kind is not RalphdError
+    ]
+    head = (
+        "`application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail` (what happened), `why`,\n"
+        "`try` (what to do), and `errors`, each `{where, what}`, where a request has faults. The exit code\n"
+        "is the one that `ralphctl` ends with.\n"
+    )
+    table = ["| type | status | exit code | means |", "| --- | --- | --- | --- |", *rows]
+    return "\n".join(["## Problems", "", head, *table, ""])

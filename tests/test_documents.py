@@ -1,0 +1,243 @@
+"""``docs/files.md`` says of each file what the code writes into it; shown on the files of a real ralph."""
+
+import ast
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphd import wire
+from ralphd.api.logs import as_json
+from ralphd.core.moments import parse_rfc3339
+from ralphd.process.output import Cursor, Gap, Log, Query, Record
+from ralphd.process.output_records import Chunk, parse
+from ralphd.process.rundir import RunRecord
+from ralphd.process.shim import FORMAT_VERSION
+from ralphd.store import state
+from tests.helpers import wait_for
+from tests.players import player
+from tests.whole.harness import Daemon, daemon_in
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "files.md"
+SECTION = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAME = re.compile(r"`([^`]+)`")
+
+Json = Mapping[str, Any]
+
+
+# --- the page -------------------------------------------------------------------------------------------
+
+
+@cache
+def sections() -> Mapping[str, str]:
+    """The text below each heading."""
+    _, *parts = SECTION.split(PAGE.read_text(encoding="utf-8"))
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def tables(heading: str) -> list[list[list[str]]]:
+    """The tables of a section: rows of cells, without the head."""
+    blocks = re.findall(r"(?:^\|.*\n)+", sections()[heading], re.MULTILINE)
+    return [[row.strip("| ").split(" | ") for row in block.splitlines()[2:]] for block in blocks]
+
+
+def keys(heading: str) -> list[str]:
+    """The keys in the first table of a section, in its order."""
+    return [cells[0].strip("`") for cells in tables(heading)[0]]
+
+
+def examples(heading: str, kind: str = "json") -> list[str]:
+    """The examples of a section that are of this kind."""
+    return [text for found, text in FENCE.findall(sections()[heading]) if found == kind]
+
+
+def example(heading: str) -> dict[str, Any]:
+    """The first example of a section."""
+    found: dict[str, Any] = json.loads(examples(heading)[0])
+    return found
+
+
+# --- what the code writes -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a daemon left of a ralph that failed twice; ``signpost`` was read while it was supervised."""
+
+    daemon: Daemon
+    signpost: Json
+    events: list[dict[str, Any]]
+    names: frozenset[str]
+
+    def object(self, name: str) -> dict[str, Any]:
+        """A file of the ralph, or of its first run."""
+        for place in (self.daemon.files("demo"), self.daemon.run_directories("demo")[0]):
+            if (place / name).exists():
+                found: dict[str, Any] = json.loads((place / name).read_text())
+                return found
+        raise AssertionError(f"no {name} was written")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
+    """Runs a ralph for real until it has failed."""
+    with daemon_in(tmp_path_factory.mktemp("documents") / "one") as daemon:
+        place = daemon.home / "demo"
+        place.mkdir()
+        daemon.start()
+        flags = {"regent.max_retries": 2, "regent.retry_backoff_seconds": 0.2}
+        environment = {"PATH": os.environ.get("PATH", os.defpath)}
+        command = list(player("exits", 1))
+        registration = {
+            "directory": str(place), "command": command, "flags": flags, "environment": environment,
+        }  # fmt: skip
+        daemon.ask("POST", "/v1/ralphs", registration)
+        signpost = wait_for(lambda: _json(place / ".ralph" / "lock"), what="a signpost")
+        daemon.becomes("demo", "failed")
+        names = frozenset(path.name for root in (daemon.state, place) for path in root.rglob("*"))
+        yield Written(daemon, signpost or {}, daemon.events(), names)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return found
+
+
+# --- the one is the other -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ralph.json", "regent-state.json", "intent.json", "run.json", "exit.json"])
+def test_the_keys_of_a_file_are_those_that_are_written(written: Written, name: str) -> None:
+    heading = f"`{name}`"
+
+    assert keys(heading) == list(written.object(name))
+    assert keys(heading) == list(example(heading))
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("ralph.json", "configuration"),
+        ("regent-state.json", "last_exit"),
+        ("regent-state.json", "facts"),
+        ("regent-state.json", "supervision"),
+        ("exit.json", "rusage"),
+        ("intent.json", "environment"),
+    ],
+)
+def test_the_keys_within_a_key_are_those_that_are_written(written: Written, name: str, key: str) -> None:
+    assert list(example(f"`{name}`")[key]) == list(written.object(name)[key])
+
+
+def test_every_kind_of_entry_in_the_history_is_told_with_its_keys(written: Written) -> None:
+    lines = (written.daemon.files("demo") / "history.jsonl").read_text().splitlines()
+    entered = {entry["kind"]: list(entry) for entry in map(json.loads, lines)}
+    prefix = "`history.jsonl`: kind "
+    told = {heading.removeprefix(prefix).strip("`"): heading for heading in sections() if prefix in heading}
+
+    assert {kind: keys(heading) for kind, heading in told.items()} == entered
+    assert {kind: list(example(heading)) for kind, heading in told.items()} == entered
+
+
+def test_the_signpost_holds_what_is_told(written: Written) -> None:
+    assert keys("`.ralph/lock`") == list(written.signpost) == list(example("`.ralph/lock`"))
+
+
+def test_every_file_that_is_written_is_in_the_picture_of_the_directories(written: Written) -> None:
+    drawn = " ".join(examples("The state directory", ""))
+    varying = re.compile(r"r\d{6}-[0-9a-f]{8}|demo|events\.db-(wal|shm)")
+    unnamed = {name for name in written.names if not varying.fullmatch(name) and name not in drawn}
+
+    assert unnamed <= {".ralph", ".gitignore"}
+
+
+def test_an_event_has_the_keys_that_are_told_and_its_data_too(written: Written) -> None:
+    told = {cells[0].strip("`"): cells[2] for cells in tables("Events")[1]}
+
+    assert keys("Events") == list(example("Events")) == list(written.events[0])
+    for event in written.events:
+        sure = set(NAME.findall(re.sub(r"\(.*?\)", "", told[event["type"]])))
+        assert sure <= set(event["data"]) <= set(NAME.findall(told[event["type"]])), event
+
+
+def test_the_events_that_are_told_are_those_that_the_code_tells() -> None:
+    sources = [path for path in (ROOT / "ralphd").rglob("*.py") if path.name != "wire.py"]
+    constants = {
+        node.value
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+    assert {cells[0].strip("`") for cells in tables("Events")[1]} == constants & set(wire.EVENT_TYPES)
+
+
+def test_the_states_are_those_on_the_wire() -> None:
+    told = next(cells[1] for cells in tables("`regent-state.json`")[0] if cells[0] == "`state`")
+
+    assert set(NAME.findall(told)) == set(wire.STATES)
+
+
+def test_the_examples_of_a_log_are_records(written: Written) -> None:
+    text = examples("Logs", "log")[0].encode()
+    records = parse(Chunk(text, 0))
+
+    assert [record.stream for record in records] == ["stdout", "stderr", "regent"]
+    assert all(parse_rfc3339(record.at) for record in records)
+    assert str(Cursor.parse(examples("Logs", "cursor")[0].strip())) == examples("Logs", "cursor")[0].strip()
+    shown = [json.loads(line) for line in examples("Logs")[0].splitlines()]
+    read = next(each for each in Log(written.daemon.files("demo") / "runs").read(Query()))
+    gap = Gap(Cursor.parse(shown[1]["cursor"]), shown[1]["gap"])
+    assert isinstance(read, Record)
+    assert [list(each) for each in shown] == [list(json.loads(as_json(each))) for each in (read, gap)]
+
+
+def test_the_example_of_a_checkpoint_is_read(tmp_path: Path) -> None:
+    heading = "`.ralph/checkpoint.json`"
+    (tmp_path / ".ralph").mkdir()
+    (tmp_path / ".ralph" / "checkpoint.json").write_text(examples(heading)[0])
+    shown = example(heading)
+
+    found = state.RalphFiles(tmp_path / "home").checkpoint(tmp_path)
+
+    assert keys(heading) == list(shown)
+    assert found == (shown["pause_reason"], parse_rfc3339(shown["resume_at"]))
+
+
+def test_the_examples_of_a_definition_and_of_a_state_are_read() -> None:
+    definition = state.Definition.from_json(example("`ralph.json`"))
+    record = state.Record.from_json(example("`regent-state.json`"))
+
+    assert record.to_json(definition) == example("`regent-state.json`")
+
+
+def test_what_the_daemon_reads_of_a_run_is_in_its_record() -> None:
+    assert {field.name for field in fields(RunRecord)} <= set(keys("`run.json`"))
+
+
+def test_the_version_is_the_one_that_is_told() -> None:
+    versions = {example(heading)["version"] for heading in sections() if '"version": ' in sections()[heading]}
+
+    assert versions == {state.VERSION, FORMAT_VERSION}
+
+
+def test_the_socket_is_looked_for_in_the_order_that_is_told() -> None:
+    heading = "Where `ralphctl` looks for the socket"
+    told = re.findall(r"^\d\. (.*)$", sections()[heading], re.MULTILINE)
+    environ = {"RALPHD_SOCKET": "$RALPHD_SOCKET", "RALPHD_STATE_DIR": "/the state directory"}
+    looked = list(wire.socket_candidates(environ, "a living `.ralph/lock`"))
+
+    assert len(looked) == len(told)
+    for place, words in zip(looked, told, strict=True):
+        assert place.strip("/").removesuffix("/ralphd.sock") in words

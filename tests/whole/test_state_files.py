@@ -1,0 +1,393 @@
+"""Files that are broken, gone or from the future cost no run (F2), and neither does a full disk (F3)."""
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import is_alive, wait_for
+from tests.whole.harness import Daemon, Witness, daemon_in
+
+Damage = Callable[[Path], None]
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 40)
+
+
+def another_shape(path: Path) -> None:
+    path.write_text('{"version": 1, "supervision": [], "configuration": {}, "command": 7, "directory": null}')
+
+
+def a_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+DAMAGES = (cut_off, emptied, garbage, another_shape, a_link, missing)
+
+
+def kept_aside(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"{path.name}.corrupt-*"))
+
+
+def damaged_while_down(daemon: Daemon, path: Path, damage: Damage) -> None:
+    daemon.kill()
+    damage(path)
+    daemon.start()
+
+
+@pytest.mark.parametrize("name", ["regent-state.json", "ralph.json"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_living_run_goes_on_over_a_broken_file(
+    daemon: Daemon, witness: Witness, name: str, damage: Damage
+) -> None:
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    path = daemon.files("demo") / name
+    damaged_while_down(daemon, path, damage)
+    view = daemon.view("demo")
+    assert (view["state"], view["ralph_pid"], view["goal"]) == ("running", pid, "running")
+    assert [event["data"]["file"] for event in daemon.events("state.recovered")] == [name]
+    assert len(kept_aside(path)) == (damage is not missing)
+    assert daemon.status()["daemon"]["status"] == "ok"
+    witness.end(0)
+    daemon.becomes("demo", "done")
+    witness.account_is_true(0)
+
+
+@pytest.mark.parametrize("name", ["regent-state.json", "ralph.json"])
+def test_a_stopped_ralph_stays_stopped_over_a_broken_file(
+    daemon: Daemon, witness: Witness, name: str
+) -> None:
+    daemon.start()
+    witness.register()
+    daemon.ask("POST", "/v1/ralphs/demo/stop", {})
+    daemon.becomes("demo", "stopped")
+    damaged_while_down(daemon, daemon.files("demo") / name, garbage)
+    view = daemon.view("demo")
+    assert (view["state"], view["goal"]) == ("stopped", "stopped")
+    assert len(witness.starts()) == 1
+    assert len(daemon.history("demo")) == len(daemon.events("ralph.exited")) == 1
+
+
+def test_an_end_is_told_once_over_the_loss_of_the_state(daemon: Daemon, witness: Witness) -> None:
+    daemon.start()
+    witness.register()
+    witness.end(0)
+    daemon.becomes("demo", "done")
+    damaged_while_down(daemon, daemon.files("demo") / "regent-state.json", missing)
+    assert daemon.view("demo")["state"] == "done"
+    witness.account_is_true(0)
+
+
+@pytest.mark.parametrize("damage", [cut_off, emptied, garbage, a_link, missing])
+def test_the_record_is_whole_again_from_what_the_runs_left(
+    daemon: Daemon, witness: Witness, damage: Damage
+) -> None:
+    daemon.start()
+    witness.register()
+    for count, code in enumerate((3, 4), start=1):
+        witness.end(code)
+        witness.started(count + 1)
+    daemon.becomes("demo", "running")
+    path = daemon.files("demo") / "history.jsonl"
+    damaged_while_down(daemon, path, damage)
+    witness.end(0)
+    daemon.becomes("demo", "done")
+    runs = daemon.ask("GET", "/v1/ralphs/demo/runs")["runs"]
+    assert [entry["code"] for entry in reversed(runs)] == [3, 4, 0]
+    assert path.is_file() and not path.is_symlink()
+    if damage in (garbage, a_link):
+        assert kept_aside(path), "what was broken is kept (F2)"
+        assert [event["data"]["file"] for event in daemon.events("state.recovered")] == ["history.jsonl"]
+    assert daemon.status()["daemon"]["status"] == "ok"
+    if damage in (emptied, a_link, missing):
+        witness.account_is_true(3, 4, 0)
+
+
+@pytest.mark.parametrize("damage", [cut_off, emptied, garbage, missing])
+def test_the_events_go_on_rising_in_a_new_store(daemon: Daemon, witness: Witness, damage: Damage) -> None:
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    before = daemon.events()[-1]["id"]
+    daemon.kill()
+    for beside in daemon.state.glob("events.db-*"):
+        beside.unlink()
+    damage(daemon.state / "events.db")
+    daemon.start()
+    assert daemon.view("demo")["ralph_pid"] == pid
+    assert daemon.events("ralph.adopted")[-1]["id"] > before
+    assert daemon.status()["daemon"]["status"] == "ok"
+    if damage is garbage:
+        [told] = daemon.events("state.recovered")
+        assert Path(told["data"]["kept_as"]).exists()
+    witness.end(0)
+    daemon.becomes("demo", "done")
+    assert len(daemon.events("ralph.exited")) == 1
+
+
+@pytest.mark.parametrize("name", ["regent-state.json", "ralph.json"])
+def test_a_file_from_the_future_is_left_as_it_is_and_so_is_its_run(
+    daemon: Daemon, witness: Witness, name: str
+) -> None:
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    other = Witness.of(daemon, "other")
+    beside = other.register()["ralph_pid"]
+    path = daemon.files("demo") / name
+    daemon.kill()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
+    before = path.read_bytes()
+    daemon.start()
+    assert daemon.view("other")["ralph_pid"] == beside
+    assert daemon.status()["daemon"]["status"] == "degraded"
+    assert any("newer" in problem for problem in daemon.status()["daemon"]["problems"])
+    reply = daemon.api("POST", "/v1/ralphs", witness.registration())
+    assert reply.status == 409 and "newer" in json.dumps(reply.body)
+    assert is_alive(pid) and len(witness.starts()) == 1
+    daemon.kill()
+    assert path.read_bytes() == before and not kept_aside(path)
+
+
+def test_events_from_the_future_are_refused_in_words_and_nothing_is_touched(
+    daemon: Daemon, witness: Witness
+) -> None:
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    daemon.kill()
+    path = daemon.state / "events.db"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 99")
+    before = path.read_bytes()
+    daemon.start(wait=False)
+    assert daemon.exit_code() > 0
+    words = daemon.words().strip().splitlines()[-3:]
+    assert any("newer" in line and str(path) in line for line in words), words
+    assert "Traceback" not in daemon.words()
+    assert path.read_bytes() == before
+    assert is_alive(pid)
+
+
+@pytest.mark.parametrize("damage", [cut_off, emptied, garbage])
+def test_a_broken_environment_is_kept_and_told(daemon: Daemon, witness: Witness, damage: Damage) -> None:
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    path = daemon.files("demo") / "env"
+    damaged_while_down(daemon, path, damage)
+    assert daemon.view("demo")["ralph_pid"] == pid
+    assert [event["data"]["file"] for event in daemon.events("state.recovered")] == ["env"]
+    assert len(kept_aside(path)) == 1
+
+
+@pytest.mark.parametrize("name", ["ralph.json", "regent-state.json", "history.jsonl", "env"])
+def test_a_directory_in_place_of_a_file_does_not_keep_the_daemon_down(
+    daemon: Daemon, witness: Witness, name: str
+) -> None:
+    def a_directory(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.mkdir()
+
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    damaged_while_down(daemon, daemon.files("demo") / name, a_directory)
+    assert daemon.view("demo")["ralph_pid"] == pid
+    daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
+    daemon.becomes("demo", "stopped")
+
+
+def test_a_ralph_of_which_nothing_is_left_can_be_registered_anew(daemon: Daemon, witness: Witness) -> None:
+    daemon.start()
+    witness.register(start=False)
+    damaged_while_down(daemon, daemon.files("demo") / "ralph.json", garbage)
+    daemon.ask("POST", "/v1/ralphs", witness.registration())
+    witness.started(1)
+    assert daemon.status()["daemon"]["status"] == "ok"
+
+
+# --- the copies in the working directory --------------------------------------------------------------
+
+
+def test_deleted_copies_are_back_within_ten_seconds_and_a_link_in_their_place_is_not_followed(
+    daemon: Daemon, witness: Witness, tmp_path: Path
+) -> None:
+    daemon.start()
+    witness.register()
+    witness.end(3)
+    witness.started(2)
+    other = Witness.of(daemon, "other")
+    other.register()
+    place, link, target = witness.directory / ".ralph", other.directory / ".ralph", tmp_path / "target"
+    names = {".gitignore", "lock", "regent-state.json", "history.jsonl"}
+    assert {path.name for path in place.iterdir()} == names
+    target.mkdir()
+    (target / "lock").write_text("somebody else's")
+    shutil.rmtree(place)
+    shutil.rmtree(link)
+    link.symlink_to(target)
+    wait_for(
+        lambda: place.exists() and {path.name for path in place.iterdir()} == names,
+        timeout_s=10.0,
+        what="the copies",
+    )
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert json.loads((place / "lock").read_text())["pid"] == daemon.pid
+    daemon.ask("POST", "/v1/ralphs/other/stop", {"now": True})
+    daemon.becomes("other", "stopped")
+    assert link.is_symlink()
+    assert [path.name for path in target.iterdir()] == ["lock"]
+    assert (target / "lock").read_text() == "somebody else's"
+
+
+def test_a_link_that_was_put_in_place_of_the_copies_a_moment_ago_is_not_followed(
+    daemon: Daemon, witness: Witness, tmp_path: Path
+) -> None:
+    """The run ends before the daemon has had a look at what became of its signpost."""
+    daemon.start()
+    witness.register()
+    place, target = witness.directory / ".ralph", tmp_path / "target"
+    target.mkdir()
+    (target / "lock").write_text("somebody else's")
+    shutil.rmtree(place)
+    place.symlink_to(target)
+    witness.end(0)
+    daemon.becomes("demo", "done")
+    daemon.ask("DELETE", "/v1/ralphs/demo")
+    assert [path.name for path in target.iterdir()] == ["lock"]
+
+
+def test_the_copy_of_the_record_keeps_up_with_it(daemon: Daemon, witness: Witness) -> None:
+    daemon.start()
+    witness.register()
+    for count in (2, 3):
+        witness.end(3)
+        witness.started(count)
+    original, copy = daemon.files("demo") / "history.jsonl", witness.directory / ".ralph" / "history.jsonl"
+    wait_for(lambda: copy.read_bytes() == original.read_bytes(), timeout_s=10.0, what="the same record")
+
+
+# --- a full disk --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon whose state directory is a file system of its own, of 4 MiB."""
+    state = tmp_path / "small" / "state"
+    state.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", str(state)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting takes root")
+    try:
+        with daemon_in(tmp_path / "small") as daemon:
+            yield daemon
+    finally:
+        subprocess.run(["umount", str(state)], check=True)
+
+
+def fill(directory: Path) -> Path:
+    """Take all room there is; the file that has to go for it to come back."""
+    ballast = directory / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"\0" * size)
+    return ballast
+
+
+def test_a_full_disk_neither_ends_nor_blocks_a_run_and_heals_by_itself(small: Daemon) -> None:
+    witness = Witness.of(small)
+    small.start()
+    pid = witness.register("--output", 200_000)["ralph_pid"]
+    [run] = small.run_directories("demo")
+    written = witness.record / f"written.{run.name}"
+    ballast = fill(small.state)
+    before = int(written.read_text())
+    wait_for(lambda: int(written.read_text()) > before + 200_000, what="more output")
+    wait_for(lambda: small.status()["daemon"]["status"] == "degraded", timeout_s=12.0, what="degraded")
+    assert small.view("demo")["ralph_pid"] == pid
+    assert json.loads((small.files("demo") / "regent-state.json").read_text())["run_id"] == run.name
+    small.restart()
+    assert small.view("demo")["ralph_pid"] == pid
+    ballast.unlink()
+    wait_for(lambda: small.status()["daemon"]["status"] == "ok", timeout_s=12.0, what="ok again")
+    witness.end(0)
+    small.becomes("demo", "done")
+    log = b"".join(path.read_bytes() for path in sorted(run.glob("log.*")))
+    assert b"bytes of output lost here: No space left on device" in log
+    witness.account_is_true(0)
+    assert len(witness.starts()) == 1
+
+
+def test_a_crash_on_a_full_disk_is_followed_by_a_restart_when_there_is_room(small: Daemon) -> None:
+    witness = Witness.of(small)
+    small.start()
+    witness.register(retry_backoff_seconds=0.5)
+    ballast = fill(small.state)
+    witness.end(3)
+    wait_for(lambda: small.view("demo")["state"] != "running", what="an end")
+    wait_for(lambda: small.status()["daemon"]["status"] == "degraded", what="degraded")
+    wait_for(lambda: (small.view("demo")["wait"] or {}).get("reason") == "resources", what="a wait for room")
+    assert len(witness.starts()) == 1
+    ballast.unlink()
+    second = witness.started(2)
+    assert small.becomes("demo", "running")["ralph_pid"] == second
+    wait_for(lambda: small.status()["daemon"]["status"] == "ok", timeout_s=12.0, what="ok again")
+    assert json.loads((small.files("demo") / "regent-state.json").read_text())["ralph_pid"] == second
+    witness.account_is_true(3)
+
+
+def test_an_end_on_a_full_disk_is_not_lost_with_the_daemon(small: Daemon) -> None:
+    witness = Witness.of(small)
+    small.start()
+    witness.register()
+    ballast = fill(small.state)
+    witness.end(0)
+    small.becomes("demo", "done")
+    small.kill()
+    ballast.unlink()
+    small.start()
+    assert small.becomes("demo", "done")["last_exit"]["code"] == 0
+    witness.account_is_true(0)
+    assert small.status()["daemon"]["status"] == "ok"
+
+
+def test_an_end_that_a_full_disk_did_not_take_is_written_down_without_another_fact(small: Daemon) -> None:
+    witness = Witness.of(small)
+    small.start()
+    witness.register()
+    ballast = fill(small.state)
+    witness.end(0)
+    small.becomes("demo", "done")
+    assert small.status()["daemon"]["status"] == "degraded"
+    ballast.unlink()
+    wait_for(lambda: small.status()["daemon"]["status"] == "ok", timeout_s=12.0, what="ok again")
+    witness.account_is_true(0)
+
+
+def test_a_stop_is_carried_out_on_a_full_disk(small: Daemon) -> None:
+    witness = Witness.of(small)
+    small.start()
+    pid = witness.register()["ralph_pid"]
+    fill(small.state)
+    small.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
+    small.becomes("demo", "stopped")
+    assert not is_alive(pid)
