@@ -103,8 +103,13 @@ def _reason(view: View) -> str:
     return f": {clean(str(view['message']))}" if view.get("message") else ""
 
 
-def started_words(view: View) -> str:
-    """That it has been started, and where; empty when it is neither starting nor running."""
+def started_words(view: View, *, before: Sequence[int] = ()) -> str:
+    """That it has been started, and where; empty when it is neither starting nor running.
+
+    ``before`` are the pids of what ran already: to start that again changes nothing, and is said.
+    """
+    if view.get("ralph_pid") in before:
+        return f"running already{_pid(view)} in {_directory(view)}"
     said = {"running": "started", "starting": "starting"}.get(str(view.get("state")))
     return f"{said}{_pid(view)} in {_directory(view)}" if said else ""
 

@@ -18,6 +18,7 @@ from ralphd.errors import DirectoryUnusable, UnknownRalph, UsageError
 
 _COMMAND = "ralphctl.command"
 
+
 class _StartCommand(Command):
     """Keeps what follows ``--`` for the ralph's command, whatever it looks like."""
 
@@ -83,12 +84,11 @@ def start(
     if name is not None:
         fast.check_name(name)
     client = the_client()
-    if no_autostart:
-        client.status()
-    else:
+    if not no_autostart:
         background.ensure(client, socket_given(), tell=message)
+    pids = [view["ralph_pid"] for view in client.views() if view["ralph_pid"]]
     reply = _start(client, directory, command, name, _flags(keys))
-    tell_view(reply, said=show.started_words(reply.value))
+    tell_view(reply, said=show.started_words(reply.value, before=pids))
     for line in reply.value.get("notes") or []:
         note(str(line))
     return wire.EXIT_FAILED if reply.value["state"] == "failed" else wire.EXIT_OK

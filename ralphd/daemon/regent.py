@@ -31,7 +31,7 @@ from ralphd.errors import (
 )
 from ralphd.process.output import Log
 from ralphd.process.spawn import ExitRecord, Run, RunDirectory, RunRecord, RunSpec, next_run_directory
-from ralphd.process.tree import strangers
+from ralphd.process.tree import Stranger, command_line, strangers
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ LONGEST_SLEEP_S = 30.0
 """Waits follow the wall clock, which can be set, so it is looked at this often (H5)."""
 LEFT_ALONE = (Idle, Stopped, Failed, Done)
 SEEN_FOR_S = 1.0
-STRANGER = "still in the directory: "
+STRANGERS_AFTER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class Regent:
         self._shown: dict[str, Any] | None = None
         self._shown_bytes = b""
         self._looked = 0.0
+        self._strangers: list[Stranger] = []
 
     @property
     def name(self) -> str:
@@ -92,7 +93,8 @@ class Regent:
         """The ralph as the API shows it, its last output at most a second old."""
         self._see_output()
         means = None if self._record is None else self._record.tree_means
-        return self.account.view() | {"tree_means": means}
+        seen = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
+        return self.account.view() | {"tree_means": means, "notes": [*self.account.notes, *seen]}
 
     def view_bytes(self) -> bytes:
         """The same, serialised once per change."""
@@ -252,11 +254,10 @@ class Regent:
     async def _note_strangers(self, record: ExitRecord) -> None:
         """What works in the directory and is not the run's is reported, never killed (S7)."""
         since = record.started_at or record.ended_at
+        await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory is gone by then
         known = (record.run_id,) if self.living is None else (record.run_id, self.living)
         directory = self.account.definition.directory
-        seen = await asyncio.to_thread(strangers, directory, since, known)
-        kept = [note for note in self.account.notes if not note.startswith(STRANGER)]
-        self.account.notes = kept + [f"{STRANGER}pid {each.pid} ({each.command})" for each in seen]
+        self._strangers = await asyncio.to_thread(strangers, directory, since, known)
 
     # --- time -----------------------------------------------------------------------------------------
 
@@ -283,6 +284,7 @@ class Regent:
     async def look_round(self) -> None:
         """What has to be looked at every few seconds: mirrors, signpost, last output, what is unsaved."""
         self._see_output()
+        self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
         await self.account.freshen()
         self._settle()
 

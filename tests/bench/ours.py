@@ -16,7 +16,7 @@ from typing import Any
 
 from ralphd.process import tree
 from ralphd.process.spawn import RunDirectory, RunRecord
-from tests.bench.measure import clear_away, is_alive, wait_until
+from tests.bench.measure import clear_away, cpu_s, is_alive, wait_until
 
 START_S = 20.0
 END_S = 20.0
@@ -84,6 +84,7 @@ class Daemon:
         self._become = [] if user is None else f"setpriv --reuid {user} --regid {user} {_MAY_READ}".split()
         self._process: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
+        self.start_cpu_s = 0.0
 
     @property
     def pid(self) -> int:
@@ -102,8 +103,9 @@ class Daemon:
         """The same by ``ralphctl regent start``, which is over when this returns."""
         took = self._spawn([str(RALPHCTL), "regent", "start"])
         assert self._process is not None
-        self._process.wait(START_S)
-        self._pid = self.ask("GET", "/v1/status")["daemon"]["pid"]
+        _, _, usage = os.wait4(self._process.pid, 0)
+        self._pid = int(self.ask("GET", "/v1/status")["daemon"]["pid"])
+        self.start_cpu_s = usage.ru_utime + usage.ru_stime + cpu_s(self._pid)
         return took
 
     def _spawn(self, argv: Sequence[str]) -> float:

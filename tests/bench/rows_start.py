@@ -95,25 +95,27 @@ def _gap(words: int, count: int) -> float:
 
 def daemon_starts(bench: Bench) -> Sequence[Line]:
     """From the start of the command to the first status that is answered, in turn with supervisord."""
-    ours, theirs = [], []
+    ours, cpu, theirs = [], [], []
     for _ in range(STARTS):
-        ours.append(_our_start(bench))
+        took_s, used_s = _our_start(bench)
+        ours.append(took_s)
+        cpu.append(used_s)
         if bench.has_peer:
             theirs.append(_their_start(bench))
     theirs_s = median(theirs) if theirs else None
     return [
         Line(
-            "regent start to the first answered status", "<= 0.9 s", f"{median(ours):.2f} s",
+            "regent start to the first answered status", "<= 0.9 s", f"{median(ours):.2f} s, CPU {median(cpu):.2f} s",
             NOT_INSTALLED if theirs_s is None else f"{theirs_s:.2f} s", ratio(median(ours), theirs_s),
             Verdict.of(median(ours) <= 0.9),
         )
     ]  # fmt: skip
 
 
-def _our_start(bench: Bench) -> float:
+def _our_start(bench: Bench) -> tuple[float, float]:
     daemon = Daemon(bench.place())
     try:
-        return daemon.start_as_people_do()
+        return daemon.start_as_people_do(), daemon.start_cpu_s
     finally:
         daemon.close()
 

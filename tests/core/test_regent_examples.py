@@ -159,6 +159,15 @@ def test_e1_a_pause_is_no_failure() -> None:
     assert after_end(USAGE_LIMIT, tally=TWO_FAILURES).supervision.tally == TWO_FAILURES
 
 
+def test_e1_a_reset_that_is_not_ahead_waits_for_a_person() -> None:
+    for passed_s in (0.0, 1.0):
+        stale = replace(USAGE_LIMIT, resume_at=NOW - 60 - passed_s)
+        assert after_end(stale).supervision.state == Paused("usage_limit")
+    assert after_end(replace(USAGE_LIMIT, resume_at=NOW - 59)).supervision.state == Paused(
+        "usage_limit", NOW + 1
+    )
+
+
 @pytest.mark.parametrize("margin_s", [0.0, 60.0])
 def test_e1_a_reset_that_has_long_passed_never_makes_a_ralph_start_over_and_over(margin_s: float) -> None:
     """A checkpoint that nobody renews says the same moment at every end."""
@@ -415,6 +424,14 @@ def test_p6_nor_is_it_started_again_after_a_good_end(policy: Policy) -> None:
     assert after_end(EXIT_0, policy).supervision.state == Done("complete")
 
 
+def test_p6_nor_is_anybody_called_when_it_refuses_to_run() -> None:
+    answer = after_end(ended(code=78, hello=True), UNSUPERVISED)
+
+    assert answer.supervision.state == Failed("Ralph refused to run (exit 78)")
+    assert texts(answer) == ["Ralph refused to run (exit 78)"]
+    assert escalations(answer) == []
+
+
 def test_p6_nor_after_a_limits_reset() -> None:
     answer = after_end(USAGE_LIMIT, UNSUPERVISED)
 
@@ -606,6 +623,7 @@ def test_p1_nobody_waits_for_its_answer_any_more() -> None:
 def test_p1_a_start_that_was_taken_back_by_a_stop_is_not_ordered_again() -> None:
     answer = step(ralph(Starting(), Goal.STOPPED), DaemonStarted(NOW), POLICY)
 
+    assert texts(answer) == ["Ralph stopped"]
     assert answer.supervision == ralph(Stopped(), Goal.STOPPED)
     assert orders(answer) == ()
 

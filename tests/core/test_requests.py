@@ -58,6 +58,7 @@ from tests.core.scenes import (
     ralph,
     texts,
     told,
+    types,
 )
 
 SETTLED: list[State] = [Idle(), Stopped(), Failed("exit 1"), Done()]
@@ -204,6 +205,7 @@ def test_stop_while_it_is_being_born_is_carried_out_as_soon_as_it_is_there() -> 
 
     born = step(answer.supervision, Spawned(NOW + 1, RUN), POLICY)
     assert born.supervision == ralph(Stopping(RUN, NOW + 1, NOW + 31), Goal.STOPPED)
+    assert types(born) == ["ralph.started"]
     assert orders(born) == ASKED
 
 
@@ -262,6 +264,7 @@ def test_pause_outlasts_the_reset_of_a_limit() -> None:
 def test_pause_while_it_is_being_born_is_carried_out_as_soon_as_it_is_there() -> None:
     answer = told(ralph(Starting()), [PAUSE, Spawned(NOW, RUN)])
 
+    assert types(answer) == ["ralph.started", "ralph.paused"]
     assert answer.supervision == ralph(Pausing(RUN, NOW, NOW + 30), Goal.PAUSED)
     assert orders(answer) == ASKED
 

@@ -87,7 +87,7 @@ def test_start_of_a_ralph_starts_the_daemon_and_says_so(ctl: Ctl, fake_ralphd: P
     reply = ctl("start", "api", more={"FAKE_VIEWS": json.dumps({"api": view()})})
     assert reply.returncode == 0, reply.stderr
     assert reply.stderr == f"started ralphd (pid {pids_in(fake_ralphd)[0]})\n"
-    assert reply.stdout.startswith("api: started (pid 4711)")
+    assert reply.stdout.startswith("api: running already (pid 4711)")
 
 
 def test_a_socket_that_is_given_is_the_one_that_is_started(

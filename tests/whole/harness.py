@@ -86,6 +86,13 @@ class Daemon:
             "RALPHD_STATE_DIR": str(self.state),
         }
 
+    def configure(self, text: str) -> None:
+        """Write the user's configuration file; the next daemon reads it."""
+        path = self.root / "config" / "ralph" / "config.toml"
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
+
     def start(self, *, failpoints: Sequence[str] = (), wait: bool = True) -> None:
         """Start it; unless told otherwise, return when it is ready and has adopted what lives."""
         armed = ",".join(f"{name}=kill" for name in failpoints)
@@ -120,7 +127,9 @@ class Daemon:
         """Wait until it has ended; its exit code, or its signal as a negative number."""
         assert self._process is not None, "no daemon was started"
         process = self._process
-        wait_for(lambda: process.poll() is not None, timeout_s=UP_S, what=f"the daemon's end:\n{self.words()}")
+        wait_for(
+            lambda: process.poll() is not None, timeout_s=UP_S, what=f"the daemon's end:\n{self.words()}"
+        )
         return process.returncode
 
     def send(self, number: signal.Signals) -> None:
@@ -312,7 +321,9 @@ class Witness:
     def register(self, *arguments: object, start: bool = True, **settings: object) -> View:
         """Register it, and wait until it has told its start."""
         before = len(self.starts())
-        view = dict(self.daemon.ask("POST", "/v1/ralphs", self.registration(*arguments, start=start, **settings)))
+        view = dict(
+            self.daemon.ask("POST", "/v1/ralphs", self.registration(*arguments, start=start, **settings))
+        )
         if start:
             self.started(before + 1)
         return view
@@ -337,11 +348,10 @@ class Witness:
         temporary.write_text(str(code))
         temporary.rename(self.record / "end")
 
-    def ended(self, count: int) -> list[View]:
-        """Wait until the history holds ``count`` ends; all of them."""
-        path = self.daemon.files(self.name) / "history.jsonl"
-        wait_for(lambda: path.exists() and len(self.daemon.history(self.name)) >= count, what=f"end {count}")
-        return self.daemon.history(self.name)
+    def written(self, run: Path) -> int:
+        """How many bytes of output it has written in this run, as ``--output`` counts them."""
+        counter = self.record / f"written.{run.name}"
+        return int(counter.read_text() or 0) if counter.exists() else 0
 
     def account_is_true(self, *codes: int) -> None:
         """Each end was entered and told once, with what ``exit.json`` says; ``codes`` are all of them, in order."""

@@ -318,10 +318,9 @@ def test_a_full_disk_neither_ends_nor_blocks_a_run_and_heals_by_itself(small: Da
     small.start()
     pid = witness.register("--output", 200_000)["ralph_pid"]
     [run] = small.run_directories("demo")
-    written = witness.record / f"written.{run.name}"
     ballast = fill(small.state)
-    before = int(written.read_text())
-    wait_for(lambda: int(written.read_text()) > before + 200_000, what="more output")
+    before = witness.written(run)
+    wait_for(lambda: witness.written(run) > before + 200_000, what="more output")
     wait_for(lambda: small.status()["daemon"]["status"] == "degraded", timeout_s=12.0, what="degraded")
     assert small.view("demo")["ralph_pid"] == pid
     assert json.loads((small.files("demo") / "regent-state.json").read_text())["run_id"] == run.name
