@@ -43,4 +43,4 @@ bench: $(STAMP)
 	@$(BIN)/python -m tests.bench
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -22,7 +22,7 @@ from ralphd.core.model import (
     Waiting,
 )
 from ralphd.core.outcome import in_words, outcome
-from ralphd.core.patience import crash_wait, failures_after
+from ralphd.core.patience import crash_wait, failures_after, was_healthy
 from ralphd.core.steps import PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
 
 PROBE_AFTER_S = 900.0
@@ -33,8 +33,7 @@ LIMIT = "Ralph stopped: a limit of yours was reached"
 def run_ended(now: Supervision, ending: Ending, policy: Policy) -> Step:
     if not isinstance(now.state, HAS_A_RUN) or now.state.run_id != ending.run_id:
         return Step(now)
-    worked = ending.committed and not ending.stalled
-    tally = replace(now.tally, consecutive_errors=0) if worked else now.tally
+    tally = replace(now.tally, consecutive_errors=0) if was_healthy(policy, ending) else now.tally
     answer = _after_end(replace(now, tally=tally), ending, policy)
     return Step(answer.supervision, (Announce("ralph.exited"), *answer.actions))
 

@@ -22,10 +22,11 @@ def failures_after(policy: Policy, tally: Tally, ending: Ending) -> int:
     The count starts anew when the run got something done: a commit, or, for a command that does not report,
     signs of life for longer than ``healthy_after_s``. A stalled run never does.
     """
-    return 1 if _was_healthy(policy, ending) else tally.consecutive_errors + 1
+    return 1 if was_healthy(policy, ending) else tally.consecutive_errors + 1
 
 
-def _was_healthy(policy: Policy, ending: Ending) -> bool:
+def was_healthy(policy: Policy, ending: Ending) -> bool:
+    """Whether a run got something done, so that the failures before it count no longer (C3)."""
     if ending.stalled:
         return False
     if ending.committed:

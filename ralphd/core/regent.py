@@ -168,6 +168,8 @@ def _spawn_failed(now: Supervision, why: str) -> Step:
         case Starting(before=None):
             text = f"Ralph cannot be started: {why}"
             return Step(replace(now, state=Failed(text)), (Escalate(text), Announce("ralph.failed")))
+        case Starting(before=Waiting() | Paused()) if now.goal is not Goal.RUNNING:
+            return _unborn(now)  # a stop or a pause that was asked meanwhile outlasts it
         case Starting(before=Waiting() as before):
             return Step(replace(now, goal=Goal.RUNNING, state=before), (WakeAt(before.until),))
         case Starting(before=Paused(resume_at=float() as until) as before):

@@ -45,6 +45,7 @@ def install() -> bool:
     try:
         for step in steps:
             subprocess.run(step, check=True, timeout=INSTALL_S, stdin=subprocess.DEVNULL, capture_output=True)
+            (VENV / ".gitignore").write_text("*\n")  # a cache, whatever the project ignores
     except (OSError, subprocess.SubprocessError) as fault:
         print(f"supervisord cannot be installed: {fault}", file=sys.stderr)
         return False

@@ -196,33 +196,34 @@ def _pids(peer: Supervisord) -> dict[str, int]:
 
 
 def adoption(bench: Bench) -> Sequence[Line]:
-    """From the daemon's first answer without any run, to the answer that shows all as they were."""
-    daemon = Daemon(bench.place())
+    """What it takes longer until all runs are shown as they were than until a daemon without any answers."""
+    daemon, empty = Daemon(bench.place()), Daemon(bench.place())
+    alone_s, all_s, alone_cpu_s, all_cpu_s = [], [], [], []
     try:
-        empty, full, cpu = [], [], []
-        for _ in range(ADOPTIONS):
-            empty.append(daemon.start())
-            daemon.kill()
         daemon.start()
         daemon.register_many(ADOPTED, SLEEP)
         pids = _running(daemon.status().values())
         for _ in range(ADOPTIONS):
+            alone_s.append(empty.start())
+            alone_cpu_s.append(cpu_s(empty.pid))
+            empty.kill()
             daemon.kill()
             begun = time.perf_counter()
             daemon.start()
             wait_until(
                 lambda: _running(daemon.status().values()) == pids, limit_s=20.0, what="all runs adopted"
-            )  # fmt: skip
-            full.append(time.perf_counter() - begun)
-            cpu.append(cpu_s(daemon.pid))
+            )
+            all_s.append(time.perf_counter() - begun)
+            all_cpu_s.append(cpu_s(daemon.pid))
     finally:
         daemon.close()
-    took = max(0.0, median(full) - median(empty))
+    took_s = max(0.0, median([late - soon for late, soon in zip(all_s, alone_s, strict=True)]))
+    used_s = median(all_cpu_s) - median(alone_cpu_s)
     return [
         Line(
             f"adoption of {ADOPTED} runs, after the daemon is up", "<= 1 s",
-            f"{took:.2f} s (up {median(empty):.2f}, with all {median(full):.2f}, CPU {median(cpu):.2f})",
-            "adopts none", NONE, Verdict.of(took <= 1.0),
+            f"{took_s:.2f} s, CPU {used_s:.2f} s (up after {median(alone_s):.2f} s)",
+            "adopts none", NONE, Verdict.of(took_s <= 1.0),
         )
     ]  # fmt: skip
 

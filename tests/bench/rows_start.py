@@ -105,7 +105,8 @@ def daemon_starts(bench: Bench) -> Sequence[Line]:
     theirs_s = median(theirs) if theirs else None
     return [
         Line(
-            "regent start to the first answered status", "<= 0.9 s", f"{median(ours):.2f} s, CPU {median(cpu):.2f} s",
+            "regent start to the first answered status", "<= 0.9 s",
+            f"{median(ours):.2f} s, CPU {median(cpu):.2f} s",
             NOT_INSTALLED if theirs_s is None else f"{theirs_s:.2f} s", ratio(median(ours), theirs_s),
             Verdict.of(median(ours) <= 0.9),
         )

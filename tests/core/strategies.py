@@ -30,6 +30,7 @@ from ralphd.core.model import (
     Pausing,
     Policy,
     Reason,
+    Rest,
     Restart,
     Running,
     Starting,
@@ -70,7 +71,7 @@ tallies = st.builds(
     iteration=st.integers(0, 10),
     restarted_at=st.lists(moments, max_size=12).map(lambda all_moments: tuple(sorted(all_moments))),
 )
-settled_states: st.SearchStrategy[State] = st.one_of(
+settled_states: st.SearchStrategy[Rest] = st.one_of(
     st.just(Idle()),
     st.just(Stopped()),
     st.builds(Failed, st.just("exit 1")),
@@ -82,12 +83,16 @@ states_with_a_run: st.SearchStrategy[State] = st.one_of(
     st.builds(Pausing, run_ids, moments, moments),
     st.builds(Stopping, run_ids, moments, moments, st.booleans()),
 )
-states: st.SearchStrategy[State] = st.one_of(
+resting_states: st.SearchStrategy[Rest] = st.one_of(
     settled_states,
-    states_with_a_run,
-    st.builds(Starting, st.booleans()),
     st.builds(Waiting, st.sampled_from(Reason), moments, moments),
     st.builds(Paused, reasons, moments),
+)
+births: st.SearchStrategy[State] = st.builds(Starting, st.none() | resting_states, st.booleans())
+states: st.SearchStrategy[State] = st.one_of(
+    states_with_a_run,
+    resting_states,
+    births,
 )
 supervisions = st.builds(Supervision, st.sampled_from(Goal), states, tallies)
 endings = st.builds(

@@ -67,6 +67,9 @@ REQUESTS: dict[str, Callable[[Moment], Event]] = {
     "restart": RestartRequested,
     "skip the wait": SkipWaitRequested,
 }
+ASKS = (
+    StartRequested, StopRequested, PauseRequested, ResumeRequested, RestartRequested, SkipWaitRequested,
+)  # fmt: skip
 SETTLED = (Idle, Stopped, Failed, Done)
 RESTING = {
     Goal.RUNNING: (Running, Waiting, Paused, Failed, Done),
@@ -108,6 +111,7 @@ class Histories(RuleBasedStateMachine):
         self.facts: list[Event] = []
         self.wake_ups: list[Moment] = []
         self.graces: list[RunId] = []
+        self.may_start = False
         self.records: dict[RunId, Ending] = {}
         self.exits_told: Counter[RunId] = Counter()
 
@@ -121,6 +125,9 @@ class Histories(RuleBasedStateMachine):
         before = self.on_disk
         answer = step(before, event, self.policy)
         self.on_disk = answer.supervision
+        if isinstance(event, ASKS) and why_not(before, event) is None:
+            self.may_start = not isinstance(event, StopRequested | PauseRequested)
+        assert self.may_start or Spawn() not in answer.actions, "a start that nobody wants"
         self.orders += [a for a in answer.actions if not isinstance(a, Announce | Escalate)]
         if isinstance(event, RunEnded):
             told = sum(isinstance(a, Announce) and a.type == "ralph.exited" for a in answer.actions)

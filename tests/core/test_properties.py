@@ -13,6 +13,7 @@ from ralphd.core.events import (
     PauseRequested,
     RunEnded,
     Spawned,
+    SpawnFailed,
     StopRequested,
     Woke,
 )
@@ -86,8 +87,25 @@ def test_a_request_that_does_not_fit_changes_nothing(now: Supervision, event: Ev
 
 
 @given(some.supervisions, some.news, some.policies)
-def test_only_requests_change_the_goal(now: Supervision, event: Event, policy: Policy) -> None:
-    assert step(now, event, policy).supervision.goal is now.goal
+def test_only_requests_change_the_goal_and_a_start_that_fails_may_take_its_own_back(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    if not isinstance(event, SpawnFailed):
+        assert step(now, event, policy).supervision.goal is now.goal
+
+
+@given(st.sampled_from(Goal), some.births, some.policies)
+def test_e5_a_start_that_fails_takes_back_no_stop_and_lets_nothing_run_that_was_paused(
+    goal: Goal, state: State, policy: Policy
+) -> None:
+    after = step(ralph(state, goal), SpawnFailed(NOW, "gone"), policy).supervision
+
+    assert not isinstance(after.state, Starting)
+    if goal is Goal.STOPPED:
+        assert after.goal is Goal.STOPPED
+    if goal is not Goal.RUNNING:
+        assert after.goal is not Goal.RUNNING
+        assert waits_until(after.state) is None
 
 
 @given(some.supervisions, some.events, some.policies)
@@ -244,7 +262,7 @@ def test_g1_nothing_starts_after_a_stop_whatever_was_going_on(
     later: list[Event] = [Woke(at + 1e10)]
     if run_id := has_run(answer.supervision.state):
         later.append(RunEnded(replace(EXIT_1, run_id=run_id)))
-    for event in [*later, Woke(at + 1e10), DaemonStarted(at)]:
+    for event in [*later, SpawnFailed(at, "gone"), Woke(at + 1e10), DaemonStarted(at), Woke(at + 2e10)]:
         answer = step(answer.supervision, event, policy)
         assert Spawn() not in answer.actions
 
@@ -257,10 +275,10 @@ def test_g2_nothing_starts_after_a_pause_whatever_was_going_on(
     if why_not(now, event) is not None:
         return
     answer = step(now, event, policy)
-    later: list[Event] = [Woke(at + 1e10), DaemonStarted(at)]
+    later: list[Event] = [Woke(at + 1e10), SpawnFailed(at, "gone"), DaemonStarted(at), Woke(at + 2e10)]
     for following in later:
-        assert Spawn() not in answer.actions
         answer = step(answer.supervision, following, policy)
+        assert Spawn() not in answer.actions
 
 
 @given(some.endings, some.tallies, some.policies)

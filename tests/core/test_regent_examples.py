@@ -159,13 +159,12 @@ def test_e1_a_pause_is_no_failure() -> None:
     assert after_end(USAGE_LIMIT, tally=TWO_FAILURES).supervision.tally == TWO_FAILURES
 
 
-def test_e1_a_reset_that_is_not_ahead_waits_for_a_person() -> None:
+def test_e1_a_reset_that_is_not_ahead_is_looked_at_again_in_15_minutes() -> None:
     for passed_s in (0.0, 1.0):
         stale = replace(USAGE_LIMIT, resume_at=NOW - 60 - passed_s)
-        assert after_end(stale).supervision.state == Paused("usage_limit")
-    assert after_end(replace(USAGE_LIMIT, resume_at=NOW - 59)).supervision.state == Paused(
-        "usage_limit", NOW + 1
-    )
+        assert after_end(stale).supervision.state == Paused("usage_limit", NOW + 900)
+    ahead = replace(USAGE_LIMIT, resume_at=NOW - 59)
+    assert after_end(ahead).supervision.state == Paused("usage_limit", NOW + 1)
 
 
 @pytest.mark.parametrize("margin_s", [0.0, 60.0])
@@ -381,6 +380,13 @@ def test_c3_a_commit_starts_the_count_anew_however_its_run_ended(state: State, c
     assert tally.consecutive_errors <= 1
 
 
+def test_c3_signs_of_life_start_the_count_anew_however_their_run_ended() -> None:
+    """A command that does not report, at work for hours before it met a usage limit."""
+    ending = replace(USAGE_LIMIT, started_at=NOW - 7200, last_sign_at=NOW)
+
+    assert after_end(ending, tally=TWO_FAILURES).supervision.tally.consecutive_errors == 0
+
+
 def test_c3_the_restarts_of_an_hour_are_told_when_they_are_used_up() -> None:
     policy = Policy(max_retries=50, max_restarts_per_hour=2)
     answer = after_end(EXIT_1, policy, Tally(restarted_at=(NOW - 3000, NOW - 100)))
@@ -427,8 +433,8 @@ def test_p6_nor_is_it_started_again_after_a_good_end(policy: Policy) -> None:
 def test_p6_nor_is_anybody_called_when_it_refuses_to_run() -> None:
     answer = after_end(ended(code=78, hello=True), UNSUPERVISED)
 
-    assert answer.supervision.state == Failed("Ralph refused to run (exit 78)")
-    assert texts(answer) == ["Ralph refused to run (exit 78)"]
+    assert answer.supervision.state == Failed("Ralph exited (exit 78)")
+    assert texts(answer) == ["Ralph exited (exit 78)"]
     assert escalations(answer) == []
 
 

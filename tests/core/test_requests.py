@@ -436,6 +436,25 @@ def test_e5_a_resume_that_fails_leaves_it_paused() -> None:
     assert escalations(answer) == []
 
 
+@pytest.mark.parametrize("state", [WAITING, LIMIT_PAUSE])
+@pytest.mark.parametrize(
+    ("request_", "goal", "rest"),
+    [
+        (STOP, Goal.STOPPED, Stopped()),
+        (STOP_NOW, Goal.STOPPED, Stopped()),
+        (PAUSE, Goal.PAUSED, Paused("requested")),
+    ],
+)
+def test_e5_a_stop_or_pause_asked_meanwhile_outlasts_a_start_that_fails(
+    state: State, request_: Event, goal: Goal, rest: State
+) -> None:
+    answer = told(ralph(state), [SKIP, request_, SpawnFailed(NOW + 1, "gone"), Woke(NOW + 1e6)])
+
+    assert answer.supervision.goal is goal
+    assert answer.supervision.state.kind == rest.kind
+    assert answer.actions.count(Spawn()) == 1
+
+
 @pytest.mark.parametrize(("state", "until"), [(WAITING, NOW + 30), (LIMIT_PAUSE, LIMIT_PAUSE.resume_at)])
 def test_e5_a_skipped_wait_whose_start_fails_is_waited_for_again(state: State, until: float) -> None:
     answer = told(ralph(state), [SKIP, SpawnFailed(NOW + 1, "gone")])

@@ -3,8 +3,8 @@
 It appends ``alone PID RUN_ID``, or ``beside PID RUN_ID``, to RECORD/starts. Then it rests until RECORD/end is
 there, which it removes, and ends with the code in it, or by the signal that is given as ``-N``.
 
-``--output RATE`` prints lines of 100 bytes meanwhile, RATE bytes a second, and keeps how many bytes it has
-written in RECORD/written.RUN_ID; at its end it is told how many by ``write`` itself. ``--stubborn`` ignores SIGTERM.
+``--output RATE`` prints lines of 100 bytes meanwhile, RATE bytes a second, and keeps in RECORD/written.RUN_ID
+how many bytes ``write`` has taken. ``--stubborn`` ignores SIGTERM.
 
 witness.py RECORD [--output RATE] [--stubborn]
 """

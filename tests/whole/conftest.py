@@ -1,4 +1,4 @@
-"""What the tests of the whole start from: a daemon of their own, and a ralph that keeps a record of itself."""
+"""What the tests of the whole start from: a daemon of their own, and a ralph that tells its starts."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A real daemon in a place of its own, killed and started at will, and the proof that nothing is left of it."""
+"""A real daemon in a place of its own, killed and started at will, and the proof that nothing is left."""
 
 import http.client
 import json
@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -51,10 +50,10 @@ class _UnixConnection(http.client.HTTPConnection):
 
 @dataclass(slots=True)
 class Daemon:
-    """``python -m ralphd`` in the foreground, as our child, with state, home and configuration below ``root``.
+    """``python -m ralphd`` in the foreground, our child, with state, home and configuration below ``root``.
 
-    It may be killed and started again any number of times. ``failpoints`` are names of places at which the next
-    one that is started ends itself by SIGKILL.
+    It may be killed and started again any number of times. ``failpoints`` are names of places at which the
+    one that is started with them ends itself by SIGKILL.
     """
 
     root: Path
@@ -226,8 +225,9 @@ class Daemon:
     def clean_up(self) -> None:
         """End what was started here, and prove that nothing is left of it."""
         self.kill()
-        wait_for(self._is_swept, timeout_s=10.0, what=f"an end of {self.leftovers()}")
         groups = {f"ralphd-{run.name}" for run in self._runs()}
+        groups |= {group for pid, _ in self.leftovers() if (group := _group_of(pid)).startswith("ralphd-r")}
+        wait_for(self._is_swept, timeout_s=10.0, what=f"an end of {self.leftovers()}")
         for leaf in _leaves(groups):
             wait_for(lambda leaf=leaf: _removed(leaf), what=f"an empty {leaf}")  # type: ignore[misc]
         assert not self.leftovers()
@@ -262,6 +262,15 @@ def _processes(marks: Sequence[bytes]) -> Iterator[tuple[int, str]]:
             continue
         if state not in "ZX" and any(mark in carried for mark in marks):
             yield int(entry), command.replace(b"\0", b" ").decode(errors="replace")
+
+
+def _group_of(pid: int) -> str:
+    """The name of the control group that a process is in."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.rpartition("/")[2] for line in lines if line.startswith("0::")), "")
 
 
 def _leaves(names: set[str]) -> list[Path]:
@@ -348,13 +357,19 @@ class Witness:
         temporary.write_text(str(code))
         temporary.rename(self.record / "end")
 
+    def ended(self, count: int) -> list[View]:
+        """Wait until the history holds ``count`` ends; all of them."""
+        path = self.daemon.files(self.name) / "history.jsonl"
+        wait_for(lambda: path.exists() and len(self.daemon.history(self.name)) >= count, what=f"end {count}")
+        return self.daemon.history(self.name)
+
     def written(self, run: Path) -> int:
         """How many bytes of output it has written in this run, as ``--output`` counts them."""
         counter = self.record / f"written.{run.name}"
         return int(counter.read_text() or 0) if counter.exists() else 0
 
     def account_is_true(self, *codes: int) -> None:
-        """Each end was entered and told once, with what ``exit.json`` says; ``codes`` are all of them, in order."""
+        """Each end was entered and told once, as ``exit.json`` has it; ``codes`` are all of them in order."""
         history, exits = self.daemon.history(self.name), [self._exit(run) for run in self._over()]
         assert [_code(entry) for entry in history] == list(codes)
         assert [_code(entry) for entry in exits] == list(codes)
@@ -373,4 +388,5 @@ class Witness:
 
 def _code(end: Mapping[str, Any]) -> int | None:
     """A code, or a signal as a negative number; None where nobody saw the end."""
-    return end["code"] if end["signal"] is None else -end["signal"]
+    code, number = end["code"], end["signal"]
+    return code if number is None else -int(number)

@@ -186,7 +186,7 @@ def test_a_backoff_that_ran_out_while_no_daemon_lived_is_over_at_once(
 def test_goals_outlive_a_daemon_that_was_killed_while_it_ended_its_runs(
     daemon: Daemon, witness: Witness
 ) -> None:
-    """SIGTERM to the daemon stops the runs and leaves the goals (G2), also when it does not get to the end."""
+    """SIGTERM to the daemon stops the runs and leaves the goals (G2), even if it does not get to the end."""
     daemon.start()
     first = witness.register("--stubborn", stop_timeout_seconds=1)["ralph_pid"]
     daemon.send(signal.SIGTERM)

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ ANOTHER_BOOT = "00000000-0000-4000-8000-000000000000"
 
 @contextmanager
 def bystander(cookie: str | None = None) -> Iterator[int]:
-    """The pid of a process that is nobody's business, with the cookie of a run in its environment if wanted."""
+    """The pid of a process that is nobody's business; if wanted, with the cookie of a run."""
     environment = {} if cookie is None else {"RALPH_RUN_ID": cookie}
     process = subprocess.Popen(player("sleeper"), stdout=subprocess.PIPE, env=environment)
     try:
@@ -101,7 +100,8 @@ def test_what_a_lost_run_leaves_is_ended_before_the_next_begins(
     wait_for(lambda: len(daemon.run_directories("demo")) == 2, what="the next run")
     assert not is_alive(orphan)
     [entry] = daemon.history("demo")
-    assert (entry["outcome"], [each["pid"] for each in entry["swept"]]) == ("lost", [orphan])
+    assert entry["outcome"] == "lost"
+    assert orphan in [each["pid"] for each in entry["swept"]]
 
 
 def test_nothing_in_a_record_of_another_boot_is_ever_signalled(daemon: Daemon, witness: Witness) -> None:
@@ -163,7 +163,7 @@ def test_a_living_run_under_a_false_record_is_neither_signalled_nor_doubled(
 
 
 def test_a_run_directory_that_was_removed_leads_to_no_second_ralph(daemon: Daemon, witness: Witness) -> None:
-    """Somebody cleans up the state while a run lives: the directory's own lock still keeps a second one out."""
+    """Somebody cleans up the state while a run lives: the lock on the directory keeps a second one out."""
     daemon.start()
     pid = witness.register()["ralph_pid"]
     [run] = daemon.run_directories("demo")
@@ -172,6 +172,6 @@ def test_a_run_directory_that_was_removed_leads_to_no_second_ralph(daemon: Daemo
         path.unlink()
     run.rmdir()
     daemon.start()
-    assert sys.platform == "linux" and is_alive(pid)
+    assert is_alive(pid)
     assert daemon.view("demo")["state"] in ("failed", "waiting_for_retry", "starting")
     assert len(witness.starts()) == 1

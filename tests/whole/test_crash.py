@@ -260,7 +260,7 @@ def test_the_exit_code_of_several_is_that_of_the_worst(daemon: Daemon, person: P
 
 def test_a_pause_until_a_reset_resumes_by_itself(daemon: Daemon, person: Person) -> None:
     daemon.start()
-    place = person.directory(toml="[retry]\nreset_margin_seconds = 0.5\n")
+    place = person.directory(toml="[retry]\nreset_margin_seconds = 1.5\n")
     loop = place / "loop.sh"
     loop.write_text(
         "#!/bin/sh\n"

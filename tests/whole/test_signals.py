@@ -175,9 +175,9 @@ def test_an_end_that_the_regent_did_not_ask_for_is_a_failure(daemon: Daemon, wit
     daemon.start()
     witness.register()
     signal_shim(daemon, signal.SIGTERM)
-    [entry] = witness.ended(1)
-    assert (entry["signal"], entry["outcome"]) == (signal.SIGTERM, "failed")
     witness.started(2)
+    [entry] = daemon.history("demo")
+    assert (entry["signal"], entry["outcome"]) == (signal.SIGTERM, "failed")
 
 
 def test_sigquit_to_a_shim_kills_the_tree_and_the_exit_is_recorded(daemon: Daemon, person: Person) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -214,6 +215,40 @@ def test_a_directory_in_place_of_a_file_does_not_keep_the_daemon_down(
     daemon.becomes("demo", "stopped")
 
 
+@pytest.mark.parametrize(
+    "pinned", [{}, {"version": 1, "values": {"regent": {"max_retries": "x"}}, "origins": {}}, {"version": 99}]
+)
+def test_a_pinned_configuration_that_is_none_costs_no_other_ralph_its_regent(
+    daemon: Daemon, witness: Witness, pinned: dict[str, object]
+) -> None:
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    other = Witness.of(daemon, "other")
+    beside = other.register()["ralph_pid"]
+
+    def with_it(path: Path) -> None:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"configuration": pinned}))
+
+    damaged_while_down(daemon, daemon.files("demo") / "ralph.json", with_it)
+    assert daemon.view("other")["ralph_pid"] == beside
+    assert is_alive(pid) and len(witness.starts()) == 1
+
+
+def test_a_run_whose_own_record_is_broken_is_watched_and_keeps_nobody_waiting(
+    daemon: Daemon, witness: Witness
+) -> None:
+    daemon.start()
+    witness.register()
+    [run] = daemon.run_directories("demo")
+    began = time.monotonic()
+    damaged_while_down(daemon, run / "run.json", emptied)
+    assert time.monotonic() - began < 15.0
+    assert daemon.view("demo")["state"] == "running"
+    witness.end(0)
+    daemon.becomes("demo", "done")
+    witness.account_is_true(0)
+
+
 def test_a_ralph_of_which_nothing_is_left_can_be_registered_anew(daemon: Daemon, witness: Witness) -> None:
     daemon.start()
     witness.register(start=False)
@@ -324,8 +359,6 @@ def test_a_full_disk_neither_ends_nor_blocks_a_run_and_heals_by_itself(small: Da
     wait_for(lambda: small.status()["daemon"]["status"] == "degraded", timeout_s=12.0, what="degraded")
     assert small.view("demo")["ralph_pid"] == pid
     assert json.loads((small.files("demo") / "regent-state.json").read_text())["run_id"] == run.name
-    small.restart()
-    assert small.view("demo")["ralph_pid"] == pid
     ballast.unlink()
     wait_for(lambda: small.status()["daemon"]["status"] == "ok", timeout_s=12.0, what="ok again")
     witness.end(0)
@@ -379,6 +412,23 @@ def test_an_end_that_a_full_disk_did_not_take_is_written_down_without_another_fa
     assert small.status()["daemon"]["status"] == "degraded"
     ballast.unlink()
     wait_for(lambda: small.status()["daemon"]["status"] == "ok", timeout_s=12.0, what="ok again")
+    witness.account_is_true(0)
+
+
+@pytest.mark.parametrize("broken", [None, "ralph.json", "regent-state.json"])
+def test_a_daemon_starts_and_adopts_on_a_full_disk(small: Daemon, broken: str | None) -> None:
+    witness = Witness.of(small)
+    small.start()
+    pid = witness.register()["ralph_pid"]
+    small.kill()
+    if broken is not None:
+        garbage(small.files("demo") / broken)
+    ballast = fill(small.state)
+    small.start()
+    assert small.view("demo")["ralph_pid"] == pid
+    ballast.unlink()
+    witness.end(0)
+    small.becomes("demo", "done")
     witness.account_is_true(0)
 
 

@@ -132,6 +132,18 @@ def test_a_stopped_tree_is_continued_so_that_it_can_end(daemon: Daemon, person: 
     assert "got SIGTERM" in person("logs", "demo").stdout
 
 
+@pytest.mark.parametrize("words", [("stop", "demo"), ("stop", "--now", "demo")])
+def test_a_stopped_shim_does_not_keep_its_run_from_being_stopped(
+    words: tuple[str, ...], daemon: Daemon, person: Person
+) -> None:
+    daemon.start()
+    pid = person.starts(person.directory(), player("sleeper"))["ralph_pid"]
+    os.kill(daemon.run_record("demo")["shim_pid"], signal.SIGSTOP)
+    assert person(*words).returncode == 0
+    assert not is_alive(pid)
+    assert not carriers(daemon)
+
+
 def test_stop_now_hurries_a_stop_that_waits(daemon: Daemon, person: Person) -> None:
     daemon.start()
     person.starts(person.directory(), player("stubborn"))
