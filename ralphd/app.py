@@ -114,9 +114,8 @@ def _obey_signals(host: Host) -> None:
     seen: set[signal.Signals] = set()
 
     def obey(number: signal.Signals) -> None:
-        again = number in seen
+        how = "now" if seen and meanings[number] == "finish" else meanings[number]
         seen.add(number)
-        how = "now" if again and meanings[number] == "finish" else meanings[number]
         task = loop.create_task(host.shutdown(how))
         pending.add(task)
         task.add_done_callback(pending.discard)
@@ -125,5 +124,6 @@ def _obey_signals(host: Host) -> None:
     for number in meanings:
         loop.add_signal_handler(number, obey, number)
     loop.add_signal_handler(signal.SIGHUP, host.reload)
+    loop.add_signal_handler(signal.SIGUSR1, lambda: None)  # a handler, since what is ignored is inherited
     with suppress(ValueError):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -129,7 +129,7 @@ def _after_failure(now: Supervision, ending: Ending, policy: Policy) -> Step:
 
 
 def _tell_retry(how: str, wait: Waiting, failures: int, policy: Policy) -> tuple[Announce, ...]:
-    delay = f"retrying in {wait.until - wait.since:g}s"
+    delay = f"retrying in {_seconds(wait.until - wait.since)}s"
     attempt = f"(attempt {failures + 1}/{policy.max_retries})"
     if wait.reason is Reason.RESTART_LIMIT:
         delay = f"{policy.max_restarts_per_hour} restarts in an hour are used up, {delay}"
@@ -137,6 +137,11 @@ def _tell_retry(how: str, wait: Waiting, failures: int, policy: Policy) -> tuple
         Announce("ralph.retrying", f"{how} — {delay} {attempt}", wait_until=wait.until),
         Announce("wait.started", wait_until=wait.until),
     )
+
+
+def _seconds(delay_s: float) -> str:
+    """``30``, ``0.1``, ``1000000``: a difference of two moments carries noise that nobody meant."""
+    return f"{delay_s:.3f}".rstrip("0").rstrip(".")
 
 
 def _done(now: Supervision, why: str, text: str) -> Step:

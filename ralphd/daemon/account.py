@@ -42,74 +42,69 @@ class Account:
         self.configuration = Configuration.from_pinned(definition.configuration)
         self.policy = self.configuration.policy()
         self.notes: list[str] = []
-        self._record = record
+        self._supervision = record.supervision
+        self._facts = record.facts
         self._services = services
         self._exits: dict[RunId, ExitRecord] = {}
         self._unsaved = False
         self._stale = False
+        self._untold = False
 
     @property
     def supervision(self) -> Supervision:
         """What is wanted, what is so, what was counted."""
-        return self._record.supervision
+        return self._supervision
 
     @property
     def facts(self) -> Facts:
         """What is known beside that."""
-        return self._record.facts
+        return self._facts
 
     def view(self) -> dict[str, Any]:
         """The ralph as the API shows it, but for what only a living run can tell."""
-        shown = self._record.to_json(self.definition)
-        del shown["supervision"], shown["facts"]
+        shown = Record(self._supervision, self._facts).shown(self.definition)
         return shown | {
             "directory": str(self.definition.directory),
             "command": list(self.definition.command),
             "drift": [],
-            "notes": list(self.notes),
         }
+
+    def same(self) -> tuple[object, ...]:
+        """What a view is made of: as long as it is the same, so is the view."""
+        return (self._supervision, self._facts, self.definition)
 
     def redefine(self, definition: Definition) -> None:
         """Take another definition for the same ralph; saved with the next thing written down."""
-        self.definition = definition
         self.configuration = Configuration.from_pinned(definition.configuration)
+        self.definition = definition
         self.policy = self.configuration.policy()
         self._unsaved = True
 
     def note_run(self, run: RunRecord) -> None:
         """Know the run that lives now; saved with the next thing that is written down."""
         facts = replace(
-            self.facts, run_id=run.run_id, ralph_pid=run.pid, started_at=run.started_at, finished_at=None
+            self._facts, run_id=run.run_id, ralph_pid=run.pid, started_at=run.started_at, finished_at=None
         )
-        if self.facts.run_id != run.run_id:
+        if self._facts.run_id != run.run_id:
             facts = replace(facts, last_output_at=None)
-        if facts != self.facts:
-            self._record = replace(self._record, facts=facts)
+        if facts != self._facts:
+            self._facts = facts
             self._unsaved = True
 
     async def write_down(self, fact: Event, answer: Step) -> None:
-        """Make ``answer`` the truth."""
-        facts = self.facts
-        if isinstance(fact, RunEnded) and isinstance(self.supervision.state, HAS_A_RUN):
-            meant = outcome(self.supervision.state, fact.ending)
+        """Make ``answer`` the truth: on disk first, and then for whoever asks."""
+        news: dict[str, Any] = {}
+        if isinstance(fact, RunEnded) and isinstance(self._supervision.state, HAS_A_RUN):
+            meant = outcome(self._supervision.state, fact.ending)
             await self.enter_end(fact.ending, meant)
-            facts = self._facts_after_end(fact.ending, meant)
+            news = _news_of_end(fact.ending, meant)
         for action in answer.actions:
             if isinstance(action, Announce | Escalate):
-                await self._announce(action, fact, facts)
-        changed = Record(answer.supervision, facts)
-        if changed != self._record or self._unsaved:
-            self._record = changed
-            await self.save()
-
-    def _facts_after_end(self, ending: Ending, meant: Outcome) -> Facts:
-        return replace(
-            self.facts,
-            ralph_pid=None,
-            finished_at=ending.at,
-            last_output_at=ending.last_sign_at,
-            last_exit=LastExit(ending.run_id, ending.code, ending.signal, meant.value, ending.at),
-        )
+                await self._announce(action, fact, replace(self._facts, **news))
+        if news or answer.supervision != self._supervision or self._unsaved:
+            await self._save(Record(answer.supervision, replace(self._facts, **news)))
+        self._supervision = answer.supervision
+        self._facts = replace(self._facts, **news)  # others may have learnt something meanwhile
 
     def note_exit(self, record: ExitRecord) -> None:
         """Keep how a run ended until its end is written down."""
@@ -128,17 +123,21 @@ class Account:
             "signal": ending.signal,
             "outcome": meant.value,
             "oom": None if record is None else record.oom,
-            "commit": self.facts.last_commit,
+            "commit": self._facts.last_commit,
             "swept": [{"pid": each.pid, "command": each.command} for each in swept],
             "dropped_bytes": 0 if record is None else record.dropped_bytes,
         }
         await asyncio.to_thread(self.history.append, "run", ending.run_id, ending.at, data)
+        await asyncio.to_thread(self.files.mirror, self.definition.directory)
         self._services.trouble(f"history of {self.definition.name}", self.history.degraded)
         failpoint.reach("account.end_entered")
 
     async def _announce(self, action: Announce | Escalate, fact: Event, facts: Facts) -> None:
+        if self._untold:
+            self._untold = False
+            await self.tell_registered()
         kind = "ralph.escalated" if isinstance(action, Escalate) else action.type
-        key = f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) else None
+        key = f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) or kind == "ralph.started" else None
         data = self._data(action, facts)
         if isinstance(action, Escalate):
             key = key or f"{self.definition.name}/{kind}/{rfc3339(fact.at)}"
@@ -159,6 +158,15 @@ class Account:
             logger.log(level, "%s", action.text, extra={"ralph": self.definition.name})
             self._line(fact.at, action.text)
 
+    async def tell_registered(self) -> None:
+        """Tell that there is this ralph."""
+        await self._services.news.tell(
+            "ralph.registered",
+            {"directory": str(self.definition.directory)},
+            ralph=self.definition.name,
+            destinations=self.configuration.destinations(),
+        )
+
     def _data(self, action: Announce | Escalate, facts: Facts) -> dict[str, Any]:
         data: dict[str, Any] = {} if action.text is None else {"message": action.text}
         if isinstance(action, Escalate):
@@ -176,30 +184,41 @@ class Account:
 
     def _line(self, at: Moment, text: str) -> None:
         """The Regent's line beside the output of the run that it is about (C4)."""
-        if self.facts.run_id is not None:
+        if self._facts.run_id is not None:
             with suppress(OSError):
-                append_regent_line(self.files.runs / self.facts.run_id, at, text)
+                append_regent_line(self.files.runs / self._facts.run_id, at, text)
+
+    def introduce(self) -> None:
+        """This ralph is new: told with the first news of it, so that what came to nothing is no news."""
+        self._untold = True
 
     async def save(self) -> None:
+        """Write definition and state as they are."""
+        await self._save(Record(self._supervision, self._facts))
+
+    async def _save(self, record: Record) -> None:
         """Write definition and state; ``freshen`` does what a full disk does not take (F3)."""
-        goal = self.supervision.goal
+        goal = record.supervision.goal
         save_definition = self._unsaved or self.definition.goal is not goal
         self.definition = replace(self.definition, goal=goal)
         try:
             if save_definition:
                 await asyncio.to_thread(self.files.save_definition, self.definition)
-            await asyncio.to_thread(self.files.save_record, self._record, self.definition)
+            await asyncio.to_thread(self.files.save_record, record, self.definition)
         except OSError as fault:
             self._unsaved = True
-            self._services.trouble(f"state of {self.definition.name}", str(fault))
+            self._state_trouble(fault)
         else:
-            self._unsaved = False
-            self._services.trouble(f"state of {self.definition.name}", None)
+            self._unsaved = self._stale = False
+            self._state_trouble(None)
+
+    def _state_trouble(self, fault: OSError | None) -> None:
+        self._services.trouble(f"state of {self.definition.name}", None if fault is None else str(fault))
 
     def note_output(self, at: Moment | None) -> None:
         """Know when the run that lives last printed something; written down by ``freshen``."""
-        if at is not None and at != self.facts.last_output_at:
-            self._record = replace(self._record, facts=replace(self.facts, last_output_at=at))
+        if at is not None and at != self._facts.last_output_at:
+            self._facts = replace(self._facts, last_output_at=at)
             self._stale = True
 
     async def freshen(self) -> None:
@@ -210,27 +229,41 @@ class Account:
         if self._unsaved:
             await self.save()
         elif self._stale or not self.files.mirror_is_whole(self.definition.directory):
+            record = Record(self._supervision, self._facts)
             self._stale = False
-            with suppress(OSError):  # counters only: the next transition is saved in earnest
-                await asyncio.to_thread(self.files.save_record, self._record, self.definition, durable=False)
+            try:  # counters only: the next transition is saved in earnest
+                await asyncio.to_thread(self.files.save_record, record, self.definition, durable=False)
+            except OSError as fault:
+                self._stale = True
+                self._state_trouble(fault)
+            else:
+                self._state_trouble(None)
 
     async def has_moved(self) -> bool:
         """Whether HEAD has moved since the last look; outside a repository nobody looks."""
-        return (self.facts.branch or self.facts.last_commit) is not None and await self.note_head()
+        return (self._facts.branch or self._facts.last_commit) is not None and await self.note_head()
 
     async def note_head(self) -> bool:
         """Look where the repository stands; True when HEAD has moved since the last look."""
         found = await asyncio.to_thread(head, self.definition.directory)
         if found is None:
             return False
-        before = self.facts.last_commit
-        self._record = replace(
-            self._record, facts=replace(self.facts, last_commit=found.commit, branch=found.branch)
-        )
+        before = self._facts.last_commit
+        self._facts = replace(self._facts, last_commit=found.commit, branch=found.branch)
         return before is not None and found.commit != before
 
     async def fail(self, why: str) -> None:
         """Give this ralph up for a bug of ours; nothing else is done with it until a person acts."""
-        given_up = replace(self.supervision, goal=Goal.STOPPED, state=Failed(why))
-        self._record = Record(given_up, replace(self.facts, ralph_pid=None))
+        self._supervision = replace(self._supervision, goal=Goal.STOPPED, state=Failed(why))
+        self._facts = replace(self._facts, ralph_pid=None)
         await self.save()
+
+
+def _news_of_end(ending: Ending, meant: Outcome) -> dict[str, Any]:
+    """What becomes known of a ralph when its run has ended, by the names of ``Facts``."""
+    return {
+        "ralph_pid": None,
+        "finished_at": ending.at,
+        "last_output_at": ending.last_sign_at,
+        "last_exit": LastExit(ending.run_id, ending.code, ending.signal, meant.value, ending.at),
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 from ralphd.errors import DirectoryBusy, DirectoryUnusable
 from ralphd.process.lock import DirectoryLock
 from ralphd.store.files import Held, Lock
-from ralphd.store.state import MIRROR, mirror_directory
+from ralphd.store.mirror import LOCK_FILE, Mirror
 
 
 class Holds:
@@ -19,6 +19,7 @@ class Holds:
 
     def __init__(self, directory: Path, *, socket_path: Path, state_directory: Path) -> None:
         self._directory = directory
+        self._mirror = Mirror(directory)
         self._text = json.dumps(
             {"pid": os.getpid(), "socket": str(socket_path), "state_directory": str(state_directory)}
         )
@@ -47,15 +48,16 @@ class Holds:
             self._signpost = None
         if self._signpost is None:
             with suppress(OSError, Held, DirectoryUnusable):
-                self._signpost = Lock.acquire(mirror_directory(self._directory) / "lock", self._text)
+                self._signpost = Lock.acquire(self._mirror.make() / LOCK_FILE, self._text)
 
     def release(self) -> None:
         """Let go of everything."""
         if self.lock is not None:
             self.lock.release()
         if self._signpost is not None:
-            with suppress(OSError):
-                (self._directory / MIRROR / "lock").unlink()
+            if self._signpost.in_place():  # and not what a link leads to that was put there meanwhile
+                with suppress(OSError):
+                    (self._mirror.path / LOCK_FILE).unlink()
             self._signpost.release()
         self.lock = self._signpost = None
 

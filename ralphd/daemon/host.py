@@ -35,6 +35,7 @@ from ralphd.process.output import Log
 from ralphd.process.resources import resources_of
 from ralphd.store.events import EventStore
 from ralphd.store.history import History
+from ralphd.store.mirror import Mirror
 from ralphd.store.state import Definition, RalphFiles, Record
 
 logger = logging.getLogger(__name__)
@@ -177,35 +178,36 @@ class Host:
             return await self._replace(known, wanted, start=registration.start)
 
     async def _take_on(self, wanted: Candidate, *, start: bool) -> bytes:
-        try:
-            account = await asyncio.to_thread(self._new_account, wanted)
-        except OSError as fault:
-            raise DaemonBusy(f"{wanted.name} cannot be written down", why=str(fault), mend="df -h") from fault
+        files = RalphFiles(self._roster.home / wanted.name)
+        account = Account(
+            files,
+            self._definition(wanted),
+            Record(Supervision()),
+            History(files.history_file),
+            self._services,
+        )
         account.notes = list(wanted.notes)
+        account.introduce()
         regent = Regent(account, self._services)
+        regent.holds.take()  # before anything is written: what another Regent keeps there is not ours
+        mirrored = Mirror(wanted.directory).exists()
         self._roster.take_in(regent)
         try:
-            regent.holds.take()
-            await asyncio.to_thread(account.files.mirror, wanted.directory)
-            await self._services.news.tell(
-                "ralph.registered", {"directory": str(wanted.directory)}, ralph=regent.name
-            )
+            await asyncio.to_thread(_write_new, account, wanted)
             if start:
                 await regent.ask(StartRequested(self._services.clock.now()))
-        except RalphdError:
+            else:
+                await account.tell_registered()
+        except (RalphdError, OSError) as fault:
             await self._roster.drop(regent)
+            if not mirrored:
+                await asyncio.to_thread(Mirror(wanted.directory).remove)
+            if isinstance(fault, OSError):
+                raise DaemonBusy(
+                    f"{wanted.name} cannot be written down", why=str(fault), mend="df -h"
+                ) from fault
             raise
         return regent.view_bytes()
-
-    def _new_account(self, wanted: Candidate) -> Account:
-        files = RalphFiles(self._roster.home / wanted.name)
-        files.create()
-        files.save_environment(wanted.environment)
-        definition = self._definition(wanted)
-        files.save_definition(definition)
-        record = Record(Supervision())
-        files.save_record(record, definition)
-        return Account(files, definition, record, History(files.history_file), self._services)
 
     def _definition(self, wanted: Candidate) -> Definition:
         return Definition(
@@ -299,6 +301,7 @@ class Host:
                 mend=f"ralphctl stop {name}",
             )
         await self._roster.drop(regent)
+        self._services.forget(name)
 
     async def _ask(self, name: str, event: Event) -> bytes:
         self._refuse_when_stopping()
@@ -309,3 +312,13 @@ class Host:
     def _refuse_when_stopping(self) -> None:
         if self._shutdown.done():
             raise ShuttingDown("ralphd is shutting down", mend="ralphctl regent start, when it is gone")
+
+
+def _write_new(account: Account, wanted: Candidate) -> None:
+    """Write the files of a ralph that is new. Raises OSError, DirectoryUnusable."""
+    files = account.files
+    Mirror(wanted.directory).make()
+    files.create()
+    files.save_environment(wanted.environment)
+    files.save_definition(account.definition)
+    files.save_record(Record(account.supervision), account.definition)

@@ -69,7 +69,7 @@ class Regent:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._spawn_fault: RalphdError | None = None
-        self._shown: dict[str, Any] | None = None
+        self._shown: tuple[object, ...] = ()
         self._shown_bytes = b""
         self._looked = 0.0
         self._strangers: list[Stranger] = []
@@ -90,17 +90,17 @@ class Regent:
         return isinstance(self.account.supervision.state, HAS_A_RUN)
 
     def view(self) -> dict[str, Any]:
-        """The ralph as the API shows it, its last output at most a second old."""
-        self._see_output()
+        """The ralph as the API shows it."""
         means = None if self._record is None else self._record.tree_means
         seen = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
         return self.account.view() | {"tree_means": means, "notes": [*self.account.notes, *seen]}
 
     def view_bytes(self) -> bytes:
-        """The same, serialised once per change."""
-        view = self.view()
-        if view != self._shown:
-            self._shown, self._shown_bytes = view, json.dumps(view, ensure_ascii=False).encode()
+        """The same, its last output at most a second old; serialised once per change."""
+        self._see_output()
+        parts = (*self.account.same(), self._record, tuple(self.account.notes), tuple(self._strangers))
+        if parts != self._shown:  # quick: what has not changed is the same object
+            self._shown, self._shown_bytes = parts, json.dumps(self.view(), ensure_ascii=False).encode()
         return self._shown_bytes
 
     # --- being told -----------------------------------------------------------------------------------

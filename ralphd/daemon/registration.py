@@ -9,7 +9,7 @@ from ralphd import wire
 from ralphd.config import Configuration, fit_name, for_runs, load
 from ralphd.errors import BadName, DirectoryBusy, DirectoryUnusable, NameTaken, UsageError
 from ralphd.git.repo import head
-from ralphd.store.state import mirror_directory
+from ralphd.store.mirror import Mirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _usable(directory: Path, state_directory: Path) -> Path:
             f"{directory} cannot be used", why=error.strerror or str(error), mend=f"mkdir -p {directory}"
         ) from error
     if not real.is_dir():
-        raise DirectoryUnusable(f"{directory} is not a directory")
+        raise DirectoryUnusable(f"{directory} is not a directory", mend=f"name its directory: {real.parent}")
     if not os.access(real, os.W_OK | os.X_OK):
         raise DirectoryUnusable(
             f"{directory} is not writable for uid {os.geteuid()}",
@@ -92,10 +92,9 @@ def _usable(directory: Path, state_directory: Path) -> Path:
             why="an agent could delete it there",
             mend="choose a directory below it, or set RALPHD_STATE_DIR to another place",
         )
-    try:
-        mirror_directory(real)
-    except OSError as error:
-        raise DirectoryUnusable(f"{real}/.ralph cannot be made", why=error.strerror or str(error)) from error
+    mirror = Mirror(real)
+    if mirror.exists():
+        mirror.refuse_newer()
     return real
 
 

@@ -80,6 +80,11 @@ class Services:
             self._troubles[topic] = what
             self._untold.append(f"{topic}: {what}")
 
+    def forget(self, ralph: str) -> None:
+        """No trouble of a ralph outlasts it."""
+        for topic in [topic for topic in self._troubles if topic.endswith(f" {ralph}")]:
+            self.trouble(topic, None)
+
     async def tell_troubles(self) -> None:
         """Tell the event stream of each trouble that has come up since the last time."""
         untold, self._untold = self._untold, []

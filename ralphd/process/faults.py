@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from ralphd.errors import CommandNotStartable
 from ralphd.process.rundir import StartFault
@@ -16,24 +18,15 @@ LACKING = frozenset(
 )
 """What a machine can lack for a while; a start that fails for it is tried again (F3)."""
 
+WhyAndMend: TypeAlias = tuple[str, str]
+
 
 def not_startable(
     command: tuple[str, ...], directory: Path, environment: Mapping[str, str], fault: StartFault | None
 ) -> CommandNotStartable:
     """The error to show for a start that failed; ``fault`` is None when the shim itself gave no answer."""
-    what = f"cannot start {command[0]}"
-    if fault is None:
-        return CommandNotStartable(
-            what, why="the process beside it ended before it was started", mend="again"
-        )
-    stage, _, text = fault.text.partition(": ")
-    if stage == "chdir":
-        return CommandNotStartable(what, why=f"{directory}: {text}")
-    if stage != "exec":
-        return CommandNotStartable(what, why=fault.text)
-    program = _program(command[0], directory, environment)
-    why, mend = _of_exec(fault.errno, text, command[0], program, directory)
-    return CommandNotStartable(what, why=why, mend=mend)
+    why, mend = _why_and_mend(command, directory, environment, fault)
+    return CommandNotStartable(f"cannot start {command[0]}", why=why, mend=mend)
 
 
 def environment_of(path: Path | None, extra: Mapping[str, str]) -> dict[str, str]:
@@ -45,25 +38,77 @@ def environment_of(path: Path | None, extra: Mapping[str, str]) -> dict[str, str
     return {**base, **extra}
 
 
-def _of_exec(number: int, text: str, name: str, program: Path | None, directory: Path) -> tuple[str, str]:
-    if number == errno.ENOENT and program is None:
-        if "/" in name:
-            return f"there is no {directory / name}", ""
+def _why_and_mend(
+    command: tuple[str, ...], directory: Path, environment: Mapping[str, str], fault: StartFault | None
+) -> WhyAndMend:
+    if fault is None:
+        return "the process beside it ended before it was started", "again"
+    stage, _, text = fault.text.partition(": ")
+    if stage == "chdir":
+        return _of_chdir(fault.errno, text, directory)
+    if stage == "exec":
+        program = _program(command[0], directory, environment)
+        if program is None:
+            return _of_nothing(fault.errno, text, command[0], directory)
+        return _of_exec(fault.errno, text, program)
+    if stage.startswith("/"):  # a file of its run directory, or the one that holds its environment
+        return fault.text, f"ralphctl start {shlex.join((str(directory), '--', *command))}"
+    return fault.text, "ralphctl regent logs"
+
+
+def _of_chdir(number: int, text: str, directory: Path) -> WhyAndMend:
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        return f"the directory {directory} is gone", "put it back, or start in another directory"
+    return f"{directory}: {text}", f"namei -l {directory}  (who may enter it)"
+
+
+def _of_nothing(number: int, text: str, name: str, directory: Path) -> WhyAndMend:
+    """There is no file of that name, or none that can be seen."""
+    if "/" not in name:
         return f"{name} is not on PATH", f"give its path, as in ./{name}"
-    if program is None:
-        return text, ""
+    path = directory / name
     if number == errno.ENOENT:
-        return f"{program} asks for {_interpreter(program) or 'a loader'}, which is not there", ""
+        relative = "" if name.startswith("/") else f"; a relative one begins in {directory}"
+        return f"there is no {path}", f"the path of a program that is there{relative}"
+    return f"{path}: {text}", f"namei -l {path}  (what is on the way to it)"
+
+
+def _of_exec(number: int, text: str, program: Path) -> WhyAndMend:
+    if number == errno.ENOENT:
+        return _of_interpreter(program)
     if number == errno.ENOEXEC:
         return (
             f"{program} is no program, and as a script it has no #! line",
             "put #!/bin/sh on its first line",
         )
-    if number == errno.EACCES and program.is_dir():
-        return f"{program} is a directory", ""
-    if number == errno.EACCES and not os.access(program, os.X_OK):
+    if number == errno.EACCES:
+        return _of_access(program)
+    mends = {
+        errno.E2BIG: "fewer or shorter arguments, or a smaller environment",
+        errno.ETXTBSY: "again, once nobody writes to it any more",
+    }
+    return f"{program}: {text}", mends.get(number, f"ls -l {program}")
+
+
+def _of_interpreter(program: Path) -> WhyAndMend:
+    """The program is there, but what is to run it is not."""
+    interpreter = _interpreter(program)
+    if interpreter is None:
+        return f"{program} asks for a loader, which is not there", "a program that is built for this machine"
+    if interpreter.endswith("\r"):
+        return f"the lines of {program} end as on Windows (CR LF)", f"sed -i 's/\\r$//' {program}"
+    return f"{program} asks for {interpreter}, which is not there", "install it, or mend the #! line"
+
+
+def _of_access(program: Path) -> WhyAndMend:
+    if program.is_dir():
+        return f"{program} is a directory", f"a program in it, as in {program}/NAME"
+    if not os.access(program, os.X_OK):
         return f"{program} is not executable", f"chmod +x {program}"
-    return f"{program}: {text}", ""
+    interpreter = _interpreter(program)
+    if interpreter is not None and not os.access(interpreter, os.X_OK):
+        return f"{program} asks for {interpreter}, which is not executable", "mend the #! line"
+    return f"{program}: its file system allows no programs", f"findmnt -T {program}"
 
 
 def _program(name: str, directory: Path, environment: Mapping[str, str]) -> Path | None:
@@ -73,15 +118,22 @@ def _program(name: str, directory: Path, environment: Mapping[str, str]) -> Path
     else:
         folders = environment.get("PATH", os.defpath).split(":")
         candidates = [directory / folder / name for folder in folders]
-    return next((path for path in candidates if path.exists()), None)
+    return next((path for path in candidates if _exists(path)), None)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # as on the way through a directory that may not be searched
+        return False
 
 
 def _interpreter(program: Path) -> str | None:
-    """What the ``#!`` line of a script names."""
+    """What the ``#!`` line of a script names, with a carriage return where it has one."""
     try:
         with program.open("rb") as file:
             first = file.read(LONGEST_LINE).split(b"\n")[0]
     except OSError:
         return None
-    words = first[2:].split() if first.startswith(b"#!") else []
-    return os.fsdecode(words[0]) if words else None
+    words = first[2:].replace(b"\t", b" ").split(b" ") if first.startswith(b"#!") else []
+    return next((os.fsdecode(word) for word in words if word), None)

@@ -2,7 +2,7 @@
 
 The shim writes it and needs nobody for that (P1). Whoever reads has no more than a place, the cursor; what
 is written, rotated or deleted meanwhile is found out by looking. A follower costs no thread and, while
-nothing is written, a few system calls 25 times a second.
+nothing is written, a few system calls 25 times a second, 5 times once the run has ended.
 """
 
 import asyncio
@@ -37,6 +37,7 @@ class Log:
     def __init__(self, runs: Path, *, block_bytes: int = BLOCK_BYTES) -> None:
         self._path = runs
         self._block_bytes = block_bytes
+        self._newest: tuple[RunId, RunFiles] | None = None  # kept, since a listing is good until it changes
 
     def read(self, query: Query) -> Generator[Record | Gap, None, None]:
         """What is there now and asked for, oldest first. Blocks while it reads; memory stays bounded."""
@@ -46,25 +47,26 @@ class Log:
         """The same, several times as fast: what the run printed comes as ``Text`` where that is possible."""
         return self._read(query, RunReader.text_batch)
 
-    def follow(
-        self, query: Query, *, stopping: asyncio.Event, idle: Callable[[], bool] | None = None
-    ) -> AsyncGenerator[list[Record | Gap], None]:
+    def follow(self, query: Query, *, stopping: asyncio.Event) -> AsyncGenerator[list[Record | Gap], None]:
         """What ``read`` gives, in batches, and then what comes, until ``stopping`` or past ``until``.
 
-        Goes on into later runs. A line is seen within 50 ms; while ``idle`` says that no run of this ralph
-        lives, within 250 ms. Close it (``aclose``) to let go of the file that is open.
+        Goes on into later runs. A line is seen within 50 ms; the first one of a run that follows more than
+        a second after the last has ended, within 250 ms. Close it (``aclose``) to let go of the file that
+        is open.
         """
-        return self._follow(query, RunReader.batch, stopping, idle)
+        return self._follow(query, RunReader.batch, stopping)
 
     def follow_text(
-        self, query: Query, *, stopping: asyncio.Event, idle: Callable[[], bool] | None = None
+        self, query: Query, *, stopping: asyncio.Event
     ) -> AsyncGenerator[list[Text | Record | Gap], None]:
         """The same with ``Text`` as ``read_text`` gives it."""
-        return self._follow(query, RunReader.text_batch, stopping, idle)
+        return self._follow(query, RunReader.text_batch, stopping)
 
     def last_output_at(self, run_id: RunId) -> Moment | None:
         """When the run last printed something; None when it has not, or nothing of it is kept."""
-        files = RunFiles(self._path / run_id)
+        if self._newest is None or self._newest[0] != run_id:
+            self._newest = run_id, RunFiles(self._path / run_id)
+        files = self._newest[1]
         for number in reversed(files.segments()):
             try:
                 status = files.segment(number).stat()
@@ -91,7 +93,7 @@ class Log:
             walk.close()
 
     async def _follow(
-        self, query: Query, take: Take[T], stopping: asyncio.Event, idle: Callable[[], bool] | None
+        self, query: Query, take: Take[T], stopping: asyncio.Event
     ) -> AsyncGenerator[list[T], None]:
         runs = Runs(self._path)
         search = find_start(runs, query, self._block_bytes)
@@ -107,7 +109,7 @@ class Log:
                 if batch is None:
                     if walk.is_past():
                         return
-                    await asyncio.sleep(_pause_s(time.monotonic() - came_at, idle))
+                    await asyncio.sleep(_pause_s(time.monotonic() - came_at, walk))
                     continue
                 for first in range(0, len(batch), _BATCH_RECORDS):
                     yield batch[first : first + _BATCH_RECORDS]
@@ -126,11 +128,11 @@ def _step(search: Search) -> Start | None:
     return None
 
 
-def _pause_s(quiet_s: float, idle: Callable[[], bool] | None) -> float:
+def _pause_s(quiet_s: float, walk: "_Walk[T]") -> float:
     """How long to wait before looking again, after ``quiet_s`` seconds in which nothing came."""
-    if idle is not None and idle():
-        return _IDLE_LOOK_S
-    return _QUIET_LOOK_S if quiet_s > _QUIET_AFTER_S else _LOOK_S
+    if quiet_s <= _QUIET_AFTER_S:
+        return _LOOK_S
+    return _IDLE_LOOK_S if walk.is_between_runs() else _QUIET_LOOK_S
 
 
 class _Walk(Generic[T]):
@@ -162,6 +164,13 @@ class _Walk(Generic[T]):
     def is_past(self) -> bool:
         """Whether all has been seen that can be asked for: the end of the asked time is over."""
         return self._until is not None and time.time() > self._until + _LATE_S
+
+    def is_between_runs(self) -> bool:
+        """Whether the run that is read has ended, or there is none yet: only a new one can say more."""
+        runs = self._runs.ids()
+        if self._reader is None or not runs:
+            return not runs
+        return runs[-1] == self._reader.run_id and self._reader.files.has_ended()
 
     def next(self) -> list[T] | None:
         """What comes next, possibly nothing that was asked for; None when there is nothing more now."""

@@ -41,6 +41,7 @@ class WatchedDirectory:
                 self._listed_at = changed_at if settled else -1
         except (FileNotFoundError, NotADirectoryError):
             self.is_gone = True
+            self._listed_at = -1  # it may come back with the time it had
             self._names = frozenset()
         return self._names
 

@@ -3,11 +3,11 @@
 from contextlib import suppress
 from typing import Any
 
-import psutil
-
 
 def resources_of(pid: int) -> dict[str, Any] | None:
     """Processor seconds, resident bytes and number of the processes from ``pid`` down; None when gone."""
+    import psutil  # at first use: 1 MB that a daemon nobody asks for it does without
+
     try:
         leader = psutil.Process(pid)
         members = [leader, *leader.children(recursive=True)]

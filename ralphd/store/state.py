@@ -6,9 +6,9 @@ people and programs to read; an agent may delete it, and it is written anew (des
 
 import json
 import os
-import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +16,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from ralphd.core.model import Done, Failed, Goal, Moment, Paused, RunId, Stopped, Supervision, Waiting
 from ralphd.core.moments import parse_rfc3339, rfc3339
-from ralphd.errors import DirectoryUnusable, NewerState
+from ralphd.errors import DirectoryUnusable
 from ralphd.store.files import Broken, make_private_directory, read_json, set_aside, write_whole
+from ralphd.store.mirror import HISTORY_FILE, STATE_FILE, STATE_VERSION, Mirror, newer
 
-VERSION = 1
-MIRROR = ".ralph"
 T = TypeVar("T")
 _SUPERVISION = TypeAdapter(Supervision)
 
@@ -44,7 +43,7 @@ class Definition:
     def to_json(self) -> dict[str, Any]:
         """The object that ``ralph.json`` holds, and a run's intent beside it."""
         return {
-            "version": VERSION,
+            "version": STATE_VERSION,
             "name": self.name,
             "directory": str(self.directory),
             "command": list(self.command),
@@ -104,7 +103,14 @@ class Record:
     facts: Facts = Facts()
 
     def to_json(self, definition: Definition) -> dict[str, Any]:
-        """The seed's keys, ours, and last the exact supervision, which a new daemon goes on from."""
+        """What is shown, and last the exact supervision, which a new daemon goes on from."""
+        return self.shown(definition) | {
+            "supervision": _SUPERVISION.dump_python(self.supervision, mode="json"),
+            "facts": _FACTS.dump_python(self.facts, mode="json"),
+        }
+
+    def shown(self, definition: Definition) -> dict[str, Any]:
+        """The seed's keys, then ours."""
         now, facts = self.supervision, self.facts
         return {
             "ralph_pid": facts.ralph_pid,
@@ -113,7 +119,7 @@ class Record:
             "last_output_at": _text(facts.last_output_at),
             "last_commit": facts.last_commit,
             "total_cost_usd": 0.0,
-            "version": VERSION,
+            "version": STATE_VERSION,
             "name": definition.name,
             "state": now.state.kind,
             "goal": now.goal.value,
@@ -131,8 +137,6 @@ class Record:
             "pause_reason": now.state.reason if isinstance(now.state, Paused) else None,
             "run_id": facts.run_id,
             "message": message(now),
-            "supervision": _SUPERVISION.dump_python(now, mode="json"),
-            "facts": _FACTS.dump_python(facts, mode="json"),
         }
 
     @classmethod
@@ -193,8 +197,8 @@ class RalphFiles:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.definition_file = home / "ralph.json"
-        self.state_file = home / "regent-state.json"
-        self.history_file = home / "history.jsonl"
+        self.state_file = home / STATE_FILE
+        self.history_file = home / HISTORY_FILE
         self.environment_file = home / "env"
         self.runs = home / "runs"
 
@@ -236,29 +240,16 @@ class RalphFiles:
         return {name: value for name, value in found.items() if isinstance(value, str)}
 
     def mirror(self, directory: Path, contents: Mapping[str, bytes] | None = None) -> None:
-        """Write the copies in ``.ralph/``: those in ``contents`` and whatever is missing there.
+        """Write the copies in ``.ralph/``: those in ``contents`` and whatever is not as it should be there.
 
-        A working directory that takes none (full, read-only, gone) costs the mirror and nothing else.
+        A working directory that takes none (full, read-only, gone) costs the copies and nothing else.
         """
-        try:
-            place = mirror_directory(directory)
-            for name, data in (contents or {}).items():
-                write_whole(place / name, data, durable=False)
-            self._restore(place)
-        except (OSError, DirectoryUnusable):
-            return
-
-    def _restore(self, place: Path) -> None:
-        for original in (self.state_file, self.history_file):
-            if not (place / original.name).exists() and original.exists():
-                write_whole(place / original.name, original.read_bytes(), durable=False)
+        with suppress(OSError, DirectoryUnusable):
+            Mirror(directory).renew(contents or {}, self.state_file, self.history_file)
 
     def mirror_is_whole(self, directory: Path) -> bool:
-        """Whether the copies are there, as far as two looks can tell."""
-        place = directory / MIRROR
-        return (place / self.state_file.name).exists() and (
-            (place / self.history_file.name).exists() or not self.history_file.exists()
-        )
+        """Whether the copies are there, as far as a few looks can tell."""
+        return Mirror(directory).is_whole(self.history_file)
 
     def checkpoint(self, directory: Path) -> tuple[str | None, Moment | None]:
         """The pause reason and resume time that a run left in ``.ralph/checkpoint.json``, if it did.
@@ -267,7 +258,9 @@ class RalphFiles:
         """
         try:
             with os.fdopen(
-                os.open(directory / MIRROR / "checkpoint.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                os.open(
+                    Mirror(directory).path / "checkpoint.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+                )
             ) as file:
                 found = json.loads(file.read(1 << 20))
             reason, resume_at = found.get("pause_reason"), found.get("resume_at")
@@ -279,47 +272,14 @@ class RalphFiles:
             return None, None
 
 
-def mirror_directory(directory: Path) -> Path:
-    """``.ralph/`` of a working directory, made when it is missing (0700, ignored by git).
-
-    Raises DirectoryUnusable when something else is in its place.
-    """
-    place = directory / MIRROR
-    try:
-        found = place.lstat()
-    except FileNotFoundError:
-        place.mkdir(mode=0o700)
-        found = place.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no directory"
-        raise DirectoryUnusable(
-            f"{place} is {kind}",
-            why="ralphd keeps its files for people there and follows no link to elsewhere",
-            mend=f"mv {place} {place}.old",
-        )
-    ignore = place / ".gitignore"
-    if not ignore.exists():
-        write_whole(ignore, b"*\n", durable=False)
-    return place
-
-
-def with_goal(definition: Definition, goal: Goal) -> Definition:
-    """The same definition with another goal."""
-    return definition if definition.goal is goal else replace(definition, goal=goal)
-
-
 def _json(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def _read_ours(path: Path) -> dict[str, Any] | None:
     found = read_json(path)
-    if found is not None and isinstance(found.get("version"), int) and found["version"] > VERSION:
-        raise NewerState(
-            f"{path} was written by a newer ralphd (version {found['version']}, this one knows {VERSION})",
-            why="it is left as it is",
-            mend="install the newer ralphd again, or move the file away",
-        )
+    if found is not None and isinstance(found.get("version"), int) and found["version"] > STATE_VERSION:
+        raise newer(path, found["version"])
     return found
 
 

@@ -101,5 +101,7 @@ def tree_of(place: Path) -> Files:
             path = Path(folder) / name
             about = path.lstat()
             content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-            found[str(path.relative_to(place))] = (about.st_mode, about.st_mtime_ns, content)
+            # A directory tells by what is in it; its time moves when something was there for a moment.
+            changed_at = 0 if path.is_dir() else about.st_mtime_ns
+            found[str(path.relative_to(place))] = (about.st_mode, changed_at, content)
     return found

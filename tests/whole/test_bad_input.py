@@ -183,7 +183,7 @@ def test_a_directory_that_another_daemon_supervises_is_refused_and_its_holder_na
             said = other("--socket", str(second.state / "ralphd.sock"), "start", str(place), "--", *SLEEPER)
         refused(said, 1, f"{place} is supervised already", why=str(person.daemon.pid), mend="--socket")
         assert second.status()["ralphs"] == []
-        assert not list((second.state / "ralphs").iterdir())
+        assert not list(second.state.glob("ralphs/*"))
 
 
 def test_a_ralph_that_runs_is_not_started_again(person: Person) -> None:
