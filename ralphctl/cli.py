@@ -30,7 +30,7 @@ TABLE = {
     "regent": Entry(f"{_HERE}.regent:regent", "Start, stop, restart and look at the daemon itself.", _DAEMON),
     "config": Entry(f"{_HERE}.config:config", "Show and check the configuration of a directory.", _MORE),
     "completion": Entry(f"{_HERE}.completion:completion", "Print the completion script of a shell.", _MORE),
-    "demo": Entry(f"{_HERE}.demo:demo", "Show in a minute what ralphd does.", _MORE),
+    "demo": Entry(f"{_HERE}.demo:demo", "See in a quarter of a minute what ralphd does.", _MORE),
 }  # fmt: skip
 
 COMPLETE = "_RALPHCTL_COMPLETE"

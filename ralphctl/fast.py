@@ -12,7 +12,7 @@ import time
 
 from ralphctl import link, problem, show
 from ralphctl.local import lastknown
-from ralphctl.tell import has_colour, message
+from ralphctl.tell import columns, has_colour, message
 from ralphctl.words import count
 from ralphd import wire
 from ralphd.errors import BadName, DaemonNotRunning, DirectoryUnusable
@@ -124,19 +124,19 @@ def answer(asked: Asked) -> int:
     held = json.loads(body)
     views = [held] if name else held["ralphs"]
     mine = None if asked.every or name else of_directory(views, directory)
-    text = body.decode() if asked.as_json else page(views, mine, time.time(), colour=has_colour(sys.stdout))
-    print(text)
+    print(body.decode() if asked.as_json else _page(views, mine))
     return wire.status_exit_code([view["state"] for view in ([mine] if mine else views)])
 
 
-def page(
-    views: Sequence[dict[str, Any]], mine: dict[str, Any] | None, now: float, *, colour: bool = False
-) -> str:
+def _page(views: Sequence[dict[str, Any]], mine: dict[str, Any] | None) -> str:
     """What ``status`` prints: ``mine`` in full where we are in its directory, else one in full or a table."""
+    now, colour = time.time(), has_colour(sys.stdout)
     if not views:
         return "no ralph yet\n  next: ralphctl start DIR -- COMMAND"
     if mine is None and len(views) > 1:
-        return show.table(views, now, colour=colour)
+        from ralphctl import table
+
+        return table.table(views, now, colour=colour, columns=columns(sys.stdout))
     view = mine or views[0]
     checkpoint = lastknown.checkpoint(str(view.get("directory") or "/"))
     text = show.ralph(view, now, checkpoint=checkpoint, colour=colour)

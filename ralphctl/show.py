@@ -1,4 +1,4 @@
-"""Views to text: one ralph in full, several as a table with those first that need a person.
+"""Views to text: one ralph in full, its state in words, and what to do next.
 
 A view is what the API sends (``ralphd.wire.RalphView``) or what was read from ``.ralph``; any key may be
 missing, and any text in it may be somebody else's, so it is shown with its control characters made visible.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     View: TypeAlias = Mapping[str, Any]
 
-_COLOURS = {
+COLOURS = {
     "running": GREEN,
     "testing": GREEN,
     "starting": GREEN,
@@ -41,7 +41,7 @@ def state_words(view: View, now: float) -> str:
         case "idle":
             return "idle: registered, never started"
         case "running":
-            return "running" + _since(" for ", view.get("started_at"), now) + _pid(view)
+            return "running" + since_words(" for ", view.get("started_at"), now) + _pid(view)
         case "testing":
             return "running the tests" + _pid(view)
         case "waiting_for_retry":
@@ -53,16 +53,17 @@ def state_words(view: View, now: float) -> str:
         case "stopping":
             return "stopping: its run was asked to end" + _pid(view)
         case "stopped":
-            return "stopped" + _since(" ", view.get("finished_at"), now, " ago")
+            return "stopped" + since_words(" ", view.get("finished_at"), now, " ago")
         case "failed":
-            return f"failed: {_why_failed(view)}" + _since(", ", view.get("finished_at"), now, " ago")
+            return f"failed: {why_failed(view)}" + since_words(", ", view.get("finished_at"), now, " ago")
         case "done":
-            return "done" + _reason(view) + _since(", ", view.get("finished_at"), now, " ago")
+            return "done" + _reason(view) + since_words(", ", view.get("finished_at"), now, " ago")
         case other:
             return clean(str(other))
 
 
-def _since(before: str, at: object, now: float, after: str = "") -> str:
+def since_words(before: str, at: object, now: float, after: str = "") -> str:
+    """How long ago something was, between two words; empty for no moment."""
     when = moment(at)
     return "" if when is None else f"{before}{duration(now - when)}{after}"
 
@@ -71,13 +72,14 @@ def _pid(view: View) -> str:
     return f" (pid {view['ralph_pid']})" if view.get("ralph_pid") else ""
 
 
-def _wait(view: View) -> Mapping[str, Any]:
+def wait_of(view: View) -> Mapping[str, Any]:
+    """What it waits for and until when; empty when it does not wait."""
     wait = view.get("wait")
     return wait if isinstance(wait, dict) else {}
 
 
 def _waiting(view: View, now: float) -> str:
-    wait = _wait(view)
+    wait = wait_of(view)
     starts = until(wait.get("until"), now)
     said = f"waiting {clean(wait_words(wait.get('reason', 'unknown')))}"
     return f"{said}; starts {starts}" if starts else said
@@ -86,11 +88,12 @@ def _waiting(view: View, now: float) -> str:
 def _paused(view: View, now: float) -> str:
     why = clean(pause_words(view.get("pause_reason")))
     said = f"paused {why}".rstrip()
-    resumes = until(_wait(view).get("until"), now)
+    resumes = until(wait_of(view).get("until"), now)
     return f"{said}; resumes by itself {resumes}" if resumes else said
 
 
-def _why_failed(view: View) -> str:
+def why_failed(view: View) -> str:
+    """Why it was given up."""
     if view.get("message"):
         return clean(str(view["message"]))
     errors = view.get("consecutive_errors") or 0
@@ -109,9 +112,9 @@ def started_words(view: View, *, before: Sequence[int] = ()) -> str:
     ``before`` are the pids of what ran already: to start that again changes nothing, and is said.
     """
     if view.get("ralph_pid") in before:
-        return f"running already{_pid(view)} in {_directory(view)}"
+        return f"running already{_pid(view)} in {directory_words(view)}"
     said = {"running": "started", "starting": "starting"}.get(str(view.get("state")))
-    return f"{said}{_pid(view)} in {_directory(view)}" if said else ""
+    return f"{said}{_pid(view)} in {directory_words(view)}" if said else ""
 
 
 def next_steps(view: View) -> list[tuple[str, str]]:
@@ -139,19 +142,21 @@ def ralph(
     view: View, now: float, *, checkpoint: View | None = None, colour: bool = False, daemon: bool = True
 ) -> str:
     """One ralph in full. Without ``daemon`` the view is what was last known."""
-    state = paint(state_words(view, now), _COLOURS.get(str(view.get("state")), BOLD), on=colour)
+    state = paint(state_words(view, now), COLOURS.get(str(view.get("state")), BOLD), on=colour)
     head = f"{paint(clean(str(view.get('name') or '?')), BOLD, on=colour)}  {state}"
     steps = next_steps(view) if daemon else [("start the daemon", "ralphctl regent start")]
-    rows = [*_facts(view, now), *_checkpoint_rows(checkpoint, now), *_remarks(view)]
+    rows = [*_facts(view, now, daemon=daemon), *_checkpoint_rows(checkpoint, now), *_remarks(view)]
     rows += [("next" if i == 0 else "", f"{command}  ({what})") for i, (what, command) in enumerate(steps)]
     return "\n".join([head, *(f"  {paint(f'{label:<12}', DIM, on=colour)} {text}" for label, text in rows)])
 
 
-def _facts(view: View, now: float) -> list[tuple[str, str]]:
-    rows = [("directory", _directory(view)), ("command", _command(view))]
+def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
+    rows = [("directory", directory_words(view)), ("command", _command(view))]
     if work := _work(view):
         rows.append(("work", work))
-    rows.append(("last output", ago(view.get("last_output_at"), now)))
+    # The state file is written anew every few seconds only: a first output may not be in it yet.
+    unseen = not daemon and view.get("run_id") and not view.get("last_output_at")
+    rows.append(("last output", "unknown" if unseen else ago(view.get("last_output_at"), now)))
     if view.get("last_commit"):
         rows.append(("last commit", clean(str(view["last_commit"]))))
     ending = view.get("last_exit")
@@ -163,9 +168,15 @@ def _facts(view: View, now: float) -> list[tuple[str, str]]:
     return [(label, text) for label, text in rows if text]
 
 
-def _directory(view: View) -> str:
+def directory_words(view: View) -> str:
+    """Where it works, and on which branch."""
     branch = f" (branch {clean(str(view['branch']))})" if view.get("branch") else ""
-    return _home(clean(str(view.get("directory") or ""))) + branch
+    return place(view) + branch
+
+
+def place(view: View) -> str:
+    """Where it works."""
+    return _home(clean(str(view.get("directory") or "")))
 
 
 def _home(path: str) -> str:
@@ -246,43 +257,3 @@ def _remarks(view: View) -> list[tuple[str, str]]:
         lines = view.get(key)
         rows += [(label, clean(str(line))) for line in lines] if isinstance(lines, list) else []
     return rows
-
-
-def table(views: Sequence[View], now: float, *, colour: bool = False) -> str:
-    """Several ralphs, one a line, then those that need a person with what to do."""
-    heads = ("NAME", "STATE", "RESTARTS", "LAST OUTPUT", "DIRECTORY")
-    cells = [
-        (
-            clean(str(view.get("name") or "?")),
-            state_words(view, now),
-            str(view.get("restarts") or 0),
-            _since("", view.get("last_output_at"), now, " ago") or "never",
-            _directory(view),
-        )
-        for view in views
-    ]
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    lines = [paint(_row(heads, widths), DIM, on=colour)]
-    for view, row in zip(views, cells, strict=True):
-        lines.append(_row(row, widths, state_colour=_COLOURS.get(str(view.get("state"))) if colour else None))
-    return "\n".join([*lines, *_needed(views)])
-
-
-def _row(cells: Sequence[str], widths: Sequence[int], *, state_colour: str | None = None) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-    if state_colour:
-        padded[1] = paint(padded[1], state_colour, on=True)
-    return "  ".join(padded).rstrip()
-
-
-def _needed(views: Sequence[View]) -> list[str]:
-    needed = [view for view in views if view.get("state") == "failed"]
-    needed += [view for view in views if view.get("state") == "paused" and not _wait(view).get("until")]
-    if not needed:
-        return []
-    lines = ["", "These wait for you:"]
-    for view in needed:
-        lines.append(
-            f"  {view.get('name')}: " + ", ".join(f"{does}: {how}" for does, how in next_steps(view))
-        )
-    return lines

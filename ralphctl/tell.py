@@ -40,6 +40,17 @@ def has_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def columns(stream: TextIO) -> int | None:
+    """How wide what goes to ``stream`` may be: ``COLUMNS``, else its terminal's; None where nothing says."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):  # no terminal, or no descriptor at all
+        return None
+
+
 def paint(text: str, colour: str, *, on: bool) -> str:
     """``text`` in ``colour`` (an SGR code) when ``on``."""
     return f"\x1b[{colour}m{text}\x1b[0m" if on else text

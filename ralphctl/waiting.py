@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ralphctl.client import Client, Reply
 from ralphctl.tell import message
-from ralphctl.words import clock, duration
+from ralphctl.words import clock
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, RalphdError
 
@@ -60,7 +60,7 @@ def _until(
             return reply
         waited_s = time.monotonic() - began
         if timeout_s is not None and waited_s >= timeout_s:
-            raise _timeout(name, reply, waiting_for, waited_s, force)
+            raise _timeout(name, reply, waiting_for, timeout_s, force)
         if not said and waited_s >= QUIET_S:
             said = True
             now = time.time()
@@ -94,10 +94,10 @@ def forced(force: str) -> str:
     return f"; to force it: {force}" if force else ""
 
 
-def _timeout(name: str, reply: Reply | None, waiting_for: str, waited_s: float, force: str) -> WaitTimeout:
+def _timeout(name: str, reply: Reply | None, waiting_for: str, timeout_s: float, force: str) -> WaitTimeout:
     state = reply.value["state"] if reply is not None else "unknown, since ralphd is away"
     return WaitTimeout(
-        f"after {duration(waited_s)} still waiting for {waiting_for}",
+        f"after {timeout_s:g} s still waiting for {waiting_for}",
         why=f"{name} is {state}; it was only the waiting that ended",
         mend=force or f"ralphctl status {name}",
     )

@@ -105,10 +105,16 @@ class ConfigFaults(RalphdError):
     slug, status, exit_code = "configuration", 422, 78
 
 
-class NewerState(RalphdError):
+class UnusableState(RalphdError):
+    """The files of a ralph cannot be used, and nothing tells what they held; they are left as they are."""
+
+    slug, status, exit_code = "unusable-state", 409, 78
+
+
+class NewerState(UnusableState):
     """A state file was written by a newer ralphd; it is left as it is."""
 
-    slug, status, exit_code = "newer-state", 409, 78
+    slug = "newer-state"
 
 
 class DaemonBusy(RalphdError):
@@ -151,12 +157,6 @@ class Forbidden(RalphdError):
     """A request that looks as if it came from a browser page, or from another user."""
 
     slug, status, exit_code = "forbidden", 403, 1
-
-
-class MissingExtra(RalphdError):
-    """A part that is not installed."""
-
-    slug, status, exit_code = "missing-extra", 501, 69
 
 
 class InternalError(RalphdError):

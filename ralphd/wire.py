@@ -1,4 +1,4 @@
-"""What travels over the socket: names, states, events, views, exit codes, and where the socket is.
+"""What travels over the socket: names, states, events, exit codes, and where the socket is.
 
 Shared by the daemon and ``ralphctl``. Standard library only, and little of that: ``ralphctl status`` loads
 this file, so neither ``typing`` nor ``dataclasses`` nor ``pathlib`` nor ``re`` is imported at run time.
@@ -9,56 +9,6 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any, TypedDict
-
-    class Wait(TypedDict):
-        """Nothing runs until a moment. ``until`` is RFC 3339 UTC, or None when a person has to act."""
-
-        reason: str
-        until: str | None
-
-    class LastExit(TypedDict):
-        """How the last run ended. ``code`` and ``signal`` are both None when the run was lost."""
-
-        run_id: str
-        code: int | None
-        signal: int | None
-        outcome: str
-        at: str
-
-    class RalphView(TypedDict, total=False):
-        """One ralph as ``GET /v1/status`` shows it: the keys of ``regent-state.json`` and ours."""
-
-        ralph_pid: int | None
-        iteration: int
-        consecutive_errors: int
-        last_output_at: str | None
-        last_commit: str | None
-        total_cost_usd: float
-        version: int
-        name: str
-        state: str
-        goal: str
-        mode: str
-        branch: str | None
-        started_at: str | None
-        finished_at: str | None
-        passed: bool | None
-        agent: str | None
-        task: str | None
-        wait: Wait | None
-        restarts: int
-        reverts: int
-        last_exit: LastExit | None
-        pause_reason: str | None
-        run_id: str | None
-        directory: str
-        command: list[str]
-        tree_means: str | None
-        drift: list[str]
-        notes: list[str]
-        message: str | None
-        resources: dict[str, Any] | None
 
 
 API = "/v1"
@@ -118,12 +68,7 @@ EVENT_TYPES = (
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_NO_DAEMON = 3
-EXIT_NO_SUCH_RALPH = 4
-EXIT_LIMIT = 5
-EXIT_MISSING_EXTRA = 69
 EXIT_PAUSED = 75
-EXIT_CONFIG = 78
 EXIT_TIMED_OUT = 124
 EXIT_INTERRUPTED = 130
 

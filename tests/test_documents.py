@@ -19,7 +19,7 @@ from ralphd.process.output import Cursor, Gap, Log, Query, Record
 from ralphd.process.output_records import Chunk, parse
 from ralphd.process.rundir import RunRecord
 from ralphd.process.shim import FORMAT_VERSION
-from ralphd.store import state
+from ralphd.store import mirror, state
 from tests.helpers import wait_for
 from tests.players import player
 from tests.whole.harness import Daemon, daemon_in
@@ -229,7 +229,7 @@ def test_what_the_daemon_reads_of_a_run_is_in_its_record() -> None:
 def test_the_version_is_the_one_that_is_told() -> None:
     versions = {example(heading)["version"] for heading in sections() if '"version": ' in sections()[heading]}
 
-    assert versions == {state.VERSION, FORMAT_VERSION}
+    assert versions == {mirror.STATE_VERSION, FORMAT_VERSION}
 
 
 def test_the_socket_is_looked_for_in_the_order_that_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -14,9 +15,10 @@ from ralphctl.fast import check_name
 from ralphctl.grammar import Command, ralph_argument, the_client, wants_json
 from ralphctl.lines import events_of, lines_of
 from ralphctl.tell import clean
-from ralphctl.words import clock, moment
+from ralphctl.words import clock, last_exit, moment
 
 _MOST = 10_000
+_NAME_WIDTH = 12
 
 
 @click.command(cls=Command)
@@ -30,37 +32,47 @@ def events(name: str | None, follow: bool, tail: int | None) -> None:
     if name is not None:
         check_name(name)
     client = the_client()
-    for event in _events(client, follow, (0 if follow else 20) if tail is None else tail, name):
-        print(json.dumps(event) if wants_json() else _line(event), flush=True)
+    shown, last = _past(client, (0 if follow else 20) if tail is None else tail, name)
+    width = max([_NAME_WIDTH, *(len(_who(event)) for event in shown)])
+    for event in itertools.chain(shown, _coming(client, last, name) if follow else ()):
+        print(json.dumps(event) if wants_json() else _line(event, width), flush=True)
 
 
-def _events(client: Client, follow: bool, tail: int, name: str | None) -> Iterator[dict[str, Any]]:
-    last = 0
+def _past(client: Client, tail: int, name: str | None) -> tuple[list[dict[str, Any]], int]:
+    """The events to show of those that have been, and the id of the last there was."""
     # Of one ralph's events, N are looked for among more of all: the daemon keeps one record for all.
     past = list(events_of(lines_of(client.past_events(max(1, tail if name is None else _MOST)))))
-    if past:
-        last = past[-1]["id"]
     mine = [event for event in past if name in (None, event["ralph"])]
-    yield from mine[-tail:] if tail else ()
-    if follow:
-        from ralphctl import streams
-
-        yield from (event for event in streams.events(client, last) if name in (None, event["ralph"]))
+    return mine[-tail:] if tail else [], past[-1]["id"] if past else 0
 
 
-def _line(event: dict[str, Any]) -> str:
+def _coming(client: Client, last: int, name: str | None) -> Iterator[dict[str, Any]]:
+    from ralphctl import streams
+
+    return (event for event in streams.events(client, last) if name in (None, event["ralph"]))
+
+
+def _line(event: dict[str, Any], width: int) -> str:
     at = moment(event["at"])
     when = "?" if at is None else clock(at, time.time())
-    return f"{when}  {event['ralph'] or 'ralphd':<12}  {event['type']:<18}  {_data(event['data'])}".rstrip()
+    return f"{when}  {_who(event):<{width}}  {event['type']:<18}  {clean(_said(event))}".rstrip()
 
 
-def _data(data: dict[str, Any]) -> str:
+def _who(event: dict[str, Any]) -> str:
+    return event["ralph"] or "ralphd"
+
+
+def _said(event: dict[str, Any]) -> str:
+    data: dict[str, Any] = event["data"]
     if isinstance(data.get("message"), str):
-        return clean(data["message"])
-    return clean(
-        ", ".join(f"{key} {_value(value)}" for key, value in data.items() if value not in (None, []))
-    )
+        return str(data["message"])
+    if event["type"] == "ralph.exited":
+        return last_exit(data)
+    return ", ".join(f"{key} {_value(value)}" for key, value in data.items() if value not in (None, []))
 
 
 def _value(value: object) -> str:
+    at = moment(value)
+    if at is not None:
+        return clock(at, time.time())
     return value if isinstance(value, str) else json.dumps(value)

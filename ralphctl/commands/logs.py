@@ -87,6 +87,7 @@ def _kept(client: Client, name: str, words: dict[str, str]) -> Iterator[dict[str
 def _followed(client: Client, name: str, words: dict[str, str]) -> Iterator[dict[str, Any]]:
     from ralphctl import streams
 
+    client.ralph(name)  # nobody answers, or nobody knows it: an error at once; later it is waited for
     return streams.log(client, name, words)
 
 

@@ -21,7 +21,9 @@ _LOOK_S = 0.1
 
 @click.command(cls=Command)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
-@click.option("-n", "--tail", type=click.IntRange(min=0), default=50, show_default=True, help="Last lines.")
+@click.option(
+    "-n", "--tail", type=click.IntRange(min=0), metavar="N", default=50, help="The last N lines (50)."
+)
 def logs(follow: bool, tail: int) -> None:
     """The daemon's own log: what it did, and why it did not start."""
     path = _state_directory() / "ralphd.log"

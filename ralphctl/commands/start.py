@@ -76,7 +76,7 @@ def start(
 
     \b
       ralphctl start ~/project -- ./loop.sh     a loop of your own
-      ralphctl start                            this directory, as its ralph.toml says, or again
+      ralphctl start                            this directory: its ralph.toml, or again
       ralphctl start NAME                       a known ralph again
     """
     command: list[str] | None = ctx.meta.get(_COMMAND)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 import time
 
@@ -11,9 +12,11 @@ import click
 
 from ralphctl import fast
 from ralphctl.grammar import Command, ralph_argument, socket_given, wants_json
+from ralphctl.words import count
 from ralphd.errors import DaemonBusy, DaemonNotRunning
 
-_CLEAR_BELOW, _HOME, _CLEAR_LINE = "\x1b[J", "\x1b[H", "\x1b[K"
+_CLEAR, _CLEAR_BELOW, _HOME, _CLEAR_LINE = "\x1b[2J", "\x1b[J", "\x1b[H", "\x1b[K"
+_WRAP, _DO_NOT_WRAP = "\x1b[?7h", "\x1b[?7l"
 
 
 @click.command(cls=Command)
@@ -38,12 +41,21 @@ def _watch(asked: fast.Asked) -> int:
     while True:
         text = _page(asked)
         if on_terminal:
-            lines = "".join(f"{line}{_CLEAR_LINE}\n" for line in text.splitlines())
-            click.echo(f"{_HOME}{lines}{_CLEAR_BELOW}" if shown else f"\x1b[2J{_HOME}{lines}", color=True)
+            click.echo(("" if shown else _CLEAR) + _frame(text), nl=False, color=True)
         elif text != shown:
             click.echo(text)
         shown = text
         time.sleep(1.0)
+
+
+def _frame(text: str) -> str:
+    """``text`` over what is on the screen; a line or a page that does not fit must not make it scroll."""
+    lines, rows = text.splitlines(), os.get_terminal_size(sys.stdout.fileno()).lines
+    if rows and len(lines) >= rows:
+        left_out = len(lines) - rows + 2
+        lines = [*lines[:-left_out], f"… and {count(left_out, 'line')} more: ralphctl status"]
+    shown = "".join(f"{_CLEAR_LINE}{line}\n" for line in lines)
+    return f"{_DO_NOT_WRAP}{_HOME}{shown}{_CLEAR_BELOW}{_WRAP}"
 
 
 class _Page(io.StringIO):
@@ -51,6 +63,9 @@ class _Page(io.StringIO):
 
     def isatty(self) -> bool:
         return sys.__stdout__ is not None and sys.__stdout__.isatty()
+
+    def fileno(self) -> int:
+        return super().fileno() if sys.__stdout__ is None else sys.__stdout__.fileno()
 
 
 def _page(asked: fast.Asked) -> str:

@@ -37,11 +37,12 @@ def wait(name: str | None, goal: str, wait_timeout: float | None) -> int:
     """Wait until NAME is done, paused, stopped, or nothing of it runs.
 
     Exits as status does: 0, 1 failed, 75 paused. When what was waited for cannot come any more, it ends
-    too, with 1 where status would say 0. 124 when --wait-timeout runs out. A daemon that is restarted
-    meanwhile changes nothing.
+    too, with 1 where status would say 0. 124 when --wait-timeout runs out, 3 when no daemon is there at
+    first; one that is restarted meanwhile changes nothing.
     """
     client = the_client()
     name = the_name(client, name)
+    client.ralph(name)  # nobody answers, or nobody knows it: an error at once, and no wait
     wanted = _GOALS[goal]
     reply = waiting.until(
         client,

@@ -10,10 +10,11 @@ from ralphd.core.events import DaemonStarted, DaemonStopping
 from ralphd.core.moments import parse_rfc3339
 from ralphd.daemon import recovery
 from ralphd.daemon.account import ESCALATION
-from ralphd.daemon.recovery import Recovered, Unusable
+from ralphd.daemon.recovery import Recovered
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.roster import Roster, feed
 from ralphd.daemon.services import Services
+from ralphd.errors import UnusableState
 from ralphd.process.output import prune
 from ralphd.store.events import EventStore
 from ralphd.store.state import RalphFiles
@@ -25,8 +26,11 @@ LOOK_ROUND_S = 8.0
 ESCALATIONS_LOOKED_AT = 200
 ESCALATION_STANDS_S = 3 * 24 * 3600.0
 """About as long as a delivery is tried."""
-START_LIMIT_S = 20.0
-"""No run that does not answer holds up the start of the daemon longer than this."""
+START_LIMIT_S = 5.0
+"""No ralph holds up the daemon's start longer than this; what is left to do is done in the background."""
+ANSWER_LIMIT_S = 3.0
+"""A run that has not answered by then is told as a trouble, until it does."""
+KILL_LIMIT_S = 20.0
 
 HowToEnd = Literal["finish", "leave", "now"]
 
@@ -37,17 +41,23 @@ async def recover(roster: Roster, services: Services, events: EventStore) -> Non
     regents = [
         regent for home in _homes(roster.home) if (regent := await _load(home, roster, services, recovered))
     ]
-    for found in recovered:
-        logger.warning("recovered %s of %s from %s", found.file, found.ralph, found.rebuilt_from)
-        data = {"file": found.file, "kept_as": found.kept_as, "rebuilt_from": found.rebuilt_from}
-        await services.news.tell("state.recovered", data, ralph=found.ralph)
+    await _tell(recovered, services)
     if events.recovered:
         await services.news.tell("state.recovered", {"file": "events.db", "kept_as": events.recovered})
         for regent in regents:
             await _escalate_again(regent, services)
     for regent in regents:
         roster.take_in(regent)
-    await asyncio.gather(*(_revive(regent, services) for regent in regents))
+    revivals = [roster.revive(regent, _revive(regent, services)) for regent in regents]
+    if revivals:
+        await asyncio.wait(revivals, timeout=START_LIMIT_S)
+
+
+async def _tell(recovered: list[Recovered], services: Services) -> None:
+    for found in recovered:
+        logger.warning("recovered %s of %s from %s", found.file, found.ralph, found.rebuilt_from)
+        data = {"file": found.file, "kept_as": found.kept_as, "rebuilt_from": found.rebuilt_from}
+        await services.news.tell("state.recovered", data, ralph=found.ralph)
 
 
 def _homes(home: Path) -> list[Path]:
@@ -55,13 +65,22 @@ def _homes(home: Path) -> list[Path]:
 
 
 async def _load(home: Path, roster: Roster, services: Services, recovered: list[Recovered]) -> Regent | None:
+    """The Regent of a ralph; None when it cannot be used, which costs no other one its Regent."""
     try:
         account = await asyncio.to_thread(recovery.load, RalphFiles(home), services, recovered)
-    except Unusable as unusable:
-        roster.unusable[home.name] = str(unusable)
-        services.trouble(f"ralph {home.name}", str(unusable))
-        return None
-    return Regent(account, services)
+        return None if account is None else Regent(account, services)
+    except UnusableState as fault:
+        unusable = fault
+    except Exception as fault:
+        logger.exception("a ralph cannot be loaded", extra={"ralph": home.name})
+        unusable = UnusableState(
+            f"{home.name} cannot be used",
+            why=f"{type(fault).__name__}: {fault}; the daemon's log has the traceback",
+            mend="ralphctl regent logs",
+        )
+    roster.unusable[home.name] = unusable
+    services.trouble(f"ralph {home.name}", str(unusable))
+    return None
 
 
 async def _escalate_again(regent: Regent, services: Services) -> None:
@@ -82,14 +101,25 @@ async def _escalate_again(regent: Regent, services: Services) -> None:
 
 
 async def _revive(regent: Regent, services: Services) -> None:
-    now = services.clock.now
+    """Tell a Regent what happened while nobody watched, and go on; a bug costs no other ralph its own."""
+    topic, now = f"ralph {regent.name}", services.clock.now
+    late = asyncio.get_running_loop().call_later(
+        ANSWER_LIMIT_S, services.trouble, topic, "its last run does not answer"
+    )
     try:
-        async with asyncio.timeout(START_LIMIT_S):
-            async for missed in recovery.catch_up(regent, now()):
-                await feed(regent, missed)
-            await feed(regent, DaemonStarted(now(), regent.living))
-    except TimeoutError:
-        services.trouble(f"ralph {regent.name}", "its last run does not answer")
+        recovered: list[Recovered] = []
+        async for missed in recovery.catch_up(regent, now(), recovered):
+            await feed(regent, missed)
+        late.cancel()
+        services.trouble(topic, None)
+        await _tell(recovered, services)
+        await feed(regent, DaemonStarted(now(), regent.living))
+    except Exception as fault:
+        logger.exception("a bug in the recovery of a ralph", extra={"ralph": regent.name})
+        services.trouble(topic, None)
+        services.trouble(topic, f"it is not watched: {type(fault).__name__}: {fault}")
+    finally:
+        late.cancel()
 
 
 async def look_round(roster: Roster, services: Services, events: EventStore) -> None:
@@ -124,7 +154,7 @@ async def end_runs(roster: Roster, services: Services, how: HowToEnd) -> None:
     if await _none_left(roster, max(deadlines, default=0.0)):
         return
     await ask_all_to_end(roster, services, kill=True)
-    if not await _none_left(roster, START_LIMIT_S):
+    if not await _none_left(roster, KILL_LIMIT_S):
         logger.error("runs that cannot be ended are left: %s", [each.name for each in roster.busy()])
 
 

@@ -5,11 +5,15 @@ before it had written it down, is told again from there.
 """
 
 import asyncio
+import logging
+import shutil
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ralphd.config.configuration import Configuration
 from ralphd.core.events import Event, RunEnded, Spawned, SpawnFailed
 from ralphd.core.model import (
     HAS_A_RUN,
@@ -26,11 +30,18 @@ from ralphd.core.model import (
 from ralphd.daemon.account import Account
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.services import Services
-from ralphd.errors import NewerState
-from ralphd.process.spawn import Run, RunDirectory, read_ended
-from ralphd.store.files import Broken
-from ralphd.store.history import History
+from ralphd.errors import ConfigFaults, DirectoryUnusable, NewerState, UnusableState
+from ralphd.process.spawn import Run, RunDirectory, RunRecord, read_ended
+from ralphd.store.files import Broken, read_json, remove_leftovers, set_aside
+from ralphd.store.history import History, mend
+from ralphd.store.mirror import Mirror
 from ralphd.store.state import Definition, Facts, RalphFiles, Record
+
+logger = logging.getLogger(__name__)
+
+BEFORE_A_DEFINITION = {"env", "runs"}
+"""What a registration writes before ``ralph.json``; the ralph is registered when that is there."""
+NO_DEFINITION = (ConfigFaults, AttributeError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +54,6 @@ class Recovered:
     rebuilt_from: str
 
 
-class Unusable(Exception):
-    """A ralph that cannot be supervised by this daemon; its files are left as they are."""
-
-
 def run_directories(runs: Path) -> list[RunDirectory]:
     """All runs that are kept, oldest first."""
     try:
@@ -55,61 +62,134 @@ def run_directories(runs: Path) -> list[RunDirectory]:
         return []
 
 
-def load(files: RalphFiles, services: Services, recovered: list[Recovered]) -> Account:
+def load(files: RalphFiles, services: Services, recovered: list[Recovered]) -> Account | None:
     """The account of a ralph as its files tell it; notes in ``recovered`` what had to be rebuilt.
 
-    Raises Unusable when there is nothing to rebuild it from, or when a newer ralphd wrote it.
+    None where no ralph was ever registered, or nothing is left of one: its name is free. Raises UnusableState
+    when there is nothing to rebuild it from though it has runs, NewerState when a newer ralphd wrote it.
     """
+    remove_leftovers(files.home)
+    before = len(recovered)
     try:
         definition = _definition(files, recovered)
+        if definition is None:
+            return None
+        sound = len(recovered) == before
         record = _record(files, definition, recovered)
-        history = History(files.history_file)
     except NewerState as newer:
-        raise Unusable(str(newer)) from newer
-    # ralph.json holds the goal: it is written first.
-    supervision = record.supervision
-    if supervision.goal is not definition.goal:
-        supervision = Supervision(definition.goal, supervision.state, supervision.tally)
-    return Account(files, definition, Record(supervision, record.facts), history, services)
+        raise NewerState(
+            f"{files.home.name} cannot be used", why=f"{newer.what}\n{newer.why}", mend=newer.mend
+        ) from newer
+    if record is None:
+        record = _rebuilt(files, definition.goal)
+    elif sound:  # ralph.json holds the goal: it is written first
+        record = replace(record, supervision=replace(record.supervision, goal=definition.goal))
+    else:  # an intent tells what was wanted when that run began
+        definition = replace(definition, goal=record.supervision.goal)
+    _remove_leftovers_in_mirror(definition.directory)
+    _look_at_environment(files, recovered)
+    _look_at_history(files, services, recovered)
+    account = Account(files, definition, record, History(files.history_file), services)
+    if len(recovered) > before:
+        account.redefine(definition)  # what was rebuilt is saved with the next thing written down
+    return account
 
 
-def _definition(files: RalphFiles, recovered: list[Recovered]) -> Definition:
+def _definition(files: RalphFiles, recovered: list[Recovered]) -> Definition | None:
     kept_as = None
     try:
-        if (found := files.load_definition()) is not None:
+        found = files.load_definition()
+        if found is not None and _is_sound(found, files):
             return found
+        kept_as = None if found is None else set_aside(files.definition_file)
     except Broken as broken:
         kept_as = broken.kept_as
-    for directory in reversed(run_directories(files.runs)):
-        intent = directory.intent()
-        try:
-            definition = Definition.from_json(_object(intent, "definition"))
-        except (KeyError, TypeError, ValueError):
-            continue
-        files.save_definition(definition)
-        recovered.append(
-            Recovered(
-                definition.name,
-                files.definition_file.name,
-                _text(kept_as),
-                f"the intent of {directory.run_id}",
-            )
+    directories = run_directories(files.runs)
+    for directory in reversed(directories):
+        if (intended := _intended(directory, files)) is not None:
+            source = f"the intent of {directory.run_id}"
+            recovered.append(Recovered(intended.name, files.definition_file.name, _text(kept_as), source))
+            return intended
+    if directories:
+        raise UnusableState(
+            f"{files.home.name} cannot be used",
+            why=f"{files.definition_file} is missing or broken, and no run tells what it was",
+            mend=f"mv {files.home} {files.home.parent.parent}/{files.home.name}.old; ralphctl regent restart",
         )
-        return definition
-    raise Unusable(f"{files.definition_file} is missing or broken, and no run tells what it was")
+    if kept_as is not None:
+        source = "nothing, since it has no runs: register it anew"
+        recovered.append(Recovered(files.home.name, files.definition_file.name, _text(kept_as), source))
+    elif {path.name for path in files.home.iterdir()} <= BEFORE_A_DEFINITION:
+        shutil.rmtree(files.home, ignore_errors=True)  # a registration that was cut off
+    return None
 
 
-def _record(files: RalphFiles, definition: Definition, recovered: list[Recovered]) -> Record:
+def _is_sound(definition: Definition, files: RalphFiles) -> bool:
+    """Whether a ralph of this name can be supervised by it. Raises NewerState."""
+    try:
+        Configuration.from_pinned(definition.configuration).policy()
+    except NO_DEFINITION:
+        return False
+    return definition.name == files.home.name
+
+
+def _intended(directory: RunDirectory, files: RalphFiles) -> Definition | None:
+    """The definition that a run was started by, where it can be used."""
+    try:
+        definition = Definition.from_json(_object(directory.intent(), "definition"))
+        return definition if _is_sound(definition, files) else None
+    except (*NO_DEFINITION, NewerState):
+        return None
+
+
+def _record(files: RalphFiles, definition: Definition, recovered: list[Recovered]) -> Record | None:
+    """The state as it was written down; None when it has to be rebuilt. Raises NewerState."""
     kept_as = None
     try:
         if (found := files.load_record()) is not None:
             return found
     except Broken as broken:
         kept_as = broken.kept_as
-    record = _rebuilt(files, definition.goal)
-    source = "its newest run" if record.facts.run_id else "nothing: it has no runs"
-    recovered.append(Recovered(definition.name, files.state_file.name, _text(kept_as), source))
-    return record
+    ran = any(directory.run_record() for directory in run_directories(files.runs))
+    if ran or kept_as is not None:  # else a registration was cut off
+        source = "its newest run" if ran else "nothing: it has no runs"
+        recovered.append(Recovered(definition.name, files.state_file.name, _text(kept_as), source))
+    return None
+
+
+def _remove_leftovers_in_mirror(directory: Path) -> None:
+    mirror = Mirror(directory)
+    with suppress(DirectoryUnusable, OSError):
+        if mirror.exists():
+            remove_leftovers(mirror.path)
+
+
+def _look_at_environment(files: RalphFiles, recovered: list[Recovered]) -> None:
+    """Have no broken environment for the runs: they would fail by it."""
+    path = files.environment_file
+    try:
+        found = read_json(path) or {}
+        if all(isinstance(value, str) for value in found.values()):
+            return
+        kept_as = set_aside(path)
+    except Broken as broken:
+        kept_as = broken.kept_as
+    source = "nothing: its next runs get little more than a PATH, until it is registered anew"
+    recovered.append(Recovered(files.home.name, path.name, _text(kept_as), source))
+
+
+def _look_at_history(files: RalphFiles, services: Services, recovered: list[Recovered]) -> None:
+    """Have nothing but entries in the record; the ends of runs that are missing then are entered again."""
+    path, topic = files.history_file, f"history of {files.home.name}"
+    try:
+        kept_as = mend(path)
+    except OSError as fault:
+        logger.warning("a broken record cannot be mended: %s: %s", path, fault)
+        services.trouble(topic, f"{path} is broken: {fault.strerror}")
+        return
+    if kept_as is not None:
+        source = "its own whole lines and what its runs left"
+        recovered.append(Recovered(files.home.name, path.name, str(kept_as), source))
 
 
 def _rebuilt(files: RalphFiles, goal: Goal) -> Record:
@@ -127,10 +207,11 @@ def _rebuilt(files: RalphFiles, goal: Goal) -> Record:
     return Record(Supervision(goal, states[goal]), facts)
 
 
-async def catch_up(regent: Regent, at: Moment) -> AsyncIterator[Event]:
+async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> AsyncIterator[Event]:
     """The facts that a ralph's runs hold and its state does not, oldest first; a run that lives is adopted.
 
-    To be fed one by one: what is missed next depends on what became of the last.
+    To be fed one by one: what is missed next depends on what became of the last. Where a living run's record
+    was lost it is written anew, and noted in ``recovered``.
     """
     account = regent.account
     for directory in run_directories(account.files.runs):
@@ -138,6 +219,8 @@ async def catch_up(regent: Regent, at: Moment) -> AsyncIterator[Event]:
         if account.history.has(directory.run_id) and not believed:
             continue
         if (run := Run.adopt(directory)) is not None and (born := await run.ready()) is not None:
+            if directory.run_record() is None:
+                recovered.append(await asyncio.to_thread(_written_anew, regent.name, directory, born))
             regent.adopt(run, born)
             continue
         if _never_ran(directory):
@@ -162,9 +245,17 @@ async def catch_up(regent: Regent, at: Moment) -> AsyncIterator[Event]:
         yield RunEnded(Ending(state.run_id, at))
 
 
+def _written_anew(name: str, directory: RunDirectory, born: RunRecord) -> Recovered:
+    kept_as = set_aside(directory.run_file)
+    with suppress(OSError):  # a full disk: the next daemon finds it out again
+        directory.save_run_record(born)
+    file = directory.run_file.name
+    return Recovered(name, file, _text(kept_as), f"the processes of {directory.run_id} that live")
+
+
 def _never_ran(directory: RunDirectory) -> bool:
     """Whether a spawn was interrupted before there was a process: no record of one, and no output."""
-    if directory.run_record() is not None or directory.exit_record() is not None:
+    if directory.run_file.exists() or directory.exit_record() is not None:
         return False
     return not any(path.stat().st_size for path in directory.path.glob("log.*"))
 

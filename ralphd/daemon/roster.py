@@ -2,23 +2,25 @@
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ralphd.core.events import Event
 from ralphd.daemon.regent import Regent
-from ralphd.errors import NewerState, RalphdError, UnknownRalph
+from ralphd.errors import RalphdError, UnknownRalph, UnusableState
 
 
 class Roster:
-    """All Regents of a daemon. ``unusable`` maps names of ralphs that cannot be supervised to the reason."""
+    """All Regents of a daemon. ``unusable`` holds, by name, why a ralph cannot be supervised."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.unusable: dict[str, str] = {}
+        self.unusable: dict[str, UnusableState] = {}
         self._regents: dict[str, Regent] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._revivals: dict[str, asyncio.Task[None]] = {}
 
     def __iter__(self) -> Iterator[Regent]:
         """Every Regent, by name; the roster may change meanwhile."""
@@ -32,13 +34,13 @@ class Roster:
         return {name: regent.account.definition.directory for name, regent in self._regents.items()}
 
     def find(self, name: str) -> Regent | None:
-        """The Regent of that name, if there is one. Raises NewerState for a ralph that cannot be used."""
-        if name in self.unusable:
-            raise NewerState(f"{name} cannot be used", why=self.unusable[name])
+        """The Regent of that name, if there is one. Raises UnusableState for one that cannot be used."""
+        if (fault := self.unusable.get(name)) is not None:
+            raise fault.with_traceback(None)
         return self._regents.get(name)
 
     def get(self, name: str) -> Regent:
-        """The Regent of that name. Raises UnknownRalph, NewerState."""
+        """The Regent of that name. Raises UnknownRalph, UnusableState."""
         if (regent := self.find(name)) is None:
             raise UnknownRalph(f"there is no ralph {name!r}", mend="ralphctl status")
         return regent
@@ -50,10 +52,17 @@ class Roster:
             regent.supervise(), name=f"regent {regent.name}"
         )
 
+    def revive(self, regent: Regent, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Have ``work`` done for a Regent; it ends with it at the latest."""
+        task = asyncio.get_running_loop().create_task(work, name=f"revival {regent.name}")
+        self._revivals[regent.name] = task
+        return task
+
     async def drop(self, regent: Regent) -> None:
         """Forget a ralph and what is kept of it; its working directory stays as it is."""
         regent.holds.release()
         self._regents.pop(regent.name, None)
+        await self._end(self._revivals.pop(regent.name, None))
         await self._end(self._tasks.pop(regent.name))
         await asyncio.to_thread(shutil.rmtree, regent.account.files.home, ignore_errors=True)
 
@@ -67,9 +76,11 @@ class Roster:
 
     async def close(self) -> None:
         """End all supervision; the runs go on."""
-        await asyncio.gather(*(self._end(task) for task in self._tasks.values()))
+        await asyncio.gather(*map(self._end, [*self._revivals.values(), *self._tasks.values()]))
 
-    async def _end(self, task: "asyncio.Task[None]") -> None:
+    async def _end(self, task: "asyncio.Task[None] | None") -> None:
+        if task is None:
+            return
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

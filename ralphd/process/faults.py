@@ -77,10 +77,7 @@ def _of_exec(number: int, text: str, program: Path) -> WhyAndMend:
     if number == errno.ENOENT:
         return _of_interpreter(program)
     if number == errno.ENOEXEC:
-        return (
-            f"{program} is no program, and as a script it has no #! line",
-            "put #!/bin/sh on its first line",
-        )
+        return _of_format(program)
     if number == errno.EACCES:
         return _of_access(program)
     mends = {
@@ -88,6 +85,12 @@ def _of_exec(number: int, text: str, program: Path) -> WhyAndMend:
         errno.ETXTBSY: "again, once nobody writes to it any more",
     }
     return f"{program}: {text}", mends.get(number, f"ls -l {program}")
+
+
+def _of_format(program: Path) -> WhyAndMend:
+    if _beginning(program).startswith(b"\x7fELF"):
+        return f"{program} is no program for this machine", "one that is built for it"
+    return f"{program} is no program, and as a script it has no #! line", "put #!/bin/sh on its first line"
 
 
 def _of_interpreter(program: Path) -> WhyAndMend:
@@ -108,7 +111,7 @@ def _of_access(program: Path) -> WhyAndMend:
     interpreter = _interpreter(program)
     if interpreter is not None and not os.access(interpreter, os.X_OK):
         return f"{program} asks for {interpreter}, which is not executable", "mend the #! line"
-    return f"{program}: its file system allows no programs", f"findmnt -T {program}"
+    return f"{program}: {os.strerror(errno.EACCES)}", f"findmnt -T {program}  (is it mounted noexec?)"
 
 
 def _program(name: str, directory: Path, environment: Mapping[str, str]) -> Path | None:
@@ -130,10 +133,14 @@ def _exists(path: Path) -> bool:
 
 def _interpreter(program: Path) -> str | None:
     """What the ``#!`` line of a script names, with a carriage return where it has one."""
-    try:
-        with program.open("rb") as file:
-            first = file.read(LONGEST_LINE).split(b"\n")[0]
-    except OSError:
-        return None
+    first = _beginning(program).split(b"\n")[0]
     words = first[2:].replace(b"\t", b" ").split(b" ") if first.startswith(b"#!") else []
     return next((os.fsdecode(word) for word in words if word), None)
+
+
+def _beginning(program: Path) -> bytes:
+    try:
+        with program.open("rb") as file:
+            return file.read(LONGEST_LINE)
+    except OSError:
+        return b""

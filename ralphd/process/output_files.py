@@ -271,6 +271,7 @@ class RegentStream:
 
     def __init__(self, files: RunFiles, start: Cursor, limit: Cursor | None, block_bytes: int) -> None:
         self.offset = start.regent
+        self._files = files
         self._path = files.regent_log()
         self._limit = limit
         self._block_bytes = block_bytes
@@ -281,6 +282,8 @@ class RegentStream:
         if self._limit:
             end = min(end, self._limit.regent)
         if end < self.offset:
+            if self._files.is_gone():
+                return None  # the ralph was forgotten; nobody asked for a place that is not there
             self.offset = end
             return Hole("the place asked for lies beyond the end of the Regent's lines")
         return self._read(end, over=over) if end > self.offset else None

@@ -6,7 +6,7 @@ import signal
 from contextlib import suppress
 
 from ralphd.process import tree
-from ralphd.process.rundir import RunDirectory
+from ralphd.process.rundir import RunRecord
 
 
 class PinnedShim:
@@ -20,9 +20,9 @@ class PinnedShim:
         os.close(self._pidfd)
 
     @classmethod
-    def of_record(cls, directory: RunDirectory) -> "PinnedShim | None":
-        """The shim that ``run.json`` names; None when it is gone, or its pid is another process's by now."""
-        if (record := directory.run_record()) is None:
+    def of_record(cls, record: RunRecord | None) -> "PinnedShim | None":
+        """The shim that a record names; None when it is gone, or its pid is another process's by now."""
+        if record is None:
             return None
         try:
             shim = cls(record.shim_pid, os.pidfd_open(record.shim_pid))

@@ -11,12 +11,12 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ralphd.core.model import Moment, RunId
-from ralphd.core.moments import parse_rfc3339
+from ralphd.core.moments import parse_rfc3339, rfc3339
 from ralphd.process.shim import FORMAT_VERSION
 
 T = TypeVar("T")
@@ -92,13 +92,24 @@ class RunDirectory:
         """The file whose flock is held for as long as a shim, or the daemon that spawns it, lives."""
         return self.path / "lock"
 
+    @property
+    def run_file(self) -> Path:
+        """``run.json``."""
+        return self.path / "run.json"
+
     def intent(self) -> Mapping[str, object] | None:
         """``intent.json``: what was to be started, with the ralph's definition."""
         return _read(self.path / "intent.json")
 
     def run_record(self) -> RunRecord | None:
         """``run.json``: there as soon as the command has been executed."""
-        return _parsed(_run_record, self.path / "run.json")
+        return _parsed(_run_record, self.run_file)
+
+    def save_run_record(self, record: RunRecord) -> None:
+        """Write ``run.json`` for a shim whose own was lost. Raises OSError."""
+        cgroup = None if record.cgroup is None else str(record.cgroup)
+        changed = {"cgroup": cgroup, "started_at": rfc3339(record.started_at)}
+        write_record(self.run_file, {"version": FORMAT_VERSION, **asdict(record), **changed})
 
     def exit_record(self) -> ExitRecord | None:
         """``exit.json``: there as soon as the run is over and its tree is gone."""
@@ -130,7 +141,7 @@ class RunDirectory:
 
     def last_trace_at(self) -> Moment:
         """When it last left a trace in its directory: the end of a lost run, as far as anybody can tell."""
-        traces = [_modified_at(path) for path in (*self.path.glob("log.*"), self.path / "run.json")]
+        traces = [_modified_at(path) for path in (*self.path.glob("log.*"), self.run_file)]
         return max([moment for moment in traces if moment is not None], default=None) or (
             _modified_at(self.path / "intent.json") or time.time()
         )

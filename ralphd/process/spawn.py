@@ -18,7 +18,7 @@ from ralphd import failpoint
 from ralphd.core.model import RunId
 from ralphd.core.moments import rfc3339
 from ralphd.errors import CommandNotStartable, DirectoryBusy
-from ralphd.process import lost, tree
+from ralphd.process import found, lost, tree
 from ralphd.process.faults import LACKING, environment_of, not_startable
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.lost import read_ended
@@ -51,6 +51,8 @@ __all__ = [
 START_S = 10.0
 LOCK_S = 0.1
 POLL_S = 0.02
+UNREADABLE_S = 1.0
+"""How long a start may take to leave its ``run.json`` before the processes are looked at."""
 SWEEP_SLICE_S = 2.0
 LONGEST_REST_S = 5.0
 SHIM_KEEPS = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
@@ -124,13 +126,20 @@ class Run:
         """Open a run of an earlier daemon; None when its shim is gone, and then ``read_ended`` tells."""
         if not directory.is_locked():
             return None
-        return cls(directory, PinnedShim.of_record(directory))
+        return cls(directory, PinnedShim.of_record(directory.run_record()))
 
     async def ready(self) -> RunRecord | None:
-        """Who runs, as soon as that is known; None when the command was not started and its shim is gone."""
+        """Who runs, as soon as that is known; None when the command was not started and its shim is gone.
+
+        Where ``run.json`` is broken, or stays missing for UNREADABLE_S seconds, the processes tell.
+        """
+        look_at = time.monotonic() + (0.0 if self.directory.run_file.exists() else UNREADABLE_S)
         # another process writes it: there is no event to wait for
-        while self.record is None and self.directory.is_locked():  # noqa: ASYNC110
+        while self.record is None and self.directory.is_locked():
             await asyncio.sleep(POLL_S)
+            if time.monotonic() > look_at:
+                self._record = await asyncio.to_thread(found.who_runs, self.directory)
+                look_at = time.monotonic() + UNREADABLE_S
         return self.record
 
     async def ended(self) -> ExitRecord:
@@ -160,14 +169,14 @@ class Run:
         self._signal(number)
 
     def _signal(self, number: signal.Signals) -> None:
-        self._shim = self._shim or PinnedShim.of_record(self.directory)
+        self._shim = self._shim or PinnedShim.of_record(self.record)
         if self._shim is not None:
             self._shim.signal(number)
 
     async def _shim_gone(self) -> None:
         if self._shim is None:
             await self.ready()
-            self._shim = PinnedShim.of_record(self.directory)
+            self._shim = PinnedShim.of_record(self.record)
         if self._shim is not None:
             await self._shim.gone()
             return

@@ -1,16 +1,21 @@
-"""The record of a ralph, ``history.jsonl``: one JSON object a line, appended and synced, never rewritten."""
+"""The record of a ralph, ``history.jsonl``: one JSON object a line, appended and synced.
+
+It is rewritten only where it was broken, by ``mend``, and then the broken one is kept.
+"""
 
 import errno
 import json
 import logging
 import os
+import stat
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ralphd.core.model import Moment
 from ralphd.core.moments import rfc3339
+from ralphd.store.files import set_aside, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +116,52 @@ class History:
         while len(self._waiting) > WAITING_LINES:
             self._waiting.popleft()
             logger.error("history entry lost: %s", self._path)
+
+
+def mend(path: Path) -> Path | None:
+    """Have nothing but entries in the file; where the broken one was put, None when it was whole (F2).
+
+    A link, a directory or somebody else's file is put aside as it is, unread. Raises OSError when the disk
+    does not take a new one; then all is as it was.
+    """
+    try:
+        with _own_file(path) as file:
+            if not any(_is_broken(line) for line in file):
+                return None
+            file.seek(0)
+            entries = b"".join(line.rstrip(b"\n") + b"\n" for line in file if _parsed(line))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        entries = b""
+    if (kept_as := set_aside(path)) is None:
+        raise OSError(errno.EIO, f"{path} is broken and cannot be moved")
+    try:
+        write_whole(path, entries)
+    except OSError:
+        kept_as.rename(path)
+        raise
+    return kept_as
+
+
+def _own_file(path: Path) -> BinaryIO:
+    """The file, opened. Raises FileNotFoundError, ValueError for what is no plain file of our own."""
+    try:
+        # O_NONBLOCK: a FIFO in place of the file must not hold us.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(error.strerror) from error
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
+        os.close(fd)
+        raise ValueError("no plain file of our own")
+    return os.fdopen(fd, "rb")
+
+
+def _is_broken(line: bytes) -> bool:
+    return bool(line.strip()) and _parsed(line) is None
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -1,15 +1,10 @@
 """Routes of ralphs, and how errors read."""
 
-import ast
-import inspect
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ralphd import wire
-from ralphd.api.views import RalphView
 from ralphd.daemon.registration import Registration
 from tests.api.memory_host import a_view
 from tests.api.serving import Whole
@@ -215,15 +210,3 @@ async def test_every_operation_has_a_name_and_every_reply_and_problem_a_schema(a
 def replies_are_described(responses: dict[str, Any]) -> bool:
     good = [reply for status, reply in responses.items() if status.startswith("2") and status != "204"]
     return all(media["schema"] for reply in good for media in reply["content"].values())
-
-
-def test_the_view_in_the_schema_has_the_keys_of_the_view_on_the_wire() -> None:
-    tree = ast.parse(Path(inspect.getfile(wire)).read_text())
-    [view] = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "RalphView"]
-    keys = [
-        node.target.id
-        for node in view.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    ]
-
-    assert keys == list(RalphView.model_fields)

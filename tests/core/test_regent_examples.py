@@ -322,6 +322,17 @@ def test_c4_the_message_is_the_seeds_at_any_moment(at: Moment) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(30, "30s"), (0.1, "0.1s"), (0.25, "0.25s"), (1_000_000, "1000000s"), (0, "0s")]
+)
+@given(at=st.floats(1e9, 4e9, allow_nan=False))
+def test_c4_a_delay_is_told_as_it_was_configured(seconds: float, said: str, at: Moment) -> None:
+    policy = Policy(retry_backoff_s=seconds, retry_backoff_max_s=seconds)
+    assert texts(after_end(replace(EXIT_1, at=at), policy)) == [
+        f"Ralph exited (exit 1) — retrying in {said} (attempt 2/3)"
+    ]
+
+
 def test_c1_a_failure_counts_and_waits() -> None:
     answer = after_end(EXIT_1, tally=Tally(consecutive_errors=1))
 

@@ -58,6 +58,7 @@ def test_a_wait_that_runs_out_ends_with_124_and_says_that_only_the_waiting_ended
     daemon.views = {"api": view(state="stopping")}
     reply = ctl("stop", "--wait-timeout", "0.1", "api")
     assert reply.returncode == 124
+    assert reply.stderr.startswith("error: after 0.1 s still waiting for api to end its run\n")
     assert "api is stopping; it was only the waiting that ended" in reply.stderr
     assert "try: ralphctl stop --now api" in reply.stderr
 
@@ -167,8 +168,20 @@ def test_wait_for_a_ralph_nobody_knows_is_no_wait(daemon: FakeDaemon, ctl: Ctl) 
     assert ctl("wait", "nobody").returncode == 4
 
 
-def test_without_a_daemon_every_command_names_the_one_that_starts_it(ctl: Ctl) -> None:
-    for words in (["stop", "api"], ["logs", "api"], ["events"], ["rm", "api"], ["start", "--no-autostart"]):
-        reply = ctl(*words)
-        assert reply.returncode == 3, words
-        assert "try: ralphctl regent start" in reply.stderr
+@pytest.mark.parametrize(
+    "words",
+    [
+        "stop api",
+        "logs api",
+        "logs -f api",
+        "events",
+        "events -f",
+        "rm api",
+        "wait api",
+        "start --no-autostart",
+    ],
+)
+def test_without_a_daemon_every_command_names_the_one_that_starts_it(words: str, ctl: Ctl) -> None:
+    reply = ctl(*words.split())
+    assert reply.returncode == 3
+    assert "try: ralphctl regent start" in reply.stderr

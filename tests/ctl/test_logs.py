@@ -115,6 +115,7 @@ def test_a_follower_goes_on_at_its_cursor_when_the_daemon_is_back(
         asked.append(request)
         return Answer(b"", parts=parts(request))
 
+    daemon.views = {"api": view()}
     daemon.on(LOGS, answer)
     with following(environment, tmp_path, "logs", "-f", "api", "--grep", "line") as process:
         assert process.stdout is not None
@@ -200,9 +201,9 @@ def test_times_are_taken_as_people_write_them() -> None:
     assert all(since(text) is None for text in ("", "m", "10x", "nanm", "infs", "@1e99", "25:00", "soon"))
 
 
-def event(number: int, ralph: str | None = "api", **data: Any) -> bytes:
-    body = {"id": number, "type": "ralph.started", "at": AT, "ralph": ralph, "run_id": None, "data": data}
-    return f"id: {number}\nevent: ralph.started\ndata: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
+def event(number: int, ralph: str | None = "api", kind: str = "ralph.started", **data: Any) -> bytes:
+    body = {"id": number, "type": kind, "at": AT, "ralph": ralph, "run_id": None, "data": data}
+    return f"id: {number}\nevent: {kind}\ndata: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
 
 
 def test_events_are_one_line_each(daemon: FakeDaemon, ctl: Ctl) -> None:
@@ -214,6 +215,17 @@ def test_events_are_one_line_each(daemon: FakeDaemon, ctl: Ctl) -> None:
     assert lines[1].endswith("ralph.started       pid 7")
     assert daemon.asked[-1].query == {"replay": "20", "follow": "false"}
     assert [json.loads(line)["id"] for line in ctl("events", "web", "--json").stdout.splitlines()] == [2]
+
+
+def test_events_tell_ends_in_words_and_moments_in_local_time(daemon: FakeDaemon, ctl: Ctl) -> None:
+    ended = {"code": None, "signal": 15, "outcome": "asked"}
+    told = event(1, "a-name-of-some-length", "ralph.exited", **ended)
+    told += event(2, "web", "wait.started", until="2020-11-21T07:00:25.000000Z")
+    daemon.on("GET /v1/events", lambda _: Answer(told))
+    first, second = ctl("events", more={"TZ": "Asia/Seoul"}).stdout.splitlines()
+    assert first.endswith("  ralph.exited        ended as it was asked to (killed by SIGTERM)")
+    assert second.endswith("  wait.started        until 21 Nov 2020 16:00")
+    assert first.index("ralph.exited") == second.index("wait.started")
 
 
 def test_events_go_on_after_the_last_id_when_the_daemon_is_back(

@@ -76,6 +76,15 @@ def test_last_output_tells_its_age_and_its_time() -> None:
     assert "last output  never" in show.ralph(view(last_output_at=None), NOW)
 
 
+def test_without_a_daemon_an_output_that_is_not_in_the_file_yet_is_unknown() -> None:
+    assert "last output  unknown" in show.ralph(view(last_output_at=None), NOW, daemon=False)
+    idle = view(last_output_at=None, state="idle", run_id=None)
+    assert "last output  never" in show.ralph(idle, NOW, daemon=False)
+    assert "last output  12s ago" in show.ralph(
+        view(last_output_at="2026-11-21T06:59:48Z"), NOW, daemon=False
+    )
+
+
 def test_every_state_comes_with_something_to_do() -> None:
     for state in wire.STATES:
         assert all(how.startswith("ralphctl ") for _, how in show.next_steps(view(state=state)))
@@ -111,14 +120,3 @@ def test_a_command_is_shown_as_it_would_be_typed_and_a_home_is_short() -> None:
     assert "command      sh -c 'echo '\\''hi'\\'' there'" in text
     assert "directory    ~/x (branch main)" in text
     assert "command      the built-in loop" in show.ralph(view(command=[]), NOW)
-
-
-def test_a_ralph_that_goes_on_by_itself_is_not_among_those_that_wait_for_a_person() -> None:
-    views = [view("a", state="paused", wait=LIMIT), view("b", state="paused"), view("c")]
-    assert (
-        show.table(views, NOW)
-        .split("These wait for you:")[1]
-        .strip()
-        .startswith("b: go on: ralphctl resume b")
-    )
-    assert "wait for you" not in show.table([views[0], views[2]], NOW)

@@ -5,8 +5,12 @@ import random
 import time
 from pathlib import Path
 
+import pytest
+
+from ralphd.core.model import RunId
 from ralphd.core.moments import rfc3339
 from ralphd.process.output import Cursor, Log, Query, append_regent_line, prune
+from ralphd.process.output_files import Runs
 from tests.helpers import eventually
 from tests.process.output_logs import (
     Follower,
@@ -145,13 +149,16 @@ async def test_pruning_under_a_follower_loses_nothing_it_has_not_told(tmp_path: 
 async def test_a_follower_survives_that_a_ralph_is_forgotten_and_registered_anew(tmp_path: Path) -> None:
     old = run_directory(tmp_path, 7)
     write(old, 1, line(b"old"))
+    write_regent(old, line(b"said", stream="regent"))
     follower = Follower(tmp_path)
-    await eventually(lambda: follower.texts == [b"old"])
+    await follower.sees(2)
 
-    (old / "log.000001").unlink()
-    old.rmdir()
+    old.rename(tmp_path / "away")
+    await asyncio.sleep(0.1)
+    assert len(follower.items) == 2, "that it was forgotten is no gap"
     write(run_directory(tmp_path, 1), 1, line(b"new"))
-    await eventually(lambda: follower.texts == [b"old", b"new"])
+    await follower.sees(3)
+    assert sorted(follower.texts) == [b"new", b"old", b"said"]
 
     assert gaps(await follower.stop()) == [f"run {old.name} was removed while it was read"]
 
@@ -231,6 +238,33 @@ async def test_following_a_quiet_log_costs_near_nothing(tmp_path: Path) -> None:
         await follower.stop()
 
     assert used_s / len(followers) < 0.02
+
+
+async def test_between_runs_a_follower_looks_less_often_and_still_sees_the_next_run_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, first_after = [], Runs.first_after
+
+    def counted(runs: Runs, run_id: RunId | None, *, last: RunId | None = None) -> RunId | None:
+        looks.append(run_id)
+        return first_after(runs, run_id, last=last)
+
+    run = run_directory(tmp_path, 1)
+    write(run, 1, line(b"1"))
+    end_run(run)
+    follower = Follower(tmp_path)
+    await follower.sees(1)
+    await asyncio.sleep(1.1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Runs, "first_after", counted)
+        await asyncio.sleep(0.5)
+    assert len(looks) <= 4
+
+    write(run_directory(tmp_path, 2), 1, line(b"2"))
+    began_at = time.monotonic()
+    await follower.sees(2)
+    await follower.stop()
+    assert time.monotonic() - began_at < 0.25
 
 
 async def test_a_hundred_thousand_lines_are_followed_fast(tmp_path: Path) -> None:

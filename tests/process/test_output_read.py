@@ -1,5 +1,6 @@
 """Reading a log: what comes out is what was written, in order, however it is cut into segments and blocks."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -264,6 +265,32 @@ def test_the_last_output_is_as_old_as_the_newest_segment_that_holds_something(tm
     write(run, 2, b"")
 
     assert log.last_output_at(run_id(run)) == (run / "log.000001").stat().st_mtime
+
+
+def test_the_last_output_is_found_without_listing_a_directory_that_has_not_changed(tmp_path: Path) -> None:
+    run, log = run_directory(tmp_path, 1), Log(tmp_path)
+    write(run, 1, line(b"something"))
+    os.utime(run, (1e9, 1e9))
+    first = log.last_output_at(run_id(run))
+    assert first == (run / "log.000001").stat().st_mtime
+
+    write(run, 2, line(b"more"))
+    os.utime(run / "log.000002", (2e9, 2e9))
+    os.utime(run, (1e9, 1e9))
+    assert log.last_output_at(run_id(run)) == first
+    os.utime(run, (1.1e9, 1.1e9))
+    assert log.last_output_at(run_id(run)) == 2e9
+
+
+def test_the_last_output_is_that_of_the_run_that_was_asked_for(tmp_path: Path) -> None:
+    first, second, log = run_directory(tmp_path, 1), run_directory(tmp_path, 2), Log(tmp_path)
+    write(first, 1, line(b"something"))
+    assert log.last_output_at(run_id(first)) is not None
+    assert log.last_output_at(run_id(second)) is None
+    first.rename(tmp_path / "away")
+    assert log.last_output_at(run_id(first)) is None
+    (tmp_path / "away").rename(first)
+    assert log.last_output_at(run_id(first)) is not None
 
 
 def test_a_clock_that_was_set_back_costs_no_line(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.store.history import RECENT_KEYS, WAITING_LINES, History
+from ralphd.store.history import RECENT_KEYS, WAITING_LINES, History, mend
 from tests.store.conftest import SmallDisk
 
 AT = 1_700_000_000.25
@@ -110,6 +111,76 @@ def test_a_link_is_not_written_through(tmp_path: Path) -> None:
 
     assert history.degraded
     assert not (tmp_path / "victim").exists()
+
+
+def _a_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def _a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _a_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("broken", [b"\x00\xff\n", b'{"key":"r', b"[1]\n", b'"text"\n'])
+def test_a_broken_record_is_kept_and_its_entries_are_written_anew(tmp_path: Path, broken: bytes) -> None:
+    path = tmp_path / "history.jsonl"
+    History(path).append("run", "r1", AT, {})
+    with path.open("ab") as file:
+        file.write(broken)
+    History(path).append("run", "r2", AT, {})
+    before = path.read_bytes()
+
+    kept_as = mend(path)
+
+    assert kept_as is not None
+    assert kept_as.name.startswith("history.jsonl.corrupt-")
+    assert kept_as.read_bytes() == before
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [json.loads(line)["key"] for line in path.read_bytes().splitlines()] == ["r1", "r2"]
+    assert mend(path) is None
+
+
+@pytest.mark.parametrize("whole", [b"", b'{"key":"r1"}', b'{"key":"r1"}\n\n{"key":"r2"}\n'])
+def test_a_whole_record_is_left_as_it_is(tmp_path: Path, whole: bytes) -> None:
+    path = tmp_path / "history.jsonl"
+    assert mend(path) is None
+    path.write_bytes(whole)
+
+    assert mend(path) is None
+
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", [_a_link, _a_directory, _a_fifo])
+def test_what_is_no_plain_file_is_put_aside_unread(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    path = tmp_path / "history.jsonl"
+    History(path).append("run", "r1", AT, {})
+    damage(path)
+
+    kept_as = mend(path)
+
+    assert kept_as is not None and os.path.lexists(kept_as)
+    assert path.read_bytes() == b""
+    assert not path.is_symlink()
+
+
+def test_a_broken_record_stays_where_it_is_while_the_disk_takes_no_new_one(small_disk: SmallDisk) -> None:
+    path = small_disk.path / "history.jsonl"
+    path.write_bytes(b'{"key":"r1"}\nrubbish\n')
+    small_disk.fill()
+
+    with pytest.raises(OSError, match="No space"):
+        mend(path)
+
+    assert path.read_bytes() == b'{"key":"r1"}\nrubbish\n'
+    assert History(path).has("r1")
 
 
 def test_a_full_disk_loses_nothing_and_heals(small_disk: SmallDisk) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.whole.harness import Daemon, Witness, daemon_in
+from tests.whole.harness import Daemon, daemon_in
+from tests.whole.witnesses import Witness
 
 
 @pytest.fixture

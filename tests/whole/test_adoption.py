@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from tests.helpers import is_alive, wait_for
-from tests.whole.harness import Daemon, Witness, daemon_in
+from tests.whole.harness import Daemon, daemon_in
+from tests.whole.witnesses import Witness
 
 
 def logged_bytes(run: Path) -> int:

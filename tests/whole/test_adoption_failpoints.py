@@ -6,7 +6,8 @@ A failpoint ends the daemon by SIGKILL where it is named; see ``ralphd/failpoint
 import pytest
 
 from tests.helpers import is_alive
-from tests.whole.harness import Daemon, Witness
+from tests.whole.harness import Daemon
+from tests.whole.witnesses import Witness
 
 SPAWN = ("spawn.after_intent", "spawn.after_popen")
 DEFINITION = ("write.ralph.json.before_rename", "write.ralph.json.after_rename")

@@ -13,7 +13,8 @@ import pytest
 
 from tests.helpers import is_alive, wait_for
 from tests.players import player
-from tests.whole.harness import Daemon, Witness
+from tests.whole.harness import Daemon
+from tests.whole.witnesses import Witness
 
 ANOTHER_BOOT = "00000000-0000-4000-8000-000000000000"
 

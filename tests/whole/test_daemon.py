@@ -15,8 +15,9 @@ import pytest
 
 from tests.helpers import is_alive, wait_for
 from tests.players import player
-from tests.whole.harness import Daemon, Witness
+from tests.whole.harness import Daemon
 from tests.whole.person import Person, Said
+from tests.whole.witnesses import Witness
 
 SOON_S = 5.0
 """For what takes less than a second on a machine that has nothing else to do."""

@@ -9,8 +9,9 @@ import pytest
 
 from tests.helpers import is_alive, wait_for
 from tests.players import player
-from tests.whole.harness import Daemon, View, Witness
+from tests.whole.harness import Daemon, View
 from tests.whole.person import Person
+from tests.whole.witnesses import Witness
 
 POLITE_ENDS = [signal.SIGTERM, signal.SIGINT]
 QUIET_S = 0.3

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import is_alive, wait_for
-from tests.whole.harness import Daemon, Witness, daemon_in
+from tests.whole.harness import Daemon, daemon_in
+from tests.whole.witnesses import Witness
 
 Damage = Callable[[Path], None]
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests.helpers import is_alive, wait_for
 from tests.players import player
-from tests.whole.harness import Daemon, View, Witness
+from tests.whole.harness import Daemon, View
 from tests.whole.person import Person
+from tests.whole.witnesses import Witness
 
 GONE_S = 5.0
 SLEEPERS = 500

@@ -1,0 +1,50 @@
+"""What a ralph looks like to the API."""
+
+import json
+from pathlib import Path
+
+from ralphd.api.views import RalphView
+from ralphd.config import Configuration
+from ralphd.core.model import Supervision
+from ralphd.daemon.account import Account
+from ralphd.daemon.clock import Clock
+from ralphd.daemon.regent import Regent
+from ralphd.daemon.services import News, Services
+from ralphd.notify.hub import Hub
+from ralphd.store.events import EventStore
+from ralphd.store.history import History
+from ralphd.store.state import Definition, RalphFiles, Record
+
+
+async def a_regent(place: Path) -> tuple[Regent, EventStore]:
+    events = await EventStore.open(place / "events.db")
+    services = Services(
+        state_directory=place,
+        socket_path=place / "ralphd.sock",
+        umask=0o022,
+        clock=Clock(),
+        news=News(events, Hub(), Clock()),
+    )
+    definition = Definition("demo", place, ("true",), Configuration().pinned(), 0.0)
+    files = RalphFiles(place / "ralphs" / "demo")
+    account = Account(files, definition, Record(Supervision()), History(files.history_file), services)
+    return Regent(account, services), events
+
+
+async def test_a_view_has_the_keys_that_its_schema_promises(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+
+    assert set(json.loads(regent.view_bytes())) | {"resources"} == set(RalphView.model_fields)
+    RalphView.model_validate_json(regent.view_bytes())
+    await events.close()
+
+
+async def test_a_view_is_serialised_anew_only_when_something_has_changed(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    before = regent.view_bytes()
+
+    assert regent.view_bytes() is before
+
+    regent.account.notes = ["news"]
+    assert json.loads(regent.view_bytes())["notes"] == ["news"]
+    await events.close()
