@@ -65,7 +65,7 @@ async def test_a_script_without_its_first_line_is_told(stage: Stage) -> None:
     assert mend == "put #!/bin/sh on its first line"
 
 
-async def test_a_script_whose_interpreter_is_missing_is_told(stage: Stage) -> None:
+async def test_a_missing_interpreter_is_to_be_installed_or_named_anew(stage: Stage) -> None:
     program = script(stage, "#! /no/such/shell -e\n")
     why, mend = await refused(stage, "./loop.sh")
     assert why == f"{program} asks for /no/such/shell, which is not there"

@@ -62,6 +62,14 @@ async def test_the_exit_record_holds_what_the_command_used(stage: Stage) -> None
     assert usage["max_rss_bytes"] > 1_000_000
 
 
+async def test_a_script_whose_interpreter_is_missing_is_told(stage: Stage) -> None:
+    (stage.home / "loop.sh").write_text("#!/no/such/shell -e\n")
+    (stage.home / "loop.sh").chmod(0o755)
+
+    with pytest.raises(CommandNotStartable, match="asks for /no/such/shell, which is not there"):
+        await stage.spawn(("./loop.sh",))
+
+
 async def test_a_failed_start_leaves_a_record_with_its_reason_and_nothing_else(stage: Stage) -> None:
     lock = DirectoryLock.acquire(stage.home)
     directory = stage.directory()
