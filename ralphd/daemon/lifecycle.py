@@ -127,7 +127,10 @@ async def look_round(roster: Roster, services: Services, events: EventStore) -> 
     while True:
         await asyncio.sleep(LOOK_ROUND_S)
         for regent in roster:
-            await regent.look_round()
+            try:
+                await regent.look_round()
+            except Exception:  # what is odd about one ralph's files costs no other one its Regent
+                logger.exception("a look round failed", extra={"ralph": regent.name})
         if events.degraded:
             await events.heal()
         services.trouble("events", events.degraded)

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 BEFORE_A_DEFINITION = {"env", "runs"}
 """What a registration writes before ``ralph.json``; the ralph is registered when that is there."""
+SURVIVORS_AGAIN_S = 1.0
 NO_DEFINITION = (ConfigFaults, AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -226,6 +227,9 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
         if _never_ran(directory):
             continue
         record = await asyncio.to_thread(read_ended, directory)
+        while record.lost and record.survivors:  # nothing is started before the tree is gone (S6)
+            await asyncio.sleep(SURVIVORS_AGAIN_S)
+            record = await asyncio.to_thread(read_ended, directory)
         starting = isinstance(account.supervision.state, Starting)
         if record.fault is not None:
             if starting:
@@ -239,10 +243,8 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
             continue
         yield RunEnded(await regent.ending(record))
     state = account.supervision.state
-    if regent.living is None and isinstance(
-        state, HAS_A_RUN
-    ):  # its directory was removed: nobody saw the end
-        yield RunEnded(Ending(state.run_id, at))
+    if regent.living is None and isinstance(state, HAS_A_RUN):
+        yield RunEnded(Ending(state.run_id, at))  # its directory was removed: nobody saw the end
 
 
 def _written_anew(name: str, directory: RunDirectory, born: RunRecord) -> Recovered:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -279,7 +280,8 @@ class Regent:
         looked = time.monotonic()
         if self.living is not None and looked - self._looked >= SEEN_FOR_S:
             self._looked = looked
-            self.account.note_output(self.log.last_output_at(self.living))
+            with suppress(OSError):
+                self.account.note_output(self.log.last_output_at(self.living))
 
     async def look_round(self) -> None:
         """What has to be looked at every few seconds: mirrors, signpost, last output, what is unsaved."""

@@ -157,7 +157,7 @@ class Lock:
         """Whether the path still leads to the file that is locked; a `git clean` may have removed it."""
         try:
             return os.path.samestat(os.fstat(self.fd), os.lstat(self.path))
-        except FileNotFoundError:
+        except OSError:  # gone, or its directory is something else now
             return False
 
     def write(self, text: str) -> None:

@@ -276,9 +276,15 @@ def test_deleted_copies_are_back_within_ten_seconds_and_a_link_in_their_place_is
     assert {path.name for path in place.iterdir()} == names
     target.mkdir()
     (target / "lock").write_text("somebody else's")
+    third, gone = Witness.of(daemon, "third"), Witness.of(daemon, "gone")
+    third.register()
+    gone.register()
     shutil.rmtree(place)
     shutil.rmtree(link)
     link.symlink_to(target)
+    shutil.rmtree(third.directory / ".ralph")
+    (third.directory / ".ralph").write_text("a file of somebody's")
+    gone.directory.rename(tmp_path / "elsewhere")
     wait_for(
         lambda: place.exists() and {path.name for path in place.iterdir()} == names,
         timeout_s=10.0,
@@ -291,6 +297,10 @@ def test_deleted_copies_are_back_within_ten_seconds_and_a_link_in_their_place_is
     assert link.is_symlink()
     assert [path.name for path in target.iterdir()] == ["lock"]
     assert (target / "lock").read_text() == "somebody else's"
+    for name in ("third", "gone"):
+        daemon.ask("POST", f"/v1/ralphs/{name}/stop", {"now": True})
+        assert daemon.becomes(name, "stopped")["last_exit"]["outcome"] == "asked"
+    assert (third.directory / ".ralph").read_text() == "a file of somebody's"
 
 
 def test_a_link_that_was_put_in_place_of_the_copies_a_moment_ago_is_not_followed(
