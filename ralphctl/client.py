@@ -75,8 +75,9 @@ class Client:
         return views
 
     def name_here(self, directory: str) -> str:
-        """The name of the ralph of ``directory`` or of the nearest one above it. Raises UnknownRalph."""
-        view = fast.of_directory(self.views(), directory)
+        """The ralph of ``directory`` or the nearest one above it, else the only one. Raises UnknownRalph."""
+        views = self.views()
+        view = fast.of_directory(views, directory) or (views[0] if len(views) == 1 else None)
         if view is None:
             raise UnknownRalph(
                 f"no ralph works in {directory}",

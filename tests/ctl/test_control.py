@@ -74,7 +74,14 @@ def test_inside_its_directory_the_name_may_be_left_out(daemon: FakeDaemon, ctl: 
     assert daemon.lines() == ["POST /v1/ralphs/inner/stop"] * 2
 
 
-def test_outside_of_every_directory_a_name_is_asked_for(daemon: FakeDaemon, ctl: Ctl) -> None:
+def test_outside_of_every_directory_the_only_ralph_is_meant(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(state="stopped")}
+    assert ctl("stop").returncode == 0
+    assert daemon.lines() == ["POST /v1/ralphs/api/stop"]
+
+
+def test_outside_of_every_directory_one_of_several_has_to_be_named(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(), "web": view("web")}
     reply = ctl("stop")
     assert reply.returncode == 4
     assert "no ralph works in" in reply.stderr
