@@ -1,6 +1,7 @@
 """A person at a terminal: the real ``ralphctl``, in an environment of its own, beside a real daemon."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -103,5 +104,10 @@ def tree_of(place: Path) -> Files:
             content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
             # A directory tells by what is in it; its time moves when something was there for a moment.
             changed_at = 0 if path.is_dir() else about.st_mtime_ns
+            if name == "regent-state.json":  # renewed every few seconds while a run prints
+                changed_at, content = 0, _TIMES_OF_OUTPUT.sub(b"", content)
             found[str(path.relative_to(place))] = (about.st_mode, changed_at, content)
     return found
+
+
+_TIMES_OF_OUTPUT = re.compile(rb'"last_output_at": [^\n]*\n')
