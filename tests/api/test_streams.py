@@ -18,6 +18,9 @@ from tests.helpers import eventually
 GET = b"GET / HTTP/1.1\r\nHost: ralphd\r\n\r\n"
 PIECE = b"x" * 16384
 
+BEFORE_THE_GRACE_S = 2.5
+"""At once, on a busy machine too: the server itself would wait three seconds."""
+
 
 @dataclass
 class Source:
@@ -110,7 +113,7 @@ async def test_a_stream_that_does_not_end_by_itself_is_ended_with_the_daemon(
 ) -> None:
     source = Source()
     async with streaming(source, tmp_path) as served, served.client.stream("GET", path) as reply:
-        assert await shut_down(source.stopping, served, reply) < 0.5
+        assert await shut_down(source.stopping, served, reply) < BEFORE_THE_GRACE_S
 
     assert source.closed == 1
 
@@ -125,7 +128,7 @@ async def test_a_stuck_follower_does_not_hold_up_the_end_of_the_daemon(tmp_path:
             source.stopping.set()
             served.server.ask_to_exit()
             await served.serving
-            assert time.monotonic() - begun < 1
+            assert time.monotonic() - begun < BEFORE_THE_GRACE_S
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ async def test_a_stuck_follower_does_not_hold_up_the_end_of_the_daemon(tmp_path:
 async def test_open_streams_of_the_api_end_cleanly_at_once_at_shutdown(api: Whole, url: str) -> None:
     async with api.client.stream("GET", url) as reply:
         assert reply.status_code == 200
-        assert await shut_down(api.host.stopping, api.served, reply) < 0.5
+        assert await shut_down(api.host.stopping, api.served, reply) < BEFORE_THE_GRACE_S
 
 
 async def test_a_half_sent_request_holds_up_the_end_of_the_daemon_for_its_grace_only(api: Whole) -> None:
@@ -144,7 +147,7 @@ async def test_a_half_sent_request_holds_up_the_end_of_the_daemon_for_its_grace_
         api.served.server.ask_to_exit()
         await api.served.serving
 
-    assert time.monotonic() - begun < 0.5
+    assert time.monotonic() - begun < BEFORE_THE_GRACE_S
 
 
 async def shut_down(stopping: asyncio.Event, served: Served, reply: httpx.Response) -> float:

@@ -296,6 +296,7 @@ async def test_a_connection_that_breaks_after_the_status_was_delivered_all_the_s
             await add(store, to(receiver))
             async with sending(store, to(receiver)):
                 await nothing_waits(store)
+    assert len(receiver.received) == 1
 
 
 def say_nonsense(handler: Handler) -> None:

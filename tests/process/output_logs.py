@@ -1,6 +1,7 @@
 """Logs for tests, written as the shim writes them, and read as a client would."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from ralphd.core.model import RunId
@@ -66,7 +67,7 @@ def plain(items: list[Record | Gap]) -> list[tuple[str, bytes]]:
     ]
 
 
-def shown(items: list[Text | Record | Gap]) -> bytes:
+def shown(items: Sequence[Text | Record | Gap]) -> bytes:
     """The bytes that a reader of plain text gets; gaps are left out."""
     out = b""
     for item in items:

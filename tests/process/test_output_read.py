@@ -170,9 +170,9 @@ def test_no_bytes_whatever_break_a_reader(
     write_regent(run, regent)
     end_run(run)
 
-    list(Log(runs, block_bytes=128).read(Query()))
-    list(Log(runs, block_bytes=128).read(Query(tail=5, grep="x")))
-    list(Log(runs, block_bytes=128).read_text(Query()))
+    items = list(Log(runs, block_bytes=128).read(Query()))
+    assert shown(list(Log(runs, block_bytes=128).read_text(Query()))) == shown(items)
+    assert len(list(Log(runs, block_bytes=128).read(Query(tail=5, grep="x")))) <= 5
 
 
 def test_plain_text_comes_in_whole_blocks(tmp_path: Path) -> None:

@@ -288,4 +288,6 @@ def test_a_lock_can_be_had_on_a_full_disk(small_disk: SmallDisk) -> None:
     path.touch()
     small_disk.fill()
 
-    Lock.acquire(path, "x" * 1000).release()
+    lock = Lock.acquire(path, "x" * 1000)
+    assert lock.in_place()
+    lock.release()

@@ -43,7 +43,7 @@ def nothing_changes(person: Person) -> Iterator[None]:
     assert all_there_is() == before
 
 
-def refused(said: Said, code: int, what: str, *, why: str = "", mend: str | None = "") -> None:
+def expect_refusal(said: Said, code: int, what: str, *, why: str = "", mend: str | None = "") -> None:
     """The answer has its three parts: ``error: what``, why, ``try: mend``; None where no mend is needed."""
     assert said.returncode == code, said
     assert said.stdout == ""
@@ -68,18 +68,18 @@ def test_a_command_that_is_nowhere_is_refused(person: Person) -> None:
     place = person.directory()
     with nothing_changes(person):
         said = start(person, place, ["no-such-agent"])
-        refused(said, 1, "cannot start no-such-agent", why="not on PATH", mend="./no-such-agent")
+        expect_refusal(said, 1, "cannot start no-such-agent", why="not on PATH", mend="./no-such-agent")
 
 
 def test_a_ralph_that_came_not_to_be_is_no_event(person: Person) -> None:
-    refused(start(person, person.directory(), ["no-such-agent"]), 1, "cannot start no-such-agent")
+    expect_refusal(start(person, person.directory(), ["no-such-agent"]), 1, "cannot start no-such-agent")
     assert not [event for event in person.daemon.events() if event["ralph"]]
 
 
 def test_a_path_to_nothing_is_refused(person: Person) -> None:
     place = person.directory()
     with nothing_changes(person):
-        refused(
+        expect_refusal(
             start(person, place, ["./loop.sh"]),
             1,
             "cannot start ./loop.sh",
@@ -92,7 +92,9 @@ def test_a_file_that_is_not_executable_is_refused(person: Person) -> None:
     (place / "loop.sh").write_text("#!/bin/sh\n")
     with nothing_changes(person):
         said = start(person, place, ["./loop.sh"])
-        refused(said, 1, "cannot start ./loop.sh", why="is not executable", mend=f"chmod +x {place}/loop.sh")
+        expect_refusal(
+            said, 1, "cannot start ./loop.sh", why="is not executable", mend=f"chmod +x {place}/loop.sh"
+        )
 
 
 def test_a_script_that_does_not_say_what_runs_it_is_refused(person: Person) -> None:
@@ -100,7 +102,7 @@ def test_a_script_that_does_not_say_what_runs_it_is_refused(person: Person) -> N
     (place / "loop.sh").write_text("echo hello\n")
     (place / "loop.sh").chmod(0o755)
     with nothing_changes(person):
-        refused(
+        expect_refusal(
             start(person, place, ["./loop.sh"]),
             1,
             "cannot start ./loop.sh",
@@ -114,7 +116,7 @@ def test_a_script_whose_interpreter_is_missing_is_refused(person: Person) -> Non
     (place / "loop.sh").write_text("#!/no/such/shell\n")
     (place / "loop.sh").chmod(0o755)
     with nothing_changes(person):
-        refused(start(person, place, ["./loop.sh"]), 1, "cannot start ./loop.sh", why="/no/such/shell")
+        expect_refusal(start(person, place, ["./loop.sh"]), 1, "cannot start ./loop.sh", why="/no/such/shell")
 
 
 def test_a_relative_command_is_looked_for_in_the_directory(person: Person) -> None:
@@ -131,7 +133,7 @@ def test_a_command_that_cannot_be_started_leaves_a_known_ralph_as_it_was(person:
     person.starts(place, SLEEPER)
     assert person("stop", "demo").returncode == 0
     before = person.daemon.view("demo")
-    refused(start(person, place, ["./gone"]), 1, "cannot start ./gone", mend=None)
+    expect_refusal(start(person, place, ["./gone"]), 1, "cannot start ./gone", mend=None)
     assert person.daemon.view("demo") == before
     assert person("start", "demo").returncode == 0
 
@@ -141,7 +143,7 @@ def test_a_command_that_cannot_be_started_leaves_a_known_ralph_as_it_was(person:
 
 def test_a_directory_that_is_missing_is_refused(person: Person) -> None:
     with nothing_changes(person):
-        refused(
+        expect_refusal(
             start(person, person.daemon.home / "gone", SLEEPER),
             1,
             f"{person.daemon.home}/gone is no directory",
@@ -152,7 +154,7 @@ def test_a_directory_that_is_missing_is_refused(person: Person) -> None:
 def test_a_file_is_no_directory(person: Person) -> None:
     (person.daemon.home / "file").touch()
     with nothing_changes(person):
-        refused(start(person, person.daemon.home / "file", SLEEPER), 1, "file is no directory")
+        expect_refusal(start(person, person.daemon.home / "file", SLEEPER), 1, "file is no directory")
 
 
 @AS_USER
@@ -160,7 +162,7 @@ def test_a_directory_that_is_not_writable_is_refused(person: Person) -> None:
     place = person.directory()
     place.chmod(0o500)
     with nothing_changes(person):
-        refused(
+        expect_refusal(
             start(person, place, SLEEPER), 1, f"{place} is not writable", why=".ralph/", mend="chmod u+wx"
         )
     place.chmod(0o700)
@@ -169,13 +171,13 @@ def test_a_directory_that_is_not_writable_is_refused(person: Person) -> None:
 def test_a_directory_that_takes_no_files_is_refused(person: Person) -> None:
     with nothing_changes(person):
         said = start(person, Path("/proc"), SLEEPER)
-        refused(said, 1, "/proc")
+        expect_refusal(said, 1, "/proc")
 
 
 def test_the_state_directory_is_no_place_to_work_in(person: Person) -> None:
     with nothing_changes(person):
         said = start(person, person.daemon.root, SLEEPER)
-        refused(said, 1, "holds ralphd's own state", why="could delete it", mend="RALPHD_STATE_DIR")
+        expect_refusal(said, 1, "holds ralphd's own state", why="could delete it", mend="RALPHD_STATE_DIR")
 
 
 def test_a_directory_that_another_daemon_supervises_is_refused_and_its_holder_named(
@@ -188,7 +190,7 @@ def test_a_directory_that_another_daemon_supervises_is_refused_and_its_holder_na
         other = Person(second)
         with nothing_changes(person):
             said = other("--socket", str(second.state / "ralphd.sock"), "start", str(place), "--", *SLEEPER)
-        refused(said, 1, f"{place} is supervised already", why=str(person.daemon.pid), mend="--socket")
+        expect_refusal(said, 1, f"{place} is supervised already", why=str(person.daemon.pid), mend="--socket")
         assert second.status()["ralphs"] == []
         assert not list(second.state.glob("ralphs/*"))
 
@@ -197,7 +199,7 @@ def test_a_ralph_that_runs_is_not_started_again(person: Person) -> None:
     place = person.directory()
     pid = person.starts(place, SLEEPER)["ralph_pid"]
     with nothing_changes(person):
-        refused(
+        expect_refusal(
             start(person, place, SLEEPER),
             1,
             f"demo is running already (pid {pid})",
@@ -210,7 +212,7 @@ def test_one_ralph_works_in_a_directory(person: Person) -> None:
     person.starts(place, SLEEPER)
     with nothing_changes(person):
         said = start(person, place, SLEEPER, "--name", "another")
-        refused(said, 1, f"{place} is the directory of the ralph demo", mend="ralphctl rm demo")
+        expect_refusal(said, 1, f"{place} is the directory of the ralph demo", mend="ralphctl rm demo")
 
 
 def test_a_file_in_the_place_of_dot_ralph_is_refused(person: Person) -> None:
@@ -218,7 +220,7 @@ def test_a_file_in_the_place_of_dot_ralph_is_refused(person: Person) -> None:
     (place / ".ralph").write_text("mine")
     with nothing_changes(person):
         said = start(person, place, SLEEPER)
-        refused(
+        expect_refusal(
             said,
             1,
             f"{place}/.ralph is no directory",
@@ -234,7 +236,7 @@ def test_a_symlink_in_the_place_of_dot_ralph_is_refused(target: str, person: Per
     (place / ".ralph").symlink_to(person.daemon.home / target)
     with nothing_changes(person):
         said = start(person, place, SLEEPER)
-        refused(
+        expect_refusal(
             said, 1, f"{place}/.ralph is a symbolic link", why="follows no link", mend=f"mv {place}/.ralph"
         )
 
@@ -254,7 +256,7 @@ def test_a_name_that_is_taken_is_refused(person: Person) -> None:
     place = person.directory("other")
     with nothing_changes(person):
         said = start(person, place, SLEEPER, "--name", "demo")
-        refused(
+        expect_refusal(
             said, 1, f"the name demo belongs to the ralph in {person.daemon.home}/demo", mend="--name demo-2"
         )
 
@@ -264,14 +266,14 @@ def test_a_name_that_is_none_is_refused(name: str, person: Person) -> None:
     place = person.directory()
     with nothing_changes(person):
         said = person("start", str(place), f"--name={name}", "--", *SLEEPER)
-        refused(said, 2, "is no ralph's name", why="letters, digits")
+        expect_refusal(said, 2, "is no ralph's name", why="letters, digits")
 
 
 @pytest.mark.parametrize(
     "command", ["stop", "status", "logs", "pause", "resume", "restart", "rm", "wait", "skip-wait"]
 )
 def test_a_name_that_nobody_has_is_told(command: str, person: Person) -> None:
-    refused(person(command, "nobody"), 4, "there is no ralph 'nobody'", mend="ralphctl status")
+    expect_refusal(person(command, "nobody"), 4, "there is no ralph 'nobody'", mend="ralphctl status")
 
 
 # --- the configuration --------------------------------------------------------------------------------
@@ -293,7 +295,7 @@ def test_all_faults_of_a_configuration_are_told_at_once(person: Person) -> None:
     place = person.directory(toml=FIVE_FAULTS)
     with nothing_changes(person):
         said = start(person, place, SLEEPER)
-        refused(said, 78, "5 faults", mend=None)
+        expect_refusal(said, 78, "5 faults", mend=None)
         for fault in (
             "ralph.toml:2: regent.max_retires: unknown key, did you mean max_retries?",
             "ralph.toml:3: regent.retry_backoff_seconds",
@@ -312,7 +314,7 @@ def test_all_faults_of_a_configuration_are_told_at_once(person: Person) -> None:
 def test_a_configuration_that_is_no_toml_is_told_with_its_line(person: Person) -> None:
     place = person.directory(toml="[regent]\nmax_retries = = 3\n")
     with nothing_changes(person):
-        refused(start(person, place, SLEEPER), 78, "", why="ralph.toml:2: is not TOML", mend=None)
+        expect_refusal(start(person, place, SLEEPER), 78, "", why="ralph.toml:2: is not TOML", mend=None)
 
 
 @AS_ROOT
@@ -321,7 +323,7 @@ def test_a_configuration_of_somebody_else_is_refused(person: Person) -> None:
     os.chown(place / "ralph.toml", 12345, 12345)
     with nothing_changes(person):
         said = start(person, place, SLEEPER)
-        refused(said, 78, "", why="belongs to another user (uid 12345)", mend=None)
+        expect_refusal(said, 78, "", why="belongs to another user (uid 12345)", mend=None)
         assert f"chown {os.geteuid()} {place}/ralph.toml" in said.stderr
 
 
@@ -330,7 +332,7 @@ def test_a_configuration_that_others_can_write_is_refused(person: Person) -> Non
     (place / "ralph.toml").chmod(0o666)
     with nothing_changes(person):
         said = start(person, place, SLEEPER)
-        refused(said, 78, "", why="can be written by other users", mend=None)
+        expect_refusal(said, 78, "", why="can be written by other users", mend=None)
         assert f"chmod go-w {place}/ralph.toml" in said.stderr
 
 
@@ -342,7 +344,7 @@ def test_a_configuration_broken_since_the_last_start_is_told_and_the_ralph_stays
     assert person("stop", "demo").returncode == 0
     (place / "ralph.toml").write_text("[regent]\nmax_retires = 3\n")
     with nothing_changes(person):
-        refused(person("start", "demo"), 78, "", why="did you mean max_retries?", mend=None)
+        expect_refusal(person("start", "demo"), 78, "", why="did you mean max_retries?", mend=None)
 
 
 # --- the daemon ---------------------------------------------------------------------------------------
@@ -365,7 +367,7 @@ def test_without_a_daemon_the_command_that_starts_it_is_named(words: tuple[str, 
     person = Person(daemon)
     person.directory("demo")
     before = tree_of(daemon.root)
-    refused(person(*words), 3, "no ralphd is running", why="looked at ", mend="ralphctl regent start")
+    expect_refusal(person(*words), 3, "no ralphd is running", why="looked at ", mend="ralphctl regent start")
     assert tree_of(daemon.root) == before
     assert not daemon.leftovers()
 
@@ -398,7 +400,7 @@ def test_state_from_the_future_is_left_as_it_is(file: str, person: Person) -> No
     wanted = [("status", "demo"), ("stop", "demo"), ("start", "demo"), ("start", str(place), "--", *SLEEPER)]
     for words in wanted:
         said = person(*words, cwd=daemon.root)
-        refused(said, 78, "demo cannot be used", why="newer ralphd (version 99, this one knows 1)")
+        expect_refusal(said, 78, "demo cannot be used", why="newer ralphd (version 99, this one knows 1)")
     assert tree_of(daemon.files("demo")) == before
     assert tree_of(place) == mirrored
 

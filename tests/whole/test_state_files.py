@@ -328,6 +328,7 @@ def test_the_copy_of_the_record_keeps_up_with_it(daemon: Daemon, witness: Witnes
         witness.started(count)
     original, copy = daemon.files("demo") / "history.jsonl", witness.directory / ".ralph" / "history.jsonl"
     wait_for(lambda: copy.read_bytes() == original.read_bytes(), timeout_s=10.0, what="the same record")
+    assert original.read_bytes().count(b"\n") == 2
 
 
 # --- a full disk --------------------------------------------------------------------------------------
