@@ -179,7 +179,7 @@ def _unescaped(field: str) -> str:
 def _takes_leaves(group: Path) -> bool:
     leaf = group / f"ralphd-trial-{os.getpid()}"
     try:
-        leaf.mkdir()
+        leaf.mkdir(exist_ok=True)  # one of a killed process that had our pid serves as well
     except OSError:
         return False
     try:
