@@ -14,7 +14,7 @@ _EXIT_BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
 
 
 def main() -> int:
-    """Answer the words on the command line; gives the exit code (design section 10)."""
+    """Answer the words on the command line; gives the exit code."""
     tell.prepare_streams()
     try:
         code = _answer(sys.argv[1:])

@@ -1,6 +1,6 @@
 """Times, waits, ends and states in words that a person reads at seven in the morning.
 
-``now`` is always given, in seconds since the epoch. Times are shown in local time, as the design asks.
+``now`` is always given, in seconds since the epoch. Times are shown in local time.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def status_exit_code(states: "list[str]") -> int:
 
 
 def state_directory(environ: "Mapping[str, str]") -> str:
-    """The daemon's state directory for this environment (design section 4)."""
+    """The daemon's state directory for this environment."""
     if given := environ.get("RALPHD_STATE_DIR"):
         return os.path.abspath(given)
     base = environ.get("XDG_STATE_HOME") or os.path.join(_home(environ), ".local", "state")

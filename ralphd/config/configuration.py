@@ -1,7 +1,7 @@
 """The configuration of one ralph: every value, where it came from, and its pinned form.
 
-Read once, when a ralph starts, from all layers together; from then on the pinned form is the truth (design
-section 8), so that a ``ralph.toml`` changed under a running ralph changes nothing.
+Read once, when a ralph starts, from all layers together; from then on the pinned form is the truth, so that
+a ``ralph.toml`` changed under a running ralph changes nothing.
 """
 
 from collections.abc import Mapping

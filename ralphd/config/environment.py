@@ -1,4 +1,4 @@
-"""Which of a person's variables a run is given (design section 8)."""
+"""Which of a person's variables a run is given."""
 
 from collections.abc import Mapping
 

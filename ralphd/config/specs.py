@@ -1,6 +1,6 @@
 """The sections of ``ralph.toml`` as frozen specs: every key, its type, range, default, and what it is for.
 
-The one list of keys (design section 8): the reader, the schema and the faults are written from it.
+The one list of keys: the reader, the schema and the faults are written from it.
 Durations are seconds unless the name says otherwise; 0 stands for "no limit" where the text says so.
 """
 

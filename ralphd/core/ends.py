@@ -26,7 +26,7 @@ from ralphd.core.patience import crash_wait, failures_after, was_healthy
 from ralphd.core.steps import PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
 
 PROBE_AFTER_S = 900.0
-"""The first look whether a limit of unknown end is over (section 7)."""
+"""The first look whether a limit of unknown end is over."""
 LIMIT = "Ralph stopped: a limit of yours was reached"
 
 

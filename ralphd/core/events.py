@@ -51,7 +51,7 @@ class SkipWaitRequested:
 
 @dataclass(frozen=True, slots=True)
 class DaemonStopping:
-    """The daemon ends and takes its runs along; the goals stay (section 3, SIGTERM)."""
+    """The daemon ends and takes its runs along; the goals stay (G2)."""
 
     at: Moment
     now: bool = False

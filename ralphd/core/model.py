@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What the end of a run means (section 5, E1 to E3)."""
+    """What the end of a run means (E1 to E3)."""
 
     DONE = "done"
     PAUSED = "paused"
@@ -88,7 +88,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of one ralph, from its pinned configuration. Defaults are the design's."""
+    """The rules of one ralph, from its pinned configuration. Defaults are the configuration's."""
 
     supervised: bool = True
     restart: Restart = Restart.ON_FAILURE

@@ -1,4 +1,4 @@
-"""What the end of a run means, and how it is told (design section 5, E1 to E3)."""
+"""What the end of a run means, and how it is told (E1 to E3)."""
 
 from ralphd.core.model import HAS_A_RUN, Ending, Outcome, Pausing, State, Stopping
 

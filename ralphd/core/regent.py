@@ -1,6 +1,6 @@
 """The supervision of one ralph: a fact comes in, the next state and the orders come out.
 
-``step`` is the only place where it is decided what happens to a ralph (design section 5: E1 to E5, C1 to C4,
+``step`` is the only place where it is decided what happens to a ralph (E1 to E5, C1 to C4,
 G1 to G3). Every pair of state and event is listed in ``docs/states.md``, which is written from it.
 """
 

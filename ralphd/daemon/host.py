@@ -261,7 +261,7 @@ class Host:
         return await self._ask(name, StartRequested(self._services.clock.now()))
 
     async def _pin(self, regent: Regent, flags: Mapping[str, Any]) -> None:
-        """A start takes the configuration as it is now, with the flags of earlier starts (section 8)."""
+        """A start takes the configuration as it is now, with the flags of earlier starts."""
         account = regent.account
         both = {**(account.definition.flags or {}), **flags}
         environ = await asyncio.to_thread(account.files.load_environment)

@@ -22,7 +22,7 @@ from ralphd.store.state import RalphFiles
 logger = logging.getLogger(__name__)
 
 LOOK_ROUND_S = 8.0
-"""A deleted ``.ralph`` is back within 10 s (design section 4)."""
+"""A deleted ``.ralph`` is back within 10 s."""
 ESCALATIONS_LOOKED_AT = 200
 ESCALATION_STANDS_S = 3 * 24 * 3600.0
 """About as long as a delivery is tried."""
@@ -146,7 +146,7 @@ async def prune_all(roster: Roster, *, total_bytes: int) -> None:
 
 
 async def end_runs(roster: Roster, services: Services, how: HowToEnd) -> None:
-    """What a daemon that ends does with its runs (section 3, its signals); returns when none is left.
+    """What a daemon that ends does with its runs (docs/signals.md); returns when none is left.
 
     After the longest ``stop_deadline_seconds`` what still lives is killed.
     """

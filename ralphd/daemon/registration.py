@@ -17,7 +17,7 @@ class Registration:
     """A ralph to be: where it works, what it runs, and what its owner set on the command line.
 
     ``command`` empty means the one in the configuration. ``name`` None lets the daemon make one of the
-    directory's. ``environment`` holds secrets: it stays out of ``repr``, logs and replies (design section 8).
+    directory's. ``environment`` holds secrets: it stays out of ``repr``, logs and replies.
     """
 
     directory: str

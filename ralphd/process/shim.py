@@ -676,7 +676,7 @@ class Shim:
             pass
 
     def _obey(self) -> bool:
-        """Act on the signals that came; whether the tree is to be killed (section 3, table of signals)."""
+        """Act on the signals that came; whether the tree is to be killed (docs/signals.md)."""
         while self._asked:
             number = self._asked.pop()
             if number == _signal.SIGQUIT:

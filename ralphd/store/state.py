@@ -1,7 +1,7 @@
 """What is kept of one ralph: its definition, its state, and the mirrors of both in the working directory.
 
 The originals lie in ``<state directory>/ralphs/NAME/``. ``.ralph/`` in the working directory holds copies for
-people and programs to read; an agent may delete it, and it is written anew (design section 4).
+people and programs to read; an agent may delete it, and it is written anew.
 """
 
 import json

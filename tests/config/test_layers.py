@@ -8,7 +8,7 @@ from ralphd.config.layers import from_text
 from tests.config.conftest import Place
 
 
-def test_without_any_layer_every_value_is_the_designs_default(place: Place) -> None:
+def test_without_any_layer_every_value_is_its_default(place: Place) -> None:
     configuration = place.load()
 
     assert configuration.regent.max_retries == 3

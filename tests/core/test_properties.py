@@ -239,7 +239,7 @@ def test_a_wait_ends_in_the_future_of_its_own_beginning(
 
 
 @given(some.supervisions, some.events, some.policies)
-def test_only_events_that_the_design_names_are_told(now: Supervision, event: Event, policy: Policy) -> None:
+def test_only_events_that_have_a_name_are_told(now: Supervision, event: Event, policy: Policy) -> None:
     assert set(types(step(now, event, policy))) <= EVENT_TYPES
 
 

@@ -1,4 +1,4 @@
-"""The table of signals (design section 3): for each its exit code, and what is left running."""
+"""The table of signals (docs/signals.md): for each its exit code, and what is left running."""
 
 import json
 import os
