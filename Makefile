@@ -20,7 +20,7 @@ demo: $(STAMP)
 	@$(BIN)/ralphctl demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n 2
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python -m pytest -n 2 --basetemp="$$scratch/t"
 
 check: $(STAMP) format lint types contracts test
 
