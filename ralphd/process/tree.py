@@ -169,6 +169,9 @@ def _own_cgroup() -> Path | None:
     return None
 
 
+_TRIAL = "ralphd-trial-"
+
+
 def _unescaped(field: str) -> str:
     """A field of mountinfo, in which white space and backslashes are octal."""
     for code in ("040", "011", "012", "134"):
@@ -177,7 +180,11 @@ def _unescaped(field: str) -> str:
 
 
 def _takes_leaves(group: Path) -> bool:
-    leaf = group / f"ralphd-trial-{os.getpid()}"
+    leaf = group / f"{_TRIAL}{os.getpid()}"
+    for left in group.glob(f"{_TRIAL}*"):  # by a process that was killed while it tried
+        pid = left.name.removeprefix(_TRIAL)
+        if pid.isdigit() and shim.process_stat(int(pid)) is None:
+            shim.remove_cgroup(str(left))
     try:
         leaf.mkdir(exist_ok=True)  # one of a killed process that had our pid serves as well
     except OSError:

@@ -122,6 +122,21 @@ def test_a_writable_control_group_takes_a_leaf_and_is_left_as_it_was() -> None:
     assert not (group / f"ralphd-trial-{os.getpid()}").exists()
 
 
+def test_a_leaf_that_a_killed_process_had_tried_is_removed() -> None:
+    group = tree.writable_cgroup()
+    if group is None:
+        pytest.skip("no control group is writable here")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = group / f"ralphd-trial-{ended.pid}"
+    left.mkdir()
+
+    tree.writable_cgroup.cache_clear()
+    assert tree.writable_cgroup() == group
+
+    assert not left.exists()
+
+
 def test_without_root_or_delegation_the_means_are_told_honestly() -> None:
     assert tree.tree_means() == ("subreaper" if tree.writable_cgroup() is None else "cgroup")
 
