@@ -49,6 +49,8 @@ class Account:
         self._unsaved = False
         self._stale = False
         self._untold = False
+        # What is written last is what is so last: a look round never writes over a newer transition.
+        self._writing = asyncio.Lock()
 
     @property
     def supervision(self) -> Supervision:
@@ -101,10 +103,11 @@ class Account:
         for action in answer.actions:
             if isinstance(action, Announce | Escalate):
                 await self._announce(action, fact, replace(self._facts, **news))
-        if news or answer.supervision != self._supervision or self._unsaved:
-            await self._save(Record(answer.supervision, replace(self._facts, **news)))
-        self._supervision = answer.supervision
-        self._facts = replace(self._facts, **news)  # others may have learnt something meanwhile
+        async with self._writing:
+            if news or answer.supervision != self._supervision or self._unsaved:
+                await self._save(Record(answer.supervision, replace(self._facts, **news)))
+            self._supervision = answer.supervision
+            self._facts = replace(self._facts, **news)  # others may have learnt something meanwhile
 
     def note_exit(self, record: ExitRecord) -> None:
         """Keep how a run ended until its end is written down."""
@@ -128,7 +131,8 @@ class Account:
             "dropped_bytes": 0 if record is None else record.dropped_bytes,
         }
         await asyncio.to_thread(self.history.append, "run", ending.run_id, ending.at, data)
-        await asyncio.to_thread(self.files.mirror, self.definition.directory)
+        async with self._writing:
+            await asyncio.to_thread(self.files.mirror, self.definition.directory)
         self._services.trouble(f"history of {self.definition.name}", self.history.degraded)
         failpoint.reach("account.end_entered")
 
@@ -194,7 +198,8 @@ class Account:
 
     async def save(self) -> None:
         """Write definition and state as they are."""
-        await self._save(Record(self._supervision, self._facts))
+        async with self._writing:
+            await self._save(Record(self._supervision, self._facts))
 
     async def _save(self, record: Record) -> None:
         """Write definition and state; ``freshen`` does what a full disk does not take (F3)."""
@@ -229,15 +234,20 @@ class Account:
         if self._unsaved:
             await self.save()
         elif self._stale or not self.files.mirror_is_whole(self.definition.directory):
-            record = Record(self._supervision, self._facts)
-            self._stale = False
-            try:  # counters only: the next transition is saved in earnest
-                await asyncio.to_thread(self.files.save_record, record, self.definition, durable=False)
-            except OSError as fault:
-                self._stale = True
-                self._state_trouble(fault)
-            else:
-                self._state_trouble(None)
+            async with self._writing:
+                await self._save_counters()
+
+    async def _save_counters(self) -> None:
+        """Write the state without waiting for the disk: the next transition is saved in earnest."""
+        record = Record(self._supervision, self._facts)
+        self._stale = False
+        try:
+            await asyncio.to_thread(self.files.save_record, record, self.definition, durable=False)
+        except OSError as fault:
+            self._stale = True
+            self._state_trouble(fault)
+        else:
+            self._state_trouble(None)
 
     async def has_moved(self) -> bool:
         """Whether HEAD has moved since the last look; outside a repository nobody looks."""
