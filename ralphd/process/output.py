@@ -16,6 +16,7 @@ from ralphd.process.output_files import RunFiles, Runs
 from ralphd.process.output_records import BLOCK_BYTES, Cursor, Gap, Query, Record, Sieve, Text
 from ralphd.process.output_run import RunReader
 from ralphd.process.output_start import Search, Start, find_start
+from ralphd.process.output_tail import LIMIT_BYTES, last_lines
 from ralphd.process.output_upkeep import append_regent_line, prune
 
 __all__ = ["Cursor", "Gap", "Log", "Query", "Record", "Text", "append_regent_line", "prune"]
@@ -75,6 +76,17 @@ class Log:
             if status.st_size:
                 return status.st_mtime
         return None
+
+    def last_lines(
+        self, run_id: RunId, count: int, *, stream: str | None = "stdout", limit_bytes: int = LIMIT_BYTES
+    ) -> list[str]:
+        """The last lines that a run printed to ``stream`` (None: stdout and stderr), oldest first.
+
+        Long lines are whole. Blocks while it reads: at most ``limit_bytes`` from the end of the log,
+        usually much less; where that is not enough, the earliest lines are cut or missing.
+        """
+        files = RunFiles(self._path / run_id)
+        return last_lines(files, count, stream=stream, limit_bytes=limit_bytes, block_bytes=self._block_bytes)
 
     def _read(self, query: Query, take: Take[T]) -> Generator[T, None, None]:
         runs = Runs(self._path)

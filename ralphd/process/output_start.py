@@ -152,7 +152,7 @@ class _Backwards:
                 return False
             self._open_last()
             return True
-        chunk = _block_before(self._path, self._left, block_bytes)
+        chunk = block_before(self._path, self._left, block_bytes)
         self._left = chunk.start
         starts = chunk.start
         latest = ""
@@ -183,7 +183,7 @@ def _end_of_lines(path: Path, *, over: bool) -> int:
     return begin + (len(data) if over or is_stale(status) else whole)
 
 
-def _block_before(path: Path, end: int, block_bytes: int) -> Chunk:
+def block_before(path: Path, end: int, block_bytes: int) -> Chunk:
     """The lines that begin in the block that ends at ``end``; empty where none does."""
     start = max(0, end - block_bytes)
     try:

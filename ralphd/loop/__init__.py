@@ -1,0 +1,1 @@
+"""Ralph himself: what a loop needs to know of its working directory."""

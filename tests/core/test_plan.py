@@ -1,0 +1,101 @@
+"""When a plan is complete, and what a promise is (E4)."""
+
+from itertools import product
+
+import pytest
+
+from ralphd.core.plan import PROMISE, Plan, Task, TaskStatus, is_complete, is_promised
+
+PENDING, IN_PROGRESS, DONE = TaskStatus.PENDING, TaskStatus.IN_PROGRESS, TaskStatus.DONE
+
+
+def statuses(*pairs: tuple[str, TaskStatus]) -> Plan:
+    """A plan of such tasks."""
+    return Plan("list", tuple(Task(name, name, status) for name, status in pairs))
+
+
+def test_the_open_tasks_are_those_that_are_not_done() -> None:
+    plan = statuses(("a", DONE), ("b", IN_PROGRESS), ("c", PENDING))
+
+    assert [task.id for task in plan.open] == ["b", "c"]
+
+
+# The promise
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        PROMISE,
+        f"  {PROMISE}\t",
+        f"{PROMISE}\r",
+        f"\x1b[1;32m{PROMISE}\x1b[0m",
+        f"\x1b]0;title\x07{PROMISE}\x1b[K",
+    ],
+)
+def test_a_promise_is_a_line_of_its_own(line: str) -> None:
+    assert is_promised(["working", line, "bye"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"say {PROMISE}",
+        f"{PROMISE}.",
+        f"`{PROMISE}`",
+        f"**{PROMISE}**",
+        f"> {PROMISE}",
+        f'"{PROMISE}"',
+        f"50 %\r{PROMISE}",
+        PROMISE.lower(),
+        "<promise> COMPLETE </promise>",
+        "<promise>DONE</promise>",
+        f'{{"type":"result","result":"{PROMISE}"}}',
+        "",
+    ],
+)
+def test_a_promise_that_is_spoken_of_is_none(line: str) -> None:
+    assert not is_promised([line])
+
+
+def test_only_the_last_50_lines_count() -> None:
+    assert is_promised([PROMISE, *["more"] * 49])
+    assert not is_promised([PROMISE, *["more"] * 50])
+    assert not is_promised([])
+
+
+# Complete
+
+OPEN_PLAN = statuses(("a", DONE), ("b", IN_PROGRESS))
+DONE_PLAN = statuses(("a", DONE), ("b", DONE))
+NO_TASKS = statuses()
+FAULTY = Plan("prd.json", fault="prd.json is not JSON")
+
+
+@pytest.mark.parametrize(
+    ("plan", "promised", "complete"),
+    [
+        (DONE_PLAN, False, True),
+        (DONE_PLAN, True, True),
+        (OPEN_PLAN, False, False),
+        (OPEN_PLAN, True, False),
+        (NO_TASKS, False, False),
+        (NO_TASKS, True, True),
+        (FAULTY, False, False),
+        (FAULTY, True, False),
+        (None, False, False),
+        (None, True, True),
+    ],
+)
+def test_e4_it_is_complete_when_all_is_done_or_promised_and_none_is_open(
+    plan: Plan | None, promised: bool, complete: bool
+) -> None:
+    assert is_complete(plan, promised) is complete
+
+
+def test_e4_an_open_task_is_never_complete() -> None:
+    assert not any(
+        is_complete(statuses(("a", first), ("b", second)), promised)
+        for first, second, promised in product(TaskStatus, TaskStatus, (False, True))
+        if (first, second) != (DONE, DONE)
+    )
