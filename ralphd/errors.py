@@ -75,6 +75,12 @@ class AlreadyRunning(RalphdError):
     slug, status, exit_code = "already-running", 409, 1
 
 
+class StaleReport(RalphdError):
+    """A report of a run that does not live, or a second one under the same id."""
+
+    slug, status, exit_code = "stale-report", 409, 1
+
+
 class WrongState(RalphdError):
     """The request does not fit what the ralph is doing now."""
 
@@ -151,6 +157,12 @@ class SocketUnusable(RalphdError):
     """The daemon cannot listen where it should: a foreign directory, something in the way, a long path."""
 
     slug, status, exit_code = "socket-unusable", 500, 1
+
+
+class HandedOverUnusable(SocketUnusable):
+    """What systemd handed over as a socket is none that can be listened on: the units are wrong."""
+
+    slug, exit_code = "handed-over-unusable", 78
 
 
 class Forbidden(RalphdError):

@@ -1,20 +1,37 @@
-"""Writes the pages of ``docs/`` that say what the code does: ``python -m tests.generated --write``.
+"""Writes the files that say what the code does: ``python -m tests.generated --write``.
 
 ``docs/states.md``: what ``ralphd.core.regent.step`` answers to each event in each state.
 ``docs/routes.md``: what the daemon answers to, from its OpenAPI document (``tests.generated_routes``).
+``docs/configuration.md``: every key, from the specs (``tests.generated_configuration``).
+``systemd/``: the units that ``ralphctl.local.units`` makes, for who packages ralphd.
 """
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
-from ralphd.core.actions import Action, Announce, Escalate, KillAfter, KillTree, Spawn, Terminate, WakeAt
+from ralphctl.local import units
+from ralphd.core.actions import (
+    Action,
+    Announce,
+    Escalate,
+    KillAfter,
+    KillTree,
+    PassOn,
+    Spawn,
+    Terminate,
+    WakeAt,
+    Wish,
+)
 from ralphd.core.events import (
+    Committed,
     DaemonStarted,
     DaemonStopping,
     Event,
+    FellSilent,
     GraceOver,
+    Overran,
     PauseRequested,
     RestartRequested,
     ResumeRequested,
@@ -28,19 +45,23 @@ from ralphd.core.events import (
     Woke,
 )
 from ralphd.core.model import (
+    HAS_A_RUN,
     Done,
     Ending,
     Failed,
     Goal,
     Mode,
     Moment,
+    Overdue,
     Paused,
     Pausing,
     Policy,
     Reason,
+    ReportedWait,
     Restart,
     RunId,
     Running,
+    Said,
     Starting,
     State,
     Stopped,
@@ -50,8 +71,20 @@ from ralphd.core.model import (
     Waiting,
 )
 from ralphd.core.regent import step
+from ralphd.core.reports import (
+    AttemptFinished,
+    Cost,
+    Heartbeat,
+    Hello,
+    IterationFinished,
+    IterationStarted,
+    Report,
+    Reported,
+    WaitingUntil,
+)
 from ralphd.core.requests import why_not
 from ralphd.core.steps import Step
+from tests.generated_configuration import configuration_page
 from tests.generated_routes import routes_page
 
 ROOT = Path(__file__).parent.parent
@@ -67,15 +100,42 @@ SCENES: Mapping[str, Supervision] = {
     "starting, and a pause was asked for": Supervision(Goal.PAUSED, Starting(before=Stopped())),
     "running": Supervision(Goal.RUNNING, Running(RUN)),
     "running, after two failures in a row": Supervision(Goal.RUNNING, Running(RUN), Tally(2, 2)),
+    "running, and reports its iterations": Supervision(
+        Goal.RUNNING, Running(RUN), Tally(2, 2), Said(iterates=True)
+    ),
+    "running, and knows our signals": Supervision(
+        Goal.RUNNING, Running(RUN), said=Said(hello=True, signals=True, iterates=True)
+    ),
+    "running, and waits, as it reported": Supervision(
+        Goal.RUNNING,
+        Running(RUN),
+        said=Said(hello=True, signals=True, wait=ReportedWait("rate_limit", T + 30)),
+    ),
+    "running, ended as a stall": Supervision(Goal.RUNNING, Running(RUN, Overdue.STALL)),
+    "running, ended for its length": Supervision(Goal.RUNNING, Running(RUN, Overdue.TIMEOUT)),
     "waiting_for_retry": Supervision(Goal.RUNNING, Waiting(Reason.CRASH, T, T + 30), Tally(1)),
     "waiting_for_retry, between two iterations": Supervision(
         Goal.RUNNING, Waiting(Reason.ITERATION_PAUSE, T, T + 30)
     ),
     "pausing": Supervision(Goal.PAUSED, Pausing(RUN, T, T + 30)),
+    "pausing, at the next boundary": Supervision(
+        Goal.PAUSED, Pausing(RUN, T, None, asked=False), said=Said(iterates=True)
+    ),
     "paused, on request": Supervision(Goal.PAUSED, Paused("requested")),
     "paused, until a limit's reset": Supervision(Goal.RUNNING, Paused("usage_limit", T + 3600)),
     "paused, by a run that ended with 75": Supervision(Goal.RUNNING, Paused("usage_limit")),
     "stopping": Supervision(Goal.STOPPED, Stopping(RUN, T, T + 30)),
+    "stopping, at the next boundary": Supervision(
+        Goal.STOPPED, Stopping(RUN, T, None, asked=False), said=Said(iterates=True)
+    ),
+    "stopping, told so at a boundary": Supervision(
+        Goal.STOPPED, Stopping(RUN, T, T + 30, asked=False), said=Said(iterates=True)
+    ),
+    "stopping, at a limit of the user's own": Supervision(
+        Goal.RUNNING,
+        Stopping(RUN, T, T + 30, asked=False),
+        said=Said(iterates=True, limit="5 iterations, as you asked"),
+    ),
     "stopping, to start again": Supervision(Goal.RUNNING, Stopping(RUN, T, T + 30, again=True)),
     "stopping, with the daemon": Supervision(Goal.RUNNING, Stopping(RUN, T, T + 30)),
     "stopped": Supervision(Goal.STOPPED, Stopped()),
@@ -85,8 +145,12 @@ SCENES: Mapping[str, Supervision] = {
 }
 
 
-def _end(code: int | None = None, *, signal: int | None = None, hello: bool = False) -> Ending:
-    return Ending(RUN, T + 5, code=code, signal=signal, said_hello=hello)
+def _end(code: int | None = None, *, signal: int | None = None) -> Ending:
+    return Ending(RUN, T + 5, code=code, signal=signal)
+
+
+def _report(what: Report) -> Event:
+    return Reported(T + 5, RUN, "1", "digest", what)
 
 
 _PAUSE = replace(_end(75), pause_reason="usage_limit")
@@ -94,14 +158,23 @@ ENDS: Mapping[str, Event] = {
     "the run ends with 0": RunEnded(_end(0)),
     "the run ends with 1": RunEnded(_end(1)),
     "the run ends with 1, after a new commit": RunEnded(replace(_end(1), committed=True)),
-    "the run ends with 2, 5 or 78, and never said hello": RunEnded(_end(2)),
-    "the run ends with 2 or 78, and had said hello": RunEnded(_end(2, hello=True)),
-    "the run ends with 5, and had said hello": RunEnded(_end(5, hello=True)),
+    "the run ends with 2 or 78": RunEnded(_end(2)),
+    "the run ends with 5": RunEnded(_end(5)),
     "the run ends with 75: a usage limit, reset known": RunEnded(replace(_PAUSE, resume_at=T + 3600)),
     "the run ends with 75: a usage limit, reset unknown": RunEnded(_PAUSE),
     "the run ends by a signal": RunEnded(_end(signal=9)),
-    "the run ends as a stall": RunEnded(replace(_end(signal=9), stalled=True)),
     "the run is lost": RunEnded(_end()),
+}
+REPORTS: Mapping[str, Event] = {
+    "it reports: hello": _report(Hello(signals=True)),
+    "it reports: an iteration begins": _report(IterationStarted(4)),
+    "it reports: an attempt has ended": _report(AttemptFinished("claude", "done")),
+    "it reports: an iteration is finished": _report(IterationFinished(4)),
+    "it reports: an iteration has failed": _report(IterationFinished(4, failed=True)),
+    "it reports: it waits": _report(WaitingUntil(T + 60, "rate_limit")),
+    "it reports: it waits no longer": _report(WaitingUntil(None)),
+    "it reports: what it cost": _report(Cost(0.5)),
+    "it reports: it lives": _report(Heartbeat()),
 }
 EVENTS: Mapping[str, Event] = {
     "start": StartRequested(T),
@@ -119,6 +192,11 @@ EVENTS: Mapping[str, Event] = {
     "the command cannot be started": SpawnFailed(T, "why"),
     "the machine cannot start it just now": SpawnPostponed(T, "why"),
     **ENDS,
+    **REPORTS,
+    "it has fallen silent": FellSilent(T + 5, RUN, "what was seen"),
+    "it hangs": Overran(T + 5, RUN, Overdue.STALL, "what was seen"),
+    "it is longer than it may be": Overran(T + 5, RUN, Overdue.TIMEOUT, "what was seen"),
+    "it has made a commit": Committed(T + 5, RUN, 1),
     "the grace is over": GraceOver(T + 30, RUN),
     "woken too early": Woke(WITHIN_A_WAIT),
     "woken, the moment has come": Woke(AFTER_IT),
@@ -151,16 +229,17 @@ def states_page() -> str:
 
 
 def _section(name: str, now: Supervision) -> str:
-    answers, silent, refused = dict[str, str](), list[str](), list[str]()
+    answers, silent, refused = dict[str, str](), list[str](), dict[str, list[str]]()
     for heard, event in EVENTS.items():
         answer = step(now, event, Policy())
         if (why := why_not(now, event)) is not None:
-            refused.append(f"- `{heard}` is refused: {why}.")
+            refused.setdefault(why, []).append(heard)
         elif answer == Step(now):
             silent.append(heard)
         else:
             answers[heard] = _answer(now, answer)
-    blocks = [f"## {name}", f"Goal: {now.goal}.", _table("event", answers), "\n".join(refused)]
+    refusals = "\n".join(f"- Refused: {_list(heard)}: {why}." for why, heard in refused.items())
+    blocks = [f"## {name}", f"Goal: {now.goal}.", _table("event", answers), refusals]
     nothing = f"Changes nothing: {_list(silent)}." if silent else ""
     return "\n\n".join(block for block in [*blocks, nothing] if block) + "\n"
 
@@ -187,8 +266,12 @@ def _table(head: str, answers: Mapping[str, str]) -> str:
 
 
 def _list(heard: list[str]) -> str:
-    if set(ENDS) <= set(heard):
-        heard = [*(one for one in heard if one not in ENDS), "the run ends, however it does"]
+    for all_of, in_short in (
+        (ENDS, "the run ends, however it does"),
+        (REPORTS, "it reports, whatever it is"),
+    ):
+        if set(all_of) <= set(heard):
+            heard = [*(one for one in heard if one not in all_of), in_short]
     return "; ".join(heard)
 
 
@@ -196,7 +279,21 @@ def _answer(now: Supervision, answer: Step) -> str:
     then = _in_words(answer.supervision.state)
     if answer.supervision.goal is not now.goal:
         then += f"; goal: {answer.supervision.goal}"
+    then += "".join(f"; {noted}" for noted in _noted(now, answer.supervision))
     return f"{then} | {', '.join(map(_order, answer.actions)) or '-'}"
+
+
+def _noted(before: Supervision, after: Supervision) -> list[str]:
+    """What else is written down while the run lives: what it said, what was counted."""
+    if not isinstance(after.state, HAS_A_RUN):
+        return []
+    parts = ((before.said, after.said), (before.tally, after.tally))
+    return [
+        f"{field.name.replace('_', ' ')} noted"
+        for was, now in parts
+        for field in fields(was)
+        if getattr(was, field.name) != getattr(now, field.name) and field.name != "answered"
+    ]
 
 
 def _in_words(state: State) -> str:
@@ -208,9 +305,11 @@ def _in_words(state: State) -> str:
         case Paused(reason=reason, resume_at=float() as resume_at):
             return f"{state.kind} ({reason}) until {_after(resume_at)}"
         case Stopping(kill_at=kill_at, again=again):
-            return f"{state.kind}{', to start again' * again}, killed at {_after(kill_at)}"
+            return f"{state.kind}{', to start again' * again}{_deadline(kill_at, asked=state.asked)}"
         case Pausing(kill_at=kill_at):
-            return f"{state.kind}, killed at {_after(kill_at)}"
+            return f"{state.kind}{_deadline(kill_at, asked=state.asked)}"
+        case Running(overdue=Overdue() as overdue):
+            return f"{state.kind}, ended by us ({overdue})"
         case Starting(before=before, kill=kill):
             asked = "" if before is None else ", a person waits for the answer"
             return f"{state.kind}{asked}{', to be killed when it is there' * kill}"
@@ -220,12 +319,20 @@ def _in_words(state: State) -> str:
             return state.kind
 
 
+def _deadline(kill_at: Moment | None, *, asked: bool) -> str:
+    if kill_at is None:
+        return ", at its next boundary"
+    return f", {'killed' if asked else 'asked by a signal'} at {_after(kill_at)}"
+
+
 def _order(action: Action) -> str:
     match action:
         case Spawn():
             return "start a run"
         case Terminate():
             return "ask it to end"
+        case PassOn(wish=wish):
+            return "ask it to pause (SIGUSR1)" if wish is Wish.PAUSE else "ask it not to wait (SIGUSR2)"
         case KillTree():
             return "kill the tree"
         case KillAfter(delay_s=delay_s):
@@ -247,6 +354,10 @@ def _after(moment: Moment) -> str:
 PAGES: Mapping[Path, Callable[[], str]] = {
     ROOT / "docs" / "states.md": states_page,
     ROOT / "docs" / "routes.md": routes_page,
+    ROOT / "systemd" / "ralphd.service": lambda: units.system_service(units.PACKAGED, "ralph"),
+    ROOT / "systemd" / "ralphd.socket": lambda: units.system_socket("ralph"),
+    ROOT / "systemd" / "user" / "ralphd.service": lambda: units.user_service(units.PACKAGED),
+    ROOT / "docs" / "configuration.md": configuration_page,
 }
 
 

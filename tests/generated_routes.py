@@ -36,6 +36,27 @@ MEANINGS: Mapping[str, str] = {
 }
 """What each parameter and each field of a body is for."""
 
+REPORTED: Mapping[str, str] = {
+    "agent": "the agent by its name",
+    "cost_usd": "what it cost, in dollars",
+    "duration_s": "how long it worked, in seconds",
+    "exit_code": "what it ended with; a signal as a negative number",
+    "failed": "it came to nothing: failures before it are not forgotten",
+    "failure_kind": "why it failed; none for a success",
+    "id": "a text that no other report of the run has; sent again, the answer is the same",
+    "iteration": "its number, by the run's own count",
+    "kind": "what is reported",
+    "outcome": "how it ended, in the run's own word",
+    "reason": "what it waits for",
+    "run_id": "the run that reports: `RALPH_RUN_ID` of its environment",
+    "signals": "it knows SIGUSR1 (pause) and SIGUSR2 (skip the wait)",
+    "summary": "what was done",
+    "task": "what it works on",
+    "until": "until this moment, with a zone; null or a past one: no longer",
+    "usd": "what was spent since the last such report",
+}
+"""The same of the fields of a report."""
+
 INTRODUCTION = """\
 # Routes
 
@@ -102,9 +123,27 @@ def _parameters(one: Json) -> Iterator[str]:
 def _fields(one: Json) -> Iterator[str]:
     if "requestBody" not in one:
         return
-    schema = _resolved(one["requestBody"]["content"]["application/json"]["schema"])
+    schema = one["requestBody"]["content"]["application/json"]["schema"]
+    if "oneOf" in schema:
+        yield from _reported(schema["discriminator"]["mapping"])
+        return
+    schema = _resolved(schema)
     for name, field in schema.get("properties", {}).items():
         yield _row(name, "body", field, needed=name in schema.get("required", ()))
+
+
+def _reported(kinds: Mapping[str, str]) -> Iterator[str]:
+    """The fields of a body of several kinds, each with those that it is for."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for kind, where in kinds.items():
+        schema = _resolved({"$ref": where})
+        for name, field in schema["properties"].items():
+            what = ", ".join(f"`{each}`" for each in kinds) if name == "kind" else _kind(field)
+            default = "(needed)" if name in schema.get("required", ()) else _default(field)
+            rows.setdefault((name, what, default), []).append(kind)
+    for (name, what, default), given in rows.items():
+        only = "" if len(given) == len(kinds) else " of " + ", ".join(f"`{kind}`" for kind in given)
+        yield f"| `{name}` | body{only} | {what} | {default} | {REPORTED[name]} |"
 
 
 def _row(name: str, where: str, schema: Json, *, needed: bool) -> str:
@@ -136,11 +175,15 @@ def _kind(schema: Json) -> str:
             return ", ".join(f"`{value}`" for value in values)
         case {"$ref": where}:
             name = where.rpartition("/")[2]
+            if not name.endswith("View"):
+                return "object of " + ", ".join(f"`{field}`" for field in _resolved(schema)["properties"])
             return f"[{name}](#{name.lower()})"
         case {"pattern": pattern}:
             return f"`{pattern}`".replace("|", "\\|")
+        case {"maxLength": most}:
+            return f"string of at most {most} characters"
         case {"minimum": low, "maximum": high}:
-            return f"{low} to {high}" if high < 1 << 53 else f"{low} or more"
+            return f"{low:.0f} to {high:.0f}" if high < 1 << 53 else f"{low:.0f} or more"
         case {"items": items}:
             return f"list of {_kind(items)}"
         case _:

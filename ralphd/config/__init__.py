@@ -7,22 +7,35 @@ load pydantic.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ralphd.config.configuration import Configuration, differences, load
+    from ralphd.config.compare import Difference, differences
+    from ralphd.config.configuration import Configuration, load, sources
     from ralphd.config.environment import for_runs
     from ralphd.config.json_schema import schema
     from ralphd.config.layers import Origin
     from ralphd.config.names import fit_name
 
-__all__ = ["Configuration", "Origin", "differences", "fit_name", "for_runs", "load", "schema"]
+__all__ = [
+    "Configuration",
+    "Difference",
+    "Origin",
+    "differences",
+    "fit_name",
+    "for_runs",
+    "load",
+    "schema",
+    "sources",
+]
 
 _HOMES = {
     "Configuration": "configuration",
+    "Difference": "compare",
     "Origin": "layers",
-    "differences": "configuration",
+    "differences": "compare",
     "fit_name": "names",
     "for_runs": "environment",
     "load": "configuration",
     "schema": "json_schema",
+    "sources": "configuration",
 }
 
 

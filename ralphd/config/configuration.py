@@ -37,9 +37,9 @@ from ralphd.config.specs import (
     RetrySpec,
     WebhookSpec,
 )
-from ralphd.config.words import toml_value
 from ralphd.core.delivery import Destination, Format
 from ralphd.core.model import Mode, Policy, Restart
+from ralphd.core.watch import Limits
 from ralphd.errors import ConfigFaults, NewerState
 
 PINNED_VERSION = 1
@@ -70,6 +70,8 @@ class Configuration:
             restart=Restart(self.ralph.restart),
             mode=Mode(self.ralph.mode),
             max_iterations=self.ralph.max_iterations,
+            max_cost_usd=self.ralph.max_cost_usd,
+            max_runtime_s=self.ralph.max_runtime_seconds,
             iteration_pause_s=self.ralph.iteration_pause_seconds,
             max_retries=self.regent.max_retries,
             retry_backoff_s=self.regent.retry_backoff_seconds,
@@ -79,6 +81,18 @@ class Configuration:
             max_restarts_per_hour=self.regent.max_restarts_per_hour,
             stop_timeout_s=self.regent.stop_timeout_seconds,
             reset_margin_s=self.retry.reset_margin_seconds,
+        )
+
+    def limits(self) -> Limits:
+        """How long a run may be silent, and what counts as evidence that it works (H1 to H6)."""
+        return Limits(
+            hang_timeout_s=self.regent.hang_timeout_seconds,
+            startup_grace_s=self.regent.startup_grace_seconds,
+            warn_after_s=self.agents.missed_heartbeats * self.agents.heartbeat_seconds,
+            io_bytes=self.regent.evidence_io_bytes,
+            cpu_percent=self.regent.evidence_cpu_percent,
+            switches_per_s=self.regent.evidence_switches_per_s,
+            max_run_s=self.regent.max_run_seconds,
         )
 
     def destinations(self) -> tuple[Destination, ...]:
@@ -129,10 +143,11 @@ class Configuration:
 
     def not_built_yet(self) -> list[str]:
         """The keys that were set to something, and that this version does nothing about yet."""
-        values = self._values()
-        return [name for name, value, key in values if key.dotted not in BUILT and value != key.default]
+        return [
+            name for name, value, key in self.values() if key.dotted not in BUILT and value != key.default
+        ]
 
-    def _values(self) -> list[tuple[str, Any, Key]]:
+    def values(self) -> list[tuple[str, Any, Key]]:
         """Each key as it is called, its value, and its entry in the list of keys."""
         found = [
             (key.dotted, getattr(getattr(self, section), key.name), key)
@@ -175,19 +190,10 @@ def load(
     return _named(_merged(layers), directory)
 
 
-def differences(pinned: Configuration, current: Configuration) -> list[str]:
-    """What a reload would change, a line each: ``regent.max_retries: 3, would be 5``.
-
-    It is shown in ``status``, so what may hold a secret (agents' variables, webhooks' addresses) is just
-    named.
-    """
-    before = {name: value for name, value, _ in pinned._values()}
-    after = {name: value for name, value, _ in current._values()}
-    return [
-        _difference(name, before.get(name), after.get(name))
-        for name in {**before, **after}
-        if before.get(name) != after.get(name)
-    ]
+def sources(directory: Path, *, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files whose content ``load`` depends on, whether they are there or not."""
+    home = _home(environ)
+    return (files.user_file(environ, home), *files.project_places(directory, home))
 
 
 def config_faults(faults: list[Fault]) -> ConfigFaults:
@@ -199,12 +205,6 @@ def config_faults(faults: list[Fault]) -> ConfigFaults:
 def _home(environ: Mapping[str, str]) -> Path:
     given = Path(environ.get("HOME", ""))
     return given if given.is_absolute() else Path.home()
-
-
-def _difference(name: str, before: object, after: object) -> str:
-    if name.endswith((".env", ".url")):
-        return f"{name}: changed"
-    return f"{name}: {toml_value(before)}, would be {toml_value(after)}"
 
 
 def _merged(layers: list[Layer]) -> Configuration:
@@ -238,7 +238,7 @@ def _built(settings: Mapping[str, Setting], webhooks: list[tuple[WebhookSpec, Or
     named = {name: AgentSpec(**_given(settings, f"agents.{name}")) for name in names}
     sections["agents"] = replace(sections["agents"], named=named)
     bare = Configuration(**sections, webhooks=tuple(hook for hook, _ in webhooks))
-    origins = {name: DEFAULT for name, _, key in bare._values() if key.section != WEBHOOKS}
+    origins = {name: DEFAULT for name, _, key in bare.values() if key.section != WEBHOOKS}
     origins |= {name: one.origin for name, one in settings.items()}
     origins |= {dotted((WEBHOOKS, index)): origin for index, (_, origin) in enumerate(webhooks)}
     return replace(bare, origins=origins)

@@ -27,10 +27,18 @@ def user_file(environ: Mapping[str, str], home: Path) -> Path:
 
 def project_file(directory: Path, home: Path) -> Path | None:
     """The nearest ``ralph.toml`` from ``directory`` up to its git root, never above ``home``."""
+    last = project_places(directory, home)[-1]
+    return last if os.path.lexists(last) else None
+
+
+def project_places(directory: Path, home: Path) -> tuple[Path, ...]:
+    """Where ``ralph.toml`` is looked for, as far as the one that is used: another may come before it."""
+    found = []
     for place in _upward(directory.resolve(), home.resolve()):
-        if os.path.lexists(candidate := place / PROJECT_FILE):
-            return candidate
-    return None
+        found.append(place / PROJECT_FILE)
+        if os.path.lexists(found[-1]):
+            break
+    return tuple(found)
 
 
 def layer(path: Path, directory: Path | None, home: Path, *, users_own: bool) -> Layer:

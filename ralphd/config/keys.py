@@ -25,27 +25,25 @@ AGENT = "agents.NAME"
 WEBHOOKS = "webhooks"
 _SPECS: Mapping[str, type[Any]] = {**SECTIONS, AGENT: specs.AgentSpec, WEBHOOKS: specs.WebhookSpec}
 
-BUILT = frozenset(
-    {
-        "project.name",
-        *(
-            f"ralph.{name}"
-            for name in ("command", "mode", "restart", "max_iterations", "iteration_pause_seconds")
-        ),
-        *(
-            f"regent.{name}"
-            for name in ("enabled", "max_retries", "healthy_after_seconds", "max_restarts_per_hour")
-        ),
-        *(f"regent.retry_backoff_{name}" for name in ("seconds", "factor", "max_seconds")),
-        *(f"regent.stop_{name}_seconds" for name in ("timeout", "deadline")),
-        "retry.reset_margin_seconds",
-        *("logs.run_bytes", "logs.total_bytes"),
-        *(
-            f"webhooks.{name}"
-            for name in ("url", "secret_file", "secret_env", "on", "format", "allow_private")
-        ),
-    }
-)
+_BUILT: Mapping[str, tuple[str, ...]] = {
+    "project": ("name",),
+    "ralph": (
+        *("command", "mode", "tasks", "restart", "max_iterations", "max_cost_usd", "max_runtime_seconds"),
+        "iteration_pause_seconds",
+    ),
+    "regent": (
+        *("enabled", "max_retries", "healthy_after_seconds", "max_restarts_per_hour"),
+        *("retry_backoff_seconds", "retry_backoff_factor", "retry_backoff_max_seconds"),
+        *("stop_timeout_seconds", "stop_deadline_seconds"),
+        *("hang_timeout_seconds", "startup_grace_seconds", "max_run_seconds"),
+        *("evidence_io_bytes", "evidence_cpu_percent", "evidence_switches_per_s"),
+    ),
+    "agents": ("heartbeat_seconds", "missed_heartbeats"),
+    "retry": ("reset_margin_seconds",),
+    "logs": ("run_bytes", "total_bytes"),
+    WEBHOOKS: ("url", "secret_file", "secret_env", "on", "format", "allow_private"),
+}
+BUILT = frozenset(f"{section}.{name}" for section, names in _BUILT.items() for name in names)
 """What this version acts on. A key that is set and not here is told when the ralph starts."""
 
 USER_FILE_ONLY = frozenset({"logs.run_bytes", "logs.total_bytes", "webhooks.allow_private"})

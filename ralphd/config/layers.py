@@ -160,7 +160,7 @@ class _TreeReader:
 def environment_layer(environ: Mapping[str, str]) -> Layer:
     """The variables ``RALPH_SECTION_KEY``. One that is near no key is the command's own, and let be."""
     layer = Layer()
-    known = {_variable(key): key for section in SECTIONS for key in keys_of(section).values()}
+    known = {variable_of(key): key for section in SECTIONS for key in keys_of(section).values()}
     for name in sorted(name for name in environ if name.startswith("RALPH_")):
         place = f"environment {name}"
         if key := known.get(name):
@@ -247,8 +247,9 @@ def _commas(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _variable(key: Key) -> str:
-    return f"RALPH_{key.section}_{key.name}".upper()
+def variable_of(key: Key) -> str:
+    """``RALPH_REGENT_MAX_RETRIES``"""
+    return f"RALPH_{key.dotted}".replace(".", "_").upper()
 
 
 def _agents_key(name: str) -> tuple[Key, str] | None:

@@ -54,7 +54,9 @@ class RalphSpec:
         Literal["loop", "iteration"], says("Whether a run loops by itself, or each run is one iteration.")
     ] = "loop"
     prompt_file: Annotated[FilledText, says("The prompt of the built-in loop.")] = "PROMPT.md"
-    tasks: Annotated[FilledText, says("The file that lists the tasks, or 'auto'.")] = "auto"
+    tasks: Annotated[
+        FilledText, says("The file that lists the tasks, or 'auto': the first that is found.")
+    ] = "auto"
     restart: Annotated[
         Literal["on-failure", "always", "never"], says("When a run that has ended is followed by another.")
     ] = "on-failure"
@@ -77,9 +79,9 @@ class RegentSpec:
         Count, says("Failures in a row, counting the first, before a person is called; 0 never restarts.")
     ] = 3
     retry_backoff_seconds: Annotated[Seconds, says("The wait after a crash.")] = 30.0
-    hang_timeout_seconds: Annotated[Seconds, says("Silence without any evidence of life that is a hang.")] = (
-        300.0
-    )
+    hang_timeout_seconds: Annotated[
+        Seconds, says("Silence without any evidence of life that is a hang; 0 switches the watch off.")
+    ] = 300.0
     retry_backoff_factor: Annotated[Factor, says("The wait grows by this with every crash in a row.")] = 1.0
     retry_backoff_max_seconds: Annotated[Seconds, says("The wait grows no further than this.")] = 600.0
     healthy_after_seconds: Annotated[

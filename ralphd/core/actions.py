@@ -1,7 +1,8 @@
 """The orders that a Regent gives. The state that goes with them is written down first."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from enum import StrEnum
+from typing import Any, TypeAlias
 
 from ralphd.core.model import Moment, RunId
 
@@ -16,6 +17,21 @@ class Terminate:
     """Ask the run's command to end (SIGTERM, SIGCONT)."""
 
     run_id: RunId
+
+
+class Wish(StrEnum):
+    """What a command whose hello said ``signals`` can be asked for: SIGUSR1, SIGUSR2."""
+
+    PAUSE = "pause"
+    SKIP_WAIT = "skip_wait"
+
+
+@dataclass(frozen=True, slots=True)
+class PassOn:
+    """Ask a command for something that it said it knows."""
+
+    run_id: RunId
+    wish: Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +58,15 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Tell the event stream. ``text`` is what a person reads; None keeps it off the Regent's own lines."""
+    """Tell the event stream. ``text`` is what a person reads; None keeps it off the Regent's own lines.
+
+    ``data`` is told with it, key by key.
+    """
 
     type: str
     text: str | None = None
     wait_until: Moment | None = None
+    data: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +76,4 @@ class Escalate:
     text: str
 
 
-Action: TypeAlias = Spawn | Terminate | KillTree | KillAfter | WakeAt | Announce | Escalate
+Action: TypeAlias = Spawn | Terminate | PassOn | KillTree | KillAfter | WakeAt | Announce | Escalate

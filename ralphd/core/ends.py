@@ -16,30 +16,43 @@ from ralphd.core.model import (
     Policy,
     Reason,
     Restart,
+    Said,
     Stopped,
     Stopping,
     Supervision,
+    Tally,
     Waiting,
 )
 from ralphd.core.outcome import in_words, outcome
-from ralphd.core.patience import crash_wait, failures_after, was_healthy
+from ralphd.core.patience import crash_wait, was_healthy
+from ralphd.core.reports import limit_reached
 from ralphd.core.steps import PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
 
 PROBE_AFTER_S = 900.0
 """The first look whether a limit of unknown end is over."""
-LIMIT = "Ralph stopped: a limit of yours was reached"
+_HOW = {Outcome.STALLED: "Ralph hung and was ended", Outcome.TIMED_OUT: "Ralph took too long and was ended"}
 
 
 def run_ended(now: Supervision, ending: Ending, policy: Policy) -> Step:
+    """Go on after the end of the run that lived, or pass over the end of another one."""
     if not isinstance(now.state, HAS_A_RUN) or now.state.run_id != ending.run_id:
         return Step(now)
-    tally = replace(now.tally, consecutive_errors=0) if was_healthy(policy, ending) else now.tally
-    answer = _after_end(replace(now, tally=tally), ending, policy)
-    return Step(answer.supervision, (Announce("ralph.exited"), *answer.actions))
+    meant = outcome(now.state, ending, now.said)
+    over = replace(now, tally=_tally_after(now, ending, meant, policy))
+    answer = _after_end(over, ending, meant, policy)
+    return Step(replace(answer.supervision, said=Said()), (Announce("ralph.exited"), *answer.actions))
 
 
-def _after_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
-    meant = outcome(now.state, ending)
+def _tally_after(now: Supervision, ending: Ending, meant: Outcome, policy: Policy) -> Tally:
+    if was_healthy(policy, ending, now.said, meant):
+        return replace(now.tally, consecutive_errors=0)
+    if meant is Outcome.STALLED:  # what its iterations had cleared stands again
+        errors = now.tally.consecutive_errors + now.said.errors_cleared
+        return replace(now.tally, consecutive_errors=errors)
+    return now.tally
+
+
+def _after_end(now: Supervision, ending: Ending, meant: Outcome, policy: Policy) -> Step:
     if not policy.supervised and meant is not Outcome.ASKED:
         return _after_unwatched_end(now, ending, meant)
     match meant:
@@ -50,11 +63,15 @@ def _after_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
         case Outcome.PAUSED:
             return _after_pause(now, ending, policy)
         case Outcome.LIMIT:
-            return _done(now, "limit", LIMIT)
+            return _done(now, "limit", _limit_text(now.said.limit))
         case Outcome.REFUSED:
             return _give_up(now, f"Ralph refused to run ({in_words(ending)})")
-        case Outcome.FAILED | Outcome.LOST | Outcome.STALLED:
-            return _after_failure(now, ending, policy)
+        case Outcome.FAILED | Outcome.LOST | Outcome.STALLED | Outcome.TIMED_OUT:
+            return _after_failure(now, ending, meant, policy)
+
+
+def _limit_text(limit: str | None) -> str:
+    return "Ralph stopped: a limit of yours was reached" if limit is None else f"Ralph stopped: {limit}"
 
 
 def _after_unwatched_end(now: Supervision, ending: Ending, meant: Outcome) -> Step:
@@ -63,7 +80,7 @@ def _after_unwatched_end(now: Supervision, ending: Ending, meant: Outcome) -> St
         case Outcome.DONE:
             return _done(now, "complete", "Ralph is done")
         case Outcome.LIMIT:
-            return _done(now, "limit", LIMIT)
+            return _done(now, "limit", _limit_text(now.said.limit))
         case Outcome.PAUSED:
             return _paused(now, ending, resume_at=None)
         case _:
@@ -82,15 +99,16 @@ def _after_asked_end(now: Supervision) -> Step:
 
 
 def _after_good_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
-    tally = replace(now.tally, consecutive_errors=0, iteration=now.tally.iteration + 1)
+    here = 1 if policy.mode is Mode.ITERATION else 0  # else it has reported them, or its commits are counted
+    tally = replace(now.tally, consecutive_errors=0, iteration=now.tally.iteration + here)
     finished = replace(now, tally=tally)
     if policy.restart is Restart.NEVER:
         return _done(finished, "complete", "Ralph is done")
     if policy.mode is Mode.ITERATION:
         if ending.complete:
             return _done(finished, "complete", "Ralph is done: no task is open")
-        if policy.max_iterations and tally.iteration >= policy.max_iterations:
-            return _done(finished, "limit", f"Ralph stopped: {tally.iteration} iterations, as you asked")
+        if limit := limit_reached(tally, ending.at, policy):
+            return _done(finished, "limit", f"Ralph stopped: {limit}")
         return _wait(finished, Reason.ITERATION_PAUSE, ending.at, policy.iteration_pause_s)
     if policy.restart is Restart.ALWAYS:
         return _wait(finished, Reason.RESTART, ending.at, policy.iteration_pause_s)
@@ -115,10 +133,10 @@ def _paused(now: Supervision, ending: Ending, *, resume_at: Moment | None) -> St
     return Step(replace(now, state=Paused(reason, resume_at)), (told, *wake))
 
 
-def _after_failure(now: Supervision, ending: Ending, policy: Policy) -> Step:
-    failures = failures_after(policy, now.tally, ending)
+def _after_failure(now: Supervision, ending: Ending, meant: Outcome, policy: Policy) -> Step:
+    failures = now.tally.consecutive_errors + 1
     counted = replace(now, tally=replace(now.tally, consecutive_errors=failures))
-    how = f"Ralph exited ({in_words(ending)})"
+    how = _HOW.get(meant) or f"Ralph exited ({in_words(ending)})"
     if policy.restart is Restart.NEVER or policy.max_retries == 0:
         return _give_up(counted, f"{how} — not restarted, as configured")
     if failures >= policy.max_retries:

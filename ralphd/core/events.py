@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ralphd.core.model import Ending, Moment, RunId
+from ralphd.core.model import Ending, Moment, Overdue, RunId
+from ralphd.core.reports import Reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,34 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class FellSilent:
+    """A run has given no sign for so long that its whole tree is looked at from now on (H1)."""
+
+    at: Moment
+    run_id: RunId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overran:
+    """A run is to be ended: it hangs (H4), or is longer than it may be."""
+
+    at: Moment
+    run_id: RunId
+    overdue: Overdue
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Commits were made in the working directory while a run lived."""
+
+    at: Moment
+    run_id: RunId
+    commits: int
+
+
+@dataclass(frozen=True, slots=True)
 class GraceOver:
     """The time that a run was given to end by itself has passed, by a clock that nobody can set."""
 
@@ -129,6 +158,10 @@ Event: TypeAlias = (
     | SpawnFailed
     | SpawnPostponed
     | RunEnded
+    | Reported
+    | FellSilent
+    | Overran
+    | Committed
     | GraceOver
     | Woke
 )

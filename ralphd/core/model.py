@@ -54,8 +54,24 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     FAILED = "failed"
     STALLED = "stalled"
+    TIMED_OUT = "timeout"
     LOST = "lost"
     ASKED = "asked"
+
+
+class Overdue(StrEnum):
+    """Why we ended a run ourselves: it hung (H4), or was longer than ``max_run_seconds`` (H6)."""
+
+    STALL = "stall"
+    TIMEOUT = "timeout"
+
+
+class Next(StrEnum):
+    """What a run is told at a boundary: go on, end, or end until it is resumed."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+    PAUSE = "pause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +90,6 @@ class Ending:
     started_at: Moment | None = None
     last_sign_at: Moment | None = None
     committed: bool = False
-    said_hello: bool = False
-    stalled: bool = False
     complete: bool = False
     pause_reason: str | None = None
     resume_at: Moment | None = None
@@ -94,6 +108,8 @@ class Policy:
     restart: Restart = Restart.ON_FAILURE
     mode: Mode = Mode.LOOP
     max_iterations: int = 0
+    max_cost_usd: float = 0.0
+    max_runtime_s: float = 0.0
     iteration_pause_s: float = 1.0
     max_retries: int = 3
     retry_backoff_s: float = 30.0
@@ -107,12 +123,64 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What is counted over a ralph's runs. ``restarted_at`` holds the crash restarts of the last hour."""
+    """What is counted over a ralph's runs, since ``began_at``, when a person started it.
+
+    ``restarted_at`` holds the crash restarts of the last hour. ``iteration`` counts those that are finished;
+    of a command that does not report them, its commits.
+    """
 
     consecutive_errors: int = 0
     restarts: int = 0
     iteration: int = 0
+    cost_usd: float = 0.0
+    began_at: Moment | None = None
     restarted_at: tuple[Moment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The task that a run says it works on."""
+
+    id: str
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedWait:
+    """A wait that a run told us of: nobody expects a sign of life before ``until``."""
+
+    reason: str
+    until: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A report that was acted on, by its id; ``digest`` tells another report under the same id."""
+
+    id: str
+    digest: str
+    next: Next
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the run that lives has said of itself, and what it was told.
+
+    ``signals``: it knows SIGUSR1 and SIGUSR2; ``beats``: it sends heartbeats, and is judged by them (H6);
+    ``iterates``: it reports its iterations, and so has boundaries. ``errors_cleared`` were cleared by them:
+    a run that hangs in the end has not earned that (C3). ``limit`` is the limit that it was stopped for.
+    """
+
+    hello: bool = False
+    signals: bool = False
+    beats: bool = False
+    iterates: bool = False
+    agent: str | None = None
+    task: Task | None = None
+    wait: ReportedWait | None = None
+    errors_cleared: int = 0
+    limit: str | None = None
+    answered: tuple[Answered, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +192,10 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A run lives."""
+    """A run lives. ``overdue``: we have ended it, and wait for the end to be seen."""
 
     run_id: RunId
+    overdue: Overdue | None = None
     kind: Literal["running"] = "running"
 
 
@@ -142,11 +211,12 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Pausing:
-    """A run lives and was asked to end, for a pause. Its tree is killed at ``kill_at``."""
+    """A run lives and was asked to end, for a pause. The rest is as in ``Stopping``."""
 
     run_id: RunId
     since: Moment
-    kill_at: Moment
+    kill_at: Moment | None
+    asked: bool = True
     kind: Literal["pausing"] = "pausing"
 
 
@@ -163,13 +233,16 @@ class Paused:
 class Stopping:
     """A run lives and was asked to end. Its tree is killed at ``kill_at``; ``again`` starts the next at once.
 
-    A daemon that ends takes its runs along as a stop does, and leaves the goal as it is (G2).
+    A run that reports its iterations ends at the next boundary: ``kill_at`` is None until then, and ``asked``
+    False as long as no signal was sent to it (G1). A daemon that ends takes its runs along as a stop does,
+    and leaves the goal as it is (G2).
     """
 
     run_id: RunId
     since: Moment
-    kill_at: Moment
+    kill_at: Moment | None
     again: bool = False
+    asked: bool = True
     kind: Literal["stopping"] = "stopping"
 
 
@@ -224,3 +297,4 @@ class Supervision:
     goal: Goal = Goal.STOPPED
     state: State = field(default_factory=Idle)
     tally: Tally = field(default_factory=Tally)
+    said: Said = field(default_factory=Said)

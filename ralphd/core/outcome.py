@@ -1,9 +1,10 @@
 """What the end of a run means, and how it is told (E1 to E3)."""
 
-from ralphd.core.model import HAS_A_RUN, Ending, Outcome, Pausing, State, Stopping
+from ralphd.core.model import HAS_A_RUN, Ending, Outcome, Overdue, Pausing, Running, Said, State, Stopping
 
 _ENDED_WITH = {0: Outcome.DONE, 75: Outcome.PAUSED}
 _HELLO_ENDED_WITH = {2: Outcome.REFUSED, 5: Outcome.LIMIT, 78: Outcome.REFUSED}
+_ENDED_FOR = {Overdue.STALL: Outcome.STALLED, Overdue.TIMEOUT: Outcome.TIMED_OUT}
 _EXIT_WORDS = {126: "found, but not executable", 127: "command not found"}
 _SIGNAL_NAMES = {
     1: "SIGHUP",
@@ -25,24 +26,37 @@ _SIGNAL_NAMES = {
 }
 
 
-def outcome(state: State, ending: Ending) -> Outcome:
-    """What ``ending`` means for a ralph that was in ``state``.
+def outcome(state: State, ending: Ending, said: Said) -> Outcome:
+    """What ``ending`` means for a ralph that was in ``state``, and whose run ``said`` so much.
 
-    What we asked for comes first (E3); then what was seen; 2, 5 and 78 mean something only from a run that
-    said hello (E2): ``make`` fails with 2.
+    What we did comes first (E3, K1), unless the run was quicker and ended well by itself; then what was
+    seen; 2, 5 and 78 mean something only from a run that said hello (E2): ``make`` fails with 2.
     """
     assert isinstance(state, HAS_A_RUN)
     if isinstance(state, Stopping | Pausing):
-        return Outcome.ASKED
+        # A pause, or a start, that a person asked for meanwhile outweighs the limit it was stopped for.
+        for_limit = said.limit is not None and isinstance(state, Stopping) and not state.again
+        return Outcome.LIMIT if for_limit else Outcome.ASKED
+    if isinstance(state, Running) and state.overdue is not None and ending.code != 0:
+        return _ENDED_FOR[state.overdue]
     if ending.lost:
         return Outcome.LOST
-    if ending.stalled:
-        return Outcome.STALLED
     if ending.signal is None and ending.code is not None:
-        if ending.said_hello and ending.code in _HELLO_ENDED_WITH:
+        if said.hello and ending.code in _HELLO_ENDED_WITH:
             return _HELLO_ENDED_WITH[ending.code]
         return _ENDED_WITH.get(ending.code, Outcome.FAILED)
     return Outcome.FAILED
+
+
+def failure_kind(meant: Outcome) -> str | None:
+    """The failure kind of a run that we know the kind of: ``stall``, ``timeout``, ``unknown``; else None."""
+    match meant:
+        case Outcome.STALLED | Outcome.TIMED_OUT:
+            return "stall" if meant is Outcome.STALLED else "timeout"
+        case Outcome.FAILED | Outcome.LOST:
+            return "unknown"
+        case _:
+            return None
 
 
 def in_words(ending: Ending) -> str:

@@ -1,6 +1,6 @@
 """How long to wait before the next run, and when the count of failures starts anew (C1 to C3)."""
 
-from ralphd.core.model import Ending, Moment, Policy, Reason, Tally, Waiting
+from ralphd.core.model import Ending, Moment, Outcome, Policy, Reason, Said, Tally, Waiting
 
 HOUR_S = 3600.0
 
@@ -16,22 +16,17 @@ def backoff_s(policy: Policy, failures: int) -> float:
         return most
 
 
-def failures_after(policy: Policy, tally: Tally, ending: Ending) -> int:
-    """How many failures in a row there are, now that a run failed with ``ending`` (C3).
+def was_healthy(policy: Policy, ending: Ending, said: Said, meant: Outcome) -> bool:
+    """Whether a run got something done, so that the failures before it count no longer (C3).
 
-    The count starts anew when the run got something done: a commit, or, for a command that does not report,
-    signs of life for longer than ``healthy_after_s``. A stalled run never does.
+    That is a commit, or, for a command that does not report, signs of life for longer than
+    ``healthy_after_s``. A run that was ended as a stall never did.
     """
-    return 1 if was_healthy(policy, ending) else tally.consecutive_errors + 1
-
-
-def was_healthy(policy: Policy, ending: Ending) -> bool:
-    """Whether a run got something done, so that the failures before it count no longer (C3)."""
-    if ending.stalled:
+    if meant is Outcome.STALLED:
         return False
     if ending.committed:
         return True
-    if ending.said_hello or ending.started_at is None or ending.last_sign_at is None:
+    if said.hello or said.iterates or ending.started_at is None or ending.last_sign_at is None:
         return False
     return ending.last_sign_at - ending.started_at > policy.healthy_after_s
 

@@ -6,14 +6,27 @@ G1 to G3). Every pair of state and event is listed in ``docs/states.md``, which 
 
 from dataclasses import replace
 
-from ralphd.core import requests
-from ralphd.core.actions import Announce, Escalate, KillTree, WakeAt
+from ralphd.core import reports, requests
+from ralphd.core.actions import (
+    Action,
+    Announce,
+    Escalate,
+    KillAfter,
+    KillTree,
+    PassOn,
+    Terminate,
+    WakeAt,
+    Wish,
+)
 from ralphd.core.ends import run_ended
 from ralphd.core.events import (
+    Committed,
     DaemonStarted,
     DaemonStopping,
     Event,
+    FellSilent,
     GraceOver,
+    Overran,
     PauseRequested,
     RestartRequested,
     ResumeRequested,
@@ -27,16 +40,20 @@ from ralphd.core.events import (
     Woke,
 )
 from ralphd.core.model import (
+    HAS_A_RUN,
     Failed,
     Goal,
     Idle,
+    Mode,
     Moment,
+    Overdue,
     Paused,
     Pausing,
     Policy,
     Reason,
     RunId,
     Running,
+    Said,
     Starting,
     Stopped,
     Stopping,
@@ -44,6 +61,7 @@ from ralphd.core.model import (
     Waiting,
 )
 from ralphd.core.patience import after_a_set_back_clock
+from ralphd.core.reports import Reported
 from ralphd.core.steps import (
     ADOPTED,
     PAUSED_ON_REQUEST,
@@ -66,7 +84,7 @@ def step(now: Supervision, event: Event, policy: Policy) -> Step:
         return Step(now)
     match event:
         case StartRequested():
-            return requests.start(now)
+            return requests.start(now, event.at)
         case StopRequested():
             return requests.stop(replace(now, goal=Goal.STOPPED), event.at, policy, kill=event.now)
         case PauseRequested():
@@ -89,8 +107,16 @@ def step(now: Supervision, event: Event, policy: Policy) -> Step:
             return _spawn_postponed(now, event, policy)
         case RunEnded():
             return run_ended(now, event.ending, policy)
+        case Reported():
+            return reports.reported(now, event, policy)
+        case FellSilent():
+            return _fell_silent(now, event)
+        case Overran():
+            return _overran(now, event, policy)
+        case Committed():
+            return _committed(now, event, policy)
         case GraceOver():
-            return _grace_over(now, event.run_id)
+            return _grace_over(now, event, policy)
         case Woke():
             return _woke(now, event.at)
 
@@ -116,8 +142,8 @@ def _recover(now: Supervision, event: DaemonStarted, policy: Policy) -> Step:
             return spawn(now)
         case Starting():
             return _unborn(now)
-        case Stopping() if now.goal is Goal.RUNNING:  # how it ended is still to be told
-            return Step(replace(now, state=ending(now.state, again=True)))
+        case Stopping():  # how it ended is still to be told
+            return Step(replace(now, state=_followed(now, now.state)))
         case _:
             return Step(now)
 
@@ -135,13 +161,40 @@ def _adopt(now: Supervision, run_id: RunId, at: Moment, policy: Policy) -> Step:
     told = (STARTED, ADOPTED) if isinstance(now.state, Starting) else (ADOPTED,)
     match now.state:
         case Stopping(kill_at=kill_at) | Pausing(kill_at=kill_at) if now.state.run_id == run_id:
-            left_s = min(max(kill_at - at, 0.0), policy.stop_timeout_s)
-            # With the goal still running it was an earlier daemon's own end that asked: the next run follows.
-            state = ending(now.state, again=True) if now.goal is Goal.RUNNING else now.state
-            return Step(replace(now, state=state), (*told, *ask(run_id, left_s)))
-        case _:
+            orders = (*_ask_again(now, kill_at, at, policy), *_await_reported(now))
+            return Step(replace(now, state=_followed(now, now.state)), (*told, *orders))
+        case Running(overdue=Overdue()) if now.state.run_id == run_id:
+            return Step(now, (*told, *overdue_orders(now.state, policy), *_await_reported(now)))
+        case Running() if now.state.run_id == run_id and now.said.wait is not None:
+            return Step(now, (*told, *_await_reported(now)))
+        case Running() if now.state.run_id == run_id:
             answer = _as_wanted(now, run_id, at, policy)
-            return Step(answer.supervision, (*told, *answer.actions))
+        case _:  # another one has said what was said
+            answer = _as_wanted(replace(now, said=Said()), run_id, at, policy)
+    return Step(answer.supervision, (*told, *answer.actions))
+
+
+def _followed(now: Supervision, state: Pausing | Stopping) -> Pausing | Stopping:
+    """With the goal still running it was an earlier daemon's own end that asked, and the next run follows."""
+    if now.goal is not Goal.RUNNING or now.said.limit is not None:  # a limit ends it for good
+        return state
+    return ending(state, again=True)
+
+
+def _await_reported(now: Supervision) -> tuple[Action, ...]:
+    return () if now.said.wait is None else (WakeAt(now.said.wait.until),)
+
+
+def _ask_again(now: Supervision, kill_at: Moment | None, at: Moment, policy: Policy) -> tuple[Action, ...]:
+    """The rest of an earlier daemon's order to end."""
+    assert isinstance(now.state, Stopping | Pausing)
+    run_id = now.state.run_id
+    if kill_at is not None:
+        left_s = min(max(kill_at - at, 0.0), policy.stop_timeout_s)
+        return ask(run_id, left_s) if now.state.asked else (KillAfter(run_id, left_s),)
+    if not now.said.signals:  # it is told at its next boundary
+        return ()
+    return (PassOn(run_id, Wish.PAUSE) if isinstance(now.state, Pausing) else Terminate(run_id),)
 
 
 def _as_wanted(now: Supervision, run_id: RunId, at: Moment, policy: Policy) -> Step:
@@ -193,10 +246,65 @@ def _spawn_postponed(now: Supervision, event: SpawnPostponed, policy: Policy) ->
     return Step(replace(now, state=wait), (told, WakeAt(wait.until)))
 
 
-def _grace_over(now: Supervision, run_id: RunId) -> Step:
-    if isinstance(now.state, Pausing | Stopping) and now.state.run_id == run_id:
-        return Step(now, (KillTree(run_id),))
-    return Step(now)
+def _grace_over(now: Supervision, event: GraceOver, policy: Policy) -> Step:
+    """Kill; but who was only told so far, at a boundary, is asked first."""
+    match now.state:
+        case Pausing() | Stopping() if now.state.run_id != event.run_id or now.state.kill_at is None:
+            return Step(now)
+        case Pausing(asked=False) | Stopping(asked=False):
+            asked = replace(now.state, asked=True, kill_at=event.at + policy.stop_timeout_s)
+            return Step(replace(now, state=asked), ask(event.run_id, policy.stop_timeout_s))
+        case Pausing() | Stopping():
+            return Step(now, (KillTree(event.run_id),))
+        case Running(run_id=run_id, overdue=Overdue()) if run_id == event.run_id:
+            return Step(now, (KillTree(run_id),))
+        case _:
+            return Step(now)
+
+
+def _fell_silent(now: Supervision, event: FellSilent) -> Step:
+    if not (isinstance(now.state, HAS_A_RUN) and now.state.run_id == event.run_id):
+        return Step(now)
+    return Step(now, (Announce("ralph.stall_warning", event.text),))
+
+
+def _overran(now: Supervision, event: Overran, policy: Policy) -> Step:
+    """H4: a hanging tree is killed; what only took too long is asked first. Its end is judged by this."""
+    if not (policy.supervised and isinstance(now.state, HAS_A_RUN) and now.state.run_id == event.run_id):
+        return Step(now)
+    if isinstance(now.state, Stopping | Pausing):  # it was to end at its boundary, and will not come to it
+        return _end_before_boundary(now, now.state, event, policy)
+    if now.state.overdue is not None:
+        return Step(now)
+    state = Running(event.run_id, event.overdue)
+    told = Announce("ralph.stalled", event.text, data=(("failure_kind", event.overdue.value),))
+    orders = overdue_orders(state, policy)
+    return Step(replace(now, state=state), (told, *orders))
+
+
+def _end_before_boundary(now: Supervision, state: Pausing | Stopping, event: Overran, policy: Policy) -> Step:
+    if event.overdue is Overdue.STALL:
+        return Step(now, (KillTree(event.run_id),))
+    if state.kill_at is not None:
+        return Step(now)
+    asked = replace(state, asked=True, kill_at=event.at + policy.stop_timeout_s)
+    return Step(replace(now, state=asked), ask(event.run_id, policy.stop_timeout_s))
+
+
+def overdue_orders(state: Running, policy: Policy) -> tuple[Action, ...]:
+    """What is done to a run that we end ourselves."""
+    if state.overdue is Overdue.STALL:
+        return (KillTree(state.run_id),)
+    return ask(state.run_id, policy.stop_timeout_s)
+
+
+def _committed(now: Supervision, event: Committed, policy: Policy) -> Step:
+    """The commits of a command that does not report are its iterations."""
+    reports_them = now.said.iterates or policy.mode is Mode.ITERATION
+    if reports_them or not isinstance(now.state, HAS_A_RUN) or now.state.run_id != event.run_id:
+        return Step(now)
+    tally = replace(now.tally, iteration=now.tally.iteration + event.commits)
+    return Step(replace(now, tally=tally))
 
 
 def _woke(now: Supervision, at: Moment) -> Step:
@@ -207,6 +315,12 @@ def _woke(now: Supervision, at: Moment) -> Step:
                 return Step(replace(now, state=wait), (WakeAt(wait.until),))
             told = () if wait.reason is Reason.ITERATION_PAUSE else (RESTARTING,)
             return spawn(counted(now, at), *told)
+        case Running() | Pausing() | Stopping() if now.said.wait is not None:
+            return (
+                reports.end_wait(now)
+                if at >= now.said.wait.until
+                else Step(now, (WakeAt(now.said.wait.until),))
+            )
         case Paused(resume_at=float() as resume_at):
             if at < resume_at:
                 return Step(now, (WakeAt(resume_at),))

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from ralphd.core import reports
+from ralphd.core.actions import PassOn, Wish
 from ralphd.core.events import (
     Event,
     PauseRequested,
@@ -25,9 +27,11 @@ from ralphd.core.model import (
     Tally,
     Waiting,
 )
+from ralphd.core.reports import Reported
 from ralphd.core.steps import (
     PAUSED_ON_REQUEST,
     PAUSING,
+    PAUSING_AT_BOUNDARY,
     RESTARTING,
     RESUMED,
     STOPPED,
@@ -36,6 +40,7 @@ from ralphd.core.steps import (
     ask_to_end,
     counted,
     ending,
+    has_boundaries,
     spawn,
 )
 
@@ -50,8 +55,12 @@ def why_not(now: Supervision, event: Event) -> str | None:
             return f"it is {now.state.kind}, not paused: start it instead"
         case ResumeRequested() if now.goal is Goal.STOPPED:
             return f"it is {now.state.kind} and was asked to stop: start it instead"
+        case SkipWaitRequested() if isinstance(now.state, Running) and now.said.wait is not None:
+            return None if now.said.signals else "its command waits by itself, and does not know our signals"
         case SkipWaitRequested() if not _waits(now):
             return f"it is {now.state.kind} and not waiting for a moment"
+        case Reported():
+            return reports.why_not(now, event)
         case _:
             return None
 
@@ -62,16 +71,17 @@ def _waits(now: Supervision) -> bool:
     )
 
 
-def start(now: Supervision) -> Step:
+def start(now: Supervision, at: Moment) -> Step:
     """Run: a settled ralph starts afresh, a paused one goes on, one that is ending starts again."""
     wanted = replace(now, goal=Goal.RUNNING)
     match now.state:
         case Idle() | Stopped() | Failed() | Done():
-            return spawn(replace(wanted, tally=Tally()), before=now.state)
+            return spawn(replace(wanted, tally=Tally(began_at=at)), before=now.state)
         case Paused():
             return resume(now)
         case Pausing() | Stopping():
-            return Step(replace(wanted, tally=Tally(), state=ending(now.state, again=True)))
+            fresh = replace(wanted, tally=Tally(began_at=at))
+            return Step(replace(fresh, state=ending(now.state, again=True)))
         case Starting(before=before):
             return Step(replace(wanted, state=Starting(before)))
         case _:
@@ -94,11 +104,15 @@ def stop(now: Supervision, at: Moment, policy: Policy, *, kill: bool) -> Step:
 def pause(now: Supervision, at: Moment, policy: Policy) -> Step:
     """End the run and keep it from starting until someone resumes it."""
     match now.state:
+        case Running(run_id=run_id) if has_boundaries(now):
+            pausing = Pausing(run_id, since=at, kill_at=None, asked=now.said.signals)
+            wish = (PassOn(run_id, Wish.PAUSE),) if now.said.signals else ()
+            return Step(replace(now, state=pausing), (PAUSING_AT_BOUNDARY, *wish))
         case Running(run_id=run_id):
             pausing = Pausing(run_id, since=at, kill_at=at + policy.stop_timeout_s)
             return Step(replace(now, state=pausing), (PAUSING, *ask(run_id, policy.stop_timeout_s)))
-        case Stopping(run_id=run_id, since=since, kill_at=kill_at):
-            return Step(replace(now, state=Pausing(run_id, since, kill_at)))
+        case Stopping(run_id=run_id, since=since, kill_at=kill_at, asked=asked):
+            return Step(replace(now, state=Pausing(run_id, since, kill_at, asked)))
         case Waiting():
             return Step(replace(now, state=Paused("requested")), (PAUSED_ON_REQUEST,))
         case Paused(reason=reason):
@@ -134,11 +148,13 @@ def restart(now: Supervision, at: Moment, policy: Policy) -> Step:
         case Waiting() | Paused():
             return spawn(fresh, RESTARTING, before=now.state)
         case Idle() | Stopped() | Failed() | Done():
-            return spawn(replace(now, tally=Tally()), RESTARTING, before=now.state)
+            return spawn(replace(now, tally=Tally(began_at=at)), RESTARTING, before=now.state)
 
 
 def skip_wait(now: Supervision, at: Moment) -> Step:
     """Do not wait any longer."""
+    if isinstance(now.state, Running):
+        return Step(now, (PassOn(now.state.run_id, Wish.SKIP_WAIT),))
     assert isinstance(now.state, Waiting | Paused)
     wanted = replace(now, goal=Goal.RUNNING)
     return spawn(counted(wanted, at), RESTARTING, before=now.state)

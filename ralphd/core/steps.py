@@ -11,6 +11,7 @@ from ralphd.core.model import (
     Rest,
     RunId,
     Running,
+    Said,
     Starting,
     Stopping,
     Supervision,
@@ -21,6 +22,7 @@ from ralphd.core.patience import within_an_hour
 STARTED = Announce("ralph.started")
 STOPPED = Announce("ralph.stopped", "Ralph stopped")
 PAUSING = Announce("ralph.paused", "Pausing: Ralph was asked to end")
+PAUSING_AT_BOUNDARY = Announce("ralph.paused", "Pausing after current iteration...")
 PAUSED_ON_REQUEST = Announce("ralph.paused", "Ralph paused, as asked")
 RESUMED = Announce("ralph.resumed", "Resuming Ralph...")
 RESTARTING = Announce("wait.ended", "Restarting Ralph...")
@@ -37,7 +39,7 @@ class Step:
 
 def spawn(now: Supervision, *told: Announce, before: Rest | None = None) -> Step:
     """Order a run, after what is ``told`` first. ``before``: what it is now, when a person asks."""
-    return Step(replace(now, state=Starting(before)), (*told, Spawn()))
+    return Step(replace(now, state=Starting(before), said=Said()), (*told, Spawn()))
 
 
 def counted(now: Supervision, at: Moment) -> Supervision:
@@ -51,21 +53,38 @@ def counted(now: Supervision, at: Moment) -> Supervision:
 def ask_to_end(
     now: Supervision, at: Moment, policy: Policy, *, kill: bool = False, again: bool = False
 ) -> Step:
-    """Terminate, and kill after the grace; asked again, the first deadline stays, ``kill`` kills now (G1)."""
+    """Terminate, and kill after the grace; asked again, the first deadline stays, ``kill`` kills now (G1).
+
+    A run with boundaries ends at the next one: there it is told; one that knows our signals is told now.
+    """
     match now.state:
+        case Running(run_id=run_id) if kill:
+            return Step(
+                replace(now, state=Stopping(run_id, at, kill_at=at, again=again)), (KillTree(run_id),)
+            )
+        case Running(run_id=run_id) if has_boundaries(now):
+            stopping = Stopping(run_id, at, kill_at=None, again=again, asked=now.said.signals)
+            return Step(replace(now, state=stopping), (Terminate(run_id),) if now.said.signals else ())
         case Running(run_id=run_id):
-            grace_s = 0.0 if kill else policy.stop_timeout_s
-            stopping = Stopping(run_id, since=at, kill_at=at + grace_s, again=again)
-            orders = (KillTree(run_id),) if kill else ask(run_id, grace_s)
-            return Step(replace(now, state=stopping), orders)
+            stopping = Stopping(run_id, since=at, kill_at=at + policy.stop_timeout_s, again=again)
+            return Step(replace(now, state=stopping), ask(run_id, policy.stop_timeout_s))
         case Pausing(run_id=run_id) | Stopping(run_id=run_id):
             stopping = ending(now.state, again=again)
             if not kill:
                 return Step(replace(now, state=stopping))
-            killed = replace(stopping, kill_at=min(stopping.kill_at, at))
-            return Step(replace(now, state=killed), (KillTree(run_id),))
+            kill_at = at if stopping.kill_at is None else min(stopping.kill_at, at)
+            return Step(replace(now, state=replace(stopping, kill_at=kill_at)), (KillTree(run_id),))
         case _:
             return Step(now)
+
+
+def has_boundaries(now: Supervision) -> bool:
+    """Whether the run that lives can end between two iterations: it reports them, or knows our signals.
+
+    One that we have ended ourselves is not waited for.
+    """
+    overdue = isinstance(now.state, Running) and now.state.overdue is not None
+    return not overdue and (now.said.iterates or now.said.signals)
 
 
 def ask(run_id: RunId, grace_s: float) -> tuple[Action, ...]:
@@ -75,4 +94,4 @@ def ask(run_id: RunId, grace_s: float) -> tuple[Action, ...]:
 
 def ending(state: Pausing | Stopping, *, again: bool) -> Stopping:
     """What a state that is ending becomes when something else is wanted; the deadline stays."""
-    return Stopping(state.run_id, state.since, state.kill_at, again)
+    return Stopping(state.run_id, state.since, state.kill_at, again, state.asked)

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.config.configuration import Configuration, differences
+from ralphd.config.compare import Difference, differences
+from ralphd.config.configuration import Configuration
 from ralphd.core.model import Mode, Policy, Restart
 from ralphd.errors import ConfigFaults, NewerState
 from tests.config.conftest import Place
@@ -90,28 +91,44 @@ def test_what_is_no_pinned_configuration_is_refused(broken: dict[str, object]) -
         Configuration.from_pinned(broken)
 
 
-def test_differences_are_told_key_by_key(place: Place) -> None:
+def test_differences_are_told_key_by_key_with_where_they_come_from(place: Place) -> None:
     before = place.load()
     place.project(
         '[regent]\nmax_retries = 5\n[ralph]\ncommand = ["./other.sh"]\n[agents.mine]\nmodel = "m"\n'
     )
     told = differences(before, place.load())
-    assert told[:2] == ['ralph.command: [], would be ["./other.sh"]', "regent.max_retries: 3, would be 5"]
-    assert 'agents.mine.model: not set, would be "m"' in told
+    assert told[:2] == (
+        Difference("ralph.command", "[]", '["./other.sh"]', "ralph.toml:4"),
+        Difference("regent.max_retries", "3", "5", "ralph.toml:2"),
+    )
+    assert Difference("agents.mine.model", None, '"m"', "ralph.toml:6") in told
 
 
 def test_the_same_values_from_elsewhere_are_no_difference(place: Place) -> None:
     before = place.load()
     place.project("[regent]\nmax_retries = 3\n")
-    assert differences(before, place.load()) == []
+    assert differences(before, place.load()) == ()
+
+
+def test_another_name_is_no_difference_since_a_ralph_keeps_its_own(place: Place) -> None:
+    before = place.load()
+    place.project('[project]\nname = "other"\n')
+    assert differences(before, place.load()) == ()
 
 
 def test_no_difference_shows_a_variable_or_a_webhooks_address(place: Place) -> None:
     before = place.load()
     place.project(EVERYTHING)
     told = differences(before, place.load()) + differences(place.load(), before)
-    assert "agents.mine.env: changed" in told and "webhooks[0].url: changed" in told
-    assert not any("secret-value" in line or "hidden-part" in line for line in told)
+    hidden = {each.key: (each.pinned, each.now) for each in told if "(not shown)" in (each.pinned, each.now)}
+    assert {"agents.mine.env", "webhooks[0].url"} <= set(hidden)
+    assert "secret-value" not in str(told) and "hidden-part" not in str(told)
+
+
+def test_a_value_of_an_agents_making_is_cut(place: Place) -> None:
+    before = place.load()
+    place.project(f'[agents.mine]\nargs = ["{"x" * 100_000}"]\n')
+    assert max(len(each.now or "") for each in differences(before, place.load())) <= 200
 
 
 def test_a_webhooks_secret_is_named_and_never_held(place: Place) -> None:

@@ -9,11 +9,13 @@ from ralphd.core.model import (
     Ending,
     Goal,
     Moment,
+    Overdue,
     Pausing,
     Policy,
     Reason,
     RunId,
     Running,
+    Said,
     State,
     Stopping,
     Supervision,
@@ -21,6 +23,7 @@ from ralphd.core.model import (
     Waiting,
 )
 from ralphd.core.regent import step
+from ralphd.core.reports import Report, Reported
 from ralphd.core.steps import Step
 
 NOW: Moment = 1_795_291_200.0
@@ -29,6 +32,9 @@ RUN = RunId("r000001-3fa9c1d2")
 NEXT_RUN = RunId("r000002-77aa01b3")
 POLICY = Policy()
 RUNNING = Running(RUN)
+HUNG = Running(RUN, Overdue.STALL)
+TOO_LONG = Running(RUN, Overdue.TIMEOUT)
+HELLO = Said(hello=True)
 STOPPING = Stopping(RUN, since=NOW, kill_at=NOW + 30)
 PAUSING = Pausing(RUN, since=NOW, kill_at=NOW + 30)
 WAITING = Waiting(Reason.CRASH, since=NOW, until=NOW + 30)
@@ -39,19 +45,33 @@ LOST = Ending(RUN, NOW)
 USAGE_LIMIT = Ending(RUN, NOW, code=75, pause_reason="usage_limit", resume_at=NOW + 7200)
 
 
-def ralph(state: State, goal: Goal = Goal.RUNNING, tally: Tally | None = None) -> Supervision:
-    """A ralph in ``state``, wanted to be running unless said otherwise."""
-    return Supervision(goal, state, tally or Tally())
+def ralph(
+    state: State, goal: Goal = Goal.RUNNING, tally: Tally | None = None, said: Said | None = None
+) -> Supervision:
+    """A ralph in ``state``, wanted to be running unless said otherwise, whose run has ``said`` so much."""
+    return Supervision(goal, state, tally or Tally(), said or Said())
 
 
-def ended(*, code: int | None = None, signal: int | None = None, hello: bool = False) -> Ending:
+def ended(*, code: int | None = None, signal: int | None = None) -> Ending:
     """The end of ``RUN``, just now."""
-    return Ending(RUN, NOW, code=code, signal=signal, said_hello=hello)
+    return Ending(RUN, NOW, code=code, signal=signal)
 
 
-def after_end(ending: Ending, policy: Policy = POLICY, tally: Tally | None = None) -> Step:
+def after_end(
+    ending: Ending,
+    policy: Policy = POLICY,
+    tally: Tally | None = None,
+    *,
+    said: Said | None = None,
+    state: State = RUNNING,
+) -> Step:
     """What comes of ``ending`` for a ralph that was running."""
-    return step(ralph(RUNNING, tally=tally), RunEnded(ending), policy)
+    return step(ralph(state, tally=tally, said=said), RunEnded(ending), policy)
+
+
+def report(what: Report, report_id: str = "1", *, at: Moment = NOW, run_id: RunId = RUN) -> Reported:
+    """A report of ``RUN``; its digest is that of another one only where it says something else."""
+    return Reported(at, run_id, report_id, repr(what), what)
 
 
 def told(now: Supervision, events: Iterable[Event], policy: Policy = POLICY) -> Step:

@@ -1,12 +1,17 @@
 """Anything that a Regent may be told, in any state, under any policy."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from ralphd.core.events import (
+    Committed,
     DaemonStarted,
     DaemonStopping,
     Event,
+    FellSilent,
     GraceOver,
+    Overran,
     PauseRequested,
     RestartRequested,
     ResumeRequested,
@@ -20,32 +25,50 @@ from ralphd.core.events import (
     Woke,
 )
 from ralphd.core.model import (
+    HAS_A_RUN,
+    Answered,
     Done,
     Ending,
     Failed,
     Goal,
     Idle,
     Mode,
+    Next,
+    Overdue,
     Paused,
     Pausing,
     Policy,
     Reason,
+    ReportedWait,
     Rest,
     Restart,
     Running,
+    Said,
     Starting,
     State,
     Stopped,
     Stopping,
     Supervision,
     Tally,
+    Task,
     Waiting,
+)
+from ralphd.core.reports import (
+    AttemptFinished,
+    Cost,
+    Heartbeat,
+    Hello,
+    IterationFinished,
+    IterationStarted,
+    Report,
+    Reported,
+    WaitingUntil,
 )
 from tests.core.scenes import NEXT_RUN, NOW, RUN
 
 moments = st.integers(-10_000, 10_000).map(lambda s: NOW + s) | st.floats(0, 4e9)
 durations = st.sampled_from([0.0, 1.0, 30.0]) | st.floats(0, 1e6)
-run_ids = st.sampled_from([RUN, NEXT_RUN])
+run_ids = st.sampled_from([RUN, RUN, RUN, NEXT_RUN])
 reasons = st.sampled_from(["usage_limit", "requested"])
 
 policies = st.builds(
@@ -54,6 +77,8 @@ policies = st.builds(
     restart=st.sampled_from(Restart),
     mode=st.sampled_from(Mode),
     max_iterations=st.integers(0, 5),
+    max_cost_usd=st.sampled_from([0.0, 0.5, 10.0]),
+    max_runtime_s=durations,
     iteration_pause_s=durations,
     max_retries=st.integers(0, 100),
     retry_backoff_s=durations,
@@ -69,6 +94,8 @@ tallies = st.builds(
     consecutive_errors=st.integers(0, 100),
     restarts=st.integers(0, 100),
     iteration=st.integers(0, 10),
+    cost_usd=st.floats(0, 20),
+    began_at=st.none() | moments,
     restarted_at=st.lists(moments, max_size=12).map(lambda all_moments: tuple(sorted(all_moments))),
 )
 settled_states: st.SearchStrategy[Rest] = st.one_of(
@@ -79,9 +106,9 @@ settled_states: st.SearchStrategy[Rest] = st.one_of(
     st.builds(Paused, reasons),
 )
 states_with_a_run: st.SearchStrategy[State] = st.one_of(
-    st.builds(Running, run_ids),
-    st.builds(Pausing, run_ids, moments, moments),
-    st.builds(Stopping, run_ids, moments, moments, st.booleans()),
+    st.builds(Running, run_ids, st.none() | st.sampled_from(Overdue)),
+    st.builds(Pausing, run_ids, moments, st.none() | moments, st.booleans()),
+    st.builds(Stopping, run_ids, moments, st.none() | moments, st.booleans(), st.booleans()),
 )
 resting_states: st.SearchStrategy[Rest] = st.one_of(
     settled_states,
@@ -94,7 +121,34 @@ states: st.SearchStrategy[State] = st.one_of(
     resting_states,
     births,
 )
-supervisions = st.builds(Supervision, st.sampled_from(Goal), states, tallies)
+tasks = st.none() | st.builds(Task, st.just("3"), st.sampled_from(["", "Write it down"]))
+agents = st.none() | st.just("claude")
+report_ids = st.sampled_from(["1", "2", "3"])
+said = st.builds(
+    Said,
+    hello=st.booleans(),
+    signals=st.booleans(),
+    beats=st.booleans(),
+    iterates=st.booleans(),
+    agent=agents,
+    task=tasks,
+    wait=st.none() | st.builds(ReportedWait, reasons, moments),
+    errors_cleared=st.integers(0, 3),
+    limit=st.none() | st.just("5 iterations, as you asked"),
+    answered=st.lists(
+        st.builds(Answered, report_ids, st.sampled_from(["a", "b"]), st.sampled_from(Next)),
+        max_size=2,
+        unique_by=lambda answered: answered.id,
+    ).map(tuple),
+)
+
+
+def silent_without_a_run(now: Supervision) -> Supervision:
+    """The same; but nothing is said where no run lives that could have said it."""
+    return now if isinstance(now.state, HAS_A_RUN) else replace(now, said=Said())
+
+
+supervisions = st.builds(Supervision, st.sampled_from(Goal), states, tallies, said).map(silent_without_a_run)
 endings = st.builds(
     Ending,
     run_ids,
@@ -104,8 +158,6 @@ endings = st.builds(
     started_at=st.none() | moments,
     last_sign_at=st.none() | moments,
     committed=st.booleans(),
-    said_hello=st.booleans(),
-    stalled=st.booleans(),
     complete=st.booleans(),
     pause_reason=st.none() | reasons,
     resume_at=st.none() | moments,
@@ -118,11 +170,30 @@ requests: st.SearchStrategy[Event] = st.one_of(
     st.builds(RestartRequested, moments),
     st.builds(SkipWaitRequested, moments),
 )
+reports: st.SearchStrategy[Report] = st.one_of(
+    st.builds(Hello, st.booleans(), agents),
+    st.builds(IterationStarted, st.none() | st.integers(1, 9), tasks, agents),
+    st.builds(AttemptFinished, st.just("claude"), st.just("failed"), cost_usd=st.floats(0, 5)),
+    st.builds(IterationFinished, st.none() | st.integers(1, 9), st.booleans()),
+    st.builds(WaitingUntil, st.none() | moments, reasons),
+    st.builds(Cost, st.floats(0, 5)),
+    st.just(Heartbeat()),
+)
+reported: st.SearchStrategy[Reported] = st.builds(
+    Reported, moments, run_ids, report_ids, st.sampled_from(["a", "b"]), reports
+)
+watched: st.SearchStrategy[Event] = st.one_of(
+    st.builds(FellSilent, moments, run_ids, st.just("silent")),
+    st.builds(Overran, moments, run_ids, st.sampled_from(Overdue), st.just("hung")),
+    st.builds(Committed, moments, run_ids, st.integers(1, 3)),
+    reported,
+)
 passing_time: st.SearchStrategy[Event] = st.one_of(
     st.builds(Woke, moments), st.builds(GraceOver, moments, run_ids), st.builds(RunEnded, endings)
 )
 news: st.SearchStrategy[Event] = st.one_of(
     passing_time,
+    watched,
     st.builds(DaemonStopping, moments, st.booleans()),
     st.builds(DaemonStarted, moments, st.none() | run_ids),
     st.builds(Spawned, moments, run_ids),

@@ -7,12 +7,25 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ralphd.core.actions import Action, Announce, Escalate, KillAfter, KillTree, Spawn, Terminate, WakeAt
+from ralphd.core.actions import (
+    Action,
+    Announce,
+    Escalate,
+    KillAfter,
+    KillTree,
+    PassOn,
+    Spawn,
+    Terminate,
+    WakeAt,
+)
 from ralphd.core.events import (
+    Committed,
     DaemonStarted,
     DaemonStopping,
     Event,
+    FellSilent,
     GraceOver,
+    Overran,
     PauseRequested,
     RestartRequested,
     ResumeRequested,
@@ -34,12 +47,15 @@ from ralphd.core.model import (
     Idle,
     Mode,
     Moment,
+    Next,
+    Overdue,
     Paused,
     Pausing,
     Policy,
     Restart,
     RunId,
     Running,
+    Said,
     Starting,
     Stopped,
     Stopping,
@@ -47,7 +63,19 @@ from ralphd.core.model import (
     Waiting,
 )
 from ralphd.core.regent import step
+from ralphd.core.reports import (
+    Cost,
+    Heartbeat,
+    Hello,
+    IterationFinished,
+    IterationStarted,
+    Report,
+    Reported,
+    WaitingUntil,
+    answer,
+)
 from ralphd.core.requests import why_not
+from ralphd.core.steps import has_boundaries
 from tests.core.scenes import NOW
 
 POLICIES = [
@@ -57,7 +85,19 @@ POLICIES = [
     Policy(restart=Restart.NEVER),
     Policy(mode=Mode.ITERATION, max_iterations=3),
     Policy(supervised=False),
+    Policy(max_iterations=2, max_retries=1_000),
+    Policy(max_cost_usd=1.0, restart=Restart.ALWAYS),
 ]
+REPORTS: dict[str, Report] = {
+    "hello": Hello(),
+    "hello, and knows our signals": Hello(signals=True),
+    "an iteration begins": IterationStarted(),
+    "an iteration is finished": IterationFinished(),
+    "an iteration has failed": IterationFinished(failed=True),
+    "it lives": Heartbeat(),
+    "it cost something": Cost(0.4),
+    "no longer waiting": WaitingUntil(None),
+}
 REQUESTS: dict[str, Callable[[Moment], Event]] = {
     "start": StartRequested,
     "stop": StopRequested,
@@ -114,6 +154,9 @@ class Histories(RuleBasedStateMachine):
         self.may_start = False
         self.records: dict[RunId, Ending] = {}
         self.exits_told: Counter[RunId] = Counter()
+        self.errors_at_birth: dict[RunId, int] = {}
+        self.reported = 0
+        self.latest: tuple[Reported, Next] | None = None
 
     @initialize(policy=st.sampled_from(POLICIES), things=st.integers(0, 2))
     def a_ralph_is_registered_and_started(self, policy: Policy, things: int) -> None:
@@ -129,6 +172,11 @@ class Histories(RuleBasedStateMachine):
             self.may_start = not isinstance(event, StopRequested | PauseRequested)
         assert self.may_start or Spawn() not in answer.actions, "a start that nobody wants"
         self.orders += [a for a in answer.actions if not isinstance(a, Announce | Escalate)]
+        if isinstance(self.on_disk.state, HAS_A_RUN):
+            errors = self.on_disk.tally.consecutive_errors
+            self.errors_at_birth.setdefault(self.on_disk.state.run_id, errors)
+        if isinstance(event, RunEnded) and event.ending.run_id == getattr(before.state, "run_id", None):
+            self.judge(before, event.ending)
         if isinstance(event, RunEnded):
             told = sum(isinstance(a, Announce) and a.type == "ralph.exited" for a in answer.actions)
             self.exits_told[event.ending.run_id] += told
@@ -137,13 +185,23 @@ class Histories(RuleBasedStateMachine):
             isinstance(answer.supervision.state, Failed) and before.state != self.on_disk.state
         )
 
+    def judge(self, before: Supervision, ending: Ending) -> None:
+        """What an end must lead to, whatever else happened."""
+        after = self.on_disk
+        if isinstance(before.state, Running) and before.state.overdue is Overdue.STALL and ending.code != 0:
+            assert after.tally.consecutive_errors == self.errors_at_birth[ending.run_id] + 1, "C3"
+        if isinstance(before.state, Stopping) and before.said.limit is not None and not before.state.again:
+            assert after.state == Done("limit")
+        if isinstance(before.state, Pausing):
+            assert isinstance(after.state, Paused)
+
     # the daemon's hands
 
     def carry_out(self, order: Action) -> None:
         match order:
             case Spawn():
                 self.facts.append(Spawned(self.world.clock, self.world.bear()))
-            case Terminate(run_id):
+            case Terminate(run_id) | PassOn(run_id):
                 assert run_id == self.world.process or run_id in self.records
             case KillTree(run_id):
                 if run_id == self.world.process:
@@ -208,23 +266,82 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.world.process)
     @rule(
         code=st.sampled_from([None, 0, 1, 2, 5, 75]),
-        hello=st.booleans(),
+        committed=st.booleans(),
         reset_s=st.sampled_from([None, 10.0, 3600.0]),
     )
-    def the_run_ends(self, code: int | None, hello: bool, reset_s: float | None) -> None:
+    def the_run_ends(self, code: int | None, committed: bool, reset_s: float | None) -> None:
         assert self.world.process is not None
         at = self.world.clock
         resume_at = None if reset_s is None else at + reset_s
         self.end(
             Ending(
-                self.world.process, at, code=code, said_hello=hello,
+                self.world.process, at, code=code, committed=committed,
                 pause_reason="usage_limit", resume_at=resume_at,
             )
         )  # fmt: skip
 
+    # what a run says, and what is seen of it
+
+    @precondition(lambda self: self.is_up and self.world.process)
+    @rule(what=st.sampled_from(sorted(REPORTS)))
+    def the_run_reports(self, what: str) -> None:
+        self.say(REPORTS[what])
+
+    @precondition(lambda self: self.is_up and self.world.process)
+    @rule(seconds=st.sampled_from([-10.0, 20.0, 7200.0]))
+    def the_run_waits(self, seconds: float) -> None:
+        self.say(WaitingUntil(self.world.clock + seconds))
+
+    def say(self, report: Report) -> None:
+        assert self.world.process is not None
+        self.reported += 1
+        event = Reported(self.world.clock, self.world.process, str(self.reported), repr(report), report)
+        before, refused = self.on_disk, why_not(self.on_disk, event) is not None
+        self.feed(event)
+        if refused:
+            assert self.on_disk == before
+        else:
+            self.latest = (event, answer(self.on_disk, event.id))
+            self.the_last_report_is_sent_again()
+
+    @precondition(lambda self: self.is_up and self.latest and self.latest[0].run_id == self.world.process)
+    @rule()
+    def the_last_report_is_sent_again(self) -> None:
+        """After a restart of the daemon, too: it is acted upon once, and answered as it was."""
+        assert self.latest is not None
+        event, answered = self.latest
+        before, orders = self.on_disk, list(self.orders)
+        if why_not(before, event) is not None:  # its birth is not yet heard of
+            return
+        self.feed(event)
+        assert (self.on_disk, self.orders) == (before, orders)
+        if not isinstance(event.report, Heartbeat):
+            assert answer(self.on_disk, event.id) is answered
+
+    @precondition(lambda self: self.is_up and self.world.process)
+    @rule(overdue=st.sampled_from(Overdue))
+    def the_run_is_overdue(self, overdue: Overdue) -> None:
+        assert self.world.process is not None
+        self.feed(FellSilent(self.world.clock, self.world.process, "silent"))
+        self.feed(Overran(self.world.clock, self.world.process, overdue, "hung"))
+
+    @precondition(lambda self: self.is_up and self.world.process)
+    @rule()
+    def the_run_commits(self) -> None:
+        assert self.world.process is not None
+        before = self.on_disk
+        self.feed(Committed(self.world.clock, self.world.process, 2))
+        counts = isinstance(before.state, HAS_A_RUN) and not before.said.iterates
+        counts = counts and self.policy.mode is Mode.LOOP
+        assert self.on_disk.tally.iteration == before.tally.iteration + 2 * counts
+
     # clocks
 
-    @precondition(lambda self: not isinstance(self.on_disk.state, (Running, *SETTLED)))
+    @precondition(
+        lambda self: (
+            not isinstance(self.on_disk.state, (Running, *SETTLED)) or self.on_disk.said.wait is not None
+        )
+    )
     @rule(seconds=st.sampled_from([0.5, 31.0, 4000.0, -5.0, -86_400.0]))
     def the_clock_tells_another_time(self, seconds: float) -> None:
         self.world.clock += seconds
@@ -252,7 +369,19 @@ class Histories(RuleBasedStateMachine):
         self.is_ending = True
         self.feed(DaemonStopping(self.world.clock, now))
 
-    @precondition(lambda self: self.is_ending and not self.orders and not self.facts and not self.graces)
+    @precondition(lambda self: self.is_up and self.is_ending)
+    @rule()
+    def the_deadline_of_the_daemon_has_passed(self) -> None:
+        """A run that ends at its boundary is waited for so long, and then killed."""
+        self.feed(DaemonStopping(self.world.clock, now=True))
+
+    @precondition(
+        lambda self: (
+            self.is_ending
+            and not (self.orders or self.facts or self.graces)
+            and not self.waits_for_a_boundary()
+        )
+    )
     @rule()
     def the_daemon_has_ended(self) -> None:
         assert not isinstance(self.on_disk.state, (*HAS_A_RUN, Starting))
@@ -262,22 +391,32 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_up)
     @rule(ends_first=st.booleans())
     def a_daemon_starts(self, ends_first: bool) -> None:
-        """A newborn that nobody has heard of is found by its directory, before anything else is done."""
+        """A newborn that nobody has heard of is found by its directory, before anything else is done.
+
+        What an end leads to that was missed is carried out, before it is told that a daemon has started.
+        """
         self.is_up = True
-        started = DaemonStarted(self.world.clock, self.world.process)
         found = self.unheard_end()
         if isinstance(self.on_disk.state, Starting) and found:
             self.feed(Spawned(found.at, found.run_id))
             self.facts.clear()
             ends_first = True
-        ends: list[Event] = [RunEnded(found)] if found else []
-        for event in [*ends, started] if ends_first else [started, *ends]:
-            self.feed(event)
+        if found and ends_first:
+            self.feed(RunEnded(found))
+            while self.go_on():
+                pass
+        self.feed(DaemonStarted(self.world.clock, self.world.process))
+        if found and not ends_first:
+            self.feed(RunEnded(found))
 
     def unheard_end(self) -> Ending | None:
         """The end of the newest run, where nobody was told of it."""
         newest = RunId(f"r{self.world.born:06}-00000000")
         return self.records.get(newest) if not self.exits_told[newest] else None
+
+    def waits_for_a_boundary(self) -> bool:
+        state = self.on_disk.state
+        return isinstance(state, Pausing | Stopping) and state.kill_at is None
 
     # what holds at every moment
 
@@ -311,13 +450,23 @@ class Histories(RuleBasedStateMachine):
         match self.on_disk.state:
             case Waiting(until=until) | Paused(resume_at=float() as until):
                 assert until in self.wake_ups
+            case Running() | Pausing() | Stopping() if self.on_disk.said.wait is not None:
+                assert self.on_disk.said.wait.until in self.wake_ups
+
+    @invariant()
+    def nothing_is_said_but_by_the_run_that_lives(self) -> None:
+        if not isinstance(self.on_disk.state, HAS_A_RUN):
+            assert self.on_disk.said == Said()
 
     @invariant()
     def whoever_was_asked_to_end_will(self) -> None:
         if not self.is_up or self.orders or self.facts:
             return
-        if isinstance(self.on_disk.state, Pausing | Stopping):
-            assert self.on_disk.state.run_id in self.graces
+        match self.on_disk.state:
+            case Pausing(kill_at=None) | Stopping(kill_at=None):
+                assert has_boundaries(self.on_disk)
+            case Pausing(run_id=run_id) | Stopping(run_id=run_id) | Running(run_id=run_id, overdue=Overdue()):
+                assert run_id in self.graces
 
     @invariant()
     def goal_and_state_agree_whenever_nothing_is_under_way(self) -> None:
@@ -338,6 +487,8 @@ class Histories(RuleBasedStateMachine):
         """Left alone, or to the next daemon, it comes to rest where goal and state agree."""
         self.come_to_rest()
         if self.is_ending:
+            self.the_deadline_of_the_daemon_has_passed()
+            self.come_to_rest()
             self.the_daemon_has_ended()
         if not self.is_up:
             self.a_daemon_starts(ends_first=self.world.born % 2 == 0)
@@ -347,10 +498,14 @@ class Histories(RuleBasedStateMachine):
 
     def come_to_rest(self) -> None:
         for _ in range(100):
-            if not self.is_up or not (self.go_on() or self.graces):
+            if not self.is_up or not (self.go_on() or self.graces or self.waits_for_a_boundary()):
                 return
-            if not self.orders and not self.facts and self.graces:
+            if self.orders or self.facts:
+                continue
+            if self.graces:
                 self.a_grace_is_over()
+            elif self.waits_for_a_boundary():
+                self.say(IterationFinished())
         raise AssertionError("it does not come to rest")
 
     @precondition(lambda self: self.is_up and not self.is_ending and isinstance(self.on_disk.state, Waiting))

@@ -1,63 +1,104 @@
 """What the end of a run means: E1 to E3."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.model import Ending, Outcome, State
-from ralphd.core.outcome import in_words, outcome
-from tests.core.scenes import EXIT_0, LOST, NOW, PAUSING, RUN, RUNNING, STOPPING, ended
+from ralphd.core.model import Ending, Outcome, Said, State
+from ralphd.core.outcome import failure_kind, in_words, outcome
+from tests.core.scenes import EXIT_0, HELLO, HUNG, LOST, NOW, PAUSING, RUN, RUNNING, STOPPING, TOO_LONG, ended
 
 
 def test_e1_exit_0_is_done() -> None:
-    assert outcome(RUNNING, EXIT_0) is Outcome.DONE
+    assert outcome(RUNNING, EXIT_0, Said()) is Outcome.DONE
 
 
 @pytest.mark.parametrize("hello", [True, False])
 def test_e1_exit_75_is_a_pause_from_any_command(hello: bool) -> None:
-    assert outcome(RUNNING, ended(code=75, hello=hello)) is Outcome.PAUSED
+    assert outcome(RUNNING, ended(code=75), Said(hello=hello)) is Outcome.PAUSED
 
 
 @pytest.mark.parametrize(("code", "meaning"), [(5, "limit"), (2, "refused"), (78, "refused")])
 def test_e2_codes_of_a_run_that_said_hello_mean_what_it_agreed_to(code: int, meaning: str) -> None:
-    assert outcome(RUNNING, ended(code=code, hello=True)) is Outcome(meaning)
+    assert outcome(RUNNING, ended(code=code), HELLO) is Outcome(meaning)
 
 
 @pytest.mark.parametrize("code", [5, 2, 78])
 def test_e2_the_same_codes_of_any_other_command_are_failures(code: int) -> None:
-    assert outcome(RUNNING, ended(code=code)) is Outcome.FAILED
+    assert outcome(RUNNING, ended(code=code), Said(iterates=True, beats=True, signals=True)) is Outcome.FAILED
 
 
 @pytest.mark.parametrize("code", [1, 3, 4, 69, 74, 76, 124, 126, 127, 130, 137, 255])
 @pytest.mark.parametrize("hello", [True, False])
 def test_e3_any_other_code_is_a_failure(code: int, hello: bool) -> None:
-    assert outcome(RUNNING, ended(code=code, hello=hello)) is Outcome.FAILED
+    assert outcome(RUNNING, ended(code=code), Said(hello=hello)) is Outcome.FAILED
 
 
 @pytest.mark.parametrize("signal", [2, 9, 11, 15])
 @pytest.mark.parametrize("hello", [True, False])
 def test_e3_a_signal_that_we_did_not_send_is_a_failure_whatever_its_number(signal: int, hello: bool) -> None:
-    assert outcome(RUNNING, ended(signal=signal, hello=hello)) is Outcome.FAILED
+    assert outcome(RUNNING, ended(signal=signal), Said(hello=hello)) is Outcome.FAILED
 
 
 def test_e3_an_end_that_nobody_saw_is_lost() -> None:
     assert LOST.lost
-    assert outcome(RUNNING, LOST) is Outcome.LOST
+    assert outcome(RUNNING, LOST, Said()) is Outcome.LOST
 
 
-def test_a_run_killed_for_silence_is_a_stall_even_if_it_ended_well() -> None:
-    assert outcome(RUNNING, Ending(RUN, NOW, signal=9, stalled=True)) is Outcome.STALLED
-    assert outcome(RUNNING, Ending(RUN, NOW, code=0, stalled=True)) is Outcome.STALLED
-
-
-@pytest.mark.parametrize("state", [STOPPING, PAUSING])
-@given(code=st.none() | st.integers(0, 255), signal=st.none() | st.integers(1, 64), stalled=st.booleans())
-def test_e3_what_we_asked_to_end_ended_as_asked(
-    state: State, code: int | None, signal: int | None, stalled: bool
+@pytest.mark.parametrize(("state", "meaning"), [(HUNG, Outcome.STALLED), (TOO_LONG, Outcome.TIMED_OUT)])
+@given(code=st.none() | st.integers(1, 255), signal=st.none() | st.integers(1, 64), hello=st.booleans())
+def test_h4_what_we_ended_ourselves_is_judged_by_that_whatever_was_seen_of_its_end(
+    state: State, meaning: Outcome, code: int | None, signal: int | None, hello: bool
 ) -> None:
-    ending = Ending(RUN, NOW, code=code, signal=signal, stalled=stalled, said_hello=True)
+    """Even if nothing was seen of it (K1)."""
+    ending = Ending(RUN, NOW, code=code, signal=signal)
 
-    assert outcome(state, ending) is Outcome.ASKED
+    assert outcome(state, ending, Said(hello=hello)) is meaning
+
+
+@pytest.mark.parametrize("state", [HUNG, TOO_LONG])
+def test_h4_a_run_that_was_quicker_than_we_and_ended_well_is_done(state: State) -> None:
+    assert outcome(state, EXIT_0, Said()) is Outcome.DONE
+
+
+@pytest.mark.parametrize("state", [STOPPING, PAUSING, replace(STOPPING, again=True)])
+@given(code=st.none() | st.integers(0, 255), signal=st.none() | st.integers(1, 64), beats=st.booleans())
+def test_e3_what_we_asked_to_end_ended_as_asked(
+    state: State, code: int | None, signal: int | None, beats: bool
+) -> None:
+    ending = Ending(RUN, NOW, code=code, signal=signal)
+
+    assert outcome(state, ending, Said(hello=True, beats=beats)) is Outcome.ASKED
+
+
+@pytest.mark.parametrize("ending", [EXIT_0, ended(code=1), ended(signal=15), LOST])
+def test_e4_what_was_stopped_for_a_limit_has_reached_it_however_it_ended(ending: Ending) -> None:
+    assert outcome(STOPPING, ending, Said(limit="5 iterations")) is Outcome.LIMIT
+
+
+@pytest.mark.parametrize("state", [PAUSING, replace(STOPPING, again=True)])
+def test_g1_what_a_person_asked_for_meanwhile_outweighs_the_limit(state: State) -> None:
+    assert outcome(state, EXIT_0, Said(limit="5 iterations")) is Outcome.ASKED
+
+
+@pytest.mark.parametrize(
+    ("meant", "kind"),
+    [
+        (Outcome.STALLED, "stall"),
+        (Outcome.TIMED_OUT, "timeout"),
+        (Outcome.FAILED, "unknown"),
+        (Outcome.LOST, "unknown"),
+        (Outcome.DONE, None),
+        (Outcome.PAUSED, None),
+        (Outcome.LIMIT, None),
+        (Outcome.REFUSED, None),
+        (Outcome.ASKED, None),
+    ],
+)
+def test_k4_only_a_failure_has_a_kind(meant: Outcome, kind: str | None) -> None:
+    assert failure_kind(meant) == kind
 
 
 @pytest.mark.parametrize(
@@ -70,6 +111,12 @@ def test_e3_what_we_asked_to_end_ended_as_asked(
         (ended(signal=9), "SIGKILL"),
         (ended(signal=15), "SIGTERM"),
         (ended(signal=11), "SIGSEGV"),
+        (ended(signal=1), "SIGHUP"),
+        (ended(signal=2), "SIGINT"),
+        (ended(signal=6), "SIGABRT"),
+        (ended(signal=10), "SIGUSR1"),
+        (ended(signal=12), "SIGUSR2"),
+        (ended(signal=13), "SIGPIPE"),
         (ended(signal=40), "signal 40"),
         (LOST, "lost: nobody saw how it ended"),
     ],

@@ -6,19 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.model import Ending, Policy, Reason, Tally, Waiting
+from ralphd.core.model import Ending, Outcome, Policy, Reason, Running, Said, Tally, Waiting
 from ralphd.core.patience import (
     after_a_set_back_clock,
     backoff_s,
     crash_wait,
-    failures_after,
+    was_healthy,
     within_an_hour,
 )
-from tests.core.scenes import EXIT_1, NOW, POLICY, RUN
+from tests.core.scenes import EXIT_1, HELLO, HUNG, LOST, NOW, POLICY, RUN, RUNNING, TOO_LONG, after_end
 
 GROWING = Policy(retry_backoff_factor=2.0)
 LIVELY = Ending(RUN, NOW, code=1, started_at=NOW - 601, last_sign_at=NOW)
 TWO_FAILURES = Tally(consecutive_errors=2)
+NEVER_GIVEN_UP = replace(POLICY, max_retries=100)
+
+
+def failures_after(tally: Tally, ending: Ending, said: Said | None = None, state: Running = RUNNING) -> int:
+    """How many failures in a row it is after one more end."""
+    return after_end(
+        ending, NEVER_GIVEN_UP, tally, said=said, state=state
+    ).supervision.tally.consecutive_errors
 
 
 def test_c1_the_backoff_is_30_seconds_and_constant() -> None:
@@ -47,44 +55,79 @@ def test_c1_no_number_of_failures_and_no_factor_takes_it_past_its_maximum(
 
 
 def test_c1_each_failure_counts() -> None:
-    assert failures_after(POLICY, Tally(), EXIT_1) == 1
-    assert failures_after(POLICY, TWO_FAILURES, EXIT_1) == 3
+    assert failures_after(Tally(), EXIT_1) == 1
+    assert failures_after(TWO_FAILURES, EXIT_1) == 3
 
 
 def test_c3_a_new_commit_starts_the_count_anew() -> None:
-    assert failures_after(POLICY, TWO_FAILURES, replace(EXIT_1, committed=True)) == 1
+    assert failures_after(TWO_FAILURES, replace(EXIT_1, committed=True)) == 1
 
 
 def test_c3_a_commit_counts_for_a_run_that_reports_too() -> None:
-    assert failures_after(POLICY, TWO_FAILURES, replace(EXIT_1, committed=True, said_hello=True)) == 1
+    assert failures_after(TWO_FAILURES, replace(EXIT_1, committed=True), HELLO) == 1
 
 
 def test_c3_a_sign_of_life_more_than_600_seconds_after_the_start_starts_it_anew() -> None:
-    assert failures_after(POLICY, TWO_FAILURES, LIVELY) == 1
+    assert failures_after(TWO_FAILURES, LIVELY) == 1
 
 
 def test_c3_exactly_600_seconds_do_not() -> None:
-    assert failures_after(POLICY, TWO_FAILURES, replace(LIVELY, last_sign_at=NOW - 1)) == 3
+    assert failures_after(TWO_FAILURES, replace(LIVELY, last_sign_at=NOW - 1)) == 3
 
 
 def test_c3_a_long_silent_run_does_not() -> None:
     silent = Ending(RUN, NOW, code=1, started_at=NOW - 7200, last_sign_at=NOW - 7190)
 
-    assert failures_after(POLICY, TWO_FAILURES, silent) == 3
-    assert failures_after(POLICY, TWO_FAILURES, replace(silent, last_sign_at=None)) == 3
+    assert failures_after(TWO_FAILURES, silent) == 3
+    assert failures_after(TWO_FAILURES, replace(silent, last_sign_at=None)) == 3
 
 
 def test_c3_a_run_without_a_known_start_does_not() -> None:
-    assert failures_after(POLICY, TWO_FAILURES, replace(LIVELY, started_at=None)) == 3
+    assert failures_after(TWO_FAILURES, replace(LIVELY, started_at=None)) == 3
 
 
 def test_c3_signs_of_life_of_a_run_that_reports_do_not() -> None:
-    assert failures_after(POLICY, TWO_FAILURES, replace(LIVELY, said_hello=True)) == 3
+    assert failures_after(TWO_FAILURES, LIVELY, HELLO) == 3
+    assert failures_after(TWO_FAILURES, LIVELY, Said(iterates=True)) == 3
 
 
-def test_c3_a_run_ended_as_a_stall_never_does() -> None:
-    assert failures_after(POLICY, TWO_FAILURES, replace(LIVELY, stalled=True)) == 3
-    assert failures_after(POLICY, TWO_FAILURES, replace(EXIT_1, stalled=True, committed=True)) == 3
+def test_c3_a_run_that_only_sends_heartbeats_does_not_report_its_iterations_and_counts_by_its_signs() -> None:
+    assert failures_after(TWO_FAILURES, LIVELY, Said(beats=True)) == 1
+
+
+@pytest.mark.parametrize(("code", "signal"), [(1, None), (None, 9), (None, None)])
+def test_c3_a_run_ended_as_a_stall_never_does(code: int | None, signal: int | None) -> None:
+    """However its end was seen, if it was seen at all."""
+    assert failures_after(TWO_FAILURES, replace(LIVELY, code=code, signal=signal), state=HUNG) == 3
+    committed = replace(EXIT_1, committed=True, code=code, signal=signal)
+    assert failures_after(TWO_FAILURES, committed, state=HUNG) == 3
+
+
+def test_c3_a_stall_takes_back_what_the_iterations_of_its_run_had_cleared() -> None:
+    iterated = Said(hello=True, iterates=True, errors_cleared=2)
+
+    assert failures_after(Tally(), LIVELY, iterated, state=HUNG) == 3
+    assert failures_after(Tally(), LIVELY, iterated) == 1
+
+
+def test_c3_a_run_that_was_too_long_may_have_been_healthy() -> None:
+    assert failures_after(TWO_FAILURES, LIVELY, state=TOO_LONG) == 1
+    assert failures_after(TWO_FAILURES, EXIT_1, state=TOO_LONG) == 3
+
+
+def test_c3_a_lost_run_that_worked_for_long_was_healthy() -> None:
+    lost = replace(LIVELY, code=None)
+
+    assert lost.lost
+    assert failures_after(TWO_FAILURES, lost) == 1
+    assert failures_after(TWO_FAILURES, LOST) == 3
+
+
+@given(committed=st.booleans(), meant=st.sampled_from(Outcome))
+def test_c3_only_a_stall_outweighs_a_commit(committed: bool, meant: Outcome) -> None:
+    ending = replace(EXIT_1, committed=committed)
+
+    assert was_healthy(POLICY, ending, HELLO, meant) is (committed and meant is not Outcome.STALLED)
 
 
 def test_c1_the_wait_after_a_failure_is_the_backoff() -> None:

@@ -6,12 +6,24 @@ from typing import get_args
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ralphd.core.actions import Announce, Escalate, KillAfter, KillTree, Spawn, Terminate, WakeAt
+from ralphd.core.actions import (
+    Announce,
+    Escalate,
+    KillAfter,
+    KillTree,
+    PassOn,
+    Spawn,
+    Terminate,
+    WakeAt,
+    Wish,
+)
 from ralphd.core.events import (
     DaemonStarted,
     Event,
+    Overran,
     PauseRequested,
     RunEnded,
+    SkipWaitRequested,
     Spawned,
     SpawnFailed,
     StopRequested,
@@ -23,11 +35,13 @@ from ralphd.core.model import (
     Failed,
     Goal,
     Moment,
+    Overdue,
     Paused,
     Pausing,
     Policy,
     RunId,
     Running,
+    Said,
     Starting,
     State,
     Stopping,
@@ -37,14 +51,16 @@ from ralphd.core.model import (
 )
 from ralphd.core.patience import HOUR_S
 from ralphd.core.regent import step
+from ralphd.core.reports import ANSWERS_KEPT, Heartbeat, IterationFinished, Reported, answer
 from ralphd.core.requests import why_not
-from ralphd.core.steps import Step
+from ralphd.core.steps import Step, has_boundaries
 from tests.core import strategies as some
 from tests.core.scenes import EXIT_1, NOW, RUN, RUNNING, orders, ralph, types
 
 EVENT_TYPES = {
     "ralph.started", "ralph.adopted", "ralph.exited", "ralph.retrying", "ralph.paused", "ralph.resumed",
-    "ralph.stopped", "ralph.done", "ralph.failed", "wait.started", "wait.ended",
+    "ralph.stopped", "ralph.done", "ralph.failed", "wait.started", "wait.ended", "ralph.stall_warning",
+    "ralph.stalled", "attempt.finished", "iteration.started", "iteration.finished",
 }  # fmt: skip
 
 
@@ -59,6 +75,22 @@ def waits_until(state: State) -> Moment | None:
             return None
 
 
+def waited_for(now: Supervision) -> Moment | None:
+    """The moment at which a state ends by itself, or a wait that a run told us of."""
+    if isinstance(now.state, HAS_A_RUN):
+        return None if now.said.wait is None else now.said.wait.until
+    return waits_until(now.state)
+
+
+def is_overdue(state: State) -> bool:
+    return isinstance(state, Running) and state.overdue is not None
+
+
+def is_to_end(state: State) -> bool:
+    """Whether a run lives that will be ended, by a signal or at its boundary."""
+    return isinstance(state, Pausing | Stopping) or is_overdue(state)
+
+
 def has_run(state: State) -> RunId | None:
     return state.run_id if isinstance(state, HAS_A_RUN) else None
 
@@ -71,7 +103,9 @@ def test_every_event_has_an_answer_in_every_state(now: Supervision, event: Event
     assert answer == step(now, event, policy)
 
 
-@given(some.settled_states, st.sampled_from(Goal), some.tallies, some.passing_time, some.policies)
+@given(
+    some.settled_states, st.sampled_from(Goal), some.tallies, some.passing_time | some.watched, some.policies
+)
 def test_what_is_settled_stays_settled_until_someone_asks(
     state: State, goal: Goal, tally: Tally, event: Event, policy: Policy
 ) -> None:
@@ -157,24 +191,69 @@ def test_every_order_to_end_a_run_names_the_run_that_is_there(
 ) -> None:
     answer = step(now, event, policy)
     for order in orders(answer):
-        if isinstance(order, Terminate | KillTree | KillAfter):
+        if isinstance(order, Terminate | KillTree | KillAfter | PassOn):
             assert order.run_id == has_run(answer.supervision.state)
-            assert isinstance(answer.supervision.state, Pausing | Stopping)
+        if isinstance(order, Terminate | KillTree | KillAfter):
+            assert is_to_end(answer.supervision.state)
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_s5_only_who_said_so_is_asked_by_our_signals(now: Supervision, event: Event, policy: Policy) -> None:
+    for order in orders(step(now, event, policy)):
+        if isinstance(order, PassOn):
+            assert now.said.signals
+            assert (order.wish is Wish.SKIP_WAIT) is isinstance(event, SkipWaitRequested)
 
 
 @given(some.supervisions, some.events, some.policies)
 def test_g1_a_run_is_never_asked_to_end_without_a_moment_at_which_it_is_killed(
     now: Supervision, event: Event, policy: Policy
 ) -> None:
+    """But for one that ends at its boundary, and is told so there."""
     answer = step(now, event, policy)
     kinds = [type(order) for order in orders(answer)]
+    state = answer.supervision.state
 
-    assert kinds.count(Terminate) == kinds.count(KillAfter) <= 1
-    if isinstance(now.state, Running | Starting) and isinstance(answer.supervision.state, Pausing | Stopping):
-        assert KillAfter in kinds or KillTree in kinds
+    assert kinds.count(Terminate) <= 1
+    assert kinds.count(KillAfter) <= 1
+    if isinstance(state, Pausing | Stopping) and state.kill_at is None:
+        assert KillAfter not in kinds
+        assert Terminate not in kinds or now.said.signals
+    elif Terminate in kinds:
+        assert KillAfter in kinds
+    if not is_to_end(now.state) and is_to_end(state):
+        assert KillAfter in kinds or KillTree in kinds or has_boundaries(now)
     for order in orders(answer):
         if isinstance(order, KillAfter):
             assert 0 <= order.delay_s <= policy.stop_timeout_s
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_g1_a_run_that_has_no_boundary_is_never_left_without_a_deadline(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    state = step(now, event, policy).supervision.state
+    if isinstance(now.state, Running | Starting) and isinstance(state, Pausing | Stopping):
+        at_boundary = isinstance(event, Reported) and isinstance(event.report, IterationFinished)
+        assert state.kill_at is not None or (has_boundaries(now) and not at_boundary)
+        assert state.asked or has_boundaries(now) or at_boundary
+
+
+@given(some.supervisions, some.moments, st.sampled_from(Overdue), some.policies)
+def test_h4_a_run_whose_watch_has_ended_is_ended(
+    now: Supervision, at: Moment, overdue: Overdue, policy: Policy
+) -> None:
+    """The watch over a run goes on until it is to be ended: nobody looks at it again."""
+    run_id = has_run(now.state)
+    if run_id is None or not policy.supervised or is_overdue(now.state):
+        return
+    answer = step(now, Overran(at, run_id, overdue, "hung"), policy)
+
+    state = answer.supervision.state
+    assert (
+        KillTree(run_id) in answer.actions or is_overdue(state) or getattr(state, "kill_at", None) is not None
+    )
+    assert (KillTree(run_id) in answer.actions) is (overdue is Overdue.STALL)
 
 
 @given(some.supervisions, some.events, some.policies)
@@ -187,8 +266,11 @@ def test_g1_a_deadline_is_never_put_off(now: Supervision, event: Event, policy: 
         and after.run_id == now.state.run_id
         and not isinstance(event, Spawned)
     ):
-        assert after.kill_at <= now.state.kill_at
         assert after.since == now.state.since
+        assert after.asked or not now.state.asked
+        if after.asked is now.state.asked and now.state.kill_at is not None:
+            assert after.kill_at is not None
+            assert after.kill_at <= now.state.kill_at
 
 
 @given(some.supervisions, some.events, some.policies)
@@ -218,14 +300,17 @@ def test_every_failure_is_told_in_the_words_that_the_state_keeps(
 @given(some.supervisions, some.events, some.policies)
 def test_a_wait_is_never_without_its_wake_up_call(now: Supervision, event: Event, policy: Policy) -> None:
     answer = step(now, event, policy)
-    until = waits_until(answer.supervision.state)
+    until = waited_for(answer.supervision)
     calls = [order.at for order in orders(answer) if isinstance(order, WakeAt)]
 
     assert calls == [until] * len(calls)
     assert len(calls) <= 1
-    if until is not None and until != waits_until(now.state):
+    if until is not None and until != waited_for(now):
         assert calls == [until]
-    if until is not None and isinstance(event, DaemonStarted | Woke):
+    if until is not None and isinstance(event, Woke):
+        assert calls == [until]
+    watched = has_run(now.state) is None or (isinstance(event, DaemonStarted) and event.living is not None)
+    if until is not None and isinstance(event, DaemonStarted) and watched:
         assert calls == [until]
 
 
@@ -331,3 +416,66 @@ def test_c2_a_row_of_failures_is_never_longer_than_max_retries(max_retries: int,
         if row >= max_retries:
             break
         now = replace(answer.supervision, state=RUNNING)
+
+
+# what a run says
+
+
+@given(some.supervisions, some.events, some.policies)
+def test_nothing_is_said_where_no_run_lives_that_could_have_said_it(
+    now: Supervision, event: Event, policy: Policy
+) -> None:
+    after = step(now, event, policy).supervision
+
+    if has_run(after.state) is None or has_run(after.state) != has_run(now.state):
+        assert after.said == Said()
+    assert len(after.said.answered) <= ANSWERS_KEPT
+
+
+@given(some.supervisions, some.reported, some.policies)
+def test_a_report_is_acted_upon_once_and_answered_the_same_ever_after(
+    now: Supervision, event: Reported, policy: Policy
+) -> None:
+    first = step(now, event, policy)
+    again = step(first.supervision, event, policy)
+
+    assert again == Step(first.supervision)
+    assert answer(again.supervision, event.id) is answer(first.supervision, event.id)
+
+
+@given(some.supervisions, some.reported, some.policies)
+def test_a_report_that_was_acted_upon_is_kept_by_its_id_unless_it_is_a_heartbeat(
+    now: Supervision, event: Reported, policy: Policy
+) -> None:
+    if why_not(now, event) is not None:
+        return
+    kept = {known.id: known for known in step(now, event, policy).supervision.said.answered}
+
+    before = {known.id for known in now.said.answered}
+    assert kept.keys() == before | (set() if isinstance(event.report, Heartbeat) else {event.id})
+
+
+@given(some.supervisions, some.reported, some.policies)
+def test_no_report_starts_a_run_kills_one_or_calls_a_person(
+    now: Supervision, event: Reported, policy: Policy
+) -> None:
+    answer = step(now, event, policy)
+
+    assert not [a for a in answer.actions if isinstance(a, Spawn | KillTree | Escalate | PassOn)]
+    assert answer.supervision.goal is now.goal
+    assert has_run(answer.supervision.state) == has_run(now.state)
+
+
+@given(st.lists(some.reported, max_size=12), st.integers(0, 5), some.policies)
+def test_c3_a_run_that_hangs_in_the_end_leaves_no_fewer_failures_than_before_whatever_it_reported(
+    reports: list[Reported], errors: int, policy: Policy
+) -> None:
+    now = ralph(RUNNING, tally=Tally(consecutive_errors=errors))
+    for number, event in enumerate(reports):
+        now = step(now, replace(event, id=str(number)), policy).supervision
+    hung = replace(now, state=Running(RUN, Overdue.STALL))
+    killed = Ending(RUN, NOW, signal=9, started_at=NOW - 9_000, last_sign_at=NOW, committed=True)
+
+    after = step(hung, RunEnded(killed), replace(policy, supervised=True)).supervision
+
+    assert after.tally.consecutive_errors == errors + 1

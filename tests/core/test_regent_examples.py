@@ -46,6 +46,8 @@ from ralphd.core.steps import Step
 from tests.core.scenes import (
     EXIT_0,
     EXIT_1,
+    HELLO,
+    HUNG,
     LOST,
     NEXT_RUN,
     NOW,
@@ -189,7 +191,7 @@ def test_e1_a_reset_that_has_long_passed_never_makes_a_ralph_start_over_and_over
 
 
 def test_e2_a_limit_of_the_users_own_is_done_with_that_reason() -> None:
-    answer = after_end(ended(code=5, hello=True))
+    answer = after_end(ended(code=5), said=HELLO)
 
     assert answer.supervision.state == Done("limit")
     assert orders(answer) == ()
@@ -198,7 +200,7 @@ def test_e2_a_limit_of_the_users_own_is_done_with_that_reason() -> None:
 
 @pytest.mark.parametrize("code", [2, 78])
 def test_e2_a_run_that_refuses_fails_at_once_and_a_person_is_called(code: int) -> None:
-    answer = after_end(ended(code=code, hello=True))
+    answer = after_end(ended(code=code), said=HELLO)
 
     assert answer.supervision.state == Failed(f"Ralph refused to run (exit {code})")
     assert orders(answer) == ()
@@ -227,7 +229,7 @@ def test_e3_a_run_that_was_lost_is_a_failure() -> None:
 
 
 def test_e3_a_stalled_run_is_started_again() -> None:
-    answer = after_end(replace(ended(signal=9), stalled=True))
+    answer = after_end(ended(signal=9), state=HUNG)
 
     assert answer.supervision == ralph(WAITING, tally=Tally(consecutive_errors=1))
 
@@ -442,7 +444,7 @@ def test_p6_nor_is_it_started_again_after_a_good_end(policy: Policy) -> None:
 
 
 def test_p6_nor_is_anybody_called_when_it_refuses_to_run() -> None:
-    answer = after_end(ended(code=78, hello=True), UNSUPERVISED)
+    answer = after_end(ended(code=78), UNSUPERVISED, said=HELLO)
 
     assert answer.supervision.state == Failed("Ralph exited (exit 78)")
     assert texts(answer) == ["Ralph exited (exit 78)"]

@@ -44,6 +44,7 @@ from ralphd.core.steps import Step
 from tests.core.scenes import (
     EXIT_0,
     EXIT_1,
+    HELLO,
     NEXT_RUN,
     NOW,
     PAUSING,
@@ -81,7 +82,7 @@ PAUSE, RESUME, RESTART, SKIP = (
 def test_start_runs_a_settled_ralph_afresh(state: Rest) -> None:
     answer = step(ralph(state, Goal.STOPPED, WORN), START, POLICY)
 
-    assert answer == Step(ralph(Starting(before=state), Goal.RUNNING, Tally()), (Spawn(),))
+    assert answer == Step(ralph(Starting(before=state), Goal.RUNNING, Tally(began_at=NOW)), (Spawn(),))
 
 
 def test_start_takes_a_paused_ralph_up_again_and_keeps_its_count() -> None:
@@ -99,7 +100,7 @@ def test_start_of_a_ralph_that_runs_or_will_changes_nothing(state: State) -> Non
 
 def test_start_of_a_ralph_that_is_being_stopped_starts_it_again_once_it_has_ended() -> None:
     answer = told(ralph(STOPPING, Goal.STOPPED), [START])
-    assert answer == Step(ralph(replace(STOPPING, again=True)))
+    assert answer == Step(ralph(replace(STOPPING, again=True), tally=Tally(began_at=NOW)))
 
     following = step(answer.supervision, RunEnded(EXIT_0), POLICY)
     assert isinstance(following.supervision.state, Starting)
@@ -177,8 +178,8 @@ def test_g1_stop_now_after_the_deadline_does_not_move_it() -> None:
 
 
 def test_g1_a_stopped_run_is_stopped_whatever_its_exit_code() -> None:
-    for ending in (EXIT_0, EXIT_1, ended(code=75), ended(signal=15), ended(code=2, hello=True)):
-        answer = step(ralph(STOPPING, Goal.STOPPED), RunEnded(ending), POLICY)
+    for ending in (EXIT_0, EXIT_1, ended(code=75), ended(signal=15), ended(code=2)):
+        answer = step(ralph(STOPPING, Goal.STOPPED, said=HELLO), RunEnded(ending), POLICY)
 
         assert answer.supervision == ralph(Stopped(), Goal.STOPPED)
         assert texts(answer) == ["Ralph stopped"]
@@ -425,7 +426,7 @@ def test_whatever_runs_or_will_can_be_paused(state: State) -> None:
 def test_e5_a_start_that_fails_leaves_a_settled_ralph_as_it_was_and_calls_nobody(state: State) -> None:
     answer = told(ralph(state, Goal.STOPPED), [START, SpawnFailed(NOW, "./loop.sh: no such file")])
 
-    assert answer.supervision == ralph(state, Goal.STOPPED)
+    assert answer.supervision == ralph(state, Goal.STOPPED, Tally(began_at=NOW))
     assert answer.actions == (Spawn(),)
 
 
