@@ -11,6 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -138,6 +139,11 @@ class RunDirectory:
             os.close(descriptor)
             raise
         return descriptor
+
+    def note_signals(self) -> None:
+        """Have the shim pass SIGUSR1 and SIGUSR2 on from now on: the command has said that it knows them."""
+        with suppress(FileExistsError):
+            (self.path / "signals").touch(mode=0o600, exist_ok=False)
 
     def last_trace_at(self) -> Moment:
         """When it last left a trace in its directory: the end of a lost run, as far as anybody can tell."""

@@ -2,7 +2,8 @@
 
 ``spawn`` starts one for each run, by ``python -I -S -E``, with the run's directory and descriptors of the
 run's lock, of the pipe on which to say that the command runs, and of the working directory (not for S9's).
-What is to be started it reads from ``intent.json``. It outlives the daemon, and the installation may change
+What is to be started it reads from ``intent.json``. It outlives the daemon, unless it is tied (P5): then it
+has one descriptor more, and ends its tree and itself at the end of file there. The installation may change
 under it: all that it needs is imported here, from the standard library only. The modules ``json``, ``signal``
 and ``contextlib`` are avoided: with ``re``, ``enum`` and more they would be a fifth of this process.
 
@@ -28,6 +29,7 @@ else:
 FORMAT_VERSION = 1
 SHIM_VERSION = 1
 COOKIE = "RALPH_RUN_ID"
+TIED = "tied="
 
 READ_BYTES = 1 << 16
 PART_BYTES = 1 << 14
@@ -525,8 +527,10 @@ class Fault(Exception):
 class Shim:
     """One run, from the fork of its command to its exit record."""
 
-    def __init__(self, directory: str, intent: "Mapping[str, Any]", handed: "list[int]") -> None:
-        self._directory, self._intent, self._handed = directory, intent, handed
+    def __init__(
+        self, directory: str, intent: "Mapping[str, Any]", handed: "list[int]", tied: "int | None" = None
+    ) -> None:
+        self._directory, self._intent, self._handed, self._tied = directory, intent, handed, tied
         self._run_id = str(intent["run_id"])
         self._stamp = Stamp()
         self._log = Log(directory, int(intent["run_bytes"]), self._stamp)
@@ -636,12 +640,15 @@ class Shim:
     def pump(self) -> None:
         """Carry output and signals until the command has ended, or its tree is to be killed."""
         poller = select.poll()
-        for descriptor in (self._wake, *self._streams):
+        for descriptor in (self._wake, *self._streams, *([] if self._tied is None else [self._tied])):
             poller.register(descriptor, select.POLLIN)
         while True:
             for descriptor, _ in poller.poll(self._patience_ms()):
                 if descriptor == self._wake:
                     self._drain_wake()
+                elif descriptor == self._tied:
+                    if not os.read(descriptor, READ_BYTES):  # who started all this is gone (P5)
+                        return
                 elif not self._carry(descriptor):
                     poller.unregister(descriptor)
             self._flush_silent()
@@ -970,16 +977,20 @@ def _listed(processes: "Mapping[int, str]") -> "list[dict[str, object]]":
 
 
 def main(arguments: "list[str]") -> None:
-    """Run one command to its end. Arguments: RUN_DIRECTORY LOCK READY [WORKING_DIRECTORY] (descriptors)."""
-    directory, handed = arguments[0], [int(number) for number in arguments[1:]]
+    """Run one command to its end. Arguments: RUN_DIRECTORY LOCK READY [WORKING_DIRECTORY] [tied=PIPE].
+
+    All but the first are descriptors.
+    """
+    directory, handed = arguments[0], [int(word.removeprefix(TIED)) for word in arguments[1:]]
     lock, ready = handed[:2]
+    tied = handed[-1] if arguments[-1].startswith(TIED) else None
     for descriptor in handed:
         os.set_inheritable(descriptor, False)
     os.chdir("/")
     _keep_memory()
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ours already, unless somebody else started us
     try:
-        shim = Shim(directory, from_json(read_bytes(f"{directory}/intent.json")), handed)
+        shim = Shim(directory, from_json(read_bytes(f"{directory}/intent.json")), handed, tied)
     except OSError as error:
         _quietly(os.write, ready, f"fault {error.errno or 0}\n".encode())
         return

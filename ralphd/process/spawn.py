@@ -19,6 +19,7 @@ from ralphd.core.model import RunId
 from ralphd.core.moments import rfc3339
 from ralphd.errors import CommandNotStartable, DirectoryBusy
 from ralphd.process import found, lost, tree
+from ralphd.process.descriptors import as_at_start
 from ralphd.process.faults import LACKING, environment_of, not_startable
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.lost import read_ended
@@ -32,7 +33,7 @@ from ralphd.process.rundir import (
     next_run_directory,
     write_record,
 )
-from ralphd.process.shim import COOKIE, FORMAT_VERSION
+from ralphd.process.shim import COOKIE, FORMAT_VERSION, TIED
 
 __all__ = [
     "DirectoryBusy",
@@ -64,7 +65,8 @@ class RunSpec:
     """What to start.
 
     ``environment`` is set last, over what ``environment_file`` (a JSON object, 0600) holds; without that
-    file, over a few of the daemon's own variables (SHIM_KEEPS).
+    file, over a few of the daemon's own variables (SHIM_KEEPS). ``tied`` is the read end of a pipe: at its
+    end of file the shim ends the run, whoever else lives or not (P5).
     """
 
     run_id: RunId
@@ -76,6 +78,7 @@ class RunSpec:
     umask: int
     run_bytes: int
     definition: Mapping[str, object]
+    tied: int | None = None
 
 
 class Run:
@@ -111,7 +114,7 @@ class Run:
         it leaves a run that ``adopt`` opens.
         """
         await asyncio.to_thread(_write_intent, directory, spec, allow_cgroup=allow_cgroup)
-        shim, ready = _start_shim(directory, _take_lock(directory), lock)
+        shim, ready = _start_shim(directory, _take_lock(directory), lock, spec.tied)
         run = cls(directory, shim)
         try:
             answer = await _answer(ready, START_S)
@@ -237,12 +240,14 @@ def _take_lock(directory: RunDirectory) -> int:
             time.sleep(POLL_S / 10)
 
 
-def _start_shim(directory: RunDirectory, held: int, lock: DirectoryLock | None) -> tuple[PinnedShim, int]:
+def _start_shim(
+    directory: RunDirectory, held: int, lock: DirectoryLock | None, tied: int | None
+) -> tuple[PinnedShim, int]:
     """Start the shim and hand it the locks; the descriptor on which it says that the command runs."""
     try:
         ready_r, ready_w = os.pipe()
         try:
-            shim = _popen(directory, [held, ready_w] + ([lock.fd] if lock else []))
+            shim = _popen(directory, [held, ready_w] + ([lock.fd] if lock else []), tied)
         except OSError:
             os.close(ready_r)
             raise
@@ -254,21 +259,23 @@ def _start_shim(directory: RunDirectory, held: int, lock: DirectoryLock | None) 
     return shim, ready_r
 
 
-def _popen(directory: RunDirectory, handed: list[int]) -> PinnedShim:
+def _popen(directory: RunDirectory, handed: list[int], tied: int | None) -> PinnedShim:
+    last = () if tied is None else (tied,)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     complaints = os.open(directory.path / "shim.err", flags, 0o600)
     try:
         process = subprocess.Popen(
-            [*_shim_argv(directory), *map(str, handed)],
+            [*_shim_argv(directory), *map(str, handed), *(f"{TIED}{number}" for number in last)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=complaints,
             env={name: os.environ[name] for name in SHIM_KEEPS if name in os.environ},
             start_new_session=True,
-            pass_fds=handed,
+            pass_fds=[*handed, *last],
         )
     finally:
         os.close(complaints)
+    as_at_start(process.pid)
     try:
         shim = PinnedShim(process.pid, os.pidfd_open(process.pid))
     except OSError:  # no descriptor left: what cannot be watched is not to live

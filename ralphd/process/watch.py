@@ -1,0 +1,299 @@
+"""Looks at the tree of a silent run and says what it did since the look before (H1 to H3).
+
+Evidence is gathered here and judged in ``core/watch``. No look raises for what it finds: what vanishes while
+it is read, or may not be read, is passed over.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ralphd.core.watch import Changes, Window
+from ralphd.process import shim, sockets, tree
+from ralphd.process.figures import TICKS_PER_S, Figures, Identity, boot_ticks, figures_of, reaped_faults
+from ralphd.process.rundir import RunRecord
+
+MOST_PROCESSES = 4096
+"""How many processes of a tree are looked at."""
+MOST_TOLD = 200
+"""How many of them are kept as evidence."""
+
+
+class Files(Protocol):
+    """What watches the working directory."""
+
+    def changes(self) -> Changes:
+        """What changed since the call before."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A process of the tree as the latest look saw it; what it did is that of the time since the look before.
+
+    ``cpu_s`` and ``io_bytes`` include its reaped children. None is what is not known, as for a process that
+    may not be read. ``command`` is cut to 200 characters.
+    """
+
+    pid: int
+    parent: int
+    state: str
+    command: str
+    age_s: float
+    cpu_s: float | None
+    io_bytes: int | None
+    switches_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A tree at one moment: ``at_s`` by the monotonic clock, ``ticks`` since boot.
+
+    ``shim_faults`` are the page faults of the children that the shim has reaped, orphans among them.
+    ``received`` gives the bytes by socket, None where the kernel does not tell.
+    """
+
+    at_s: float
+    ticks: int
+    shim_faults: int
+    members: Mapping[Identity, Figures]
+    received: Mapping[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What one process did between two snapshots, as far as it may be read."""
+
+    cpu_ticks: int
+    io_bytes: int | None
+    switches: int | None
+
+
+class Observer:
+    """The looks at one run's tree and its working directory. Not to be used by two threads at once.
+
+    A look takes some milliseconds as a rule, and blocks; it is meant for a thread of its own.
+    """
+
+    def __init__(self, record: RunRecord, files: Files) -> None:
+        self._record = record
+        self._files = files
+        self._before: Snapshot | None = None
+        self._now: Snapshot | None = None
+        self._early = Changes()
+
+    def look(self) -> Window:
+        """What was done since the look before.
+
+        The first look only begins a window; files that it finds changed already are told with the second.
+        """
+        changes = self._files.changes()
+        self._before, self._now = self._now, _snapshot(self._record, self._now)
+        if self._before is None:
+            self._early = changes
+            return Window(processes=len(self._now.members))
+        early, self._early = self._early, Changes()
+        return window(self._before, self._now, _together(early, changes))
+
+    def processes(self) -> tuple[Seen, ...]:
+        """The tree as the latest look saw it, oldest first, at most MOST_TOLD of it."""
+        before, now = self._before, self._now
+        if now is None:
+            return ()
+        deeds = {} if before is None else _deeds(before, now)
+        elapsed_s = 0.0 if before is None else _elapsed_s(before, now)
+        oldest = sorted(now.members.values(), key=lambda figures: figures.identity.ticks)
+        return tuple(
+            _seen(figures, deeds.get(figures.identity), now.ticks, elapsed_s)
+            for figures in oldest[:MOST_TOLD]
+        )
+
+    def close(self) -> None:
+        """Let go of what is held. There are no looks after it."""
+        self._files.close()
+
+
+def _snapshot(record: RunRecord, before: Snapshot | None) -> Snapshot:
+    at_s, ticks = time.monotonic(), boot_ticks(_boot_s())  # first: what starts from now on is new next time
+    members = {
+        figures.identity: figures for pid in _tree(record, before) if (figures := figures_of(pid)) is not None
+    }
+    held = sockets.inodes(identity.pid for identity in members)
+    return Snapshot(
+        at_s=at_s,
+        ticks=ticks,
+        shim_faults=reaped_faults(record.shim_pid),
+        members=members,
+        received=_received(held, members),
+    )
+
+
+def _boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else 0.0
+
+
+def _received(held: set[int], members: Mapping[Identity, Figures]) -> dict[int, int] | None:
+    if held:
+        return sockets.received(held)
+    readable = any(os.access(f"/proc/{identity.pid}/fd", os.R_OK) for identity in members)
+    return {} if readable else None
+
+
+def _tree(record: RunRecord, before: Snapshot | None) -> list[int]:
+    """The processes of the run; neither its shim nor this process.
+
+    A walk down may miss children of a process that forks just then (shim.children): whoever was known and
+    still lives belongs to it, too.
+    """
+    found: dict[int, None] = {}
+    if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id):
+        found.update(dict.fromkeys(_below(record.shim_pid)))
+    if record.cgroup is not None:
+        found.update(dict.fromkeys(shim.cgroup_processes(str(record.cgroup))))
+    for pid, ticks in () if before is None else before.members:
+        if pid not in found and tree.start_ticks(pid) == ticks:
+            found[pid] = None
+    mine = (record.shim_pid, os.getpid())
+    return [pid for pid in found if pid not in mine][:MOST_PROCESSES]
+
+
+def _below(root: int) -> Iterator[int]:
+    known, queue = {root}, [root]
+    while queue and len(known) <= MOST_PROCESSES:
+        children = [child for child in shim.children(queue.pop()) if child not in known]
+        known.update(children)
+        queue += children
+        yield from children
+
+
+def window(before: Snapshot, now: Snapshot, changes: Changes) -> Window:
+    """What a tree did between two snapshots."""
+    deeds = _deeds(before, now).values()
+    elapsed_s = _elapsed_s(before, now)
+    switches = [deed.switches for deed in deeds if deed.switches is not None]
+    moved = [deed.io_bytes for deed in deeds if deed.io_bytes is not None]
+    return Window(
+        elapsed_s=elapsed_s,
+        processes=len(now.members),
+        new_processes=_new_processes(before, now),
+        changed_files=changes.files,
+        changed_file=changes.file,
+        committed=changes.committed,
+        io_bytes=sum(moved) if moved else None,
+        received_bytes=_received_bytes(before.received, now.received),
+        cpu_s=sum(deed.cpu_ticks for deed in deeds) / TICKS_PER_S if deeds else None,
+        switches_per_s=_rate(max(switches), elapsed_s) if switches else None,
+    )
+
+
+def _together(early: Changes, late: Changes) -> Changes:
+    return Changes(early.files + late.files, late.file or early.file, early.committed or late.committed)
+
+
+def _elapsed_s(before: Snapshot, now: Snapshot) -> float:
+    return max(now.at_s - before.at_s, 0.001)
+
+
+def _rate(count: int, elapsed_s: float) -> float:
+    """How often a second, at least: a span cuts off up to one event of a regular row at its ends."""
+    return max(count - 1, 0) / elapsed_s
+
+
+def _received_bytes(before: Mapping[int, int] | None, now: Mapping[int, int] | None) -> int | None:
+    """A socket that was not there before has received all its bytes since."""
+    if before is None or now is None:
+        return None
+    return sum(max(count - before.get(inode, 0), 0) for inode, count in now.items())
+
+
+def _is_new(identity: Identity, before: Snapshot) -> bool:
+    """Whether a process was started since: not known, and not merely overlooked either."""
+    return identity not in before.members and identity.ticks >= before.ticks
+
+
+def _new_processes(before: Snapshot, now: Snapshot) -> int:
+    """How many were started since, as far as it can be seen.
+
+    One that came and went between the looks has left its page faults with whoever reaped it. They tell
+    nothing where that one may also have reaped a process that was known; an orphan is the shim's to reap.
+    """
+    started = sum(_is_new(identity, before) for identity in now.members)
+    heirs = set(_heirs(before, now).values())
+    passed = sum(
+        figures.reaped_faults > before.members[identity].reaped_faults
+        for identity, figures in now.members.items()
+        if identity in before.members and identity.pid not in heirs
+    )
+    return started + passed + (not heirs and now.shim_faults > before.shim_faults)
+
+
+def _heirs(before: Snapshot, now: Snapshot) -> dict[Identity, int]:
+    """Who has the figures of each process that is gone: the nearest of its ancestors that is not."""
+    gone = before.members.keys() - now.members.keys()
+    parents = {identity.pid: before.members[identity].parent for identity in gone}
+    heirs = {}
+    for identity in gone:
+        pid = parents[identity.pid]
+        for _ in parents:
+            pid = parents.get(pid, pid)
+        heirs[identity] = pid
+    return heirs
+
+
+def _deeds(before: Snapshot, now: Snapshot) -> dict[Identity, Deed]:
+    """What each process did; what it inherited of a reaped child, and was seen there, is taken off."""
+    inherited: dict[int, list[Figures]] = {}
+    for identity, heir in _heirs(before, now).items():
+        inherited.setdefault(heir, []).append(before.members[identity])
+    return {
+        identity: _deed(_known_of(figures, before), figures, inherited.get(identity.pid, ()))
+        for identity, figures in now.members.items()
+    }
+
+
+def _known_of(figures: Figures, before: Snapshot) -> Figures | None:
+    """What it had done before: nothing, for a new one; for one that was overlooked, all that it has."""
+    if _is_new(figures.identity, before):
+        return None
+    return before.members.get(figures.identity, figures)
+
+
+def _deed(before: Figures | None, now: Figures, inherited: Iterable[Figures]) -> Deed:
+    was = before or replace(now, cpu_ticks=0, io_bytes=0, switches={})
+    seen = [was, *inherited]
+    io_bytes = None
+    if now.io_bytes is not None and was.io_bytes is not None:
+        io_bytes = max(now.io_bytes - sum(one.io_bytes or 0 for one in seen), 0)
+    return Deed(
+        cpu_ticks=max(now.cpu_ticks - sum(one.cpu_ticks for one in seen), 0),
+        io_bytes=io_bytes,
+        switches=_switches(was.switches, now.switches),
+    )
+
+
+def _switches(before: Mapping[int, int] | None, now: Mapping[int, int] | None) -> int | None:
+    """Those of all threads together. A thread that is new has made all of its own since."""
+    if before is None or now is None:
+        return None
+    return sum(max(count - before.get(thread, 0), 0) for thread, count in now.items())
+
+
+def _seen(figures: Figures, deed: Deed | None, ticks: int, elapsed_s: float) -> Seen:
+    identity = figures.identity
+    command = tree.command_line(identity.pid)
+    still = tree.start_ticks(identity.pid) == identity.ticks
+    switches = None if deed is None else deed.switches
+    return Seen(
+        pid=identity.pid,
+        parent=figures.parent,
+        state=figures.state,
+        command=command if still and command else f"[{figures.name}]",
+        age_s=max(ticks - identity.ticks, 0) / TICKS_PER_S,
+        cpu_s=None if deed is None else deed.cpu_ticks / TICKS_PER_S,
+        io_bytes=None if deed is None else deed.io_bytes,
+        switches_per_s=None if switches is None else _rate(switches, elapsed_s),
+    )
