@@ -2,12 +2,13 @@
 
 import argparse
 import asyncio
+import faulthandler
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ralphd import __version__, background, logs, wire
+from ralphd import __version__, background, logs, systemd, wire
 from ralphd.app import Settings, own, serve
 from ralphd.errors import RalphdError
 
@@ -16,15 +17,20 @@ def main() -> None:
     """Entry point of ``ralphd`` and ``python -m ralphd``."""
     given = _parser().parse_args()
     umask = os.umask(0o077)
+    manager = systemd.take_over(os.environ)
     environ = {**os.environ, **({"RALPHD_STATE_DIR": given.state_dir} if given.state_dir else {})}
     settings = Settings(
         state_directory=Path(wire.state_directory(environ)),
         socket_path=Path(given.socket or wire.socket_path(environ)).absolute(),
         umask=umask,
+        tied=given.tied,
+        # What was started in the background or by somebody else is no service, whatever its parent is.
+        systemd=systemd.Systemd() if given.background or given.tied is not None else manager,
     )
     if given.background:
         sys.exit(background.detach(lambda ready: _run(settings, ready, foreground=False)))
-    sys.exit(background.as_init_where_needed(lambda: _run(settings, lambda: None, foreground=True)))
+    foreground = given.tied is None  # else nobody reads what it prints
+    sys.exit(background.as_init_where_needed(lambda: _run(settings, lambda: None, foreground=foreground)))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -35,6 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--background", action="store_true", help="detach; return when ready, or say why not")
     parser.add_argument("--state-dir", metavar="DIR", help="instead of $RALPHD_STATE_DIR")
     parser.add_argument("--socket", metavar="PATH", help="instead of $RALPHD_SOCKET")
+    # From `ralphctl build`: the read end of a pipe, and at its end of file nothing is to be left (P5).
+    parser.add_argument("--tied", type=int, metavar="FD", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"ralphd {__version__}")
     return parser
 
@@ -42,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(settings: Settings, ready: Callable[[], None], *, foreground: bool) -> int:
     """Be the daemon; the answer is its exit code. A fault that a person can mend is printed in words."""
     try:
+        faulthandler.enable()  # the watchdog's SIGABRT leaves word of where every thread was
         lock = own(settings.state_directory)
         logs.begin(settings.state_directory / "ralphd.log", foreground=foreground)
         try:

@@ -5,31 +5,40 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from ralphd import __version__
+from ralphd.api.listen import Listener
 from ralphd.daemon.clock import Clock
 from ralphd.daemon.host import Host
 from ralphd.daemon.services import News, Services
 from ralphd.errors import DaemonBusy
 from ralphd.notify.hub import Hub
 from ralphd.notify.webhooks import Sender
+from ralphd.process.descriptors import raise_own_limit
 from ralphd.store.events import EventStore
 from ralphd.store.files import Held, Lock, make_private_directory, remove_leftovers
+from ralphd.systemd import Systemd
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the daemon lives. ``umask`` is the one it was started under, and its runs are."""
+    """Where the daemon lives. ``umask`` is the one it was started under, and its runs are.
+
+    ``tied`` is the descriptor of a pipe: at its end of file the daemon ends with all it started (P5).
+    A socket that ``systemd`` has handed over is used instead of ``socket_path``.
+    """
 
     state_directory: Path
     socket_path: Path
     umask: int
+    tied: int | None = None
+    systemd: Systemd = field(default_factory=Systemd)
 
 
 def own(state_directory: Path) -> Lock:
@@ -52,34 +61,41 @@ async def serve(settings: Settings, ready: Callable[[], None]) -> None:
 
     The caller holds the state directory (``own``). Raises RalphdError for what a person can put right.
     """
+    raise_own_limit()
     async with AsyncExitStack() as parts:
+        sockets = settings.systemd.sockets
+        handed_over = parts.enter_context(closing(Listener.handed_over(sockets))) if sockets else None
         clock, hub = Clock(), Hub()
         events = await EventStore.open(settings.state_directory / "events.db")
         parts.push_async_callback(events.close)
         sender = Sender(events, lambda: host.destinations())
         services = Services(
             state_directory=settings.state_directory,
-            socket_path=settings.socket_path,
+            socket_path=handed_over.path if handed_over else settings.socket_path,
             umask=settings.umask,
             clock=clock,
             news=News(events, hub, clock, sender.nudge),
             refusals=lambda: sender.disabled,
+            tied=settings.tied,
+            systemd=settings.systemd,
         )
         host = Host(services, events, hub)
         _obey_signals(host)
+        if settings.tied is not None:
+            _end_with(settings.tied, host)
         await host.recover()
-        await _serve_until_shutdown(host, services, sender, settings, ready)
+        listener = handed_over or Listener.bind(settings.socket_path)
+        await _serve_until_shutdown(host, services, sender, listener, ready)
 
 
 async def _serve_until_shutdown(
-    host: Host, services: Services, sender: Sender, settings: Settings, ready: Callable[[], None]
+    host: Host, services: Services, sender: Sender, listener: Listener, ready: Callable[[], None]
 ) -> None:
     # Imported this late: runs are watched again before half a second of imports.
     from ralphd.api.app import create_app
-    from ralphd.api.listen import Listener
     from ralphd.api.server import ApiServer
 
-    server = ApiServer(create_app(host), Listener.bind(settings.socket_path))
+    server = ApiServer(create_app(host), listener)
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.run_until_asked())
         others = [
@@ -87,8 +103,8 @@ async def _serve_until_shutdown(
             for work in (server.keep_reachable(), sender.run(), host.look_round(), host.prune())
         ]
         await services.news.tell("daemon.started", {"pid": os.getpid(), "version": __version__})
-        host.ready = True
-        logger.info("ready: pid %d, socket %s", os.getpid(), settings.socket_path)
+        host.say_ready()
+        logger.info("ready: pid %d, socket %s", os.getpid(), listener.path)
         ready()
         how = await host.wait_for_shutdown()
         logger.info("shutting down: runs %s", how)
@@ -102,8 +118,22 @@ async def _serve_until_shutdown(
     logger.info("ended")
 
 
+def _end_with(tied: int, host: Host) -> None:
+    """End at once, with all runs, when whoever holds the other end of ``tied`` has ended (P5)."""
+    os.set_inheritable(tied, False)  # a shim is given it by name, and nobody else is
+    loop = asyncio.get_running_loop()
+    ending: list[asyncio.Task[None]] = []
+
+    def end() -> None:
+        if not os.read(tied, 1):
+            loop.remove_reader(tied)
+            ending.append(loop.create_task(host.shutdown("now")))
+
+    loop.add_reader(tied, end)
+
+
 def _obey_signals(host: Host) -> None:
-    """Section 3, the column of the daemon."""
+    """The daemon's column of docs/signals.md."""
     meanings: dict[signal.Signals, Literal["finish", "leave", "now"]] = {
         signal.SIGTERM: "finish",
         signal.SIGINT: "finish",

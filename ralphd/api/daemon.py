@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from ralphd.api.context import NO_QUERY, TheHost, json_bytes
-from ralphd.api.models import ShutdownRequest, ViewQuery
-from ralphd.api.views import DAEMON, HEALTH, READY, STATUS
-from ralphd.errors import DaemonBusy, ShuttingDown
+from ralphd.api.models import NoFields, ShutdownRequest, ViewQuery
+from ralphd.api.views import DAEMON, HEALTH, READY, RELOADED, STATUS, change_object
+from ralphd.errors import ConfigFaults, DaemonBusy, ShuttingDown
 
 router = APIRouter(prefix="/v1", tags=["daemon"])
 
@@ -36,6 +36,25 @@ async def show_ready(host: TheHost) -> Response:
             "the daemon is not ready yet", why="it reads its state and adopts runs", mend="ask again"
         )
     return json_bytes(b'{"ready":true}')
+
+
+@router.post(
+    "/reload",
+    operation_id="reload_daemon",
+    responses={200: RELOADED},
+    dependencies=[NO_QUERY],
+)
+async def reload_daemon(host: TheHost, nothing: NoFields | None = None) -> Response:
+    """Read the user's own configuration file again, and say what has changed.
+
+    Its webhooks and `logs.total_bytes` hold at once; what it says about ralphs, for each when that is
+    reloaded. With faults nothing changes.
+    """
+    found = host.reload()
+    if isinstance(found, ConfigFaults):
+        raise found
+    changes = [change_object(each) for each in found]
+    return json_bytes(json.dumps({"daemon": host.daemon_view(), "changes": changes}).encode())
 
 
 @router.post(

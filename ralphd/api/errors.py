@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ralphd.api.models import KNOWN_FIELDS
+from ralphd.api.report_models import ORIGINS, REPORT_FIELDS
 from ralphd.errors import PROBLEM_PREFIX, InternalError, NotFound, RalphdError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
@@ -113,8 +114,10 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 def _fault(item: Mapping[str, Any]) -> dict[str, str]:
     """One fault in words. What was sent is never repeated: it may hold a secret."""
-    where = ".".join(str(part) for part in item["loc"])
+    where, field = ".".join(str(part) for part in item["loc"]), str(item["loc"][-1])
+    if item["type"] == "missing" and field in ORIGINS:
+        return {"where": where, "what": ORIGINS[field]}
     if item["type"] != "extra_forbidden":
         return {"where": where, "what": str(item["msg"])}
-    near = get_close_matches(str(item["loc"][-1]), KNOWN_FIELDS, n=1)
+    near = get_close_matches(field, [*KNOWN_FIELDS, *REPORT_FIELDS], n=1)
     return {"where": where, "what": "unknown field" + (f", did you mean {near[0]}?" if near else "")}

@@ -5,10 +5,10 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ralphd.errors import DaemonBusy, SocketUnusable
+from ralphd.errors import DaemonBusy, HandedOverUnusable, SocketUnusable
 
 MAX_PATH_BYTES = 107
 """What fits ``sun_path`` beside its closing NUL (unix(7))."""
@@ -22,10 +22,11 @@ class Listener:
     is not used: it opens the file to everybody for a moment.
     """
 
-    def __init__(self, path: Path, listening: socket.socket) -> None:
-        """Use ``bind``."""
+    def __init__(self, path: Path, listening: socket.socket, *, is_ours: bool = True) -> None:
+        """Use ``bind`` or ``handed_over``."""
         self.path = path
         self.socket = listening
+        self._is_ours = is_ours
         self._inode = _inode(path)
 
     @classmethod
@@ -47,16 +48,57 @@ class Listener:
                 listening.close()
                 raise SocketUnusable(f"cannot listen at {path}", why=str(fault)) from fault
 
+    @classmethod
+    def handed_over(cls, fds: Sequence[int]) -> "Listener":
+        """Listen on what systemd listens on already (``LISTEN_FDS``). Its file and its mode are systemd's.
+
+        Who may call is looked at for each connection. Raises HandedOverUnusable for anything but one
+        listening Unix stream socket that has a path.
+        """
+        if len(fds) != 1:
+            raise _not_a_listener(f"there are {len(fds)} descriptors, and ralphd takes one")
+        try:
+            if not stat.S_ISSOCK(os.fstat(fds[0]).st_mode):
+                raise _not_a_listener("it is no socket")
+            listening = socket.socket(fileno=fds[0])
+        except OSError as fault:
+            raise _not_a_listener(str(fault)) from fault
+        if why := _why_no_listener(listening):
+            listening.close()
+            raise _not_a_listener(why)
+        listening.setblocking(False)
+        return cls(Path(os.fsdecode(listening.getsockname())), listening, is_ours=False)
+
     def is_reachable(self) -> bool:
-        """Whether the file at ``path`` still leads here."""
-        return _inode(self.path) == self._inode
+        """Whether the file at ``path`` still leads here. One that is systemd's is systemd's to look after."""
+        return not self._is_ours or _inode(self.path) == self._inode
 
     def close(self) -> None:
         """Stop listening; remove the file, but only our own."""
-        if self.is_reachable():
+        if self._is_ours and self.is_reachable():
             with contextlib.suppress(OSError):
                 self.path.unlink()
         self.socket.close()
+
+
+def _why_no_listener(given: socket.socket) -> str | None:
+    name = given.getsockname()
+    if given.family != socket.AF_UNIX or given.type != socket.SOCK_STREAM:
+        return "it is no Unix stream socket; ListenStream= has to be a path"
+    if not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return "nobody listens on it; Accept= has to be no"
+    # An abstract name (bytes that begin with NUL) has no permissions, and runs could not be told of it.
+    if not isinstance(name, str) or not name.startswith("/"):
+        return "it has no path; ListenStream= has to be an absolute one"
+    return None
+
+
+def _not_a_listener(why: str) -> HandedOverUnusable:
+    return HandedOverUnusable(
+        "what systemd handed over cannot be listened on",
+        why=why,
+        mend="systemctl cat ralphd.socket, beside the one in the docs: docs/systemd.md",
+    )
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from ralphd.api.context import NO_QUERY, TheHost, json_bytes
 from ralphd.api.models import Name, NoFields, RegisterRequest, RunsQuery, StartRequest, StopRequest, ViewQuery
-from ralphd.api.views import RALPH, RALPHS, RUNS
+from ralphd.api.views import RALPH, RALPHS, RELOADED_RALPH, RUNS, change_object
 from ralphd.daemon.registration import Registration
 
 router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"])
@@ -119,6 +119,24 @@ async def resume_ralph(host: TheHost, name: RalphName, nothing: NoFields | None 
 async def skip_wait(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """End a wait now."""
     return json_bytes(await host.skip_wait(name), 202)
+
+
+@router.post(
+    "/{name}/reload",
+    status_code=202,
+    operation_id="reload_ralph",
+    responses={202: RELOADED_RALPH},
+    dependencies=[NO_QUERY],
+)
+async def reload_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
+    """Pin a ralph to what its files say now, with the flags and the environment of its start.
+
+    A run that lives goes on by the rules of its start; the next one gets the new ones. With faults nothing
+    changes. ``when`` is ``now`` where no run lives, else ``next_run``.
+    """
+    view, changes, when = await host.reload_ralph(name)
+    told = json.dumps([change_object(each) for each in changes]).encode()
+    return json_bytes(b'{"ralph": %s, "changes": %s, "when": "%s"}' % (view, told, when.encode()), 202)
 
 
 @router.get("/{name}/runs", operation_id="list_runs", responses={200: RUNS})

@@ -4,12 +4,21 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from ralphd.config import Difference
+
 
 class WaitView(BaseModel):
-    """Nothing runs until a moment; None when a person has to act."""
+    """Nothing runs until a moment, or the run that lives waits until then; None when a person has to act."""
 
     reason: str
     until: str | None
+
+
+class TaskView(BaseModel):
+    """The task that the run says it works on."""
+
+    id: str
+    title: str
 
 
 class LastExitView(BaseModel):
@@ -20,6 +29,16 @@ class LastExitView(BaseModel):
     signal: int | None
     outcome: str
     at: str
+
+
+class DriftView(BaseModel):
+    """A key whose value in the files is not the pinned one, as TOML; or a fault that a reload would meet."""
+
+    key: str | None = None
+    pinned: str | None = None
+    now: str | None = None
+    origin: str | None = None
+    fault: str | None = None
 
 
 class RalphView(BaseModel):
@@ -41,7 +60,7 @@ class RalphView(BaseModel):
     finished_at: str | None
     passed: bool | None
     agent: str | None
-    task: str | None
+    task: TaskView | None
     wait: WaitView | None
     restarts: int
     reverts: int
@@ -51,10 +70,27 @@ class RalphView(BaseModel):
     directory: str
     command: list[str]
     tree_means: str | None
-    drift: list[str]
+    drift: list[DriftView]
     notes: list[str]
     message: str | None
     resources: dict[str, Any] | None = None
+
+
+class ChangeView(BaseModel):
+    """What a reload changed, as TOML; null for what is not set."""
+
+    key: str
+    was: str | None
+    becomes: str | None
+    origin: str
+
+
+class ReloadedRalphView(BaseModel):
+    """A ralph, what its reload changed, and when that holds: ``now``, or from the ``next_run`` on."""
+
+    ralph: RalphView
+    changes: list[ChangeView]
+    when: str
 
 
 class RalphsView(BaseModel):
@@ -81,6 +117,13 @@ class DaemonView(BaseModel):
     problems: list[str]
     tree_means: str
     ralphs: int
+
+
+class ReloadedView(BaseModel):
+    """The daemon, and what changed in the user's own configuration."""
+
+    daemon: DaemonView
+    changes: list[ChangeView]
 
 
 class StatusView(BaseModel):
@@ -119,6 +162,8 @@ class Problem(BaseModel):
 RALPH: dict[str, Any] = {"model": RalphView, "description": "The ralph."}
 RALPHS: dict[str, Any] = {"model": RalphsView, "description": "The ralphs."}
 RUNS: dict[str, Any] = {"model": RunsView, "description": "The runs."}
+RELOADED_RALPH: dict[str, Any] = {"model": ReloadedRalphView, "description": "The ralph, and the changes."}
+RELOADED: dict[str, Any] = {"model": ReloadedView, "description": "The daemon, and the changes."}
 STATUS: dict[str, Any] = {"model": StatusView, "description": "The daemon and its ralphs."}
 DAEMON: dict[str, Any] = {"model": DaemonView, "description": "The daemon."}
 HEALTH: dict[str, Any] = {"model": HealthView, "description": "Alive."}
@@ -134,3 +179,8 @@ PROBLEM: dict[str, Any] = {
     "description": "What went wrong, why, and what to do.",
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
+
+
+def change_object(change: Difference) -> dict[str, str | None]:
+    """A difference as a reload tells it."""
+    return {"key": change.key, "was": change.pinned, "becomes": change.now, "origin": change.origin}

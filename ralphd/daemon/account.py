@@ -6,6 +6,7 @@ events know them by their keys, so that each end is entered and told once.
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -14,11 +15,27 @@ from ralphd import failpoint
 from ralphd.config.configuration import Configuration
 from ralphd.core.actions import Announce, Escalate
 from ralphd.core.events import Event, RunEnded
-from ralphd.core.model import HAS_A_RUN, Ending, Failed, Goal, Moment, Outcome, RunId, Running, Supervision
+from ralphd.core.model import (
+    HAS_A_RUN,
+    Ending,
+    Failed,
+    Goal,
+    Moment,
+    Outcome,
+    Policy,
+    RunId,
+    Running,
+    Said,
+    Starting,
+    Supervision,
+)
 from ralphd.core.moments import rfc3339
-from ralphd.core.outcome import outcome
+from ralphd.core.outcome import failure_kind, outcome
+from ralphd.core.reports import Reported, entry_of, is_known
 from ralphd.core.steps import Step
+from ralphd.daemon.pinning import InForce
 from ralphd.daemon.services import Services
+from ralphd.git.reflog import ReflogMark
 from ralphd.git.repo import head
 from ralphd.process.output import append_regent_line
 from ralphd.process.spawn import ExitRecord, RunRecord
@@ -39,8 +56,8 @@ class Account:
         self.files = files
         self.history = history
         self.definition = definition
-        self.configuration = Configuration.from_pinned(definition.configuration)
-        self.policy = self.configuration.policy()
+        self.in_force = InForce.of(definition)
+        self.drift: tuple[Mapping[str, Any], ...] = ()
         self.notes: list[str] = []
         self._supervision = record.supervision
         self._facts = record.facts
@@ -58,29 +75,57 @@ class Account:
         return self._supervision
 
     @property
+    def configuration(self) -> Configuration:
+        """What is in force: of a run that lives, the configuration that it was started by."""
+        return self.in_force.configuration
+
+    @property
+    def policy(self) -> Policy:
+        """The same as rules for decisions."""
+        return self.in_force.policy
+
+    @property
     def facts(self) -> Facts:
         """What is known beside that."""
         return self._facts
 
     def view(self) -> dict[str, Any]:
         """The ralph as the API shows it, but for what only a living run can tell."""
-        shown = Record(self._supervision, self._facts).shown(self.definition)
+        held = self.in_force.definition
+        shown = Record(self._supervision, self._facts).shown(held)
         return shown | {
             "directory": str(self.definition.directory),
-            "command": list(self.definition.command),
-            "drift": [],
+            "command": list(held.command),
+            "drift": list(self.drift),
+            "notes": [*self.in_force.awaited, *self.notes],
         }
 
     def same(self) -> tuple[object, ...]:
         """What a view is made of: as long as it is the same, so is the view."""
-        return (self._supervision, self._facts, self.definition)
+        return (self._supervision, self._facts, self.definition, self.in_force, self.drift)
 
     def redefine(self, definition: Definition) -> None:
-        """Take another definition for the same ralph; saved with the next thing written down."""
-        self.configuration = Configuration.from_pinned(definition.configuration)
+        """Take another definition for the same ralph, from the next run on; saved with the next thing."""
         self.definition = definition
-        self.policy = self.configuration.policy()
+        self.drift = ()
         self._unsaved = True
+        if self.is_governed_by_a_run:
+            self.govern_by(self.in_force.definition)
+        else:
+            self.take_up()
+
+    @property
+    def is_governed_by_a_run(self) -> bool:
+        """Whether a run lives or is being started: its rules hold as long."""
+        return isinstance(self._supervision.state, (*HAS_A_RUN, Starting))
+
+    def take_up(self) -> None:
+        """Put what is pinned in force: a run begins, or none lives."""
+        self.govern_by(self.definition)
+
+    def govern_by(self, definition: Definition) -> None:
+        """Follow the rules that a run was started by, as long as it lives, whatever was pinned since."""
+        self.in_force = self.in_force.changed_to(definition, self.definition)
 
     def note_run(self, run: RunRecord) -> None:
         """Know the run that lives now; saved with the next thing that is written down."""
@@ -97,17 +142,23 @@ class Account:
         """Make ``answer`` the truth: on disk first, and then for whoever asks."""
         news: dict[str, Any] = {}
         if isinstance(fact, RunEnded) and isinstance(self._supervision.state, HAS_A_RUN):
-            meant = outcome(self._supervision.state, fact.ending)
+            meant = outcome(self._supervision.state, fact.ending, self._supervision.said)
             await self.enter_end(fact.ending, meant)
             news = _news_of_end(fact.ending, meant)
+        if isinstance(fact, Reported):
+            await self._enter_report(fact)
         for action in answer.actions:
             if isinstance(action, Announce | Escalate):
                 await self._announce(action, fact, replace(self._facts, **news))
+        failpoint.reach("account.before_state")
         async with self._writing:
             if news or answer.supervision != self._supervision or self._unsaved:
                 await self._save(Record(answer.supervision, replace(self._facts, **news)))
+                failpoint.reach("account.state_saved")
             self._supervision = answer.supervision
             self._facts = replace(self._facts, **news)  # others may have learnt something meanwhile
+            if self.in_force.awaited and not self.is_governed_by_a_run:
+                self.take_up()
 
     def note_exit(self, record: ExitRecord) -> None:
         """Keep how a run ended until its end is written down."""
@@ -115,7 +166,7 @@ class Account:
 
     async def enter_end(self, ending: Ending, meant: Outcome | None = None) -> None:
         """Enter the end of a run into the record, once. Without ``meant`` it is judged by itself."""
-        meant = meant or outcome(Running(ending.run_id), ending)
+        meant = meant or outcome(Running(ending.run_id), ending, Said())
         record = self._exits.pop(ending.run_id, None)
         swept = () if record is None else record.swept
         data = {
@@ -125,23 +176,36 @@ class Account:
             "code": ending.code,
             "signal": ending.signal,
             "outcome": meant.value,
+            "failure_kind": failure_kind(meant),
             "oom": None if record is None else record.oom,
             "commit": self._facts.last_commit,
             "swept": [{"pid": each.pid, "command": each.command} for each in swept],
             "dropped_bytes": 0 if record is None else record.dropped_bytes,
         }
-        await asyncio.to_thread(self.history.append, "run", ending.run_id, ending.at, data)
+        await self._enter("run", ending.run_id, ending.at, data)
+        failpoint.reach("account.end_entered")
+
+    async def _enter_report(self, fact: Reported) -> None:
+        """Enter what a run reported, once; what it costs and its heartbeats are no entries of their own."""
+        entry = entry_of(fact)
+        if entry is None or is_known(self._supervision, fact):
+            return
+        kind, data = entry
+        await self._enter(kind, f"{fact.run_id}/{fact.id}", fact.at, {"run_id": fact.run_id, **data})
+        failpoint.reach("account.report_entered")
+
+    async def _enter(self, kind: str, key: str, at: Moment, data: Mapping[str, Any]) -> None:
+        await asyncio.to_thread(self.history.append, kind, key, at, data)
         async with self._writing:
             await asyncio.to_thread(self.files.mirror, self.definition.directory)
         self._services.trouble(f"history of {self.definition.name}", self.history.degraded)
-        failpoint.reach("account.end_entered")
 
     async def _announce(self, action: Announce | Escalate, fact: Event, facts: Facts) -> None:
         if self._untold:
             self._untold = False
             await self.tell_registered()
         kind = "ralph.escalated" if isinstance(action, Escalate) else action.type
-        key = f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) or kind == "ralph.started" else None
+        key = _key(kind, fact, facts)
         data = self._data(action, facts)
         if isinstance(action, Escalate):
             key = key or f"{self.definition.name}/{kind}/{rfc3339(fact.at)}"
@@ -173,6 +237,8 @@ class Account:
 
     def _data(self, action: Announce | Escalate, facts: Facts) -> dict[str, Any]:
         data: dict[str, Any] = {} if action.text is None else {"message": action.text}
+        if isinstance(action, Announce):
+            data |= dict(action.data)
         if isinstance(action, Escalate):
             return data | {
                 "directory": str(self.definition.directory),
@@ -209,7 +275,7 @@ class Account:
         try:
             if save_definition:
                 await asyncio.to_thread(self.files.save_definition, self.definition)
-            await asyncio.to_thread(self.files.save_record, record, self.definition)
+            await asyncio.to_thread(self.files.save_record, record, self.in_force.definition)
         except OSError as fault:
             self._unsaved = True
             self._state_trouble(fault)
@@ -242,31 +308,51 @@ class Account:
         record = Record(self._supervision, self._facts)
         self._stale = False
         try:
-            await asyncio.to_thread(self.files.save_record, record, self.definition, durable=False)
+            await asyncio.to_thread(self.files.save_record, record, self.in_force.definition, durable=False)
         except OSError as fault:
             self._stale = True
             self._state_trouble(fault)
         else:
             self._state_trouble(None)
 
-    async def has_moved(self) -> bool:
-        """Whether HEAD has moved since the last look; outside a repository nobody looks."""
-        return (self._facts.branch or self._facts.last_commit) is not None and await self.note_head()
+    async def note_start(self) -> None:
+        """Look where the repository stands when a run begins."""
+        await self.note_head()
+        self._facts = replace(self._facts, start_commit=self._facts.last_commit)
 
-    async def note_head(self) -> bool:
-        """Look where the repository stands; True when HEAD has moved since the last look."""
+    async def has_moved(self) -> bool:
+        """Whether HEAD is another commit than when the run began; outside a repository nobody looks."""
+        before = self._facts.start_commit
+        if self._facts.branch or self._facts.last_commit:
+            await self.note_head()
+        return before is not None and self._facts.last_commit != before
+
+    def note_reflog(self, mark: ReflogMark | None) -> None:
+        """Know up to where the commits are counted; saved with the next thing that is written down."""
+        self._facts = replace(self._facts, reflog=None if mark is None else (mark.offset, mark.line))
+
+    async def note_head(self) -> None:
+        """Look where the repository stands, taking no lock."""
         found = await asyncio.to_thread(head, self.definition.directory)
-        if found is None:
-            return False
-        before = self._facts.last_commit
-        self._facts = replace(self._facts, last_commit=found.commit, branch=found.branch)
-        return before is not None and found.commit != before
+        if found is not None and (found.commit, found.branch) != (
+            self._facts.last_commit,
+            self._facts.branch,
+        ):
+            self._facts = replace(self._facts, last_commit=found.commit, branch=found.branch)
+            self._stale = True
 
     async def fail(self, why: str) -> None:
         """Give this ralph up for a bug of ours; nothing else is done with it until a person acts."""
         self._supervision = replace(self._supervision, goal=Goal.STOPPED, state=Failed(why))
         self._facts = replace(self._facts, ralph_pid=None)
         await self.save()
+
+
+def _key(kind: str, fact: Event, facts: Facts) -> str | None:
+    """By what an event is known again, when a daemon that died before it was written down tells it anew."""
+    if isinstance(fact, Reported):
+        return f"{fact.run_id}/{fact.id}/{kind}"
+    return f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) or kind == "ralph.started" else None
 
 
 def _news_of_end(ending: Ending, meant: Outcome) -> dict[str, Any]:

@@ -19,15 +19,19 @@ from ralphd.core.events import (
     StartRequested,
     StopRequested,
 )
-from ralphd.core.model import Supervision
+from ralphd.core.model import RunId, Supervision
 from ralphd.core.moments import rfc3339
+from ralphd.core.reports import Report
 from ralphd.daemon import lifecycle
 from ralphd.daemon.account import Account
 from ralphd.daemon.lifecycle import HowToEnd
+from ralphd.daemon.measures import Measures, measured
 from ralphd.daemon.regent import LEFT_ALONE, Regent
-from ralphd.daemon.registration import Candidate, Registration, candidate
+from ralphd.daemon.registration import Candidate, Registration, candidate, notes_on
+from ralphd.daemon.renewal import renewed
 from ralphd.daemon.roster import Roster
 from ralphd.daemon.services import Services
+from ralphd.daemon.users import UsersConfiguration
 from ralphd.errors import AlreadyRunning, ConfigFaults, DaemonBusy, RalphdError, ShuttingDown, WrongState
 from ralphd.notify.hub import Hub
 from ralphd.process import tree
@@ -42,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 PRUNE_EVERY_S = 60.0
 EVENTS_KEPT_S = 30 * 24 * 3600.0
+CLOSING_S = 10.0
+"""What is left to do when no run is left: replies under way, the database."""
 
 
 class Host:
@@ -53,7 +59,7 @@ class Host:
         self.ready = False
         self._services = services
         self._roster = Roster(services.state_directory / "ralphs")
-        self._users: config.Configuration | None = None
+        self._users = UsersConfiguration(services)
         self._started_at = services.clock.now()
         self._registering = asyncio.Lock()
         self._shutdown: asyncio.Future[HowToEnd] = asyncio.get_running_loop().create_future()
@@ -67,7 +73,7 @@ class Host:
 
     async def recover(self) -> None:
         """Take over what an earlier daemon left (P1, G2)."""
-        self.reload()
+        self._users.read()
         await lifecycle.recover(self._roster, self._services, self.events)
 
     async def look_round(self) -> None:
@@ -78,19 +84,14 @@ class Host:
         """Once a minute, until cancelled: forget what is older or more than is kept."""
         while True:
             await asyncio.sleep(PRUNE_EVERY_S)
-            logs = self._users.logs if self._users is not None else config.Configuration().logs
-            await lifecycle.prune_all(self._roster, total_bytes=logs.total_bytes)
+            total_bytes = self._users.present.logs.total_bytes
+            await lifecycle.prune_all(self._roster, total_bytes=total_bytes)
             await self.events.prune(self._services.clock.now() - EVENTS_KEPT_S)
 
-    def reload(self) -> None:
-        """Read the daemon's own part of the configuration: the user's file (SIGHUP)."""
-        try:
-            self._users = config.load(None, environ=os.environ)
-        except ConfigFaults as faults:
-            self._services.trouble("the user's configuration", str(faults))
-        else:
-            self._services.trouble("the user's configuration", None)
-            logger.info("read the user's configuration")
+    def reload(self) -> tuple[config.Difference, ...] | ConfigFaults:
+        """Read the user's own file again (SIGHUP): what has changed, or what is wrong with it."""
+        with self._services.systemd.reloading():
+            return self._users.read()
 
     async def shutdown(self, runs: HowToEnd) -> None:
         """Ask the daemon to end: with its runs finished, left alone, or killed. Asked again, ``now`` wins."""
@@ -103,9 +104,18 @@ class Host:
         """What the daemon was asked to do with its runs, once it was."""
         return await asyncio.shield(self._shutdown)
 
+    def say_ready(self) -> None:
+        """From now on everything is answered, and systemd hears of it."""
+        self.ready = True
+        self._services.systemd.ready(lifecycle.in_words(self._roster))
+
     async def end(self, runs: HowToEnd) -> None:
         """Carry a shutdown out. No run is left, unless they are to be left."""
         self.stopping.set()
+        so_far = lifecycle.in_words(self._roster)
+        self._services.systemd.stopping(
+            f"ending: {so_far}", limit_s=lifecycle.longest_end_s(self._roster) + CLOSING_S
+        )
         await lifecycle.end_runs(self._roster, self._services, runs)
         await self._roster.close()
 
@@ -129,8 +139,12 @@ class Host:
     async def status_bytes(self, *, resources: bool = False) -> bytes:
         """The reply of ``GET /v1/status``."""
         daemon = json.dumps(self.daemon_view())
-        views = b", ".join([await self._view(regent, resources) for regent in self._roster])
+        views = b", ".join(await self._views([*self._roster], resources=resources))
         return f'{{"version": "{__version__}", "daemon": {daemon}, "ralphs": ['.encode() + views + b"]}"
+
+    def measures(self) -> Measures:
+        """What ``/metrics`` tells, from memory alone."""
+        return measured(self._roster, self._services, self.events, self._started_at)
 
     def views(self) -> list[bytes]:
         """Every ralph, by name."""
@@ -138,14 +152,17 @@ class Host:
 
     async def view_bytes(self, name: str, *, resources: bool = False) -> bytes:
         """One ralph. Raises UnknownRalph."""
-        return await self._view(self._roster.get(name), resources)
+        return (await self._views([self._roster.get(name)], resources=resources))[0]
 
-    async def _view(self, regent: Regent, resources: bool) -> bytes:
+    async def _views(self, regents: list[Regent], *, resources: bool) -> list[bytes]:
         if not resources:
-            return regent.view_bytes()
-        pid = regent.account.facts.ralph_pid
-        used = None if pid is None else await asyncio.to_thread(resources_of, pid)
-        return json.dumps(regent.view() | {"resources": used}).encode()
+            return [regent.view_bytes() for regent in regents]
+        leaders = {each.name: pid for each in regents if (pid := each.account.facts.ralph_pid) is not None}
+        used = await asyncio.to_thread(resources_of, leaders)
+        return [
+            json.dumps(each.view() | {"resources": used.get(each.name)}, ensure_ascii=False).encode()
+            for each in regents
+        ]
 
     def log(self, name: str) -> Log:
         """The log of a ralph's runs. Raises UnknownRalph."""
@@ -157,10 +174,14 @@ class Host:
         entries = await asyncio.to_thread(history.newest, 2 * limit)  # at most one escalation a run
         return [entry for entry in entries if entry.get("kind") == "run"][:limit]
 
+    async def explain(self, name: str) -> dict[str, Any]:
+        """Why the last thing was done to a ralph, or what is thought of its run. Raises UnknownRalph."""
+        return await self._roster.get(name).explain()
+
     def destinations(self) -> Mapping[str, Destination]:
         """Where deliveries go, by id, over all ralphs."""
-        configurations = [self._users, *(regent.account.configuration for regent in self._roster)]
-        every = [known.destinations() for known in configurations if known is not None]
+        configurations = [self._users.present, *(regent.account.configuration for regent in self._roster)]
+        every = [known.destinations() for known in configurations]
         return {destination.id: destination for some in every for destination in some}
 
     # --- what is asked --------------------------------------------------------------------------------
@@ -262,13 +283,32 @@ class Host:
 
     async def _pin(self, regent: Regent, flags: Mapping[str, Any]) -> None:
         """A start takes the configuration as it is now, with the flags of earlier starts."""
+        found = await asyncio.to_thread(renewed, regent.account, flags)
+        regent.account.redefine(found.definition)
+
+    async def reload_ralph(self, name: str) -> tuple[bytes, tuple[config.Difference, ...], str]:
+        """Pin a ralph to what its files say now: the next run gets it, and one that lives goes on as before.
+
+        The view, what changes, and when: ``now`` or ``next_run``. Raises UnknownRalph, and ConfigFaults with
+        all that is wrong: then nothing changes.
+        """
+        self._refuse_when_stopping()
+        try:
+            found = await asyncio.to_thread(renewed, self._roster.get(name).account)
+        except ConfigFaults as faults:
+            raise ConfigFaults(
+                f"{name} is not reloaded: {faults.what}",
+                why=faults.why,
+                mend="put that right; ralphctl config check",
+            ) from faults
+        regent = self._roster.get(name)  # it may have been forgotten meanwhile
         account = regent.account
-        both = {**(account.definition.flags or {}), **flags}
-        environ = await asyncio.to_thread(account.files.load_environment)
-        configuration = await asyncio.to_thread(
-            config.load, account.definition.directory, flags=both, environ=environ
-        )
-        account.redefine(replace(account.definition, flags=both, configuration=configuration.pinned()))
+        if found.changes:
+            account.redefine(replace(found.definition, goal=account.definition.goal))
+            account.notes = list(notes_on(account.definition.directory, found.configuration))
+            await account.save()
+            logger.info("reloaded: %d changes", len(found.changes), extra={"ralph": name})
+        return regent.view_bytes(), found.changes, "next_run" if account.is_governed_by_a_run else "now"
 
     async def stop(self, name: str, *, now: bool) -> bytes:
         """Ask a ralph to stop; answers at once (G1)."""
@@ -289,6 +329,13 @@ class Host:
     async def skip_wait(self, name: str) -> bytes:
         """Do not wait any longer."""
         return await self._ask(name, SkipWaitRequested(self._services.clock.now()))
+
+    async def report(
+        self, name: str, run_id: RunId, report_id: str, digest: str, report: Report
+    ) -> dict[str, Any]:
+        """Act once on what a run reports, and answer it. Raises UnknownRalph, StaleReport."""
+        told = await self._roster.get(name).report(run_id, report_id, digest, report)
+        return {"id": report_id, "next": told.value, "verdict": None}
 
     async def forget(self, name: str) -> None:
         """Forget a ralph that is at rest: its state, its logs. The working directory stays as it is."""

@@ -2,16 +2,20 @@
 
 import asyncio
 import logging
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from ralphd.core.events import DaemonStarted, DaemonStopping
+from ralphd import wire
+from ralphd.core.events import DaemonStarted, DaemonStopping, StopRequested
+from ralphd.core.model import Paused
 from ralphd.core.moments import parse_rfc3339
 from ralphd.daemon import recovery
 from ralphd.daemon.account import ESCALATION
+from ralphd.daemon.drift import DriftWatch
 from ralphd.daemon.recovery import Recovered
-from ralphd.daemon.regent import Regent
+from ralphd.daemon.regent import LEFT_ALONE, Regent
 from ralphd.daemon.roster import Roster, feed
 from ralphd.daemon.services import Services
 from ralphd.errors import UnusableState
@@ -34,6 +38,8 @@ KILL_LIMIT_S = 20.0
 
 HowToEnd = Literal["finish", "leave", "now"]
 
+_TOLD_FIRST = sorted(wire.STATES, key=("running", "failed", "paused", *wire.STATES).index)
+
 
 async def recover(roster: Roster, services: Services, events: EventStore) -> None:
     """Load every ralph, adopt the runs that live, go on with what was wanted (P1, G2)."""
@@ -50,7 +56,9 @@ async def recover(roster: Roster, services: Services, events: EventStore) -> Non
         roster.take_in(regent)
     revivals = [roster.revive(regent, _revive(regent, services)) for regent in regents]
     if revivals:
-        await asyncio.wait(revivals, timeout=START_LIMIT_S)
+        await asyncio.wait(revivals, timeout=START_LIMIT_S if services.tied is None else KILL_LIMIT_S)
+    if services.tied is not None and not await _none_left(roster, KILL_LIMIT_S):
+        logger.error("runs of an earlier build do not end: %s", [each.name for each in roster.busy()])
 
 
 async def _tell(recovered: list[Recovered], services: Services) -> None:
@@ -108,12 +116,17 @@ async def _revive(regent: Regent, services: Services) -> None:
     )
     try:
         recovered: list[Recovered] = []
+        if services.tied is not None:  # whatever ran was ended with who it was tied to
+            await _stop(regent, services)
         async for missed in recovery.catch_up(regent, now(), recovered):
             await feed(regent, missed)
         late.cancel()
         services.trouble(topic, None)
         await _tell(recovered, services)
-        await feed(regent, DaemonStarted(now(), regent.living))
+        if services.tied is None or not _is_at_rest(regent):
+            await feed(regent, DaemonStarted(now(), regent.living))
+        if services.tied is not None:
+            await _stop(regent, services)
     except Exception as fault:
         logger.exception("a bug in the recovery of a ralph", extra={"ralph": regent.name})
         services.trouble(topic, None)
@@ -122,19 +135,52 @@ async def _revive(regent: Regent, services: Services) -> None:
         late.cancel()
 
 
+def _is_at_rest(regent: Regent) -> bool:
+    """Whether nothing runs, and nothing has to be asked to stop so that nothing will."""
+    return isinstance(regent.account.supervision.state, (*LEFT_ALONE, Paused))
+
+
+async def _stop(regent: Regent, services: Services, *, kill: bool = True) -> None:
+    """Of a tied daemon: goals do not outlive it, so it stops what a daemon of its own would leave (P5)."""
+    if not _is_at_rest(regent):
+        await feed(regent, StopRequested(services.clock.now(), kill))
+
+
 async def look_round(roster: Roster, services: Services, events: EventStore) -> None:
-    """Every few seconds, until cancelled: mirrors, locks, and what a full disk had not taken."""
+    """Every few seconds, until cancelled: mirrors, locks, drift, and what a full disk had not taken.
+
+    Only a pass that has come to its end is told to systemd's watchdog: one that hangs is none.
+    """
+    drift = DriftWatch(services.news)
+    every_s = min(LOOK_ROUND_S, services.systemd.ping_every_s or LOOK_ROUND_S)
     while True:
-        await asyncio.sleep(LOOK_ROUND_S)
+        await asyncio.sleep(every_s)
         for regent in roster:
             try:
                 await regent.look_round()
             except Exception:  # what is odd about one ralph's files costs no other one its Regent
                 logger.exception("a look round failed", extra={"ralph": regent.name})
+        await drift.look(roster)
         if events.degraded:
             await events.heal()
         services.trouble("events", events.degraded)
         await services.tell_troubles()
+        services.systemd.passed(in_words(roster))
+
+
+def in_words(roster: Roster) -> str:
+    """How many ralphs are in which state, for ``systemctl status``: ``3 running, 1 paused``."""
+    states: Counter[str] = Counter(regent.account.supervision.state.kind for regent in roster)
+    counts = [f"{states[state]} {state.replace('_', ' ')}" for state in _TOLD_FIRST if states[state]]
+    if roster.unusable:
+        counts.append(f"{len(roster.unusable)} unusable")
+    return ", ".join(counts) or "no ralphs"
+
+
+def longest_end_s(roster: Roster) -> float:
+    """How long ``end_runs`` may take, with what runs now."""
+    deadlines = [each.account.configuration.regent.stop_deadline_seconds for each in roster.busy()]
+    return max(deadlines, default=0.0) + KILL_LIMIT_S
 
 
 async def prune_all(roster: Roster, *, total_bytes: int) -> None:
@@ -150,7 +196,7 @@ async def end_runs(roster: Roster, services: Services, how: HowToEnd) -> None:
 
     After the longest ``stop_deadline_seconds`` what still lives is killed.
     """
-    if how == "leave":
+    if how == "leave" and services.tied is None:
         return
     await ask_all_to_end(roster, services, kill=how == "now")
     deadlines = [each.account.configuration.regent.stop_deadline_seconds for each in roster.busy()]
@@ -162,8 +208,11 @@ async def end_runs(roster: Roster, services: Services, how: HowToEnd) -> None:
 
 
 async def ask_all_to_end(roster: Roster, services: Services, *, kill: bool) -> None:
-    """Ask every run to end, or kill its tree; the goals stay."""
-    await roster.tell_all(DaemonStopping(services.clock.now(), kill))
+    """Ask every run to end, or kill its tree; the goals stay, but where the daemon is tied to somebody."""
+    if services.tied is None:
+        await roster.tell_all(DaemonStopping(services.clock.now(), kill))
+    else:
+        await asyncio.gather(*(_stop(regent, services, kill=kill) for regent in roster))
 
 
 async def _none_left(roster: Roster, limit_s: float) -> bool:

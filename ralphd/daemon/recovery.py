@@ -28,6 +28,7 @@ from ralphd.core.model import (
     Supervision,
 )
 from ralphd.daemon.account import Account
+from ralphd.daemon.endings import ending_of
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.services import Services
 from ralphd.errors import ConfigFaults, DirectoryUnusable, NewerState, UnusableState
@@ -219,6 +220,7 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
         believed = getattr(account.supervision.state, "run_id", None) == directory.run_id
         if account.history.has(directory.run_id) and not believed:
             continue
+        _govern_by_intent(account, directory)
         if (run := Run.adopt(directory)) is not None and (born := await run.ready()) is not None:
             if directory.run_record() is None:
                 recovered.append(await asyncio.to_thread(_written_anew, regent.name, directory, born))
@@ -239,12 +241,28 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
             account.note_run(born)
             yield Spawned(born.started_at, directory.run_id)
         elif not believed:
-            await account.enter_end(await regent.ending(record))  # known to nobody, and long over
+            await account.enter_end(
+                await ending_of(account, regent.log, record)
+            )  # known to nobody, and long over
             continue
-        yield RunEnded(await regent.ending(record))
+        yield RunEnded(await ending_of(account, regent.log, record))
     state = account.supervision.state
     if regent.living is None and isinstance(state, HAS_A_RUN):
         yield RunEnded(Ending(state.run_id, at))  # its directory was removed: nobody saw the end
+    if regent.living is None:
+        account.take_up()
+
+
+def _govern_by_intent(account: Account, directory: RunDirectory) -> None:
+    """Follow the rules that a run was started by: the definition may have been reloaded since."""
+    try:
+        found = _object(directory.intent(), "definition")["configuration"]
+    except (KeyError, TypeError):
+        return
+    if found == account.in_force.definition.configuration:
+        return
+    if (started_by := _intended(directory, account.files)) is not None:
+        account.govern_by(started_by)
 
 
 def _written_anew(name: str, directory: RunDirectory, born: RunRecord) -> Recovered:

@@ -10,17 +10,35 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ralphd import failpoint
-from ralphd.core.actions import Action, KillAfter, KillTree, Spawn, Terminate, WakeAt
-from ralphd.core.events import Event, GraceOver, RunEnded, Spawned, SpawnFailed, SpawnPostponed, Woke
-from ralphd.core.model import HAS_A_RUN, Done, Ending, Failed, Idle, Moment, RunId, Stopped
+from ralphd.core.actions import Action, KillAfter, KillTree, PassOn, Spawn, Terminate, WakeAt
+from ralphd.core.events import (
+    Committed,
+    Event,
+    GraceOver,
+    RunEnded,
+    Spawned,
+    SpawnFailed,
+    SpawnPostponed,
+    StopRequested,
+    Woke,
+)
+from ralphd.core.explain import NOT_KNOWN, NOTHING_YET, explain_end
+from ralphd.core.model import HAS_A_RUN, Done, Ending, Failed, Idle, Moment, Next, RunId, Stopped, Supervision
+from ralphd.core.moments import rfc3339
+from ralphd.core.outcome import outcome
 from ralphd.core.regent import step
+from ralphd.core.reports import Hello, Report, Reported, answer
 from ralphd.core.requests import why_not
 from ralphd.daemon.account import Account
+from ralphd.daemon.endings import ending_of
+from ralphd.daemon.evidence import load, save_explanation
+from ralphd.daemon.headway import Headway
 from ralphd.daemon.holds import Holds
+from ralphd.daemon.life import Life
 from ralphd.daemon.services import Services
 from ralphd.errors import (
     CommandNotStartable,
@@ -28,6 +46,7 @@ from ralphd.errors import (
     DirectoryUnusable,
     InternalError,
     RalphdError,
+    StaleReport,
     WrongState,
 )
 from ralphd.process.output import Log
@@ -65,8 +84,9 @@ class Regent:
         )
         self._services = services
         self._inbox: asyncio.Queue[_Letter] = asyncio.Queue(INBOX_BOUND)
-        self._run: Run | None = None
-        self._record: RunRecord | None = None
+        self._life: Life | None = None
+        self._past: Life | None = None
+        self._headway = Headway(account)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._spawn_fault: RalphdError | None = None
@@ -74,6 +94,7 @@ class Regent:
         self._shown_bytes = b""
         self._looked = 0.0
         self._strangers: list[Stranger] = []
+        self._explaining: asyncio.Task[Any] | None = None
 
     @property
     def name(self) -> str:
@@ -83,7 +104,7 @@ class Regent:
     @property
     def living(self) -> RunId | None:
         """The run that lives."""
-        return None if self._record is None else self._record.run_id
+        return None if self._life is None else self._life.run_id
 
     @property
     def has_a_run(self) -> bool:
@@ -92,17 +113,33 @@ class Regent:
 
     def view(self) -> dict[str, Any]:
         """The ralph as the API shows it."""
-        means = None if self._record is None else self._record.tree_means
+        means = None if self._life is None else self._life.record.tree_means
         seen = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
-        return self.account.view() | {"tree_means": means, "notes": [*self.account.notes, *seen]}
+        view = self.account.view()
+        return view | {"tree_means": means, "notes": [*view["notes"], *seen]}
 
     def view_bytes(self) -> bytes:
         """The same, its last output at most a second old; serialised once per change."""
         self._see_output()
-        parts = (*self.account.same(), self._record, tuple(self.account.notes), tuple(self._strangers))
+        parts = (*self.account.same(), self.living, tuple(self.account.notes), tuple(self._strangers))
         if parts != self._shown:  # quick: what has not changed is the same object
             self._shown, self._shown_bytes = parts, json.dumps(self.view(), ensure_ascii=False).encode()
         return self._shown_bytes
+
+    async def explain(self) -> dict[str, Any]:
+        """Why the last thing was done, or what is thought of the run that lives: rule, figures, evidence."""
+        run_id = self.living or self.account.facts.run_id
+        if run_id is None:
+            return {"run_id": None, "living": False, **asdict(NOTHING_YET), "evidence": None}
+        if self._explaining is not None:
+            await asyncio.wait((self._explaining,))
+        explanation, evidence = await asyncio.to_thread(load, self.account.files.runs / run_id)
+        if self._life is not None and self._life.run_id == run_id:
+            now = rfc3339(self._services.clock.now())
+            explanation = {"at": now, **asdict(self._life.watching.explanation())}
+        elif explanation is None:
+            explanation = asdict(NOT_KNOWN)
+        return {**explanation, "run_id": run_id, "living": self.living == run_id, "evidence": evidence}
 
     # --- being told -----------------------------------------------------------------------------------
 
@@ -111,6 +148,17 @@ class Regent:
         answered = asyncio.get_running_loop().create_future()
         await self._inbox.put(_Letter(event, answered))
         await answered
+
+    async def report(self, run_id: RunId, report_id: str, digest: str, report: Report) -> Next:
+        """Have a report of the run acted upon, once, and answer it. Raises StaleReport."""
+        life = self._life
+        if isinstance(report, Hello) and report.signals and life is not None and life.run_id == run_id:
+            life.run.directory.note_signals()
+        await self.ask(Reported(self._services.clock.now(), run_id, report_id, digest, report))
+        if life is not None:
+            life.hear()
+        failpoint.reach("regent.before_answer")
+        return answer(self.account.supervision, report_id)
 
     def tell(self, event: Event) -> None:
         """Put ``event`` into the inbox and go on."""
@@ -139,14 +187,19 @@ class Regent:
             return fault
         except Exception:
             logger.exception("a bug in the supervision of a ralph", extra={"ralph": self.name})
-            if self._run is not None:
-                self._run.kill_tree()
+            if self._life is not None:
+                self._life.run.kill_tree()
             await self.account.fail("a bug in ralphd: its log has the traceback")
             return InternalError(f"the Regent of {self.name} failed", mend="ralphctl regent logs")
         return None
 
     async def _handle(self, event: Event) -> None:
-        if reason := why_not(self.account.supervision, event):
+        reason = why_not(self.account.supervision, event)
+        if reason and isinstance(event, Reported):
+            raise StaleReport(
+                "the report was not acted upon", why=reason, mend=f"ralphctl status {self.name}"
+            )
+        if reason:
             raise WrongState(
                 f"{self.name} cannot do that now", why=reason, mend=f"ralphctl status {self.name}"
             )
@@ -154,9 +207,12 @@ class Regent:
         facts = deque([event])
         while facts:
             fact = facts.popleft()
-            answer = step(self.account.supervision, fact, self.account.policy)
-            await self.account.write_down(fact, answer)
-            for action in answer.actions:
+            before = self.account.supervision
+            answered = step(before, fact, self.account.policy)
+            await self.account.write_down(fact, answered)
+            if isinstance(fact, RunEnded) and isinstance(before.state, HAS_A_RUN):
+                self._explain(fact.ending, before, answered.supervision)
+            for action in answered.actions:
                 if (news := await self._carry_out(action)) is not None:
                     facts.append(news)
         self._settle()
@@ -169,10 +225,8 @@ class Regent:
         match action:
             case Spawn():
                 return await self._spawn()
-            case Terminate() if self._run is not None:
-                self._run.terminate()
-            case KillTree() if self._run is not None:
-                self._run.kill_tree()
+            case Terminate() | PassOn() | KillTree() if self._life is not None:
+                self._life.obey(action)
             case KillAfter(run_id=run_id, delay_s=delay_s):
                 asyncio.get_running_loop().call_later(delay_s, self._grace_over, run_id)
             case WakeAt(at=at):
@@ -187,6 +241,8 @@ class Regent:
         try:
             lock = self.holds.take()
             directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
+            self.account.take_up()
+            began = self._begin(self._headway.begin())  # beside the spawn: no command is as quick as that
             run = await Run.spawn(directory, self._spec(directory), lock)
         except (CommandNotStartable, DirectoryBusy, DirectoryUnusable) as fault:
             self._spawn_fault = fault
@@ -195,8 +251,8 @@ class Regent:
             return SpawnPostponed(now(), fault.strerror or str(fault))
         if (born := await run.ready()) is None:
             raise InternalError(f"{directory.run_id} was started and left no record of it")
+        await began
         self.adopt(run, born)
-        self._begin(self.account.note_head())
         return Spawned(born.started_at, born.run_id)
 
     def _spec(self, directory: RunDirectory) -> RunSpec:
@@ -216,41 +272,38 @@ class Regent:
             umask=self._services.umask,
             run_bytes=self.account.configuration.logs.run_bytes,
             definition=definition.to_json(),
+            tied=self._services.tied,
         )
 
     def adopt(self, run: Run, record: RunRecord) -> None:
         """Watch a run, of our own or of an earlier daemon (P1)."""
-        self._run, self._record = run, record
+        clock, tell = self._services.clock, self.tell
+        life = self._life = Life(run, record, self.account, log=self.log, clock=clock, tell=tell)
         self.account.note_run(record)
-        self._begin(self._await_end(run))
+        self._begin(self._await_end(life, self._begin(life.watch())))
 
-    async def _await_end(self, run: Run) -> None:
-        record = await run.ended()
+    def _explain(self, ending: Ending, before: Supervision, after: Supervision) -> None:
+        """Keep with the run why its end led to what it did."""
+        silence = None if self._past is None or self._past.run_id != ending.run_id else self._past.silence()
+        meant = outcome(before.state, ending, before.said)
+        explanation = explain_end(ending, meant, before.said, after, self.account.policy, silence)
+        directory = self.account.files.runs / ending.run_id
+        saving = asyncio.to_thread(save_explanation, directory, ending.at, explanation)
+        self._explaining = self._begin(saving)
+
+    async def _await_end(self, life: Life, watch: "asyncio.Task[Any]") -> None:
+        record = await life.run.ended()
         failpoint.reach("regent.end_seen")
-        ending = await self.ending(record)
-        self._run = self._record = None
+        watch.cancel()
+        commits = await self._headway.commits()
+        ending = await ending_of(self.account, self.log, record)
+        self._life, self._past = None, life
+        if self._services.is_cut_off() and record.code is None:  # its shim ended it: that is no failure (P5)
+            await self._inbox.put(_Letter(StopRequested(self._services.clock.now(), now=True)))
+        if commits:
+            await self._inbox.put(_Letter(Committed(ending.at, record.run_id, commits)))
         await self._inbox.put(_Letter(RunEnded(ending)))
         await self._note_strangers(record)
-
-    async def ending(self, record: ExitRecord) -> Ending:
-        """The end of a run as the core wants to know it."""
-        self.account.note_exit(record)
-        reason, resume_at = None, None
-        if record.code == 75:
-            reason, resume_at = await asyncio.to_thread(
-                self.account.files.checkpoint, self.account.definition.directory
-            )
-        return Ending(
-            run_id=record.run_id,
-            at=record.ended_at,
-            code=record.code,
-            signal=record.signal,
-            started_at=record.started_at,
-            last_sign_at=self.log.last_output_at(record.run_id),
-            committed=await self.account.has_moved(),
-            pause_reason=reason,
-            resume_at=resume_at,
-        )
 
     async def _note_strangers(self, record: ExitRecord) -> None:
         """What works in the directory and is not the run's is reported, never killed (S7)."""
@@ -286,18 +339,21 @@ class Regent:
     async def look_round(self) -> None:
         """What has to be looked at every few seconds: mirrors, signpost, last output, what is unsaved."""
         self._see_output()
+        if (run_id := self.living) is not None and (commits := await self._headway.commits()):
+            self.tell(Committed(self._services.clock.now(), run_id, commits))
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
         await self.account.freshen()
         self._settle()
 
     def _settle(self) -> None:
         supervised = not isinstance(self.account.supervision.state, LEFT_ALONE)
-        self.holds.settle(supervised=supervised, living=self._run is not None)
+        self.holds.settle(supervised=supervised, living=self._life is not None)
 
-    def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._over)
+        return task
 
     def _over(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

@@ -65,7 +65,7 @@ def candidate(registration: Registration, known: Mapping[str, Path], state_direc
         configuration,
         registration.flags,
         environment,
-        _notes(directory, configuration),
+        notes_on(directory, configuration),
     )
 
 
@@ -132,7 +132,8 @@ def _free(name: str, known: Mapping[str, Path]) -> str:
     )
 
 
-def _notes(directory: Path, configuration: Configuration) -> tuple[str, ...]:
+def notes_on(directory: Path, configuration: Configuration) -> tuple[str, ...]:
+    """What the owner of a ralph should be told when it is registered or reloaded."""
     notes = [
         f"{key} is set, and this version does nothing about it yet" for key in configuration.not_built_yet()
     ]

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import select
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +14,17 @@ from ralphd.core.model import Moment, RunId
 from ralphd.daemon.clock import Clock
 from ralphd.notify.hub import Hub
 from ralphd.store.events import EventStore
+from ralphd.systemd import Systemd
 
 logger = logging.getLogger(__name__)
 
 
 class News:
-    """Tells the event stream: stored first, with what is to be delivered, then given to listeners."""
+    """Tells the event stream: stored first, with what is to be delivered, then given to listeners.
+
+    ``always`` are the webhooks of the user's own file, beside those that a ralph is pinned to; ``told``
+    counts the events by type since the daemon's start.
+    """
 
     def __init__(
         self, events: EventStore, hub: Hub, clock: Clock, nudge: Callable[[], None] = lambda: None
@@ -26,6 +33,8 @@ class News:
         self._hub = hub
         self._clock = clock
         self._nudge = nudge
+        self.always: tuple[Destination, ...] = ()
+        self.told: Counter[str] = Counter()
 
     async def tell(
         self,
@@ -40,12 +49,13 @@ class News:
     ) -> bool:
         """Store and publish one event. False, and nothing happens, when ``key`` was told before."""
         moment = self._clock.now() if at is None else at
-        deliver_to = wanted(destinations, kind)
+        deliver_to = wanted((*self.always, *destinations), kind)
         event = await self._events.append(
             kind, moment, ralph, run_id, dict(data), key=key, deliver_to=deliver_to
         )
         if event is None:
             return False
+        self.told[kind] += 1
         self._hub.publish(event)
         if deliver_to:
             self._nudge()
@@ -54,7 +64,10 @@ class News:
 
 @dataclass(slots=True)
 class Services:
-    """What a Regent needs beside its ralph. ``umask`` is the one that runs make their files under."""
+    """What a Regent needs beside its ralph. ``umask`` is the one that runs make their files under.
+
+    ``tied`` is the pipe at whose end of file daemon and runs end (P5); None for a daemon of its own.
+    """
 
     state_directory: Path
     socket_path: Path
@@ -62,9 +75,19 @@ class Services:
     clock: Clock
     news: News
     refusals: Callable[[], Mapping[str, str]] = dict
+    tied: int | None = None
+    systemd: Systemd = field(default_factory=Systemd)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _troubles: dict[str, str] = field(default_factory=dict)
     _untold: list[str] = field(default_factory=list)
+
+    def is_cut_off(self) -> bool:
+        """Whether the daemon is tied to somebody who is gone: then every run ends by itself (P5)."""
+        if self.tied is None:
+            return False
+        poll = select.poll()
+        poll.register(self.tied, select.POLLIN)  # nothing is ever written: what comes is the end of file
+        return bool(poll.poll(0))
 
     def problems(self) -> list[str]:
         """What is wrong now, in words; ``refusals`` are the webhooks that want nothing more."""

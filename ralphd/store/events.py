@@ -7,7 +7,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -43,7 +43,8 @@ class _Write:
 class EventStore:
     """Every event gets the next id, is kept with its deliveries in one transaction, and can be read again.
 
-    ``degraded`` says why nothing can be written at the moment, ``recovered`` where a broken file went (F2).
+    ``degraded`` says why nothing can be written at the moment, ``recovered`` where a broken file went (F2),
+    ``counted`` how many tries were ``delivered``, ``failed`` or ``given_up`` since it was opened.
     Cancelling a call does not undo it: it is carried out by the store's own thread.
     """
 
@@ -58,6 +59,12 @@ class EventStore:
         self._last_event = 0
         self._last_delivery = 0
         self.degraded: str | None = None
+        self.counted: Counter[str] = Counter()
+
+    @property
+    def pending(self) -> int:
+        """How many deliveries wait."""
+        return len(self._queues)
 
     @property
     def recovered(self) -> str | None:
@@ -162,6 +169,7 @@ class EventStore:
         for delivery in queued:
             if crowded_out := self._queues.add(delivery):
                 logger.warning("a webhook was given up: too many wait (%s)", crowded_out.message_id)
+                self.counted["given_up"] += 1
                 self._record(_Write((self._finish_row(crowded_out.id, "given_up", "too many were waiting"),)))
         return event
 
@@ -188,6 +196,7 @@ class EventStore:
 
     def _finish(self, delivery_id: int, state: str, why: str | None) -> None:
         if self._queues.remove(delivery_id):
+            self.counted[state] += 1
             self._record(_Write((self._finish_row(delivery_id, state, why),)))
 
     def _finish_row(self, delivery_id: int, state: str, why: str | None) -> Statement:
@@ -197,6 +206,7 @@ class EventStore:
         if delivery := self._queues.find(delivery_id):
             later = replace(delivery, failures=delivery.failures + 1, next_at=next_at)
             self._queues.replace(later)
+            self.counted["failed"] += 1
             self._record(_Write(((rows.RETRY, (later.failures, next_at, why, delivery_id)),)))
 
     def _prune(self, before: str) -> int:

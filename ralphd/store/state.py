@@ -8,13 +8,25 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from ralphd.core.model import Done, Failed, Goal, Moment, Paused, RunId, Stopped, Supervision, Waiting
+from ralphd.core.model import (
+    Done,
+    Failed,
+    Goal,
+    Moment,
+    Paused,
+    Pausing,
+    RunId,
+    Stopped,
+    Stopping,
+    Supervision,
+    Waiting,
+)
 from ralphd.core.moments import parse_rfc3339, rfc3339
 from ralphd.errors import DirectoryUnusable
 from ralphd.store.files import Broken, make_private_directory, read_json, set_aside, write_whole
@@ -80,7 +92,10 @@ class LastExit:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a ralph beside its supervision. The pid is the command's, not the shim's."""
+    """What is known of a ralph beside its supervision. The pid is the command's, not the shim's.
+
+    ``start_commit`` is where HEAD was when the run began, ``reflog`` up to where its commits are counted.
+    """
 
     run_id: RunId | None = None
     ralph_pid: int | None = None
@@ -88,6 +103,8 @@ class Facts:
     finished_at: Moment | None = None
     last_output_at: Moment | None = None
     last_commit: str | None = None
+    start_commit: str | None = None
+    reflog: tuple[int, str] | None = None
     branch: str | None = None
     last_exit: LastExit | None = None
 
@@ -118,7 +135,7 @@ class Record:
             "consecutive_errors": now.tally.consecutive_errors,
             "last_output_at": _text(facts.last_output_at),
             "last_commit": facts.last_commit,
-            "total_cost_usd": 0.0,
+            "total_cost_usd": now.tally.cost_usd,
             "version": STATE_VERSION,
             "name": definition.name,
             "state": now.state.kind,
@@ -128,8 +145,8 @@ class Record:
             "started_at": _text(facts.started_at),
             "finished_at": _text(facts.finished_at),
             "passed": _passed(now),
-            "agent": None,
-            "task": None,
+            "agent": now.said.agent,
+            "task": None if now.said.task is None else asdict(now.said.task),
             "wait": _wait(now),
             "restarts": now.tally.restarts,
             "reverts": 0,
@@ -149,8 +166,16 @@ class Record:
 
 
 def message(now: Supervision) -> str | None:
-    """What a person should know about a state that will not change by itself."""
-    return now.state.why if isinstance(now.state, Failed) else None
+    """What a person should know about a state that will not change by itself, or not soon."""
+    match now.state:
+        case Failed(why=why):
+            return why
+        case Done(why="limit"):
+            return "a limit of yours was reached"
+        case Stopping(kill_at=None, since=since) | Pausing(kill_at=None, since=since):
+            return f"ends when its iteration is finished; asked at {rfc3339(since)}"
+        case _:
+            return None
 
 
 def _passed(now: Supervision) -> bool | None:
@@ -171,6 +196,8 @@ def _wait(now: Supervision) -> dict[str, str] | None:
             return {"reason": reason.value, "until": rfc3339(until)}
         case Paused(reason=reason, resume_at=float() as until):
             return {"reason": reason, "until": rfc3339(until)}
+        case _ if now.said.wait is not None:
+            return {"reason": now.said.wait.reason, "until": rfc3339(now.said.wait.until)}
         case _:
             return None
 

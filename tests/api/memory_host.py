@@ -4,12 +4,18 @@ import asyncio
 import json
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from ralphd.config import Difference
+from ralphd.core.explain import NOTHING_YET
+from ralphd.core.model import RunId
 from ralphd.core.moments import rfc3339
+from ralphd.core.reports import Report
+from ralphd.daemon.measures import Measures
 from ralphd.daemon.registration import Registration
-from ralphd.errors import AlreadyRunning, UnknownRalph
+from ralphd.errors import AlreadyRunning, ConfigFaults, StaleReport, UnknownRalph
 from ralphd.notify.hub import Hub
 from ralphd.process.output import Log
 from ralphd.store.events import EventStore, StoredEvent
@@ -29,6 +35,8 @@ class MemoryHost:
         self.stopping = asyncio.Event()
         self.ready = True
         self.asked: list[tuple[object, ...]] = []
+        self.reloaded: tuple[Difference, ...] | ConfigFaults = ()
+        self.measured: Measures | None = None
 
     def daemon_view(self) -> dict[str, Any]:
         return {
@@ -89,6 +97,18 @@ class MemoryHost:
     async def skip_wait(self, name: str) -> bytes:
         return self._told("skip-wait", name)
 
+    async def reload_ralph(self, name: str) -> tuple[bytes, tuple[Difference, ...], str]:
+        view = self._told("reload", name)
+        return view, (Difference("regent.max_retries", "3", "5", "ralph.toml:2"),), "next_run"
+
+    def reload(self) -> tuple[Difference, ...] | ConfigFaults:
+        self.asked.append(("reload",))
+        return self.reloaded
+
+    def measures(self) -> Measures:
+        assert self.measured is not None
+        return self.measured
+
     async def forget(self, name: str) -> None:
         self._told("forget", name)
         del self._ralphs[name]
@@ -106,6 +126,18 @@ class MemoryHost:
     async def runs(self, name: str, limit: int) -> list[dict[str, Any]]:
         self._told("runs", name, limit)
         return [{"run_id": "r000001-aaaaaaaa", "code": 0}]
+
+    async def report(
+        self, name: str, run_id: RunId, report_id: str, digest: str, report: Report
+    ) -> dict[str, Any]:
+        if self._ralph(name)["run_id"] != run_id:
+            raise StaleReport("the report was not acted upon", why=f"{run_id} is over")
+        self._told("report", name, run_id, report_id, digest, report)
+        return {"id": report_id, "next": "continue", "verdict": None}
+
+    async def explain(self, name: str) -> dict[str, Any]:
+        self._told("explain", name)
+        return {"run_id": None, "living": False, **asdict(NOTHING_YET), "evidence": None}
 
     async def shutdown(self, runs: Runs) -> None:
         self.asked.append(("shutdown", runs))

@@ -2,6 +2,8 @@
 
 import os
 
+from ralphd.config import Difference
+from ralphd.errors import ConfigFaults
 from tests.api.serving import Whole
 
 
@@ -52,3 +54,24 @@ async def test_a_shutdown_says_whose_end_to_wait_for(api: Whole) -> None:
     assert leave.status_code == 202
     assert wrong.status_code == 422
     assert api.host.asked == [("shutdown", "finish"), ("shutdown", "leave")]
+
+
+async def test_a_reload_says_what_has_changed(api: Whole) -> None:
+    api.host.reloaded = (Difference("logs.total_bytes", "1048576", "2097152", "config.toml:2"),)
+    answer = await api.client.post("/v1/reload")
+
+    assert answer.status_code == 200
+    assert answer.json()["daemon"]["pid"] == os.getpid()
+    assert answer.json()["changes"] == [
+        {"key": "logs.total_bytes", "was": "1048576", "becomes": "2097152", "origin": "config.toml:2"}
+    ]
+
+
+async def test_a_reload_with_faults_tells_them_all(api: Whole) -> None:
+    api.host.reloaded = ConfigFaults(
+        "2 faults in the configuration", why="config.toml:1: a\nconfig.toml:2: b"
+    )
+    answer = await api.client.post("/v1/reload")
+
+    assert answer.status_code == ConfigFaults.status
+    assert answer.json()["why"].splitlines() == ["config.toml:1: a", "config.toml:2: b"]

@@ -1,0 +1,74 @@
+"""One run, as the daemon that supervises it holds it: its processes, and the watch over its silence."""
+
+import signal
+
+from ralphd.core.actions import Action, KillTree, PassOn, Terminate, Wish
+from ralphd.core.explain import Explanation
+from ralphd.core.model import RunId
+from ralphd.daemon.account import Account
+from ralphd.daemon.clock import Clock
+from ralphd.daemon.watching import Subject, Tell, Watching
+from ralphd.git.worktree import WorkTree
+from ralphd.process.output import Log
+from ralphd.process.spawn import Run, RunRecord
+from ralphd.process.watch import Observer
+
+SIGNALS = {Wish.PAUSE: signal.SIGUSR1, Wish.SKIP_WAIT: signal.SIGUSR2}
+
+
+class Life:
+    """A run that lives. Unsupervised (P6), it is not watched."""
+
+    def __init__(
+        self, run: Run, record: RunRecord, account: Account, *, log: Log, clock: Clock, tell: Tell
+    ) -> None:
+        self.run = run
+        self.record = record
+        self._account = account
+        self._reports = 0
+        self._supervised = account.policy.supervised
+        self.watching = Watching(self._subject(log, tell), clock)
+
+    @property
+    def run_id(self) -> RunId:
+        """Which run it is."""
+        return self.record.run_id
+
+    def _subject(self, log: Log, tell: Tell) -> Subject:
+        directory = self._account.definition.directory
+        return Subject(
+            record=self.record,
+            directory=self.run.directory.path,
+            log=log,
+            observer=lambda since: Observer(self.record, WorkTree(directory, since=since)),
+            limits=self._account.configuration.limits(),
+            said=lambda: self._account.supervision.said,
+            heard=lambda: self._reports,
+            tell=tell,
+        )
+
+    async def watch(self) -> None:
+        """Watch over its silence, until cancelled or until there is nothing more to say."""
+        if self._supervised:
+            await self.watching.run()
+
+    def obey(self, action: Action) -> None:
+        """Carry out an order that is about this run's processes."""
+        match action:
+            case Terminate():
+                self.run.terminate()
+            case PassOn(wish=wish):
+                self.run.pass_on(SIGNALS[wish])
+            case KillTree():
+                self.run.kill_tree()
+            case _:
+                raise AssertionError(f"{action} is no order to a run")
+
+    def hear(self) -> None:
+        """It has reported something: that is a sign of life, and may change how it is watched."""
+        self._reports += 1
+        self.watching.hurry()
+
+    def silence(self) -> Explanation | None:
+        """What was thought of its silence, where it was silent for so long that it was looked at."""
+        return self.watching.explanation() if self._supervised and self.watching.watch.windows else None

@@ -1,0 +1,179 @@
+"""Looks at one run for as long as it lives, and tells its Regent what to think of its silence (H1 to H6)."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from ralphd.core.events import Event, FellSilent, Overran
+from ralphd.core.explain import Explanation, explain_watch, silence_text
+from ralphd.core.model import Moment, Overdue, RunId, Said
+from ralphd.core.watch import (
+    Finding,
+    Glance,
+    Limits,
+    Watch,
+    Window,
+    begun,
+    finding,
+    is_watched,
+    looked,
+    next_look_s,
+    warned,
+)
+from ralphd.daemon.clock import Clock
+from ralphd.daemon.evidence import Evidence, save
+from ralphd.process.output import Log
+from ralphd.process.spawn import RunRecord
+from ralphd.process.watch import Observer
+
+logger = logging.getLogger(__name__)
+
+LAST_LINES = 20
+OVERDUE = {Finding.STALL: Overdue.STALL, Finding.TOO_LONG: Overdue.TIMEOUT}
+
+
+Tell: TypeAlias = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is watched, and what is to be known of it at any time; ``directory`` is the run's.
+
+    ``observer`` makes what looks at its tree, and at the files that change from a moment on. ``said`` gives
+    what the run has said of itself; ``heard`` how many reports it has sent so far.
+    """
+
+    record: RunRecord
+    directory: Path
+    log: Log
+    observer: Callable[[Moment], Observer]
+    limits: Limits
+    said: Callable[[], Said]
+    heard: Callable[[], int]
+    tell: Tell
+
+
+class Watching:
+    """The watch over one run. ``run`` goes on until it is cancelled, or the run is to be ended."""
+
+    def __init__(self, subject: Subject, clock: Clock) -> None:
+        self._subject = subject
+        self._clock = clock
+        self._observer: Observer | None = None
+        record = subject.record
+        now = clock.now()
+        self.watch: Watch = begun(now, record.started_at, self._last_output(), age_s=now - record.started_at)
+        self._awake_s, self._asleep_s = clock.awake_s(), clock.asleep_s()
+        self._looked_s = self._awake_s
+        self._heard = subject.heard()
+        self._prompt = asyncio.Event()
+        self._ended_for: Finding | None = None
+
+    async def run(self) -> None:
+        """Glance at the run as often as patience asks for."""
+        try:
+            while True:
+                rest_s = next_look_s(self.watch, self._subject.limits)
+                await self._rest(rest_s)
+                await self._glance(rest_s)
+                found = finding(self.watch, self._subject.limits)
+                if found is Finding.WARN:
+                    await self._warn()
+                elif found in OVERDUE:
+                    await self._end(found)
+                    return
+        finally:
+            self._look_away()
+
+    def hurry(self) -> None:
+        """Something was reported that may change how long to be patient: do not rest any longer."""
+        self._prompt.set()
+
+    @property
+    def run_id(self) -> RunId:
+        """The run that is watched."""
+        return self._subject.record.run_id
+
+    def explanation(self) -> Explanation:
+        """What is thought of the run now, in words and figures; what ended it stays the verdict."""
+        found = self._ended_for or finding(self.watch, self._subject.limits)
+        return explain_watch(self.watch, self._subject.limits, found)
+
+    async def _rest(self, rest_s: float) -> None:
+        self._prompt.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if rest_s == float("inf") else rest_s):
+                await self._prompt.wait()
+
+    async def _glance(self, planned_s: float) -> None:
+        said, limits = self._subject.said(), self._subject.limits
+        watch = self.watch = replace(self.watch, reports=said.beats)
+        window = await self._look() if is_watched(watch, limits) and self._is_due() else None
+        now, awake_s, asleep_s = self._clock.now(), self._clock.awake_s(), self._clock.asleep_s()
+        heard = self._subject.heard()
+        glance = Glance(
+            now=now,
+            elapsed_s=awake_s - self._awake_s,
+            planned_s=planned_s,
+            last_output_at=self._last_output(),
+            slept_s=max(asleep_s - self._asleep_s, 0.0),
+            heard=heard != self._heard,
+            excused=said.wait is not None and now < said.wait.until,
+            window=window,
+        )
+        self._awake_s, self._asleep_s, self._heard = awake_s, asleep_s, heard
+        self.watch = looked(watch, glance, limits)
+        if not is_watched(self.watch, limits):
+            self._look_away()
+
+    def _is_due(self) -> bool:
+        """Whether a whole window is over, and not only a report that has come in between."""
+        window_s = self._subject.limits.window_s
+        return self._observer is None or self._clock.awake_s() - self._looked_s > window_s / 2
+
+    async def _look(self) -> Window:
+        if (observer := self._observer) is None:
+            observer = self._observer = await asyncio.to_thread(self._subject.observer, self._clock.now())
+        self._looked_s = self._clock.awake_s()
+        return await asyncio.to_thread(observer.look)
+
+    def _look_away(self) -> None:
+        if self._observer is not None:
+            self._observer.close()
+        self._observer = None
+
+    def _last_output(self) -> float | None:
+        try:
+            return self._subject.log.last_output_at(self._subject.record.run_id)
+        except OSError:
+            return None
+
+    async def _warn(self) -> None:
+        self.watch = warned(self.watch)
+        if self._observer is None:
+            await self._look()  # the first window begins with the warning
+        self._subject.tell(FellSilent(self._clock.now(), self.run_id, silence_text(self.watch)))
+        await self._save()
+
+    async def _end(self, found: Finding) -> None:
+        """The evidence is saved first, then the end is ordered (H4)."""
+        self._ended_for = found
+        explanation = await self._save()
+        overdue, now = OVERDUE[found], self._clock.now()
+        self._subject.tell(Overran(now, self.run_id, overdue, explanation.title))
+
+    async def _save(self) -> Explanation:
+        explanation = self.explanation()
+        processes = () if self._observer is None else self._observer.processes()
+        log, run_id = self._subject.log, self.run_id
+        lines = await asyncio.to_thread(log.last_lines, run_id, LAST_LINES, stream=None)
+        evidence = Evidence(self._clock.now(), explanation, tuple(processes), tuple(lines))
+        try:
+            await asyncio.to_thread(save, self._subject.directory, evidence)
+        except OSError as fault:
+            logger.warning("the evidence of %s cannot be kept: %s", run_id, fault)
+        return explanation

@@ -1,0 +1,171 @@
+"""``/metrics``, read by a judge of the text format that forgives nothing."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ralphd import wire
+from ralphd.api.metrics import metrics_text
+from ralphd.daemon.measures import Measures, RalphMeasures
+from tests.api.serving import serve_host
+
+RALPH = RalphMeasures(
+    name="demo",
+    state="waiting_for_retry",
+    has_a_run=False,
+    restarts=2,
+    consecutive_errors=1,
+    iterations=7,
+    cost_usd=1.25,
+    last_output_age_s=12.5,
+    wait_s=30.0,
+    waits_for="crash",
+    drifted=True,
+)
+MEASURES = Measures(
+    uptime_s=60.5,
+    cpu_s=0.25,
+    rss_bytes=48_000_000,
+    open_files=12,
+    most_open_files=1024,
+    problems=0,
+    events={"ralph.started": 3},
+    deliveries={"failed": 1},
+    pending_deliveries=2,
+    ralphs=(RALPH,),
+)
+NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
+NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?(e[+-]?\d+)?|Inf)|NaN")
+
+Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def judged(text: str) -> Samples:
+    """Every sample by name and labels; fails for whatever version 0.0.4 of the format does not allow."""
+    assert text.endswith("\n")
+    samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    helped: set[str] = set()
+    kinds: dict[str, str] = {}
+    family = ""
+    for line in text.removesuffix("\n").split("\n"):
+        if line.startswith("# HELP "):
+            family, _, words = line.removeprefix("# HELP ").partition(" ")
+            assert NAME.fullmatch(family) and words and family not in helped, line
+            helped.add(family)
+        elif line.startswith("# TYPE "):
+            named, kind = line.removeprefix("# TYPE ").split(" ")
+            assert named == family and named not in kinds, line  # one family after the other
+            assert kind in ("counter", "gauge") and (kind == "counter") is named.endswith("_total"), line
+            kinds[named] = kind
+        else:
+            head, _, value = line.rpartition(" ")
+            name, brace, inside = head.partition("{")
+            assert name == family and NUMBER.fullmatch(value), line
+            labels = _labels(inside.removesuffix("}")) if brace else frozenset[tuple[str, str]]()
+            assert not brace or (inside.endswith("}") and labels), line
+            assert (name, labels) not in samples, f"twice: {line}"
+            samples[name, labels] = float(value)
+    assert helped == set(kinds)
+    return samples
+
+
+def _labels(text: str) -> frozenset[tuple[str, str]]:
+    found, at = [], 0
+    while at < len(text):
+        match = LABEL.match(text, at)
+        assert match is not None, text
+        value = re.sub(r"\\(.)", lambda mark: {"n": "\n"}.get(mark[1], mark[1]), match[2])
+        found.append((match[1], value))
+        at = match.end()
+    assert len(dict(found)) == len(found), text
+    return frozenset(found)
+
+
+def value(samples: Samples, name: str, **labels: str) -> float | None:
+    return samples.get((name, frozenset(labels.items())))
+
+
+def test_the_page_is_the_text_format_to_the_letter() -> None:
+    samples = judged(metrics_text(MEASURES))
+
+    assert value(samples, "ralphd_uptime_seconds") == 60.5
+    assert value(samples, "ralphd_resident_memory_bytes") == 48_000_000
+    assert value(samples, "ralphd_events_total", type="ralph.started") == 3
+    assert value(samples, "ralphd_deliveries_total", outcome="failed") == 1
+    assert value(samples, "ralphd_deliveries_pending") == 2
+
+
+def test_a_ralph_is_told_by_its_name() -> None:
+    samples = judged(metrics_text(MEASURES))
+
+    assert value(samples, "ralphd_ralph_state", ralph="demo", state="waiting_for_retry") == 1
+    assert value(samples, "ralphd_ralph_up", ralph="demo") == 0
+    assert value(samples, "ralphd_ralph_restarts_total", ralph="demo") == 2
+    assert value(samples, "ralphd_ralph_cost_usd_total", ralph="demo") == 1.25
+    assert value(samples, "ralphd_ralph_last_output_age_seconds", ralph="demo") == 12.5
+    assert value(samples, "ralphd_ralph_wait_seconds", ralph="demo", reason="crash") == 30
+    assert value(samples, "ralphd_ralph_config_drifted", ralph="demo") == 1
+
+
+def test_what_is_not_known_has_no_sample_rather_than_a_zero() -> None:
+    quiet = replace(RALPH, last_output_age_s=None, wait_s=None, waits_for="")
+    names = {name for name, _ in judged(metrics_text(replace(MEASURES, ralphs=(quiet,))))}
+
+    assert "ralphd_ralph_restarts_total" in names
+    assert not {"ralphd_ralph_last_output_age_seconds", "ralphd_ralph_wait_seconds"} & names
+
+
+def test_every_state_and_every_type_of_event_is_there_from_the_start() -> None:
+    samples = judged(metrics_text(replace(MEASURES, ralphs=(), events={})))
+
+    assert all(value(samples, "ralphd_ralphs", state=state) == 0 for state in wire.STATES)
+    assert all(value(samples, "ralphd_events_total", type=kind) == 0 for kind in wire.EVENT_TYPES)
+
+
+def test_ralphs_are_counted_by_state() -> None:
+    others = tuple(replace(RALPH, name=f"r{number}", state="running") for number in range(3))
+    samples = judged(metrics_text(replace(MEASURES, ralphs=(RALPH, *others))))
+
+    assert value(samples, "ralphd_ralphs", state="running") == 3
+    assert value(samples, "ralphd_ralphs", state="waiting_for_retry") == 1
+
+
+@pytest.mark.parametrize("odd", ['say "hi"', "back\\slash", "two\nlines", "a,b}c 1", "é 🛡️", '\\"\n\\n'])
+def test_a_reason_of_a_runs_own_words_breaks_no_line(odd: str) -> None:
+    samples = judged(metrics_text(replace(MEASURES, ralphs=(replace(RALPH, waits_for=odd),))))
+
+    assert value(samples, "ralphd_ralph_wait_seconds", ralph="demo", reason=odd) == 30
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "ralphd_x 1\n",
+        "# HELP a b\n# TYPE a gauge\na 1",
+        "# HELP a b\n# TYPE a gauge\na one\n",
+        '# HELP a b\n# TYPE a gauge\na{x="1} 1\n',
+        '# HELP a b\n# TYPE a gauge\na{x="1"} 1\na{x="1"} 2\n',
+        "# HELP a b\n# TYPE a counter\na 1\n",
+        "# HELP a b\na 1\n",
+        '# HELP a b\n# TYPE a gauge\na{x="\\t"} 1\n',
+    ],
+)
+def test_the_judge_sees_what_is_wrong(broken: str) -> None:
+    with pytest.raises(AssertionError):
+        judged(broken)
+
+
+async def test_it_is_served_beside_the_versioned_routes(tmp_path: Path) -> None:
+    async with serve_host(tmp_path) as whole:
+        whole.host.measured = MEASURES
+        answer = await whole.client.get("/metrics")
+        asked_more = await whole.client.get("/metrics?x=1")
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert judged(answer.text)
+    assert asked_more.status_code == 422
