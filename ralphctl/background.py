@@ -9,11 +9,12 @@ import sys
 import time
 from collections.abc import Callable
 
+from ralphctl import service
 from ralphctl.client import Client
 from ralphd.errors import DaemonNotRunning, RalphdError, ShuttingDown
 
 _READY_LIMIT_S = 30.0
-_COOKIES = ("RALPH_RUN_ID", "RALPH_NAME", "RALPH_ATTEMPT_ID")
+COOKIES = ("RALPH_RUN_ID", "RALPH_NAME", "RALPH_ATTEMPT_ID")
 
 
 class StartFailed(RalphdError):
@@ -27,11 +28,15 @@ class StartFailed(RalphdError):
 
 
 def start_daemon(socket: str | None) -> None:
-    """Start ``ralphd`` in the background; back when it is ready.
+    """Start ``ralphd`` in the background, or its service where one is installed (P4); back when it is ready.
 
     What it prints goes to our stderr. Raises StartFailed with its exit code (75: another daemon owns the
-    state directory).
+    state directory); for a service NoSystemd and SystemctlFailed.
     """
+    if unit := service.meant_by(os.environ, socket):
+        unit.check_there()
+        unit.work("start")
+        return
     # -P: a `ralphd` or `json.py` in the directory we are in must not be taken for ours.
     command = [sys.executable, "-P", "-m", "ralphd", "--background"]
     try:
@@ -49,7 +54,7 @@ def start_daemon(socket: str | None) -> None:
 
 def _environment(socket: str | None) -> dict[str, str]:
     # A daemon that carried a run's cookie would be swept with that run.
-    environment = {name: value for name, value in os.environ.items() if name not in _COOKIES}
+    environment = {name: value for name, value in os.environ.items() if name not in COOKIES}
     return environment | ({"RALPHD_SOCKET": os.path.abspath(socket)} if socket else {})  # noqa: PTH100
 
 

@@ -16,19 +16,23 @@ _HERE = "ralphctl.commands"
 
 TABLE = {
     "start": Entry(f"{_HERE}.start:start", "Supervise a command, or start a ralph again.", _EVERYDAY),
+    "build": Entry(f"{_HERE}.build:build", "The same in the foreground, without a daemon.", _EVERYDAY),
     "stop": Entry(f"{_HERE}.control:stop", "Stop a ralph; nothing of it stays alive.", _EVERYDAY),
     "restart": Entry(f"{_HERE}.control:restart", "Stop a ralph, then start it.", _EVERYDAY),
     "pause": Entry(f"{_HERE}.control:pause", "Pause a ralph until it is resumed.", _EVERYDAY),
     "resume": Entry(f"{_HERE}.control:resume", "Let a paused ralph go on.", _EVERYDAY),
     "skip-wait": Entry(f"{_HERE}.control:skip_wait", "Do not wait any longer; start now.", _EVERYDAY),
+    "reload": Entry(f"{_HERE}.reload:reload", "Take up a changed configuration.", _EVERYDAY),
     "rm": Entry(f"{_HERE}.control:rm", "Forget a ralph that does not run.", _EVERYDAY),
     "status": Entry(f"{_HERE}.status:status", "What is so, and what to do about it.", _LOOK),
     "ps": Entry(f"{_HERE}.status:status", "The same as status.", _LOOK, hidden=True),
     "logs": Entry(f"{_HERE}.logs:logs", "What a ralph printed, with the Regent's own lines.", _LOOK),
     "events": Entry(f"{_HERE}.events:events", "What happened, one line an event.", _LOOK),
+    "explain": Entry(f"{_HERE}.explain:explain", "Why the last thing was done to a ralph.", _LOOK),
     "wait": Entry(f"{_HERE}.wait:wait", "Wait until a ralph is done, paused, stopped or idle.", _LOOK),
     "regent": Entry(f"{_HERE}.regent:regent", "Start, stop, restart and look at the daemon itself.", _DAEMON),
     "config": Entry(f"{_HERE}.config:config", "Show and check the configuration of a directory.", _MORE),
+    "notify": Entry(f"{_HERE}.notify:notify", "For scripts in a run: tell the Regent what it does.", _MORE),
     "completion": Entry(f"{_HERE}.completion:completion", "Print the completion script of a shell.", _MORE),
     "demo": Entry(f"{_HERE}.demo:demo", "See in a quarter of a minute what ralphd does.", _MORE),
 }  # fmt: skip

@@ -36,14 +36,14 @@ class Reply:
 
 
 class _Connection(http.client.HTTPConnection):
-    def __init__(self, paths: Sequence[str], timeout_s: float) -> None:
-        super().__init__("ralphd", timeout=timeout_s)
+    def __init__(self, paths: Sequence[str], limit_s: float) -> None:
+        super().__init__("ralphd", timeout=limit_s)
+        self.limit_s = limit_s
         self._paths = paths
-        self._timeout_s = timeout_s
 
     def connect(self) -> None:
-        self.sock = socket.socket(fileno=link.connect(self._paths, timeout_s=self._timeout_s).detach())
-        self.sock.settimeout(self._timeout_s)
+        self.sock = socket.socket(fileno=link.connect(self._paths, timeout_s=self.limit_s).detach())
+        self.sock.settimeout(self.limit_s)
 
 
 class Client:
@@ -91,12 +91,24 @@ class Client:
         return self._call("POST", "/ralphs", registration)
 
     def ask(self, name: str, action: str, words: Mapping[str, object] | None = None) -> Reply:
-        """``start``, ``stop``, ``restart``, ``pause``, ``resume`` or ``skip-wait``: answered at once."""
+        """``start``, ``stop``, ``restart``, ``pause``, ``resume``, ``skip-wait``, ``reload``: answered."""
         return self._call("POST", f"/ralphs/{name}/{action}", words or {})
+
+    def report(self, name: str, report: Mapping[str, object], *, limit_s: float) -> Reply:
+        """Tell a ralph's Regent what its run reports; answered within ``limit_s`` seconds."""
+        return self._call("POST", f"/ralphs/{name}/reports", report, limit_s=limit_s)
+
+    def explain(self, name: str) -> Reply:
+        """Why the last thing was done to a ralph."""
+        return self._get(f"/ralphs/{name}/explain")
 
     def forget(self, name: str) -> Reply:
         """Forget a ralph that does not run."""
         return self._call("DELETE", f"/ralphs/{name}", None)
+
+    def reload(self) -> Reply:
+        """Have the daemon read the user's own configuration again."""
+        return self._call("POST", "/reload", {})
 
     def shutdown(self, runs: str) -> Reply:
         """End the daemon; ``runs`` are to ``finish``, are killed ``now``, or are left for the next daemon."""
@@ -115,12 +127,19 @@ class Client:
         problem.check(status, body)
         return Reply(body)
 
-    def _call(self, method: str, path: str, words: Mapping[str, object] | None) -> Reply:
-        connection = _Connection(self.paths, _CHANGE_LIMIT_S)
+    def _call(
+        self,
+        method: str,
+        path: str,
+        words: Mapping[str, object] | None,
+        *,
+        limit_s: float = _CHANGE_LIMIT_S,
+    ) -> Reply:
+        connection = _Connection(self.paths, limit_s)
         body = None if words is None else json.dumps(words)
         try:
             response = _exchange(connection, method, path, body)
-            held = _or_went_away(response.read)
+            held = _or_went_away(response.read, limit_s)
         finally:
             connection.close()
         problem.check(response.status, held)
@@ -145,15 +164,15 @@ def _exchange(connection: _Connection, method: str, path: str, body: str | None)
         connection.request(method, wire.API + path, body, headers)
         return connection.getresponse()
 
-    return _or_went_away(send)
+    return _or_went_away(send, connection.limit_s)
 
 
-def _or_went_away(act: Callable[[], T]) -> T:
+def _or_went_away(act: Callable[[], T], limit_s: float = _CHANGE_LIMIT_S) -> T:
     try:
         return act()
     except TimeoutError as fault:
         raise DaemonBusy(
-            f"ralphd did not answer within {_CHANGE_LIMIT_S:g} s", mend="ralphctl regent logs"
+            f"ralphd did not answer within {limit_s:g} s", mend="ralphctl regent logs"
         ) from fault
     except (http.client.HTTPException, OSError) as fault:
         raise link.went_away(str(fault) or type(fault).__name__) from fault

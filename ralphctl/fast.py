@@ -169,13 +169,17 @@ def _last_known(asked: Asked, name: str | None, directory: str, away: DaemonNotR
             break
     if view is None or name not in (None, view["name"]):
         raise away
+    view = lastknown.without_daemon(view)
     checkpoint = lastknown.checkpoint(view["directory"])
+    built = lastknown.build_home(view, os.environ) is not None
+    again = ("go on" if view["state"] == "paused" else "start again", "ralphctl build")
+    step = again if built else ("start the daemon", "ralphctl regent start")
     message("no daemon; last known:")
     if asked.as_json:
         _print_last_known(view, checkpoint, alone=name is not None)
     else:
         now, colour = time.time(), has_colour(sys.stdout)
-        print(show.ralph(view, now, checkpoint=checkpoint, colour=colour, daemon=False))
+        print(show.ralph(view, now, checkpoint=checkpoint, colour=colour, step=step))
     return wire.status_exit_code([view["state"]])
 
 

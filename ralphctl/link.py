@@ -35,9 +35,14 @@ def candidates(given: str | None, environ: Mapping[str, str], directory: str) ->
 def signpost(directory: str) -> str | None:
     """The socket that the live ``.ralph/lock`` of this directory, or of one above it, names."""
     for above in upward(directory):
-        if socket := _read_signpost(os.path.join(above, ".ralph", "lock")):
+        if socket := signpost_in(above):
             return socket
     return None
+
+
+def signpost_in(directory: str) -> str | None:
+    """The socket that the live ``.ralph/lock`` of this very directory names."""
+    return _read_signpost(os.path.join(directory, ".ralph", "lock"))
 
 
 def upward(directory: str) -> Iterator[str]:
@@ -59,7 +64,7 @@ def _read_signpost(path: str) -> str | None:
     try:
         about = os.fstat(descriptor)
         # Somebody else's file must not lead to somebody else's socket: `start` sends the environment there.
-        if about.st_uid not in (os.geteuid(), 0) or not _is_flocked(about.st_ino):
+        if about.st_uid not in (os.geteuid(), 0) or not is_flocked(about.st_ino):
             return None
         said = json.loads(os.read(descriptor, 16384))
     except (OSError, ValueError):
@@ -70,7 +75,8 @@ def _read_signpost(path: str) -> str | None:
     return socket if isinstance(socket, str) and os.path.isabs(socket) else None
 
 
-def _is_flocked(inode: int) -> bool:
+def is_flocked(inode: int) -> bool:
+    """Whether somebody holds a flock on the file with this inode."""
     # Trying the lock would refuse it, for a moment, to the Regent that wants it. Looking does not.
     try:
         with open("/proc/locks", encoding="ascii") as locks:

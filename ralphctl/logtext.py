@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import IO, Any
+from typing import Any, Protocol
 
 from ralphctl.tell import ORANGE, paint
 from ralphctl.terminal import neutralise
 
 REGENT = "🛡️  Regent: "
+
+
+class Sink(Protocol):
+    """Where bytes go."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take all of it."""
 
 
 class LogPrinter:
@@ -20,7 +27,7 @@ class LogPrinter:
     """
 
     def __init__(
-        self, out: IO[bytes], *, safe: bool = False, timestamps: bool = False, colour: bool = False
+        self, out: Sink, *, safe: bool = False, timestamps: bool = False, colour: bool = False
     ) -> None:
         self._out = out
         self._safe = safe

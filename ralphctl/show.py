@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from ralphctl.tell import BLUE, BOLD, DIM, GREEN, RED, YELLOW, clean, paint
-from ralphctl.words import ago, count, duration, last_exit, moment, pause_words, until, wait_words
+from ralphctl.words import ago, asked, count, duration, last_exit, moment, pause_words, until, wait_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,17 +41,19 @@ def state_words(view: View, now: float) -> str:
         case "idle":
             return "idle: registered, never started"
         case "running":
-            return "running" + since_words(" for ", view.get("started_at"), now) + _pid(view)
+            return (
+                "running" + since_words(" for ", view.get("started_at"), now) + _pid(view) + _waits(view, now)
+            )
         case "testing":
             return "running the tests" + _pid(view)
         case "waiting_for_retry":
             return _waiting(view, now)
         case "pausing":
-            return "pausing: its run was asked to end" + _pid(view)
+            return f"pausing: {_asked(view, now)}" + _pid(view) + _waits(view, now)
         case "paused":
             return _paused(view, now)
         case "stopping":
-            return "stopping: its run was asked to end" + _pid(view)
+            return f"stopping: {_asked(view, now)}" + _pid(view) + _waits(view, now)
         case "stopped":
             return "stopped" + since_words(" ", view.get("finished_at"), now, " ago")
         case "failed":
@@ -70,6 +72,24 @@ def since_words(before: str, at: object, now: float, after: str = "") -> str:
 
 def _pid(view: View) -> str:
     return f" (pid {view['ralph_pid']})" if view.get("ralph_pid") else ""
+
+
+def _asked(view: View, now: float) -> str:
+    """What a run that is to end was asked, and when."""
+    what, at = asked(view.get("message"))
+    said = clean(what) or "its run was asked to end"
+    return said if at is None else f"{said}, asked {duration(now - at)} ago"
+
+
+def _waits(view: View, now: float) -> str:
+    """A wait that the run reported, with its countdown."""
+    wait = wait_of(view)
+    if not wait:
+        return ""
+    over = until(wait.get("until"), now)
+    return f", waiting {clean(wait_words(wait.get('reason', 'unknown')))}" + (
+        f": over {over}" if over else ""
+    )
 
 
 def wait_of(view: View) -> Mapping[str, Any]:
@@ -139,12 +159,18 @@ def next_steps(view: View) -> list[tuple[str, str]]:
 
 
 def ralph(
-    view: View, now: float, *, checkpoint: View | None = None, colour: bool = False, daemon: bool = True
+    view: View,
+    now: float,
+    *,
+    checkpoint: View | None = None,
+    colour: bool = False,
+    step: tuple[str, str] | None = None,
 ) -> str:
-    """One ralph in full. Without ``daemon`` the view is what was last known."""
+    """One ralph in full. With a ``step`` to take next, the view is what is last known, without a daemon."""
+    daemon = step is None
     state = paint(state_words(view, now), COLOURS.get(str(view.get("state")), BOLD), on=colour)
     head = f"{paint(clean(str(view.get('name') or '?')), BOLD, on=colour)}  {state}"
-    steps = next_steps(view) if daemon else [("start the daemon", "ralphctl regent start")]
+    steps = next_steps(view) if step is None else [step]
     rows = [*_facts(view, now, daemon=daemon), *_checkpoint_rows(checkpoint, now), *_remarks(view)]
     rows += [("next" if i == 0 else "", f"{command}  ({what})") for i, (what, command) in enumerate(steps)]
     return "\n".join([head, *(f"  {paint(f'{label:<12}', DIM, on=colour)} {text}" for label, text in rows)])
@@ -200,12 +226,18 @@ def _work(view: View) -> str:
     if view.get("iteration"):
         parts.append(f"iteration {view['iteration']}")
     if view.get("task"):
-        parts.append(f"task {clean(str(view['task']))}")
+        parts.append(f"task {_task(view['task'])}")
     if view.get("agent"):
         parts.append(clean(str(view["agent"])))
     if view.get("total_cost_usd"):
         parts.append(f"${view['total_cost_usd']:.2f}")
     return ", ".join(parts)
+
+
+def _task(task: object) -> str:
+    if isinstance(task, dict):
+        task = task.get("title") or task.get("id") or "?"
+    return clean(str(task))
 
 
 def _restarts(view: View) -> str:
@@ -219,17 +251,22 @@ def _restarts(view: View) -> str:
 
 
 def _resources(view: View) -> str:
+    cpu, memory, processes = resource_cells(view)
+    parts = [f"{cpu} of processor time" if cpu else "", memory]
+    parts.append("1 process" if processes == "1" else f"{processes} processes" if processes else "")
+    return ", ".join(part for part in parts if part)
+
+
+def resource_cells(view: View) -> tuple[str, str, str]:
+    """Processor time, memory and number of processes; empty for what is not known."""
     used = view.get("resources")
-    if not isinstance(used, dict):
-        return ""
-    parts = []
-    if isinstance(used.get("cpu_s"), int | float):
-        parts.append(f"{duration(used['cpu_s'])} of processor time")
-    if isinstance(used.get("rss_bytes"), int):
-        parts.append(f"{used['rss_bytes'] / 1e6:.0f} MB")
-    if isinstance(used.get("processes"), int):
-        parts.append("1 process" if used["processes"] == 1 else f"{used['processes']} processes")
-    return ", ".join(parts)
+    used = used if isinstance(used, dict) else {}
+    cpu, rss, count = used.get("cpu_s"), used.get("rss_bytes"), used.get("processes")
+    return (
+        duration(cpu) if isinstance(cpu, int | float) else "",
+        f"{rss / 1e6:.0f} MB" if isinstance(rss, int) else "",
+        str(count) if isinstance(count, int) else "",
+    )
 
 
 def _checkpoint_rows(checkpoint: View | None, now: float) -> list[tuple[str, str]]:
@@ -238,7 +275,7 @@ def _checkpoint_rows(checkpoint: View | None, now: float) -> list[tuple[str, str
     said = [f"iteration {clean(str(checkpoint.get('iteration', '?')))}"]
     task = checkpoint.get("task")
     if isinstance(task, dict):
-        said.append(f"task {clean(str(task.get('title') or task.get('id') or '?'))}")
+        said.append(f"task {_task(task)}")
     if checkpoint.get("pause_reason"):
         said.append(clean(pause_words(checkpoint["pause_reason"])))
     said.append(f"saved {ago(checkpoint.get('created_at'), now)}")
@@ -253,7 +290,9 @@ def _checkpoint_rows(checkpoint: View | None, now: float) -> list[tuple[str, str
 
 def _remarks(view: View) -> list[tuple[str, str]]:
     rows = []
-    for label, key in (("changed", "drift"), ("note", "notes")):
-        lines = view.get(key)
-        rows += [(label, clean(str(line))) for line in lines] if isinstance(lines, list) else []
-    return rows
+    if view.get("drift"):
+        from ralphctl.changes import drift_rows  # most have none, and `status` is to be quick
+
+        rows += [("changed" if i == 0 else "", row) for i, row in enumerate(drift_rows(view))]
+    notes = view.get("notes")
+    return rows + ([("note", clean(str(line))) for line in notes] if isinstance(notes, list) else [])

@@ -37,8 +37,17 @@ class Request:
     silence_s: float | None = None
 
 
-def log(client: Client, name: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Records and gaps of a ralph's log, for ever. Raises UnknownRalph when it is forgotten."""
+def _tell_away() -> None:
+    message("ralphd is away; going on when it is back (Ctrl-C to leave)")
+
+
+def log(
+    client: Client, name: str, query: Mapping[str, str], *, on_away: Callable[[], None] = _tell_away
+) -> Iterator[dict[str, Any]]:
+    """Records and gaps of a ralph's log, for ever. Raises UnknownRalph when it is forgotten.
+
+    ``on_away`` is called once each time that the daemon is away; it may raise, where there is no use waiting.
+    """
     cursor: str | None = None
 
     def request() -> Request:
@@ -47,7 +56,7 @@ def log(client: Client, name: str, query: Mapping[str, str]) -> Iterator[dict[st
             words = {key: word for key, word in words.items() if key not in _BEGINNING} | {"cursor": cursor}
         return Request(f"/ralphs/{name}/logs", words, {})
 
-    for line in _following(client, request):
+    for line in _following(client, request, on_away):
         record: dict[str, Any] = json.loads(line)
         cursor = record["cursor"]
         yield record
@@ -60,12 +69,14 @@ def events(client: Client, after: int) -> Iterator[dict[str, Any]]:
     def request() -> Request:
         return Request("/events", {}, {"Last-Event-ID": str(last)}, _SILENCE_LIMIT_S)
 
-    for event in events_of(_following(client, request)):
+    for event in events_of(_following(client, request, _tell_away)):
         last = event["id"]
         yield event
 
 
-def _following(client: Client, request: Callable[[], Request]) -> Iterator[bytes]:
+def _following(
+    client: Client, request: Callable[[], Request], on_away: Callable[[], None]
+) -> Iterator[bytes]:
     away = False
     while True:
         try:
@@ -74,7 +85,7 @@ def _following(client: Client, request: Callable[[], Request]) -> Iterator[bytes
                 yield line
         except (DaemonNotRunning, ShuttingDown, httpx.TransportError):
             if not away:
-                message("ralphd is away; going on when it is back (Ctrl-C to leave)")
+                on_away()
             away = True
         time.sleep(_PAUSE_S)
 

@@ -6,7 +6,16 @@ name is never cut, since it is what people type next.
 
 from __future__ import annotations
 
-from ralphctl.show import COLOURS, directory_words, next_steps, place, since_words, wait_of, why_failed
+from ralphctl.show import (
+    COLOURS,
+    directory_words,
+    next_steps,
+    place,
+    resource_cells,
+    since_words,
+    wait_of,
+    why_failed,
+)
 from ralphctl.tell import DIM, clean, paint
 from ralphctl.words import duration, moment, pause_words, wait_words
 
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
     from ralphctl.show import View
 
 _HEADS = ("NAME", "STATE", "RESTARTS", "LAST OUTPUT", "DIRECTORY")
+_RESOURCES = ("CPU TIME", "MEMORY", "PROCESSES")
 _STATE, _DIRECTORY = 1, 4
 _GAP = "  "
 _CUT = "…"
@@ -26,24 +36,41 @@ _LONGEST_STATE = 60  # where no terminal says how wide it may be
 
 def table(views: Sequence[View], now: float, *, colour: bool = False, columns: int | None = None) -> str:
     """Several ralphs, one a line of at most ``columns`` characters, then those that need a person."""
-    rows = [[*_cells(view, now)] for view in views]
-    widths = _widths(rows, columns)
-    lines = [paint(_line(_HEADS, widths), DIM, on=colour)]
+    heads = _HEADS + (_RESOURCES if any(view.get("resources") for view in views) else ())
+    rows = [[*_cells(view, now), *resource_cells(view)][: len(heads)] for view in views]
+    widths = _widths([heads, *rows], columns)
+    lines = [paint(_line(heads, widths), DIM, on=colour)]
     for view, row in zip(views, rows, strict=True):
         row[_STATE] = cut(row[_STATE], widths[_STATE])
         row[_DIRECTORY] = _fitting(view, widths[_DIRECTORY])
         lines.append(_line(row, widths, state_colour=COLOURS.get(str(view.get("state"))) if colour else None))
-    return "\n".join([*lines, *_needed(views, columns)])
+    return "\n".join([*lines, *_drifted(views), *_needed(views, columns)])
 
 
 def _cells(view: View, now: float) -> tuple[str, ...]:
     return (
         clean(str(view.get("name") or "?")),
-        brief_state(view, now),
+        _marked(brief_state(view, now), view),
         str(view.get("restarts") or 0),
         since_words("", view.get("last_output_at"), now, " ago") or "never",
         directory_words(view),
     )
+
+
+def _marked(state: str, view: View) -> str:
+    """The state; with a ``*`` at its first word, which is never cut, where the configuration has drifted."""
+    if not view.get("drift"):
+        return state
+    word, gap, rest = state.partition(" ")
+    return f"{word.rstrip(':,')}*{word[len(word.rstrip(':,')) :]}{gap}{rest}"
+
+
+def _drifted(views: Sequence[View]) -> list[str]:
+    names = [clean(str(view.get("name"))) for view in views if view.get("drift")]
+    if not names:
+        return []
+    which = names[0] if len(names) == 1 else "NAME"
+    return ["", f"* its configuration was changed since it was started: ralphctl status {which}"]
 
 
 def brief_state(view: View, now: float) -> str:
@@ -52,7 +79,7 @@ def brief_state(view: View, now: float) -> str:
         case "idle":
             return "idle, never started"
         case "running":
-            return "running" + since_words(" for ", view.get("started_at"), now)
+            return _running(view, now)
         case "testing":
             return "running the tests"
         case "waiting_for_retry":
@@ -70,6 +97,12 @@ def brief_state(view: View, now: float) -> str:
             return clean(str(other))
 
 
+def _running(view: View, now: float) -> str:
+    if wait := wait_of(view):
+        return f"running, waiting{_left(view, now)} {clean(wait_words(wait.get('reason', 'unknown')))}"
+    return "running" + since_words(" for ", view.get("started_at"), now)
+
+
 def _why(view: View) -> str:
     """Why it failed; of an end that the Regent tells at length, the exit alone."""
     at_length = str(view.get("message") or "").startswith("Ralph exited (")
@@ -83,7 +116,7 @@ def _left(view: View, now: float) -> str:
 
 def _widths(rows: Sequence[Sequence[str]], columns: int | None) -> list[int]:
     """How wide each column is; 0 for one that is left out."""
-    widths = [max(map(len, column)) for column in zip(_HEADS, *rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if columns is None:
         widths[_STATE] = min(widths[_STATE], _LONGEST_STATE)
         return widths

@@ -142,6 +142,12 @@ def pause_words(reason: object) -> str:
     return _PAUSES.get(str(reason), f"({reason})") if reason else ""
 
 
+def asked(message: object) -> tuple[str, float | None]:
+    """What a run that is to end waits for, and since when: the two parts of the daemon's message."""
+    what, _, at = str(message or "").rpartition("; asked at ")
+    return (what, moment(at)) if what else (at, None)
+
+
 def count(number: int, noun: str) -> str:
     """``1 ralph``, ``2 ralphs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

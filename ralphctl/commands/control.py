@@ -12,7 +12,7 @@ from ralphctl import show, waiting
 from ralphctl.client import Client, Reply
 from ralphctl.grammar import Command, print_reply, ralph_argument, the_client, the_name, wants_json
 from ralphctl.tell import clean
-from ralphctl.words import last_exit
+from ralphctl.words import asked, last_exit
 from ralphd import wire
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,15 +51,23 @@ def _ask_and_wait(
     wait: bool,
     reached: Callable[[waiting.View], bool],
     timeout_s: float | None,
-    waiting_for: str,
+    then: str = "",
     force: str = "",
 ) -> Reply:
     reply = client.ask(name, action, words)
     if not wait or reached(reply.value):
         return reply
+    waiting_for, since = _end_of(reply.value)
     return waiting.until(
-        client, name, reached, waiting_for=waiting_for, force=force, timeout_s=timeout_s
+        client, name, reached, waiting_for=f"{name} to {waiting_for}{then}", force=force, timeout_s=timeout_s,
+        directory=reply.value["directory"], since=since,
     )  # fmt: skip
+
+
+def _end_of(view: waiting.View) -> tuple[str, float | None]:
+    """What has to happen before a run is over, and since when it was asked to end, where that is known."""
+    message, since = asked(view.get("message"))
+    return ("finish its iteration", since) if message and since else ("end its run", None)
 
 
 @click.command(cls=Command)
@@ -77,8 +85,7 @@ def stop(name: str | None, now: bool, no_wait: bool, wait_timeout: float | None)
     tell_view(
         _ask_and_wait(
             client, name, "stop", {"now": True} if now else {}, wait=not no_wait, reached=waiting.is_settled,
-            timeout_s=wait_timeout, waiting_for=f"{name} to end its run",
-            force="" if now else f"ralphctl stop --now {name}",
+            timeout_s=wait_timeout, force="" if now else f"ralphctl stop --now {name}",
         )
     )  # fmt: skip
 
@@ -98,7 +105,7 @@ def restart(name: str | None, no_wait: bool, wait_timeout: float | None) -> int:
 
     reply = _ask_and_wait(
         client, name, "restart", {}, wait=not no_wait, reached=is_new, timeout_s=wait_timeout,
-        waiting_for=f"{name} to end its run and start again", force=f"ralphctl stop --now {name}",
+        then=" and start again", force=f"ralphctl stop --now {name}",
     )  # fmt: skip
     tell_view(reply)
     return wire.EXIT_FAILED if reply.value["state"] == "failed" else wire.EXIT_OK
@@ -108,13 +115,16 @@ def restart(name: str | None, no_wait: bool, wait_timeout: float | None) -> int:
 @ralph_argument
 @waiting_options
 def pause(name: str | None, no_wait: bool, wait_timeout: float | None) -> None:
-    """Pause NAME: its run ends as with stop, and it stays paused until it is resumed."""
+    """Pause NAME: its run ends as with stop, and it stays paused until it is resumed.
+
+    A loop that reports its iterations finishes the present one; --now of stop does not wait for that.
+    """
     client = the_client()
     name = the_name(client, name)
     tell_view(
         _ask_and_wait(
             client, name, "pause", {}, wait=not no_wait, reached=waiting.is_settled, timeout_s=wait_timeout,
-            waiting_for=f"{name} to end its run", force=f"ralphctl stop --now {name}",
+            force=f"ralphctl stop --now {name}",
         )
     )  # fmt: skip
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from ralphctl import logtext
+from ralphctl import link, logtext
 from ralphctl.client import Client
+from ralphctl.fast import here
 from ralphctl.grammar import Command, ralph_argument, the_client, the_name, wants_json
 from ralphctl.lines import lines_of
-from ralphctl.tell import has_colour
-from ralphd.errors import UsageError
+from ralphctl.local import lastknown
+from ralphctl.tell import has_colour, message
+from ralphd.errors import DaemonNotRunning, UsageError
 
 _TAIL = "100"
 
@@ -58,15 +61,38 @@ def logs(name: str | None, follow: bool, raw: bool, timestamps: bool, **query: s
       ralphctl logs api --since 2h --stream regent
     """
     client = the_client()
-    name = the_name(client, name)
     words = {key: word for key, word in query.items() if word is not None}
     if "tail" not in words and "since" not in words:
         words["tail"] = _TAIL
     safe = sys.stdout.isatty() and not raw
+    try:
+        link.connect(client.paths).close()
+    except DaemonNotRunning:
+        if follow or (past := _past(name, words)) is None:
+            raise
+        message("no daemon; what is kept:")
+        _put(past, safe=safe, timestamps=timestamps)
+        return
+    name = the_name(client, name)
     if not (follow or timestamps or safe or wants_json()):
         _copy(client, name, words)
         return
     records = _followed(client, name, words) if follow else _kept(client, name, words)
+    _put(records, safe=safe, timestamps=timestamps)
+
+
+def _past(name: str | None, words: dict[str, str]) -> Iterator[dict[str, Any]] | None:
+    """What is kept of the ralph of this directory, on disk; None where that is not known, or not meant."""
+    from ralphctl.local import pastlog
+
+    view = next((known for above in link.upward(here()) if (known := lastknown.state(above))), None)
+    if view is None or name not in (None, view["name"]):
+        return None
+    home = lastknown.home(view, os.environ)
+    return None if home is None else pastlog.records(home, words)
+
+
+def _put(records: Iterator[dict[str, Any]], *, safe: bool, timestamps: bool) -> None:
     if wants_json():
         _print_json(records)
     else:

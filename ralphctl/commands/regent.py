@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 import click
 
-from ralphctl import background, link, waiting
+from ralphctl import background, link, service, waiting
+from ralphctl.changes import change_lines
 from ralphctl.client import Client, Reply
 from ralphctl.grammar import (
     Command,
@@ -21,6 +22,7 @@ from ralphctl.grammar import (
     the_client,
     wants_json,
 )
+from ralphctl.local import units
 from ralphctl.tell import clean, message
 from ralphctl.words import ago, clock, count, last_exit
 from ralphd import wire
@@ -37,8 +39,11 @@ regent = LazyGroup(
         "start": Entry(f"{_PLACE}:start", "Start the daemon in the background."),
         "stop": Entry(f"{_PLACE}:stop", "End the daemon, and the runs with it."),
         "restart": Entry(f"{_PLACE}:restart", "Replace the daemon; the runs go on."),
+        "reload": Entry(f"{_PLACE}:reload", "Read your own configuration file again."),
         "status": Entry(f"{_PLACE}:status", "How the daemon is, and where it keeps things."),
         "logs": Entry("ralphctl.commands.regentlog:logs", "The daemon's own log."),
+        "install": Entry("ralphctl.commands.install:install", "Have systemd keep the daemon running."),
+        "uninstall": Entry("ralphctl.commands.install:uninstall", "Undo that; what is written down stays."),
     },
     help="Start, stop, restart and look at the daemon itself.",
     no_args_is_help=True,
@@ -46,14 +51,18 @@ regent = LazyGroup(
 
 
 def _own_client() -> Client:
-    """The daemon of this user, whichever directory we are in and whoever supervises there."""
-    paths = [socket_given() or wire.socket_path(os.environ)]
-    return Client(lambda: link.candidates(paths[0], os.environ, "/"))
+    """The daemon of this user, whichever directory we are in and whoever supervises there.
+
+    Where nothing says which, the machine's own is meant when this user has none.
+    """
+    said = any(os.environ.get(name) for name in ("RALPHD_SOCKET", "RALPHD_STATE_DIR"))
+    given = socket_given() or (wire.socket_path(os.environ) if said else None)
+    return Client(lambda: link.candidates(given, os.environ, "/"))
 
 
 @click.command(cls=Command)
 def start() -> None:
-    """Start the daemon in the background; back when it answers.
+    """Start the daemon in the background, or its service where one is installed; back when it answers.
 
     What was to be running when the last daemon ended runs again.
     """
@@ -103,8 +112,13 @@ def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Re
     """Have the daemon end, and wait for it. Raises WaitTimeout."""
     pid, began = before["daemon"]["pid"], time.time()
     ending = background.Ending(pid, client)
+    unit = service.hosting(pid)
+    if unit is not None:
+        unit.check_allowed("stop")
     try:
         reply = client.shutdown(runs)
+        if unit is not None:  # or systemd would start the next one; the first word on the runs holds
+            unit.ask("stop", "--no-block", units.SERVICE)
         if ending.wait(waiting.QUIET_S if timeout_s is None else min(waiting.QUIET_S, timeout_s)):
             return reply
         living = ", ".join(_living(before["ralphs"])) if runs != "leave" else ""
@@ -126,11 +140,16 @@ def restart(wait_timeout: float | None) -> None:
     client = _own_client()
     try:
         before: View = client.status().value
-        _end(client, before, "leave", wait_timeout)
+        if (unit := service.hosting(before["daemon"]["pid"])) is not None:
+            unit.check_allowed("restart")
+            unit.work("restart")
+        else:
+            _end(client, before, "leave", wait_timeout)
+            background.start_daemon(socket_given())
     except DaemonNotRunning as away:
         message(f"nothing to replace: {away.what}")
         before = {"ralphs": []}
-    background.start_daemon(socket_given())
+        background.start_daemon(socket_given())
     reply = client.status()
     if wants_json():
         print_reply(reply)
@@ -159,6 +178,28 @@ def _is_same_run(before: View, after: View | None) -> bool:
 
 def _living(views: list[View]) -> list[str]:
     return [view["name"] for view in views if view["state"] in _LIVING]
+
+
+@click.command(cls=Command)
+def reload() -> None:
+    """Read your own configuration file (ralph/config.toml) again.
+
+    Its webhooks and logs.total_bytes hold at once. What it says about ralphs holds for each after
+    ralphctl reload NAME. With faults nothing changes.
+    """
+    reply = (_own_client() if socket_given() else the_client()).reload()
+    if wants_json():
+        print_reply(reply)
+        return
+    changes, pid = reply.value["changes"], reply.value["daemon"]["pid"]
+    if not changes:
+        click.echo(f"ralphd (pid {pid}): nothing has changed")
+        return
+    click.echo(f"ralphd (pid {pid}): {count(len(changes), 'change')}")
+    for line in change_lines(changes):
+        click.echo(line)
+    if not all(change["key"].startswith(("logs.total_bytes", "webhooks[")) for change in changes):
+        click.echo("  next: ralphctl reload NAME  (for each ralph that is to follow)")
 
 
 @click.command(cls=Command)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from ralphctl.client import Client
 from ralphctl.demo import traces
+from ralphctl.local.orphans import become_reaper
 from ralphd import wire
 from ralphd.errors import RalphdError
 
@@ -90,7 +91,7 @@ class Stage:
         Raises DemoFailed when something that it needs is not installed, or cannot be removed.
         """
         _check_tools()
-        traces.become_reaper()
+        become_reaper()
         # Held back while there is a directory that nobody would remove, and while it is being removed.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDED_BY)
         try:

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_PR_SET_CHILD_SUBREAPER = 36
 _ROUND_S = 0.02
 
 
@@ -23,14 +22,6 @@ class Trace:
 
     pid: int
     command: str
-
-
-def become_reaper() -> None:
-    """Have orphans below this process handed to it, and not to init. Where that is not possible, nothing."""
-    import ctypes
-
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def reap() -> None:

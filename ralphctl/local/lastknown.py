@@ -5,19 +5,23 @@ whatever does not fit is left out. Loaded by ``status``: little is imported.
 """
 
 # pathlib would cost `status` its start-up time.
-# ruff: noqa: PTH118, PTH119
+# ruff: noqa: PTH118, PTH119, PTH123, PTH208
 from __future__ import annotations
 
 import json
 import os
 import stat
 
+from ralphd import wire
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 _MOST_BYTES = 1 << 20
 _TEXT = str | None
+_HAS_A_RUN = ("starting", "running", "testing", "pausing", "stopping")
 _STATE_KEYS: dict[str, Any] = {
     "ralph_pid": int | None,
     "iteration": int,
@@ -63,6 +67,65 @@ def state(directory: str) -> dict[str, Any] | None:
     return view
 
 
+def without_daemon(view: dict[str, Any]) -> dict[str, Any]:
+    """``view`` as far as it can be so while no daemon answers: nothing is started, or goes on, by itself.
+
+    Whether its run lives is looked up, by the pid and the cookie that a run's processes carry.
+    """
+    view, state = {**view}, view["state"]
+    if state in _HAS_A_RUN and _lives(view.get("ralph_pid"), view.get("run_id")):
+        view["notes"] = ["no ralphd watches it now"]
+    elif state in _HAS_A_RUN:
+        view.update(state="stopped", ralph_pid=None)
+        view["notes"] = [f"it was {state} when its ralphd ended; its process is gone, and nobody saw how"]
+    elif state == "waiting_for_retry":
+        view.update(state="stopped", wait=None)
+        view["notes"] = ["it was waiting to start again when its ralphd ended"]
+    elif view.get("wait"):
+        view.update(wait=None)
+        view["notes"] = ["it was to go on by itself, but no ralphd is there to see to that"]
+    return view
+
+
+def _lives(pid: object, run_id: object) -> bool:
+    if not isinstance(pid, int) or pid <= 1:
+        return False
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            if stat.read().rpartition(b")")[2].split()[0] in b"ZX":
+                return False
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            carried = environ.read().split(b"\0")
+    except PermissionError:  # another user's: it cannot be told apart
+        return True
+    except OSError:
+        return False
+    return not isinstance(run_id, str) or f"RALPH_RUN_ID={run_id}".encode() in carried
+
+
+def build_home(view: dict[str, Any], environ: Mapping[str, str]) -> str | None:
+    """Where a private ralphd of ``ralphctl build`` keeps the originals; None if the last run was not its."""
+    builds = os.path.join(wire.state_directory(environ), "build")
+    try:
+        places = os.listdir(builds)
+    except OSError:
+        return None
+    homes = (_home_in(os.path.join(builds, place), view) for place in places)
+    return next((home for home in homes if home), None)
+
+
+def home(view: dict[str, Any], environ: Mapping[str, str]) -> str | None:
+    """Where the originals are, whoever kept them; None if that cannot be found."""
+    return build_home(view, environ) or _home_in(wire.state_directory(environ), view)
+
+
+def _home_in(place: str, view: dict[str, Any]) -> str | None:
+    """The ralph's home in a state directory, if the run in ``view`` was its last."""
+    home = os.path.join(place, "ralphs", str(view["name"]))
+    held = _read_file(os.path.join(home, "regent-state.json"))
+    return home if held is not None and held.get("run_id") and held["run_id"] == view.get("run_id") else None
+
+
 def checkpoint(directory: str) -> dict[str, Any] | None:
     """The checkpoint kept in ``directory``; None when there is none that can be read."""
     return _read(directory, "checkpoint.json")
@@ -75,7 +138,10 @@ def _fits(value: object, kind: Any) -> bool:
 
 
 def _read(directory: str, name: str) -> dict[str, Any] | None:
-    path = os.path.join(directory, ".ralph", name)
+    return _read_file(os.path.join(directory, ".ralph", name))
+
+
+def _read_file(path: str) -> dict[str, Any] | None:
     try:
         # O_NONBLOCK: a FIFO put in its place must not hang `status`.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

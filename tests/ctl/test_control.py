@@ -1,6 +1,7 @@
 """stop, restart, pause, resume, skip-wait, rm, wait: one call, the wait for its effect, the words for it."""
 
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -36,6 +37,21 @@ def test_stop_waits_until_it_is_so_and_says_what_for_since_when_and_how_to_force
     first, second = reply.stdout.splitlines()
     assert first == "api: stopped; its last run: ended as it was asked to (killed by SIGTERM)"
     assert second == "  next: ralphctl start api  (start it)"
+
+
+def test_a_stop_that_waits_for_a_boundary_says_so_and_since_when_it_was_asked(
+    daemon: FakeDaemon, ctl: Ctl
+) -> None:
+    message = "ends when its iteration is finished; asked at 2026-11-21T05:00:00.000000Z"
+    daemon.views = {"api": view(state="stopping", message=message)}
+    reply = ctl("stop", "api", "--wait-timeout", "0.6")
+    assert reply.returncode == 124
+    first, second = reply.stderr.splitlines()[:2]
+    assert re.fullmatch(
+        "waiting for api to finish its iteration, since .*05:00(:00)?; to force it: ralphctl stop --now api",
+        first,
+    )
+    assert second == "error: after 0.6 s still waiting for api to finish its iteration"
 
 
 def test_stop_now_is_asked_for_as_such(daemon: FakeDaemon, ctl: Ctl) -> None:

@@ -45,6 +45,14 @@ CRASH = {"reason": "crash", "until": "2026-11-21T07:00:25Z"}
         ({"state": "paused", "pause_reason": "requested"}, "paused because you asked"),
         ({"state": "paused", "pause_reason": "the moon\x1b[2J"}, "paused (the moon^[[2J)"),
         ({"state": "stopping"}, "stopping: its run was asked to end (pid 4711)"),
+        ({"state": "pausing",
+          "message": "ends when its iteration is finished; asked at 2026-11-21T06:48:00Z"},
+         "pausing: ends when its iteration is finished, asked 12m ago (pid 4711)"),
+        ({"state": "running", "wait": LIMIT, "task": {"id": "US-1", "title": "Parse"}},
+         "running for 2h 13m (pid 4711), waiting for the agent's usage limit to reset: "
+         "over in 2h 13m (18:13:00)"),
+        ({"state": "running", "wait": {"reason": "the moon\x1b[2J", "until": NOW_TEXT}},
+         "running for 2h 13m (pid 4711), waiting (the moon^[[2J): over any moment now"),
         ({"state": "stopped", "finished_at": "2026-11-21T06:57:55Z"}, "stopped 2m 5s ago"),
         ({"state": "failed", "message": "exit 1 three times", "finished_at": "2026-11-20T06:00:00Z"},
          "failed: exit 1 three times, 1d 1h ago"),
@@ -77,11 +85,11 @@ def test_last_output_tells_its_age_and_its_time() -> None:
 
 
 def test_without_a_daemon_an_output_that_is_not_in_the_file_yet_is_unknown() -> None:
-    assert "last output  unknown" in show.ralph(view(last_output_at=None), NOW, daemon=False)
+    assert "last output  unknown" in show.ralph(view(last_output_at=None), NOW, step=("start it", "now"))
     idle = view(last_output_at=None, state="idle", run_id=None)
-    assert "last output  never" in show.ralph(idle, NOW, daemon=False)
+    assert "last output  never" in show.ralph(idle, NOW, step=("start it", "now"))
     assert "last output  12s ago" in show.ralph(
-        view(last_output_at="2026-11-21T06:59:48Z"), NOW, daemon=False
+        view(last_output_at="2026-11-21T06:59:48Z"), NOW, step=("start it", "now")
     )
 
 

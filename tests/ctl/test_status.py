@@ -11,6 +11,7 @@ import pytest
 
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import FakeDaemon, problem, view
+from tests.helpers import wait_for
 
 HEAVY = [
     "asyncio", "click", "dataclasses", "http.client", "httpx", "pathlib", "pydantic", "rich", "socket",
@@ -165,13 +166,43 @@ def test_without_a_daemon_the_last_known_is_told(ctl: Ctl, tmp_path: Path) -> No
 def test_the_seeds_own_state_file_is_read_too(ctl: Ctl, tmp_path: Path) -> None:
     (tmp_path / ".ralph").mkdir()
     seed = {
-        "ralph_pid": 12345, "iteration": 7, "consecutive_errors": 0, "last_output_at": "2026-02-23T20:00:00Z",
-        "last_commit": "abc1234", "total_cost_usd": 1.42,
+        "ralph_pid": os.getpid(), "iteration": 7, "consecutive_errors": 0,
+        "last_output_at": "2026-02-23T20:00:00Z", "last_commit": "abc1234", "total_cost_usd": 1.42,
     }  # fmt: skip
     (tmp_path / ".ralph" / "regent-state.json").write_text(json.dumps(seed))
     reply = ctl("status")
     assert reply.returncode == 0
-    assert "running (pid 12345)" in reply.stdout
+    assert f"running (pid {os.getpid()})" in reply.stdout
+
+
+def test_without_a_daemon_a_run_whose_process_is_gone_is_not_said_to_run(ctl: Ctl, tmp_path: Path) -> None:
+    directory = in_directory(tmp_path, state="running", ralph_pid=os.getpid(), run_id="r000001-00000000")
+    reply = ctl("status", cwd=directory)  # the pid is another process's by now: it carries no cookie
+    assert "api  stopped" in reply.stdout
+    assert "it was running when its ralphd ended; its process is gone" in reply.stdout
+
+
+def test_without_a_daemon_a_run_that_lives_is_said_to_be_watched_by_nobody(ctl: Ctl, tmp_path: Path) -> None:
+    cookie = {"RALPH_RUN_ID": "r000001-00000000"}
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, **cookie}) as run:
+        try:
+            directory = in_directory(
+                tmp_path, state="running", ralph_pid=run.pid, run_id=cookie["RALPH_RUN_ID"]
+            )
+            wait_for(lambda: b"r000001" in Path(f"/proc/{run.pid}/environ").read_bytes())
+            reply = ctl("status", cwd=directory)
+        finally:
+            run.kill()
+    assert f"(pid {run.pid})" in reply.stdout
+    assert "no ralphd watches it now" in reply.stdout
+
+
+@pytest.mark.parametrize("state", ["paused", "waiting_for_retry"])
+def test_without_a_daemon_nothing_is_said_to_go_on_by_itself(state: str, ctl: Ctl, tmp_path: Path) -> None:
+    wait = {"reason": "crash", "until": "2999-01-01T00:00:00Z"}
+    reply = ctl("status", cwd=in_directory(tmp_path, state=state, wait=wait, ralph_pid=None))
+    assert "2999" not in reply.stdout
+    assert "note" in reply.stdout
 
 
 @pytest.mark.parametrize(

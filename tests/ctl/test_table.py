@@ -157,3 +157,9 @@ def test_a_page_that_is_watched_neither_wraps_nor_scrolls(
     assert frame.startswith("\x1b[2J\x1b[?7l\x1b[H")
     assert frame.count("\n") == 7
     assert "… and 4 lines more: ralphctl status" in frame
+
+
+def test_a_wait_that_a_run_has_reported_is_counted_down() -> None:
+    wait = {"reason": "usage limit", "until": "2026-11-21T09:13:00Z"}
+
+    assert table.brief_state(view(wait=wait), NOW) == "running, waiting 2h 13m more (usage limit)"

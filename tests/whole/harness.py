@@ -91,13 +91,19 @@ class Daemon:
         path.write_text(text)
         path.chmod(0o600)
 
-    def start(self, *, failpoints: Sequence[str] = (), wait: bool = True) -> None:
-        """Start it; unless told otherwise, return when it is ready and has adopted what lives."""
-        armed = ",".join(f"{name}=kill" for name in failpoints)
+    def start(self, *, failpoints: Sequence[str] = (), wait: bool = True, unarmed: bool = False) -> None:
+        """Start it; unless told otherwise, return when it is ready and has adopted what lives.
+
+        ``unarmed`` failpoints hold from ``arm`` on.
+        """
+        armed = {"RALPHD_FAILPOINTS": ",".join(f"{name}=kill" for name in failpoints)} if failpoints else {}
+        if unarmed:
+            armed["RALPHD_FAILPOINTS_WHEN"] = str(self.root / "armed")
+            (self.root / "armed").unlink(missing_ok=True)
         with (self.root / "stderr").open("ab") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "ralphd"],
-                env=self.environment | ({"RALPHD_FAILPOINTS": armed} if armed else {}),
+                env=self.environment | armed,
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
@@ -105,6 +111,10 @@ class Daemon:
             )
         if wait:
             wait_for(self._is_up, timeout_s=UP_S, what="an answer of the daemon")
+
+    def arm(self) -> None:
+        """Have the failpoints hold that it was started with."""
+        (self.root / "armed").touch()
 
     def kill(self) -> None:
         """End the daemon as a power cut would, and nothing else."""

@@ -28,7 +28,7 @@ class Person:
     def __call__(self, *words: str, cwd: Path | None = None, timeout_s: float = ANSWER_S) -> Said:
         """Type a command and read the answer."""
         return subprocess.run(
-            _argv(words),
+            argv(words),
             cwd=cwd or self.daemon.home,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -46,7 +46,7 @@ class Person:
     def watching(self, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
         """A command that goes on, such as ``logs -f``; ended at the end of the block."""
         process = subprocess.Popen(
-            _argv(words),
+            argv(words),
             cwd=self.daemon.home,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -90,7 +90,8 @@ class Person:
         return wait_for(lines, what=f"{count} lines of {name}") or []
 
 
-def _argv(words: Sequence[str]) -> list[str]:
+def argv(words: Sequence[str]) -> list[str]:
+    """What the shell makes of ``ralphctl WORDS``."""
     return [sys.executable, "-P", "-m", "ralphctl", *words]
 
 

@@ -1,0 +1,210 @@
+"""regent install and uninstall: ralphd as a service of systemd, so that it is there after a reboot."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ralphctl import background, link
+from ralphctl.client import Client
+from ralphctl.grammar import Command, wants_json
+from ralphctl.local import installed, units
+from ralphctl.service import NoSystemd, NotRoot, Service, hosting
+from ralphctl.tell import message, note
+from ralphd import wire
+from ralphd.errors import DaemonNotRunning, UsageError
+
+_HANDED_ON = ("RALPHD_STATE_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
+_HAND_OVER_LIMIT_S = 30.0
+
+
+@click.command(cls=Command)
+@click.option("--system", is_flag=True, help="For the machine: starts at boot. Needs root and --user.")
+@click.option("--user", "account", metavar="NAME", help="With --system: as whom the daemon and its runs run.")
+@click.option("--print", "only_print", is_flag=True, help="Print the unit; install nothing.")
+@click.option("--force", is_flag=True, help="Replace a unit that was edited; a copy is kept.")
+def install(system: bool, account: str | None, only_print: bool, force: bool) -> None:
+    """Have systemd keep the daemon running: yours, or with --system the machine's.
+
+    The unit is written, enabled and started. Runs that live go on. Installing again does no harm.
+    """
+    text = _unit(system, account)
+    if only_print:
+        click.echo(text, nl=False)
+        return
+    service = Service(is_system=system)
+    if system:
+        _check_root("install")
+    service.check_there()
+    path = service.unit_file(os.environ)
+    was_current = installed.is_current(path, text)
+    kept = None if was_current else installed.write(path, text, force=force)
+    service.ask("daemon-reload")
+    service.ask("enable", units.SERVICE)
+    taken_over = None if system else _take_over(service)
+    service.work("start" if was_current or service.main_pid() is None else "restart")
+    _tell_installed(service, path, account, kept, taken_over)
+
+
+def _unit(system: bool, account: str | None) -> str:
+    where = units.Installation(installed.command(), {} if system else _environment())
+    if not system:
+        if account is not None:
+            raise UsageError("--user goes with --system", why="a service of your own is yours already")
+        return units.user_service(where)
+    if account is None:
+        who = os.environ.get("SUDO_USER", "NAME")
+        raise UsageError(
+            "whose daemon is it to be?",
+            why="the runs are that user's, with that user's files and keys",
+            mend=f"ralphctl regent install --system --user {who}",
+        )
+    try:
+        pwd.getpwnam(account)
+    except KeyError as fault:
+        raise UsageError(f"there is no user {account!r}", mend=f"getent passwd {account}") from fault
+    return units.system_service(where, account)
+
+
+def _environment() -> dict[str, str]:
+    """Where this user's daemon keeps things; systemd does not know the variables of a shell."""
+    given = {name: os.environ[name] for name in _HANDED_ON if os.environ.get(name)}
+    if given:
+        given["RALPHD_STATE_DIR"] = wire.state_directory(os.environ)
+    given.pop("XDG_STATE_HOME", None)
+    return given
+
+
+def _check_root(word: str) -> None:
+    if os.geteuid() != 0:
+        raise NotRoot(
+            "a service of the machine needs root",
+            mend=f"sudo ralphctl regent {word} --system …, or without --system for one of your own",
+        )
+
+
+def _own_client() -> Client:
+    path = wire.socket_path(os.environ)
+    return Client(lambda: link.candidates(path, os.environ, "/"))
+
+
+def _take_over(service: Service) -> int | None:
+    """A daemon in the background makes room for the service and leaves its runs; gives its pid."""
+    client = _own_client()
+    try:
+        pid = int(client.status().value["daemon"]["pid"])
+    except DaemonNotRunning:
+        return None
+    if hosting(pid) == service or service.main_pid() == pid:
+        return None
+    ending = background.Ending(pid, client)
+    try:
+        client.shutdown("leave")
+        ending.wait(_HAND_OVER_LIMIT_S)
+    finally:
+        ending.close()
+    return pid
+
+
+def _tell_installed(
+    service: Service, path: Path, account: str | None, kept: Path | None, taken_over: int | None
+) -> None:
+    name = account or pwd.getpwuid(os.getuid()).pw_name
+    linger = None if service.is_system else service_lingers(name)
+    pid = service.main_pid()
+    if wants_json():
+        told: Mapping[str, Any] = {
+            "unit": str(path), "pid": pid, "linger": linger, "kept": None if kept is None else str(kept),
+        }  # fmt: skip
+        click.echo(json.dumps(told))
+        return
+    click.echo(f"ralphd is a service now (pid {pid}): {path}")
+    if kept is not None:
+        click.echo(f"  the unit that was there is kept as {kept.name}")
+    if taken_over is not None:
+        click.echo(f"  it took over from ralphd (pid {taken_over}); the runs go on")
+    if service.is_system:
+        click.echo(f"  it runs as {name}, and starts at boot")
+    else:
+        _tell_linger(name, linger)
+    click.echo(f"  next: {service.systemctl} status ralphd; ralphctl start DIR -- COMMAND")
+
+
+def service_lingers(name: str) -> bool:
+    """Whether the systemd of that user starts at boot and outlives the last session (``loginctl``)."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            ["loginctl", "show-user", name, "--property=Linger", "--value"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10.0, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        answer = ""
+    else:
+        answer = done.stdout.strip() if done.returncode == 0 else ""
+    # It knows nothing of a user who is not logged in; the file is where it keeps the answer.
+    return answer == "yes" if answer else Path("/var/lib/systemd/linger", name).exists()
+
+
+def _tell_linger(name: str, linger: bool | None) -> None:
+    if linger:
+        click.echo("  it starts at boot and goes on when you log out (linger is on)")
+        return
+    click.echo("  it starts when you log in")
+    note("when you log out for the last time, it and every run are ended: linger is off")
+    message(f"  to have them go on, and start at boot: loginctl enable-linger {name}")
+
+
+@click.command(cls=Command)
+@click.option("--system", is_flag=True, help="The service of the machine. Needs root.")
+@click.option("--force", is_flag=True, help="Remove a unit that was edited; a copy is kept.")
+def uninstall(system: bool, force: bool) -> None:
+    """Stop the service and its runs, and remove its unit. What ralphd has written down stays."""
+    service = Service(is_system=system)
+    path = service.unit_file(os.environ)
+    if not os.path.lexists(path):
+        message(f"nothing to uninstall: there is no {path}")
+        return
+    if system:
+        _check_root("uninstall")
+    installed.check_removable(path, force=force)
+    _check_there(service, path)
+    state = _state_directory(path, is_system=system)
+    message(f"stopping {units.SERVICE} and its runs")
+    service.work("stop")
+    service.ask("disable", units.SERVICE)
+    kept = installed.remove(path, force=force)
+    service.ask("daemon-reload")
+    _tell_removed(path, kept, state)
+
+
+def _check_there(service: Service, path: Path) -> None:
+    try:
+        service.check_there()
+    except NoSystemd as away:
+        raise NoSystemd(away.what, why=away.why, mend=f"rm {path}  (where no systemd runs)") from away
+
+
+def _state_directory(path: Path, *, is_system: bool) -> str:
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    found = units.value_of(text, "RALPHD_STATE_DIR") or "%h/.local/state/ralphd"
+    return found.replace("%S", "/var/lib") if is_system else found.replace("%h", str(Path.home()))
+
+
+def _tell_removed(path: Path, kept: Path | None, state: str) -> None:
+    if wants_json():
+        told = {"unit": str(path), "kept": None if kept is None else str(kept), "state_directory": state}
+        click.echo(json.dumps(told))
+        return
+    click.echo(f"ralphd is no service any more; removed {path}")
+    if kept is not None:
+        click.echo(f"  it is kept as {kept.name}")
+    click.echo(f"  what stays: {state} (the ralphs, their logs and history), and ralph.toml files")
+    click.echo("  next: ralphctl regent start  (in the background, as before)")

@@ -1,0 +1,201 @@
+"""A ralphd of one's own, for ``ralphctl build``: it lives as long as this process at most (P5).
+
+It, and every shim that it starts, hold the read end of a pipe; this process alone holds the other end. When
+that is closed, on purpose or because this process was killed, each of them ends by itself what it started.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ralphctl import link
+from ralphctl.background import COOKIES, StartFailed
+from ralphctl.client import Client
+from ralphctl.local import orphans
+from ralphd import wire
+from ralphd.errors import DaemonNotRunning, DirectoryBusy, RalphdError
+
+READY_LIMIT_S = 60.0
+"""With the end of what an earlier one left, which takes up to 20 s."""
+EARLIER_LIMIT_S = 30.0
+LIVES_AFTER_S = 2.0
+"""One that has been ready for so long is not about to end."""
+END_LIMIT_S = 40.0
+SHIMS_LIMIT_S = 20.0
+KILL_LIMIT_S = 10.0
+_LOOK_S = 0.02
+_WORDS_BYTES = 4096
+
+
+class PrivateDaemon:
+    """One private ralphd. Every method is called on the main thread, ``cut`` in its signal handlers too."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.socket = str(place / "ralphd.sock")
+        self.client = Client(lambda: [self.socket])  # this one only: no other daemon is ever asked
+        self.pidfd = -1
+        self.code: int | None = None
+        """What it ended with, a signal as a negative number; None while it lives."""
+        self._pid = 0
+        self._cord = -1
+
+    @property
+    def log(self) -> Path:
+        """Its own log."""
+        return self.place / "ralphd.log"
+
+    def start(self) -> None:
+        """Start it; it is not ready yet. Raises OSError."""
+        orphans.become_reaper()
+        self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        heard, self._cord = os.pipe()  # neither is inherited by anybody who is not given it
+        try:
+            self._pid = self._spawn(heard)
+        finally:
+            os.close(heard)
+        self.pidfd = os.pidfd_open(self._pid)
+
+    def _spawn(self, heard: int) -> int:
+        # -P: a `ralphd` or `json.py` in the directory we are in must not be taken for ours.
+        command = [sys.executable, "-P", "-m", "ralphd", "--tied", str(heard)]
+        with self._words_file.open("wb") as words:
+            process = subprocess.Popen(
+                [*command, "--state-dir", str(self.place), "--socket", self.socket],
+                env={name: value for name, value in os.environ.items() if name not in COOKIES},
+                cwd=self.place,
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+                start_new_session=True,
+                pass_fds=[heard],
+            )
+        process.returncode = 0  # reaping is ours: with it come those that are handed to us
+        return process.pid
+
+    def await_ready(self, give_up: Callable[[], bool]) -> None:
+        """Wait until it takes requests. Raises StartFailed, KeyboardInterrupt when ``give_up`` says so."""
+        deadline = time.monotonic() + READY_LIMIT_S
+        while not is_ready(self.socket):
+            if give_up():
+                raise KeyboardInterrupt
+            if not self.is_alive():
+                words = self._words_file.read_bytes()[-_WORDS_BYTES:].decode(errors="replace").strip()
+                raise StartFailed("the private ralphd did not start", self.code or 1, why=words)
+            if time.monotonic() > deadline:
+                raise StartFailed(
+                    f"the private ralphd was not ready after {READY_LIMIT_S:g} s", 75, mend=f"less {self.log}"
+                )
+            time.sleep(_LOOK_S)
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended. Reaps what else has ended below this process."""
+        ends = orphans.reap()
+        self.code = ends.get(self._pid, self.code)
+        return self.code is None
+
+    def cut(self) -> None:
+        """Have it and all that it started end now."""
+        cord, self._cord = self._cord, -1
+        if cord >= 0:
+            os.close(cord)
+
+    def end(self) -> bool:
+        """The same, and wait until nothing is left; whether that is so.
+
+        What does not end by itself is killed. Shims end without it, too: where it did not wait for them
+        itself, they are given their time.
+        """
+        self.cut()
+        if self._pid:
+            self._await(lambda: not self.is_alive(), END_LIMIT_S)
+            if self.code != 0:
+                self._await(orphans.none_left, SHIMS_LIMIT_S)
+        gone = orphans.none_left() or orphans.end_all(limit_s=KILL_LIMIT_S)
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+        return gone
+
+    def _await(self, fact: Callable[[], bool], limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while not fact() and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+
+    @property
+    def _words_file(self) -> Path:
+        """What it says where nobody listens: why it could not start."""
+        return self.place / "ralphd.err"
+
+
+def is_ready(socket: str) -> bool:
+    """Whether a ralphd there takes requests, and is not on its way out."""
+    try:
+        return link.get([socket], f"{wire.API}/ready")[0] == 200
+    except RalphdError:
+        return False
+
+
+def await_the_earlier(place: Path, give_up: Callable[[], bool], say: Callable[[str], None]) -> None:
+    """Wait until a private ralphd that is on its way out has left ``place``.
+
+    Raises DirectoryBusy for one that is not, StartFailed when it takes too long.
+    """
+    socket, began, ready_since, said = str(place / "ralphd.sock"), time.monotonic(), None, False
+    while _is_held(place / "lock"):
+        now = time.monotonic()
+        ready_since = (ready_since or now) if is_ready(socket) else None
+        if ready_since is not None and now - ready_since > LIVES_AFTER_S:
+            raise _builds_already(socket)
+        if now - began > EARLIER_LIMIT_S:
+            raise StartFailed("an earlier build here does not end", 75, mend=f"less {place}/ralphd.log")
+        if give_up():
+            raise KeyboardInterrupt
+        if not said and now - began > LIVES_AFTER_S / 2 and ready_since is None:
+            said = True
+            say("waiting for an earlier build in this directory to end")
+        time.sleep(_LOOK_S)
+
+
+def _builds_already(socket: str) -> DirectoryBusy:
+    try:
+        views = Client(lambda: [socket]).views()
+    except RalphdError:
+        views = []
+    name = str(views[0]["name"]) if views else "a ralph"
+    return DirectoryBusy(
+        f"{name} is being built in this directory already, in another terminal",
+        mend="ralphctl status, ralphctl logs -f, or ralphctl stop and then ralphctl build",
+    )
+
+
+def refuse_beside(directory: str, own_socket: str) -> None:
+    """Raise DirectoryBusy where a Regent of another daemon supervises ``directory``, with what to do."""
+    socket = link.signpost_in(directory)
+    if socket is None or socket == own_socket:
+        return
+    try:
+        views = Client(lambda: [socket]).views()
+    except DaemonNotRunning:  # its signpost is about to go; the lock tells
+        return
+    real = os.path.realpath(directory)
+    view = next((each for each in views if os.path.realpath(each["directory"]) == real), None)
+    if view is not None and view["state"] not in ("idle", "stopped", "failed", "done"):
+        name, state = view["name"], str(view["state"]).replace("_", " ")
+        raise DirectoryBusy(
+            f"the ralph {name} is {state} in this directory, under another ralphd",
+            why="one ralph works in a directory",
+            mend=f"ralphctl logs -f {name}, to watch it; or ralphctl stop {name}, then ralphctl build",
+        )
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        return link.is_flocked(lock.stat().st_ino)
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,270 @@
+"""What ``ralphctl build`` does while its ralph runs: prints the log, heeds signals, sees the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from enum import Enum
+from types import FrameType
+from typing import Any, TypeAlias
+
+from ralphctl import streams
+from ralphctl.client import Client
+from ralphctl.embedded import PrivateDaemon
+from ralphctl.lines import lines_of
+from ralphctl.logtext import LogPrinter
+from ralphctl.tell import has_colour, message, note
+from ralphctl.waiting import is_settled
+from ralphd.errors import RalphdError
+
+View: TypeAlias = dict[str, Any]
+
+_STOP = (signal.SIGINT, signal.SIGTERM)
+_END = (signal.SIGQUIT, signal.SIGHUP)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+_LAST_LINES_S = 5.0
+_FOLLOWERS_S = 0.3
+"""Followers in other terminals look every 0.04 s; they see the last lines before the daemon ends."""
+
+
+class End(Enum):
+    """Why the watching is over."""
+
+    SETTLED = "nothing runs any more"
+    NOW = "a signal asked for it"
+    UNHEARD = "nobody reads what is printed"
+    ALONE = "the daemon is gone"
+
+
+def say(text: str) -> None:
+    """A message, unless the terminal is gone."""
+    with suppress(OSError):
+        message(text)
+
+
+def _after_echo(text: str) -> str:
+    """On a terminal that shows ``^C`` in a line of its own."""
+    return "\n" + text if sys.stderr.isatty() else text
+
+
+class Bell:
+    """Wakes the main thread: rung by other threads, by signals, and looked at with ``poll``."""
+
+    def __init__(self) -> None:
+        self.fd, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._rope, warn_on_full_buffer=False)
+
+    def ring(self) -> None:
+        """Wake it."""
+        with suppress(BlockingIOError):  # rung often enough
+            os.write(self._rope, b"!")
+
+    def hush(self) -> None:
+        """Forget that it was rung."""
+        with suppress(BlockingIOError):
+            while os.read(self.fd, 4096):
+                pass
+
+
+class Wishes:
+    """What signals ask for: the first Ctrl-C or SIGTERM to stop, the next one, or a hang-up, to end it now.
+
+    ``cut`` is called for the latter at once, in the handler, whatever the main thread does meanwhile.
+    """
+
+    def __init__(self, cut: Callable[[], None]) -> None:
+        self._cut = cut
+        self.stop = False
+        self.now = False
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it only wakes
+        for number in (*_STOP, *_END):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # by nohup: then it is to go on
+                signal.signal(number, self._heard)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        if self.stop or number in _END:
+            self.now = True
+            self._cut()
+        self.stop = True
+
+
+class _Out:
+    """Bytes to a descriptor, whole and at once; nothing is kept in a buffer that may fail at the end."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._held = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self._held += data
+
+    def flush(self) -> None:
+        while self._held:
+            del self._held[: os.write(self._fd, self._held)]
+
+
+class Screen:
+    """Prints a ralph's log, from one thread while it runs and from another one its rest."""
+
+    def __init__(self) -> None:
+        self._out = _Out(sys.stdout.fileno())
+        self._safe = sys.stdout.isatty()
+        self._printer = LogPrinter(self._out, safe=self._safe, colour=has_colour(sys.stdout))
+        self._lock = threading.Lock()
+        self._over = False
+        self.cursor: str | None = None
+        self.is_broken = False
+
+    def put(self, record: dict[str, Any]) -> bool:
+        """Print a record; False when that is over, or nobody reads it."""
+        with self._lock:
+            if not self._over:
+                self._print(record)
+            return not (self._over or self.is_broken)
+
+    def finish(self, rest: Callable[[str | None], Iterator[dict[str, Any]]]) -> None:
+        """Print what comes after the last record that was printed, and nothing more from then on."""
+        if not self._lock.acquire(timeout=_LAST_LINES_S):
+            return  # a terminal that is held, by Ctrl-S, does not keep us
+        try:
+            self._over = True
+            for record in rest(self.cursor):
+                self._print(record)
+            if self._safe:
+                self._printer.end()
+                self._out.flush()
+        except (RalphdError, OSError, ValueError):
+            pass  # what could not be printed is in the log
+        finally:
+            self._lock.release()
+
+    def _print(self, record: dict[str, Any]) -> None:
+        try:
+            self._printer.put(record)
+            self._out.flush()
+        except OSError:
+            self.is_broken = True
+        self.cursor = record["cursor"]
+
+
+class _Over(Exception):
+    """The daemon will not come back."""
+
+
+class Foreground:
+    """One ralph in front of a person, from its registration to its end."""
+
+    def __init__(self, daemon: PrivateDaemon, name: str, began_at: str, wishes: Wishes, bell: Bell) -> None:
+        self._daemon, self._name, self._began_at = daemon, name, began_at
+        self._wishes, self._bell = wishes, bell
+        self._screen = Screen()
+        self._stirred = threading.Event()
+        self._over = False
+        self._problems: list[str] = []
+        self._asked = False
+        self.view: View = {}
+
+    def watch(self) -> End:
+        """Print and wait until it is over; says why it is."""
+        for work in (self._follow, self._look):
+            threading.Thread(target=work, daemon=True).start()
+        end = self._wait()
+        if end is End.SETTLED:
+            self._screen.finish(self._rest)
+            self._wait_for_followers()
+        self._over = True
+        return end
+
+    def _wait(self) -> End:
+        poll = select.poll()
+        for descriptor in (self._bell.fd, self._daemon.pidfd):
+            poll.register(descriptor, select.POLLIN)
+        poll.register(sys.stdout.fileno(), 0)  # POLLERR, POLLHUP: its reader is gone
+        while (end := self._end()) is None:
+            found = dict(poll.poll())
+            self._bell.hush()
+            if found.get(sys.stdout.fileno(), 0) & (select.POLLERR | select.POLLHUP):
+                self._screen.is_broken = True
+        return end
+
+    def _end(self) -> End | None:
+        if self._wishes.now:
+            return End.NOW
+        if self._screen.is_broken:
+            return End.UNHEARD
+        if not self._daemon.is_alive():
+            return End.ALONE
+        if self.view and is_settled(self.view):
+            return End.SETTLED
+        if self._wishes.stop and not self._asked:
+            self._asked = True
+            threading.Thread(target=self._stop, daemon=True).start()
+            say(_after_echo(f"stopping: {self._name} is asked to end its run; Ctrl-C again ends it now"))
+        return None
+
+    def _stop(self) -> None:
+        with suppress(RalphdError):  # it ends, or has ended: that is seen otherwise
+            self._daemon.client.ask(self._name, "stop")
+        self._stirred.set()
+
+    # --- in threads of their own ----------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Print what comes. A line of the Regent's mostly means that something has changed."""
+        query = {"since": self._began_at}
+        try:
+            for record in streams.log(self._daemon.client, self._name, query, on_away=self._away):
+                if not self._screen.put(record):
+                    break
+                if record.get("stream") == "regent":
+                    self._stirred.set()
+        except (_Over, RalphdError):
+            pass
+        self._bell.ring()
+
+    def _away(self) -> None:
+        if self._over or self._wishes.now:
+            raise _Over
+
+    def _look(self) -> None:
+        """Look how it is: at once when something stirs, and soon again, then every second."""
+        pause_s = _FIRST_PAUSE_S
+        while not self._over:
+            try:
+                status = self._daemon.client.status().value
+            except RalphdError:
+                status = None
+            if status is not None:
+                self._tell_problems(status["daemon"]["problems"])
+                view = next((view for view in status["ralphs"] if view["name"] == self._name), None)
+                if view is not None:
+                    self.view = view
+                    if is_settled(view):
+                        self._bell.ring()
+            if self._stirred.wait(pause_s):
+                self._stirred.clear()
+                pause_s = _FIRST_PAUSE_S
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _tell_problems(self, problems: list[str]) -> None:
+        fresh = [problem for problem in problems if problem not in self._problems]
+        self._problems = problems
+        for problem in fresh:
+            with suppress(OSError):
+                note(problem)
+
+    def _rest(self, cursor: str | None) -> Iterator[dict[str, Any]]:
+        client: Client = self._daemon.client
+        place = {"since": self._began_at} if cursor is None else {"cursor": cursor}
+        return map(json.loads, lines_of(client.log(self._name, {**place, "format": "json"})))
+
+    def _wait_for_followers(self) -> None:
+        if not self._wishes.now:
+            time.sleep(_FOLLOWERS_S)

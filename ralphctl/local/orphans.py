@@ -1,0 +1,42 @@
+"""What is left below this process: handed to it, reaped, and ended for good."""
+
+import os
+import time
+from contextlib import suppress
+
+from ralphd.process import shim
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_reaper() -> None:
+    """Have orphans below this process handed to it, and not to init. Where that is not possible, nothing."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap() -> dict[int, int]:
+    """Take the ends of all children that have ended: exit codes by pid, signals as negative numbers."""
+    ends: dict[int, int] = {}
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            ends[ended[0]] = os.waitstatus_to_exitcode(ended[1])
+    return ends
+
+
+def none_left() -> bool:
+    """Whether nothing is below this process any more: a subreaper without children has no descendants."""
+    reap()
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
+
+
+def end_all(*, limit_s: float) -> bool:
+    """Kill all that is below this process, within ``limit_s`` seconds; whether nothing is left."""
+    me, deadline = os.getpid(), time.monotonic() + limit_s
+    return shim.end_all(lambda *how: shim.signal_below([me], *how), none_left, {}, deadline)
