@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
 
-.PHONY: dev demo test check format lint types contracts docs bench clean
+.PHONY: dev demo test test-systemd check format lint types contracts docs bench clean
 
 dev: $(STAMP)
 
@@ -21,6 +21,11 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python -m pytest -n 2 --basetemp="$$scratch/t"
+
+# A real systemd in a private namespace: as root only, and apart from `check`.
+test-systemd: $(STAMP)
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/systemd/under_systemd.py
 
 check: $(STAMP) format lint types contracts test
 
@@ -40,7 +45,7 @@ docs: $(STAMP)
 	@$(BIN)/python -m tests.generated --write
 
 bench: $(STAMP)
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.bench $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,9 +1,10 @@
-"""What both supervisors are given to run. Started by path; everything ends by itself within two minutes.
+"""What every supervisor is given to run. Started by path; everything ends by itself within two minutes.
 
 children.py tree RECORD SLEEPERS HOPPERS    a tree that does all it can to be left behind
 children.py writer RECORD                   numbered lines, 500 kB/s; RECORD.PID says how much was written
 children.py crasher RECORD                  lives for a moment, notes its begin and end, ends in many ways
-children.py flood RECORD BYTES              numbered blocks of 100-byte lines as fast as they are taken
+children.py flood RECORD BYTES              numbered blocks of 100-byte lines as fast as they are taken, once
+                                            there is a file RECORD.go
 children.py ticker                          ten lines a second, each with the moment of its writing
 """
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LIFE_S = 90
+ASKING = (signal.SIGTERM, signal.SIGINT)  # what supervisors ask with: pm2 by SIGINT, the others by SIGTERM
 LINE_BYTES = 100
 BLOCK_LINES = 80
 
@@ -41,9 +43,11 @@ def rest(record: str, name: str) -> None:
 
 
 def tree(record: str, sleepers: str, hoppers: str) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for asking in ASKING:
+        signal.signal(asking, signal.SIG_IGN)
     if os.fork() == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for asking in ASKING:
+            signal.signal(asking, signal.SIG_DFL)
         rest(record, "plain")
     if os.fork() == 0:
         os.setsid()
@@ -80,7 +84,8 @@ def hop(deadline: float) -> None:
 
 def writer(record: str) -> None:
     asked = []
-    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    for asking in ASKING:
+        signal.signal(asking, lambda number, frame: asked.append(number))
     path = f"{record}.{os.getpid()}"
     written = number = 0
     deadline = time.monotonic() + LIFE_S
@@ -116,6 +121,11 @@ def planned_end(run_id: str) -> int:
 
 
 def flood(record: str, total: str) -> None:
+    deadline = time.monotonic() + LIFE_S
+    while not os.path.exists(f"{record}.go"):
+        if time.monotonic() > deadline:
+            sys.exit("nobody said go")
+        time.sleep(0.01)
     begun = time.perf_counter()
     filler = b"x" * (LINE_BYTES - 1) + b"\n"
     rest_of_block = filler * (BLOCK_LINES - 1)

@@ -23,15 +23,19 @@ CLEAR_AWAY_S = 10.0
 
 
 class TooLong(Exception):
+    """Something that was waited for did not come."""
+
+
+class RowTooLong(Exception):
     """A row took longer than it may."""
 
 
 @contextlib.contextmanager
 def time_limit(limit_s: float) -> Iterator[None]:
-    """Raise TooLong in the main thread after ``limit_s`` seconds. Not to be nested."""
+    """Raise RowTooLong in the main thread after ``limit_s`` seconds. Not to be nested."""
 
     def over(number: int, frame: FrameType | None) -> None:
-        raise TooLong(f"not over after {limit_s:g} s")
+        raise RowTooLong(f"not over after {limit_s:g} s")
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, limit_s)

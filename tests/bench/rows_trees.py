@@ -7,34 +7,45 @@ from pathlib import Path
 from shutil import which
 
 from tests.bench import children
-from tests.bench.bench import Bench
+from tests.bench.bench import Bench, Rounds
 from tests.bench.measure import carriers, clear_away, is_alive, wait_until
 from tests.bench.ours import Daemon
-from tests.bench.peer import Supervisord, program
-from tests.bench.table import NONE, NOT_INSTALLED, Line, Verdict
+from tests.bench.peers.peer import Peer, Program
+from tests.bench.table import Line, Verdict
 
 ROUNDS = 3
 SLEEPERS, HOPPERS = 40, 3
-GRACE_S = 0.5
+WHOLE = SLEEPERS + HOPPERS + 5
+STOP_S = 1
 NOBODY = 65534
 SCANS = 5
+HOW = (
+    f"A tree of {WHOLE} processes: a leader that ignores SIGTERM and SIGINT, a plain child, one in a session"
+    f" of its own, one forked twice, one with an empty environment, {SLEEPERS} sleepers, and {HOPPERS} that"
+    f" fork and exit all the time, each hop in a new session. Stopped, with {STOP_S} s of grace; what is"
+    " alive then is counted. The peers as they come (supervisord can be told to end the process group, which"
+    " gets the plain children and the sleepers)."
+)
 
 
 def stopped_trees(bench: Bench) -> Sequence[Line]:
     """With the means that root has, and with those of everybody."""
-    theirs = str(_theirs(bench)) if bench.has_peer else NOT_INSTALLED
+    alive: Rounds[int] = Rounds(bench, "trees")
+    alive.take(lambda kind: _theirs(bench, kind))
+    theirs = alive.texts(lambda found: str(max(found)))
     users: Sequence[int | None] = (None, NOBODY) if os.geteuid() == 0 and which("setpriv") else (None,)
     lines = []
     for user in users:
-        means, alive = _ours(bench, user)
+        means, ours = _ours(bench, user)
         who = "root" if os.geteuid() == 0 and user is None else "a user"
         lines.append(
             Line(
-                f"descendants alive after stop, as {who}, by {means}", "0",
-                f"{max(alive)} (of {SLEEPERS + HOPPERS + 5}, {len(alive)} stops)", theirs, NONE,
-                Verdict.of(max(alive) == 0), gates=True,
+                f"alive of a tree of {WHOLE} after its stop, as {who}, by {means}", "0",
+                f"{max(ours)} (of {len(ours)} stops)", Verdict.of(max(ours) == 0), HOW, theirs,
+                limit="0", gates=True,
             )
         )  # fmt: skip
+        theirs = dict.fromkeys(alive.found, "as above")
     return lines
 
 
@@ -50,7 +61,7 @@ def _ours(bench: Bench, user: int | None) -> tuple[str, list[int]]:
             record.chmod(0o666)
             daemon.register(
                 name, children.argv("tree", record, SLEEPERS, HOPPERS),
-                {"regent.stop_timeout_seconds": GRACE_S}, dict([token.split("=")]),
+                {"regent.stop_timeout_seconds": STOP_S}, dict([token.split("=")]),
             )  # fmt: skip
             known = _grown(record, token)
             means = daemon.run_record(name).tree_means
@@ -62,16 +73,15 @@ def _ours(bench: Bench, user: int | None) -> tuple[str, list[int]]:
     return means, alive
 
 
-def _theirs(bench: Bench) -> int:
-    home = bench.place() / "peer"
+def _theirs(bench: Bench, kind: type[Peer]) -> int:
     token = f"BENCH_TREE={uuid.uuid4()}"
-    record = home.parent / "tree"
+    record = bench.place() / "tree"
     command = children.argv("tree", record, SLEEPERS, HOPPERS)
-    peer = Supervisord(home, program("tree", command, environment=token, stopwaitsecs=1))
+    peer = bench.peer(kind, Program("tree", command, dict([token.split("=")]), stop_s=STOP_S))
     try:
         peer.start()
         known = _grown(record, token)
-        peer.call("stopProcess", "tree")
+        peer.stop("tree")
         return _alive(known, token)
     finally:
         peer.close()

@@ -1,0 +1,129 @@
+"""``docs/performance.md``, whole: what was measured, on what, how to read it, and what was not."""
+
+import os
+import platform
+import textwrap
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.bench.bench import Bench
+from tests.bench.peers.install import VERSIONS, node_version
+from tests.bench.table import OURS, Line, Verdict, cells
+
+PAGE = Path(__file__).parents[2] / "docs/performance.md"
+WIDTH = 115
+HEAD = (
+    "Written by `make bench`, whole, for the machine it ran on; run it, and it writes this page anew for"
+    " yours. Other supervisors, from PyPI and npm, run beside ralphd in the same run, over the same children."
+)
+HOW_TO_READ = (
+    "In brackets after a peer's figure: ours divided by it. Below 1 ralphd needs less than the peer, above 1"
+    " more. **Ratios of one run are what counts**; times and CPU differ between machines, and by 10 to 30 %"
+    " between two runs.",
+    "`machine` is what this machine can do without any supervisor, measured in the same run: the least there"
+    " is.",
+    "Figures are medians; where a row has rounds, all take turns in each, so that a busy minute meets all"
+    " alike.",
+    "CPU is the kernel's own count for a process and its threads, which other work on the machine moves"
+    " little.",
+    "† gates: when one is missed, `make bench` fails. The others inform: a missed goal is told, and stays"
+    " here.",
+    "Peers are set so that they look good where that is fair: supervisord `startsecs=0`; circus"
+    " `check_delay=0.1` (default 5: it polls, so its restarts get 50 times quicker, and its idle CPU dearer);"
+    " pm2 without its limit of restarts. Everything else is their default.",
+    "They are compared with a ralphd that does more meanwhile: a process beside each run that lets it survive"
+    " kill -9 of the daemon, a time for every line, state that is synced.",
+)
+NOT_MEASURED = (
+    "Real disks: how long one takes to sync is left out of the restart row (its files are in memory). Ralphs"
+    " with agents in them, whose work is far dearer than anything here.",
+    "systemd, runit and s6, which come with the system and not by pip or npm. systemd ends whole control"
+    " groups, as ralphd does where it may, and can run ralphd.",
+    "Peers with settings for one row alone, other versions of them, other kernels.",
+)
+LARGE = "500 children: `make bench ARGS=--full` (some minutes longer)."
+
+
+def text(lines: Sequence[Line], bench: Bench, *, full: bool, took_s: float) -> str:
+    """The page."""
+    peers = tuple(VERSIONS)
+    parts = [
+        "# Performance\n", textwrap.fill(HEAD, WIDTH) + "\n",
+        "## The machine\n", _listed(_machine(bench, took_s)),
+        "## The figures\n", _table(lines, peers), _summary(lines),
+        "## How to read it\n", _listed(HOW_TO_READ),
+        "## What was done in each row\n", _listed(_hows(lines)),
+        "## What was not measured\n", _listed([*NOT_MEASURED, *([] if full else [LARGE]), *_missing(bench)]),
+    ]  # fmt: skip
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def write(page: str) -> None:
+    """Put the page into the docs."""
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def _machine(bench: Bench, took_s: float) -> list[str]:
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    there = [f"{kind.name} {VERSIONS[kind.name]}" for kind in bench.peers]
+    runs_on = f" (on Node.js {node_version()})" if "pm2" in {kind.name for kind in bench.peers} else ""
+    return [
+        f"{os.cpu_count()} cores, {memory_gb:.0f} GB, {platform.system()} {platform.release().split('-')[0]},"
+        f" {platform.machine()}; Python {platform.python_version()}.",
+        f"ralphd {version('ralphd')}; {', '.join(there) or 'no peer was to be had'}{runs_on}.",
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, in {took_s / 60:.1f} minutes. {_load()}",
+    ]
+
+
+def _load() -> str:
+    load, cores = os.getloadavg()[1], os.cpu_count() or 1
+    if load <= cores:
+        return f"Load of the last 5 minutes: {load:.1f}."
+    return (
+        f"Load of the last 5 minutes: {load:.1f} on {cores} cores, so there was other work: times are too"
+        " long here, for all; ratios and CPU hold better."
+    )
+
+
+def _table(lines: Sequence[Line], peers: Sequence[str]) -> str:
+    head, *rows = cells(lines, peers)
+    ruled = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in ruled) + "\n"
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("<=", "≤").replace(">=", "≥").replace("\n", " ")
+
+
+def _summary(lines: Sequence[Line]) -> str:
+    judged = [line for line in lines if line.verdict is not Verdict.NONE]
+    missed = [line.what for line in judged if line.verdict is Verdict.MISSED]
+    dearer = [
+        f"{line.what}: more than {', '.join(name for name, ratio in line.ratios.items() if ratio > 1)}"
+        for line in lines
+        if any(ratio > 1 for ratio in line.ratios.values())
+    ]
+    told = f"{len(judged) - len(missed)} of {len(judged)} goals met."
+    if not missed and not dearer:
+        return told + "\n"
+    return f"{told} What is missed, and where {OURS} needs more than a peer:\n\n" + _listed(
+        [*(f"{what}: missed" for what in missed), *dearer]
+    )
+
+
+def _hows(lines: Sequence[Line]) -> list[str]:
+    whats: dict[str, str] = {}
+    for line in lines:
+        whats.setdefault(line.how, line.what)
+    return [f"**{what}**: {how}" for how, what in whats.items() if how]
+
+
+def _missing(bench: Bench) -> list[str]:
+    absent = [f"{name}: not installed when this page was written." for name in bench.absent]
+    return absent + [f"Went wrong: {fault}" for fault in bench.faults]
+
+
+def _listed(items: Sequence[str]) -> str:
+    return "\n".join(textwrap.fill(f"- {item}", WIDTH, subsequent_indent="  ") for item in items) + "\n"
