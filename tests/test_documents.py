@@ -2,7 +2,6 @@
 
 import ast
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -21,8 +20,8 @@ from ralphd.process.rundir import RunRecord
 from ralphd.process.shim import FORMAT_VERSION
 from ralphd.store import mirror, state
 from tests.helpers import wait_for
-from tests.players import player
 from tests.whole.harness import Daemon, daemon_in
+from tests.whole.witnesses import Witness
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "files.md"
@@ -31,6 +30,16 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"`([^`]+)`")
 
 Json = Mapping[str, Any]
+
+
+REPORTS: tuple[Json, ...] = (
+    {"kind": "waiting", "until": "2100-01-01T00:00:00Z", "reason": "usage limit"},
+    {"kind": "hello", "signals": True},
+    {"kind": "waiting", "until": None},
+    {"kind": "iteration-started", "iteration": 1, "task": {"id": "US-1", "title": "Parse the list"}},
+    {"kind": "attempt-finished", "agent": "claude", "outcome": "done", "exit_code": 0, "cost_usd": 0.21},
+    {"kind": "iteration-finished", "iteration": 1, "summary": "US-1 is done"},
+)
 
 
 # --- the page -------------------------------------------------------------------------------------------
@@ -70,7 +79,7 @@ def example(heading: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a daemon left of a ralph that failed twice; ``signpost`` was read while it was supervised."""
+    """What a daemon left of a ralph that reported, failed, and hung; ``signpost`` was read while it ran."""
 
     daemon: Daemon
     signpost: Json
@@ -79,7 +88,7 @@ class Written:
 
     def object(self, name: str) -> dict[str, Any]:
         """A file of the ralph, or of its first run."""
-        for place in (self.daemon.files("demo"), self.daemon.run_directories("demo")[0]):
+        for place in (self.daemon.files("demo"), *self.daemon.run_directories("demo")):
             if (place / name).exists():
                 found: dict[str, Any] = json.loads((place / name).read_text())
                 return found
@@ -88,20 +97,20 @@ class Written:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
-    """Runs a ralph for real until it has failed."""
+    """Runs a ralph for real until it has failed for good: the first run reports, the second one hangs."""
     with daemon_in(tmp_path_factory.mktemp("documents") / "one") as daemon:
-        place = daemon.home / "demo"
-        place.mkdir()
         daemon.start()
-        flags = {"regent.max_retries": 2, "regent.retry_backoff_seconds": 0.2}
-        environment = {"PATH": os.environ.get("PATH", os.defpath)}
-        command = list(player("exits", 1))
-        registration = {
-            "directory": str(place), "command": command, "flags": flags, "environment": environment,
-        }  # fmt: skip
-        daemon.ask("POST", "/v1/ralphs", registration)
+        witness = Witness.of(daemon)
+        place = witness.directory
+        run_id = witness.register(max_retries=2, hang_timeout_seconds=4.0, startup_grace_seconds=0.0)[
+            "run_id"
+        ]
+        for number, words in enumerate(REPORTS):
+            report = {"run_id": run_id, "id": str(number), **words}
+            daemon.ask("POST", "/v1/ralphs/demo/reports", report)
         signpost = wait_for(lambda: _json(place / ".ralph" / "lock"), what="a signpost")
-        daemon.becomes("demo", "failed")
+        witness.end(1)
+        daemon.becomes("demo", "failed", timeout_s=60)
         names = frozenset(path.name for root in (daemon.state, place) for path in root.rglob("*"))
         yield Written(daemon, signpost or {}, daemon.events(), names)
 
@@ -117,7 +126,10 @@ def _json(path: Path) -> dict[str, Any] | None:
 # --- the one is the other -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["ralph.json", "regent-state.json", "intent.json", "run.json", "exit.json"])
+FILES = ["ralph.json", "regent-state.json", "intent.json", "run.json", "exit.json"]
+
+
+@pytest.mark.parametrize("name", [*FILES, "explanation.json", "evidence.json"])
 def test_the_keys_of_a_file_are_those_that_are_written(written: Written, name: str) -> None:
     heading = f"`{name}`"
 
