@@ -39,7 +39,7 @@ _STATE_KEYS: dict[str, Any] = {
     "finished_at": _TEXT,
     "passed": bool | None,
     "agent": _TEXT,
-    "task": _TEXT,
+    "task": dict | None,
     "wait": dict | None,
     "restarts": int,
     "reverts": int,

@@ -43,7 +43,10 @@ class KillTree:
 
 @dataclass(frozen=True, slots=True)
 class KillAfter:
-    """Tell ``GraceOver`` when ``delay_s`` seconds have passed, whatever the wall clock does."""
+    """Tell ``GraceOver`` when ``delay_s`` seconds have passed, whatever the wall clock does.
+
+    A later one takes the place of an earlier one.
+    """
 
     run_id: RunId
     delay_s: float

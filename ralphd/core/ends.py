@@ -25,7 +25,7 @@ from ralphd.core.model import (
 )
 from ralphd.core.outcome import in_words, outcome
 from ralphd.core.patience import crash_wait, was_healthy
-from ralphd.core.reports import limit_reached
+from ralphd.core.reports import limit_reached, wait_ended
 from ralphd.core.steps import PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
 
 PROBE_AFTER_S = 900.0
@@ -40,7 +40,8 @@ def run_ended(now: Supervision, ending: Ending, policy: Policy) -> Step:
     meant = outcome(now.state, ending, now.said)
     over = replace(now, tally=_tally_after(now, ending, meant, policy))
     answer = _after_end(over, ending, meant, policy)
-    return Step(replace(answer.supervision, said=Said()), (Announce("ralph.exited"), *answer.actions))
+    told = (*wait_ended(now), Announce("ralph.exited"))
+    return Step(replace(answer.supervision, said=Said()), (*told, *answer.actions))
 
 
 def _tally_after(now: Supervision, ending: Ending, meant: Outcome, policy: Policy) -> Tally:
@@ -63,24 +64,25 @@ def _after_end(now: Supervision, ending: Ending, meant: Outcome, policy: Policy)
         case Outcome.PAUSED:
             return _after_pause(now, ending, policy)
         case Outcome.LIMIT:
-            return _done(now, "limit", _limit_text(now.said.limit))
+            return _limited(now, now.said.limit)
         case Outcome.REFUSED:
             return _give_up(now, f"Ralph refused to run ({in_words(ending)})")
         case Outcome.FAILED | Outcome.LOST | Outcome.STALLED | Outcome.TIMED_OUT:
             return _after_failure(now, ending, meant, policy)
 
 
-def _limit_text(limit: str | None) -> str:
-    return "Ralph stopped: a limit of yours was reached" if limit is None else f"Ralph stopped: {limit}"
+def _limited(now: Supervision, limit: str | None) -> Step:
+    text = f"Ralph stopped: {limit or 'a limit of yours was reached'}"
+    return Step(replace(now, state=Done("limit", limit)), (Announce("ralph.done", text),))
 
 
 def _after_unwatched_end(now: Supervision, ending: Ending, meant: Outcome) -> Step:
     """P6: it is told how it ended, and that is all."""
     match meant:
         case Outcome.DONE:
-            return _done(now, "complete", "Ralph is done")
+            return _done(now, "Ralph is done")
         case Outcome.LIMIT:
-            return _done(now, "limit", _limit_text(now.said.limit))
+            return _limited(now, now.said.limit)
         case Outcome.PAUSED:
             return _paused(now, ending, resume_at=None)
         case _:
@@ -103,16 +105,15 @@ def _after_good_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
     tally = replace(now.tally, consecutive_errors=0, iteration=now.tally.iteration + here)
     finished = replace(now, tally=tally)
     if policy.restart is Restart.NEVER:
-        return _done(finished, "complete", "Ralph is done")
-    if policy.mode is Mode.ITERATION:
-        if ending.complete:
-            return _done(finished, "complete", "Ralph is done: no task is open")
-        if limit := limit_reached(tally, ending.at, policy):
-            return _done(finished, "limit", f"Ralph stopped: {limit}")
-        return _wait(finished, Reason.ITERATION_PAUSE, ending.at, policy.iteration_pause_s)
-    if policy.restart is Restart.ALWAYS:
-        return _wait(finished, Reason.RESTART, ending.at, policy.iteration_pause_s)
-    return _done(finished, "complete", "Ralph is done")
+        return _done(finished, "Ralph is done")
+    if policy.mode is Mode.ITERATION and ending.complete:
+        return _done(finished, "Ralph is done: no task is open")
+    if policy.mode is Mode.LOOP and policy.restart is Restart.ON_FAILURE:
+        return _done(finished, "Ralph is done")
+    if limit := limit_reached(tally, ending.at, policy):
+        return _limited(finished, limit)
+    reason = Reason.ITERATION_PAUSE if policy.mode is Mode.ITERATION else Reason.RESTART
+    return _wait(finished, reason, ending.at, policy.iteration_pause_s)
 
 
 def _after_pause(now: Supervision, ending: Ending, policy: Policy) -> Step:
@@ -142,6 +143,8 @@ def _after_failure(now: Supervision, ending: Ending, meant: Outcome, policy: Pol
     if failures >= policy.max_retries:
         times = "1 failure" if failures == 1 else f"{failures} failures in a row"
         return _give_up(counted, f"{how} — giving up after {times}")
+    if limit := limit_reached(counted.tally, ending.at, policy):
+        return _limited(counted, limit)
     wait = crash_wait(policy, counted.tally, failures, ending.at)
     return Step(replace(counted, state=wait), (*_tell_retry(how, wait, failures, policy), WakeAt(wait.until)))
 
@@ -162,8 +165,8 @@ def _seconds(delay_s: float) -> str:
     return f"{delay_s:.3f}".rstrip("0").rstrip(".")
 
 
-def _done(now: Supervision, why: str, text: str) -> Step:
-    return Step(replace(now, state=Done(why)), (Announce("ralph.done", text),))
+def _done(now: Supervision, text: str) -> Step:
+    return Step(replace(now, state=Done()), (Announce("ralph.done", text),))
 
 
 def _give_up(now: Supervision, text: str) -> Step:

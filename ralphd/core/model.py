@@ -263,9 +263,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The work is done, or a limit of the user's own was reached."""
+    """The work is done, or a limit of the user's own was reached; ``limit`` says which, where we know."""
 
     why: str = "complete"
+    limit: str | None = None
     kind: Literal["done"] = "done"
 
 

@@ -203,7 +203,8 @@ def _spent(now: Supervision, usd: float) -> Supervision:
 def _started(now: Supervision, at: Moment, report: IterationStarted, policy: Policy) -> Step:
     said = replace(now.said, iterates=True, task=report.task, agent=report.agent or now.said.agent, wait=None)
     told: list[Action] = [
-        Announce("iteration.started", data=(("iteration", report.number), ("task", _task(report.task))))
+        *wait_ended(now),
+        Announce("iteration.started", data=(("iteration", report.number), ("task", _task(report.task)))),
     ]
     state = now.state
     if isinstance(state, Stopping | Pausing) and not state.asked and state.kill_at is not None:
@@ -230,18 +231,20 @@ def _finished(now: Supervision, at: Moment, report: IterationFinished, policy: P
         data=(("iteration", report.number), ("failed", report.failed), ("summary", report.summary)),
     )
     after = replace(now, tally=tally, said=said)
-    if isinstance(now.state, Running) and (limit := limit_reached(tally, at, policy)):
+    is_bound = isinstance(now.state, Running) and policy.supervised
+    if is_bound and (limit := limit_reached(tally, at, policy)):
+        assert isinstance(now.state, Running)
         state = Stopping(now.state.run_id, at, None, asked=False)
         after = replace(after, said=replace(said, limit=limit), state=state)
-    return _given_time(after, at, policy, told)
+    return _given_time(after, at, policy, (*wait_ended(now), told))
 
 
-def _given_time(now: Supervision, at: Moment, policy: Policy, told: Announce) -> Step:
+def _given_time(now: Supervision, at: Moment, policy: Policy, told: tuple[Announce, ...]) -> Step:
     """A run that hears that it is to end gets the usual time for it."""
     if not (isinstance(now.state, Stopping | Pausing) and now.state.kill_at is None):
-        return Step(now, (told,))
+        return Step(now, told)
     state = replace(now.state, kill_at=at + policy.stop_timeout_s)
-    return Step(replace(now, state=state), (told, KillAfter(state.run_id, policy.stop_timeout_s)))
+    return Step(replace(now, state=state), (*told, KillAfter(state.run_id, policy.stop_timeout_s)))
 
 
 def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
@@ -267,9 +270,12 @@ def _bounded(until: Moment, at: Moment) -> Moment:
 
 def end_wait(now: Supervision) -> Step:
     """A wait that a run reported is over, by its own word or by the clock."""
-    if now.said.wait is None:
-        return Step(now)
-    return Step(replace(now, said=replace(now.said, wait=None)), (Announce("wait.ended"),))
+    return Step(replace(now, said=replace(now.said, wait=None)), wait_ended(now))
+
+
+def wait_ended(now: Supervision) -> tuple[Announce, ...]:
+    """What is told when the wait that the run reported, if any, is over."""
+    return () if now.said.wait is None else (Announce("wait.ended"),)
 
 
 def _next(now: Supervision) -> Next:

@@ -106,10 +106,10 @@ class Window:
 class Glance:
     """What was seen of a run at one moment.
 
-    ``elapsed_s`` is the time since the glance before, ``planned_s`` what it was meant to be at most: a daemon
-    that was itself stopped has seen nothing meanwhile. ``heard`` tells that a report came, ``excused`` that
-    nobody expects a sign now: the run has reported a wait, or its tests run. ``window`` is None where the
-    tree was not looked at.
+    ``elapsed_s`` is the time since the glance before, ``planned_s`` what it was meant to be at most, with
+    what the look itself took: a daemon that was itself stopped has seen nothing meanwhile. ``heard`` tells
+    that a report came, ``excused`` that nobody expects a sign now: the run has reported a wait, or its tests
+    run. ``window`` is None where the tree was not looked at.
     """
 
     now: Moment
@@ -138,7 +138,7 @@ class Watch:
     ``silent_s`` counts from the last output, ``quiet_s`` from that or the last strong evidence, ``watched_s``
     is the part of it in which the tree was looked at, or reports could come, ``weak_at_s`` where in it the
     last weak evidence was. ``reports`` is set for a run that sends heartbeats: it is judged by its reports
-    alone (H6). The rest is for whoever asks afterwards.
+    and its output, and its tree is not looked at (H6). The rest is for whoever asks afterwards.
     """
 
     age_s: float = 0.0

@@ -63,5 +63,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     with suppress(Broken, OSError):
-        return read_json(path)
+        kept = read_json(path)
+        if kept is not None and kept.pop("version", None) == EVIDENCE_VERSION:
+            return kept
     return None

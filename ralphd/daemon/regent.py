@@ -88,13 +88,13 @@ class Regent:
         self._past: Life | None = None
         self._headway = Headway(account)
         self._timer: asyncio.TimerHandle | None = None
+        self._grace: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._spawn_fault: RalphdError | None = None
         self._shown: tuple[object, ...] = ()
         self._shown_bytes = b""
         self._looked = 0.0
         self._strangers: list[Stranger] = []
-        self._explaining: asyncio.Task[Any] | None = None
 
     @property
     def name(self) -> str:
@@ -131,8 +131,6 @@ class Regent:
         run_id = self.living or self.account.facts.run_id
         if run_id is None:
             return {"run_id": None, "living": False, **asdict(NOTHING_YET), "evidence": None}
-        if self._explaining is not None:
-            await asyncio.wait((self._explaining,))
         explanation, evidence = await asyncio.to_thread(load, self.account.files.runs / run_id)
         if self._life is not None and self._life.run_id == run_id:
             now = rfc3339(self._services.clock.now())
@@ -152,10 +150,10 @@ class Regent:
     async def report(self, run_id: RunId, report_id: str, digest: str, report: Report) -> Next:
         """Have a report of the run acted upon, once, and answer it. Raises StaleReport."""
         life = self._life
-        if isinstance(report, Hello) and report.signals and life is not None and life.run_id == run_id:
-            life.run.directory.note_signals()
         await self.ask(Reported(self._services.clock.now(), run_id, report_id, digest, report))
         if life is not None:
+            if isinstance(report, Hello) and report.signals:
+                life.run.directory.note_signals()  # noted again where a daemon died before it had done so
             life.hear()
         failpoint.reach("regent.before_answer")
         return answer(self.account.supervision, report_id)
@@ -209,9 +207,9 @@ class Regent:
             fact = facts.popleft()
             before = self.account.supervision
             answered = step(before, fact, self.account.policy)
+            if isinstance(fact, RunEnded):
+                await self._explain(fact.ending, before, answered.supervision)
             await self.account.write_down(fact, answered)
-            if isinstance(fact, RunEnded) and isinstance(before.state, HAS_A_RUN):
-                self._explain(fact.ending, before, answered.supervision)
             for action in answered.actions:
                 if (news := await self._carry_out(action)) is not None:
                     facts.append(news)
@@ -228,7 +226,7 @@ class Regent:
             case Terminate() | PassOn() | KillTree() if self._life is not None:
                 self._life.obey(action)
             case KillAfter(run_id=run_id, delay_s=delay_s):
-                asyncio.get_running_loop().call_later(delay_s, self._grace_over, run_id)
+                self._kill_after(run_id, delay_s)
             case WakeAt(at=at):
                 self._wake_at(at)
             case _:
@@ -282,14 +280,15 @@ class Regent:
         self.account.note_run(record)
         self._begin(self._await_end(life, self._begin(life.watch())))
 
-    def _explain(self, ending: Ending, before: Supervision, after: Supervision) -> None:
-        """Keep with the run why its end led to what it did."""
+    async def _explain(self, ending: Ending, before: Supervision, after: Supervision) -> None:
+        """Keep with the run why its end leads to what it does."""
+        if not isinstance(before.state, HAS_A_RUN) or before.state.run_id != ending.run_id:
+            return
         silence = None if self._past is None or self._past.run_id != ending.run_id else self._past.silence()
         meant = outcome(before.state, ending, before.said)
         explanation = explain_end(ending, meant, before.said, after, self.account.policy, silence)
         directory = self.account.files.runs / ending.run_id
-        saving = asyncio.to_thread(save_explanation, directory, ending.at, explanation)
-        self._explaining = self._begin(saving)
+        await asyncio.to_thread(save_explanation, directory, ending.at, explanation)
 
     async def _await_end(self, life: Life, watch: "asyncio.Task[Any]") -> None:
         record = await life.run.ended()
@@ -326,6 +325,11 @@ class Regent:
         if not self._services.stopping.is_set():
             self.tell(Woke(self._services.clock.now()))
 
+    def _kill_after(self, run_id: RunId, delay_s: float) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+        self._grace = asyncio.get_running_loop().call_later(delay_s, self._grace_over, run_id)
+
     def _grace_over(self, run_id: RunId) -> None:
         self.tell(GraceOver(self._services.clock.now(), run_id))
 
@@ -361,8 +365,9 @@ class Regent:
             logger.error("a bug in the supervision of a ralph", exc_info=fault, extra={"ralph": self.name})
 
     def _let_go(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._grace):
+            if timer is not None:
+                timer.cancel()
         for task in tuple(self._tasks):
             task.cancel()
         self.holds.let_go()

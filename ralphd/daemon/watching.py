@@ -112,13 +112,14 @@ class Watching:
     async def _glance(self, planned_s: float) -> None:
         said, limits = self._subject.said(), self._subject.limits
         watch = self.watch = replace(self.watch, reports=said.beats)
+        began_s = self._clock.awake_s()
         window = await self._look() if is_watched(watch, limits) and self._is_due() else None
         now, awake_s, asleep_s = self._clock.now(), self._clock.awake_s(), self._clock.asleep_s()
         heard = self._subject.heard()
         glance = Glance(
             now=now,
             elapsed_s=awake_s - self._awake_s,
-            planned_s=planned_s,
+            planned_s=planned_s + awake_s - began_s,
             last_output_at=self._last_output(),
             slept_s=max(asleep_s - self._asleep_s, 0.0),
             heard=heard != self._heard,

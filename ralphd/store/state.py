@@ -170,8 +170,8 @@ def message(now: Supervision) -> str | None:
     match now.state:
         case Failed(why=why):
             return why
-        case Done(why="limit"):
-            return "a limit of yours was reached"
+        case Done(why="limit", limit=limit):
+            return limit or "a limit of yours was reached"
         case Stopping(kill_at=None, since=since) | Pausing(kill_at=None, since=since):
             return f"ends when its iteration is finished; asked at {rfc3339(since)}"
         case _:

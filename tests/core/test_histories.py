@@ -191,7 +191,7 @@ class Histories(RuleBasedStateMachine):
         if isinstance(before.state, Running) and before.state.overdue is Overdue.STALL and ending.code != 0:
             assert after.tally.consecutive_errors == self.errors_at_birth[ending.run_id] + 1, "C3"
         if isinstance(before.state, Stopping) and before.said.limit is not None and not before.state.again:
-            assert after.state == Done("limit")
+            assert isinstance(after.state, Done) and after.state.why == "limit"
         if isinstance(before.state, Pausing):
             assert isinstance(after.state, Paused)
 

@@ -266,13 +266,23 @@ def test_e4_it_is_done_when_no_task_is_open() -> None:
     assert texts(answer) == ["Ralph is done: no task is open"]
 
 
+@pytest.mark.parametrize("ending", [EXIT_0, EXIT_1])
+def test_e4_a_loop_that_is_started_again_and_again_ends_at_its_limits_too(ending: Ending) -> None:
+    policy = replace(POLICY, restart=Restart.ALWAYS, max_runtime_s=60)
+    over, not_yet = Tally(began_at=ending.at - 60), Tally(began_at=ending.at - 59)
+
+    assert isinstance(after_end(ending, policy, over).supervision.state, Done)
+    assert isinstance(after_end(ending, policy, not_yet).supervision.state, Waiting)
+
+
 @pytest.mark.parametrize(("before", "done"), [(3, False), (4, True), (9, True)])
 def test_e4_it_is_done_when_max_iterations_are_reached(before: int, done: bool) -> None:
     answer = after_end(EXIT_0, replace(ITERATIONS, max_iterations=5), Tally(iteration=before))
 
-    assert (answer.supervision.state == Done("limit")) is done
+    limit = f"{before + 1} iterations, as you asked"
+    assert (answer.supervision.state == Done("limit", limit)) is done
     if done:
-        assert texts(answer) == [f"Ralph stopped: {before + 1} iterations, as you asked"]
+        assert texts(answer) == [f"Ralph stopped: {limit}"]
 
 
 def test_e4_a_finished_iteration_ends_a_row_of_failures() -> None:

@@ -121,6 +121,17 @@ def test_a_hello_without_an_agent_leaves_the_one_that_is_known() -> None:
     assert after(Hello(), ralph(RUNNING, said=Said(agent="codex"))).supervision.said.agent == "codex"
 
 
+ONE_AS_ASKED = Done("limit", "1 iteration, as you asked")
+
+
+def test_the_wait_that_a_run_reported_is_over_with_the_run() -> None:
+    waits = Said(wait=ReportedWait("rate_limit", NOW + 60))
+    answered = told(ralph(RUNNING, said=waits), [RunEnded(EXIT_0)])
+
+    assert Announce("wait.ended") in answered.actions
+    assert answered.supervision.said.wait is None
+
+
 def test_an_iteration_that_begins_is_told_with_its_task() -> None:
     waits = Said(agent="codex", wait=ReportedWait("rate_limit", NOW + 60))
     answered = after(IterationStarted(5, TASK), ralph(RUNNING, said=waits))
@@ -128,6 +139,7 @@ def test_an_iteration_that_begins_is_told_with_its_task() -> None:
     said = answered.supervision.said
     assert (said.iterates, said.task, said.agent, said.wait) == (True, TASK, "codex", None)
     assert answered.actions == (
+        Announce("wait.ended"),
         Announce(
             "iteration.started",
             data=(("iteration", 5), ("task", {"id": "3", "title": "Write it down"})),
@@ -170,6 +182,7 @@ def test_a_finished_iteration_counts_and_is_told() -> None:
     assert answered.supervision.said.wait is None
     assert answered.supervision.state == RUNNING
     assert answered.actions == (
+        Announce("wait.ended"),
         Announce("iteration.finished", data=(("iteration", 4), ("failed", False), ("summary", "ok"))),
     )
 
@@ -526,7 +539,7 @@ def test_e4_a_run_that_has_reached_a_limit_is_told_to_stop_at_its_boundary() -> 
     assert orders(answered) == (KillAfter(RUN, 30.0),)
     assert answer(answered.supervision, "1") is Next.STOP
     end = step(answered.supervision, RunEnded(EXIT_1), POLICY)
-    assert end.supervision == ralph(Done("limit"), tally=Tally(iteration=1))
+    assert end.supervision == ralph(ONE_AS_ASKED, tally=Tally(iteration=1))
     assert texts(end) == ["Ralph stopped: 1 iteration, as you asked"]
 
 
@@ -534,14 +547,14 @@ def test_e4_a_run_that_has_reached_a_limit_is_told_to_stop_at_its_boundary() -> 
 def test_e4_a_limit_ends_it_under_the_next_daemon_too(living: None) -> None:
     answered = told(limited(), [DaemonStarted(NOW + 1, living), RunEnded(EXIT_0)])
 
-    assert answered.supervision.state == Done("limit")
+    assert answered.supervision.state == ONE_AS_ASKED
     assert Spawn() not in answered.actions
 
 
 @pytest.mark.parametrize(
     ("requests", "state"),
     [
-        ([StopRequested(NOW)], Done("limit")),
+        ([StopRequested(NOW)], ONE_AS_ASKED),
         ([PauseRequested(NOW)], Paused("requested")),
         ([PauseRequested(NOW), ResumeRequested(NOW)], Starting()),
         ([StartRequested(NOW)], Starting()),
