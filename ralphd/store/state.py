@@ -171,7 +171,7 @@ def message(now: Supervision) -> str | None:
         case Failed(why=why):
             return why
         case Done(why="limit", limit=limit):
-            return limit or "a limit of yours was reached"
+            return "a limit of yours was reached" + (f": {limit}" if limit else "")
         case Stopping(kill_at=None, since=since) | Pausing(kill_at=None, since=since):
             return f"ends when its iteration is finished; asked at {rfc3339(since)}"
         case _:
