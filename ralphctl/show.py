@@ -141,15 +141,16 @@ def next_steps(view: View) -> list[tuple[str, str]]:
     """What a person may want to do now, best first: what it does, and the command that does it."""
     name = view.get("name", "")
     again, logs, follow = f"ralphctl start {name}", f"ralphctl logs {name}", f"ralphctl logs -f {name}"
+    why = f"ralphctl explain {name}"
     match view.get("state"):
         case "waiting_for_retry":
-            return [("see why", logs), ("do not wait", f"ralphctl skip-wait {name}")]
+            return [("see why", why), ("do not wait", f"ralphctl skip-wait {name}")]
         case "paused":
             return [("go on", f"ralphctl resume {name}")]
         case "stopping" | "pausing":
             return [("do not wait for it", f"ralphctl stop --now {name}")]
         case "failed":
-            return [("see why", logs), ("start again", again)]
+            return [("see why", why), ("start again", again)]
         case "stopped" | "idle":
             return [("start it", again)]
         case "done":

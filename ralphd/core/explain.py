@@ -6,31 +6,21 @@ its tree was looked at.
 
 from dataclasses import dataclass, replace
 
-from ralphd.core.model import Ending, Outcome, Overdue, Paused, Policy, Said, Supervision, Waiting
+from ralphd.core.model import (
+    Done,
+    Ending,
+    Failed,
+    Outcome,
+    Overdue,
+    Paused,
+    Policy,
+    Said,
+    Stopped,
+    Supervision,
+    Waiting,
+)
 from ralphd.core.moments import rfc3339
 from ralphd.core.outcome import in_words
-from ralphd.core.watch import (
-    IO_SPAN_S,
-    STRONG,
-    Count,
-    Finding,
-    Limits,
-    Sign,
-    Watch,
-    Window,
-    is_watched,
-    limit_s,
-)
-
-NAMES = {
-    Sign.FILE: "files changed in the directory",
-    Sign.COMMIT: "new commits",
-    Sign.PROCESS: "new processes",
-    Sign.IO: "bytes moved by read and write",
-    Sign.RECEIVED: "bytes received over TCP",
-    Sign.CPU: "CPU time used",
-    Sign.SWITCHES: "context switches of the busiest process",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,176 +52,6 @@ class Explanation:
 NOTHING_YET = Explanation("", "Nothing was done yet", "it has never been started")
 NOT_KNOWN = Explanation("", "Not known", "no explanation is kept with its last run")
 
-# --- silence ---------------------------------------------------------------------------------------------
-
-
-def silence_text(watch: Watch) -> str:
-    """The warning (H1): for the Regent's line and the event."""
-    return f"Ralph has been silent for {in_seconds(watch.silent_s)} — watching what his processes do"
-
-
-def explain_watch(watch: Watch, limits: Limits, found: Finding) -> Explanation:
-    """What is thought of a living run, or was of one that was ended for it."""
-    rule, title, because, done = _judged(watch, limits, found)
-    return Explanation(
-        rule=rule,
-        title=title,
-        because=because,
-        figures=(*_patience_figures(watch, limits), *_sign_figures(watch, limits)),
-        missing=_missing(watch, found),
-        done=done,
-    )
-
-
-def _judged(watch: Watch, limits: Limits, found: Finding) -> tuple[str, str, str, str]:
-    limit = in_seconds(limit_s(watch, limits))
-    match found:
-        case Finding.TOO_LONG:
-            return (
-                "H6",
-                f"Ralph ran for {in_seconds(watch.age_s)} — longer than he may, ending him",
-                f"max_run_seconds = {limits.max_run_s:g} bounds a run, whatever it does",
-                "asked to end, then its tree is killed; started again as after a failure",
-            )
-        case Finding.STALL if watch.reports:
-            return (
-                "H6",
-                f"Ralph hung: no report for {in_seconds(watch.quiet_s)} — killing his processes",
-                f"a run that sends heartbeats is judged by them: none for {limit} is a hang",
-                "its tree is killed; started again as after a failure (kind stall)",
-            )
-        case Finding.STALL:
-            rule = "H4" if watch.weak_at_s is None else "H3"
-            return (
-                rule,
-                f"Ralph hung: no sign of life for {in_seconds(watch.quiet_s)} — killing his processes",
-                _stall_because(watch, limits),
-                "its tree is killed; started again as after a failure (kind stall)",
-            )
-    return _patient(watch, limits, limit)
-
-
-def _stall_because(watch: Watch, limits: Limits) -> str:
-    grace = ""
-    if watch.last_output_at is None:
-        grace = f" (startup_grace_seconds = {limits.startup_grace_s:g} more, before any output)"
-    plain = f"without output and without strong evidence for hang_timeout_seconds = {limits.hang_timeout_s:g}"
-    if watch.weak_at_s is None:
-        return f"{plain}{grace}, a run hangs"
-    return f"{plain}{grace}; weak evidence (CPU, switches) extends that to twice as long, and no further"
-
-
-def _patient(watch: Watch, limits: Limits, limit: str) -> tuple[str, str, str, str]:
-    if watch.excused:
-        return "H5", "Ralph waits, as he reported", "no silence is counted during a wait", "nothing"
-    if watch.reports:
-        return "H6", "Ralph reports", f"judged by his heartbeats: none for {limit} is a hang", "nothing"
-    if not limits.hang_timeout_s:
-        return "H4", "Silence is not judged", "hang_timeout_seconds = 0 switches that off", "nothing"
-    if not is_watched(watch, limits):
-        return (
-            "H1",
-            "Ralph gives signs of life",
-            f"last output {in_seconds(watch.silent_s)} ago; looked at more closely after "
-            f"{in_seconds(limits.warn_s)} of silence",
-            "nothing",
-        )
-    strong = any(count.sign in STRONG for count in watch.signs)
-    return (
-        "H2" if strong else "H1",
-        f"Ralph is silent for {in_seconds(watch.silent_s)}, " + ("and works" if strong else "and is watched"),
-        f"silence alone is no hang; {in_seconds(watch.quiet_s)} without evidence so far, ended at {limit}",
-        "told once; his processes are looked at every " + in_seconds(limits.window_s),
-    )
-
-
-def _patience_figures(watch: Watch, limits: Limits) -> tuple[Figure, ...]:
-    figures = [
-        Figure("age", in_seconds(watch.age_s), _most(limits.max_run_s)),
-        Figure("silent", in_seconds(watch.silent_s)),
-        Figure("silent, longest", in_seconds(max(watch.longest_silence_s, watch.silent_s))),
-    ]
-    if limits.hang_timeout_s:
-        quiet = "without a report" if watch.reports else "without strong evidence"
-        figures.append(
-            Figure(quiet, in_seconds(watch.quiet_s), f"ended at {in_seconds(limit_s(watch, limits))}")
-        )
-    if watch.windows:
-        figures.append(Figure("looks at its processes", str(watch.windows), _window_words(limits)))
-    if watch.slept_s >= 1:
-        figures.append(Figure("the machine slept", in_seconds(watch.slept_s), "not counted"))
-    return tuple(figures)
-
-
-def _most(limit_s: float) -> str:
-    return f"ended at {in_seconds(limit_s)}" if limit_s else ""
-
-
-def _window_words(limits: Limits) -> str:
-    return f"one every {in_seconds(limits.window_s)}"
-
-
-def _sign_figures(watch: Watch, limits: Limits) -> tuple[Figure, ...]:
-    if watch.last_window is None:
-        return ()
-    counts = {count.sign: count for count in watch.signs}
-    span = f" in the last {in_seconds(watch.last_window.elapsed_s)}"
-    return tuple(
-        Figure(
-            NAMES[sign],
-            seen + (span if seen != "not told by this system" else "") + _times(counts.get(sign)),
-            needed,
-        )
-        for sign, seen, needed in _measured(watch.last_window, limits)
-    )
-
-
-def _times(count: Count | None) -> str:
-    if count is None:
-        return ", never enough"
-    times = "once" if count.times == 1 else f"{count.times} times"
-    return f", enough {times}, last {rfc3339(count.last_at)}"
-
-
-def _measured(window: Window, limits: Limits) -> tuple[tuple[Sign, str, str], ...]:
-    share = window.elapsed_s / IO_SPAN_S
-    enough_bytes = f"{max(limits.io_bytes * share, 1.0):.0f} are enough"
-    cpu = None if window.cpu_s is None or not window.elapsed_s else 100 * window.cpu_s / window.elapsed_s
-    changed = str(window.changed_files) + (f" ({window.changed_file})" if window.changed_file else "")
-    return (
-        (Sign.FILE, changed, "1 is enough"),
-        (Sign.COMMIT, "yes" if window.committed else "none", "1 is enough"),
-        (Sign.PROCESS, f"{window.new_processes} beside {window.processes}", "1 is enough"),
-        (Sign.IO, _told(window.io_bytes), enough_bytes),
-        (Sign.RECEIVED, _told(window.received_bytes), enough_bytes),
-        (Sign.CPU, _told(cpu, " %"), f"over {limits.cpu_percent:g} % is weak evidence"),
-        (
-            Sign.SWITCHES,
-            _told(window.switches_per_s, "/s"),
-            f"over {limits.switches_per_s:g}/s is weak evidence",
-        ),
-    )
-
-
-def _told(value: float | None, unit: str = "") -> str:
-    if value is None:
-        return "not told by this system"
-    return f"{value}{unit}" if isinstance(value, int) else f"{value:.1f}{unit}"
-
-
-def _missing(watch: Watch, found: Finding) -> tuple[str, ...]:
-    if watch.reports:
-        return ("a report or a heartbeat",) if found is Finding.STALL else ()
-    if not watch.windows:
-        return ()
-    seen = {count.sign for count in watch.signs} if found is not Finding.STALL else set[Sign]()
-    weak = () if watch.weak_at_s is None else (Sign.CPU, Sign.SWITCHES)
-    unseen = tuple(NAMES[sign] for sign in Sign if sign not in seen and sign not in weak)
-    return ("output", *unseen)
-
-
-# --- ends ------------------------------------------------------------------------------------------------
-
 
 def explain_end(
     ending: Ending,
@@ -252,7 +72,7 @@ def explain_end(
 
 
 def _ended(ending: Ending, meant: Outcome, said: Said, after: Supervision, policy: Policy) -> Explanation:
-    how, done = in_words(ending), _done(after)
+    how, done = in_words(ending), _done(after, policy)
     if not policy.supervised and meant is not Outcome.ASKED:
         return Explanation("P6", f"Ralph ended ({how})", "enabled = false: told, and nothing else", done=done)
     match meant:
@@ -307,7 +127,7 @@ def _failed(
         "C2" if gave_up else "C1",
         f"Ralph failed ({in_words(ending)})",
         because,
-        missing=() if after.tally.consecutive_errors <= 1 else _healthy_words(said, policy),
+        missing=("exit 0", *(_healthy_words(said, policy) if after.tally.consecutive_errors > 1 else ())),
         done=done,
     )
 
@@ -345,7 +165,7 @@ def _end_figures(ending: Ending, after: Supervision, policy: Policy) -> tuple[Fi
     return tuple(figures)
 
 
-def _done(after: Supervision) -> str:
+def _done(after: Supervision, policy: Policy) -> str:
     match after.state:
         case Waiting(reason=reason, until=until):
             return f"the next run starts at {rfc3339(until)} ({reason.value.replace('_', ' ')})"
@@ -353,8 +173,15 @@ def _done(after: Supervision) -> str:
             return f"paused ({reason}); resumes by itself at {rfc3339(until)}"
         case Paused(reason=reason):
             return f"paused ({reason}), until somebody resumes it"
+        case Failed():
+            called = "a person is called, and " if policy.supervised else ""
+            return f"{called}nothing starts until somebody acts"
+        case Done():
+            return "nothing more is to be done"
+        case Stopped():
+            return "nothing runs until somebody starts it"
         case _:
-            return f"it is {after.state.kind.replace('_', ' ')} now"
+            return "the next run starts at once"
 
 
 def in_seconds(duration_s: float) -> str:

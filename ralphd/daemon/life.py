@@ -71,4 +71,4 @@ class Life:
 
     def silence(self) -> Explanation | None:
         """What was thought of its silence, where it was silent for so long that it was looked at."""
-        return self.watching.explanation() if self._supervised and self.watching.watch.windows else None
+        return self.watching.silence() if self._supervised else None

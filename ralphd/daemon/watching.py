@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ralphd.core.events import Event, FellSilent, Overran
-from ralphd.core.explain import Explanation, explain_watch, silence_text
+from ralphd.core.explain import Explanation
 from ralphd.core.model import Moment, Overdue, RunId, Said
+from ralphd.core.silence import explain_silence, explain_watch, silence_text
 from ralphd.core.watch import (
     Finding,
     Glance,
@@ -102,6 +103,12 @@ class Watching:
         """What is thought of the run now, in words and figures; what ended it stays the verdict."""
         found = self._ended_for or finding(self.watch, self._subject.limits)
         return explain_watch(self.watch, self._subject.limits, found)
+
+    def silence(self) -> Explanation | None:
+        """What was thought of its silence, now that it has ended; None when it was never looked at."""
+        if self._ended_for is not None:
+            return self.explanation()
+        return explain_silence(self.watch, self._subject.limits) if self.watch.windows else None
 
     async def _rest(self, rest_s: float) -> None:
         self._prompt.clear()

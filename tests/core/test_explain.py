@@ -7,16 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.core.events import RunEnded
-from ralphd.core.explain import (
-    NAMES,
-    NOT_KNOWN,
-    NOTHING_YET,
-    Explanation,
-    explain_end,
-    explain_watch,
-    in_seconds,
-    silence_text,
-)
+from ralphd.core.explain import NOT_KNOWN, NOTHING_YET, Explanation, explain_end, in_seconds
 from ralphd.core.model import (
     HAS_A_RUN,
     Ending,
@@ -31,6 +22,7 @@ from ralphd.core.model import (
 )
 from ralphd.core.outcome import outcome
 from ralphd.core.regent import step
+from ralphd.core.silence import NAMES, explain_silence, explain_watch, silence_text
 from ralphd.core.watch import Count, Finding, Limits, Sign, Watch, Window
 from tests.core import strategies as some
 from tests.core.scenes import (
@@ -125,11 +117,11 @@ def test_h4_a_hang_is_explained_with_the_figures_and_all_that_was_missing() -> N
     assert "kind stall" in why.done
     assert figure(why, "without strong evidence") == "5 min (ended at 5 min)"
     assert figure(why, "looks at its processes") == "7 (one every 30 s)"
-    assert figure(why, NAMES[Sign.IO]) == "12 in the last 30 s, never enough (4096 are enough)"
-    assert figure(why, NAMES[Sign.RECEIVED]) == "not told by this system, never enough (4096 are enough)"
-    assert figure(why, NAMES[Sign.CPU]).startswith("0.5 % in the last 30 s, never enough")
-    assert figure(why, NAMES[Sign.SWITCHES]).startswith("2.0/s in the last 30 s")
-    assert figure(why, NAMES[Sign.PROCESS]).startswith("0 beside 3 in the last 30 s")
+    assert figure(why, NAMES[Sign.IO]) == "12 (4096 are enough)"
+    assert figure(why, NAMES[Sign.RECEIVED]) == "not told by this system (4096 are enough)"
+    assert figure(why, NAMES[Sign.CPU]).startswith("0.5 % (over")
+    assert figure(why, NAMES[Sign.SWITCHES]).startswith("2.0/s (over")
+    assert figure(why, NAMES[Sign.PROCESS]).startswith("0 beside 3 (")
     assert_readable(why)
 
 
@@ -214,7 +206,7 @@ def test_a_file_that_changed_is_named() -> None:
     window = replace(LOOKED_AT, changed_files=2, changed_file="src/a.py", committed=True)
     why = explain_watch(replace(HUNG_WATCH, last_window=window), LIMITS, Finding.PATIENCE)
 
-    assert figure(why, NAMES[Sign.FILE]).startswith("2 (src/a.py) in the last 30 s")
+    assert figure(why, NAMES[Sign.FILE]).startswith("2 (src/a.py)")
     assert figure(why, NAMES[Sign.COMMIT]).startswith("yes")
 
 
@@ -304,6 +296,22 @@ def test_p6_an_end_that_nobody_watches_is_explained_by_that() -> None:
     assert explained(EXIT_1, policy=unwatched, state=STOPPING).rule == "E3"
 
 
+def test_h2_the_silence_of_a_run_that_has_ended_is_told_as_past() -> None:
+    worked = Watch(
+        silent_s=5.0,
+        longest_silence_s=300.0,
+        windows=7,
+        signs=(Count(Sign.IO, 6, NOW),),
+        last_window=Window(30.0),
+    )
+    why = explain_silence(worked, LIMITS)
+
+    assert (why.rule, why.title) == ("H2", "Ralph was silent for up to 5 min, and worked")
+    assert NAMES[Sign.IO] not in why.missing and NAMES[Sign.FILE] in why.missing
+    idle = explain_silence(replace(worked, signs=()), LIMITS)
+    assert (idle.rule, idle.title) == ("H1", "Ralph was silent for up to 5 min, and was watched")
+
+
 def test_c1_a_failure_is_explained_with_what_follows() -> None:
     why = explained(LIVED)
 
@@ -314,17 +322,20 @@ def test_c1_a_failure_is_explained_with_what_follows() -> None:
     assert figure(why, "commits") == "none"
     assert figure(why, "failures in a row") == "1 (given up at 3)"
     assert why.done == "the next run starts at 2026-11-21T20:00:30.000000Z (crash)"
-    assert why.missing == ()
+    assert why.missing == ("exit 0",)
 
 
 def test_c3_of_a_second_failure_in_a_row_it_is_told_what_would_have_ended_the_row() -> None:
     row = Tally(consecutive_errors=1)
 
     assert explained(EXIT_1, tally=row).missing == (
-        "a new commit", "a sign of life later than 600 s after its start",
-    )  # fmt: skip
+        "exit 0",
+        "a new commit",
+        "a sign of life later than 600 s after its start",
+    )
     for said in (HELLO, Said(iterates=True)):
-        assert explained(EXIT_1, tally=row, said=said).missing == ("a new commit", "a finished iteration")
+        missing = explained(EXIT_1, tally=row, said=said).missing
+        assert missing == ("exit 0", "a new commit", "a finished iteration")
 
 
 @pytest.mark.parametrize("policy", [Policy(max_retries=1), Policy(restart=Restart.NEVER)])
@@ -332,7 +343,7 @@ def test_c2_a_failure_that_is_final_says_so(policy: Policy) -> None:
     why = explained(LIVED, policy=policy)
 
     assert why.rule == "C2"
-    assert why.done == "it is failed now"
+    assert why.done == "a person is called, and nothing starts until somebody acts"
 
 
 def test_s6_a_lost_run_is_never_taken_for_a_success() -> None:
@@ -374,7 +385,7 @@ def test_the_silence_of_a_run_that_ended_by_itself_is_explained_beside_its_end()
     [
         (USAGE_LIMIT, "paused (usage_limit); resumes by itself at 2026-11-21T22:01:00.000000Z"),
         (replace(USAGE_LIMIT, resume_at=None), "paused (usage_limit), until somebody resumes it"),
-        (EXIT_0, "it is done now"),
+        (EXIT_0, "nothing more is to be done"),
     ],
 )
 def test_what_followed_is_told(ending: Ending, done: str) -> None:
@@ -404,7 +415,7 @@ def test_every_end_is_explained_by_a_rule_and_three_figures_in_readable_words(
     assert_readable(why)
     if meant in (Outcome.FAILED, Outcome.LOST) and policy.supervised:
         assert why.rule in ("C1", "C2")
-        assert bool(why.missing) is (after.tally.consecutive_errors > 1)
+        assert (len(why.missing) > 1) is (after.tally.consecutive_errors > 1)
 
 
 def test_what_is_not_known_is_said() -> None:

@@ -104,7 +104,7 @@ def test_several_are_a_table_and_those_that_wait_for_a_person_are_named(daemon: 
     lines = ctl("status").stdout.splitlines()
     assert lines[0].split() == ["NAME", "STATE", "RESTARTS", "LAST", "OUTPUT", "DIRECTORY"]
     assert "failed: exit 1, 3 times in a row" in lines[2]
-    assert lines[-1] == "  web: see why: ralphctl logs web, start again: ralphctl start web"
+    assert lines[-1] == "  web: see why: ralphctl explain web, start again: ralphctl start web"
 
 
 def test_inside_a_directory_its_ralph_is_shown_and_the_others_are_counted(

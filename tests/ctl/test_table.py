@@ -67,12 +67,12 @@ def test_on_a_narrow_terminal_the_directory_is_left_out() -> None:
 
 def test_what_to_do_is_one_command_a_line_where_two_do_not_fit() -> None:
     assert (
-        "  web-frontend: see why: ralphctl logs web-frontend, start again: ralphctl start web-frontend"
+        "  web-frontend: see why: ralphctl explain web-frontend, start again: ralphctl start web-frontend"
         in (lines(120))
     )
     at = lines(80).index("  web-frontend:")
     assert lines(80)[at + 1 : at + 3] == [
-        "    see why: ralphctl logs web-frontend",
+        "    see why: ralphctl explain web-frontend",
         "    start again: ralphctl start web-frontend",
     ]
 

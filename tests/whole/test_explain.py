@@ -66,7 +66,7 @@ def test_a_run_that_is_silent_and_works_is_told_with_what_it_does(daemon: Daemon
 
     assert "and works" in view["title"]
     assert len(view["figures"]) >= 3
-    assert "enough" in figures(view)["files changed in the directory"]
+    assert "enough" in figures(view)["files changed"]
     assert "output" in view["missing"]
     said = person("explain", "demo")
     assert "H2: silence alone is no hang" in said.stdout.replace("\n            ", " ")
@@ -86,8 +86,8 @@ def test_a_run_that_hung_is_told_with_rule_figures_and_what_was_saved(daemon: Da
     assert (found["rule"], found["living"], found["run_id"]) == ("H4", False, view["run_id"])
     assert found["title"].startswith("Ralph hung: no sign of life for")
     assert len(found["figures"]) >= 3
-    assert {"without strong evidence", "bytes moved by read and write", "ended with"} <= set(figures(found))
-    assert {"output", "files changed in the directory", "new commits"} <= set(found["missing"])
+    assert {"without strong evidence", "bytes read and written", "ended with"} <= set(figures(found))
+    assert {"output", "files changed", "new commits"} <= set(found["missing"])
     assert "its tree is killed" in found["done"]
     assert pid in [each["pid"] for each in found["evidence"]["processes"]]
     assert found["evidence"]["last_lines"] == ["the last words"]
@@ -126,10 +126,25 @@ def test_a_failure_is_told_with_what_would_have_forgiven_it(
     assert (found["rule"], found["title"]) == ("C2", "Ralph failed (exit 3)")
     assert figures(found)["failures in a row"] == "2"
     assert "a new commit" in found["missing"]
-    assert found["done"] == "it is failed now"
+    assert found["done"] == "a person is called, and nothing starts until somebody acts"
     said = person("explain", "demo").stdout
     assert "failures in a row" in said
     assert "given up at 2" in said
+
+
+def test_what_a_person_did_since_is_told_beside_what_was_to_follow(
+    daemon: Daemon, witness: Witness, person: Person
+) -> None:
+    daemon.start()
+    witness.register(retry_backoff_seconds=600)
+    witness.end(1)
+    daemon.becomes("demo", "waiting_for_retry")
+    assert person("pause", "demo").returncode == 0
+
+    said = person("explain", "demo")
+
+    assert "  done      the next run starts at" in said.stdout
+    assert said.stdout.endswith("  now       paused because you asked\n")
 
 
 def test_a_stop_and_a_limit_are_told_too(daemon: Daemon, witness: Witness, person: Person) -> None:
