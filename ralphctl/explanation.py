@@ -31,9 +31,14 @@ def localised(text: str, now: float) -> str:
     return _MOMENT.sub(local, text)
 
 
-def page(name: str, view: View, now: float, *, columns: int | None = None, colour: bool = False) -> str:
-    """What ``explain`` prints. ``view`` may hold anything: parts of it were read from files."""
-    return "\n".join(_Page(view, now, max(columns or PLAIN_COLUMNS, 40), colour).lines(name))
+def page(
+    name: str, view: View, now: float, *, is_so: str = "", columns: int | None = None, colour: bool = False
+) -> str:
+    """What ``explain`` prints. ``view`` may hold anything: parts of it were read from files.
+
+    ``is_so`` says how the ralph is by now: a person may have acted since.
+    """
+    return "\n".join(_Page(view, now, max(columns or PLAIN_COLUMNS, 40), colour).lines(name, is_so))
 
 
 class _Page:
@@ -43,11 +48,12 @@ class _Page:
         self._columns = columns
         self._colour = colour
 
-    def lines(self, name: str) -> Iterator[str]:
+    def lines(self, name: str, is_so: str) -> Iterator[str]:
         view, evidence = self._view, _object(self._view.get("evidence"))
         yield from self._wrapped(f"{name}  {self._text(view, 'title')}", "", "      ", BOLD)
         yield from self._labelled("run", self._run())
         yield from self._explained(view)
+        yield from self._labelled("now", is_so)
         if silence := self._silence(evidence):
             yield ""
             yield from self._wrapped(f"its silence: {self._text(silence, 'title')}", "", "      ", BOLD)

@@ -21,10 +21,14 @@ from ralphd.errors import DaemonBusy, DaemonNotRunning, ShuttingDown, UsageError
 
 AGAIN_S = 1.0
 """From one attempt to reach the daemon to the next."""
+LONGEST_ATTEMPT_S = 3600.0
+"""A socket waits for 24 days at most; whoever is more patient asks again."""
 EXIT_UNDELIVERED = DaemonNotRunning.exit_code
 EXIT_CODES = {"continue": wire.EXIT_OK, "stop": 10, "pause": wire.EXIT_PAUSED}
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_MOST_LINE_CHARS, _MOST_TEXT_CHARS = 500, 4000
+MOST_COUNT, MOST_USD, MOST_SECONDS = 10**9, 10**6, 10**9
+"""As the API takes them: said here in the words of the command line."""
+_MOST_WORD_CHARS, _MOST_LINE_CHARS, _MOST_TEXT_CHARS = 100, 500, 4000
 _FORMS = "a moment is 2026-11-22T03:00:00Z, or +90s, +15m, +2h from now, or over"
 
 
@@ -45,10 +49,10 @@ class Run:
     def here(cls, environ: Mapping[str, str]) -> Run:
         """Raises UsageError outside of a run."""
         name, run_id = environ.get("RALPH_NAME", ""), environ.get("RALPH_RUN_ID", "")
-        if not run_id or not wire.is_name(name):
+        if not is_id(run_id) or not wire.is_name(name):
             raise UsageError(
                 "notify is for scripts that a ralph runs, and this is none",
-                why="RALPH_NAME and RALPH_RUN_ID, which a run has in its environment, are not set here",
+                why="RALPH_NAME and RALPH_RUN_ID are not set here as they are in the environment of a run",
                 mend="ralphctl start DIR -- ./loop.sh  (and notify in loop.sh)",
             )
         return cls(name, run_id)
@@ -90,10 +94,13 @@ class Postman:
         """The answer. Raises Undelivered when none came in time, and what the daemon refuses."""
         while True:
             try:
-                return self.client.report(self.name, report, limit_s=max(self._left_s(), 0.1))
+                return self.client.report(self.name, report, limit_s=self._attempt_s())
             except (DaemonNotRunning, DaemonBusy, ShuttingDown) as away:
                 # One that is away, on its way out, or hangs: the next one, or itself, answers the same id.
                 self._wait(away)
+
+    def _attempt_s(self) -> float:
+        return min(max(self._left_s(), 0.1), LONGEST_ATTEMPT_S)
 
     def _left_s(self) -> float:
         return self.timeout_s - (time.monotonic() - self._began)
@@ -116,17 +123,28 @@ def new_id() -> str:
     return os.urandom(12).hex()
 
 
-def one_line(text: str) -> str:
+def is_id(text: str) -> bool:
+    """Whether the API takes ``text`` for the id of a run or of a report."""
+    return bool(text) and text.isprintable() and len(text) <= _MOST_WORD_CHARS
+
+
+def one_line(text: str, most_chars: int = _MOST_LINE_CHARS) -> str:
     """``text`` as the API takes it for a title or a reason: one line, not too long."""
-    words = " ".join(text.split())
-    return "".join(character for character in words if character.isprintable() or character == " ")[
-        :_MOST_LINE_CHARS
-    ]
+    shown = "".join(character for character in text if character.isprintable() or character.isspace())
+    return " ".join(shown.split())[:most_chars]
+
+
+def word(text: str | None) -> str | None:
+    """``text`` as the API takes it for a name: an agent, a task; None for an empty one."""
+    return one_line(text or "", _MOST_WORD_CHARS) or None
 
 
 def bounded(text: str) -> str:
-    """``text`` as the API takes it for a summary."""
-    return text.replace("\0", "")[:_MOST_TEXT_CHARS]
+    """``text`` as the API takes it for a summary; bytes that are no text become question marks.
+
+    It is cut out of what an agent wrote, as often as not amid a character: no boundary is lost for that.
+    """
+    return text.replace("\0", "").encode(errors="replace").decode()[:_MOST_TEXT_CHARS]
 
 
 def moment(text: str, now: float) -> str | None:

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from ralphctl import explanation
+from ralphctl import explanation, show
 from ralphctl.grammar import Command, print_reply, ralph_argument, the_client, the_name, wants_json
 from ralphctl.tell import columns, has_colour
 
@@ -26,7 +26,9 @@ def explain(name: str | None) -> None:
     if wants_json():
         print_reply(reply)
         return
+    now = time.time()
+    is_so = show.state_words(client.ralph(name).value, now) if reply.value.get("run_id") else ""
     shown = explanation.page(
-        name, reply.value, time.time(), columns=columns(sys.stdout), colour=has_colour(sys.stdout)
+        name, reply.value, now, is_so=is_so, columns=columns(sys.stdout), colour=has_colour(sys.stdout)
     )
     click.echo(shown)

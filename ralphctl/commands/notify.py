@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PLACE = "ralphctl.commands.notify"
 _ANSWER_S, _NEXT_S = 10.0, 60.0
 
+
+class _Number(click.FloatRange):
+    """From 0 to ``most``; ``nan``, which no comparison refuses, is not among them."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__(0, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number that was written. Raises click's BadParameter."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
+
+
+_SECONDS, _USD = _Number(reporting.MOST_SECONDS), _Number(reporting.MOST_USD)
+_COUNT = click.IntRange(0, reporting.MOST_COUNT)
+
 notify = LazyGroup(
     "notify",
     table={
@@ -32,8 +51,9 @@ notify = LazyGroup(
         "heartbeat": Entry(f"{_PLACE}:heartbeat", "This run lives."),
     },
     help="For scripts that a ralph runs: tell its Regent what the script is doing.",
-    epilog="Exit codes: 0 told, 1 refused, 2 usage or outside of a run, 3 not delivered in time; of "
-    "iteration-finished --wait: 0 continue, 10 stop, 75 pause. A heartbeat ends with 0 in any case but 2.",
+    epilog="Exit codes: 0 told, 1 refused, 2 usage or outside of a run, 3 not delivered in time, 4 no such "
+    "ralph any more; of iteration-finished --wait: 0 continue, 10 stop, 75 pause. A heartbeat ends with 0 in "
+    "any case but 2.",
     no_args_is_help=True,
 )
 
@@ -44,7 +64,7 @@ def _common(function: F) -> F:
         "--id", "report_id", metavar="ID", help="Sent again under the same id it counts once."
     )(function)
     return click.option(
-        "--wait-timeout", type=click.FloatRange(min=0), metavar="S", default=None,
+        "--wait-timeout", type=_SECONDS, metavar="S", default=None,
         help="Try for S seconds while the daemon is away (10; 60 with --wait).",
     )(function)  # fmt: skip
 
@@ -59,6 +79,8 @@ def _tell(
 ) -> str:
     """Deliver a report; what to do next."""
     run = Run.here(os.environ)
+    if report_id and not reporting.is_id(report_id):
+        raise click.UsageError("--id has to be one line of 100 characters at most")
     limit_s = timeout_s if timeout_s is not None else (_NEXT_S if patient else _ANSWER_S)
     postman = Postman(reporting.client_of_run(socket_given(), os.environ), run.name, limit_s)
     head = {"run_id": run.run_id, "id": report_id or reporting.new_id(), "kind": kind}
@@ -79,11 +101,16 @@ def hello(signals: bool, agent: str | None, report_id: str | None, wait_timeout:
     fault that no restart mends. With --signals it gets SIGUSR1 for a pause, SIGUSR2 to skip a wait, and
     SIGTERM as a request to end after its iteration.
     """
-    _tell("hello", report_id, wait_timeout, reporting.without_empty({"signals": signals, "agent": agent}))
+    _tell(
+        "hello",
+        report_id,
+        wait_timeout,
+        reporting.without_empty({"signals": signals, "agent": reporting.word(agent)}),
+    )
 
 
 @click.command("iteration-started", cls=Command)
-@click.option("--iteration", type=click.IntRange(min=0), metavar="N", help="Its number, by your own count.")
+@click.option("--iteration", type=_COUNT, metavar="N", help="Its number, by your own count.")
 @click.option("--task", metavar="ID", help="The task it works on.")
 @click.option("--title", metavar="TEXT", default="", help="What that task is called.")
 @click.option("--agent", metavar="NAME", help="The agent that works.")
@@ -99,8 +126,9 @@ def iteration_started(
     """An iteration begins: status shows its task, and a stop waits for its end."""
     if title and task is None:
         raise click.UsageError("--title belongs to a --task")
-    on = None if task is None else {"id": task, "title": reporting.one_line(title)}
-    words = {"iteration": iteration, "task": on, "agent": agent}
+    task_id = reporting.word(task)
+    on = None if task_id is None else {"id": task_id, "title": reporting.one_line(title)}
+    words = {"iteration": iteration, "task": on, "agent": reporting.word(agent)}
     _tell("iteration-started", report_id, wait_timeout, reporting.without_empty(words))
 
 
@@ -109,8 +137,8 @@ def iteration_started(
 @click.option("--outcome", metavar="WORD", help="How it ended: done, failed, or a word of yours.")
 @click.option("--failure-kind", metavar="KIND", help="Why it failed: rate_limit, timeout, agent_crash, …")
 @click.option("--exit-code", type=click.IntRange(-64, 255), metavar="N", help="What it ended with.")
-@click.option("--cost", type=click.FloatRange(min=0), metavar="USD", help="What it has cost.")
-@click.option("--duration", type=click.FloatRange(min=0), metavar="S", help="How long it worked.")
+@click.option("--cost", type=_USD, metavar="USD", help="What it has cost.")
+@click.option("--duration", type=_SECONDS, metavar="S", help="How long it worked.")
 @_common
 def attempt_finished(
     agent: str,
@@ -124,9 +152,9 @@ def attempt_finished(
 ) -> None:
     """One agent process has ended. Without --outcome it failed if kind or exit code say so."""
     words = {
-        "agent": agent,
-        "outcome": outcome or ("failed" if failure_kind or exit_code else "done"),
-        "failure_kind": failure_kind,
+        "agent": reporting.word(agent) or "unknown",
+        "outcome": reporting.word(outcome) or ("failed" if failure_kind or exit_code else "done"),
+        "failure_kind": reporting.word(failure_kind),
         "exit_code": exit_code,
         "cost_usd": cost,
         "duration_s": duration,
@@ -135,7 +163,7 @@ def attempt_finished(
 
 
 @click.command("iteration-finished", cls=Command)
-@click.option("--iteration", type=click.IntRange(min=0), metavar="N", help="Its number, by your own count.")
+@click.option("--iteration", type=_COUNT, metavar="N", help="Its number, by your own count.")
 @click.option("--failed", is_flag=True, help="It came to nothing.")
 @click.option("--summary", metavar="TEXT", help="What was done, for the history.")
 @click.option("--wait", is_flag=True, help="Print continue, stop or pause, and exit with 0, 10 or 75.")
@@ -179,7 +207,7 @@ def waiting(until: str, reason: str | None, report_id: str | None, wait_timeout:
 
 
 @click.command(cls=Command)
-@click.argument("usd", type=click.FloatRange(min=0), metavar="USD")
+@click.argument("usd", type=_USD, metavar="USD")
 @_common
 def cost(usd: float, report_id: str | None, wait_timeout: float | None) -> None:
     """USD dollars were spent since the last such report; attempt-finished --cost counts by itself."""

@@ -143,6 +143,13 @@ def test_a_run_that_lives_is_told_as_it_is_now() -> None:
     assert "its processes, 06:56:59" not in lines
 
 
+def test_what_was_done_since_stands_beside_what_followed_then() -> None:
+    lines = page(STALL, is_so="paused because you asked").splitlines()
+
+    at = lines.index("  done      its tree is killed; the next run starts at 06:57:30 (crash)")
+    assert lines[at + 1] == "  now       paused because you asked"
+
+
 def test_one_that_was_never_started_has_nothing_to_explain() -> None:
     assert page(NEVER) == "api  Nothing was done yet\n  rule      it has never been started"
 
@@ -169,6 +176,7 @@ def test_the_command_prints_the_page_or_the_reply(daemon: FakeDaemon, ctl: Ctl) 
 
     assert shown.returncode == raw.returncode == 0
     assert shown.stdout.startswith("api  Ralph hung: no sign of life")
+    assert "\n  now       running for " in shown.stdout
     assert "\x1b" not in shown.stdout
     assert json.loads(raw.stdout) == STALL
 

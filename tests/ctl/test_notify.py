@@ -120,7 +120,9 @@ def test_outside_of_a_run_it_says_whom_it_is_for(
         ["cost"], ["cost", "much"], ["cost", "-1"], ["waiting"], ["waiting", "--until", "later"],
         ["waiting", "--until", "2026-11-22T03:00:00"], ["waiting", "--until", "+2 fortnights"],
         ["attempt-finished"], ["iteration-started", "--title", "no task"], ["finished"],
-        ["iteration-finished", "--iteration", "-1"],
+        ["iteration-finished", "--iteration", "-1"], ["iteration-finished", "--iteration", "1000000001"],
+        ["cost", "nan"], ["cost", "inf"], ["cost", "1000001"], ["cost", "1", "--id", "x" * 101],
+        ["cost", "1", "--wait-timeout", "nan"], ["cost", "1", "--wait-timeout", "inf"],
     ],
 )  # fmt: skip
 def test_words_that_do_not_fit_are_usage_errors_and_send_nothing(
@@ -129,6 +131,56 @@ def test_words_that_do_not_fit_are_usage_errors_and_send_nothing(
     reply = ctl("notify", *words, more=in_run(daemon))
 
     assert reply.returncode == 2, reply
+    assert reply.stderr.startswith("error: ")
+    assert daemon.asked == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["iteration-started", "--task", "", "--title", "", "--agent", ""], {}),
+        (["iteration-started", "--task", "", "--title", "T"], {}),
+        (
+            ["iteration-started", "--task", "US\n" + "1" * 200, "--title", "\udcff bad"],
+            {"task": {"id": "US " + "1" * 97, "title": "bad"}},
+        ),
+        (
+            ["attempt-finished", "--agent", "", "--outcome", "", "--failure-kind", ""],
+            {"agent": "unknown", "outcome": "done"},
+        ),
+        (
+            ["iteration-finished", "--summary", "cut amid \udced\udc95"],
+            {"failed": False, "summary": "cut amid ??"},
+        ),
+    ],
+)
+def test_texts_of_a_script_are_made_to_fit_and_cost_no_boundary(
+    daemon: FakeDaemon, ctl: Ctl, words: list[str], said: dict[str, Any]
+) -> None:
+    answers(daemon)
+
+    reply = ctl("notify", *words, more=in_run(daemon))
+
+    assert (reply.returncode, reply.stderr) == (0, "")
+    [request] = daemon.asked
+    assert request.body is not None
+    assert {name: request.body[name] for name in request.body if name not in ("run_id", "id", "kind")} == said
+
+
+def test_more_patience_than_a_socket_has_is_no_fault(daemon: FakeDaemon, ctl: Ctl) -> None:
+    answers(daemon)
+
+    reply = ctl("notify", "cost", "1", "--wait-timeout", "1e9", more=in_run(daemon))
+
+    assert (reply.returncode, reply.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("run_id", ["x" * 101, "two\nlines"])
+def test_what_can_be_no_run_is_not_sent(daemon: FakeDaemon, ctl: Ctl, run_id: str) -> None:
+    reply = ctl("notify", "heartbeat", more=in_run(daemon) | {"RALPH_RUN_ID": run_id})
+
+    assert reply.returncode == 2
+    assert "notify is for scripts that a ralph runs" in reply.stderr
     assert daemon.asked == []
 
 

@@ -528,18 +528,26 @@ def test_what_was_reported_is_in_the_state_file(daemon: Daemon, witness: Witness
 # --- notify, in a loop --------------------------------------------------------------------------------
 
 PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
-LOOP = re.findall(r"^```bash\n(#!.*?)^```", PAGE.read_text(), re.M | re.S)[0]
-"""The loop of the page, as it stands; its agent is played by a script of that name."""
+LOOP, LOOP_WITH_SIGNALS = re.findall(r"^```bash\n(#!.*?)^```", PAGE.read_text(), re.M | re.S)
+"""The loops of the page, as they stand; their agent is played by a script of that name."""
 AGENT = '#!/bin/sh\necho iteration >> "$RECORD"\n'
 
 
-def start_loop(daemon: Daemon, person: Person, text: str, **flags: object) -> Path:
+SLOW_AGENT = """\
+#!/bin/sh
+echo begun >> "$RECORD"
+while [ ! -e "$RECORD.go" ]; do sleep 0.05; done
+echo finished >> "$RECORD"
+"""
+
+
+def start_loop(daemon: Daemon, person: Person, text: str, agent_text: str = AGENT, **flags: object) -> Path:
     """A ralph that runs a shell script; where the script keeps its record."""
     directory, record = person.directory(), daemon.root / "record"
     (directory / "PROMPT.md").touch()
     (daemon.root / "bin").mkdir()
     script, agent = directory / "loop.sh", daemon.root / "bin" / "claude"
-    for path, content in ((script, text), (agent, AGENT)):
+    for path, content in ((script, text), (agent, agent_text)):
         path.write_text(content)
         path.chmod(0o755)
     found = os.pathsep.join(
@@ -611,6 +619,23 @@ def test_a_loop_outlives_the_daemon_and_no_iteration_is_lost_or_counted_twice(
     assert len(daemon.history("demo", "iteration")) == view["iteration"]
     assert len(daemon.events("iteration.finished")) == view["iteration"]
     assert [entry["outcome"] for entry in daemon.history("demo")] == ["asked"]
+
+
+@pytest.mark.parametrize(("how", "rest"), [("stop", "stopped"), ("pause", "paused")])
+def test_a_loop_that_knows_our_signals_finishes_its_iteration(
+    daemon: Daemon, person: Person, how: str, rest: str
+) -> None:
+    daemon.start()
+    record = start_loop(daemon, person, LOOP_WITH_SIGNALS, SLOW_AGENT)
+    wait_for(record.exists, timeout_s=30, what="an agent at work")
+
+    assert person(how, "demo", "--wait-timeout", "0.5").returncode == 124
+    assert record.read_text() == "begun\n"
+    record.with_suffix(".go").touch()
+
+    view = daemon.becomes("demo", rest, timeout_s=30)
+    assert record.read_text() == "begun\nfinished\n"
+    assert (view["iteration"], view["last_exit"]["code"]) == (1, 0)
 
 
 FULL_LOOP = """\
