@@ -29,12 +29,11 @@ class Listing:
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - outlives this call
         self._deadline = time.monotonic() + LISTING_S
         try:
-            self._git = subprocess.Popen(
-                repo.command(directory, "ls-files", "-z", "--cached", "--others", "--exclude-standard"),
+            self._git = repo.started(
+                directory,
+                *("ls-files", "-z", "--cached", "--others", "--exclude-standard"),
                 stdin=subprocess.DEVNULL,
-                stdout=self._file,
-                stderr=subprocess.DEVNULL,
-                env=repo.environment(),
+                stdout=self._file.fileno(),
             )
         except OSError:
             self._file.close()
@@ -57,8 +56,7 @@ class Listing:
 
     def close(self) -> None:
         """End git, if it is still at work."""
-        self._git.kill()
-        self._git.wait()
+        repo.ended(self._git)
         self._file.close()
 
 
@@ -76,17 +74,9 @@ class Ignored:
     def among(self, names: Collection[bytes]) -> set[bytes]:
         """The ignored ones of these names; none when git cannot tell, so that no work is overlooked."""
         began = time.monotonic()
-        try:
-            answer = subprocess.run(
-                repo.command(self._directory, "check-ignore", "-z", "--no-index", "--stdin"),
-                input=b"".join(name + b"\0" for name in names),
-                capture_output=True,
-                timeout=IGNORED_S,
-                env=repo.environment(),
-                check=False,
-            ).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            answer = b""
+        given = b"".join(name + b"\0" for name in names)
+        words = ("check-ignore", "-z", "--no-index", "--stdin")
+        answer = repo.answer(self._directory, *words, limit_s=IGNORED_S, given=given)
         now = time.monotonic()
         self._free_at = now + (now - began) * (1 / SHARE - 1)
-        return set(answer.split(b"\0"))
+        return set() if answer is None else set(answer[1].split(b"\0"))

@@ -2,8 +2,10 @@
 
 import os
 import re
+import signal
 import stat
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -163,17 +165,48 @@ def environment() -> dict[str, str]:
     return kept | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 
 
-def _read(directory: Path, *words: str) -> str | None:
+def started(directory: Path, *words: str, stdin: int, stdout: int) -> "subprocess.Popen[bytes]":
+    """Start such a call, in a process group of its own, for ``ended`` to end. Raises OSError."""
+    return subprocess.Popen(
+        command(directory, *words),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+        process_group=0,
+    )
+
+
+def ended(git: "subprocess.Popen[bytes]") -> None:
+    """End a call of git that may still be at work, and all that it has started.
+
+    What is found as ``git`` may be a script that starts the real one, which would go on without it.
+    """
+    if git.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(git.pid, signal.SIGKILL)
+    git.wait()
+
+
+def answer(
+    directory: Path, *words: str, limit_s: float = TIME_LIMIT_S, given: bytes = b""
+) -> tuple[int, bytes] | None:
+    """The code that git ends with and what it prints, ``given`` this; None when ``limit_s`` does not do."""
     try:
-        answer = subprocess.run(
-            command(directory, *words),
-            capture_output=True,
-            timeout=TIME_LIMIT_S,
-            stdin=subprocess.DEVNULL,
-            env=environment(),
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        git = started(directory, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except OSError:
         return None
-    text = answer.stdout.decode(errors="replace").strip()
-    return text if answer.returncode == 0 and text else None
+    with git:
+        try:
+            printed, _ = git.communicate(given, limit_s)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        finally:
+            ended(git)
+    return git.returncode, printed
+
+
+def _read(directory: Path, *words: str) -> str | None:
+    code, printed = answer(directory, *words) or (1, b"")
+    text = printed.decode(errors="replace").strip()
+    return text if code == 0 and text else None

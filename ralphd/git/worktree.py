@@ -11,6 +11,7 @@ from ralphd.core.model import Moment
 from ralphd.core.watch import Changes
 from ralphd.git import repo
 from ralphd.git.files import Files
+from ralphd.git.listing import SHARE
 from ralphd.git.repo import Repository, Signature
 
 
@@ -43,6 +44,7 @@ class HeadWatch:
         self._signature: Signature | None = None
         self._commit: str | None = None
         self._is_known = False
+        self._free_at = 0.0
 
     def moved(self) -> bool:
         """Whether there is another commit than at the call before; never at the first one."""
@@ -50,11 +52,13 @@ class HeadWatch:
         if self._repository is None:
             self._is_known = True  # one that is made later begins with its first commit
             return False
-        signature = self._repository.signature()
-        if signature == self._signature:
+        signature, began = self._repository.signature(), time.monotonic()
+        if signature == self._signature or began < self._free_at:
             return False
         head = repo.head(self._directory)
-        if head is None:  # gone, or too slow: asked again next time
+        if head is None:  # gone, or too slow: asked again later, the later the longer it took
+            now = time.monotonic()
+            self._free_at = now + (now - began) * (1 / SHARE - 1)
             return False
         before, self._commit, self._signature = self._commit, head.commit, signature
         was_known, self._is_known = self._is_known, True

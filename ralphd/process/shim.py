@@ -201,6 +201,13 @@ def _parent(pid: int) -> int:
     return stat[1] if stat else 0
 
 
+def _kill_the_same(pid: int, began: int) -> bool:
+    """SIGKILL to the process that started at this tick of the clock; whether it was sent."""
+    return signal_if(
+        pid, _signal.SIGKILL, lambda pid: (stat := process_stat(pid)) is not None and stat[2] == began
+    )
+
+
 def signal_carriers(run_id: str, number: int, done: "set[int]", swept: "dict[int, str]") -> bool:
     """The same for all that carry the run's cookie, and for what is below them."""
     fresh, found = False, carriers(run_id)
@@ -227,7 +234,10 @@ def end_all(
         stopped, frozen_by = set[int](), min(deadline, time.monotonic() + FREEZE_S)
         while find(_signal.SIGSTOP, stopped, swept) and time.monotonic() < frozen_by:
             pass
+        frozen = [(pid, stat[2]) for pid in stopped if (stat := process_stat(pid))]
         killed = find(_signal.SIGKILL, set(), swept)
+        for pid, began in frozen:  # what was below one that has died of this is not found there any more
+            killed |= _kill_the_same(pid, began)
         if is_over() and not killed:
             return True
         if time.monotonic() >= deadline:
@@ -541,6 +551,7 @@ class Shim:
         self._cgroup: str | None = None
         self._streams: dict[int, Stream] = {}
         self._received_bytes = 0
+        self._began_ns = 0
         self._started_ns: int | None = None
         self._user_s = self._system_s = 0.0
         self._max_rss_bytes = 0
@@ -586,6 +597,7 @@ class Shim:
             self._cgroup = None
         try:
             if news in (b"cgroup", b"plain"):
+                self._began_ns = time.time_ns()
                 _write_new(f"{path}.tmp", to_json(self._run_record()).encode())
                 os.write(gate, b"g")
                 news = _line(told)
@@ -598,7 +610,7 @@ class Shim:
             os.close(told)
         if news:
             self._give_up(path, news)
-        self._started_ns = time.time_ns()
+        self._started_ns = self._began_ns
         os.rename(f"{path}.tmp", path)
         _sync(self._directory)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
@@ -622,7 +634,7 @@ class Shim:
             "boot_id": boot_id(),
             "tree_means": "cgroup" if self._cgroup else "subreaper",
             "cgroup": self._cgroup,
-            "started_at": rfc3339(time.time_ns()),
+            "started_at": rfc3339(self._began_ns),
         }
 
     def _environment(self) -> "dict[str, str]":
@@ -695,12 +707,19 @@ class Shim:
         return False
 
     def _pass_on(self, number: int) -> None:
-        """To the whole group what ends it; the others to the command alone, if it said that it knows them."""
+        """To the whole group what ends it; to a command that said it knows our signals, to it alone.
+
+        Such a one ends what it has started itself, at its next boundary.
+        """
+        knows = os.path.exists(f"{self._directory}/signals")
         if number in (_signal.SIGUSR1, _signal.SIGUSR2):
-            if os.path.exists(f"{self._directory}/signals"):
+            if knows:
                 _quietly(os.kill, self._leader, number)
             return
-        if self._leader > 1:  # a group of 0 or 1 would be everybody
+        if knows:
+            _quietly(os.kill, self._leader, _signal.SIGTERM)
+            _quietly(os.kill, self._leader, _signal.SIGCONT)
+        elif self._leader > 1:  # a group of 0 or 1 would be everybody
             _quietly(os.killpg, self._leader, _signal.SIGTERM)
             _quietly(os.killpg, self._leader, _signal.SIGCONT)
 

@@ -1,6 +1,7 @@
 """What the TCP sockets of some processes have received, by NETLINK_SOCK_DIAG (sock_diag(7), tcp(7)).
 
 ``recv`` on a socket is no read call: ``/proc/PID/io`` does not count it, so the sockets are asked themselves.
+Only those of our own network namespace answer; another one tells what it has received as a whole.
 """
 
 import os
@@ -9,7 +10,9 @@ import struct
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+
+from ralphd.process.shim import read_bytes
 
 TIME_LIMIT_S = 0.25
 """What one question may take, both families together."""
@@ -69,6 +72,47 @@ def received(wanted: Collection[int]) -> dict[int, int] | None:
         except (OSError, _NoAnswer):  # a kernel without that family answers for the other
             continue
     return found if answered else None
+
+
+def received_elsewhere(pids: Iterable[int]) -> dict[int, int]:
+    """The bytes received over IP by each network namespace (inode) of these processes that is not ours.
+
+    That is more than TCP, and more than theirs where others share the namespace: in doubt they work.
+    """
+    ours = _namespace("self")
+    found: dict[int, int] = {}
+    for pid in pids:
+        namespace = _namespace(str(pid))
+        if namespace is None or namespace == ours or namespace in found:
+            continue
+        if (count := _octets(pid)) is not None:
+            found[namespace] = count
+    return found
+
+
+def _namespace(process: str) -> int | None:
+    try:
+        return os.stat(f"/proc/{process}/ns/net").st_ino  # noqa: PTH116 - a look is to be cheap
+    except OSError:  # gone, or another user's
+        return None
+
+
+def _octets(pid: int) -> int | None:
+    """``IpExt: InOctets`` and ``Ip6InOctets`` of the namespace that a process is in."""
+    try:
+        names, counts = (line.split() for line in _lines(pid, "netstat") if line.startswith(b"IpExt:"))
+        octets = int(dict(zip(names, counts, strict=True))[b"InOctets"])
+    except (OSError, ValueError, KeyError):
+        return None
+    with suppress(OSError, ValueError):  # a namespace without IPv6
+        octets += sum(
+            int(line.split()[1]) for line in _lines(pid, "snmp6") if line.startswith(b"Ip6InOctets")
+        )
+    return octets
+
+
+def _lines(pid: int, name: str) -> list[bytes]:
+    return read_bytes(f"/proc/{pid}/net/{name}").splitlines()
 
 
 def _socket_inodes(folder: str, names: Iterable[str]) -> Iterator[int]:

@@ -47,6 +47,15 @@ def start_ticks(pid: int) -> int | None:
     return stat[2] if stat else None
 
 
+def age_s(ticks: int) -> float:
+    """How long ago a process of this boot was started, at ``ticks``; no clock that can be set tells it."""
+    return max(_boot_s() - ticks / _TICKS_PER_S, 0.0)
+
+
+def _boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 def is_same(pid: int, ticks: int, boot: str) -> bool:
     """Whether ``pid`` is still the process that was started at ``ticks`` in the boot ``boot``."""
     return boot == boot_id() and start_ticks(pid) == ticks

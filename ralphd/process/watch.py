@@ -7,6 +7,7 @@ it is read, or may not be read, is passed over.
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -54,7 +55,8 @@ class Snapshot:
     """A tree at one moment: ``at_s`` by the monotonic clock, ``ticks`` since boot.
 
     ``shim_faults`` are the page faults of the children that the shim has reaped, orphans among them.
-    ``received`` gives the bytes by socket, None where the kernel does not tell.
+    ``received`` gives the bytes by socket, and by network namespace where that is not ours; None where the
+    kernel does not tell.
     """
 
     at_s: float
@@ -89,15 +91,21 @@ class Observer:
     def look(self) -> Window:
         """What was done since the look before.
 
-        The first look only begins a window; files that it finds changed already are told with the second.
+        The first look only begins a window; files that it finds changed already are told with the second. So
+        does one that finds no tree at all: who cannot be seen (this process is out of descriptors, say) is
+        not said to be idle.
         """
-        changes = self._files.changes()
+        changes = _together(self._early, self._files.changes())
         self._before, self._now = self._now, _snapshot(self._record, self._now)
-        if self._before is None:
+        if self._before is None or not self._now.members:
             self._early = changes
-            return Window(processes=len(self._now.members))
-        early, self._early = self._early, Changes()
-        return window(self._before, self._now, _together(early, changes))
+            return self._begun(self._now)
+        self._early = Changes()
+        return window(self._before, self._now, changes)
+
+    def _begun(self, now: Snapshot) -> Window:
+        self._before, self._now = None, now if now.members else None
+        return Window(processes=len(now.members))
 
     def processes(self) -> tuple[Seen, ...]:
         """The tree as the latest look saw it, oldest first, at most MOST_TOLD of it."""
@@ -137,8 +145,12 @@ def _boot_s() -> float:
 
 
 def _received(held: set[int], members: Mapping[Identity, Figures]) -> dict[int, int] | None:
+    elsewhere = sockets.received_elsewhere(identity.pid for identity in members)
     if held:
-        return sockets.received(held)
+        here = sockets.received(held)
+        return None if here is None else here | elsewhere
+    if elsewhere:
+        return elsewhere
     readable = any(os.access(f"/proc/{identity.pid}/fd", os.R_OK) for identity in members)
     return {} if readable else None
 
@@ -150,8 +162,9 @@ def _tree(record: RunRecord, before: Snapshot | None) -> list[int]:
     still lives belongs to it, too.
     """
     found: dict[int, None] = {}
-    if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id):
-        found.update(dict.fromkeys(_below(record.shim_pid)))
+    with suppress(OSError):
+        if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id):
+            found.update(dict.fromkeys(_below(record.shim_pid)))
     if record.cgroup is not None:
         found.update(dict.fromkeys(shim.cgroup_processes(str(record.cgroup))))
     for pid, ticks in () if before is None else before.members:

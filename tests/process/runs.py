@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path
 from ralphd.process import tree
 from ralphd.process.lost import sweep
 from ralphd.process.spawn import DirectoryLock, ExitRecord, Run, RunDirectory, RunSpec, next_run_directory
-from tests.helpers import eventually, is_alive
+from tests.helpers import eventually, is_alive, wait_for
 
 RECORD_HEAD = len(b"2026-11-21T20:00:00.000000000Z stdout F ")
 
@@ -70,12 +71,17 @@ class Stage:
         return await (await self.spawn(command, allow_cgroup=allow_cgroup)).ended()
 
     def end_all(self) -> None:
-        """End every run that is still there, by what its records say."""
+        """End every run that is still there, by what its records say.
+
+        The shim ends its tree itself: without it nobody finds what has neither cookie nor control group.
+        """
         for path in self.runs.glob("r*"):
             directory = RunDirectory(path)
             record = directory.run_record()
             if record is not None and tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id):
-                os.kill(record.shim_pid, 9)
+                os.kill(record.shim_pid, signal.SIGQUIT)
+                os.kill(record.shim_pid, signal.SIGCONT)
+                wait_for(lambda: not is_alive(record.shim_pid), timeout_s=30, what="the end of a shim")  # noqa: B023
             sweep(directory, {}, limit_s=5)
 
 

@@ -13,7 +13,7 @@ from ralphd.core.model import RunId
 from ralphd.process import tree
 from ralphd.process.shim import signal_if
 from ralphd.process.tree import Stranger
-from tests.helpers import eventually
+from tests.helpers import eventually, is_alive, wait_for
 from tests.players import player
 from tests.process.runs import Stage, names, said
 
@@ -87,6 +87,26 @@ async def test_a_sweep_ends_one_runs_tree_and_no_others(
     assert sleeper.poll() is None
     assert spared.record is not None
     assert tree.start_ticks(spared.record.pid) == spared.record.start_ticks
+
+
+def test_what_is_below_one_that_dies_of_the_sweep_is_not_left_frozen_for_ever() -> None:
+    for attempt in range(12):  # where it was forgotten, one in ten was
+        run_id = RunId(f"r{attempt:06}-frozen")
+        parent = subprocess.Popen(
+            ["/bin/sh", "-c", "env -i sleep 600 & echo $!; wait"],
+            env={"PATH": os.environ["PATH"], "RALPH_RUN_ID": run_id},
+            stdout=subprocess.PIPE,
+        )
+        with parent:
+            assert parent.stdout is not None
+            cleared = int(parent.stdout.readline())
+            wait_for(lambda: tree.carriers(run_id) == [parent.pid])  # noqa: B023
+
+            swept, gone = tree.sweep(run_id, None, limit_s=5)
+
+        assert gone
+        assert cleared in swept
+        assert wait_for(lambda: not is_alive(cleared), what="the end of all that was swept")  # noqa: B023
 
 
 async def test_a_stranger_in_the_directory_is_reported_and_left_alone(stage: Stage) -> None:
