@@ -25,8 +25,10 @@ READY_LIMIT_S = 60.0
 EARLIER_LIMIT_S = 30.0
 LIVES_AFTER_S = 2.0
 """One that has been ready for so long is not about to end."""
-END_LIMIT_S = 40.0
 SHIMS_LIMIT_S = 20.0
+"""A shim needs 12 s at most, for a tree that does all it can to stay alive."""
+LAST_WRITES_S = 5.0
+"""For the private ralphd, once its shims have ended."""
 KILL_LIMIT_S = 10.0
 _LOOK_S = 0.02
 _WORDS_BYTES = 4096
@@ -44,6 +46,7 @@ class PrivateDaemon:
         """What it ended with, a signal as a negative number; None while it lives."""
         self._pid = 0
         self._cord = -1
+        self._pipe = 0
 
     @property
     def log(self) -> Path:
@@ -51,10 +54,22 @@ class PrivateDaemon:
         return self.place / "ralphd.log"
 
     def start(self) -> None:
-        """Start it; it is not ready yet. Raises OSError."""
+        """Start it; it is not ready yet. Raises StartFailed."""
         orphans.become_reaper()
+        try:
+            self._start()
+        except OSError as fault:
+            raise StartFailed(
+                "the private ralphd cannot be started",
+                wire.EXIT_FAILED,
+                why=f"{fault.filename or self.place}: {fault.strerror}",
+                mend="another place for its state, by RALPHD_STATE_DIR",
+            ) from fault
+
+    def _start(self) -> None:
         self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
         heard, self._cord = os.pipe()  # neither is inherited by anybody who is not given it
+        self._pipe = os.fstat(heard).st_ino
         try:
             self._pid = self._spawn(heard)
         finally:
@@ -86,7 +101,7 @@ class PrivateDaemon:
                 raise KeyboardInterrupt
             if not self.is_alive():
                 words = self._words_file.read_bytes()[-_WORDS_BYTES:].decode(errors="replace").strip()
-                raise StartFailed("the private ralphd did not start", self.code or 1, why=words)
+                raise StartFailed("the private ralphd did not start", _exit_code(self.code), why=words)
             if time.monotonic() > deadline:
                 raise StartFailed(
                     f"the private ralphd was not ready after {READY_LIMIT_S:g} s", 75, mend=f"less {self.log}"
@@ -108,19 +123,29 @@ class PrivateDaemon:
     def end(self) -> bool:
         """The same, and wait until nothing is left; whether that is so.
 
-        What does not end by itself is killed. Shims end without it, too: where it did not wait for them
-        itself, they are given their time.
+        Shims end what is theirs whatever their ralphd does. What does not end by itself is killed.
         """
         self.cut()
         if self._pid:
-            self._await(lambda: not self.is_alive(), END_LIMIT_S)
-            if self.code != 0:
-                self._await(orphans.none_left, SHIMS_LIMIT_S)
+            orphans.wake(self._pipe, (self._pid,))
+            self._await(self._has_no_shim, SHIMS_LIMIT_S)
+            self._await(lambda: not self.is_alive(), LAST_WRITES_S)
+            self._await(self._has_no_shim, SHIMS_LIMIT_S)  # one that it was about to start
         gone = orphans.none_left() or orphans.end_all(limit_s=KILL_LIMIT_S)
+        self._tidy()
+        return gone
+
+    def _has_no_shim(self) -> bool:
+        self.is_alive()  # reaps
+        return all(pid == self._pid for pid in orphans.tied(self._pipe, (self._pid,)))
+
+    def _tidy(self) -> None:
+        """Let go of what a killed one leaves. The lock tells that no other one listens there already."""
+        if self._pid and not _is_held(self.place / "lock"):
+            Path(self.socket).unlink(missing_ok=True)
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
-        return gone
 
     def _await(self, fact: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -131,6 +156,11 @@ class PrivateDaemon:
     def _words_file(self) -> Path:
         """What it says where nobody listens: why it could not start."""
         return self.place / "ralphd.err"
+
+
+def _exit_code(code: int | None) -> int:
+    """What to end with where it ended with that too early: its own word where it had one."""
+    return code if code is not None and code > 0 else wire.EXIT_FAILED
 
 
 def is_ready(socket: str) -> bool:
@@ -197,5 +227,5 @@ def refuse_beside(directory: str, own_socket: str) -> None:
 def _is_held(lock: Path) -> bool:
     try:
         return link.is_flocked(lock.stat().st_ino)
-    except FileNotFoundError:
+    except OSError:  # nothing is there, or nothing can be
         return False

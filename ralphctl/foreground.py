@@ -15,14 +15,15 @@ from enum import Enum
 from types import FrameType
 from typing import Any, TypeAlias
 
-from ralphctl import streams
+from ralphctl import link, streams
 from ralphctl.client import Client
 from ralphctl.embedded import PrivateDaemon
 from ralphctl.lines import lines_of
-from ralphctl.logtext import LogPrinter
-from ralphctl.tell import has_colour, message, note
+from ralphctl.screen import Screen
+from ralphctl.tell import message, note
 from ralphctl.waiting import is_settled
-from ralphd.errors import RalphdError
+from ralphd import wire
+from ralphd.errors import DaemonBusy, RalphdError
 
 View: TypeAlias = dict[str, Any]
 
@@ -30,6 +31,8 @@ _STOP = (signal.SIGINT, signal.SIGTERM)
 _END = (signal.SIGQUIT, signal.SIGHUP)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _LAST_LINES_S = 5.0
+_LOOK_S = 0.05
+_ANSWER_S = 3.0
 _FOLLOWERS_S = 0.3
 """Followers in other terminals look every 0.04 s; they see the last lines before the daemon ends."""
 
@@ -95,65 +98,6 @@ class Wishes:
         self.stop = True
 
 
-class _Out:
-    """Bytes to a descriptor, whole and at once; nothing is kept in a buffer that may fail at the end."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._held = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self._held += data
-
-    def flush(self) -> None:
-        while self._held:
-            del self._held[: os.write(self._fd, self._held)]
-
-
-class Screen:
-    """Prints a ralph's log, from one thread while it runs and from another one its rest."""
-
-    def __init__(self) -> None:
-        self._out = _Out(sys.stdout.fileno())
-        self._safe = sys.stdout.isatty()
-        self._printer = LogPrinter(self._out, safe=self._safe, colour=has_colour(sys.stdout))
-        self._lock = threading.Lock()
-        self._over = False
-        self.cursor: str | None = None
-        self.is_broken = False
-
-    def put(self, record: dict[str, Any]) -> bool:
-        """Print a record; False when that is over, or nobody reads it."""
-        with self._lock:
-            if not self._over:
-                self._print(record)
-            return not (self._over or self.is_broken)
-
-    def finish(self, rest: Callable[[str | None], Iterator[dict[str, Any]]]) -> None:
-        """Print what comes after the last record that was printed, and nothing more from then on."""
-        if not self._lock.acquire(timeout=_LAST_LINES_S):
-            return  # a terminal that is held, by Ctrl-S, does not keep us
-        try:
-            self._over = True
-            for record in rest(self.cursor):
-                self._print(record)
-            if self._safe:
-                self._printer.end()
-                self._out.flush()
-        except (RalphdError, OSError, ValueError):
-            pass  # what could not be printed is in the log
-        finally:
-            self._lock.release()
-
-    def _print(self, record: dict[str, Any]) -> None:
-        try:
-            self._printer.put(record)
-            self._out.flush()
-        except OSError:
-            self.is_broken = True
-        self.cursor = record["cursor"]
-
-
 class _Over(Exception):
     """The daemon will not come back."""
 
@@ -164,12 +108,14 @@ class Foreground:
     def __init__(self, daemon: PrivateDaemon, name: str, began_at: str, wishes: Wishes, bell: Bell) -> None:
         self._daemon, self._name, self._began_at = daemon, name, began_at
         self._wishes, self._bell = wishes, bell
-        self._screen = Screen()
+        self._screen = Screen(self._unprinted)
         self._stirred = threading.Event()
         self._over = False
         self._problems: list[str] = []
         self._asked = False
         self.view: View = {}
+        self.is_cut_short = False
+        """Whether the end of what it printed may be missing."""
 
     def watch(self) -> End:
         """Print and wait until it is over; says why it is."""
@@ -177,10 +123,24 @@ class Foreground:
             threading.Thread(target=work, daemon=True).start()
         end = self._wait()
         if end is End.SETTLED:
-            self._screen.finish(self._rest)
+            self._print_the_rest()
             self._wait_for_followers()
         self._over = True
         return end
+
+    def _print_the_rest(self) -> None:
+        """As long as its reader takes; but a terminal that is held, by Ctrl-S, does not keep us."""
+        printing = threading.Thread(target=self._screen.finish, args=(self._rest,), daemon=True)
+        began = time.monotonic()
+        printing.start()
+        while printing.is_alive() and not self._wishes.now and self._wishes.stop == self._asked:
+            if self._screen.is_terminal and time.monotonic() - began > _LAST_LINES_S:
+                break
+            printing.join(_LOOK_S)
+        self.is_cut_short = printing.is_alive()
+
+    def _unprinted(self, why: str) -> None:
+        say(f"what {self._name} prints cannot be written here: {why}; it goes on, and ralphctl logs has it")
 
     def _wait(self) -> End:
         poll = select.poll()
@@ -211,6 +171,10 @@ class Foreground:
 
     def _stop(self) -> None:
         with suppress(RalphdError):  # it ends, or has ended: that is seen otherwise
+            try:
+                link.get([self._daemon.socket], f"{wire.API}/ready", timeout_s=_ANSWER_S)
+            except DaemonBusy:
+                say("its ralphd does not answer; Ctrl-C again ends everything without it")
             self._daemon.client.ask(self._name, "stop")
         self._stirred.set()
 

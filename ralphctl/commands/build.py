@@ -17,6 +17,7 @@ from ralphctl.embedded import PrivateDaemon, await_the_earlier, refuse_beside
 from ralphctl.foreground import Bell, End, Foreground, View, Wishes, say
 from ralphctl.local import builds
 from ralphctl.registration import WithCommand, command_given, flags_of, key_options, registration
+from ralphctl.screen import have_streams, let_go_of_stderr
 from ralphctl.tell import note
 from ralphctl.words import until
 from ralphd import wire
@@ -60,6 +61,7 @@ def build(ctx: click.Context, /, more: tuple[str, ...], name: str | None, **keys
         raise UsageError(
             f"what is {more[0]!r}? A command comes after --", mend=f"ralphctl build -- {' '.join(more)}"
         )
+    have_streams()
     command = command_given(ctx, mend="ralphctl build -- ./loop.sh")
     directory = fast.here()
     place = builds.place_of(directory, name if name is None else fast.check_name(name), os.environ)
@@ -82,7 +84,11 @@ def build(ctx: click.Context, /, more: tuple[str, ...], name: str | None, **keys
             say("error: something that it started cannot be ended; see ps -ef")
     if end is End.UNHEARD:
         raise BrokenPipeError
-    return _tell_end(end, view, daemon, wishes)
+    if front.is_cut_short:
+        say("the end of what it printed may be missing here; ralphctl logs has it")
+    code = _tell_end(end, view, daemon, wishes)
+    let_go_of_stderr()
+    return code
 
 
 def _register(

@@ -1,8 +1,11 @@
 """What is left below this process: handed to it, reaped, and ended for good."""
 
 import os
+import signal
 import time
+from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 
 from ralphd.process import shim
 
@@ -24,6 +27,32 @@ def reap() -> dict[int, int]:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             ends[ended[0]] = os.waitstatus_to_exitcode(ended[1])
     return ends
+
+
+def tied(pipe: int, parents: Collection[int]) -> list[int]:
+    """Our children, and those of ``parents``, that hold the pipe with this inode: its end ends them."""
+    near = [child for parent in (os.getpid(), *parents) for child in shim.children(parent)]
+    return [pid for pid in near if _holds(pid, pipe)]
+
+
+def wake(pipe: int, parents: Collection[int]) -> None:
+    """Have those go on that somebody has stopped (SIGSTOP): they could not see the end of the pipe."""
+    for pid in tied(pipe, parents):
+        shim.signal_if(pid, signal.SIGCONT, lambda pid: _holds(pid, pipe))
+
+
+def _holds(pid: int, pipe: int) -> bool:
+    wanted = f"pipe:[{pipe}]"
+    with suppress(OSError):  # gone
+        return any(_link(entry) == wanted for entry in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def _link(entry: Path) -> str:
+    try:
+        return str(entry.readlink())
+    except OSError:  # closed meanwhile
+        return ""
 
 
 def none_left() -> bool:

@@ -4,11 +4,13 @@ import json
 import os
 import signal
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ralphctl.embedded import SHIMS_LIMIT_S
 from tests.helpers import is_alive, wait_for
 from tests.players import player
 from tests.whole.builds import Build, all_gone, build_in, kill
@@ -145,7 +147,7 @@ def test_a_ralphd_that_dies_before_anything_runs_is_told(build: Build) -> None:
 
     kill(build.ralphd)
 
-    assert build.ends_leaving_nothing() != 0
+    assert build.ends_leaving_nothing() == 1
     assert "ralphd" in build.words()
     assert "Traceback" not in build.words()
 
@@ -186,3 +188,43 @@ def _pipes(pid: int) -> list[tuple[int, int]]:
     except OSError:  # gone, or not ours to look into
         return []
     return found
+
+
+def test_ralphd_and_shim_killed_together_leave_nothing_and_nobody_waits_for_the_dead(build: Build) -> None:
+    family = family_of(build)
+    record, began = build.run_record(), time.monotonic()
+
+    os.kill(build.ralphd, signal.SIGSTOP)  # or it would see to the lost run first
+    kill(record["shim_pid"])
+    kill(build.ralphd)
+
+    assert build.ends_leaving_nothing() == 1
+    assert all_gone([*family.values()])
+    assert time.monotonic() - began < SHIMS_LIMIT_S
+    assert "its ralphd has died" in build.words()
+
+
+def test_a_killed_ralphd_leaves_no_socket(build: Build) -> None:
+    build.witnessed()
+
+    kill(build.ralphd)
+
+    assert build.ends_leaving_nothing() == 1
+    assert not (build.place / "ralphd.sock").exists()
+
+
+@pytest.mark.parametrize("who", ["ralphd", "shim", "both"])
+def test_one_that_was_stopped_by_somebody_is_no_hindrance_to_the_end(build: Build, who: str) -> None:
+    family = family_of(build)
+    pids = {"ralphd": build.ralphd, "shim": build.run_record()["shim_pid"]}
+    for pid in pids.values() if who == "both" else [pids[who]]:
+        os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+
+    build.send(signal.SIGQUIT)
+
+    assert build.ends_leaving_nothing() == 130
+    assert all_gone([*family.values(), *pids.values()])
+    assert time.monotonic() - began < SHIMS_LIMIT_S
+    assert build.exit_record()["signal"] == signal.SIGKILL
+    assert build.state()["state"] == "stopped"

@@ -130,6 +130,21 @@ def test_ctrl_c_twice_ends_it_now(build: Build) -> None:
     assert build.state()["state"] == "stopped"
 
 
+def test_ctrl_c_to_a_ralphd_that_does_not_answer_is_told_and_the_second_one_ends_it(build: Build) -> None:
+    terminal = Terminal(build, *player("stubborn"))
+    pids = stubborn(terminal)
+    terminal.shows("Ctrl-C stops it")
+    os.kill(build.ralphd, signal.SIGSTOP)
+
+    terminal.type(b"\x03")
+    terminal.shows("its ralphd does not answer; Ctrl-C again ends everything without it")
+    terminal.type(b"\x03")
+
+    assert terminal.exit_code() == 130
+    assert not build.daemon.leftovers()
+    assert all_gone(pids)
+
+
 def test_ctrl_c_before_anything_runs_leaves_nothing(build: Build) -> None:
     terminal = Terminal(build, *player("witness", build.witness.record))
     wait_for(lambda: list(build.daemon.state.glob("build/*/ralphd.err")), timeout_s=30, what="a ralphd")
