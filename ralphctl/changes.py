@@ -30,7 +30,7 @@ def drift_rows(view: Mapping[str, Any]) -> list[str]:
 def _drifted(each: Mapping[str, Any]) -> str:
     if each.get("fault"):
         return clean(str(each["fault"]))
-    return f"{_key(each)} = {_value(each, 'now')}, in force: {_value(each, 'pinned')}"
+    return f"{_key(each)} = {_value(each, 'now')}, was {_value(each, 'pinned')}"
 
 
 def _first(lines: Sequence[str], name: str) -> list[str]:

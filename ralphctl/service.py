@@ -54,8 +54,24 @@ class Service:
         return f"journalctl {'-u' if self.is_system else '--user -u'} {units.SERVICE} -n 20"
 
     def unit_file(self, environ: Mapping[str, str]) -> Path:
-        """Where ``regent install`` puts the unit."""
-        return (SYSTEM_UNITS if self.is_system else _user_units(environ)) / units.SERVICE
+        """Where the unit is; where there is none, the first place for it."""
+        places = self._places(environ)
+        return next((place for place in places if os.path.lexists(place)), places[0])
+
+    def place(self, environ: Mapping[str, str]) -> Path:
+        """Where ``regent install`` puts the unit: where systemd reads units, as it says. Raises NoSystemd.
+
+        A user's systemd does not know what ``XDG_CONFIG_HOME`` is in a shell.
+        """
+        read = f" {self._ask('show', '--property=UnitPath', '--value').strip()} "
+        places = self._places(environ)
+        return next((place for place in places if f" {place.parent} " in read), places[0])
+
+    def _places(self, environ: Mapping[str, str]) -> list[Path]:
+        if self.is_system:
+            return [SYSTEM_UNITS / units.SERVICE]
+        bases = [environ.get("XDG_CONFIG_HOME"), os.path.join(_home(environ), ".config")]  # noqa: PTH118
+        return [Path(base) / "systemd" / "user" / units.SERVICE for base in bases if base]
 
     def check_there(self) -> None:
         """Raise NoSystemd where nobody answers."""
@@ -132,8 +148,10 @@ def meant_by(environ: Mapping[str, str], socket: str | None) -> Service | None:
         text = service.unit_file(environ).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    home = environ.get("HOME") or str(Path.home())
+    home = _home(environ)
     plain = {"HOME": home, "RALPHD_STATE_DIR": _state_directory(text, home)}
+    if socket_there := units.value_of(text, "RALPHD_SOCKET"):
+        plain["RALPHD_SOCKET"] = socket_there
     meant = (wire.state_directory(environ), os.path.abspath(socket or wire.socket_path(environ)))  # noqa: PTH100
     return service if meant == (wire.state_directory(plain), wire.socket_path(plain)) else None
 
@@ -156,12 +174,12 @@ def hosting(pid: int) -> Service | None:
     try:
         return service if service.main_pid() == pid else None
     except RalphdError:
-        return None
+        return service  # it is in that control group, and a stop that systemd undoes would be none
 
 
-def _user_units(environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or Path.home(), ".config")  # noqa: PTH118
-    return Path(base) / "systemd" / "user"
+def _home(environ: Mapping[str, str]) -> str:
+    """The home directory; "~" for a user that the machine does not know, where nothing is found then."""
+    return environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111
 
 
 def _environment() -> dict[str, str]:

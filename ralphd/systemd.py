@@ -15,7 +15,9 @@ FIRST_FD = 3
 """SD_LISTEN_FDS_START."""
 MOST_FDS = 64
 SEND_LIMIT_S = 0.2
-"""The manager's socket takes hundreds of messages; one that takes none must not hold up the supervision."""
+"""A manager's socket that is full is waited for so long: it must not hold up the supervision."""
+LEAST_PING_S = 0.1
+"""No manager is told more often; a limit that would need it is none that a daemon can keep."""
 
 _HANDED_OVER = (
     *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
@@ -77,7 +79,8 @@ class Systemd:
         address = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
             link.settimeout(SEND_LIMIT_S)
-            link.sendto("\n".join(each.replace("\n", " ") for each in assignments).encode(), address)
+            link.connect(address)  # only a connected socket waits for room instead of asking again and again
+            link.send("\n".join(each.replace("\n", " ") for each in assignments).encode())
 
 
 def take_over(environ: MutableMapping[str, str]) -> Systemd:
@@ -97,7 +100,8 @@ def take_over(environ: MutableMapping[str, str]) -> Systemd:
 def _watchdog(limit_us: str, pid: str) -> float | None:
     if pid not in ("", str(os.getpid())):
         return None
-    return _number(limit_us) / 1e6 / 3 or None
+    limit_s = _number(limit_us) / 1e6
+    return max(limit_s / 3, LEAST_PING_S) if limit_s else None
 
 
 def _sockets(count: str, pid: str) -> tuple[int, ...]:

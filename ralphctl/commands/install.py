@@ -20,7 +20,7 @@ from ralphctl.tell import message, note
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, UsageError
 
-_HANDED_ON = ("RALPHD_STATE_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
+_HANDED_ON = ("RALPHD_STATE_DIR", "RALPHD_SOCKET", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
 _HAND_OVER_LIMIT_S = 30.0
 
 
@@ -42,7 +42,7 @@ def install(system: bool, account: str | None, only_print: bool, force: bool) ->
     if system:
         _check_root("install")
     service.check_there()
-    path = service.unit_file(os.environ)
+    path = service.place(os.environ)
     was_current = installed.is_current(path, text)
     kept = None if was_current else installed.write(path, text, force=force)
     service.ask("daemon-reload")
@@ -75,10 +75,12 @@ def _unit(system: bool, account: str | None) -> str:
 def _environment() -> dict[str, str]:
     """Where this user's daemon keeps things; systemd does not know the variables of a shell."""
     given = {name: os.environ[name] for name in _HANDED_ON if os.environ.get(name)}
+    if os.environ.get("RALPH_RUN_ID"):
+        given.pop("RALPHD_SOCKET", None)  # which the daemon told the run that this is typed in
     if given:
         given["RALPHD_STATE_DIR"] = wire.state_directory(os.environ)
     given.pop("XDG_STATE_HOME", None)
-    return given
+    return {name: os.path.abspath(path) for name, path in given.items()}  # noqa: PTH100
 
 
 def _check_root(word: str) -> None:
@@ -182,7 +184,7 @@ def uninstall(system: bool, force: bool) -> None:
     service.ask("disable", units.SERVICE)
     kept = installed.remove(path, force=force)
     service.ask("daemon-reload")
-    _tell_removed(path, kept, state)
+    _tell_removed(path, kept, state, is_system=system)
 
 
 def _check_there(service: Service, path: Path) -> None:
@@ -195,10 +197,10 @@ def _check_there(service: Service, path: Path) -> None:
 def _state_directory(path: Path, *, is_system: bool) -> str:
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     found = units.value_of(text, "RALPHD_STATE_DIR") or "%h/.local/state/ralphd"
-    return found.replace("%S", "/var/lib") if is_system else found.replace("%h", str(Path.home()))
+    return found.replace("%S", "/var/lib") if is_system else found.replace("%h", os.path.expanduser("~"))  # noqa: PTH111
 
 
-def _tell_removed(path: Path, kept: Path | None, state: str) -> None:
+def _tell_removed(path: Path, kept: Path | None, state: str, *, is_system: bool) -> None:
     if wants_json():
         told = {"unit": str(path), "kept": None if kept is None else str(kept), "state_directory": state}
         click.echo(json.dumps(told))
@@ -207,4 +209,5 @@ def _tell_removed(path: Path, kept: Path | None, state: str) -> None:
     if kept is not None:
         click.echo(f"  it is kept as {kept.name}")
     click.echo(f"  what stays: {state} (the ralphs, their logs and history), and ralph.toml files")
-    click.echo("  next: ralphctl regent start  (in the background, as before)")
+    if not is_system:
+        click.echo("  next: ralphctl regent start  (in the background, as before)")

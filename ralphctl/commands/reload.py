@@ -33,3 +33,5 @@ def reload(name: str | None) -> None:
         click.echo(line)
     if when == "next_run":
         click.echo(f"  next: ralphctl restart {name}  (begin the next run now)")
+    elif reply.value["ralph"]["state"] == "waiting_for_retry":
+        click.echo(f"  next: ralphctl skip-wait {name}  (the wait under way keeps its end)")

@@ -168,7 +168,7 @@ def _head(title: str, writer: str, edit: str) -> str:
 
 def _service(where: Installation, account: Mapping[str, str], environment: Mapping[str, str]) -> str:
     text = _SERVICE.format(
-        command=" ".join(_word(word) for word in where.command),
+        command=" ".join(_word(word) for word in _startable(where.command)),
         stop_s=STOP_LIMIT_S, watchdog_s=WATCHDOG_S, abort_s=ABORT_LIMIT_S,
     )  # fmt: skip
     lines = [f"{key}={value}" for key, value in account.items()]
@@ -184,9 +184,20 @@ def _escaped(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: _quotable(value) for name, value in environment.items()}
 
 
+def _startable(command: Sequence[str]) -> Sequence[str]:
+    """systemd starts no program with a quote or a backslash in its path; ``env`` does, and is gone then."""
+    if not set("'\"\\") & set(command[0]):
+        return command
+    if "=" in command[0]:
+        raise UsageError(
+            f"a unit cannot start {command[0]!r}", why="a quote or a backslash and an equals sign are in it"
+        )
+    return ("/usr/bin/env", *command)
+
+
 def _word(word: str) -> str:
     quoted = _quotable(word)
-    return quoted if quoted == word and " " not in word else f'"{quoted}"'
+    return quoted if quoted == word and not set(" '") & set(word) else f'"{quoted}"'
 
 
 def _quotable(text: str) -> str:

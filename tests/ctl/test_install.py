@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ralphctl import service
 from ralphctl.local import units
 from tests.ctl.conftest import Ctl
 from tests.helpers import is_alive, wait_for
@@ -74,6 +75,8 @@ if os.fork() == 0:
 match words[0]:
     case "show" if "MainPID" in words[1]:
         print(pid())
+    case "show" if "UnitPath" in words[1] and os.path.exists(f"{place}/unit-path"):
+        print(open(f"{place}/unit-path").read())
     case "show":
         print("" if os.path.exists(f"{place}/chroot") else "252 (252.1)")
     case "start":
@@ -172,6 +175,38 @@ def test_the_unit_has_the_places_that_the_shell_has_and_systemd_has_not(
     text = (tmp_path / "con fig" / "systemd" / "user" / "ralphd.service").read_text()
     assert units.value_of(text, "RALPHD_STATE_DIR") == environment["RALPHD_STATE_DIR"]
     assert units.value_of(text, "XDG_CONFIG_HOME") == there["XDG_CONFIG_HOME"]
+
+
+def test_the_unit_is_put_where_systemd_reads_units_whatever_the_shell_says(
+    ctl: Ctl, fake: Fake, tmp_path: Path
+) -> None:
+    shell = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    (fake.place / "unit-path").write_text(f"/run/systemd/user {fake.unit.parent} /etc/systemd/user")
+
+    assert ctl("regent", "install", more=shell).returncode == 0
+    assert units.value_of(fake.unit.read_text(), "XDG_CONFIG_HOME") == shell["XDG_CONFIG_HOME"]
+    assert not (tmp_path / "config").exists()
+    fake.forget()
+    assert ctl("regent", "start", more=shell).stdout.startswith(f"ralphd runs already (pid {fake.pid()})")
+    assert ctl("regent", "uninstall", more=shell).returncode == 0
+    assert not fake.unit.exists()
+
+
+def test_the_service_listens_where_the_shell_looks(
+    ctl: Ctl, fake: Fake, environment: dict[str, str], tmp_path: Path
+) -> None:
+    socket = {"RALPHD_SOCKET": str(tmp_path / "s" / "own.sock")}
+
+    assert (
+        ctl("regent", "install", "--print", more=socket | {"RALPH_RUN_ID": "r1"}).stdout.count("SOCKET") == 0
+    )
+    text = ctl("regent", "install", "--print", more=socket).stdout
+    fake.unit.parent.mkdir(parents=True)
+    fake.unit.write_text(text)
+
+    assert units.value_of(text, "RALPHD_SOCKET") == socket["RALPHD_SOCKET"]
+    assert service.meant_by(environment | socket, None) == service.Service()
+    assert service.meant_by(environment, None) is None
 
 
 def test_installing_twice_changes_nothing(ctl: Ctl, fake: Fake) -> None:

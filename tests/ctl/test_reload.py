@@ -14,8 +14,8 @@ DRIFT = {"key": "regent.max_retries", "pinned": "3", "now": "5", "origin": "ralp
 CHANGE = {"key": "regent.max_retries", "was": "3", "becomes": "5", "origin": "ralph.toml:2"}
 
 
-def reloaded(when: str, changes: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"ralph": view(), "changes": changes, "when": when}
+def reloaded(when: str, changes: list[dict[str, Any]], **ralph: Any) -> dict[str, Any]:
+    return {"ralph": view(**ralph), "changes": changes, "when": when}
 
 
 def test_status_says_what_differs_and_how_to_take_it_up() -> None:
@@ -25,14 +25,14 @@ def test_status_says_what_differs_and_how_to_take_it_up() -> None:
         "  changed      the configuration was changed; to have it from the next run on: ralphctl reload api"
         in said
     )
-    assert "regent.max_retries (ralph.toml:2) = 5, in force: 3" in said
+    assert "regent.max_retries (ralph.toml:2) = 5, was 3" in said
 
 
 def test_a_key_that_is_set_now_or_not_any_more_says_so() -> None:
     (_, new, gone) = drift_rows(view(drift=[{**DRIFT, "pinned": None}, {**DRIFT, "now": None}]))
 
-    assert new.endswith("= 5, in force: not set")
-    assert gone.endswith("= not set, in force: 3")
+    assert new.endswith("= 5, was not set")
+    assert gone.endswith("= not set, was 3")
 
 
 def test_a_fault_is_told_as_one_and_no_reload_is_offered() -> None:
@@ -98,6 +98,17 @@ def test_reload_of_a_ralph_at_rest_holds_at_once(daemon: FakeDaemon, ctl: Ctl) -
     assert ctl("reload").stdout.splitlines()[0] == "api: 1 change, from now on"
 
 
+def test_a_reload_during_a_wait_says_that_the_wait_is_as_long_as_before(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(state="waiting_for_retry")}
+    waiting = reloaded("now", [CHANGE], state="waiting_for_retry")
+    daemon.on("POST /v1/ralphs/api/reload", lambda request: Answer(waiting, 202))
+
+    said = ctl("reload", "api").stdout.splitlines()
+
+    assert said[0] == "api: 1 change, from now on"
+    assert said[-1] == "  next: ralphctl skip-wait api  (the wait under way keeps its end)"
+
+
 def test_reload_says_when_nothing_has_changed(daemon: FakeDaemon, ctl: Ctl) -> None:
     daemon.views = {"api": view()}
     daemon.on("POST /v1/ralphs/api/reload", lambda request: Answer(reloaded("next_run", []), 202))
@@ -127,6 +138,19 @@ def test_regent_reload_says_what_holds_and_what_waits_for_the_ralphs(daemon: Fak
 
     daemon.on("POST /v1/reload", lambda request: Answer({"daemon": daemon.daemon(), "changes": [CHANGE]}))
     assert "next: ralphctl reload NAME" in ctl("regent", "reload").stdout
+
+
+def test_regent_status_gives_each_line_of_a_problem_one_of_its_own(daemon: FakeDaemon, ctl: Ctl) -> None:
+    trouble = (
+        "the user's configuration: 1 fault in the configuration\n  /home/x/config.toml:2: is no\x1b[31m TOML"
+    )
+    about = daemon.daemon() | {"status": "degraded", "problems": [trouble]}
+    daemon.on("GET /v1/status", lambda _: Answer({"daemon": about, "ralphs": []}))
+
+    shown = ctl("regent", "status").stdout.splitlines()
+
+    assert "  problem   the user's configuration: 1 fault in the configuration" in shown
+    assert "              /home/x/config.toml:2: is no^[[31m TOML" in shown
 
 
 def test_regent_reload_without_a_daemon_ends_with_3(ctl: Ctl) -> None:

@@ -118,6 +118,22 @@ def test_a_daemon_goes_on_when_nobody_hears_it(service: Service, short: Path) ->
     assert service.exit_code() == 0, service.words()
 
 
+def test_a_full_socket_is_waited_for_without_work_and_not_for_long(short: Path) -> None:
+    address = str(short / "full")
+    full, other = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+    with full, other:
+        full.bind(address)
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                other.sendto(b"STATUS=", address)
+        told, began = systemd.take_over({"NOTIFY_SOCKET": address}), time.thread_time()
+        for status in map(str, range(5)):
+            told.passed(status)
+
+        assert time.thread_time() - began < systemd.SEND_LIMIT_S
+
+
 def test_what_is_started_in_the_background_does_not_speak_for_a_service(
     service: Service, manager: Manager
 ) -> None:
@@ -237,6 +253,7 @@ def test_nothing_of_it_reaches_the_shim_or_the_run(service: Service, manager: Ma
         ({"WATCHDOG_USEC": "30000000"}, 10.0),
         ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 10.0),
         ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "1"}, systemd.LEAST_PING_S),
         ({"WATCHDOG_USEC": "0"}, None),
         ({"WATCHDOG_USEC": "soon"}, None),
         ({}, None),

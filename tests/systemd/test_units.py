@@ -69,6 +69,21 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
 
 
 @needs_analyze
+def test_systemd_takes_a_program_whatever_directory_it_is_in(tmp_path: Path) -> None:
+    for number, odd in enumerate(("it's", 'a "b" c', "back\\slash", "100%h; a", "#é={x}")):
+        program = tmp_path / odd / "ralphd"
+        program.parent.mkdir()
+        program.symlink_to("/bin/true")
+        place = tmp_path / str(number)
+        place.mkdir()
+        unit = written(place, "ralphd.service", units.user_service(Installation((str(program),))))
+
+        said = analyze(tmp_path, "--user", "verify", "--man=no", unit)
+
+        assert (said.returncode, said.stderr) == (0, ""), odd
+
+
+@needs_analyze
 def test_the_exposure_of_the_machines_service_is_at_most_seven(tmp_path: Path) -> None:
     unit = written(tmp_path, "ralphd.service", units.system_service(WHERE, "ralph"))
 
@@ -129,9 +144,9 @@ def test_odd_paths_are_quoted_and_read_back_and_impossible_ones_refused(tmp_path
     text = units.user_service(Installation((f"{odd}/bin/ralphd",), {"RALPHD_STATE_DIR": odd}))
 
     assert units.value_of(text, "RALPHD_STATE_DIR") == odd
-    assert r'ExecStart="/home/a b/100%%/\"x\"\\y/bin/ralphd"' in text
-    for wrong in ("/home/$x", "/home/a\nExecStartPre=/bin/evil"):
-        with pytest.raises(UsageError, match="a unit cannot hold"):
+    assert r'ExecStart=/usr/bin/env "/home/a b/100%%/\"x\"\\y/bin/ralphd"' in text
+    for wrong in ("/home/$x", "/home/a\nExecStartPre=/bin/evil", "/home/it's=/ralphd"):
+        with pytest.raises(UsageError, match="a unit cannot"):
             units.user_service(Installation((wrong,)))
 
 

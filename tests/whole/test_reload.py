@@ -102,7 +102,7 @@ def test_drift_is_shown_with_what_to_do_and_is_gone_after_a_reload(daemon: Daemo
     wait_for(lambda: daemon.view("demo")["drift"], timeout_s=LOOK_ROUND_S, what="drift")
     shown = person("status", "demo").stdout
     assert "ralphctl reload demo" in shown
-    assert "regent.max_retries (ralph.toml:2) = 9, in force: 1" in shown
+    assert "regent.max_retries (ralph.toml:2) = 9, was 1" in shown
     assert person("reload", cwd=place).returncode == 0
     assert daemon.view("demo")["drift"] == []
 
