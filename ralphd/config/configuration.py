@@ -204,7 +204,12 @@ def config_faults(faults: list[Fault]) -> ConfigFaults:
 
 def _home(environ: Mapping[str, str]) -> Path:
     given = Path(environ.get("HOME", ""))
-    return given if given.is_absolute() else Path.home()
+    if given.is_absolute():
+        return given
+    try:
+        return Path.home()
+    except RuntimeError:  # a uid that nobody knows: it has no files of its own either
+        return Path("/nonexistent")
 
 
 def _merged(layers: list[Layer]) -> Configuration:

@@ -15,6 +15,8 @@ from ralphd.config.layers import Fault, KeyPath, Layer, tree_layer
 from ralphd.config.places import key_lines
 
 PROJECT_FILE = "ralph.toml"
+MOST_DOTS = 32
+_TOO_DEEP = re.compile(rf"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){{{MOST_DOTS + 1}}}""")
 MAX_FILE_BYTES = 1 << 18
 
 
@@ -120,6 +122,8 @@ def _private_group() -> int | None:
 
 
 def _parsed(text: str, shown: str, paths: _Paths, users_own: bool) -> Layer:
+    if line := _too_deep(text):
+        return Layer(faults=[Fault(f"{shown}:{line}", "", f"has a key of more than {MOST_DOTS} dots")])
     try:
         tree: dict[str, Any] = tomllib.loads(text)
     except RecursionError:
@@ -134,6 +138,12 @@ def _parsed(text: str, shown: str, paths: _Paths, users_own: bool) -> Layer:
         return f"{shown}:{lines[path]}" if path else shown
 
     return tree_layer(tree, place, users_own=users_own, resolve=paths.resolve)
+
+
+def _too_deep(text: str) -> int:
+    """The line of the first key with too many dots, or 0: reading one takes the square of their number."""
+    found = _TOO_DEEP.search(text)
+    return 0 if found is None else text.count("\n", 0, found.start()) + 1
 
 
 def _not_toml(why: str, text: str, shown: str) -> Fault:

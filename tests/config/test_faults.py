@@ -168,3 +168,14 @@ def test_no_text_whatever_breaks_the_reader(tmp_path_factory: pytest.TempPathFac
     path.chmod(0o644)
     for fault in layer(path, None, path.parent, users_own=False).faults:
         assert str(fault).isprintable()
+
+
+@pytest.mark.parametrize("line", ["{} = 1", "[{}]", "max_retries = {{ {} = 1 }}", '"a" . {} = 1'])
+def test_a_key_of_thousands_of_dots_is_refused_before_it_takes_minutes(place: Place, line: str) -> None:
+    place.project("[regent]\n" + line.format("a" + ".a" * 20_000) + "\n")
+    assert place.faults() == ["ralph.toml:2: has a key of more than 32 dots"]
+
+
+def test_a_text_with_many_dots_is_no_such_key(place: Place) -> None:
+    place.project('[regent]\ntest_command = "' + "make test. " * 40 + '"\n')
+    assert place.load().regent.test_command.startswith("make test.")
