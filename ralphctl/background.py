@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from ralphctl import service
 from ralphctl.client import Client
@@ -67,15 +68,22 @@ def ensure(client: Client, socket: str | None, *, tell: Callable[[str], None]) -
         tell(f"started ralphd (pid {client.status().value['daemon']['pid']})")
 
 
+def _may_be_ralphd(pid: int) -> bool:
+    """Whether the process that has this pid here can be the daemon. Raises OSError when there is none."""
+    return b"ralphd" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 class Ending:
     """Watches a daemon's process from before it is asked to end, so that its pid cannot be mistaken."""
 
     def __init__(self, pid: int, client: Client) -> None:
         self._client = client
+        self._pidfd: int | None = None
         try:
-            self._pidfd: int | None = os.pidfd_open(pid)
-        except OSError:  # in another pid namespace, or of another user's: then its silence has to do
-            self._pidfd = None
+            if _may_be_ralphd(pid):  # else its pid is one of another namespace: then its silence has to do
+                self._pidfd = os.pidfd_open(pid)
+        except OSError:
+            pass
 
     def wait(self, timeout_s: float | None) -> bool:
         """Whether it has ended within ``timeout_s`` seconds; None waits for ever."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -157,3 +158,21 @@ def _known_names(ctx: click.Context, parameter: click.Parameter, incomplete: str
 
 ralph_argument = click.argument("name", required=False, shell_complete=_known_names)
 """NAME, which may be left out inside a ralph's directory."""
+
+
+class Number(click.FloatRange):
+    """From 0 to ``most``; ``nan``, which no comparison refuses, is not among them."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__(0, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number that was written. Raises click's BadParameter."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
+
+
+SECONDS = Number(10**9)
+"""A time to wait."""

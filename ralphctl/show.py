@@ -31,6 +31,7 @@ COLOURS = {
     "pausing": YELLOW,
     "stopping": YELLOW,
 }
+MOST_OF_A_TASK = 60
 _OLD_CHECKPOINT_S = 7 * 86400
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%")
 
@@ -131,6 +132,8 @@ def started_words(view: View, *, before: Sequence[int] = ()) -> str:
 
     ``before`` are the pids of what ran already: to start that again changes nothing, and is said.
     """
+    if view.get("state") == "stopping":
+        return f"is ending{_pid(view)}, and starts again as soon as it has"
     if view.get("ralph_pid") in before:
         return f"running already{_pid(view)} in {directory_words(view)}"
     said = {"running": "started", "starting": "starting"}.get(str(view.get("state")))
@@ -225,7 +228,7 @@ def _quoted(word: str) -> str:
 def _work(view: View) -> str:
     parts = []
     if view.get("iteration"):
-        parts.append(f"iteration {view['iteration']}")
+        parts.append(count(view["iteration"], "iteration"))
     if view.get("task"):
         parts.append(f"task {_task(view['task'])}")
     if view.get("agent"):
@@ -238,7 +241,8 @@ def _work(view: View) -> str:
 def _task(task: object) -> str:
     if isinstance(task, dict):
         task = task.get("title") or task.get("id") or "?"
-    return clean(str(task))
+    said = clean(str(task))
+    return said if len(said) <= MOST_OF_A_TASK else said[: MOST_OF_A_TASK - 1] + "…"
 
 
 def _restarts(view: View) -> str:

@@ -10,7 +10,7 @@ import click
 
 from ralphctl import show, waiting
 from ralphctl.client import Client, Reply
-from ralphctl.grammar import Command, print_reply, ralph_argument, the_client, the_name, wants_json
+from ralphctl.grammar import SECONDS, Command, print_reply, ralph_argument, the_client, the_name, wants_json
 from ralphctl.tell import clean
 from ralphctl.words import asked, last_exit
 from ralphd import wire
@@ -22,7 +22,7 @@ def waiting_options(function: F) -> F:
     """``--no-wait`` and ``--wait-timeout``."""
     function = click.option("--no-wait", is_flag=True, help="Only ask; do not wait until it is so.")(function)
     return click.option(
-        "--wait-timeout", type=click.FloatRange(min=0), metavar="S", help="Wait S seconds at most (then 124)."
+        "--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most (then 124)."
     )(function)
 
 

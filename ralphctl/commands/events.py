@@ -75,4 +75,4 @@ def _value(value: object) -> str:
     at = moment(value)
     if at is not None:
         return clock(at, time.time())
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from ralphctl import reporting
-from ralphctl.grammar import Command, Entry, LazyGroup, print_reply, socket_given, wants_json
+from ralphctl.grammar import Command, Entry, LazyGroup, Number, print_reply, socket_given, wants_json
 from ralphctl.reporting import Postman, Run
 from ralphctl.tell import error
 from ralphd.errors import RalphdError
@@ -22,21 +21,7 @@ _PLACE = "ralphctl.commands.notify"
 _ANSWER_S, _NEXT_S = 10.0, 60.0
 
 
-class _Number(click.FloatRange):
-    """From 0 to ``most``; ``nan``, which no comparison refuses, is not among them."""
-
-    def __init__(self, most: float) -> None:
-        super().__init__(0, most)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number that was written. Raises click's BadParameter."""
-        number = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value} is no number.", param, ctx)
-        return number
-
-
-_SECONDS, _USD = _Number(reporting.MOST_SECONDS), _Number(reporting.MOST_USD)
+_SECONDS, _USD = Number(reporting.MOST_SECONDS), Number(reporting.MOST_USD)
 _COUNT = click.IntRange(0, reporting.MOST_COUNT)
 
 notify = LazyGroup(

@@ -14,6 +14,7 @@ from ralphctl import background, link, service, waiting
 from ralphctl.changes import change_lines
 from ralphctl.client import Client, Reply
 from ralphctl.grammar import (
+    SECONDS,
     Command,
     Entry,
     LazyGroup,
@@ -83,7 +84,7 @@ def start() -> None:
 @click.command(cls=Command)
 @click.option("--now", is_flag=True, help="Kill the trees of all runs at once.")
 @click.option("--leave-runs", is_flag=True, help="Let the runs go on; the next daemon adopts them.")
-@click.option("--wait-timeout", type=click.FloatRange(min=0), metavar="S", help="Wait S seconds at most.")
+@click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
 def stop(now: bool, leave_runs: bool, wait_timeout: float | None) -> None:
     """End the daemon, after every ralph has been stopped as stop does.
 
@@ -134,7 +135,7 @@ def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Re
 
 
 @click.command(cls=Command)
-@click.option("--wait-timeout", type=click.FloatRange(min=0), metavar="S", help="Wait S seconds at most.")
+@click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
 def restart(wait_timeout: float | None) -> None:
     """Replace the daemon. The runs go on: the new one adopts them, with their pids and logs."""
     client = _own_client()
@@ -220,6 +221,9 @@ def status() -> None:
         *(("problem", problem) for problem in daemon.get("problems") or ()),
     ]
     for label, text in rows:
-        if text:
-            click.echo(f"  {label:<9} {clean(str(text))}")
+        head, *more = str(text or "").splitlines() or [""]
+        if head:
+            click.echo(f"  {label:<9} {clean(head)}")
+        for line in more:
+            click.echo(f"  {'':<9} {clean(line)}")
     sys.stdout.flush()

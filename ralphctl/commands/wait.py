@@ -7,7 +7,7 @@ import time
 import click
 
 from ralphctl import show, waiting
-from ralphctl.grammar import Command, print_reply, ralph_argument, the_client, the_name, wants_json
+from ralphctl.grammar import SECONDS, Command, print_reply, ralph_argument, the_client, the_name, wants_json
 from ralphctl.tell import message
 from ralphd import wire
 
@@ -32,7 +32,7 @@ _GOALS = {
     show_default=True,
     help="idle: nothing of it runs, whatever the reason.",
 )
-@click.option("--wait-timeout", type=click.FloatRange(min=0), metavar="S", help="Wait S seconds at most.")
+@click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
 def wait(name: str | None, goal: str, wait_timeout: float | None) -> int:
     """Wait until NAME is done, paused, stopped, or nothing of it runs.
 

@@ -97,7 +97,7 @@ def _not_a_listener(why: str) -> HandedOverUnusable:
     return HandedOverUnusable(
         "what systemd handed over cannot be listened on",
         why=why,
-        mend="systemctl cat ralphd.socket, beside the one in the docs: docs/systemd.md",
+        mend="systemctl cat ralphd.socket  (systemd/ralphd.socket beside the sources is one that works)",
     )
 
 

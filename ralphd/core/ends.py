@@ -58,17 +58,24 @@ def _after_end(now: Supervision, ending: Ending, meant: Outcome, policy: Policy)
         return _after_unwatched_end(now, ending, meant)
     match meant:
         case Outcome.ASKED:
-            return _after_asked_end(now)
+            return _after_asked_end(_counted(now, ending, policy))
         case Outcome.DONE:
             return _after_good_end(now, ending, policy)
         case Outcome.PAUSED:
             return _after_pause(now, ending, policy)
         case Outcome.LIMIT:
-            return _limited(now, now.said.limit)
+            return _limited(_counted(now, ending, policy), now.said.limit)
         case Outcome.REFUSED:
             return _give_up(now, f"Ralph refused to run ({in_words(ending)})")
         case Outcome.FAILED | Outcome.LOST | Outcome.STALLED | Outcome.TIMED_OUT:
             return _after_failure(now, ending, meant, policy)
+
+
+def _counted(now: Supervision, ending: Ending, policy: Policy) -> Supervision:
+    """With the iteration that this run was, where a run is one; else reports or commits are counted."""
+    if policy.mode is not Mode.ITERATION or ending.code != 0:
+        return now
+    return replace(now, tally=replace(now.tally, iteration=now.tally.iteration + 1))
 
 
 def _limited(now: Supervision, limit: str | None) -> Step:
@@ -101,9 +108,9 @@ def _after_asked_end(now: Supervision) -> Step:
 
 
 def _after_good_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
-    here = 1 if policy.mode is Mode.ITERATION else 0  # else it has reported them, or its commits are counted
-    tally = replace(now.tally, consecutive_errors=0, iteration=now.tally.iteration + here)
-    finished = replace(now, tally=tally)
+    counted = _counted(now, ending, policy)
+    tally = replace(counted.tally, consecutive_errors=0)
+    finished = replace(counted, tally=tally)
     if policy.restart is Restart.NEVER:
         return _done(finished, "Ralph is done")
     if policy.mode is Mode.ITERATION and ending.complete:

@@ -50,6 +50,9 @@ class Explanation:
 
 
 NOTHING_YET = Explanation("", "Nothing was done yet", "it has never been started")
+NOT_WATCHED = Explanation(
+    "P6", "Ralph runs, and is not watched", "enabled = false: started and logged, no more"
+)
 NOT_KNOWN = Explanation("", "Not known", "no explanation is kept with its last run")
 
 
@@ -75,6 +78,8 @@ def _ended(ending: Ending, meant: Outcome, said: Said, after: Supervision, polic
     how, done = in_words(ending), _done(after, policy)
     if not policy.supervised and meant is not Outcome.ASKED:
         return Explanation("P6", f"Ralph ended ({how})", "enabled = false: told, and nothing else", done=done)
+    if isinstance(after.state, Done) and after.state.limit is not None:
+        return Explanation("E4", f"A limit of yours was reached ({how})", after.state.limit, done=done)
     match meant:
         case Outcome.DONE if policy.mode.value == "iteration":
             return Explanation(
@@ -88,9 +93,9 @@ def _ended(ending: Ending, meant: Outcome, said: Said, after: Supervision, polic
             )
         case Outcome.LIMIT:
             return Explanation(
-                "E4" if said.limit else "E2",
-                "A limit of yours was reached",
-                said.limit or "5 from a run that said hello means a limit",
+                "E2",
+                f"A limit of yours was reached ({how})",
+                "5 from a run that said hello means a limit",
                 done=done,
             )
         case Outcome.REFUSED:

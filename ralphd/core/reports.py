@@ -31,6 +31,7 @@ from ralphd.core.steps import Step
 
 ANSWERS_KEPT = 64
 """A run sends one report after the other; more than a few are never under way."""
+NO_REASON = "waiting"
 LONGEST_WAIT_S = 31 * 24 * 3600.0
 """Longer than any limit takes to reset: a run cannot talk itself out of the watch for good."""
 
@@ -78,7 +79,7 @@ class WaitingUntil:
     """The run waits, for a limit for example, and is not to be judged meanwhile; None: no longer."""
 
     until: Moment | None
-    reason: str = "waiting"
+    reason: str = NO_REASON
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +261,8 @@ def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
 
 def _wait(now: Supervision, at: Moment, until: Moment, reason: str) -> Step:
     wait = ReportedWait(reason, _bounded(until, at))
-    told = Announce("wait.started", f"Ralph waits: {reason}", wait_until=wait.until)
+    text = "Ralph waits" + (f": {reason}" if reason != NO_REASON else "")
+    told = Announce("wait.started", text, wait_until=wait.until)
     return Step(replace(now, said=replace(now.said, wait=wait)), (told, WakeAt(wait.until)))
 
 

@@ -90,11 +90,13 @@ def _patient(watch: Watch, limits: Limits, limit: str) -> tuple[str, str, str, s
     if not limits.hang_timeout_s:
         return "H4", "Silence is not judged", "hang_timeout_seconds = 0 switches that off", "nothing"
     if not is_watched(watch, limits):
+        last = f"last output {in_seconds(watch.silent_s)} ago"
+        if watch.last_output_at is None:
+            last = f"nothing printed yet, {in_seconds(watch.silent_s)} after its start"
         return (
             "H1",
-            "Ralph gives signs of life",
-            f"last output {in_seconds(watch.silent_s)} ago; looked at more closely after "
-            f"{in_seconds(limits.warn_s)} of silence",
+            "Ralph runs",
+            f"{last}; his processes are looked at after {in_seconds(limits.warn_s)} of silence",
             "nothing",
         )
     strong = any(count.sign in STRONG for count in watch.signs)

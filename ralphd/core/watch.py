@@ -109,7 +109,7 @@ class Glance:
     ``elapsed_s`` is the time since the glance before, ``planned_s`` what it was meant to be at most, with
     what the look itself took: a daemon that was itself stopped has seen nothing meanwhile. ``heard`` tells
     that a report came, ``excused`` that nobody expects a sign now: the run has reported a wait, or its tests
-    run. ``window`` is None where the tree was not looked at.
+    run; ``since_excuse_s`` how long ago that ended. ``window`` is None where the tree was not looked at.
     """
 
     now: Moment
@@ -119,6 +119,7 @@ class Glance:
     slept_s: float = 0.0
     heard: bool = False
     excused: bool = False
+    since_excuse_s: float = 0.0
     window: Window | None = None
 
 
@@ -191,6 +192,8 @@ def looked(watch: Watch, glance: Glance, limits: Limits) -> Watch:
         assert glance.last_output_at is not None
         since_s = min(max(glance.now - glance.last_output_at, 0.0), glance.elapsed_s)
         return _rested(_noted(aged), since_s)
+    if watch.excused:  # the wait is no silence, what came after it is
+        return _rested(aged, min(max(glance.since_excuse_s, 0.0), glance.elapsed_s))
     return _waited(aged, glance, limits)
 
 

@@ -3,7 +3,7 @@
 import signal
 
 from ralphd.core.actions import Action, KillTree, PassOn, Terminate, Wish
-from ralphd.core.explain import Explanation
+from ralphd.core.explain import NOT_WATCHED, Explanation
 from ralphd.core.model import RunId
 from ralphd.daemon.account import Account
 from ralphd.daemon.clock import Clock
@@ -11,6 +11,7 @@ from ralphd.daemon.watching import Subject, Tell, Watching
 from ralphd.git.worktree import WorkTree
 from ralphd.process.output import Log
 from ralphd.process.spawn import Run, RunRecord
+from ralphd.process.tree import age_s
 from ralphd.process.watch import Observer
 
 SIGNALS = {Wish.PAUSE: signal.SIGUSR1, Wish.SKIP_WAIT: signal.SIGUSR2}
@@ -38,6 +39,7 @@ class Life:
         directory = self._account.definition.directory
         return Subject(
             record=self.record,
+            age_s=age_s(self.record.start_ticks),
             directory=self.run.directory.path,
             log=log,
             observer=lambda since: Observer(self.record, WorkTree(directory, since=since)),
@@ -68,6 +70,10 @@ class Life:
         """It has reported something: that is a sign of life, and may change how it is watched."""
         self._reports += 1
         self.watching.hurry()
+
+    def explanation(self) -> Explanation:
+        """What is thought of it now."""
+        return self.watching.explanation() if self._supervised else NOT_WATCHED
 
     def silence(self) -> Explanation | None:
         """What was thought of its silence, where it was silent for so long that it was looked at."""

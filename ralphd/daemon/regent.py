@@ -134,7 +134,7 @@ class Regent:
         explanation, evidence = await asyncio.to_thread(load, self.account.files.runs / run_id)
         if self._life is not None and self._life.run_id == run_id:
             now = rfc3339(self._services.clock.now())
-            explanation = {"at": now, **asdict(self._life.watching.explanation())}
+            explanation = {"at": now, **asdict(self._life.explanation())}
         elif explanation is None:
             explanation = asdict(NOT_KNOWN)
         return {**explanation, "run_id": run_id, "living": self.living == run_id, "evidence": evidence}
@@ -153,7 +153,10 @@ class Regent:
         await self.ask(Reported(self._services.clock.now(), run_id, report_id, digest, report))
         if life is not None:
             if isinstance(report, Hello) and report.signals:
-                life.run.directory.note_signals()  # noted again where a daemon died before it had done so
+                with suppress(
+                    OSError
+                ):  # noted again where a daemon died before; a full disk costs the signals
+                    life.run.directory.note_signals()
             life.hear()
         failpoint.reach("regent.before_answer")
         return answer(self.account.supervision, report_id)

@@ -29,7 +29,7 @@ from ralphd.daemon.clock import Clock
 from ralphd.daemon.evidence import Evidence, save
 from ralphd.process.output import Log
 from ralphd.process.spawn import RunRecord
-from ralphd.process.watch import Observer
+from ralphd.process.watch import Observer, Seen
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +44,14 @@ Tell: TypeAlias = Callable[[Event], None]
 class Subject:
     """What is watched, and what is to be known of it at any time; ``directory`` is the run's.
 
+    ``age_s`` is how long it has lived already, by a clock that nobody can set.
+
     ``observer`` makes what looks at its tree, and at the files that change from a moment on. ``said`` gives
     what the run has said of itself; ``heard`` how many reports it has sent so far.
     """
 
     record: RunRecord
+    age_s: float
     directory: Path
     log: Log
     observer: Callable[[Moment], Observer]
@@ -67,28 +70,34 @@ class Watching:
         self._observer: Observer | None = None
         record = subject.record
         now = clock.now()
-        self.watch: Watch = begun(now, record.started_at, self._last_output(), age_s=now - record.started_at)
+        self.watch: Watch = begun(now, record.started_at, self._last_output(), age_s=subject.age_s)
         self._awake_s, self._asleep_s = clock.awake_s(), clock.asleep_s()
         self._looked_s = self._awake_s
         self._heard = subject.heard()
         self._prompt = asyncio.Event()
         self._ended_for: Finding | None = None
+        self._excused_until = now
 
     async def run(self) -> None:
         """Glance at the run as often as patience asks for."""
         try:
-            while True:
-                rest_s = next_look_s(self.watch, self._subject.limits)
-                await self._rest(rest_s)
-                await self._glance(rest_s)
-                found = finding(self.watch, self._subject.limits)
-                if found is Finding.WARN:
-                    await self._warn()
-                elif found in OVERDUE:
-                    await self._end(found)
-                    return
+            while self._ended_for is None:
+                try:
+                    await self._watch_once()
+                except (OSError, RuntimeError) as fault:  # what the machine lacks comes back by itself
+                    logger.warning("a look at %s failed: %s", self.run_id, fault)
         finally:
             self._look_away()
+
+    async def _watch_once(self) -> None:
+        rest_s = next_look_s(self.watch, self._subject.limits)
+        await self._rest(rest_s)
+        await self._glance(rest_s)
+        found = finding(self.watch, self._subject.limits)
+        if found is Finding.WARN:
+            await self._warn()
+        elif found in OVERDUE:
+            await self._end(found)
 
     def hurry(self) -> None:
         """Something was reported that may change how long to be patient: do not rest any longer."""
@@ -101,8 +110,9 @@ class Watching:
 
     def explanation(self) -> Explanation:
         """What is thought of the run now, in words and figures; what ended it stays the verdict."""
-        found = self._ended_for or finding(self.watch, self._subject.limits)
-        return explain_watch(self.watch, self._subject.limits, found)
+        limits = self._subject.limits
+        watch = self.watch if self._ended_for else looked(self.watch, self._seen(None, float("inf")), limits)
+        return explain_watch(watch, limits, self._ended_for or finding(watch, limits))
 
     def silence(self) -> Explanation | None:
         """What was thought of its silence, now that it has ended; None when it was never looked at."""
@@ -117,26 +127,33 @@ class Watching:
                 await self._prompt.wait()
 
     async def _glance(self, planned_s: float) -> None:
-        said, limits = self._subject.said(), self._subject.limits
-        watch = self.watch = replace(self.watch, reports=said.beats)
+        limits = self._subject.limits
+        watch = self.watch = replace(self.watch, reports=self._subject.said().beats)
         began_s = self._clock.awake_s()
         window = await self._look() if is_watched(watch, limits) and self._is_due() else None
-        now, awake_s, asleep_s = self._clock.now(), self._clock.awake_s(), self._clock.asleep_s()
-        heard = self._subject.heard()
-        glance = Glance(
-            now=now,
-            elapsed_s=awake_s - self._awake_s,
-            planned_s=planned_s + awake_s - began_s,
-            last_output_at=self._last_output(),
-            slept_s=max(asleep_s - self._asleep_s, 0.0),
-            heard=heard != self._heard,
-            excused=said.wait is not None and now < said.wait.until,
-            window=window,
-        )
-        self._awake_s, self._asleep_s, self._heard = awake_s, asleep_s, heard
+        glance = self._seen(window, planned_s + self._clock.awake_s() - began_s)
+        self._awake_s += glance.elapsed_s
+        if glance.excused and (wait := self._subject.said().wait) is not None:
+            self._excused_until = wait.until
+        self._asleep_s, self._heard = self._clock.asleep_s(), self._subject.heard()
         self.watch = looked(watch, glance, limits)
         if not is_watched(self.watch, limits):
             self._look_away()
+
+    def _seen(self, window: Window | None, planned_s: float) -> Glance:
+        """What is to be seen of the run now, beside its tree."""
+        now, said = self._clock.now(), self._subject.said()
+        return Glance(
+            now=now,
+            elapsed_s=self._clock.awake_s() - self._awake_s,
+            planned_s=planned_s,
+            last_output_at=self._last_output(),
+            slept_s=max(self._clock.asleep_s() - self._asleep_s, 0.0),
+            heard=self._subject.heard() != self._heard,
+            excused=said.wait is not None and now < said.wait.until,
+            since_excuse_s=now - self._excused_until,
+            window=window,
+        )
 
     def _is_due(self) -> bool:
         """Whether a whole window is over, and not only a report that has come in between."""
@@ -177,11 +194,15 @@ class Watching:
     async def _save(self) -> Explanation:
         explanation = self.explanation()
         processes = () if self._observer is None else self._observer.processes()
-        log, run_id = self._subject.log, self.run_id
-        lines = await asyncio.to_thread(log.last_lines, run_id, LAST_LINES, stream=None)
-        evidence = Evidence(self._clock.now(), explanation, tuple(processes), tuple(lines))
         try:
-            await asyncio.to_thread(save, self._subject.directory, evidence)
-        except OSError as fault:
-            logger.warning("the evidence of %s cannot be kept: %s", run_id, fault)
+            await asyncio.to_thread(self._keep, explanation, tuple(processes))
+        except (OSError, RuntimeError) as fault:  # no descriptor, or no thread, to be had
+            logger.warning("the evidence of %s cannot be kept: %s", self.run_id, fault)
         return explanation
+
+    def _keep(self, explanation: Explanation, processes: tuple[Seen, ...]) -> None:
+        try:
+            lines = tuple(self._subject.log.last_lines(self.run_id, LAST_LINES, stream=None))
+        except OSError as fault:
+            lines = (f"[ralphd] the log cannot be read: {fault.strerror}",)
+        save(self._subject.directory, Evidence(self._clock.now(), explanation, processes, lines))

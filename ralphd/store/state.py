@@ -172,6 +172,8 @@ def message(now: Supervision) -> str | None:
             return why
         case Done(why="limit", limit=limit):
             return "a limit of yours was reached" + (f": {limit}" if limit else "")
+        case Stopping(again=True):
+            return "starts again as soon as it has ended"
         case Stopping(kill_at=None, since=since) | Pausing(kill_at=None, since=since):
             return f"ends when its iteration is finished; asked at {rfc3339(since)}"
         case _:

@@ -94,7 +94,7 @@ def test_one_ralph_is_shown_in_full(daemon: FakeDaemon, ctl: Ctl) -> None:
     assert "(pid 4711)" in text
     assert "last exit    exit 127 (command not found)" in text
     assert "restarts     2, 1 failure in a row" in text
-    assert "iteration 7, $1.42" in text
+    assert "7 iterations, $1.42" in text
     assert "note         not a git repository" in text
     assert "next         ralphctl logs -f api" in text
 

@@ -66,6 +66,7 @@ class Scene:
         self.watching = Watching(
             Subject(
                 record=record,
+                age_s=0.0,
                 directory=run,
                 log=Log(place / "runs"),
                 observer=lambda since: Observer(record, WorkTree(place, since=since)),
