@@ -296,6 +296,13 @@ def test_p6_an_end_that_nobody_watches_is_explained_by_that() -> None:
     assert explained(EXIT_1, policy=unwatched, state=STOPPING).rule == "E3"
 
 
+def test_e4_a_failure_at_a_limit_is_explained_by_the_limit() -> None:
+    why = explained(EXIT_1, tally=Tally(cost_usd=2.0), policy=Policy(max_cost_usd=1.0))
+
+    assert (why.rule, why.because) == ("E4", "$2.00 spent, of $1.00 allowed")
+    assert why.done == "nothing more is to be done"
+
+
 def test_h2_the_silence_of_a_run_that_has_ended_is_told_as_past() -> None:
     worked = Watch(
         silent_s=5.0,

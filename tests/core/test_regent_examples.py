@@ -266,6 +266,14 @@ def test_e4_it_is_done_when_no_task_is_open() -> None:
     assert texts(answer) == ["Ralph is done: no task is open"]
 
 
+@pytest.mark.parametrize(("ending", "counted"), [(EXIT_0, 4), (EXIT_1, 3)])
+def test_e4_an_iteration_that_was_told_to_stop_counts_when_it_ends_well(ending: Ending, counted: int) -> None:
+    stopping = ralph(STOPPING, Goal.STOPPED, Tally(iteration=3))
+
+    assert step(stopping, RunEnded(ending), ITERATIONS).supervision.tally.iteration == counted
+    assert step(stopping, RunEnded(ending), POLICY).supervision.tally.iteration == 3
+
+
 @pytest.mark.parametrize("ending", [EXIT_0, EXIT_1])
 def test_e4_a_loop_that_is_started_again_and_again_ends_at_its_limits_too(ending: Ending) -> None:
     policy = replace(POLICY, restart=Restart.ALWAYS, max_runtime_s=60)

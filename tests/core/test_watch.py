@@ -393,6 +393,14 @@ def test_h5_a_wait_is_not_counted_and_waits_are_looked_at_every_30_seconds() -> 
     assert not looked(watch, glance(30.0), LIMITS).excused
 
 
+@pytest.mark.parametrize(("since_s", "silent_s"), [(12.0, 12.0), (45.0, 30.0), (-5.0, 0.0)])
+def test_h5_only_what_came_after_a_wait_is_silence(since_s: float, silent_s: float) -> None:
+    waited = replace(QUIET, excused=True, silent_s=0.0, quiet_s=0.0)
+    watch = looked(waited, replace(glance(30.0), since_excuse_s=since_s), LIMITS)
+
+    assert (watch.silent_s, watch.quiet_s) == (silent_s, silent_s)
+
+
 def test_h5_how_long_the_machine_slept_is_noted_and_never_counted() -> None:
     slept = replace(glance(30.0, lasting(NOTHING, 30.0)), slept_s=7200.0)
     watch = looked(replace(QUIET, slept_s=1.0), slept, LIMITS)

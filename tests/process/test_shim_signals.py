@@ -212,3 +212,19 @@ async def test_a_stop_that_comes_twice_is_one_stop(stage: Stage) -> None:
     assert record.code == 4 or record.signal == signal.SIGKILL
     assert run.record is not None
     assert not is_alive(run.record.pid)
+
+
+async def test_a_command_that_knows_our_signals_is_asked_to_end_alone_and_what_it_started_is_let_be(
+    stage: Stage,
+) -> None:
+    shell = (
+        "trap 'echo asked' TERM; (trap - TERM; sleep 1000; echo cut) & echo ready; wait; echo waited; wait"
+    )
+    run = await stage.spawn(("/bin/sh", "-c", shell))
+    await said(run.directory, b"ready")
+    (run.directory.path / "signals").touch()
+
+    run.terminate()
+    await said(run.directory, b"waited")
+
+    assert len(tree.descendants(run.record.pid if run.record else 0)) == 2
