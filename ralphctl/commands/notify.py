@@ -109,9 +109,9 @@ def iteration_started(
     wait_timeout: float | None,
 ) -> None:
     """An iteration begins: status shows its task, and a stop waits for its end."""
-    if title and task is None:
-        raise click.UsageError("--title belongs to a --task")
-    task_id = reporting.word(task)
+    task_id = reporting.word(task) or reporting.word(
+        title
+    )  # a plan without ids names its tasks by their text
     on = None if task_id is None else {"id": task_id, "title": reporting.one_line(title)}
     words = {"iteration": iteration, "task": on, "agent": reporting.word(agent)}
     _tell("iteration-started", report_id, wait_timeout, reporting.without_empty(words))

@@ -119,7 +119,7 @@ def test_outside_of_a_run_it_says_whom_it_is_for(
     [
         ["cost"], ["cost", "much"], ["cost", "-1"], ["waiting"], ["waiting", "--until", "later"],
         ["waiting", "--until", "2026-11-22T03:00:00"], ["waiting", "--until", "+2 fortnights"],
-        ["attempt-finished"], ["iteration-started", "--title", "no task"], ["finished"],
+        ["attempt-finished"], ["finished"],
         ["iteration-finished", "--iteration", "-1"], ["iteration-finished", "--iteration", "1000000001"],
         ["cost", "nan"], ["cost", "inf"], ["cost", "1000001"], ["cost", "1", "--id", "x" * 101],
         ["cost", "1", "--wait-timeout", "nan"], ["cost", "1", "--wait-timeout", "inf"],
@@ -139,7 +139,7 @@ def test_words_that_do_not_fit_are_usage_errors_and_send_nothing(
     ("words", "said"),
     [
         (["iteration-started", "--task", "", "--title", "", "--agent", ""], {}),
-        (["iteration-started", "--task", "", "--title", "T"], {}),
+        (["iteration-started", "--task", "", "--title", "T"], {"task": {"id": "T", "title": "T"}}),
         (
             ["iteration-started", "--task", "US\n" + "1" * 200, "--title", "\udcff bad"],
             {"task": {"id": "US " + "1" * 97, "title": "bad"}},
