@@ -52,14 +52,14 @@ def _judged(watch: Watch, limits: Limits, found: Finding) -> tuple[str, str, str
                 "H6",
                 f"Ralph ran for {in_seconds(watch.age_s)} — longer than he may, ending him",
                 f"max_run_seconds = {limits.max_run_s:g} bounds a run, whatever it does",
-                "asked to end, then its tree is killed; started again as after a failure",
+                "asked to end, then its tree is killed (kind timeout)",
             )
         case Finding.STALL if watch.reports:
             return (
                 "H6",
                 f"Ralph hung: no report for {in_seconds(watch.quiet_s)} — killing his processes",
                 f"a run that sends heartbeats is judged by them: none for {limit} is a hang",
-                "its tree is killed; started again as after a failure (kind stall)",
+                "its tree is killed (kind stall)",
             )
         case Finding.STALL:
             rule = "H4" if watch.weak_at_s is None else "H3"
@@ -67,7 +67,7 @@ def _judged(watch: Watch, limits: Limits, found: Finding) -> tuple[str, str, str
                 rule,
                 f"Ralph hung: no sign of life for {in_seconds(watch.quiet_s)} — killing his processes",
                 _stall_because(watch, limits),
-                "its tree is killed; started again as after a failure (kind stall)",
+                "its tree is killed (kind stall)",
             )
     return _patient(watch, limits, limit)
 
@@ -180,7 +180,7 @@ def _measured(window: Window, limits: Limits) -> tuple[tuple[Sign, str, str], ..
     return (
         (Sign.FILE, changed, "1 is enough"),
         (Sign.COMMIT, "yes" if window.committed else "none", "1 is enough"),
-        (Sign.PROCESS, f"{window.new_processes} beside {window.processes}", "1 is enough"),
+        (Sign.PROCESS, f"{window.new_processes} of {window.processes}", "1 is enough"),
         (Sign.IO, _told(window.io_bytes), enough_bytes),
         (Sign.RECEIVED, _told(window.received_bytes), enough_bytes),
         (Sign.CPU, _told(cpu, " %"), f"over {limits.cpu_percent:g} % is weak"),

@@ -121,7 +121,7 @@ def test_h4_a_hang_is_explained_with_the_figures_and_all_that_was_missing() -> N
     assert figure(why, NAMES[Sign.RECEIVED]) == "not told by this system (4096 are enough)"
     assert figure(why, NAMES[Sign.CPU]).startswith("0.5 % (over")
     assert figure(why, NAMES[Sign.SWITCHES]).startswith("2.0/s (over")
-    assert figure(why, NAMES[Sign.PROCESS]).startswith("0 beside 3 (")
+    assert figure(why, NAMES[Sign.PROCESS]).startswith("0 of 3 (")
     assert_readable(why)
 
 
