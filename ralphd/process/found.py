@@ -1,15 +1,11 @@
 """Who runs in a run whose ``run.json`` is missing or broken, as the processes themselves tell it."""
 
 import os
-import time
 from pathlib import Path
 
-from ralphd.core.model import Moment
 from ralphd.process import shim, tree
 from ralphd.process.lock import holders
 from ralphd.process.rundir import RunDirectory, RunRecord
-
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def who_runs(directory: RunDirectory) -> RunRecord | None:
@@ -34,7 +30,7 @@ def who_runs(directory: RunDirectory) -> RunRecord | None:
             boot_id=tree.boot_id(),
             tree_means="subreaper" if cgroup is None else "cgroup",
             cgroup=cgroup,
-            started_at=_moment(ticks),
+            started_at=tree.moment_of(ticks),
         )
     return None
 
@@ -72,7 +68,3 @@ def _cgroup(directory: RunDirectory) -> Path | None:
     """The control group that it was to have, where it has it."""
     leaf = (directory.intent() or {}).get("cgroup")
     return Path(leaf) if isinstance(leaf, str) and Path(leaf).is_dir() else None
-
-
-def _moment(ticks: int) -> Moment:
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / _TICKS_PER_S

@@ -49,10 +49,16 @@ def start_ticks(pid: int) -> int | None:
 
 def age_s(ticks: int) -> float:
     """How long ago a process of this boot was started, at ``ticks``; no clock that can be set tells it."""
-    return max(_boot_s() - ticks / _TICKS_PER_S, 0.0)
+    return max(boot_s() - ticks / _TICKS_PER_S, 0.0)
 
 
-def _boot_s() -> float:
+def moment_of(ticks: int) -> Moment:
+    """When a process of this boot was started, at ``ticks``, as the wall clock tells it now."""
+    return time.time() - boot_s() + ticks / _TICKS_PER_S
+
+
+def boot_s() -> float:
+    """Seconds since the boot, sleep included: the clock by which the kernel tells starts."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -141,9 +147,7 @@ def _works_in(pid: int, directory: Path) -> bool:
 
 def _started_at(pid: int) -> Moment:
     ticks = start_ticks(pid)
-    return (
-        0.0 if ticks is None else time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / _TICKS_PER_S
-    )
+    return 0.0 if ticks is None else moment_of(ticks)
 
 
 @cache

@@ -126,7 +126,10 @@ class Observer:
 
 
 def _snapshot(record: RunRecord, before: Snapshot | None) -> Snapshot:
-    at_s, ticks = time.monotonic(), boot_ticks(_boot_s())  # first: what starts from now on is new next time
+    at_s, ticks = (
+        time.monotonic(),
+        boot_ticks(tree.boot_s()),
+    )  # first: what starts from now on is new next time
     members = {
         figures.identity: figures for pid in _tree(record, before) if (figures := figures_of(pid)) is not None
     }
@@ -138,10 +141,6 @@ def _snapshot(record: RunRecord, before: Snapshot | None) -> Snapshot:
         members=members,
         received=_received(held, members),
     )
-
-
-def _boot_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else 0.0
 
 
 def _received(held: set[int], members: Mapping[Identity, Figures]) -> dict[int, int] | None:
