@@ -6,6 +6,7 @@ import signal
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -179,14 +180,13 @@ def _pids() -> list[int]:
 def _pipes(pid: int) -> list[tuple[int, int]]:
     """The pipes that a process holds, and how: O_RDONLY, O_WRONLY."""
     found = []
-    try:
+    with suppress(OSError):  # gone, or not ours to look into
         for entry in Path(f"/proc/{pid}/fd").iterdir():
-            about = entry.stat()
-            if stat.S_ISFIFO(about.st_mode):
-                info = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text().split()
-                found.append((about.st_ino, int(info[info.index("flags:") + 1], 8) & os.O_ACCMODE))
-    except OSError:  # gone, or not ours to look into
-        return []
+            with suppress(OSError):  # closed while we looked: the others count still
+                about = entry.stat()
+                if stat.S_ISFIFO(about.st_mode):
+                    info = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text().split()
+                    found.append((about.st_ino, int(info[info.index("flags:") + 1], 8) & os.O_ACCMODE))
     return found
 
 
