@@ -1,0 +1,53 @@
+"""What the loop remembers beside the user's plan: how each task stands, and which agents are out."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ralphd.core.failure import FailureKind
+from ralphd.core.model import Moment
+
+
+class Standing(StrEnum):
+    """How a task stands, by what was tried."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """One task in ``tasks.json``. ``reopened``: its commits were reverted, so it is open again."""
+
+    id: str
+    title: str = ""
+    standing: Standing = Standing.PENDING
+    failure_count: int = 0
+    last_kind: FailureKind | None = None
+    last_failure: str = ""
+    reopened: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """An agent not to be asked. ``until`` None: not before a person acts. ``probes``: tries so far."""
+
+    agent: str
+    reason: str
+    until: Moment | None = None
+    probes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """``loop.json``: what the next run of the loop goes on from, beside tasks and checkpoint.
+
+    ``idle_successes`` are the iterations running that ended well without a commit (L10).
+    """
+
+    iteration: int = 0
+    cost_usd: float = 0.0
+    began_at: Moment | None = None
+    idle_successes: int = 0
+    out: tuple[Out, ...] = ()
