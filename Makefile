@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
 
-.PHONY: dev demo test test-systemd check format lint types contracts docs bench clean
+.PHONY: dev demo test test-systemd test-agents check format lint types contracts docs bench classify-score clean
 
 dev: $(STAMP)
 
@@ -27,6 +27,12 @@ test-systemd: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/systemd/under_systemd.py
 
+# The real agent CLIs, from npm, against a mock of their vendors on loopback; apart from `check`.
+test-agents: $(STAMP)
+	@$(BIN)/python -m tests.agents.installed
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+	  $(BIN)/python -m pytest -n 2 -rs --basetemp="$$scratch/t" tests/agents/real_agents.py tests/agents/real_loops.py
+
 check: $(STAMP) format lint types contracts test
 
 format: $(STAMP)
@@ -44,8 +50,12 @@ contracts: $(STAMP)
 docs: $(STAMP)
 	@$(BIN)/python -m tests.generated --write
 
+# How well failures are told apart: CORPUS=FILE, else the project's own samples.
+classify-score: $(STAMP)
+	@$(BIN)/python -m tests.classify_score $(CORPUS)
+
 bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-bench .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -15,7 +15,7 @@ _EVERYDAY, _LOOK, _DAEMON, _MORE = "Everyday", "Look", "Daemon", "More"
 _HERE = "ralphctl.commands"
 
 TABLE = {
-    "start": Entry(f"{_HERE}.start:start", "Supervise a command, or start a ralph again.", _EVERYDAY),
+    "start": Entry(f"{_HERE}.start:start", "Supervise Ralph in DIR, or start a ralph again.", _EVERYDAY),
     "build": Entry(f"{_HERE}.build:build", "The same in the foreground, without a daemon.", _EVERYDAY),
     "stop": Entry(f"{_HERE}.control:stop", "Stop a ralph; nothing of it stays alive.", _EVERYDAY),
     "restart": Entry(f"{_HERE}.control:restart", "Stop a ralph, then start it.", _EVERYDAY),
@@ -32,6 +32,7 @@ TABLE = {
     "wait": Entry(f"{_HERE}.wait:wait", "Wait until a ralph is done, paused, stopped or idle.", _LOOK),
     "regent": Entry(f"{_HERE}.regent:regent", "Start, stop, restart and look at the daemon itself.", _DAEMON),
     "config": Entry(f"{_HERE}.config:config", "Show and check the configuration of a directory.", _MORE),
+    "classify": Entry(f"{_HERE}.classify:classify", "Say what an agent's output means.", _MORE),
     "notify": Entry(f"{_HERE}.notify:notify", "For scripts in a run: tell the Regent what it does.", _MORE),
     "completion": Entry(f"{_HERE}.completion:completion", "Print the completion script of a shell.", _MORE),
     "demo": Entry(f"{_HERE}.demo:demo", "See in a quarter of a minute what ralphd does.", _MORE),
@@ -43,7 +44,8 @@ COMPLETE = "_RALPHCTL_COMPLETE"
 _HELP = """Keep coding-agent loops running, and honest.
 
 \b
-  ralphctl start ~/project -- ./loop.sh     supervise it
+  ralphctl start ~/project                  supervise Ralph there: the built-in loop
+  ralphctl start ~/project -- ./loop.sh     or a loop of your own
   ralphctl status                           see how it is
   ralphctl logs -f                          watch it
   ralphctl stop                             end it, and all it started

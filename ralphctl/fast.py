@@ -19,7 +19,7 @@ from ralphd.errors import BadName, DaemonNotRunning, DirectoryUnusable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 
@@ -138,8 +138,15 @@ def _page(views: Sequence[dict[str, Any]], mine: dict[str, Any] | None) -> str:
 
         return table.table(views, now, colour=colour, columns=columns(sys.stdout))
     view = mine or views[0]
-    checkpoint = lastknown.checkpoint(str(view.get("directory") or "/"))
-    text = show.ralph(view, now, checkpoint=checkpoint, colour=colour)
+    directory = str(view.get("directory") or "/")
+    told = view.get("checkpoint")
+    checkpoint: Mapping[str, Any] | None = lastknown.checkpoint(directory)
+    fault = "" if isinstance(told, dict) else lastknown.checkpoint_fault(directory)
+    if isinstance(told, dict):
+        from ralphctl.checkpoint_words import fuller  # most have none
+
+        checkpoint = fuller(told, checkpoint)
+    text = show.ralph(view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour)
     return text + _others(len(views) - 1, [v for v in views if v is not view])
 
 
@@ -173,13 +180,15 @@ def _last_known(asked: Asked, name: str | None, directory: str, away: DaemonNotR
     checkpoint = lastknown.checkpoint(view["directory"])
     built = lastknown.build_home(view, os.environ) is not None
     again = ("go on" if view["state"] == "paused" else "start again", "ralphctl build")
-    step = again if built else ("start the daemon", "ralphctl regent start")
+    alone = "run_id" not in view and "ralph_pid" not in view  # by its checkpoint
+    step = again if built or alone else ("start the daemon", "ralphctl regent start")
     message("no daemon; last known:")
     if asked.as_json:
         _print_last_known(view, checkpoint, alone=name is not None)
     else:
         now, colour = time.time(), has_colour(sys.stdout)
-        print(show.ralph(view, now, checkpoint=checkpoint, colour=colour, step=step))
+        fault = lastknown.checkpoint_fault(view["directory"])
+        print(show.ralph(view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, step=step))
     return wire.status_exit_code([view["state"]])
 
 

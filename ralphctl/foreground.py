@@ -15,9 +15,11 @@ from enum import Enum
 from types import FrameType
 from typing import Any, TypeAlias
 
-from ralphctl import link, streams
+from ralphctl import countdown, link, streams
 from ralphctl.client import Client
+from ralphctl.controls import Controls
 from ralphctl.embedded import PrivateDaemon
+from ralphctl.keys import Keyboard
 from ralphctl.lines import lines_of
 from ralphctl.screen import Screen
 from ralphctl.tell import message, note
@@ -32,6 +34,8 @@ _END = (signal.SIGQUIT, signal.SIGHUP)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _LAST_LINES_S = 5.0
 _LOOK_S = 0.05
+_COUNT_S = 0.25
+"""Four looks a second at the wait, so that its line never skips one."""
 _ANSWER_S = 3.0
 _FOLLOWERS_S = 0.3
 """Followers in other terminals look every 0.04 s; they see the last lines before the daemon ends."""
@@ -50,11 +54,6 @@ def say(text: str) -> None:
     """A message, unless the terminal is gone."""
     with suppress(OSError):
         message(text)
-
-
-def _after_echo(text: str) -> str:
-    """On a terminal that shows ``^C`` in a line of its own."""
-    return "\n" + text if sys.stderr.isatty() else text
 
 
 class Bell:
@@ -105,10 +104,20 @@ class _Over(Exception):
 class Foreground:
     """One ralph in front of a person, from its registration to its end."""
 
-    def __init__(self, daemon: PrivateDaemon, name: str, began_at: str, wishes: Wishes, bell: Bell) -> None:
+    def __init__(
+        self,
+        daemon: PrivateDaemon,
+        name: str,
+        began_at: str,
+        wishes: Wishes,
+        bell: Bell,
+        keyboard: Keyboard,
+    ) -> None:
         self._daemon, self._name, self._began_at = daemon, name, began_at
-        self._wishes, self._bell = wishes, bell
+        self._wishes, self._bell, self._keyboard = wishes, bell, keyboard
         self._screen = Screen(self._unprinted)
+        self._controls = Controls(daemon.client, name, self._say)
+        self._told_wait: float | None = None
         self._stirred = threading.Event()
         self._over = False
         self._problems: list[str] = []
@@ -119,13 +128,14 @@ class Foreground:
 
     def watch(self) -> End:
         """Print and wait until it is over; says why it is."""
-        for work in (self._follow, self._look):
+        for work in (self._follow, self._look, self._count_down):
             threading.Thread(target=work, daemon=True).start()
         end = self._wait()
         if end is End.SETTLED:
             self._print_the_rest()
             self._wait_for_followers()
         self._over = True
+        self._screen.wipe(for_good=True)
         return end
 
     def _print_the_rest(self) -> None:
@@ -142,17 +152,37 @@ class Foreground:
     def _unprinted(self, why: str) -> None:
         say(f"what {self._name} prints cannot be written here: {why}; it goes on, and ralphctl logs has it")
 
+    def _say(self, text: str) -> None:
+        """A message on a line of its own."""
+        self._screen.wipe()
+        say(text)
+
     def _wait(self) -> End:
-        poll = select.poll()
-        for descriptor in (self._bell.fd, self._daemon.pidfd):
-            poll.register(descriptor, select.POLLIN)
-        poll.register(sys.stdout.fileno(), 0)  # POLLERR, POLLHUP: its reader is gone
         while (end := self._end()) is None:
-            found = dict(poll.poll())
+            found = dict(self._poll().poll())
             self._bell.hush()
             if found.get(sys.stdout.fileno(), 0) & (select.POLLERR | select.POLLHUP):
                 self._screen.is_broken = True
+            elif self._keyboard.is_ours and found.get(self._keyboard.fd, 0):
+                self._heed(self._keyboard.read())
         return end
+
+    def _poll(self) -> select.poll:
+        poll = select.poll()
+        for descriptor in (self._bell.fd, self._daemon.pidfd):
+            poll.register(descriptor, select.POLLIN)
+        if self._keyboard.is_ours:
+            poll.register(self._keyboard.fd, select.POLLIN)
+        poll.register(sys.stdout.fileno(), 0)  # POLLERR, POLLHUP: its reader is gone
+        return poll
+
+    def _heed(self, keys: bytes) -> None:
+        for key in keys:
+            if question := self._controls.press(key, self.view):
+                self._screen.show("")
+                with suppress(OSError):
+                    sys.stderr.write(question)
+                    sys.stderr.flush()
 
     def _end(self) -> End | None:
         if self._wishes.now:
@@ -166,7 +196,11 @@ class Foreground:
         if self._wishes.stop and not self._asked:
             self._asked = True
             threading.Thread(target=self._stop, daemon=True).start()
-            say(_after_echo(f"stopping: {self._name} is asked to end its run; Ctrl-C again ends it now"))
+            echoed = sys.stderr.isatty() and not self._keyboard.is_ours  # then ^C stands on a line of its own
+            self._say(
+                ("\n" if echoed else "")
+                + f"stopping: {self._name} is asked to end its run; Ctrl-C again ends it now"
+            )
         return None
 
     def _stop(self) -> None:
@@ -174,7 +208,7 @@ class Foreground:
             try:
                 link.get([self._daemon.socket], f"{wire.API}/ready", timeout_s=_ANSWER_S)
             except DaemonBusy:
-                say("its ralphd does not answer; Ctrl-C again ends everything without it")
+                self._say("its ralphd does not answer; Ctrl-C again ends everything without it")
             self._daemon.client.ask(self._name, "stop")
         self._stirred.set()
 
@@ -217,10 +251,27 @@ class Foreground:
                 pause_s = _FIRST_PAUSE_S
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
+    def _count_down(self) -> None:
+        """Show a wait that lasts, each second; where there is no terminal, say it once."""
+        while not self._over:
+            now = time.time()
+            if not self._screen.is_terminal:
+                self._tell_wait(now)
+            elif not self._controls.asks:
+                self._screen.show(countdown.line(self.view, now, has_keys=self._keyboard.is_ours))
+            time.sleep(_COUNT_S)
+
+    def _tell_wait(self, now: float) -> None:
+        ends = countdown.end_of(self.view)
+        if ends != self._told_wait and (said := countdown.beginning(self.view, now)):
+            say(said)
+        self._told_wait = ends
+
     def _tell_problems(self, problems: list[str]) -> None:
         fresh = [problem for problem in problems if problem not in self._problems]
         self._problems = problems
         for problem in fresh:
+            self._screen.wipe()
             with suppress(OSError):
                 note(problem)
 

@@ -47,6 +47,11 @@ class LogPrinter:
         else:
             self._text(record)
 
+    @property
+    def is_at_line_start(self) -> bool:
+        """Whether the last line that was printed is ended."""
+        return self._unended is None
+
     def end(self) -> None:
         """End a line that is not ended yet."""
         if self._unended is not None:

@@ -53,7 +53,9 @@ def key_options(function: Any) -> Any:
         click.option(
             "--retries-before-fallback", type=number, metavar="N", help="Same agent again, N times."
         ),
-        click.option("--fallback", metavar="A,B", help="The next agents, in order."),
+        click.option(
+            "--fallback", metavar="A,B", help="The next agents, in order; auto: all that are known."
+        ),
         click.option("--agent", metavar="NAME", help="The agent to begin with."),
     ):
         function = option(function)
@@ -64,14 +66,33 @@ def flags_of(keys: Mapping[str, Any]) -> dict[str, object]:
     """The options that were given, as the API takes them."""
     flags = {option.replace("_", "-"): value for option, value in keys.items() if value is not None}
     if isinstance(chain := flags.get("fallback"), str):
-        flags["fallback"] = [agent.strip() for agent in chain.split(",") if agent.strip()]
+        flags["fallback"] = _agents(chain)
     return {key: int(v) if isinstance(v, float) and v.is_integer() else v for key, v in flags.items()}
 
 
+def _agents(chain: str) -> list[str]:
+    """The agents of ``--fallback A,B``. Raises UsageError for none at all, which is no way to say so."""
+    agents = [agent.strip() for agent in chain.split(",") if agent.strip()]
+    if not agents:
+        raise UsageError("--fallback names no agent", mend="--fallback codex,gemini, or --fallback auto")
+    for agent in agents:
+        check_text(agent, "--fallback")
+    return agents
+
+
 def registration(
-    directory: str, command: Sequence[str] | None, name: str | None, flags: Mapping[str, object]
+    directory: str,
+    command: Sequence[str] | None,
+    name: str | None,
+    flags: Mapping[str, object],
+    *,
+    resume: bool | None = None,
 ) -> dict[str, object]:
-    """The body that registers a ralph and starts it. Raises UsageError."""
+    """The body that registers a ralph and starts it. Raises UsageError.
+
+    Without a command it is the one of ralph.toml, else the built-in loop; ``resume`` says what becomes of a
+    checkpoint of that one, None leaves it to the loop, which goes on from it.
+    """
     check_text(directory, "the directory")
     body = {
         "directory": os.path.normpath(directory),
@@ -80,7 +101,7 @@ def registration(
         "environment": _environment(),
         "start": True,
     }
-    return body | ({"name": name} if name else {})
+    return body | ({"name": name} if name else {}) | ({} if resume is None else {"resume": resume})
 
 
 def check_text(text: str, what: str) -> None:

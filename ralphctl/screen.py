@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ralphctl.logtext import LogPrinter
-from ralphctl.tell import has_colour
+from ralphctl.tell import columns, has_colour
 from ralphd.errors import RalphdError
 
+_WIPE_LIMIT_S = 0.2
+"""A terminal that is held, by Ctrl-S, must not keep who only wants to say something."""
+_NARROW = 20
 _NOBODY = (errno.EPIPE, errno.EIO)
 """A closed pipe, a terminal that is gone. Anything else, a full disk above all, may pass."""
 
@@ -49,6 +52,7 @@ class Screen:
         self._has_complained = False
         self._lock = threading.Lock()
         self._over = False
+        self._shown = ""
         self.cursor: str | None = None
         self.is_broken = False
 
@@ -56,13 +60,54 @@ class Screen:
         """Print a record; False when that is over, or nobody reads it."""
         with self._lock:
             if not self._over:
+                self._wipe()
                 self._print(record)
             return not (self._over or self.is_broken)
+
+    def show(self, text: str) -> None:
+        """Have ``text`` on the present line of a terminal until something is printed; empty: have nothing.
+
+        Not where a line of the log has not ended yet.
+        """
+        fitting = text[: max((columns(sys.stdout) or 80) - 1, _NARROW)]
+        with self._lock:
+            can = self.is_terminal and self._printer.is_at_line_start and not (self._over or self.is_broken)
+            if not can or fitting == self._shown:
+                return
+            if not fitting:
+                self._wipe()
+                return
+            # Spaces and a carriage return: every terminal knows those.
+            self._write_over(fitting.ljust(len(self._shown)))
+            self._shown = fitting
+
+    def wipe(self, *, for_good: bool = False) -> None:
+        """Take that away before something else is said; ``for_good``: nothing is printed any more."""
+        if self._lock.acquire(timeout=_WIPE_LIMIT_S):
+            try:
+                self._over = self._over or for_good
+                self._wipe()
+            finally:
+                self._lock.release()
+
+    def _wipe(self) -> None:
+        if self._shown:
+            self._write_over(" " * len(self._shown))
+            self._write_over("")
+            self._shown = ""
+
+    def _write_over(self, text: str) -> None:
+        try:
+            self._out.write(b"\r" + text.encode("utf-8", "replace"))
+            self._out.flush()
+        except OSError as fault:
+            self._failed(fault)
 
     def finish(self, rest: Callable[[str | None], Iterator[dict[str, Any]]]) -> None:
         """Print what comes after the last record that was printed, and nothing more from then on."""
         with self._lock:
             self._over = True
+            self._wipe()
             try:
                 for record in rest(self.cursor):
                     self._print(record)

@@ -32,7 +32,6 @@ COLOURS = {
     "stopping": YELLOW,
 }
 MOST_OF_A_TASK = 60
-_OLD_CHECKPOINT_S = 7 * 86400
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%")
 
 
@@ -127,6 +126,11 @@ def _reason(view: View) -> str:
     return f": {clean(str(view['message']))}" if view.get("message") else ""
 
 
+def is_built_in(view: View) -> bool:
+    """Whether it runs the built-in loop: it has no command of its own."""
+    return view.get("command") == []
+
+
 def started_words(view: View, *, before: Sequence[int] = ()) -> str:
     """That it has been started, and where; empty when it is neither starting nor running.
 
@@ -149,7 +153,8 @@ def next_steps(view: View) -> list[tuple[str, str]]:
         case "waiting_for_retry":
             return [("see why", why), ("do not wait", f"ralphctl skip-wait {name}")]
         case "paused":
-            return [("go on", f"ralphctl resume {name}")]
+            now = " now" if wait_of(view).get("until") else ""
+            return [(f"go on{now}", f"ralphctl resume {name}")]
         case "stopping" | "pausing":
             return [("do not wait for it", f"ralphctl stop --now {name}")]
         case "failed":
@@ -158,6 +163,8 @@ def next_steps(view: View) -> list[tuple[str, str]]:
             return [("start it", again)]
         case "done":
             return [("see what it did", logs), ("start again", again)]
+        case "running" if wait_of(view) and is_built_in(view):
+            return [("watch it", follow), ("do not wait", f"ralphctl skip-wait {name}")]
         case _:
             return [("watch it", follow)]
 
@@ -167,6 +174,7 @@ def ralph(
     now: float,
     *,
     checkpoint: View | None = None,
+    checkpoint_fault: str = "",
     colour: bool = False,
     step: tuple[str, str] | None = None,
 ) -> str:
@@ -175,7 +183,8 @@ def ralph(
     state = paint(state_words(view, now), COLOURS.get(str(view.get("state")), BOLD), on=colour)
     head = f"{paint(clean(str(view.get('name') or '?')), BOLD, on=colour)}  {state}"
     steps = next_steps(view) if step is None else [step]
-    rows = [*_facts(view, now, daemon=daemon), *_checkpoint_rows(checkpoint, now), *_remarks(view)]
+    rows = [*_facts(view, now, daemon=daemon), *_checkpoint_rows(checkpoint, checkpoint_fault, now)]
+    rows += _remarks(view)
     rows += [("next" if i == 0 else "", f"{command}  ({what})") for i, (what, command) in enumerate(steps)]
     return "\n".join([head, *(f"  {paint(f'{label:<12}', DIM, on=colour)} {text}" for label, text in rows)])
 
@@ -274,23 +283,14 @@ def resource_cells(view: View) -> tuple[str, str, str]:
     )
 
 
-def _checkpoint_rows(checkpoint: View | None, now: float) -> list[tuple[str, str]]:
+def _checkpoint_rows(checkpoint: View | None, fault: str, now: float) -> list[tuple[str, str]]:
+    if fault:
+        return [("checkpoint", clean(fault))]
     if not checkpoint:
         return []
-    said = [f"iteration {clean(str(checkpoint.get('iteration', '?')))}"]
-    task = checkpoint.get("task")
-    if isinstance(task, dict):
-        said.append(f"task {_task(task)}")
-    if checkpoint.get("pause_reason"):
-        said.append(clean(pause_words(checkpoint["pause_reason"])))
-    said.append(f"saved {ago(checkpoint.get('created_at'), now)}")
-    files = checkpoint.get("uncommitted_files")
-    if isinstance(files, list) and files:
-        said.append(f"{count(len(files), 'uncommitted file')}")
-    saved = moment(checkpoint.get("created_at"))
-    if saved is not None and now - saved > _OLD_CHECKPOINT_S:
-        said.append("older than 7 days: look at it before you go on")
-    return [("checkpoint", ", ".join(said))]
+    from ralphctl.checkpoint_words import summary  # most have none, and `status` is to be quick
+
+    return [("checkpoint" if i == 0 else "", line) for i, line in enumerate(summary(checkpoint, now))]
 
 
 def _remarks(view: View) -> list[tuple[str, str]]:

@@ -28,12 +28,24 @@ _WAITS = {
     "resources": "since the machine could not start it just now",
     "restart_limit": "since it was restarted too often within an hour",
     "usage_limit": "for the agent's usage limit to reset",
+    "rate_limit": "for the agent's rate limit to pass",
+    "transient": "to try again after a passing fault of the agent's service",
+    "retry": "to try the agent again",
+    "outage": "for an agent's service to come back",
     "requested": "because you asked",
     "unknown": "for a reason that was not given",
 }
 _PAUSES = {
     "requested": "because you asked",
+    "user_requested": "because you asked",
     "usage_limit": "at the agent's usage limit",
+    "rate_limit": "at the agent's rate limit",
+    "outage": "since no agent's service could be reached",
+    "timeout": "after an agent ran out of time",
+    "stall": "after an agent hung",
+    "error": "after an error",
+    "interrupted": "when it was interrupted",
+    "iteration_boundary": "before an iteration",
     "unknown": "its command asked for it, without a reason",
 }
 
@@ -134,7 +146,9 @@ def last_exit(ending: dict[str, Any]) -> str:
 
 def wait_words(reason: object) -> str:
     """What a wait is for: continues ``waiting …``."""
-    return _WAITS.get(str(reason), f"({reason})")
+    text = str(reason)
+    in_its_own_words = f"because of {text}" if " " in text.strip() else f"({text})"
+    return _WAITS.get(text, in_its_own_words)
 
 
 def pause_words(reason: object) -> str:

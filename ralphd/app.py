@@ -12,12 +12,12 @@ from typing import Literal
 
 from ralphd import __version__
 from ralphd.api.listen import Listener
-from ralphd.daemon.clock import Clock
 from ralphd.daemon.host import Host
 from ralphd.daemon.services import News, Services
 from ralphd.errors import DaemonBusy
 from ralphd.notify.hub import Hub
 from ralphd.notify.webhooks import Sender
+from ralphd.process.clock import Clock
 from ralphd.process.descriptors import raise_own_limit
 from ralphd.store.events import EventStore
 from ralphd.store.files import Held, Lock, make_private_directory, remove_leftovers

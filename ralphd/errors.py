@@ -51,6 +51,12 @@ class DaemonNotRunning(RalphdError):
     slug, status, exit_code = "daemon-not-running", 503, 3
 
 
+class UnknownAgent(UsageError):
+    """No agent of that name: neither one that ralphd knows, nor one that the configuration defines."""
+
+    slug = "unknown-agent"
+
+
 class UnknownRalph(RalphdError):
     """No ralph of that name, or none in this directory."""
 

@@ -50,6 +50,7 @@ from ralphd.core.model import (
     Ending,
     Failed,
     Goal,
+    LastWord,
     Mode,
     Moment,
     Overdue,
@@ -71,7 +72,9 @@ from ralphd.core.model import (
     Waiting,
 )
 from ralphd.core.regent import step
-from ralphd.core.reports import (
+from ralphd.core.reported import (
+    AgentExhausted,
+    AgentReturned,
     AttemptFinished,
     Cost,
     Heartbeat,
@@ -110,6 +113,16 @@ SCENES: Mapping[str, Supervision] = {
         Goal.RUNNING,
         Running(RUN),
         said=Said(hello=True, signals=True, wait=ReportedWait("rate_limit", T + 30)),
+    ),
+    "running, and says that it gives up (1)": Supervision(
+        Goal.RUNNING,
+        Running(RUN),
+        said=Said(hello=True, signals=True, last_word=LastWord(1, "no_agent", "no agent is left")),
+    ),
+    "running, and says that it gets nowhere (0)": Supervision(
+        Goal.RUNNING,
+        Running(RUN),
+        said=Said(hello=True, signals=True, last_word=LastWord(0, "no_progress", "nothing was committed")),
     ),
     "running, ended as a stall": Supervision(Goal.RUNNING, Running(RUN, Overdue.STALL)),
     "running, ended for its length": Supervision(Goal.RUNNING, Running(RUN, Overdue.TIMEOUT)),
@@ -174,6 +187,9 @@ REPORTS: Mapping[str, Event] = {
     "it reports: it waits": _report(WaitingUntil(T + 60, "rate_limit")),
     "it reports: it waits no longer": _report(WaitingUntil(None)),
     "it reports: what it cost": _report(Cost(0.5)),
+    "it reports: an agent is exhausted": _report(AgentExhausted("claude", "usage limit", T + 3600)),
+    "it reports: an agent is back": _report(AgentReturned("claude")),
+    "it reports: its last word": _report(LastWord(1, "no_agent", "no agent is left")),
     "it reports: it lives": _report(Heartbeat()),
 }
 EVENTS: Mapping[str, Event] = {

@@ -13,12 +13,14 @@ import pytest
 
 from ralphd import wire
 from ralphd.api.logs import as_json
+from ralphd.core.checkpoint import PauseReason
 from ralphd.core.moments import parse_rfc3339
 from ralphd.process.output import Cursor, Gap, Log, Query, Record
 from ralphd.process.output_records import Chunk, parse
 from ralphd.process.rundir import RunRecord
 from ralphd.process.shim import FORMAT_VERSION
 from ralphd.store import mirror, state
+from ralphd.store.loopfiles import LoopFiles
 from tests.helpers import wait_for
 from tests.whole.harness import Daemon, daemon_in
 from tests.whole.witnesses import Witness
@@ -39,6 +41,8 @@ REPORTS: tuple[Json, ...] = (
     {"kind": "iteration-started", "iteration": 1, "task": {"id": "US-1", "title": "Parse the list"}},
     {"kind": "attempt-finished", "agent": "claude", "outcome": "done", "exit_code": 0, "cost_usd": 0.21},
     {"kind": "iteration-finished", "iteration": 1, "summary": "US-1 is done"},
+    {"kind": "agent-exhausted", "agent": "claude", "reason": "weekly limit", "until": "2100-01-01T00:00:00Z"},
+    {"kind": "agent-returned", "agent": "claude"},
 )
 
 
@@ -224,7 +228,27 @@ def test_the_example_of_a_checkpoint_is_read(tmp_path: Path) -> None:
     found = state.RalphFiles(tmp_path / "home").checkpoint(tmp_path)
 
     assert keys(heading) == list(shown)
-    assert found == (shown["pause_reason"], parse_rfc3339(shown["resume_at"]))
+    assert (found.reason, found.resume_at) == (shown["pause_reason"], parse_rfc3339(shown["resume_at"]))
+
+
+def test_the_examples_of_what_the_loop_keeps_are_what_it_writes(tmp_path: Path) -> None:
+    names = ("checkpoint.json", "tasks.json", "loop.json")
+    files = LoopFiles(tmp_path, tmp_path)
+    for name in names:
+        (tmp_path / name).write_text(examples(f"`{name}`")[0])
+
+    checkpoint, tasks, memory = files.checkpoints.load(), files.load_tasks(), files.load_memory()
+
+    assert (files.checkpoints.fault, tasks.fault, memory.fault) == ("", "", "")
+    assert checkpoint is not None
+    files.checkpoints.save(checkpoint)
+    files.save_tasks(tasks.value)
+    files.save_memory(memory.value)
+    for name in names:
+        written = json.loads((tmp_path / name).read_text())
+        assert written == example(f"`{name}`")
+        assert keys(f"`{name}`") == list(written) == list(example(f"`{name}`"))
+    assert set(NAME.findall(tables("`checkpoint.json`")[0][6][1])) == set(PauseReason)
 
 
 def test_the_examples_of_a_definition_and_of_a_state_are_read() -> None:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
-from ralphctl import fast, show
+from ralphctl import checkpoint_words, fast, resumption, show
 from ralphctl.background import StartFailed
-from ralphctl.client import Client, Reply
+from ralphctl.client import Client
 from ralphctl.embedded import PrivateDaemon, await_the_earlier, refuse_beside
 from ralphctl.foreground import Bell, End, Foreground, View, Wishes, say
-from ralphctl.local import builds
+from ralphctl.keys import Keyboard
+from ralphctl.local import builds, checkpoint, lastknown
 from ralphctl.registration import WithCommand, command_given, flags_of, key_options, registration
+from ralphctl.resumption import resume_options, wish_of
 from ralphctl.screen import have_streams, let_go_of_stderr
-from ralphctl.tell import note
+from ralphctl.tell import clean, note
 from ralphctl.words import until
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, DirectoryBusy, UsageError
@@ -44,16 +48,29 @@ _EXITS = {
 @click.argument("more", nargs=-1, metavar="")
 @click.option("--name", help="The ralph's name; the directory's name when left out.")
 @key_options
+@resume_options
 @click.pass_context
-def build(ctx: click.Context, /, more: tuple[str, ...], name: str | None, **keys: Any) -> int:
-    """Supervise COMMAND here, in the foreground: no daemon is needed, and none stays.
+def build(
+    ctx: click.Context,
+    /,
+    more: tuple[str, ...],
+    name: str | None,
+    resume: bool,
+    no_resume: bool,
+    **keys: Any,
+) -> int:
+    """Supervise Ralph here, in the foreground: no daemon is needed, and none stays.
 
     \b
-      ralphctl build -- ./loop.sh     a loop of your own
-      ralphctl build                  [ralph] command of ralph.toml; after a pause, go on
+      ralphctl build                  the built-in loop: PROMPT.md, claude; or [ralph] command of ralph.toml
+      ralphctl build -- ./loop.sh     a loop of your own; again with ralphctl build
 
-    Ctrl-C asks it to end, a second one ends it now. However this command ends, nothing of it stays alive.
-    From another terminal, in this directory: ralphctl status, logs -f, pause, stop.
+    Where the built-in loop left a checkpoint, it is asked what becomes of it: resume, discard, view. Without
+    a terminal it goes on from there.
+
+    Keys: p pauses after the iteration, s skips a wait. Ctrl-C asks it to end, a second one ends it now.
+    However this command ends, nothing of it stays alive.
+    From another terminal, in this directory: ralphctl status, logs -f, pause, skip-wait, stop.
 
     Exits with 0 when it is done, 5 at a limit, 1 when it failed, 75 when it is paused, 130 when stopped.
     """
@@ -63,21 +80,27 @@ def build(ctx: click.Context, /, more: tuple[str, ...], name: str | None, **keys
         )
     have_streams()
     command = command_given(ctx, mend="ralphctl build -- ./loop.sh")
-    directory = fast.here()
+    wish = wish_of(resume, no_resume, command)
+    directory, flags = fast.here(), flags_of(keys)
     place = builds.place_of(directory, name if name is None else fast.check_name(name), os.environ)
+    refuse_beside(directory, str(place / "ralphd.sock"))
+    await_the_earlier(place, lambda: False, say)
+    if command is None:
+        command, wish = _settled(directory, place, flags, wish)
+    order = _Order(directory, command, name, flags, wish)
     daemon = PrivateDaemon(place)
     bell, wishes = Bell(), Wishes(daemon.cut)
-    refuse_beside(directory, daemon.socket)
-    await_the_earlier(place, lambda: wishes.stop, say)
+    await_the_earlier(place, lambda: wishes.stop, say)  # one that began while somebody was asked
     view: View = {}
     try:
         daemon.start()
         daemon.await_ready(lambda: wishes.stop)
         began_at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        view = _register(daemon.client, directory, command, name, flags_of(keys), wishes)
-        _tell_start(view)
-        front = Foreground(daemon, view["name"], began_at, wishes, bell)
-        end = front.watch()
+        view = _register(daemon.client, order, wishes)
+        with Keyboard(bell.ring) as keyboard:
+            _tell_start(view, has_keys=keyboard.is_usable)
+            front = Foreground(daemon, view["name"], began_at, wishes, bell, keyboard)
+            end = front.watch()
         view = front.view or view
     finally:
         if not daemon.end():
@@ -91,27 +114,56 @@ def build(ctx: click.Context, /, more: tuple[str, ...], name: str | None, **keys
     return code
 
 
-def _register(
-    client: Client,
-    directory: str,
-    command: list[str] | None,
-    name: str | None,
-    flags: dict[str, object],
-    wishes: Wishes,
-) -> View:
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What is to be registered. ``resume`` says what becomes of a checkpoint."""
+
+    directory: str
+    command: list[str] | None
+    name: str | None
+    flags: dict[str, object]
+    resume: bool | None
+
+
+def _settled(
+    directory: str, place: Path, flags: dict[str, object], wish: bool | None
+) -> tuple[list[str] | None, bool | None]:
+    """Without a command: that of ralph.toml holds, else that of the last build here, else the built-in loop.
+
+    An agent that is named is the built-in loop's. What becomes of its checkpoint is asked here (L13).
+    """
+    last, found = builds.last_command(place), checkpoint.find(directory, builds.homes(place))
+    if not last and found is None:
+        return None, resumption.settle(None, wish, command="ralphctl build")
+    if not checkpoint.runs_built_in(directory, flags):
+        _tell_ignored(wish)
+        return None, None
+    if last and "agent" not in flags:
+        say(f"as the last time: {clean(' '.join(last))}  (ralphctl build --agent NAME: the built-in loop)")
+        _tell_ignored(wish)
+        return last, None
+    return None, resumption.settle(found, wish, command="ralphctl build")
+
+
+def _tell_ignored(wish: bool | None) -> None:
+    if wish is not None:
+        note(f"{'--resume' if wish else '--no-resume'} is for the built-in loop, and changes nothing here")
+
+
+def _register(client: Client, order: _Order, wishes: Wishes) -> View:
     """Have it registered and started. A run of an earlier build may need a moment to end."""
-    body = registration(directory, command, name, flags)
+    body = registration(order.directory, order.command, order.name, order.flags, resume=order.resume)
     until = time.monotonic() + _BUSY_LIMIT_S
     while True:
         try:
-            view: View = _registered(client, body).value
+            view: View = client.register(body).value
             return view
         except DirectoryBusy:
-            refuse_beside(directory, own_socket=client.paths[0])
+            refuse_beside(order.directory, own_socket=client.paths[0])
             if wishes.stop or time.monotonic() > until:
                 raise
         except UsageError as fault:
-            raise _of_build(fault, directory) from fault
+            raise _of_build(fault, order.directory) from fault
         except DaemonNotRunning as gone:
             if wishes.now:
                 raise KeyboardInterrupt from gone
@@ -119,29 +171,19 @@ def _register(
         time.sleep(_BUSY_PAUSE_S)
 
 
-def _registered(client: Client, body: dict[str, object]) -> Reply:
-    """Without a command the one of ralph.toml holds, else the one that the last build here was given."""
-    known = client.views()
-    try:
-        return client.register(body)
-    except UsageError:
-        if body["command"] or not known or not known[0]["command"]:
-            raise
-        return client.register(body | {"command": known[0]["command"]})
-
-
 def _of_build(fault: UsageError, directory: str) -> UsageError:
     mend = fault.mend.replace(f"ralphctl start {os.path.realpath(directory)} --", "ralphctl build --")
     return type(fault)(fault.what, why=fault.why, mend=mend)
 
 
-def _tell_start(view: View) -> None:
+def _tell_start(view: View, *, has_keys: bool) -> None:
     say(f"{view['name']}: {show.started_words(view) or show.state_words(view, time.time())}")
     for line in view.get("notes") or []:
         if not str(line).startswith("replaced the earlier definition"):  # each build does that
             with suppress(OSError):
                 note(str(line))
-    say("Ctrl-C stops it; from another terminal, here: ralphctl status, logs -f, pause, stop")
+    keys = "p pauses after the iteration, s skips a wait, " if has_keys else ""
+    say(f"{keys}Ctrl-C stops it; from another terminal, here: ralphctl status, logs -f, pause, stop")
 
 
 def _tell_end(end: End, view: View, daemon: PrivateDaemon, wishes: Wishes) -> int:
@@ -157,10 +199,19 @@ def _tell_end(end: End, view: View, daemon: PrivateDaemon, wishes: Wishes) -> in
         code = wire.EXIT_INTERRUPTED
     else:
         code = _tell_settled(view)
-    if view["state"] in ("failed", "paused"):
-        say("  next: ralphctl logs  (see why)")
-    say(f"  next: ralphctl build  ({_DOES.get(view['state'], 'start it again')})")
+    for does, how in _next_steps(view):
+        say(f"  next: {how}  ({does})")
     return code
+
+
+def _next_steps(view: View) -> list[tuple[str, str]]:
+    state, again = view["state"], "ralphctl build"
+    steps = [("see why", "ralphctl logs")] if state in ("failed", "paused") else []
+    steps.append((_DOES.get(state, "start it again"), again))
+    if state == "paused" and show.is_built_in(view) and view.get("pause_reason") == "usage_limit":
+        other = "claude" if view.get("agent") == "codex" else "codex"
+        steps.append(("another agent goes on meanwhile", f"{again} --fallback {other}"))
+    return steps
 
 
 def _tell_settled(view: View) -> int:
@@ -169,6 +220,18 @@ def _tell_settled(view: View) -> int:
     resets = until(show.wait_of(view).get("until"), now)
     said = show.state_words({**view, "wait": None}, now)
     say(f"{view['name']}: {said}" + (f"; its limit resets {resets}" if resets else ""))
+    if view["state"] == "paused" and show.is_built_in(view):
+        _tell_rest(view, now)
     if view["state"] == "done" and view.get("message"):
         return wire.EXIT_LIMIT
     return _EXITS[view["state"]]
+
+
+def _tell_rest(view: View, now: float) -> None:
+    """What a loop that rests has kept, and that it goes on only when it is asked to (002-US-010)."""
+    copy = lastknown.checkpoint(str(view["directory"]))
+    held = checkpoint_words.fuller(view.get("checkpoint"), copy)
+    for label, text in checkpoint_words.rows(held or {}, now):
+        say(f"  {label:<12} {text}")
+    if held:
+        say("  all of it is kept: ralphctl build asks, and goes on from there")

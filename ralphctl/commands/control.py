@@ -11,7 +11,7 @@ import click
 from ralphctl import show, waiting
 from ralphctl.client import Client, Reply
 from ralphctl.grammar import SECONDS, Command, print_reply, ralph_argument, the_client, the_name, wants_json
-from ralphctl.tell import clean
+from ralphctl.tell import clean, message
 from ralphctl.words import asked, last_exit
 from ralphd import wire
 
@@ -55,6 +55,8 @@ def _ask_and_wait(
     force: str = "",
 ) -> Reply:
     reply = client.ask(name, action, words)
+    if said := _at_boundary(reply.value):
+        message(said)
     if not wait or reached(reply.value):
         return reply
     waiting_for, since = _end_of(reply.value)
@@ -62,6 +64,13 @@ def _ask_and_wait(
         client, name, reached, waiting_for=f"{name} to {waiting_for}{then}", force=force, timeout_s=timeout_s,
         directory=reply.value["directory"], since=since,
     )  # fmt: skip
+
+
+def _at_boundary(view: waiting.View) -> str:
+    """What a loop that reports its iterations does first; empty for any other."""
+    what, since = asked(view.get("message"))
+    doing = {"pausing": "Pausing", "stopping": "Stopping"}.get(str(view["state"]))
+    return f"{doing} after current iteration..." if doing and what and since else ""
 
 
 def _end_of(view: waiting.View) -> tuple[str, float | None]:
@@ -77,8 +86,8 @@ def _end_of(view: waiting.View) -> tuple[str, float | None]:
 def stop(name: str | None, now: bool, no_wait: bool, wait_timeout: float | None) -> None:
     """Stop NAME, and wait until nothing of it is alive.
 
-    A loop that reports finishes its iteration; any other command is asked to end (SIGTERM) and killed with
-    all it started when its time is up.
+    The built-in loop, and one that reports, finishes its iteration; any other command is asked to end
+    (SIGTERM) and killed with all it started when its time is up.
     """
     client = the_client()
     name = the_name(client, name)
@@ -117,7 +126,8 @@ def restart(name: str | None, no_wait: bool, wait_timeout: float | None) -> int:
 def pause(name: str | None, no_wait: bool, wait_timeout: float | None) -> None:
     """Pause NAME: its run ends as with stop, and it stays paused until it is resumed.
 
-    A loop that reports its iterations finishes the present one; --now of stop does not wait for that.
+    The built-in loop, and one that reports, finishes its iteration first; the built-in one keeps a checkpoint
+    then, from which it goes on. --now of stop does not wait for the iteration.
     """
     client = the_client()
     name = the_name(client, name)
@@ -132,7 +142,7 @@ def pause(name: str | None, no_wait: bool, wait_timeout: float | None) -> None:
 @click.command(cls=Command)
 @ralph_argument
 def resume(name: str | None) -> None:
-    """Let NAME go on after a pause."""
+    """Let NAME go on after a pause; the built-in loop goes on from its checkpoint."""
     client = the_client()
     tell_view(client.ask(the_name(client, name), "resume"))
 
@@ -140,7 +150,10 @@ def resume(name: str | None) -> None:
 @click.command("skip-wait", cls=Command)
 @ralph_argument
 def skip_wait(name: str | None) -> None:
-    """Let NAME start now instead of at the end of its wait."""
+    """Let NAME go on now instead of at the end of its wait.
+
+    At your own risk where it waits for a limit: an agent that is asked too soon says so again.
+    """
     client = the_client()
     tell_view(client.ask(the_name(client, name), "skip-wait"))
 

@@ -1,4 +1,4 @@
-"""demo: what ralphd does, shown with a private daemon and a badly behaved loop."""
+"""demo: what ralphd does, shown with a private daemon, a badly behaved loop, and the built-in one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from ralphd.errors import RalphdError
 
 @click.command(cls=Command)
 def demo() -> int:
-    """Show what ralphd does, in a quarter of a minute.
+    """Show what ralphd does, in half a minute.
 
     A private daemon supervises a small scripted loop that crashes, ignores SIGTERM and leaves a server
-    behind, and the daemon is killed in the middle. Everything happens in a directory of its own under
+    behind, and the daemon is killed in the middle. Then the built-in loop does five tasks with two scripted
+    agents that meet limits and crash. Everything happens in a directory of its own under
     $TMPDIR, which is removed at the end; no agent, no key and no network is used. Exits with 1 when
     something did not hold.
     """
@@ -49,3 +50,5 @@ def _play() -> None:
     teller.holds(not stage.home.exists(), f"{stage.home} is removed", f"{stage.home} is still there")
     teller.say(f"All of it held, in {time.monotonic() - began:.0f} s. Now with a loop of your own:")
     teller.say("    ralphctl start ~/your/project -- ./loop.sh")
+    teller.say("or with the built-in one, and a PROMPT.md:")
+    teller.say("    ralphctl start ~/your/project")

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from ralphctl.demo import traces
+from ralphctl.demo import furniture, traces
 from ralphctl.demo.stage import Stage, eventually
 from ralphctl.demo.telling import Teller
 from ralphctl.words import count
@@ -29,6 +29,7 @@ class Demo:
         self._crashes()
         self._loses_its_daemon()
         self._is_stopped()
+        self._does_tasks()
         self._leaves_nothing()
 
     def _welcome(self) -> None:
@@ -121,9 +122,48 @@ class Demo:
         self._tell_swept([server], "its server")
         self._tell_lines()
 
+    def _does_tasks(self) -> None:
+        self._tell.scene("No loop of your own? One is built in")
+        self._tell.say(
+            "~/tasks has a prompt, five tasks in prd.json, and two agents that are made up: programs that do "
+            "their task and commit. The first meets a rate limit, is killed once, and uses up its plan."
+        )
+        self._run("ralphctl start ~/tasks")
+        eventually(self._waits_for_the_limit, "the loop waits for the rate limit")
+        self._run("ralphctl status tasks")
+        self._run("ralphctl wait tasks")
+        self._run("ralphctl logs tasks")
+        self._tell_tasks()
+
+    def _waits_for_the_limit(self) -> bool:
+        wait = self._stage.view("tasks")["wait"] or {}
+        return "rate limit" in wait.get("reason", "")
+
+    def _tell_tasks(self) -> None:
+        """Each task was done once, and each failure was taken for what it is."""
+        said = self._run("git -C ~/tasks log --format=%s --reverse --grep T-")
+        expected = [f"T-{number}: {title}" for number, title in enumerate(furniture.TITLES, start=1)]
+        self._tell.holds(
+            said.splitlines() == expected,
+            f"{count(len(expected), 'task')}, {count(len(expected), 'commit')}: each done once",
+            f"these are not the commits of {count(len(expected), 'task')}, each once",
+        )
+        attempts = self._stage.attempts()
+        failed = [entry["failure_kind"] for entry in attempts if entry["failure_kind"]]
+        self._tell.holds(
+            failed == ["rate_limit", "agent_crash", "usage_limit"],
+            "waited out the rate limit, tried again after the crash, went on with the second agent",
+            f"the failures were taken for {', '.join(failed) or 'none'}",
+        )
+        self._tell.holds(
+            [entry["agent"] for entry in attempts][-2:] == ["second", "second"],
+            "the first agent is left alone until its limit resets, three hours from now",
+            "the first agent was asked although its limit was reached",
+        )
+
     def _leaves_nothing(self) -> None:
         self._tell.scene("Nothing is left")
-        self._run("ralphctl status project")
+        self._run("ralphctl status")
         self._run("ralphctl regent stop")
         left = self._stage.left()
         self._tell.holds(

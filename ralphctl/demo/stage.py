@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from ralphctl.client import Client
-from ralphctl.demo import traces
+from ralphctl.demo import furniture, traces
 from ralphctl.local.orphans import become_reaper
 from ralphd import wire
 from ralphd.errors import RalphdError
@@ -123,10 +123,15 @@ class Stage:
             raise DemoFailed(f"{command} ended with {ended.returncode}", why=said)
         return said
 
-    def view(self) -> dict[str, Any]:
-        """The ralph as the daemon sees it."""
-        view: dict[str, Any] = self.client.ralph("project").value
+    def view(self, name: str = "project") -> dict[str, Any]:
+        """A ralph as the daemon sees it."""
+        view: dict[str, Any] = self.client.ralph(name).value
         return view
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """What the record of the built-in loop has of its agents' attempts, oldest first."""
+        entries = map(json.loads, _lines(self.state_directory / "ralphs" / "tasks" / "history.jsonl"))
+        return [entry for entry in entries if entry["kind"] == "attempt"]
 
     def log_lines(self) -> list[str]:
         """All that the loop printed on stdout, as the log has it."""
@@ -156,7 +161,7 @@ class Stage:
         return "\n".join(_lines(self.state_directory / "ralphd.log")[-12:])
 
     def _furnish(self) -> None:
-        for directory in ("bin", "tmp", "project"):
+        for directory in ("bin", "tmp", "project", "tasks"):
             (self.home / directory).mkdir()
         # -P: a `json.py` where a command is typed must not be taken for Python's own.
         command = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m ralphctl "$@"\n'
@@ -164,11 +169,16 @@ class Stage:
         for name, mode in _FILES.items():
             _write(self.project / name, (Path(__file__).parent / name).read_text(), mode)
         _write(self.project / "ralph.toml", _CONFIGURATION)
+        for name, text in furniture.programs().items():
+            _write(self.home / "bin" / name, text, 0o755)
+        for name, text in furniture.files().items():
+            _write(self.home / "tasks" / name, text)
         _write(self.home / ".gitconfig", "[user]\nname = demo\nemail = demo@localhost\n")
-        self.run(
-            "cd project && git init --quiet && git symbolic-ref HEAD refs/heads/main"
-            " && git add . && git commit --quiet --message 'the loop'"
-        )
+        for name, what in (("project", "the loop"), ("tasks", "the tasks")):
+            self.run(
+                f"cd {name} && git init --quiet && git symbolic-ref HEAD refs/heads/main"
+                f" && git add . && git commit --quiet --message '{what}'"
+            )
 
 
 def eventually(fact: Callable[[], T], what: str) -> T:

@@ -53,11 +53,12 @@ _STATE_KEYS: dict[str, Any] = {
 def state(directory: str) -> dict[str, Any] | None:
     """The last known view of the ralph in ``directory``; None when nothing can be read there.
 
-    A ``regent-state.json`` with the seed's six keys alone counts too: its state is then told by its pid.
+    A ``regent-state.json`` with the seed's six keys alone counts too: its state is then told by its pid. So
+    does a checkpoint alone, as a loop that was started by hand leaves it.
     """
     held = _read(directory, "regent-state.json")
     if held is None:
-        return None
+        return _by_checkpoint(directory)
     view = {
         key: value for key, value in held.items() if key in _STATE_KEYS and _fits(value, _STATE_KEYS[key])
     }
@@ -65,6 +66,25 @@ def state(directory: str) -> dict[str, Any] | None:
     view.setdefault("state", "running" if view.get("ralph_pid") else "idle")
     view["directory"] = directory
     return view
+
+
+_RESTS = ("usage_limit", "rate_limit", "outage", "user_requested")
+"""Why a checkpoint is saved at the end of a run that wants to be gone on with."""
+
+
+def _by_checkpoint(directory: str) -> dict[str, Any] | None:
+    held = checkpoint(directory)
+    if held is None:
+        return None
+    reason = held.get("pause_reason")
+    reason = reason if isinstance(reason, str) else None
+    rests = reason in _RESTS
+    view: dict[str, Any] = {"name": os.path.basename(directory) or "/", "directory": directory}
+    return view | {
+        "state": "paused" if rests else "stopped",
+        "pause_reason": reason if rests else None,
+        "notes": ["known by its checkpoint alone: whether a loop works here now is not"],
+    }
 
 
 def without_daemon(view: dict[str, Any]) -> dict[str, Any]:
@@ -122,13 +142,32 @@ def home(view: dict[str, Any], environ: Mapping[str, str]) -> str | None:
 def _home_in(place: str, view: dict[str, Any]) -> str | None:
     """The ralph's home in a state directory, if the run in ``view`` was its last."""
     home = os.path.join(place, "ralphs", str(view["name"]))
-    held = _read_file(os.path.join(home, "regent-state.json"))
+    held = read_file(os.path.join(home, "regent-state.json"))
     return home if held is not None and held.get("run_id") and held["run_id"] == view.get("run_id") else None
+
+
+CHECKPOINT_VERSION = 1
+"""As in ``ralphd.core.checkpoint``, which ``status`` does not load; a test holds them together."""
+CHECKPOINT_FILE = "checkpoint.json"
 
 
 def checkpoint(directory: str) -> dict[str, Any] | None:
     """The checkpoint kept in ``directory``; None when there is none that can be read."""
-    return _read(directory, "checkpoint.json")
+    return _read(directory, CHECKPOINT_FILE)
+
+
+def checkpoint_fault(directory: str) -> str:
+    """What is wrong with the checkpoint in ``directory``, in words; empty for a good one and for none."""
+    path = os.path.join(directory, ".ralph", CHECKPOINT_FILE)
+    if not os.path.lexists(path):
+        return ""
+    held = read_file(path)
+    if held is None:
+        return f"damaged, and kept as it is: {path}"
+    version = held.get("version")
+    if isinstance(version, int) and version > CHECKPOINT_VERSION:
+        return f"of a newer version ({version}), and kept as it is: {path}"
+    return ""
 
 
 def _fits(value: object, kind: Any) -> bool:
@@ -138,10 +177,11 @@ def _fits(value: object, kind: Any) -> bool:
 
 
 def _read(directory: str, name: str) -> dict[str, Any] | None:
-    return _read_file(os.path.join(directory, ".ralph", name))
+    return read_file(os.path.join(directory, ".ralph", name))
 
 
-def _read_file(path: str) -> dict[str, Any] | None:
+def read_file(path: str) -> dict[str, Any] | None:
+    """The JSON object in a regular file of 1 MiB at most; None for anything else, and for nothing."""
     try:
         # O_NONBLOCK: a FIFO put in its place must not hang `status`.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

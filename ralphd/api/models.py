@@ -61,7 +61,7 @@ class Strict(BaseModel):
 
 
 class RegisterRequest(Strict):
-    """A ralph to be registered, and started unless ``start`` is false."""
+    """A ralph to be registered, and started unless ``start`` is false; ``resume`` as in ``StartRequest``."""
 
     directory: Path
     command: list[Text] = Field(default_factory=list)
@@ -69,12 +69,17 @@ class RegisterRequest(Strict):
     flags: Flags = Field(default_factory=dict)
     environment: Annotated[dict[Text, Text], AfterValidator(_variable_names)] = Field(default_factory=dict)
     start: bool = True
+    resume: bool | None = None
 
 
 class StartRequest(Strict):
-    """Flags for this start, over those of the registration."""
+    """Flags for this start, over those of the registration.
+
+    ``resume`` false puts the checkpoint of the built-in loop aside; else it goes on from there.
+    """
 
     flags: Flags = Field(default_factory=dict)
+    resume: bool | None = None
 
 
 class StopRequest(Strict):
@@ -106,7 +111,7 @@ class ViewQuery(Query):
 
 
 class RunsQuery(Query):
-    """How many runs, newest first."""
+    """How many runs or iterations, newest first."""
 
     limit: int = Field(default=20, ge=1, le=1000)
 

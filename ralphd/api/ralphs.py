@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from ralphd.api.context import NO_QUERY, TheHost, json_bytes
 from ralphd.api.models import Name, NoFields, RegisterRequest, RunsQuery, StartRequest, StopRequest, ViewQuery
-from ralphd.api.views import RALPH, RALPHS, RELOADED_RALPH, RUNS, change_object
+from ralphd.api.views import ITERATIONS, RALPH, RALPHS, RELOADED_RALPH, RUNS, change_object
 from ralphd.daemon.registration import Registration
 
 router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"])
@@ -26,6 +26,7 @@ async def register_ralph(host: TheHost, asked: RegisterRequest) -> Response:
         flags=asked.flags,
         environment=asked.environment,
         start=asked.start,
+        resume=asked.resume,
     )
     return json_bytes(await host.register(registration), 201)
 
@@ -58,7 +59,8 @@ async def forget_ralph(host: TheHost, name: RalphName) -> Response:
 )
 async def start_ralph(host: TheHost, name: RalphName, how: StartRequest | None = None) -> Response:
     """Start a ralph that is known."""
-    return json_bytes(await host.start(name, how.flags if how else {}), 202)
+    how = how or StartRequest()
+    return json_bytes(await host.start(name, how.flags, resume=how.resume), 202)
 
 
 @router.post(
@@ -143,3 +145,12 @@ async def reload_ralph(host: TheHost, name: RalphName, nothing: NoFields | None 
 async def list_runs(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
     """The ralph's runs, newest first."""
     return json_bytes(json.dumps({"runs": await host.runs(name, query.limit)}).encode())
+
+
+@router.get("/{name}/iterations", operation_id="list_iterations", responses={200: ITERATIONS})
+async def list_iterations(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
+    """The iterations that its runs have reported, newest first, each with its attempts, oldest first.
+
+    One that was cut off has an `at` of null: nobody reported its end.
+    """
+    return json_bytes(json.dumps({"iterations": await host.iterations(name, query.limit)}).encode())

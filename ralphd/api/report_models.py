@@ -9,6 +9,7 @@ from ralphd.api.models import Strict
 from ralphd.core.moments import parse_rfc3339
 
 MOST_ID_CHARS, MOST_LINE_CHARS, MOST_TEXT_CHARS = 100, 500, 4000
+MOST_COMMITS = 1000
 MOST_COUNT, MOST_USD, MOST_SECONDS = 10**9, 10**6, 10**9
 
 
@@ -38,6 +39,7 @@ Text = Annotated[str, Field(max_length=MOST_TEXT_CHARS), AfterValidator(_without
 MomentText = Annotated[str, Field(max_length=MOST_ID_CHARS), AfterValidator(_moment)]
 Number = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
+Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{4,64}$")]
 Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)]
 
 
@@ -73,15 +75,31 @@ class IterationStartedReport(_Report):
 
 
 class AttemptFinishedReport(_Report):
-    """One agent process has ended; ``failure_kind`` is left out for a success."""
+    """One agent process has ended; ``failure_kind`` is left out for a success.
+
+    A ``cost_usd`` of which ``cost_source`` says ``unknown`` is not kept.
+    """
 
     kind: Literal["attempt-finished"]
     agent: Id
     outcome: Id
     failure_kind: Id | None = None
     exit_code: Annotated[int, Field(ge=-64, le=255)] | None = None
-    cost_usd: Usd = 0.0
+    cost_usd: Usd | None = 0.0
     duration_s: Seconds | None = None
+    iteration: Number | None = None
+    task: TaskReport | None = None
+    attempt: Number | None = None
+    rule: Line | None = None
+    why: Text | None = None
+    cost_source: Literal["told", "estimated", "unknown"] | None = None
+    tokens_in: Number | None = None
+    tokens_out: Number | None = None
+    model: Line | None = None
+    session: Line | None = None
+    reset_at: MomentText | None = None
+    commits: Number | None = None
+    next: Line | None = None
 
 
 class IterationFinishedReport(_Report):
@@ -91,6 +109,9 @@ class IterationFinishedReport(_Report):
     iteration: Number | None = None
     failed: bool = False
     summary: Text | None = None
+    task: TaskReport | None = None
+    complete: bool = False
+    commits: Annotated[list[Commit], Field(max_length=MOST_COMMITS)] = Field(default_factory=list)
 
 
 class WaitingReport(_Report):
@@ -108,6 +129,32 @@ class CostReport(_Report):
     usd: Usd
 
 
+class AgentExhaustedReport(_Report):
+    """An agent is not asked any more before ``until``; null: before a person acts."""
+
+    kind: Literal["agent-exhausted"]
+    agent: Id
+    reason: Line
+    until: MomentText | None = None
+
+
+class AgentReturnedReport(_Report):
+    """An agent may be asked again."""
+
+    kind: Literal["agent-returned"]
+    agent: Id
+
+
+class EndingReport(_Report):
+    """The run's last word: it is about to end with ``code``, for a ``reason``; ``why`` says it in words."""
+
+    kind: Literal["ending"]
+    code: Annotated[int, Field(ge=0, le=255)]
+    reason: Annotated[Line, Field(min_length=1)]
+    why: Text = ""
+    resume_at: MomentText | None = None
+
+
 class HeartbeatReport(_Report):
     """The run lives."""
 
@@ -121,6 +168,9 @@ ReportBody: TypeAlias = Annotated[
     | IterationFinishedReport
     | WaitingReport
     | CostReport
+    | AgentExhaustedReport
+    | AgentReturnedReport
+    | EndingReport
     | HeartbeatReport,
     Field(discriminator="kind"),
 ]
@@ -135,6 +185,8 @@ REPORT_FIELDS = sorted(
             IterationFinishedReport,
             WaitingReport,
             CostReport,
+            AgentExhaustedReport,
+            EndingReport,
         )
         for name in model.model_fields
     }

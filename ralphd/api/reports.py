@@ -11,20 +11,27 @@ from ralphd.api.ralphs import RalphName
 from ralphd.api.report_models import (
     ANSWER,
     EXPLANATION,
+    AgentExhaustedReport,
+    AgentReturnedReport,
     AttemptFinishedReport,
     CostReport,
+    EndingReport,
     HeartbeatReport,
     HelloReport,
     IterationFinishedReport,
     IterationStartedReport,
     ReportBody,
+    TaskReport,
     WaitingReport,
 )
-from ralphd.core.model import RunId, Task
+from ralphd.core.model import LastWord, Moment, RunId, Task
 from ralphd.core.moments import parse_rfc3339
-from ralphd.core.reports import (
+from ralphd.core.reported import (
+    AgentExhausted,
+    AgentReturned,
     AttemptFinished,
     Cost,
+    CostSource,
     Heartbeat,
     Hello,
     IterationFinished,
@@ -59,8 +66,12 @@ async def explain(host: TheHost, name: RalphName) -> Response:
 
 
 def digest_of(said: ReportBody) -> str:
-    """What tells this report from another one under the same id; defaults count as said."""
-    whole = json.dumps(said.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    """What tells this report from another one under the same id; what is left out counts as its default.
+
+    Defaults are no part of it, so that a field of a later version changes no digest of an earlier one.
+    """
+    content = said.model_dump(mode="json", exclude_defaults=True)
+    whole = json.dumps({"kind": said.kind, **content}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
@@ -69,25 +80,62 @@ def in_core(said: ReportBody) -> Report:
     match said:
         case HelloReport():
             return Hello(said.signals, said.agent)
-        case IterationStartedReport(task=task):
-            working_on = None if task is None else Task(task.id, task.title)
-            return IterationStarted(said.iteration, working_on, said.agent)
+        case IterationStartedReport():
+            return IterationStarted(said.iteration, _task(said.task), said.agent)
         case AttemptFinishedReport():
-            return AttemptFinished(
-                agent=said.agent,
-                outcome=said.outcome,
-                kind=said.failure_kind,
-                code=said.exit_code,
-                cost_usd=said.cost_usd,
-                duration_s=said.duration_s,
-            )
+            return _attempt(said)
         case IterationFinishedReport():
-            return IterationFinished(said.iteration, said.failed, said.summary)
-        case WaitingReport(until=until):
-            return WaitingUntil(None if until is None else parse_rfc3339(until), said.reason)
+            return IterationFinished(
+                number=said.iteration,
+                failed=said.failed,
+                summary=said.summary,
+                task=_task(said.task),
+                complete=said.complete,
+                commits=tuple(said.commits),
+            )
+        case WaitingReport():
+            return WaitingUntil(_moment(said.until), said.reason)
         case CostReport():
             return Cost(said.usd)
+        case AgentExhaustedReport():
+            return AgentExhausted(said.agent, said.reason, _moment(said.until))
+        case AgentReturnedReport():
+            return AgentReturned(said.agent)
+        case EndingReport():
+            return LastWord(said.code, said.reason, said.why, _moment(said.resume_at))
         case HeartbeatReport():
             return Heartbeat()
         case _:
             assert_never(said)
+
+
+def _attempt(said: AttemptFinishedReport) -> AttemptFinished:
+    return AttemptFinished(
+        agent=said.agent,
+        outcome=said.outcome,
+        kind=said.failure_kind,
+        code=said.exit_code,
+        cost_usd=said.cost_usd,
+        duration_s=said.duration_s,
+        iteration=said.iteration,
+        task=_task(said.task),
+        attempt=said.attempt,
+        rule=said.rule,
+        why=said.why,
+        cost_source=None if said.cost_source is None else CostSource(said.cost_source),
+        tokens_in=said.tokens_in,
+        tokens_out=said.tokens_out,
+        model=said.model,
+        session=said.session,
+        reset_at=_moment(said.reset_at),
+        commits=said.commits,
+        next=said.next,
+    )
+
+
+def _task(said: TaskReport | None) -> Task | None:
+    return None if said is None else Task(said.id, said.title)
+
+
+def _moment(text: str | None) -> Moment | None:
+    return None if text is None else parse_rfc3339(text)

@@ -41,6 +41,20 @@ class DriftView(BaseModel):
     fault: str | None = None
 
 
+class CheckpointView(BaseModel):
+    """What the built-in loop goes on from; ``uncommitted`` counts the files that were not committed."""
+
+    created_at: str | None
+    iteration: int | None
+    task: TaskView | None
+    attempt: int | None
+    agent: str | None
+    pause_reason: str | None
+    resume_at: str | None
+    uncommitted: int
+    snapshot_ref: str | None
+
+
 class RalphView(BaseModel):
     """One ralph: the keys of ``regent-state.json``, where it is and what it runs."""
 
@@ -70,6 +84,7 @@ class RalphView(BaseModel):
     directory: str
     command: list[str]
     tree_means: str | None
+    checkpoint: CheckpointView | None
     drift: list[DriftView]
     notes: list[str]
     message: str | None
@@ -103,6 +118,12 @@ class RunsView(BaseModel):
     """Runs from the history, newest first."""
 
     runs: list[dict[str, Any]]
+
+
+class IterationsView(BaseModel):
+    """Iterations from the history, newest first, each with its attempts."""
+
+    iterations: list[dict[str, Any]]
 
 
 class DaemonView(BaseModel):
@@ -162,6 +183,7 @@ class Problem(BaseModel):
 RALPH: dict[str, Any] = {"model": RalphView, "description": "The ralph."}
 RALPHS: dict[str, Any] = {"model": RalphsView, "description": "The ralphs."}
 RUNS: dict[str, Any] = {"model": RunsView, "description": "The runs."}
+ITERATIONS: dict[str, Any] = {"model": IterationsView, "description": "The iterations."}
 RELOADED_RALPH: dict[str, Any] = {"model": ReloadedRalphView, "description": "The ralph, and the changes."}
 RELOADED: dict[str, Any] = {"model": ReloadedView, "description": "The daemon, and the changes."}
 STATUS: dict[str, Any] = {"model": StatusView, "description": "The daemon and its ralphs."}

@@ -28,8 +28,8 @@ _SPECS: Mapping[str, type[Any]] = {**SECTIONS, AGENT: specs.AgentSpec, WEBHOOKS:
 _BUILT: Mapping[str, tuple[str, ...]] = {
     "project": ("name",),
     "ralph": (
-        *("command", "mode", "tasks", "restart", "max_iterations", "max_cost_usd", "max_runtime_seconds"),
-        "iteration_pause_seconds",
+        *("command", "mode", "prompt_file", "tasks", "restart"),
+        *("max_iterations", "max_cost_usd", "max_runtime_seconds", "iteration_pause_seconds"),
     ),
     "regent": (
         *("enabled", "max_retries", "healthy_after_seconds", "max_restarts_per_hour"),
@@ -38,8 +38,18 @@ _BUILT: Mapping[str, tuple[str, ...]] = {
         *("hang_timeout_seconds", "startup_grace_seconds", "max_run_seconds"),
         *("evidence_io_bytes", "evidence_cpu_percent", "evidence_switches_per_s"),
     ),
-    "agents": ("heartbeat_seconds", "missed_heartbeats"),
-    "retry": ("reset_margin_seconds",),
+    "agents": (  # but for strategy: it has one value that is built, the default
+        *("primary", "fallback", "retries_before_fallback", "max_task_failures", "on_exhausted"),
+        *("timeout_seconds", "iteration_timeout_seconds", "heartbeat_seconds", "missed_heartbeats"),
+        *("crash_pattern_grace_seconds", "exit_grace_seconds"),
+    ),
+    AGENT: ("command", "args", "model", "env", "prompt_via", "patterns"),
+    "retry": (
+        *("same_agent_base_seconds", "transient_retries", "base_seconds", "max_seconds", "jitter"),
+        *("rate_limit_seconds", "max_rate_limit_wait_seconds", "reset_margin_seconds"),
+        "outage_max_wait_seconds",
+    ),
+    "git": ("auto_pull_rebase", "auto_push"),
     "logs": ("run_bytes", "total_bytes"),
     WEBHOOKS: ("url", "secret_file", "secret_env", "on", "format", "allow_private"),
 }

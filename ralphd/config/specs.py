@@ -182,7 +182,9 @@ class GitSpec:
 
     auto_pull_rebase: Annotated[bool, says("Pull with rebase before an iteration.")] = False
     auto_push: Annotated[bool, says("Push what is kept.")] = False
-    repair: Annotated[Literal["tell"], says("What to do about a repository that is in the way.")] = "tell"
+    repair: Annotated[Literal["tell", "abort"], says("What to do about a repository that is in the way.")] = (
+        "tell"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from ralphd.core.model import (
     Done,
     Ending,
     Failed,
+    Goal,
+    LastWord,
     Mode,
     Moment,
     Outcome,
@@ -23,13 +25,14 @@ from ralphd.core.model import (
     Tally,
     Waiting,
 )
-from ralphd.core.outcome import in_words, outcome
+from ralphd.core.outcome import heard, in_words, last_word, outcome
 from ralphd.core.patience import crash_wait, was_healthy
 from ralphd.core.reports import limit_reached, wait_ended
 from ralphd.core.steps import PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
 
 PROBE_AFTER_S = 900.0
 """The first look whether a limit of unknown end is over."""
+PUT_RIGHT = "Put that right, then start it again"
 _HOW = {Outcome.STALLED: "Ralph hung and was ended", Outcome.TIMED_OUT: "Ralph took too long and was ended"}
 
 
@@ -37,6 +40,7 @@ def run_ended(now: Supervision, ending: Ending, policy: Policy) -> Step:
     """Go on after the end of the run that lived, or pass over the end of another one."""
     if not isinstance(now.state, HAS_A_RUN) or now.state.run_id != ending.run_id:
         return Step(now)
+    ending = heard(ending, now.said)
     meant = outcome(now.state, ending, now.said)
     over = replace(now, tally=_tally_after(now, ending, meant, policy))
     answer = _after_end(over, ending, meant, policy)
@@ -54,6 +58,7 @@ def _tally_after(now: Supervision, ending: Ending, meant: Outcome, policy: Polic
 
 
 def _after_end(now: Supervision, ending: Ending, meant: Outcome, policy: Policy) -> Step:
+    word = last_word(ending, now.said)
     if not policy.supervised and meant is not Outcome.ASKED:
         return _after_unwatched_end(now, ending, meant)
     match meant:
@@ -64,9 +69,15 @@ def _after_end(now: Supervision, ending: Ending, meant: Outcome, policy: Policy)
         case Outcome.PAUSED:
             return _after_pause(now, ending, policy)
         case Outcome.LIMIT:
-            return _limited(_counted(now, ending, policy), now.said.limit)
+            return _limited(_counted(now, ending, policy), now.said.limit, word)
         case Outcome.REFUSED:
-            return _give_up(now, f"Ralph refused to run ({in_words(ending)})")
+            return _give_up(now, f"Ralph refused to run ({in_words(ending)})" + _because(word))
+        case Outcome.GAVE_UP:
+            errors = now.tally.consecutive_errors + 1
+            counted = replace(now, tally=replace(now.tally, consecutive_errors=errors))
+            return _give_up(counted, f"Ralph gave up{_because(word)}. {PUT_RIGHT}")
+        case Outcome.NO_PROGRESS:
+            return _stopped_by_itself(now, word)
         case Outcome.FAILED | Outcome.LOST | Outcome.STALLED | Outcome.TIMED_OUT:
             return _after_failure(now, ending, meant, policy)
 
@@ -78,22 +89,31 @@ def _counted(now: Supervision, ending: Ending, policy: Policy) -> Supervision:
     return replace(now, tally=replace(now.tally, iteration=now.tally.iteration + 1))
 
 
-def _limited(now: Supervision, limit: str | None) -> Step:
+def _because(word: LastWord | None) -> str:
+    return "" if word is None else f": {word.why or word.reason}"
+
+
+def _limited(now: Supervision, limit: str | None, word: LastWord | None) -> Step:
+    """A limit of the user's own: the one that it was stopped for, or that it says it has stopped for."""
+    limit = limit or (word.why if word is not None else None) or None
     text = f"Ralph stopped: {limit or 'a limit of yours was reached'}"
     return Step(replace(now, state=Done("limit", limit)), (Announce("ralph.done", text),))
 
 
 def _after_unwatched_end(now: Supervision, ending: Ending, meant: Outcome) -> Step:
     """P6: it is told how it ended, and that is all."""
+    word = last_word(ending, now.said)
     match meant:
         case Outcome.DONE:
             return _done(now, "Ralph is done")
         case Outcome.LIMIT:
-            return _limited(now, now.said.limit)
+            return _limited(now, now.said.limit, word)
         case Outcome.PAUSED:
             return _paused(now, ending, resume_at=None)
+        case Outcome.NO_PROGRESS:
+            return _stopped_by_itself(now, word)
         case _:
-            how = f"Ralph exited ({in_words(ending)})"
+            how = f"Ralph exited ({in_words(ending)})" + _because(word)
             return Step(replace(now, state=Failed(how)), (Announce("ralph.failed", how),))
 
 
@@ -116,9 +136,9 @@ def _after_good_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
     if policy.mode is Mode.ITERATION and ending.complete:
         return _done(finished, "Ralph is done: no task is open")
     if policy.mode is Mode.LOOP and policy.restart is Restart.ON_FAILURE:
-        return _done(finished, "Ralph is done")
+        return _done(finished, "Ralph is done" + _because(last_word(ending, now.said)))
     if limit := limit_reached(tally, ending.at, policy):
-        return _limited(finished, limit)
+        return _limited(finished, limit, None)
     reason = Reason.ITERATION_PAUSE if policy.mode is Mode.ITERATION else Reason.RESTART
     return _wait(finished, reason, ending.at, policy.iteration_pause_s)
 
@@ -136,9 +156,19 @@ def _after_pause(now: Supervision, ending: Ending, policy: Policy) -> Step:
 
 def _paused(now: Supervision, ending: Ending, *, resume_at: Moment | None) -> Step:
     reason = ending.pause_reason or "exit 75, without a checkpoint that says why"
-    told = Announce("ralph.paused", f"Ralph paused: {reason}", wait_until=resume_at)
+    word = last_word(ending, now.said)
+    why = "" if word is None else word.why
+    text = f"Ralph paused: {reason}" + (f" — {why}" if why else "")
+    told = Announce("ralph.paused", text, wait_until=resume_at)
     wake = () if resume_at is None else (WakeAt(resume_at),)
-    return Step(replace(now, state=Paused(reason, resume_at)), (told, *wake))
+    return Step(replace(now, state=Paused(reason, resume_at, why)), (told, *wake))
+
+
+def _stopped_by_itself(now: Supervision, word: LastWord | None) -> Step:
+    """It ended well and got nowhere (L10): started again it would do the same, until a person acts."""
+    why = "no progress" + _because(word)
+    told = Announce("ralph.stopped", f"Ralph stopped: {why}")
+    return Step(replace(now, goal=Goal.STOPPED, state=Stopped(why)), (told,))
 
 
 def _after_failure(now: Supervision, ending: Ending, meant: Outcome, policy: Policy) -> Step:
@@ -151,7 +181,7 @@ def _after_failure(now: Supervision, ending: Ending, meant: Outcome, policy: Pol
         times = "1 failure" if failures == 1 else f"{failures} failures in a row"
         return _give_up(counted, f"{how} — giving up after {times}")
     if limit := limit_reached(counted.tally, ending.at, policy):
-        return _limited(counted, limit)
+        return _limited(counted, limit, None)
     wait = crash_wait(policy, counted.tally, failures, ending.at)
     return Step(replace(counted, state=wait), (*_tell_retry(how, wait, failures, policy), WakeAt(wait.until)))
 

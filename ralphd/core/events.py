@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ralphd.core.model import Ending, Moment, Overdue, RunId
-from ralphd.core.reports import Reported
+from ralphd.core.reported import Reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ralphd.core.model import (
     Waiting,
 )
 from ralphd.core.moments import rfc3339
-from ralphd.core.outcome import in_words
+from ralphd.core.outcome import heard, in_words, last_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ def explain_end(
     silence: Explanation | None,
 ) -> Explanation:
     """Why a run's end led to what is so ``after`` it."""
+    ending = heard(ending, said)
     explained = _ended(ending, meant, said, after, policy)
     figures = (*_end_figures(ending, after, policy), *explained.figures)
     if meant in (Outcome.STALLED, Outcome.TIMED_OUT) and silence is not None:
@@ -86,23 +87,41 @@ def _ended(ending: Ending, meant: Outcome, said: Said, after: Supervision, polic
                 "E4", f"The iteration is finished ({how})", _iteration_words(ending), done=done
             )
         case Outcome.DONE:
-            return Explanation("E1", f"Ralph is done ({how})", "0 means that the work is done", done=done)
+            because = "0 means that the work is done" + _word_words(ending, said)
+            return Explanation("E1", f"Ralph is done ({how})", because, done=done)
         case Outcome.PAUSED:
             return Explanation(
-                "E1", f"Ralph paused ({how})", f"75 means: try again later; {_pause_words(ending)}", done=done
+                "E1",
+                f"Ralph paused ({how})",
+                f"75 means: try again later; {_pause_words(ending, said)}",
+                done=done,
             )
         case Outcome.LIMIT:
             return Explanation(
                 "E2",
                 f"A limit of yours was reached ({how})",
-                "5 from a run that said hello means a limit",
+                "5 from a run that said hello means a limit" + _word_words(ending, said),
                 done=done,
             )
         case Outcome.REFUSED:
             return Explanation(
                 "E2",
                 f"Ralph refused to run ({how})",
-                "2 and 78 from a run that said hello are not tried again",
+                "2 and 78 from a run that said hello are not tried again" + _word_words(ending, said),
+                done=done,
+            )
+        case Outcome.GAVE_UP:
+            return Explanation(
+                "E2",
+                f"Ralph gave up ({how})",
+                "a run that says why it ends with 1 is not tried again" + _word_words(ending, said),
+                done=done,
+            )
+        case Outcome.NO_PROGRESS:
+            return Explanation(
+                "L10",
+                f"Ralph stopped, for he got nowhere ({how})",
+                "a run that says so is not started again" + _word_words(ending, said),
                 done=done,
             )
         case Outcome.ASKED:
@@ -149,7 +168,15 @@ def _iteration_words(ending: Ending) -> str:
     return "0 means that this iteration is finished; a task is open still, or no promise was given"
 
 
-def _pause_words(ending: Ending) -> str:
+def _word_words(ending: Ending, said: Said) -> str:
+    """What the run itself said of its end, as the rest of a sentence."""
+    word = last_word(ending, said)
+    return "" if word is None else f"; it said: {word.why or word.reason}"
+
+
+def _pause_words(ending: Ending, said: Said) -> str:
+    if (word := last_word(ending, said)) is not None:
+        return f"it said {word.reason}" + (f": {word.why}" if word.why else "")
     return f"its checkpoint says {ending.pause_reason}" if ending.pause_reason else "no checkpoint says why"
 
 

@@ -1,7 +1,9 @@
 """What the loop remembers beside the user's plan: how each task stands, and which agents are out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from ralphd.core.failure import FailureKind
 from ralphd.core.model import Moment
@@ -29,21 +31,31 @@ class TaskRecord:
     reopened: bool = False
 
 
+Ledger: TypeAlias = Mapping[str, TaskRecord]
+"""The records by the tasks' ids. Never changed in place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Out:
-    """An agent not to be asked. ``until`` None: not before a person acts. ``probes``: tries so far."""
+    """An agent not to be asked. ``until`` None: not before a person acts. ``probes``: tries so far.
+
+    ``back``: it was let in again, and stays on the list until it has worked once, so that the next unknown
+    limit is waited for longer.
+    """
 
     agent: str
     reason: str
     until: Moment | None = None
     probes: int = 0
+    back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """``loop.json``: what the next run of the loop goes on from, beside tasks and checkpoint.
 
-    ``idle_successes`` are the iterations running that ended well without a commit (L10).
+    ``iteration`` counts those that are finished, ``idle_successes`` the last ones running that ended well
+    without a commit (L10).
     """
 
     iteration: int = 0

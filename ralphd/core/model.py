@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What the end of a run means (E1 to E3)."""
+    """What the end of a run means (E1 to E3, L10, L11)."""
 
     DONE = "done"
     PAUSED = "paused"
@@ -57,6 +57,8 @@ class Outcome(StrEnum):
     TIMED_OUT = "timeout"
     LOST = "lost"
     ASKED = "asked"
+    GAVE_UP = "gave_up"
+    NO_PROGRESS = "no_progress"
 
 
 class Overdue(StrEnum):
@@ -102,7 +104,10 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of one ralph, from its pinned configuration. Defaults are the configuration's."""
+    """The rules of one ralph, from its pinned configuration. Defaults are the configuration's.
+
+    ``own_loop``: it runs the built-in loop, whose numbers of iterations go on from run to run.
+    """
 
     supervised: bool = True
     restart: Restart = Restart.ON_FAILURE
@@ -119,6 +124,7 @@ class Policy:
     max_restarts_per_hour: int = 10
     stop_timeout_s: float = 30.0
     reset_margin_s: float = 60.0
+    own_loop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,8 @@ class Tally:
     """What is counted over a ralph's runs, since ``began_at``, when a person started it.
 
     ``restarted_at`` holds the crash restarts of the last hour. ``iteration`` counts those that are finished;
-    of a command that does not report them, its commits.
+    of a command that does not report them, its commits. ``last_number`` is the number that the built-in
+    loop gave the last one.
     """
 
     consecutive_errors: int = 0
@@ -135,6 +142,7 @@ class Tally:
     cost_usd: float = 0.0
     began_at: Moment | None = None
     restarted_at: tuple[Moment, ...] = ()
+    last_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +171,19 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class LastWord:
+    """What a run says of its end before it ends: with which code, why in a word and in a sentence.
+
+    ``resume_at`` is when the limit is over it rests for. It counts where the run ends with ``code``.
+    """
+
+    code: int
+    reason: str
+    why: str = ""
+    resume_at: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """What the run that lives has said of itself, and what it was told.
 
@@ -180,6 +201,7 @@ class Said:
     wait: ReportedWait | None = None
     errors_cleared: int = 0
     limit: str | None = None
+    last_word: LastWord | None = None
     answered: tuple[Answered, ...] = ()
 
 
@@ -222,10 +244,11 @@ class Pausing:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Nothing runs. Goes on at ``resume_at`` by itself, or on request."""
+    """Nothing runs. Goes on at ``resume_at`` by itself, or on request; ``why`` is the reason in words."""
 
     reason: str
     resume_at: Moment | None = None
+    why: str = ""
     kind: Literal["paused"] = "paused"
 
 
@@ -248,8 +271,9 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Nothing runs: a person stopped it, or the daemon ended."""
+    """Nothing runs: a person stopped it, or the daemon ended; with ``why``, it stopped by itself (L10)."""
 
+    why: str = ""
     kind: Literal["stopped"] = "stopped"
 
 
@@ -289,6 +313,8 @@ class Starting:
 
 State: TypeAlias = Rest | Starting | Running | Pausing | Stopping
 HAS_A_RUN = (Running, Pausing, Stopping)
+SETTLED = (Idle, Stopped, Failed, Done)
+"""Nothing runs, and nothing will before a person acts."""
 
 
 @dataclass(frozen=True, slots=True)

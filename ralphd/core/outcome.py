@@ -1,6 +1,23 @@
 """What the end of a run means, and how it is told (E1 to E3)."""
 
-from ralphd.core.model import HAS_A_RUN, Ending, Outcome, Overdue, Pausing, Running, Said, State, Stopping
+from dataclasses import replace
+
+from ralphd.core.model import (
+    HAS_A_RUN,
+    Ending,
+    LastWord,
+    Outcome,
+    Overdue,
+    Pausing,
+    Running,
+    Said,
+    State,
+    Stopping,
+)
+
+NO_PROGRESS = "no_progress"
+"""The reason of a run that ended well, and got nowhere (L10)."""
+TRY_AGAIN_LATER = 75
 
 _ENDED_WITH = {0: Outcome.DONE, 75: Outcome.PAUSED}
 _HELLO_ENDED_WITH = {2: Outcome.REFUSED, 5: Outcome.LIMIT, 78: Outcome.REFUSED}
@@ -42,15 +59,42 @@ def outcome(state: State, ending: Ending, said: Said) -> Outcome:
     if ending.lost:
         return Outcome.LOST
     if ending.signal is None and ending.code is not None:
+        if (word := last_word(ending, said)) is not None and (meant := _meant_by(word)) is not None:
+            return meant
         if said.hello and ending.code in _HELLO_ENDED_WITH:
             return _HELLO_ENDED_WITH[ending.code]
         return _ENDED_WITH.get(ending.code, Outcome.FAILED)
     return Outcome.FAILED
 
 
+def _meant_by(word: LastWord) -> Outcome | None:
+    """What a run's last word makes of a code that would mean something else without it (L10, L11)."""
+    if word.code == 0 and word.reason == NO_PROGRESS:
+        return Outcome.NO_PROGRESS
+    return Outcome.GAVE_UP if word.code == 1 else None
+
+
+def last_word(ending: Ending, said: Said) -> LastWord | None:
+    """What the run said of this end, where it then ended so."""
+    word = said.last_word
+    return word if word is not None and ending.signal is None and word.code == ending.code else None
+
+
+def heard(ending: Ending, said: Said) -> Ending:
+    """The end with what the run itself said of its pause; where it did not, its checkpoint counts."""
+    word = last_word(ending, said)
+    if word is None or word.code != TRY_AGAIN_LATER:
+        return ending
+    saved = ending.resume_at if ending.pause_reason == word.reason else None
+    resume_at = saved if word.resume_at is None else word.resume_at
+    return replace(ending, pause_reason=word.reason, resume_at=resume_at)
+
+
 def failure_kind(meant: Outcome) -> str | None:
-    """The failure kind of a run that we know the kind of: ``stall``, ``timeout``, ``unknown``; else None."""
+    """The failure kind of a run that we know the kind of: ``stall``, ``timeout``, ``fatal``, ``unknown``."""
     match meant:
+        case Outcome.GAVE_UP:
+            return "fatal"
         case Outcome.STALLED | Outcome.TIMED_OUT:
             return "stall" if meant is Outcome.STALLED else "timeout"
         case Outcome.FAILED | Outcome.LOST:

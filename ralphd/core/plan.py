@@ -3,24 +3,18 @@
 An agent writes the list and the lines that are judged here: nothing that was not understood counts as done.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from ralphd.core.printed import CONTROL
 
 PROMISE: Final = "<promise>COMPLETE</promise>"
 """The line by which an agent says that all is done."""
 
 PROMISE_LINES: Final = 50
 """How many of the last lines of stdout are looked through for it (E4)."""
-
-_CONTROL: Final = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
-    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links
-    r"|\x1b[ -/]*[0-Z\\^-~]"
-    r"|[\x00-\x08\x0e-\x1f\x7f-\x9f]"
-)
 
 
 class TaskStatus(StrEnum):
@@ -64,7 +58,7 @@ def is_promised(lines: Sequence[str]) -> bool:
     White space around it and control sequences of a terminal are no part of a line. Quotes, backticks and
     asterisks are: in them the promise is spoken of, as in a prompt that was echoed, and not given.
     """
-    return any(_CONTROL.sub("", line).strip() == PROMISE for line in lines[-PROMISE_LINES:])
+    return any(CONTROL.sub("", line).strip() == PROMISE for line in lines[-PROMISE_LINES:])
 
 
 def is_complete(plan: Plan | None, promised: bool) -> bool:

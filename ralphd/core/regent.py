@@ -61,7 +61,7 @@ from ralphd.core.model import (
     Waiting,
 )
 from ralphd.core.patience import after_a_set_back_clock
-from ralphd.core.reports import Reported
+from ralphd.core.reported import Reported
 from ralphd.core.steps import (
     ADOPTED,
     PAUSED_ON_REQUEST,

@@ -3,14 +3,14 @@
 A report is acted upon once: its answer is kept by its id, and given again to whoever sends it again.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
 
 from ralphd.core.actions import Action, Announce, KillAfter, Terminate, WakeAt
 from ralphd.core.model import (
     HAS_A_RUN,
     Answered,
     Goal,
+    LastWord,
     Mode,
     Moment,
     Next,
@@ -18,96 +18,33 @@ from ralphd.core.model import (
     Pausing,
     Policy,
     ReportedWait,
-    RunId,
     Running,
     Said,
     Stopping,
     Supervision,
     Tally,
-    Task,
 )
 from ralphd.core.moments import rfc3339
+from ralphd.core.reported import (
+    NO_REASON,
+    AgentExhausted,
+    AgentReturned,
+    AttemptFinished,
+    Cost,
+    Heartbeat,
+    Hello,
+    IterationFinished,
+    IterationStarted,
+    Reported,
+    WaitingUntil,
+    task_data,
+)
 from ralphd.core.steps import Step
 
 ANSWERS_KEPT = 64
 """A run sends one report after the other; more than a few are never under way."""
-NO_REASON = "waiting"
 LONGEST_WAIT_S = 31 * 24 * 3600.0
 """Longer than any limit takes to reset: a run cannot talk itself out of the watch for good."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """A run's first report. ``signals``: it knows SIGUSR1 (pause) and SIGUSR2 (skip the wait)."""
-
-    signals: bool = False
-    agent: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IterationStarted:
-    """An iteration begins; ``number`` is the run's own count."""
-
-    number: int | None = None
-    task: Task | None = None
-    agent: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptFinished:
-    """One agent process has ended; ``kind`` is the failure kind, None for a success."""
-
-    agent: str
-    outcome: str
-    kind: str | None = None
-    code: int | None = None
-    cost_usd: float = 0.0
-    duration_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IterationFinished:
-    """A boundary: the tree may be judged. Answered with what to do next."""
-
-    number: int | None = None
-    failed: bool = False
-    summary: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingUntil:
-    """The run waits, for a limit for example, and is not to be judged meanwhile; None: no longer."""
-
-    until: Moment | None
-    reason: str = NO_REASON
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What was spent since the last such report."""
-
-    usd: float
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """The run lives. A run that sends one is judged by them from then on (H6)."""
-
-
-Report: TypeAlias = (
-    Hello | IterationStarted | AttemptFinished | IterationFinished | WaitingUntil | Cost | Heartbeat
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """A run told its Regent something. ``digest`` stands for the whole report, to know it again."""
-
-    at: Moment
-    run_id: RunId
-    id: str
-    digest: str
-    report: Report
 
 
 def why_not(now: Supervision, event: Reported) -> str | None:
@@ -159,8 +96,8 @@ def _act(now: Supervision, event: Reported, policy: Policy) -> Step:
         case IterationStarted() as report:
             return _started(now, event.at, report, policy)
         case AttemptFinished() as report:
-            told = Announce("attempt.finished", data=_attempt_data(report))
-            return Step(_spent(now, report.cost_usd), (told,))
+            told = Announce("attempt.finished", data=tuple(report.data().items()))
+            return Step(_spent(now, report.cost_usd or 0.0), (told,))
         case IterationFinished() as report:
             return _finished(now, event.at, report, policy)
         case WaitingUntil(until=until, reason=reason):
@@ -169,32 +106,22 @@ def _act(now: Supervision, event: Reported, policy: Policy) -> Step:
             return _wait(now, event.at, until, reason)
         case Cost(usd=usd):
             return Step(_spent(now, usd))
+        case AgentExhausted() as report:
+            return Step(now, (_exhausted(report),))
+        case AgentReturned(agent=agent):
+            told = Announce("agent.returned", f"{agent} may be asked again", data=(("agent", agent),))
+            return Step(now, (told,))
+        case LastWord() as word:
+            return Step(replace(now, said=replace(now.said, last_word=word)))
         case Heartbeat():
             return Step(now)
 
 
-def entry_of(event: Reported) -> tuple[str, dict[str, Any]] | None:
-    """What the history keeps of a report: the kind of the entry and its data; None: nothing."""
-    match event.report:
-        case AttemptFinished() as report:
-            return "attempt", dict(_attempt_data(report))
-        case IterationFinished(number=number, failed=failed, summary=summary):
-            return "iteration", {"iteration": number, "failed": failed, "summary": summary}
-        case WaitingUntil(until=float() as until, reason=reason) if until > event.at:
-            return "wait", {"reason": reason, "until": rfc3339(_bounded(until, event.at))}
-        case _:
-            return None
-
-
-def _attempt_data(report: AttemptFinished) -> tuple[tuple[str, Any], ...]:
-    return (
-        ("agent", report.agent),
-        ("outcome", report.outcome),
-        ("failure_kind", report.kind),
-        ("code", report.code),
-        ("cost_usd", report.cost_usd),
-        ("duration_s", report.duration_s),
-    )
+def _exhausted(report: AgentExhausted) -> Announce:
+    until = None if report.until is None else rfc3339(report.until)
+    back = "until a person acts" if until is None else f"until {until}"
+    data = (("agent", report.agent), ("reason", report.reason), ("until", until))
+    return Announce("agent.exhausted", f"{report.agent} is not asked {back}: {report.reason}", data=data)
 
 
 def _spent(now: Supervision, usd: float) -> Supervision:
@@ -202,10 +129,11 @@ def _spent(now: Supervision, usd: float) -> Supervision:
 
 
 def _started(now: Supervision, at: Moment, report: IterationStarted, policy: Policy) -> Step:
-    said = replace(now.said, iterates=True, task=report.task, agent=report.agent or now.said.agent, wait=None)
+    agent = report.agent or now.said.agent
+    said = replace(now.said, iterates=True, task=report.task, agent=agent, wait=None, last_word=None)
     told: list[Action] = [
         *wait_ended(now),
-        Announce("iteration.started", data=(("iteration", report.number), ("task", _task(report.task)))),
+        Announce("iteration.started", data=(("iteration", report.number), ("task", task_data(report.task)))),
     ]
     state = now.state
     if isinstance(state, Stopping | Pausing) and not state.asked and state.kill_at is not None:
@@ -215,22 +143,17 @@ def _started(now: Supervision, at: Moment, report: IterationStarted, policy: Pol
     return Step(replace(now, said=said, state=state), tuple(told))
 
 
-def _task(task: Task | None) -> dict[str, str] | None:
-    return None if task is None else {"id": task.id, "title": task.title}
-
-
 def _finished(now: Supervision, at: Moment, report: IterationFinished, policy: Policy) -> Step:
     """A boundary (G1): counted, and the moment at which a run that is to end is told so."""
     tally, said = now.tally, replace(now.said, iterates=True, wait=None)
-    if policy.mode is Mode.LOOP:
+    if policy.mode is Mode.LOOP and not _is_repeated(tally, report, policy):
         tally = replace(tally, iteration=tally.iteration + 1)
+    if policy.own_loop:
+        tally = replace(tally, last_number=report.number)
     if not report.failed:  # C3
         said = replace(said, errors_cleared=said.errors_cleared + tally.consecutive_errors)
         tally = replace(tally, consecutive_errors=0)
-    told = Announce(
-        "iteration.finished",
-        data=(("iteration", report.number), ("failed", report.failed), ("summary", report.summary)),
-    )
+    told = Announce("iteration.finished", data=tuple(report.data().items()))
     after = replace(now, tally=tally, said=said)
     is_bound = isinstance(now.state, Running) and policy.supervised
     if is_bound and (limit := limit_reached(tally, at, policy)):
@@ -238,6 +161,11 @@ def _finished(now: Supervision, at: Moment, report: IterationFinished, policy: P
         state = Stopping(now.state.run_id, at, None, asked=False)
         after = replace(after, said=replace(said, limit=limit), state=state)
     return _given_time(after, at, policy, (*wait_ended(now), told))
+
+
+def _is_repeated(tally: Tally, report: IterationFinished, policy: Policy) -> bool:
+    """Whether it was counted: the built-in loop, killed before it had noted that, finishes it again."""
+    return policy.own_loop and report.number is not None and report.number == tally.last_number
 
 
 def _given_time(now: Supervision, at: Moment, policy: Policy, told: tuple[Announce, ...]) -> Step:
@@ -260,13 +188,14 @@ def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
 
 
 def _wait(now: Supervision, at: Moment, until: Moment, reason: str) -> Step:
-    wait = ReportedWait(reason, _bounded(until, at))
+    wait = ReportedWait(reason, bounded(until, at))
     text = "Ralph waits" + (f": {reason}" if reason != NO_REASON else "")
     told = Announce("wait.started", text, wait_until=wait.until)
     return Step(replace(now, said=replace(now.said, wait=wait)), (told, WakeAt(wait.until)))
 
 
-def _bounded(until: Moment, at: Moment) -> Moment:
+def bounded(until: Moment, at: Moment) -> Moment:
+    """A wait no longer than a run may ask for."""
     return min(until, at + LONGEST_WAIT_S)
 
 

@@ -11,6 +11,7 @@ from ralphd.core.events import (
     SkipWaitRequested,
 )
 from ralphd.core.model import (
+    SETTLED,
     Done,
     Failed,
     Goal,
@@ -27,7 +28,7 @@ from ralphd.core.model import (
     Tally,
     Waiting,
 )
-from ralphd.core.reports import Reported
+from ralphd.core.reported import Reported
 from ralphd.core.steps import (
     PAUSED_ON_REQUEST,
     PAUSING,
@@ -47,7 +48,7 @@ from ralphd.core.steps import (
 
 def why_not(now: Supervision, event: Event) -> str | None:
     """Why a person's request does not fit what the ralph is doing, or None when it does."""
-    settled = isinstance(now.state, Idle | Stopped | Failed | Done)
+    settled = isinstance(now.state, SETTLED)
     match event:
         case PauseRequested() if settled:
             return f"it is {now.state.kind}: there is nothing to pause"

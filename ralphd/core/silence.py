@@ -1,5 +1,7 @@
 """The patience with a silent run, in words: what was seen of it, what was missing, what was done."""
 
+from dataclasses import dataclass
+
 from ralphd.core.explain import Explanation, Figure, in_seconds
 from ralphd.core.moments import rfc3339
 from ralphd.core.watch import (
@@ -26,14 +28,36 @@ NAMES = {
 }
 
 
-def silence_text(watch: Watch) -> str:
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Who is silent, in words. ``longest_key`` is the key of the configuration that bounds its length."""
+
+    name: str
+    he: str
+    his: str
+    him: str
+    a_life: str
+    longest_key: str
+    longest_rule: str
+
+
+RALPH = Named("Ralph", "he", "his", "him", "a run", "max_run_seconds", "H6")
+
+
+def agent_named(name: str) -> Named:
+    """The same words for an attempt of an agent."""
+    return Named(name, "it", "its", "it", "an attempt", "timeout_seconds", "L6")
+
+
+def silence_text(watch: Watch, who: Named = RALPH) -> str:
     """The warning (H1): for the Regent's line and the event."""
-    return f"Ralph has been silent for {in_seconds(watch.silent_s)} — watching what his processes do"
+    silent = in_seconds(watch.silent_s)
+    return f"{who.name} has been silent for {silent} — watching what {who.his} processes do"
 
 
-def explain_watch(watch: Watch, limits: Limits, found: Finding) -> Explanation:
+def explain_watch(watch: Watch, limits: Limits, found: Finding, who: Named = RALPH) -> Explanation:
     """What is thought of a living run, or was of one that was ended for it."""
-    rule, title, because, done = _judged(watch, limits, found)
+    rule, title, because, done = _judged(watch, limits, found, who)
     return Explanation(
         rule=rule,
         title=title,
@@ -44,20 +68,20 @@ def explain_watch(watch: Watch, limits: Limits, found: Finding) -> Explanation:
     )
 
 
-def _judged(watch: Watch, limits: Limits, found: Finding) -> tuple[str, str, str, str]:
+def _judged(watch: Watch, limits: Limits, found: Finding, who: Named) -> tuple[str, str, str, str]:
     limit = in_seconds(limit_s(watch, limits))
     match found:
         case Finding.TOO_LONG:
             return (
-                "H6",
-                f"Ralph ran for {in_seconds(watch.age_s)} — longer than he may, ending him",
-                f"max_run_seconds = {limits.max_run_s:g} bounds a run, whatever it does",
+                who.longest_rule,
+                f"{who.name} ran for {in_seconds(watch.age_s)} — longer than {who.he} may, ending {who.him}",
+                f"{who.longest_key} = {limits.max_run_s:g} bounds {who.a_life}, whatever it does",
                 "asked to end, then its tree is killed (kind timeout)",
             )
         case Finding.STALL if watch.reports:
             return (
                 "H6",
-                f"Ralph hung: no report for {in_seconds(watch.quiet_s)} — killing his processes",
+                f"{who.name} hung: no report for {in_seconds(watch.quiet_s)} — killing {who.his} processes",
                 f"a run that sends heartbeats is judged by them: none for {limit} is a hang",
                 "its tree is killed (kind stall)",
             )
@@ -65,28 +89,39 @@ def _judged(watch: Watch, limits: Limits, found: Finding) -> tuple[str, str, str
             rule = "H4" if watch.weak_at_s is None else "H3"
             return (
                 rule,
-                f"Ralph hung: no sign of life for {in_seconds(watch.quiet_s)} — killing his processes",
-                _stall_because(watch, limits),
+                f"{who.name} hung: no sign of life for {in_seconds(watch.quiet_s)}"
+                f" — killing {who.his} processes",
+                _stall_because(watch, limits, who),
                 "its tree is killed (kind stall)",
             )
-    return _patient(watch, limits, limit)
+    return _patient(watch, limits, limit, who)
 
 
-def _stall_because(watch: Watch, limits: Limits) -> str:
+def _stall_because(watch: Watch, limits: Limits, who: Named) -> str:
     grace = ""
     if watch.last_output_at is None:
         grace = f" (startup_grace_seconds = {limits.startup_grace_s:g} more, before any output)"
     plain = f"without output and without strong evidence for hang_timeout_seconds = {limits.hang_timeout_s:g}"
     if watch.weak_at_s is None:
-        return f"{plain}{grace}, a run hangs"
+        return f"{plain}{grace}, {who.a_life} hangs"
     return f"{plain}{grace}; weak evidence (CPU, switches) extends that to twice as long, and no further"
 
 
-def _patient(watch: Watch, limits: Limits, limit: str) -> tuple[str, str, str, str]:
+def _patient(watch: Watch, limits: Limits, limit: str, who: Named) -> tuple[str, str, str, str]:
     if watch.excused:
-        return "H5", "Ralph waits, as he reported", "no silence is counted during a wait", "nothing"
+        return (
+            "H5",
+            f"{who.name} waits, as {who.he} reported",
+            "no silence is counted during a wait",
+            "nothing",
+        )
     if watch.reports:
-        return "H6", "Ralph reports", f"judged by his heartbeats: none for {limit} is a hang", "nothing"
+        return (
+            "H6",
+            f"{who.name} reports",
+            f"judged by {who.his} heartbeats: none for {limit} is a hang",
+            "nothing",
+        )
     if not limits.hang_timeout_s:
         return "H4", "Silence is not judged", "hang_timeout_seconds = 0 switches that off", "nothing"
     if not is_watched(watch, limits):
@@ -95,16 +130,17 @@ def _patient(watch: Watch, limits: Limits, limit: str) -> tuple[str, str, str, s
             last = f"nothing printed yet, {in_seconds(watch.silent_s)} after its start"
         return (
             "H1",
-            "Ralph runs",
-            f"{last}; his processes are looked at after {in_seconds(limits.warn_s)} of silence",
+            f"{who.name} runs",
+            f"{last}; {who.his} processes are looked at after {in_seconds(limits.warn_s)} of silence",
             "nothing",
         )
     strong = any(count.sign in STRONG for count in watch.signs)
     return (
         "H2" if strong else "H1",
-        f"Ralph is silent for {in_seconds(watch.silent_s)}, " + ("and works" if strong else "and is watched"),
+        f"{who.name} is silent for {in_seconds(watch.silent_s)}, "
+        + ("and works" if strong else "and is watched"),
         f"silence alone is no hang; {in_seconds(watch.quiet_s)} without evidence so far, ended at {limit}",
-        "told once; his processes are looked at every " + in_seconds(limits.window_s),
+        f"told once; {who.his} processes are looked at every {in_seconds(limits.window_s)}",
     )
 
 

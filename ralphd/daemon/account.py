@@ -17,6 +17,7 @@ from ralphd.core.actions import Announce, Escalate
 from ralphd.core.events import Event, RunEnded
 from ralphd.core.model import (
     HAS_A_RUN,
+    SETTLED,
     Ending,
     Failed,
     Goal,
@@ -30,15 +31,19 @@ from ralphd.core.model import (
     Supervision,
 )
 from ralphd.core.moments import rfc3339
-from ralphd.core.outcome import failure_kind, outcome
-from ralphd.core.reports import Reported, entry_of, is_known
+from ralphd.core.outcome import last_word, outcome
+from ralphd.core.reported import Reported
+from ralphd.core.reports import is_known
 from ralphd.core.steps import Step
 from ralphd.daemon.pinning import InForce
+from ralphd.daemon.records import Records, end_data
 from ralphd.daemon.services import Services
 from ralphd.git.reflog import ReflogMark
 from ralphd.git.repo import head
 from ralphd.process.output import append_regent_line
 from ralphd.process.spawn import ExitRecord, RunRecord
+from ralphd.store import copies
+from ralphd.store.checkpoint_file import CheckpointWatch, Summary
 from ralphd.store.history import History
 from ralphd.store.state import Definition, Facts, LastExit, RalphFiles, Record
 
@@ -54,7 +59,7 @@ class Account:
         self, files: RalphFiles, definition: Definition, record: Record, history: History, services: Services
     ) -> None:
         self.files = files
-        self.history = history
+        self.records = Records(files, history, services, definition.name)
         self.definition = definition
         self.in_force = InForce.of(definition)
         self.drift: tuple[Mapping[str, Any], ...] = ()
@@ -63,11 +68,17 @@ class Account:
         self._facts = record.facts
         self._services = services
         self._exits: dict[RunId, ExitRecord] = {}
+        self._checkpoint = CheckpointWatch(files.home)
         self._unsaved = False
         self._stale = False
         self._untold = False
         # What is written last is what is so last: a look round never writes over a newer transition.
         self._writing = asyncio.Lock()
+
+    @property
+    def history(self) -> History:
+        """What happened."""
+        return self.records.history
 
     @property
     def supervision(self) -> Supervision:
@@ -96,13 +107,19 @@ class Account:
         return shown | {
             "directory": str(self.definition.directory),
             "command": list(held.command),
+            "checkpoint": self._summary,
             "drift": list(self.drift),
             "notes": [*self.in_force.awaited, *self.notes],
         }
 
     def same(self) -> tuple[object, ...]:
         """What a view is made of: as long as it is the same, so is the view."""
-        return (self._supervision, self._facts, self.definition, self.in_force, self.drift)
+        return (self._supervision, self._facts, self.definition, self.in_force, self.drift, self._summary)
+
+    @property
+    def _summary(self) -> Summary | None:
+        """What the built-in loop would go on from; a command keeps its own."""
+        return self._checkpoint.summary if self.definition.runs_own_loop else None
 
     def redefine(self, definition: Definition) -> None:
         """Take another definition for the same ralph, from the next run on; saved with the next thing."""
@@ -143,7 +160,7 @@ class Account:
         news: dict[str, Any] = {}
         if isinstance(fact, RunEnded) and isinstance(self._supervision.state, HAS_A_RUN):
             meant = outcome(self._supervision.state, fact.ending, self._supervision.said)
-            await self.enter_end(fact.ending, meant)
+            await self.enter_end(fact.ending, meant, self._supervision.said)
             news = _news_of_end(fact.ending, meant)
         if isinstance(fact, Reported):
             await self._enter_report(fact)
@@ -164,41 +181,34 @@ class Account:
         """Keep how a run ended until its end is written down."""
         self._exits[record.run_id] = record
 
-    async def enter_end(self, ending: Ending, meant: Outcome | None = None) -> None:
+    async def enter_end(self, ending: Ending, meant: Outcome | None = None, said: Said | None = None) -> None:
         """Enter the end of a run into the record, once. Without ``meant`` it is judged by itself."""
-        meant = meant or outcome(Running(ending.run_id), ending, Said())
+        said = said or Said()
+        meant = meant or outcome(Running(ending.run_id), ending, said)
         record = self._exits.pop(ending.run_id, None)
-        swept = () if record is None else record.swept
-        data = {
-            "run_id": ending.run_id,
-            "started_at": None if ending.started_at is None else rfc3339(ending.started_at),
-            "duration_s": None if ending.started_at is None else round(ending.at - ending.started_at, 3),
-            "code": ending.code,
-            "signal": ending.signal,
-            "outcome": meant.value,
-            "failure_kind": failure_kind(meant),
-            "oom": None if record is None else record.oom,
-            "commit": self._facts.last_commit,
-            "swept": [{"pid": each.pid, "command": each.command} for each in swept],
-            "dropped_bytes": 0 if record is None else record.dropped_bytes,
-        }
-        await self._enter("run", ending.run_id, ending.at, data)
+        word, commit = last_word(ending, said), self._facts.last_commit
+        data = end_data(ending, meant, record=record, commit=commit, word=word)
+        await self.records.enter("run", ending.run_id, ending.at, data)
+        await self._mirror()
+        await self.look_at_checkpoint()
         failpoint.reach("account.end_entered")
 
     async def _enter_report(self, fact: Reported) -> None:
-        """Enter what a run reported, once; what it costs and its heartbeats are no entries of their own."""
-        entry = entry_of(fact)
-        if entry is None or is_known(self._supervision, fact):
+        """Enter what a run reported, once."""
+        if is_known(self._supervision, fact) or not await self.records.enter_report(fact):
             return
-        kind, data = entry
-        await self._enter(kind, f"{fact.run_id}/{fact.id}", fact.at, {"run_id": fact.run_id, **data})
+        await self._mirror()
+        await self.look_at_checkpoint()
         failpoint.reach("account.report_entered")
 
-    async def _enter(self, kind: str, key: str, at: Moment, data: Mapping[str, Any]) -> None:
-        await asyncio.to_thread(self.history.append, kind, key, at, data)
+    async def _mirror(self) -> None:
         async with self._writing:
             await asyncio.to_thread(self.files.mirror, self.definition.directory)
-        self._services.trouble(f"history of {self.definition.name}", self.history.degraded)
+
+    async def look_at_checkpoint(self) -> None:
+        """Know what the checkpoint of the built-in loop says now."""
+        if self.definition.runs_own_loop:
+            await asyncio.to_thread(self._checkpoint.look)
 
     async def _announce(self, action: Announce | Escalate, fact: Event, facts: Facts) -> None:
         if self._untold:
@@ -294,14 +304,22 @@ class Account:
 
     async def freshen(self) -> None:
         """Write what is due: what was not saved, the last output's time, deleted copies."""
-        if self.history.degraded:
-            await asyncio.to_thread(self.history.heal)
-            self._services.trouble(f"history of {self.definition.name}", self.history.degraded)
+        await self.records.heal()
         if self._unsaved:
             await self.save()
         elif self._stale or not self.files.mirror_is_whole(self.definition.directory):
             async with self._writing:
                 await self._save_counters()
+        if self.definition.runs_own_loop:
+            await self._freshen_loop_files()
+
+    async def _freshen_loop_files(self) -> None:
+        """Look after the copies of what the loop keeps, and know its checkpoint: a few looks, most times."""
+        at_rest = isinstance(self._supervision.state, SETTLED)
+        home, directory = self.files.home, self.definition.directory
+        if not copies.are_whole(home, directory, at_rest=at_rest):
+            await asyncio.to_thread(copies.renew, home, directory, at_rest=at_rest)
+        self._checkpoint.look()
 
     async def _save_counters(self) -> None:
         """Write the state without waiting for the disk: the next transition is saved in earnest."""

@@ -3,21 +3,22 @@
 import asyncio
 
 from ralphd.core.model import Ending, Mode
+from ralphd.core.outcome import TRY_AGAIN_LATER
 from ralphd.core.plan import PROMISE_LINES, is_complete, is_promised
 from ralphd.daemon.account import Account
 from ralphd.loop.plan import read_plan
 from ralphd.process.output import Log
 from ralphd.process.spawn import ExitRecord
-
-TRY_AGAIN_LATER = 75
+from ralphd.store.checkpoint_file import Pause
 
 
 async def ending_of(account: Account, log: Log, record: ExitRecord) -> Ending:
     """All that matters about the end of a run (E1 to E4)."""
     account.note_exit(record)
-    reason, resume_at = None, None
+    pause = Pause()
     if record.code == TRY_AGAIN_LATER:
-        reason, resume_at = await asyncio.to_thread(account.files.checkpoint, account.definition.directory)
+        held = account.in_force.definition
+        pause = await asyncio.to_thread(account.files.checkpoint, held.directory, own_loop=held.runs_own_loop)
     complete = False
     if record.code == 0 and account.policy.mode is Mode.ITERATION:
         complete = await asyncio.to_thread(_is_complete, account, log, record)
@@ -30,8 +31,8 @@ async def ending_of(account: Account, log: Log, record: ExitRecord) -> Ending:
         last_sign_at=log.last_output_at(record.run_id),
         committed=await account.has_moved(),
         complete=complete,
-        pause_reason=reason,
-        resume_at=resume_at,
+        pause_reason=pause.reason,
+        resume_at=pause.resume_at,
     )
 
 

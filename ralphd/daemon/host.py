@@ -16,31 +16,27 @@ from ralphd.core.events import (
     RestartRequested,
     ResumeRequested,
     SkipWaitRequested,
-    StartRequested,
     StopRequested,
 )
-from ralphd.core.model import RunId, Supervision
+from ralphd.core.model import SETTLED, RunId
 from ralphd.core.moments import rfc3339
-from ralphd.core.reports import Report
+from ralphd.core.reported import Report
 from ralphd.daemon import lifecycle
-from ralphd.daemon.account import Account
+from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
 from ralphd.daemon.lifecycle import HowToEnd
 from ralphd.daemon.measures import Measures, measured
-from ralphd.daemon.regent import LEFT_ALONE, Regent
-from ralphd.daemon.registration import Candidate, Registration, candidate, notes_on
+from ralphd.daemon.regent import Regent
+from ralphd.daemon.registration import Registration, candidate
 from ralphd.daemon.renewal import renewed
 from ralphd.daemon.roster import Roster
 from ralphd.daemon.services import Services
 from ralphd.daemon.users import UsersConfiguration
-from ralphd.errors import AlreadyRunning, ConfigFaults, DaemonBusy, RalphdError, ShuttingDown, WrongState
+from ralphd.errors import ConfigFaults, ShuttingDown, WrongState
 from ralphd.notify.hub import Hub
 from ralphd.process import tree
 from ralphd.process.output import Log
 from ralphd.process.resources import resources_of
 from ralphd.store.events import EventStore
-from ralphd.store.history import History
-from ralphd.store.mirror import Mirror
-from ralphd.store.state import Definition, RalphFiles, Record
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +55,7 @@ class Host:
         self.ready = False
         self._services = services
         self._roster = Roster(services.state_directory / "ralphs")
+        self._admission = Admission(self._roster, services)
         self._users = UsersConfiguration(services)
         self._started_at = services.clock.now()
         self._registering = asyncio.Lock()
@@ -170,9 +167,11 @@ class Host:
 
     async def runs(self, name: str, limit: int) -> list[dict[str, Any]]:
         """The runs that are over, newest first, from the history. Raises UnknownRalph."""
-        history = self._roster.get(name).account.history
-        entries = await asyncio.to_thread(history.newest, 2 * limit)  # at most one escalation a run
-        return [entry for entry in entries if entry.get("kind") == "run"][:limit]
+        return await asyncio.to_thread(self._roster.get(name).account.records.runs, limit)
+
+    async def iterations(self, name: str, limit: int) -> list[dict[str, Any]]:
+        """The last iterations with their attempts, newest first, from the history. Raises UnknownRalph."""
+        return await asyncio.to_thread(self._roster.get(name).account.records.iterations, limit)
 
     async def explain(self, name: str) -> dict[str, Any]:
         """Why the last thing was done to a ralph, or what is thought of its run. Raises UnknownRalph."""
@@ -193,98 +192,24 @@ class Host:
             wanted = await asyncio.to_thread(
                 candidate, registration, self._roster.directories(), self._services.state_directory
             )
-            known = self._roster.find(wanted.name)
-            if known is None:
-                return await self._take_on(wanted, start=registration.start)
-            return await self._replace(known, wanted, start=registration.start)
-
-    async def _take_on(self, wanted: Candidate, *, start: bool) -> bytes:
-        files = RalphFiles(self._roster.home / wanted.name)
-        account = Account(
-            files,
-            self._definition(wanted),
-            Record(Supervision()),
-            History(files.history_file),
-            self._services,
-        )
-        account.notes = list(wanted.notes)
-        account.introduce()
-        regent = Regent(account, self._services)
-        regent.holds.take()  # before anything is written: what another Regent keeps there is not ours
-        mirrored = Mirror(wanted.directory).exists()
-        self._roster.take_in(regent)
-        try:
-            await asyncio.to_thread(_write_new, account, wanted)
-            if start:
-                await regent.ask(StartRequested(self._services.clock.now()))
-            else:
-                await account.tell_registered()
-        except (RalphdError, OSError) as fault:
-            await self._roster.drop(regent)
-            if not mirrored:
-                await asyncio.to_thread(Mirror(wanted.directory).remove)
-            if isinstance(fault, OSError):
-                raise DaemonBusy(
-                    f"{wanted.name} cannot be written down", why=str(fault), mend="df -h"
-                ) from fault
-            raise
+            regent = await self._admission.admit(wanted, start=registration.start, resume=registration.resume)
         return regent.view_bytes()
 
-    def _definition(self, wanted: Candidate) -> Definition:
-        return Definition(
-            name=wanted.name,
-            directory=wanted.directory,
-            command=wanted.command,
-            configuration=wanted.configuration.pinned(),
-            registered_at=self._services.clock.now(),
-            flags=wanted.flags,
-        )
+    async def start(
+        self, name: str, flags: Mapping[str, Any] | None = None, *, resume: bool | None = None
+    ) -> bytes:
+        """Start a known ralph again. Raises UnknownRalph, CommandNotStartable, DirectoryBusy, AlreadyRunning.
 
-    async def _replace(self, regent: Regent, wanted: Candidate, *, start: bool) -> bytes:
-        """A known ralph that does not run gets the new definition, and says so."""
-        self._refuse_to_replace(regent)
-        account = regent.account
-        definition, notes = account.definition, account.notes
-        environment = await asyncio.to_thread(account.files.load_environment)
-        account.redefine(replace(self._definition(wanted), goal=definition.goal))
-        account.notes = [*wanted.notes, "replaced the earlier definition of this name"]
-        try:
-            await asyncio.to_thread(account.files.save_environment, wanted.environment)
-            if start:
-                await regent.ask(StartRequested(self._services.clock.now()))
-            else:
-                await account.save()
-        except (RalphdError, OSError):
-            account.redefine(definition)
-            account.notes = notes
-            await asyncio.to_thread(account.files.save_environment, environment)
-            await account.save()
-            raise
-        return regent.view_bytes()
-
-    def _refuse_to_replace(self, regent: Regent) -> None:
-        state = regent.account.supervision.state
-        if regent.has_a_run or state.kind in ("starting", "waiting_for_retry"):
-            pid = regent.account.facts.ralph_pid
-            raise AlreadyRunning(
-                f"{regent.name} is {state.kind.replace('_', ' ')} already" + (f" (pid {pid})" if pid else ""),
-                mend=f"ralphctl stop {regent.name}, then start it again; or ralphctl restart {regent.name}",
-            )
-
-    async def start(self, name: str, flags: Mapping[str, Any] | None = None) -> bytes:
-        """Start a known ralph again. Raises UnknownRalph, CommandNotStartable, DirectoryBusy."""
+        ``resume`` False: the built-in loop begins anew, its checkpoint put aside.
+        """
         self._refuse_when_stopping()
         regent = self._roster.get(name)
-        if flags:
-            self._refuse_to_replace(regent)
-        if isinstance(regent.account.supervision.state, LEFT_ALONE):
-            await self._pin(regent, flags or {})
-        return await self._ask(name, StartRequested(self._services.clock.now()))
-
-    async def _pin(self, regent: Regent, flags: Mapping[str, Any]) -> None:
-        """A start takes the configuration as it is now, with the flags of earlier starts."""
-        found = await asyncio.to_thread(renewed, regent.account, flags)
-        regent.account.redefine(found.definition)
+        if flags or resume is False:
+            refuse_to_replace(regent)
+        if isinstance(regent.account.supervision.state, SETTLED):
+            await self._admission.pin(regent, flags or {})
+        await self._admission.begin(regent, resume=resume)
+        return regent.view_bytes()
 
     async def reload_ralph(self, name: str) -> tuple[bytes, tuple[config.Difference, ...], str]:
         """Pin a ralph to what its files say now: the next run gets it, and one that lives goes on as before.
@@ -304,8 +229,9 @@ class Host:
         regent = self._roster.get(name)  # it may have been forgotten meanwhile
         account = regent.account
         if found.changes:
+            notes = await asyncio.to_thread(notes_of, account, found.definition)
             account.redefine(replace(found.definition, goal=account.definition.goal))
-            account.notes = list(notes_on(account.definition.directory, found.configuration))
+            account.notes = list(notes)
             await account.save()
             logger.info("reloaded: %d changes", len(found.changes), extra={"ralph": name})
         return regent.view_bytes(), found.changes, "next_run" if account.is_governed_by_a_run else "now"
@@ -341,7 +267,7 @@ class Host:
         """Forget a ralph that is at rest: its state, its logs. The working directory stays as it is."""
         regent = self._roster.get(name)
         state = regent.account.supervision.state
-        if not isinstance(state, LEFT_ALONE):
+        if not isinstance(state, SETTLED):
             raise WrongState(
                 f"{name} is {state.kind.replace('_', ' ')}",
                 why="only a ralph that is stopped can be forgotten",
@@ -359,13 +285,3 @@ class Host:
     def _refuse_when_stopping(self) -> None:
         if self._shutdown.done():
             raise ShuttingDown("ralphd is shutting down", mend="ralphctl regent start, when it is gone")
-
-
-def _write_new(account: Account, wanted: Candidate) -> None:
-    """Write the files of a ralph that is new. Raises OSError, DirectoryUnusable."""
-    files = account.files
-    Mirror(wanted.directory).make()
-    files.create()
-    files.save_environment(wanted.environment)
-    files.save_definition(account.definition)
-    files.save_record(Record(account.supervision), account.definition)

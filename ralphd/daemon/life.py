@@ -6,13 +6,13 @@ from ralphd.core.actions import Action, KillTree, PassOn, Terminate, Wish
 from ralphd.core.explain import NOT_WATCHED, Explanation
 from ralphd.core.model import RunId
 from ralphd.daemon.account import Account
-from ralphd.daemon.clock import Clock
-from ralphd.daemon.watching import Subject, Tell, Watching
+from ralphd.daemon.watching import Tell, WatchedRun, watching
 from ralphd.git.worktree import WorkTree
+from ralphd.process.clock import Clock
 from ralphd.process.output import Log
 from ralphd.process.spawn import Run, RunRecord
 from ralphd.process.tree import age_s
-from ralphd.process.watch import Observer
+from ralphd.process.watch import Observer, RunTree
 
 SIGNALS = {Wish.PAUSE: signal.SIGUSR1, Wish.SKIP_WAIT: signal.SIGUSR2}
 
@@ -28,21 +28,21 @@ class Life:
         self._account = account
         self._reports = 0
         self._supervised = account.policy.supervised
-        self.watching = Watching(self._subject(log, tell), clock)
+        self.watching = watching(self._watched(log, tell), clock)
 
     @property
     def run_id(self) -> RunId:
         """Which run it is."""
         return self.record.run_id
 
-    def _subject(self, log: Log, tell: Tell) -> Subject:
+    def _watched(self, log: Log, tell: Tell) -> WatchedRun:
         directory = self._account.definition.directory
-        return Subject(
+        return WatchedRun(
             record=self.record,
             age_s=age_s(self.record.start_ticks),
             directory=self.run.directory.path,
             log=log,
-            observer=lambda since: Observer(self.record, WorkTree(directory, since=since)),
+            observer=lambda since: Observer(RunTree(self.record), WorkTree(directory, since=since)),
             limits=self._account.configuration.limits(),
             said=lambda: self._account.supervision.said,
             heard=lambda: self._reports,

@@ -9,13 +9,13 @@ from typing import Literal
 
 from ralphd import wire
 from ralphd.core.events import DaemonStarted, DaemonStopping, StopRequested
-from ralphd.core.model import Paused
+from ralphd.core.model import SETTLED, Paused
 from ralphd.core.moments import parse_rfc3339
 from ralphd.daemon import recovery
 from ralphd.daemon.account import ESCALATION
 from ralphd.daemon.drift import DriftWatch
 from ralphd.daemon.recovery import Recovered
-from ralphd.daemon.regent import LEFT_ALONE, Regent
+from ralphd.daemon.regent import Regent
 from ralphd.daemon.roster import Roster, feed
 from ralphd.daemon.services import Services
 from ralphd.errors import UnusableState
@@ -137,7 +137,7 @@ async def _revive(regent: Regent, services: Services) -> None:
 
 def _is_at_rest(regent: Regent) -> bool:
     """Whether nothing runs, and nothing has to be asked to stop so that nothing will."""
-    return isinstance(regent.account.supervision.state, (*LEFT_ALONE, Paused))
+    return isinstance(regent.account.supervision.state, (*SETTLED, Paused))
 
 
 async def _stop(regent: Regent, services: Services, *, kill: bool = True) -> None:

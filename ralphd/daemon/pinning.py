@@ -21,12 +21,14 @@ class InForce:
     def of(cls, definition: Definition) -> "InForce":
         """A definition put in force. Raises ConfigFaults, NewerState for what is none."""
         configuration = config.Configuration.from_pinned(definition.configuration)
-        return cls(definition, configuration, configuration.policy())
+        policy = replace(configuration.policy(), own_loop=definition.runs_own_loop)
+        return cls(definition, configuration, policy)
 
     def changed_to(self, definition: Definition, pinned: Definition) -> "InForce":
         """The same for ``definition``, while ``pinned`` is what the next run gets."""
         changed = definition.configuration != self.definition.configuration
-        base = InForce.of(definition) if changed else replace(self, definition=definition)
+        other = definition.runs_own_loop != self.definition.runs_own_loop
+        base = InForce.of(definition) if changed or other else replace(self, definition=definition)
         return replace(base, awaited=_awaited(base, pinned))
 
 

@@ -70,7 +70,7 @@ def load(files: RalphFiles, services: Services, recovered: list[Recovered]) -> A
     None where no ralph was ever registered, or nothing is left of one: its name is free. Raises UnusableState
     when there is nothing to rebuild it from though it has runs, NewerState when a newer ralphd wrote it.
     """
-    remove_leftovers(files.home)
+    remove_leftovers(files.home, of=files.own)  # a loop that lives writes its own files there
     before = len(recovered)
     try:
         definition = _definition(files, recovered)

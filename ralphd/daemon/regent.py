@@ -27,15 +27,16 @@ from ralphd.core.events import (
     Woke,
 )
 from ralphd.core.explain import NOT_KNOWN, NOTHING_YET, explain_end
-from ralphd.core.model import HAS_A_RUN, Done, Ending, Failed, Idle, Moment, Next, RunId, Stopped, Supervision
+from ralphd.core.model import HAS_A_RUN, SETTLED, Ending, Moment, Next, RunId, Supervision
 from ralphd.core.moments import rfc3339
 from ralphd.core.outcome import outcome
 from ralphd.core.regent import step
-from ralphd.core.reports import Hello, Report, Reported, answer
+from ralphd.core.reported import Hello, Report, Reported
+from ralphd.core.reports import answer
 from ralphd.core.requests import why_not
 from ralphd.daemon.account import Account
+from ralphd.daemon.builtin import command_of
 from ralphd.daemon.endings import ending_of
-from ralphd.daemon.evidence import load, save_explanation
 from ralphd.daemon.headway import Headway
 from ralphd.daemon.holds import Holds
 from ralphd.daemon.life import Life
@@ -52,13 +53,13 @@ from ralphd.errors import (
 from ralphd.process.output import Log
 from ralphd.process.spawn import ExitRecord, Run, RunDirectory, RunRecord, RunSpec, next_run_directory
 from ralphd.process.tree import Stranger, command_line, strangers
+from ralphd.store.evidence import load, save_explanation
 
 logger = logging.getLogger(__name__)
 
 INBOX_BOUND = 1000
 LONGEST_SLEEP_S = 30.0
 """Waits follow the wall clock, which can be set, so it is looked at this often (H5)."""
-LEFT_ALONE = (Idle, Stopped, Failed, Done)
 SEEN_FOR_S = 1.0
 STRANGERS_AFTER_S = 3.0
 
@@ -261,20 +262,27 @@ class Regent:
         return RunSpec(
             run_id=directory.run_id,
             ralph=self.name,
-            command=definition.command,
+            command=definition.command or command_of(files.home, tied=self._services.tied is not None),
             directory=definition.directory,
             environment_file=files.environment_file if files.environment_file.exists() else None,
-            environment={
-                "RALPH_NAME": self.name,
-                "RALPH_RUN_ID": directory.run_id,
-                "RALPHD_SOCKET": str(self._services.socket_path),
-                "PYTHONUNBUFFERED": "1",
-            },
+            environment=self._variables(directory),
             umask=self._services.umask,
             run_bytes=self.account.configuration.logs.run_bytes,
             definition=definition.to_json(),
             tied=self._services.tied,
         )
+
+    def _variables(self, directory: RunDirectory) -> dict[str, str]:
+        variables = {
+            "RALPH_NAME": self.name,
+            "RALPH_RUN_ID": directory.run_id,
+            "RALPHD_SOCKET": str(self._services.socket_path),
+            "PYTHONUNBUFFERED": "1",
+        }
+        began_at = self.account.supervision.tally.began_at
+        if self.account.definition.runs_own_loop and began_at is not None:
+            variables["RALPH_BEGAN_AT"] = rfc3339(began_at)  # limits count from there, over all its runs
+        return variables
 
     def adopt(self, run: Run, record: RunRecord) -> None:
         """Watch a run, of our own or of an earlier daemon (P1)."""
@@ -353,7 +361,7 @@ class Regent:
         self._settle()
 
     def _settle(self) -> None:
-        supervised = not isinstance(self.account.supervision.state, LEFT_ALONE)
+        supervised = not isinstance(self.account.supervision.state, SETTLED)
         self.holds.settle(supervised=supervised, living=self._life is not None)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":

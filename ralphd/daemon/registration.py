@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ralphd import wire
 from ralphd.config import Configuration, fit_name, for_runs, load
-from ralphd.errors import BadName, DirectoryBusy, DirectoryUnusable, NameTaken, UsageError
+from ralphd.daemon.builtin import notes_on_loop
+from ralphd.errors import BadName, DirectoryBusy, DirectoryUnusable, NameTaken
 from ralphd.git.repo import head
 from ralphd.store.mirror import Mirror
 
@@ -16,8 +17,10 @@ from ralphd.store.mirror import Mirror
 class Registration:
     """A ralph to be: where it works, what it runs, and what its owner set on the command line.
 
-    ``command`` empty means the one in the configuration. ``name`` None lets the daemon make one of the
-    directory's. ``environment`` holds secrets: it stays out of ``repr``, logs and replies.
+    ``command`` empty means the one in the configuration, and without that the built-in loop. With ``resume``
+    False that begins anew, its checkpoint put aside; else it goes on from there. ``name`` None lets the
+    daemon make one of the directory's. ``environment`` holds secrets: it stays out of ``repr``, logs and
+    replies.
     """
 
     directory: str
@@ -26,6 +29,7 @@ class Registration:
     flags: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict, repr=False)
     start: bool = True
+    resume: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +56,6 @@ def candidate(registration: Registration, known: Mapping[str, Path], state_direc
     configuration = load(directory, flags=registration.flags, environ=registration.environment)
     name = _name(registration.name, configuration.project.name, directory, known)
     command = tuple(registration.command) or configuration.ralph.command
-    if not command:
-        raise UsageError(
-            "there is no command to run",
-            why="none was given, ralph.toml has no [ralph] command, and the built-in loop is not there yet",
-            mend=f"ralphctl start {directory} -- ./loop.sh",
-        )
     return Candidate(
         name,
         directory,
@@ -65,7 +63,7 @@ def candidate(registration: Registration, known: Mapping[str, Path], state_direc
         configuration,
         registration.flags,
         environment,
-        notes_on(directory, configuration),
+        notes_on(directory, configuration, command, environment),
     )
 
 
@@ -132,9 +130,15 @@ def _free(name: str, known: Mapping[str, Path]) -> str:
     )
 
 
-def notes_on(directory: Path, configuration: Configuration) -> tuple[str, ...]:
-    """What the owner of a ralph should be told when it is registered or reloaded."""
-    notes = [
+def notes_on(
+    directory: Path, configuration: Configuration, command: tuple[str, ...], environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What the owner of a ralph should be told when it is registered, started again or reloaded.
+
+    Raises a RalphdError where the built-in loop cannot be started so.
+    """
+    notes = [] if command else list(notes_on_loop(directory, configuration, environment))
+    notes += [
         f"{key} is set, and this version does nothing about it yet" for key in configuration.not_built_yet()
     ]
     if head(directory) is None:

@@ -7,7 +7,6 @@ from typing import Any
 from ralphd import config
 from ralphd.config.compare import COMMAND
 from ralphd.daemon.account import Account
-from ralphd.errors import UsageError
 from ralphd.store.state import Definition
 
 
@@ -23,8 +22,8 @@ class Renewal:
 def renewed(account: Account, flags: Mapping[str, Any] | None = None) -> Renewal:
     """Read all layers again; ``flags`` come over those of earlier starts. Blocks, and changes nothing.
 
-    The command follows the files where it was theirs; one that was given on the command line stays. Raises
-    ConfigFaults with all that is wrong, UsageError when there is no command any more.
+    The command follows the files where it was theirs; one that was given on the command line stays. Without
+    any it is the built-in loop. Raises ConfigFaults with all that is wrong.
     """
     definition, environ = account.definition, account.files.load_environment()
     both = {**(definition.flags or {}), **(flags or {})}
@@ -36,11 +35,5 @@ def renewed(account: Account, flags: Mapping[str, Any] | None = None) -> Renewal
         changes = tuple(change for change in changes if change.key != COMMAND)
     else:
         command = current.ralph.command
-    if not command:
-        raise UsageError(
-            "there is no command any more",
-            why=f"[ralph] command of {definition.name} is empty now, and the built-in loop is not there yet",
-            mend="set it in ralph.toml",
-        )
     anew = replace(definition, flags=both, configuration=current.pinned(), command=command)
     return Renewal(anew, current, changes)

@@ -11,8 +11,8 @@ from typing import Any
 
 from ralphd.core.delivery import Destination, wanted
 from ralphd.core.model import Moment, RunId
-from ralphd.daemon.clock import Clock
 from ralphd.notify.hub import Hub
+from ralphd.process.clock import Clock
 from ralphd.store.events import EventStore
 from ralphd.systemd import Systemd
 

@@ -1,37 +1,19 @@
-"""Looks at one run for as long as it lives, and tells its Regent what to think of its silence (H1 to H6)."""
+"""The watch over one run: what ``process/watching`` finds of its silence reaches its Regent as a letter."""
 
-import asyncio
-import logging
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from ralphd.core.events import Event, FellSilent, Overran
-from ralphd.core.explain import Explanation
-from ralphd.core.model import Moment, Overdue, RunId, Said
-from ralphd.core.silence import explain_silence, explain_watch, silence_text
-from ralphd.core.watch import (
-    Finding,
-    Glance,
-    Limits,
-    Watch,
-    Window,
-    begun,
-    finding,
-    is_watched,
-    looked,
-    next_look_s,
-    warned,
-)
-from ralphd.daemon.clock import Clock
-from ralphd.daemon.evidence import Evidence, save
+from ralphd.core.model import Moment, Overdue, Said
+from ralphd.core.watch import Finding, Limits
+from ralphd.process.clock import Clock
 from ralphd.process.output import Log
 from ralphd.process.spawn import RunRecord
-from ralphd.process.watch import Observer, Seen
-
-logger = logging.getLogger(__name__)
+from ralphd.process.watch import Observer
+from ralphd.process.watching import Subject, Watching
+from ralphd.store.evidence import save
 
 LAST_LINES = 20
 OVERDUE = {Finding.STALL: Overdue.STALL, Finding.TOO_LONG: Overdue.TIMEOUT}
@@ -41,14 +23,8 @@ Tell: TypeAlias = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """What is watched, and what is to be known of it at any time; ``directory`` is the run's.
-
-    ``age_s`` is how long it has lived already, by a clock that nobody can set.
-
-    ``observer`` makes what looks at its tree, and at the files that change from a moment on. ``said`` gives
-    what the run has said of itself; ``heard`` how many reports it has sent so far.
-    """
+class WatchedRun:
+    """A run that is watched; ``directory`` is its own. For the rest see Subject."""
 
     record: RunRecord
     age_s: float
@@ -61,148 +37,23 @@ class Subject:
     tell: Tell
 
 
-class Watching:
-    """The watch over one run. ``run`` goes on until it is cancelled, or the run is to be ended."""
-
-    def __init__(self, subject: Subject, clock: Clock) -> None:
-        self._subject = subject
-        self._clock = clock
-        self._observer: Observer | None = None
-        record = subject.record
-        now = clock.now()
-        self.watch: Watch = begun(now, record.started_at, self._last_output(), age_s=subject.age_s)
-        self._awake_s, self._asleep_s = clock.awake_s(), clock.asleep_s()
-        self._looked_s = self._awake_s
-        self._heard = subject.heard()
-        self._prompt = asyncio.Event()
-        self._ended_for: Finding | None = None
-        self._excused_until = now
-
-    async def run(self) -> None:
-        """Glance at the run as often as patience asks for."""
-        try:
-            while self._ended_for is None:
-                try:
-                    await self._watch_once()
-                except (OSError, RuntimeError) as fault:  # what the machine lacks comes back by itself
-                    logger.warning("a look at %s failed: %s", self.run_id, fault)
-        finally:
-            self._look_away()
-
-    async def _watch_once(self) -> None:
-        rest_s = next_look_s(self.watch, self._subject.limits)
-        await self._rest(rest_s)
-        await self._glance(rest_s)
-        found = finding(self.watch, self._subject.limits)
-        if found is Finding.WARN:
-            await self._warn()
-        elif found in OVERDUE:
-            await self._end(found)
-
-    def hurry(self) -> None:
-        """Something was reported that may change how long to be patient: do not rest any longer."""
-        self._prompt.set()
-
-    @property
-    def run_id(self) -> RunId:
-        """The run that is watched."""
-        return self._subject.record.run_id
-
-    def explanation(self) -> Explanation:
-        """What is thought of the run now, in words and figures; what ended it stays the verdict."""
-        limits = self._subject.limits
-        watch = self.watch if self._ended_for else looked(self.watch, self._seen(None, float("inf")), limits)
-        return explain_watch(watch, limits, self._ended_for or finding(watch, limits))
-
-    def silence(self) -> Explanation | None:
-        """What was thought of its silence, now that it has ended; None when it was never looked at."""
-        if self._ended_for is not None:
-            return self.explanation()
-        return explain_silence(self.watch, self._subject.limits) if self.watch.windows else None
-
-    async def _rest(self, rest_s: float) -> None:
-        self._prompt.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if rest_s == float("inf") else rest_s):
-                await self._prompt.wait()
-
-    async def _glance(self, planned_s: float) -> None:
-        limits = self._subject.limits
-        watch = self.watch = replace(self.watch, reports=self._subject.said().beats)
-        began_s = self._clock.awake_s()
-        window = await self._look() if is_watched(watch, limits) and self._is_due() else None
-        glance = self._seen(window, planned_s + self._clock.awake_s() - began_s)
-        self._awake_s += glance.elapsed_s
-        if glance.excused and (wait := self._subject.said().wait) is not None:
-            self._excused_until = wait.until
-        self._asleep_s, self._heard = self._clock.asleep_s(), self._subject.heard()
-        self.watch = looked(watch, glance, limits)
-        if not is_watched(self.watch, limits):
-            self._look_away()
-
-    def _seen(self, window: Window | None, planned_s: float) -> Glance:
-        """What is to be seen of the run now, beside its tree."""
-        now, said = self._clock.now(), self._subject.said()
-        return Glance(
-            now=now,
-            elapsed_s=self._clock.awake_s() - self._awake_s,
-            planned_s=planned_s,
-            last_output_at=self._last_output(),
-            slept_s=max(self._clock.asleep_s() - self._asleep_s, 0.0),
-            heard=self._subject.heard() != self._heard,
-            excused=said.wait is not None and now < said.wait.until,
-            since_excuse_s=now - self._excused_until,
-            window=window,
-        )
-
-    def _is_due(self) -> bool:
-        """Whether a whole window is over, and not only a report that has come in between."""
-        window_s = self._subject.limits.window_s
-        return self._observer is None or self._clock.awake_s() - self._looked_s > window_s / 2
-
-    async def _look(self) -> Window:
-        if (observer := self._observer) is None:
-            observer = self._observer = await asyncio.to_thread(self._subject.observer, self._clock.now())
-        self._looked_s = self._clock.awake_s()
-        return await asyncio.to_thread(observer.look)
-
-    def _look_away(self) -> None:
-        if self._observer is not None:
-            self._observer.close()
-        self._observer = None
-
-    def _last_output(self) -> float | None:
-        try:
-            return self._subject.log.last_output_at(self._subject.record.run_id)
-        except OSError:
-            return None
-
-    async def _warn(self) -> None:
-        self.watch = warned(self.watch)
-        if self._observer is None:
-            await self._look()  # the first window begins with the warning
-        self._subject.tell(FellSilent(self._clock.now(), self.run_id, silence_text(self.watch)))
-        await self._save()
-
-    async def _end(self, found: Finding) -> None:
-        """The evidence is saved first, then the end is ordered (H4)."""
-        self._ended_for = found
-        explanation = await self._save()
-        overdue, now = OVERDUE[found], self._clock.now()
-        self._subject.tell(Overran(now, self.run_id, overdue, explanation.title))
-
-    async def _save(self) -> Explanation:
-        explanation = self.explanation()
-        processes = () if self._observer is None else self._observer.processes()
-        try:
-            await asyncio.to_thread(self._keep, explanation, tuple(processes))
-        except (OSError, RuntimeError) as fault:  # no descriptor, or no thread, to be had
-            logger.warning("the evidence of %s cannot be kept: %s", self.run_id, fault)
-        return explanation
-
-    def _keep(self, explanation: Explanation, processes: tuple[Seen, ...]) -> None:
-        try:
-            lines = tuple(self._subject.log.last_lines(self.run_id, LAST_LINES, stream=None))
-        except OSError as fault:
-            lines = (f"[ralphd] the log cannot be read: {fault.strerror}",)
-        save(self._subject.directory, Evidence(self._clock.now(), explanation, processes, lines))
+def watching(run: WatchedRun, clock: Clock) -> Watching:
+    """The watch over a run, by its log and its reports. Nothing is looked at before its ``run``."""
+    run_id = run.record.run_id
+    return Watching(
+        Subject(
+            id=run_id,
+            began_at=run.record.started_at,
+            age_s=run.age_s,
+            limits=run.limits,
+            observer=run.observer,
+            last_output=lambda: run.log.last_output_at(run_id),
+            last_lines=lambda: run.log.last_lines(run_id, LAST_LINES, stream=None),
+            keep=lambda sighting: save(run.directory, sighting),
+            warn=lambda text: run.tell(FellSilent(clock.now(), run_id, text)),
+            end=lambda found, title: run.tell(Overran(clock.now(), run_id, OVERDUE[found], title)),
+            said=run.said,
+            heard=run.heard,
+        ),
+        clock,
+    )

@@ -5,6 +5,7 @@ import re
 import signal
 import stat
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,16 @@ class Repository:
                 if _is_repository(git, common):
                     return cls(git, common)
         return None
+
+    @property
+    def git(self) -> Path:
+        """The git directory: HEAD, the index, and what is under way lie in it."""
+        return Path(self._git)
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it is that of a linked worktree, which shares its refs with others."""
+        return self._git != self._common
 
     def signature(self) -> Signature:
         """What differs once HEAD, its branch or its reflog has changed; equal signatures: nothing has.
@@ -165,14 +176,19 @@ def environment() -> dict[str, str]:
     return kept | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 
 
-def started(directory: Path, *words: str, stdin: int, stdout: int) -> "subprocess.Popen[bytes]":
-    """Start such a call, in a process group of its own, for ``ended`` to end. Raises OSError."""
+def started(
+    directory: Path, *words: str, stdin: int, stdout: int, also: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start such a call, in a process group of its own, for ``ended`` to end. Raises OSError.
+
+    ``also`` are variables of its environment beside the usual ones.
+    """
     return subprocess.Popen(
         command(directory, *words),
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.DEVNULL,
-        env=environment(),
+        env=environment() | dict(also or {}),
         process_group=0,
     )
 
@@ -189,11 +205,15 @@ def ended(git: "subprocess.Popen[bytes]") -> None:
 
 
 def answer(
-    directory: Path, *words: str, limit_s: float = TIME_LIMIT_S, given: bytes = b""
+    directory: Path,
+    *words: str,
+    limit_s: float = TIME_LIMIT_S,
+    given: bytes = b"",
+    also: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes] | None:
     """The code that git ends with and what it prints, ``given`` this; None when ``limit_s`` does not do."""
     try:
-        git = started(directory, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        git = started(directory, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, also=also)
     except OSError:
         return None
     with git:

@@ -1,23 +1,55 @@
 """One attempt: an agent's process from its start to the sweep of its tree (L5 to L7)."""
 
+import asyncio
+import logging
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final
 
-from ralphd.agents.agent import Agent, Order
+from ralphd.agents.agent import Agent, Launch, Order
 from ralphd.core.classify import Evidence, OurDoing
 from ralphd.core.model import Moment
-from ralphd.core.signs import RetryingItself
 from ralphd.core.watch import Limits
+from ralphd.git.reflog import ReflogMark
+from ralphd.git.repo import Repository
+from ralphd.loop import endings as ends
+from ralphd.loop.attempt_watch import Watched, watching
+from ralphd.loop.endings import Endings
+from ralphd.loop.hearing import Hearing
+from ralphd.loop.news import News
+from ralphd.loop.pump import Pump
+from ralphd.process.attempt import AgentProcess, Command, NotStarted, Swept, start
+from ralphd.process.clock import Clock
+from ralphd.process.watching import Watching
+from ralphd.store.files import write_whole
+
+__all__ = ["Attempt", "AttemptPlan", "AttemptResult", "News"]
+
+logger = logging.getLogger(__name__)
+
+BEFORE_KILL_S: Final = 10.0
+SWEEP_S: Final = 10.0
+DRAIN_S: Final = 2.0
+REAP_S: Final = 1.0
+"""How often the orphans of a living agent are reaped."""
+ASKED_GRACE_S: Final = 2.0
+"""How long an agent has after SIGTERM, to save its session; then its tree is killed."""
+SHORT_GRACE_S: Final = 0.5
+GRACES: Final = {OurDoing.CRASH_PATTERN: SHORT_GRACE_S, OurDoing.ASKED: SHORT_GRACE_S}
+TOLD_BEFORE: Final = (OurDoing.TIMEOUT, OurDoing.STALL, OurDoing.CRASH_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptPlan:
     """What is to be run, and how long to be patient with it.
 
-    ``id`` goes into the environment as ``RALPH_ATTEMPT_ID``; by it and by descent its tree is found (L5).
-    ``keep`` is a directory for the last of its raw output. ``timeout_s`` 0: no limit.
+    ``id`` goes into the environment as ``RALPH_ATTEMPT_ID``, with something random after it; by that and by
+    descent its tree is found (L5).
+    ``keep`` is a directory for the last of its raw output. ``timeout_s`` 0: no limit; ``limits.max_run_s``
+    is not looked at. ``environment`` is over the loop's own, and the agent's launch over that.
     """
 
     id: str
@@ -55,40 +87,187 @@ class AttemptResult:
     swept: tuple[str, ...] = ()
 
 
-class News(Protocol):
-    """Who hears of an attempt while it runs. None of these may block for long."""
-
-    def show(self, line: str) -> None:
-        """A line for the log: the agent's words, its tool uses, its complaints."""
-        ...
-
-    def warn(self, text: str) -> None:
-        """It has been silent for its missed heartbeats, or complained of itself (H1)."""
-        ...
-
-    def retrying(self, sign: RetryingItself) -> None:
-        """It has met an error and tries again by itself."""
-        ...
-
-    async def before_kill(self, ours: OurDoing, why: str) -> None:
-        """It is about to be ended: the checkpoint is saved first (002-US-004)."""
-        ...
-
-
 class Attempt:
     """One life of an agent's process."""
 
     def __init__(self, plan: AttemptPlan, news: News) -> None:
         self._plan = plan
         self._news = news
+        self._clock = Clock()
+        self._endings = Endings(exit_grace_s=plan.exit_grace_s, crash_grace_s=plan.crash_grace_s)
+        self._hearing = Hearing(
+            plan.agent, news, self._endings, clock=self._clock, hang_timeout_s=plan.limits.hang_timeout_s
+        )
+        self._done: ends.Order | None = None
 
     async def run(self) -> AttemptResult:
         """Start it, follow it, end it where it has to be; returns when nothing of its tree is left.
 
-        Raises nothing for what the agent does. Cancelled, it ends the tree first.
+        To be called once, in the main thread. Raises nothing for what the agent does. Cancelled, it ends the
+        tree first.
         """
-        raise NotImplementedError
+        began_at = self._clock.now()
+        if self._endings.order is not None:
+            return self._result(began_at, Evidence(ours=self._endings.order.ours, printed=False))
+        launch, commits = self._plan.agent.launch(self._plan.order), _Commits(self._plan.directory)
+        try:
+            process = await start(self._command(launch))
+        except NotStarted as fault:
+            evidence = Evidence(code=fault.code, printed=False, not_started=str(fault))
+            return self._result(began_at, evidence)
+        except OSError as fault:  # what the machine lacks comes back by itself: no fault of the command's
+            complaint = f"{launch.argv[0]} was not started: {fault.strerror or fault}"
+            return self._result(began_at, Evidence(own_lines=(complaint,), printed=False))
+        swept = await self._lived(process, launch, began_at)
+        self._hearing.worked = self._hearing.worked or commits.made()
+        return self._result(began_at, self._evidence(process), swept)
 
     def end(self, ours: OurDoing = OurDoing.ASKED) -> None:
         """Have it ended now; ``run`` then returns."""
-        raise NotImplementedError
+        self._endings.end(ends.Order(ours, "asked to"))
+
+    def _command(self, launch: Launch) -> Command:
+        return Command(
+            attempt=self._plan.id,
+            argv=launch.argv,
+            directory=self._plan.directory,
+            environment={**os.environ, **self._plan.environment, **launch.environment},
+            has_stdin=launch.stdin is not None,
+        )
+
+    # while it lives
+
+    async def _lived(self, process: AgentProcess, launch: Launch, began_at: Moment) -> Swept:
+        """From its start until nothing of its tree is left."""
+        heard = self._hearing
+        pump = Pump(process.pipes, launch.stdin or b"", out=heard.out, err=heard.err)
+        try:
+            with suppress(OSError):
+                self._plan.keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await self._follow(process, began_at)
+            swept = await asyncio.to_thread(process.end, SWEEP_S)
+            await pump.drained(DRAIN_S)
+        finally:
+            process.end(SWEEP_S)  # at once where it is done; one that is cancelled leaves nothing either
+            pump.close()
+            process.close()
+            self._endings.close()
+        if swept.survivors:
+            listed = ", ".join(f"{name} (pid {pid})" for pid, name in swept.survivors.items())
+            self._news.warn(f"still there after {SWEEP_S:g} s of SIGKILL: {listed}")
+        await asyncio.to_thread(self._keep_output, pump)
+        return swept
+
+    async def _follow(self, process: AgentProcess, began_at: Moment) -> None:
+        """Until it has ended by itself, or has been asked to and had the time for it."""
+        watch = self._watching(process, began_at)
+        watcher = asyncio.create_task(watch.run())
+        over = asyncio.create_task(self._over(process))
+        try:
+            await asyncio.wait({over, watcher}, return_when=asyncio.FIRST_COMPLETED)
+            if watcher.done():
+                watcher.result()  # nobody is to run unwatched: what broke the watch is raised here
+            order = await over
+            if order is not None:
+                await self._end(process, order, watch)
+        finally:
+            watcher.cancel()
+            over.cancel()
+            await asyncio.gather(watcher, over, return_exceptions=True)
+
+    def _watching(self, process: AgentProcess, began_at: Moment) -> Watching:
+        plan = self._plan
+        watched = Watched(
+            plan.id, plan.agent.name, plan.directory, plan.keep, plan.limits, plan.timeout_s, began_at
+        )
+        return watching(watched, process, self._hearing, self._endings, news=self._news, clock=self._clock)
+
+    async def _over(self, process: AgentProcess) -> ends.Order | None:
+        """Wait for its end, or for an order to end it."""
+        exited = asyncio.create_task(process.exited())
+        ordered = asyncio.create_task(self._endings.ordered())
+        both = {exited, ordered}
+        try:
+            while not (exited.done() or ordered.done()):
+                await asyncio.wait(both, timeout=REAP_S, return_when=asyncio.FIRST_COMPLETED)
+                process.reap_orphans()
+        finally:
+            for task in both:
+                task.cancel()
+        return None if process.has_exited else self._endings.order
+
+    async def _end(self, process: AgentProcess, order: ends.Order, watch: Watching) -> None:
+        """Save what is to be saved, then ask it; what does not go in time the sweep ends."""
+        if order.evidence is not None:
+            await watch.save(order.evidence)
+        if order.ours in TOLD_BEFORE:
+            await self._tell_before(order)
+        if process.has_exited:
+            return
+        self._done = order
+        process.ask()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACES.get(order.ours, ASKED_GRACE_S)):
+                await process.exited()
+
+    async def _tell_before(self, order: ends.Order) -> None:
+        try:
+            async with asyncio.timeout(BEFORE_KILL_S):
+                await self._news.before_kill(order.ours, order.why)
+        except (OSError, TimeoutError) as fault:  # a checkpoint that cannot be saved saves no hung agent
+            logger.warning("attempt %s is ended unsaved: %s", self._plan.id, fault or "no answer in time")
+
+    # afterwards
+
+    def _keep_output(self, pump: Pump) -> None:
+        """The last of what it printed, as it was, for ``ralphctl classify``; a full disk costs only that."""
+        for name, reader in (("stdout", pump.out), ("stderr", pump.err)):
+            try:
+                write_whole(self._plan.keep / name, reader.tail.data(), durable=False)
+            except OSError as fault:
+                logger.warning("the %s of attempt %s cannot be kept: %s", name, self._plan.id, fault)
+
+    def _evidence(self, process: AgentProcess) -> Evidence:
+        code = None if process.status is None else os.waitstatus_to_exitcode(process.status)
+        return Evidence(
+            ours=None if self._done is None else self._done.ours,
+            code=code if code is not None and code >= 0 else None,
+            signal=-code if code is not None and code < 0 else None,
+            verdict=self._hearing.verdict,
+            limited=self._hearing.limited,
+            own_lines=tuple(self._hearing.parser.own_lines()),
+            crash_line=None if self._done is None else self._done.line,
+            printed=self._hearing.printed,
+            retrying=self._hearing.retrying,
+        )
+
+    def _result(self, began_at: Moment, evidence: Evidence, swept: Swept | None = None) -> AttemptResult:
+        heard = self._hearing
+        return AttemptResult(
+            evidence=evidence,
+            started_at=began_at,
+            ended_at=self._clock.now(),
+            cost_usd=heard.cost_usd,
+            tokens_in=heard.tokens_in,
+            tokens_out=heard.tokens_out,
+            session=heard.session,
+            model=heard.model,
+            worked=heard.worked,
+            lines=tuple(heard.lines),
+            last_message=heard.parser.last_message(),
+            swept=() if swept is None else tuple(f"{name} (pid {pid})" for pid, name in swept.ended.items()),
+        )
+
+
+class _Commits:
+    """Whether commits are made from now on, by the reflog; no git is called."""
+
+    def __init__(self, directory: Path) -> None:
+        self._repository = Repository.find(directory)
+        self._mark: ReflogMark | None = None if self._repository is None else self._repository.mark()
+
+    def made(self) -> bool:
+        if self._repository is None or self._mark is None:
+            return False
+        commits = self._repository.commits_made(self._mark)
+        return commits is not None and commits.made > 0

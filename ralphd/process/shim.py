@@ -123,17 +123,17 @@ def _children_by_scan(parent: int) -> "list[int]":
 _HAS_CHILDREN_FILES = os.path.exists("/proc/thread-self/children")  # CONFIG_PROC_CHILDREN
 
 
-def carries(pid: int, run_id: str) -> bool:
+def carries(pid: int, run_id: str, cookie: str = COOKIE) -> bool:
     """Whether a process was started with the run's cookie in its environment (S7)."""
     try:
-        return f"\0{COOKIE}={run_id}\0".encode() in b"\0" + read_bytes(f"/proc/{pid}/environ") + b"\0"
+        return f"\0{cookie}={run_id}\0".encode() in b"\0" + read_bytes(f"/proc/{pid}/environ") + b"\0"
     except OSError:  # gone, or another user's
         return False
 
 
-def carriers(run_id: str) -> "list[int]":
+def carriers(run_id: str, cookie: str = COOKIE) -> "list[int]":
     """The living processes that carry the run's cookie, but for this one."""
-    return [pid for pid in all_pids() if pid != os.getpid() and carries(pid, run_id)]
+    return [pid for pid in all_pids() if pid != os.getpid() and carries(pid, run_id, cookie)]
 
 
 # --- signals, sent to nobody else ------------------------------------------------------------------------
@@ -163,16 +163,23 @@ def signal_if(pid: int, number: int, still: "Callable[[int], bool]") -> bool:
         os.close(pinned)
 
 
-def signal_below(roots: "Iterable[int]", number: int, done: "set[int]", swept: "dict[int, str]") -> bool:
+def signal_below(
+    roots: "Iterable[int]",
+    number: int,
+    done: "set[int]",
+    swept: "dict[int, str]",
+    spared: "Callable[[int], bool] | None" = None,
+) -> bool:
     """Signal all below ``roots`` that is not in ``done``, note it there and in ``swept``; whether any was.
 
     Level by level, each as soon as it is seen: a process that forks and exits without end is only caught so.
+    ``spared`` says which children of ours are let alone, with all that is below them.
     """
-    queue, seen, fresh = list(roots), set[int](), False
+    queue, seen, fresh, me = list(roots), set[int](), False, os.getpid()
     while queue:
         parent = queue.pop(0)
         for pid in children(parent):
-            if pid in seen:
+            if pid in seen or (spared is not None and parent == me and spared(pid)):
                 continue
             seen.add(pid)
             queue.append(pid)
@@ -208,12 +215,14 @@ def _kill_the_same(pid: int, began: int) -> bool:
     )
 
 
-def signal_carriers(run_id: str, number: int, done: "set[int]", swept: "dict[int, str]") -> bool:
+def signal_carriers(
+    run_id: str, number: int, done: "set[int]", swept: "dict[int, str]", cookie: str = COOKIE
+) -> bool:
     """The same for all that carry the run's cookie, and for what is below them."""
-    fresh, found = False, carriers(run_id)
+    fresh, found = False, carriers(run_id, cookie)
     for pid in found:
         name = command_line(pid)
-        if pid not in done and signal_if(pid, number, lambda pid: carries(pid, run_id)):
+        if pid not in done and signal_if(pid, number, lambda pid: carries(pid, run_id, cookie)):
             done.add(pid)
             swept.setdefault(pid, name)
             fresh = True
@@ -562,7 +571,7 @@ class Shim:
     def start(self) -> None:
         """Fork the command and see it executed; ``run.json`` is there afterwards. Raises Fault."""
         self._listen()
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
         self._cgroup = _made_cgroup(self._intent["cgroup"])
         environment = self._environment()
         ends = [os.pipe() for _ in range(4)]
@@ -901,15 +910,9 @@ class Command:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        for number in range(1, _signal.NSIG):
-            try:
-                _signal.signal(number, _signal.SIG_DFL)
-            except (OSError, ValueError):  # SIGKILL, SIGSTOP, and those that the C library keeps
-                continue
+        _default_signals()
         os.umask(self._intent["umask"])
-        _prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
-        if os.getppid() != self._shim_pid:  # it was gone before the kernel knew of our wish
-            os._exit(127)
+        _die_with(self._shim_pid)
 
     def _enter_cgroup(self) -> bool:
         try:
@@ -920,19 +923,58 @@ class Command:
         return self._cgroup is not None
 
     def _exec(self) -> None:
-        argv = list(self._intent["command"])
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-        if "/" in argv[0]:
-            os.execve(argv[0], argv, self._environment)  # noqa: S606 - the command is the user's own
-        fault: OSError = FileNotFoundError(errno.ENOENT, argv[0])
-        for folder in self._environment.get("PATH", os.defpath).split(":"):
-            try:
-                os.execve(os.path.join(folder, argv[0]), argv, self._environment)  # noqa: S606
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:  # the first that is there but cannot be executed says why
-                fault = fault if not isinstance(fault, FileNotFoundError) else error
-        raise fault
+        _execute(list(self._intent["command"]), self._environment)
+
+
+def _default_signals() -> None:
+    for number in range(1, _signal.NSIG):
+        try:
+            _signal.signal(number, _signal.SIG_DFL)
+        except (OSError, ValueError):  # SIGKILL, SIGSTOP, and those that the C library keeps
+            continue
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process with its parent."""
+    prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
+    if os.getppid() != parent:  # it was gone before the kernel knew of our wish
+        os._exit(127)
+
+
+def _execute(argv: "list[str]", environment: "Mapping[str, str]") -> "NoReturn":
+    """Be another program, looked for on the PATH that it is given. Raises OSError."""
+    if "/" in argv[0]:
+        os.execve(argv[0], argv, environment)  # noqa: S606 - the command is the user's own
+    fault: OSError = FileNotFoundError(errno.ENOENT, argv[0])
+    for folder in environment.get("PATH", os.defpath).split(":"):
+        try:
+            os.execve(os.path.join(folder, argv[0]), argv, environment)  # noqa: S606
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:  # the first that is there but cannot be executed says why
+            fault = fault if not isinstance(fault, FileNotFoundError) else error
+    raise fault
+
+
+def become(arguments: "list[str]") -> "NoReturn":
+    """What a process does that the loop starts, until it is the agent (L5): PARENT TOLD LOCALE COMMAND…
+
+    It dies with its parent, and begins with default signals, whatever the loop ignores or blocks. On TOLD, a
+    descriptor, it says the number of the error when the command cannot be executed. LOCALE is the LC_CTYPE
+    of the agent, which this interpreter may have changed; empty for none.
+    """
+    parent, told, locale, *argv = arguments
+    os.set_inheritable(int(told), False)
+    try:
+        _die_with(int(parent))
+        _default_signals()
+        environment = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        _execute(argv, environment | ({"LC_CTYPE": locale} if locale else {}))
+    except OSError as error:
+        os.write(int(told), b"%d" % (error.errno or errno.EINVAL))
+    os._exit(127)
 
 
 def _quietly(call: "Callable[..., object]", *arguments: object) -> None:
@@ -943,7 +985,8 @@ def _quietly(call: "Callable[..., object]", *arguments: object) -> None:
         pass
 
 
-def _prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int) -> None:
+    """A wish of this process's to the kernel. Raises OSError."""
     if _LIBC.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
 

@@ -23,6 +23,7 @@ __all__ = [
     "descendants",
     "is_same",
     "start_ticks",
+    "stays_empty",
     "strangers",
     "sweep",
     "tree_means",
@@ -96,17 +97,20 @@ def sweep(run_id: RunId, cgroup: Path | None, *, limit_s: float) -> tuple[dict[i
         gone = shim.kill_cgroup(str(cgroup), swept, lambda: None, deadline)
         shim.remove_cgroup(str(cgroup))
     gone &= shim.end_all(
-        lambda *how: shim.signal_carriers(run_id, *how), lambda: _stays_empty(run_id), swept, deadline
+        lambda *how: shim.signal_carriers(run_id, *how), lambda: stays_empty(run_id), swept, deadline
     )
     return swept, gone
 
 
-def _stays_empty(run_id: RunId) -> bool:
-    """Two scans, since a process that is being executed shows no environment for a moment."""
-    if shim.carriers(run_id):
+def stays_empty(carried: str, cookie: str = shim.COOKIE) -> bool:
+    """Whether nobody carries a cookie: two scans, SETTLE_S apart.
+
+    A process that is being executed shows no environment for a moment.
+    """
+    if shim.carriers(carried, cookie):
         return False
     time.sleep(SETTLE_S)
-    return not shim.carriers(run_id)
+    return not shim.carriers(carried, cookie)
 
 
 def strangers(directory: Path, since: Moment, run_ids: Collection[RunId]) -> list[Stranger]:

@@ -1,4 +1,4 @@
-"""Looks at the tree of a silent run and says what it did since the look before (H1 to H3).
+"""Looks at the tree of a silent run, or agent, and says what it did since the look before (H1 to H3).
 
 Evidence is gathered here and judged in ``core/watch``. No look raises for what it finds: what vanishes while
 it is read, or may not be read, is passed over.
@@ -6,11 +6,12 @@ it is read, or may not be read, is passed over.
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from ralphd.core.evidence import Seen
 from ralphd.core.watch import Changes, Window
 from ralphd.process import shim, sockets, tree
 from ralphd.process.figures import TICKS_PER_S, Figures, Identity, boot_ticks, figures_of, reaped_faults
@@ -32,36 +33,55 @@ class Files(Protocol):
         """Let go of what is held."""
 
 
+class Tree(Protocol):
+    """Which processes are looked at. Asked in the thread that looks."""
+
+    def pids(self) -> Iterable[int]:
+        """Those that are seen now; a walk down may miss some that are just being started (shim.children)."""
+
+    def others(self) -> Collection[int]:
+        """Those that may be among them, and are not to be looked at."""
+
+    def orphan_faults(self) -> int:
+        """The minor page faults of the orphans of this tree that have been reaped so far."""
+
+
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A process of the tree as the latest look saw it; what it did is that of the time since the look before.
+class RunTree:
+    """The tree of a run: what is below its shim, and in its control group."""
 
-    ``cpu_s`` and ``io_bytes`` include its reaped children. None is what is not known, as for a process that
-    may not be read. ``command`` is cut to 200 characters.
-    """
+    record: RunRecord
 
-    pid: int
-    parent: int
-    state: str
-    command: str
-    age_s: float
-    cpu_s: float | None
-    io_bytes: int | None
-    switches_per_s: float | None
+    def pids(self) -> Iterator[int]:
+        """None below a shim that is gone, or of another boot."""
+        record = self.record
+        with suppress(OSError):
+            if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id):
+                yield from below(record.shim_pid)
+        if record.cgroup is not None:
+            yield from shim.cgroup_processes(str(record.cgroup))
+
+    def others(self) -> Collection[int]:
+        """The shim."""
+        return (self.record.shim_pid,)
+
+    def orphan_faults(self) -> int:
+        """The shim reaps nothing else than what belongs to its run."""
+        return reaped_faults(self.record.shim_pid)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A tree at one moment: ``at_s`` by the monotonic clock, ``ticks`` since boot.
 
-    ``shim_faults`` are the page faults of the children that the shim has reaped, orphans among them.
+    ``orphan_faults`` are the page faults of those that were reaped at the top of the tree.
     ``received`` gives the bytes by socket, and by network namespace where that is not ours; None where the
     kernel does not tell.
     """
 
     at_s: float
     ticks: int
-    shim_faults: int
+    orphan_faults: int
     members: Mapping[Identity, Figures]
     received: Mapping[int, int] | None
 
@@ -76,13 +96,13 @@ class Deed:
 
 
 class Observer:
-    """The looks at one run's tree and its working directory. Not to be used by two threads at once.
+    """The looks at one tree and its working directory. Not to be used by two threads at once.
 
     A look takes some milliseconds as a rule, and blocks; it is meant for a thread of its own.
     """
 
-    def __init__(self, record: RunRecord, files: Files) -> None:
-        self._record = record
+    def __init__(self, looked_at: Tree, files: Files) -> None:
+        self._tree = looked_at
         self._files = files
         self._before: Snapshot | None = None
         self._now: Snapshot | None = None
@@ -96,7 +116,7 @@ class Observer:
         not said to be idle.
         """
         changes = _together(self._early, self._files.changes())
-        self._before, self._now = self._now, _snapshot(self._record, self._now)
+        self._before, self._now = self._now, _snapshot(self._tree, self._now)
         if self._before is None or not self._now.members:
             self._early = changes
             return self._begun(self._now)
@@ -125,19 +145,21 @@ class Observer:
         self._files.close()
 
 
-def _snapshot(record: RunRecord, before: Snapshot | None) -> Snapshot:
+def _snapshot(looked_at: Tree, before: Snapshot | None) -> Snapshot:
     at_s, ticks = (
         time.monotonic(),
         boot_ticks(tree.boot_s()),
     )  # first: what starts from now on is new next time
     members = {
-        figures.identity: figures for pid in _tree(record, before) if (figures := figures_of(pid)) is not None
+        figures.identity: figures
+        for pid in _pids(looked_at, before)
+        if (figures := figures_of(pid)) is not None
     }
     held = sockets.inodes(identity.pid for identity in members)
     return Snapshot(
         at_s=at_s,
         ticks=ticks,
-        shim_faults=reaped_faults(record.shim_pid),
+        orphan_faults=looked_at.orphan_faults(),
         members=members,
         received=_received(held, members),
     )
@@ -154,26 +176,18 @@ def _received(held: set[int], members: Mapping[Identity, Figures]) -> dict[int, 
     return {} if readable else None
 
 
-def _tree(record: RunRecord, before: Snapshot | None) -> list[int]:
-    """The processes of the run; neither its shim nor this process.
-
-    A walk down may miss children of a process that forks just then (shim.children): whoever was known and
-    still lives belongs to it, too.
-    """
-    found: dict[int, None] = {}
-    with suppress(OSError):
-        if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id):
-            found.update(dict.fromkeys(_below(record.shim_pid)))
-    if record.cgroup is not None:
-        found.update(dict.fromkeys(shim.cgroup_processes(str(record.cgroup))))
+def _pids(looked_at: Tree, before: Snapshot | None) -> list[int]:
+    """The processes of the tree; not this one. Whoever was known and still lives belongs to it, too."""
+    found = dict.fromkeys(looked_at.pids())
     for pid, ticks in () if before is None else before.members:
         if pid not in found and tree.start_ticks(pid) == ticks:
             found[pid] = None
-    mine = (record.shim_pid, os.getpid())
-    return [pid for pid in found if pid not in mine][:MOST_PROCESSES]
+    others = (*looked_at.others(), os.getpid())
+    return [pid for pid in found if pid not in others][:MOST_PROCESSES]
 
 
-def _below(root: int) -> Iterator[int]:
+def below(root: int) -> Iterator[int]:
+    """What is below a process, as it is seen while walking down; MOST_PROCESSES or a few more."""
     known, queue = {root}, [root]
     while queue and len(known) <= MOST_PROCESSES:
         children = [child for child in shim.children(queue.pop()) if child not in known]
@@ -231,7 +245,8 @@ def _new_processes(before: Snapshot, now: Snapshot) -> int:
     """How many were started since, as far as it can be seen.
 
     One that came and went between the looks has left its page faults with whoever reaped it. They tell
-    nothing where that one may also have reaped a process that was known; an orphan is the shim's to reap.
+    nothing where that one may also have reaped a process that was known; an orphan is reaped at the top of
+    the tree.
     """
     started = sum(_is_new(identity, before) for identity in now.members)
     heirs = set(_heirs(before, now).values())
@@ -240,7 +255,7 @@ def _new_processes(before: Snapshot, now: Snapshot) -> int:
         for identity, figures in now.members.items()
         if identity in before.members and identity.pid not in heirs
     )
-    return started + passed + (not heirs and now.shim_faults > before.shim_faults)
+    return started + passed + (not heirs and now.orphan_faults > before.orphan_faults)
 
 
 def _heirs(before: Snapshot, now: Snapshot) -> dict[Identity, int]:

@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,17 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
             os.fsync(directory)
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Remove what writers that were killed left half written. Call it before anything writes there."""
+def remove_leftovers(directory: Path, *, of: Collection[str] | None = None) -> None:
+    """Remove what writers that were killed left half written. Call it before anything writes there.
+
+    ``of`` names the files whose writer the caller is, where others write in the same directory.
+    """
     with suppress(OSError):
         for entry in directory.iterdir():
-            if entry.name.startswith(".") and entry.name.endswith(_TEMPORARY):
+            name = entry.name
+            if not (name.startswith(".") and name.endswith(_TEMPORARY)):
+                continue
+            if of is None or any(name.startswith(f".{file}.") for file in of):
                 entry.unlink(missing_ok=True)
 
 

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 RECENT_KEYS = 1000
 WAITING_LINES = 1000
+MOST_READ_BACK = 100_000
 _BLOCK = 1 << 16
 
 
@@ -85,6 +86,11 @@ class History:
         waiting = list(filter(None, map(_parsed, reversed(self._waiting))))[:limit]
         stored = filter(None, map(_parsed, _last_lines(self._path, limit)))
         return [*waiting, *stored][:limit]
+
+    def backwards(self) -> Iterator[dict[str, Any]]:
+        """The entries, newest first, read from the end of the file as far as they are asked for."""
+        yield from filter(None, map(_parsed, tuple(reversed(self._waiting))))
+        yield from filter(None, map(_parsed, _last_lines(self._path, MOST_READ_BACK)))
 
     def _remember(self, key: str) -> None:
         if len(self._keys) == RECENT_KEYS:

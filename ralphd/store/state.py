@@ -5,7 +5,6 @@ people and programs to read; an agent may delete it, and it is written anew.
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -29,9 +28,13 @@ from ralphd.core.model import (
 )
 from ralphd.core.moments import parse_rfc3339, rfc3339
 from ralphd.errors import DirectoryUnusable
+from ralphd.store import copies
+from ralphd.store.checkpoint_file import Pause, pause_in
 from ralphd.store.files import Broken, make_private_directory, read_json, set_aside, write_whole
 from ralphd.store.mirror import HISTORY_FILE, STATE_FILE, STATE_VERSION, Mirror, newer
 
+PROGRESS_FILE = "progress.md"
+_OWN = (STATE_FILE, HISTORY_FILE, PROGRESS_FILE)
 T = TypeVar("T")
 _SUPERVISION = TypeAdapter(Supervision)
 
@@ -40,6 +43,7 @@ _SUPERVISION = TypeAdapter(Supervision)
 class Definition:
     """What was registered (``ralph.json``): the command, its place, the pinned configuration, the goal.
 
+    An empty ``command`` stands for the built-in loop.
     ``umask`` is the mode mask that the run's files are made under, ``flags`` what was given on the command
     line, by configuration key.
     """
@@ -51,6 +55,11 @@ class Definition:
     registered_at: Moment
     goal: Goal = Goal.STOPPED
     flags: Mapping[str, Any] | None = None
+
+    @property
+    def runs_own_loop(self) -> bool:
+        """Whether its runs are the built-in loop."""
+        return not self.command
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``ralph.json`` holds, and a run's intent beside it."""
@@ -170,6 +179,8 @@ def message(now: Supervision) -> str | None:
     match now.state:
         case Failed(why=why):
             return why
+        case Stopped(why=why) | Paused(why=why) if why:
+            return why
         case Done(why="limit", limit=limit):
             return "a limit of yours was reached" + (f": {limit}" if limit else "")
         case Stopping(again=True):
@@ -186,8 +197,8 @@ def _passed(now: Supervision) -> bool | None:
             return True
         case Failed():
             return False
-        case Stopped():
-            return True  # ended as it was asked to
+        case Stopped(why=why):
+            return True if not why else None  # True: ended as it was asked to
         case _:
             return None
 
@@ -228,7 +239,9 @@ class RalphFiles:
         self.definition_file = home / "ralph.json"
         self.state_file = home / STATE_FILE
         self.history_file = home / HISTORY_FILE
+        self.progress_file = home / PROGRESS_FILE
         self.environment_file = home / "env"
+        self.own = (self.definition_file.name, self.environment_file.name, *_OWN)
         self.runs = home / "runs"
 
     def create(self) -> None:
@@ -275,30 +288,26 @@ class RalphFiles:
         """
         with suppress(OSError, DirectoryUnusable):
             Mirror(directory).renew(contents or {}, self.state_file, self.history_file)
+            if self._progress_is_due(directory):
+                copies.copy(self.progress_file, Mirror(directory).path / PROGRESS_FILE)
 
     def mirror_is_whole(self, directory: Path) -> bool:
         """Whether the copies are there, as far as a few looks can tell."""
-        return Mirror(directory).is_whole(self.history_file)
+        return Mirror(directory).is_whole(self.history_file) and not self._progress_is_due(directory)
 
-    def checkpoint(self, directory: Path) -> tuple[str | None, Moment | None]:
-        """The pause reason and resume time that a run left in ``.ralph/checkpoint.json``, if it did.
+    def _progress_is_due(self, directory: Path) -> bool:
+        if not self.progress_file.exists():
+            return False
+        return copies.is_due(self.progress_file, Mirror(directory).path / PROGRESS_FILE, at_rest=False)
 
-        Written by the run, so nothing in it is trusted to be there or of the right kind.
+    def checkpoint(self, directory: Path, *, own_loop: bool = False) -> Pause:
+        """The pause reason and resume time that a run left, if it did.
+
+        The built-in loop leaves them in the ralph's home, with a copy in ``.ralph/``; a command only there.
+        Nothing in the file is trusted to be there or of the right kind.
         """
-        try:
-            with os.fdopen(
-                os.open(
-                    Mirror(directory).path / "checkpoint.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-                )
-            ) as file:
-                found = json.loads(file.read(1 << 20))
-            reason, resume_at = found.get("pause_reason"), found.get("resume_at")
-            return (
-                reason[:200] if isinstance(reason, str) else None,
-                parse_rfc3339(resume_at) if isinstance(resume_at, str) else None,
-            )
-        except (OSError, ValueError, AttributeError, OverflowError):
-            return None, None
+        left = Mirror(directory).path / copies.CHECKPOINT_FILE
+        return pause_in(self.home / copies.CHECKPOINT_FILE, left) if own_loop else pause_in(left)
 
 
 def _json(content: Mapping[str, Any]) -> bytes:

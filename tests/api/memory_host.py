@@ -12,7 +12,7 @@ from ralphd.config import Difference
 from ralphd.core.explain import NOTHING_YET
 from ralphd.core.model import RunId
 from ralphd.core.moments import rfc3339
-from ralphd.core.reports import Report
+from ralphd.core.reported import Report
 from ralphd.daemon.measures import Measures
 from ralphd.daemon.registration import Registration
 from ralphd.errors import AlreadyRunning, ConfigFaults, StaleReport, UnknownRalph
@@ -79,8 +79,8 @@ class MemoryHost:
         self._status = None
         return json.dumps(self._ralphs[name]).encode()
 
-    async def start(self, name: str, flags: dict[str, object]) -> bytes:
-        return self._told("start", name, flags)
+    async def start(self, name: str, flags: dict[str, object], *, resume: bool | None = None) -> bytes:
+        return self._told("start", name, flags, *([] if resume is None else [resume]))
 
     async def stop(self, name: str, *, now: bool) -> bytes:
         return self._told("stop", name, now)
@@ -126,6 +126,10 @@ class MemoryHost:
     async def runs(self, name: str, limit: int) -> list[dict[str, Any]]:
         self._told("runs", name, limit)
         return [{"run_id": "r000001-aaaaaaaa", "code": 0}]
+
+    async def iterations(self, name: str, limit: int) -> list[dict[str, Any]]:
+        self._told("iterations", name, limit)
+        return [{"iteration": 1, "attempts": []}]
 
     async def report(
         self, name: str, run_id: RunId, report_id: str, digest: str, report: Report
@@ -189,6 +193,7 @@ def a_view(name: str, directory: str, command: list[str]) -> dict[str, Any]:
         "directory": directory,
         "command": command,
         "tree_means": "subreaper",
+        "checkpoint": None,
         "drift": [],
         "notes": [],
         "message": None,

@@ -58,6 +58,26 @@ async def test_stop_now_and_the_flags_of_a_start_arrive(api: Whole) -> None:
     assert api.host.asked == [("stop", "alice", True), ("start", "alice", {"ralph.max_iterations": 2})]
 
 
+async def test_what_becomes_of_a_checkpoint_arrives(api: Whole) -> None:
+    await api.client.post("/v1/ralphs/alice/start", json={"resume": False})
+    body = {"directory": "/srv/bob", "resume": True}
+    await api.client.post("/v1/ralphs", json=body)
+
+    started, (_, registration) = api.host.asked
+    assert started == ("start", "alice", {}, False)
+    assert isinstance(registration, Registration)
+    assert registration.resume is True
+    assert (await api.client.post("/v1/ralphs", json={**body, "resume": "yes"})).status_code == 422
+
+
+async def test_iterations_are_listed_like_runs(api: Whole) -> None:
+    reply = await api.client.get("/v1/ralphs/alice/iterations?limit=7")
+
+    assert reply.json() == {"iterations": [{"iteration": 1, "attempts": []}]}
+    assert api.host.asked == [("iterations", "alice", 7)]
+    assert (await api.client.get("/v1/ralphs/alice/iterations?limit=1001")).status_code == 422
+
+
 async def test_now_in_the_query_is_refused_and_not_overlooked(api: Whole) -> None:
     reply = await api.client.post("/v1/ralphs/alice/stop?now=1")
 

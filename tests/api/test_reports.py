@@ -1,14 +1,20 @@
 """Reports of runs, and explanations: what is taken, what is refused, and what reaches the host."""
 
+import hashlib
 import json
 from typing import Any
 
 import pytest
 
-from ralphd.core.model import Task
-from ralphd.core.reports import (
+from ralphd.api.report_models import CostReport
+from ralphd.api.reports import digest_of
+from ralphd.core.model import LastWord, Task
+from ralphd.core.reported import (
+    AgentExhausted,
+    AgentReturned,
     AttemptFinished,
     Cost,
+    CostSource,
     Heartbeat,
     Hello,
     IterationFinished,
@@ -45,7 +51,32 @@ def report(kind: str, **words: object) -> dict[str, Any]:
             ),
             AttemptFinished("claude", "failed", "rate_limit", 1, 0.25, 61),
         ),
+        (
+            report(
+                "attempt-finished", agent="claude", outcome="failed", failure_kind="usage_limit",
+                exit_code=-9, cost_usd=None, cost_source="unknown", iteration=3, attempt=2,
+                task={"id": "US-1"}, rule="resets-at", why="weekly\nlimit", tokens_in=10, tokens_out=2,
+                model="opus", session="s-1", reset_at=UNTIL, commits=0, next="codex is asked",
+            ),
+            AttemptFinished(
+                "claude", "failed", "usage_limit", -9, None, None, 3, Task("US-1"), 2, "resets-at",
+                "weekly\nlimit", CostSource.UNKNOWN, 10, 2, "opus", "s-1", 1795316400.0, 0, "codex is asked",
+            ),
+        ),
         (report("iteration-finished"), IterationFinished()),
+        (
+            report("iteration-finished", task={"id": "US-1"}, complete=True, commits=["abc1234"]),
+            IterationFinished(task=Task("US-1"), complete=True, commits=("abc1234",)),
+        ),
+        (report("agent-exhausted", agent="claude", reason="weekly limit", until=UNTIL),
+         AgentExhausted("claude", "weekly limit", 1795316400.0)),
+        (report("agent-exhausted", agent="claude", reason="login"), AgentExhausted("claude", "login")),
+        (report("agent-returned", agent="claude"), AgentReturned("claude")),
+        (report("ending", code=0, reason="complete"), LastWord(0, "complete")),
+        (
+            report("ending", code=75, reason="usage_limit", why="at its limit", resume_at=UNTIL),
+            LastWord(75, "usage_limit", "at its limit", 1795316400.0),
+        ),
         (
             report("iteration-finished", iteration=3, failed=True, summary="two\nlines"),
             IterationFinished(3, True, "two\nlines"),
@@ -80,6 +111,13 @@ async def test_the_digest_tells_other_reports_and_not_other_spellings_of_one(api
     first, second, third = (asked[4] for asked in api.host.asked)
     assert first == second
     assert third != first
+
+
+async def test_a_field_of_a_later_version_that_is_left_out_changes_no_digest() -> None:
+    body = {"run_id": RUN, "id": "1", "kind": "cost", "usd": 1.0}
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    assert digest_of(CostReport(run_id=RUN, id="1", kind="cost", usd=1.0)) == digest
 
 
 async def test_without_a_run_it_is_said_where_its_id_comes_from(api: Whole) -> None:
@@ -131,6 +169,17 @@ async def test_a_near_miss_is_told_by_its_right_name(api: Whole) -> None:
         report("attempt-finished", agent="claude"),
         report("attempt-finished", agent="claude", outcome="done", duration_s=-1),
         report("attempt-finished", agent="claude", outcome="done", exit_code=1000),
+        report("attempt-finished", agent="claude", outcome="done", cost_source="guessed"),
+        report("attempt-finished", agent="claude", outcome="done", why="x" * 4001),
+        report("attempt-finished", agent="claude", outcome="done", next="two\nlines"),
+        report("attempt-finished", agent="claude", outcome="done", reset_at="soon"),
+        report("iteration-finished", commits=["no commit"]),
+        report("iteration-finished", commits=["abc1234"] * 1001),
+        report("agent-exhausted", agent="claude"),
+        report("ending", code=1),
+        report("ending", code=256, reason="x"),
+        report("ending", code=1, reason=""),
+        report("ending", code=1, reason="x", why="x" * 4001),
         report("waiting"),
         report("waiting", until="tomorrow"),
         report("waiting", until="2026-11-22T03:00:00"),

@@ -117,7 +117,7 @@ def carriers(*tokens: str) -> set[int]:
 
 def adopt_orphans() -> None:
     """Become the parent of whatever loses its own, so that nothing started here can get away."""
-    shim._prctl(PR_SET_CHILD_SUBREAPER, 1)
+    shim.prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def clear_away() -> dict[int, str]:

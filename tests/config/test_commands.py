@@ -40,7 +40,7 @@ def test_show_as_json_has_values_and_origins(place: Place) -> None:
 
     assert told["values"]["regent"]["max_retries"] == 5
     assert told["origins"]["regent.max_retries"] == "ralph.toml:3"
-    assert told["not_built_yet"] == ["regent.test_command", "agents.claude.env"]
+    assert told["not_built_yet"] == ["regent.test_command"]
     assert "secret-value" not in json.dumps(told)
 
 
@@ -51,7 +51,6 @@ def test_check_says_that_all_is_right_and_what_has_no_effect_yet(place: Place) -
     assert config.check(place.directory, environ).splitlines() == [
         "no faults; set by ralph.toml",
         "regent.test_command: not acted on by this version yet",
-        "agents.claude.env: not acted on by this version yet",
     ]
     assert json.loads(config.check(place.directory, environ, as_json=True))["faults"] == []
 

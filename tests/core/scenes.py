@@ -23,7 +23,7 @@ from ralphd.core.model import (
     Waiting,
 )
 from ralphd.core.regent import step
-from ralphd.core.reports import Report, Reported
+from ralphd.core.reported import Report, Reported
 from ralphd.core.steps import Step
 
 NOW: Moment = 1_795_291_200.0

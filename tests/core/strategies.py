@@ -32,6 +32,7 @@ from ralphd.core.model import (
     Failed,
     Goal,
     Idle,
+    LastWord,
     Mode,
     Next,
     Overdue,
@@ -53,7 +54,9 @@ from ralphd.core.model import (
     Task,
     Waiting,
 )
-from ralphd.core.reports import (
+from ralphd.core.reported import (
+    AgentExhausted,
+    AgentReturned,
     AttemptFinished,
     Cost,
     Heartbeat,
@@ -88,6 +91,7 @@ policies = st.builds(
     max_restarts_per_hour=st.integers(0, 12),
     stop_timeout_s=durations,
     reset_margin_s=durations,
+    own_loop=st.booleans(),
 )
 tallies = st.builds(
     Tally,
@@ -96,11 +100,12 @@ tallies = st.builds(
     iteration=st.integers(0, 10),
     cost_usd=st.floats(0, 20),
     began_at=st.none() | moments,
+    last_number=st.none() | st.integers(1, 9),
     restarted_at=st.lists(moments, max_size=12).map(lambda all_moments: tuple(sorted(all_moments))),
 )
 settled_states: st.SearchStrategy[Rest] = st.one_of(
     st.just(Idle()),
-    st.just(Stopped()),
+    st.builds(Stopped, st.sampled_from(["", "no progress"])),
     st.builds(Failed, st.just("exit 1")),
     st.builds(Done, st.sampled_from(["complete", "limit"])),
     st.builds(Paused, reasons),
@@ -124,6 +129,13 @@ states: st.SearchStrategy[State] = st.one_of(
 tasks = st.none() | st.builds(Task, st.just("3"), st.sampled_from(["", "Write it down"]))
 agents = st.none() | st.just("claude")
 report_ids = st.sampled_from(["1", "2", "3"])
+last_words = st.builds(
+    LastWord,
+    st.sampled_from([0, 1, 5, 75]),
+    st.sampled_from(["no_progress", "no_agent", "usage_limit"]),
+    st.sampled_from(["", "in words"]),
+    st.none() | moments,
+)
 said = st.builds(
     Said,
     hello=st.booleans(),
@@ -135,6 +147,7 @@ said = st.builds(
     wait=st.none() | st.builds(ReportedWait, reasons, moments),
     errors_cleared=st.integers(0, 3),
     limit=st.none() | st.just("5 iterations, as you asked"),
+    last_word=st.none() | last_words,
     answered=st.lists(
         st.builds(Answered, report_ids, st.sampled_from(["a", "b"]), st.sampled_from(Next)),
         max_size=2,
@@ -177,6 +190,9 @@ reports: st.SearchStrategy[Report] = st.one_of(
     st.builds(IterationFinished, st.none() | st.integers(1, 9), st.booleans()),
     st.builds(WaitingUntil, st.none() | moments, reasons),
     st.builds(Cost, st.floats(0, 5)),
+    st.builds(AgentExhausted, st.just("claude"), reasons, st.none() | moments),
+    st.just(AgentReturned("claude")),
+    last_words,
     st.just(Heartbeat()),
 )
 reported: st.SearchStrategy[Reported] = st.builds(

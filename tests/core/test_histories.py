@@ -63,7 +63,7 @@ from ralphd.core.model import (
     Waiting,
 )
 from ralphd.core.regent import step
-from ralphd.core.reports import (
+from ralphd.core.reported import (
     Cost,
     Heartbeat,
     Hello,
@@ -72,8 +72,8 @@ from ralphd.core.reports import (
     Report,
     Reported,
     WaitingUntil,
-    answer,
 )
+from ralphd.core.reports import answer
 from ralphd.core.requests import why_not
 from ralphd.core.steps import has_boundaries
 from tests.core.scenes import NOW

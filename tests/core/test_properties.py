@@ -51,7 +51,8 @@ from ralphd.core.model import (
 )
 from ralphd.core.patience import HOUR_S
 from ralphd.core.regent import step
-from ralphd.core.reports import ANSWERS_KEPT, Heartbeat, IterationFinished, Reported, answer
+from ralphd.core.reported import Heartbeat, IterationFinished, Reported
+from ralphd.core.reports import ANSWERS_KEPT, answer
 from ralphd.core.requests import why_not
 from ralphd.core.steps import Step, has_boundaries
 from tests.core import strategies as some

@@ -27,6 +27,7 @@ from ralphd.core.model import (
     Failed,
     Goal,
     Idle,
+    LastWord,
     Mode,
     Next,
     Overdue,
@@ -44,10 +45,11 @@ from ralphd.core.model import (
     Tally,
     Task,
 )
+from ralphd.core.records import entry_of
 from ralphd.core.regent import step
-from ralphd.core.reports import (
-    ANSWERS_KEPT,
-    LONGEST_WAIT_S,
+from ralphd.core.reported import (
+    AgentExhausted,
+    AgentReturned,
     AttemptFinished,
     Cost,
     Heartbeat,
@@ -56,8 +58,11 @@ from ralphd.core.reports import (
     IterationStarted,
     Report,
     WaitingUntil,
+)
+from ralphd.core.reports import (
+    ANSWERS_KEPT,
+    LONGEST_WAIT_S,
     answer,
-    entry_of,
     is_known,
     limit_reached,
 )
@@ -93,7 +98,7 @@ AT_BOUNDARY = Stopping(RUN, NOW, None, asked=False)
 TASK = Task("3", "Write it down")
 ALL_REPORTS: list[Report] = [
     Hello(), STARTED, AttemptFinished("claude", "done"), FINISHED, WaitingUntil(NOW + 60), Cost(0.5),
-    Heartbeat(),
+    Heartbeat(), AgentExhausted("claude", "usage limit"), AgentReturned("claude"), LastWord(1, "no_agent"),
 ]  # fmt: skip
 
 
@@ -156,7 +161,8 @@ def test_an_attempt_is_told_whole_and_its_cost_is_counted() -> None:
     (announced,) = answered.actions
     assert isinstance(announced, Announce)
     assert announced.type == "attempt.finished"
-    assert dict(announced.data) == {
+    told_of = {name: value for name, value in announced.data if value is not None}
+    assert told_of == {
         "agent": "claude", "outcome": "failed", "failure_kind": "stall", "code": 1, "cost_usd": 0.25,
         "duration_s": 60.0,
     }  # fmt: skip
@@ -183,7 +189,7 @@ def test_a_finished_iteration_counts_and_is_told() -> None:
     assert answered.supervision.state == RUNNING
     assert answered.actions == (
         Announce("wait.ended"),
-        Announce("iteration.finished", data=(("iteration", 4), ("failed", False), ("summary", "ok"))),
+        Announce("iteration.finished", data=tuple(FINISHED.data().items())),
     )
 
 
@@ -673,7 +679,7 @@ def test_e4_the_commits_of_a_command_that_does_not_report_are_its_iterations(
 
 def test_what_the_history_keeps_of_a_report() -> None:
     assert entry_of(report(AttemptFinished("claude", "done"))) is not None
-    assert entry_of(report(FINISHED)) == ("iteration", {"iteration": 4, "failed": False, "summary": "ok"})
+    assert entry_of(report(FINISHED)) == ("iteration", dict(FINISHED.data()))
     assert entry_of(report(WaitingUntil(NOW + 60, "rate_limit"))) == (
         "wait", {"reason": "rate_limit", "until": "2026-11-21T20:01:00.000000Z"},
     )  # fmt: skip

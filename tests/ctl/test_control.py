@@ -46,7 +46,8 @@ def test_a_stop_that_waits_for_a_boundary_says_so_and_since_when_it_was_asked(
     daemon.views = {"api": view(state="stopping", message=message)}
     reply = ctl("stop", "api", "--wait-timeout", "0.6")
     assert reply.returncode == 124
-    first, second = reply.stderr.splitlines()[:2]
+    boundary, first, second = reply.stderr.splitlines()[:3]
+    assert boundary == "Stopping after current iteration..."
     assert re.fullmatch(
         "waiting for api to finish its iteration, since .*05:00(:00)?; to force it: ralphctl stop --now api",
         first,
@@ -119,6 +120,17 @@ def test_pause_ends_with_the_way_to_go_on(daemon: FakeDaemon, ctl: Ctl) -> None:
     assert reply.returncode == 0
     assert reply.stdout.splitlines()[0] == "api: paused because you asked"
     assert "next: ralphctl resume api" in reply.stdout
+
+
+def test_pausing_a_loop_that_reports_says_that_it_finishes_its_iteration(
+    daemon: FakeDaemon, ctl: Ctl
+) -> None:
+    message = "ends when its iteration is finished; asked at 2026-11-21T05:00:00.000000Z"
+    daemon.views = {"api": view(state="pausing", message=message, command=[])}
+    become_after(daemon, "POST /v1/ralphs/api/pause", 0.1, state="paused", pause_reason="user_requested")
+    reply = ctl("pause", "api")
+    assert reply.stderr.splitlines()[0] == "Pausing after current iteration..."
+    assert reply.stdout.splitlines()[0] == "api: paused because you asked"
 
 
 @pytest.mark.parametrize("command", ["resume", "skip-wait"])

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from ralphctl import show, words
+from ralphctl import countdown, show, words
 from ralphd import wire
+from ralphd.core.checkpoint import PauseReason
 from tests.ctl.fake import view
 
 NOW_TEXT = "2026-11-21T07:00:00Z"
@@ -52,7 +53,9 @@ CRASH = {"reason": "crash", "until": "2026-11-21T07:00:25Z"}
          "running for 2h 13m (pid 4711), waiting for the agent's usage limit to reset: "
          "over in 2h 13m (18:13:00)"),
         ({"state": "running", "wait": {"reason": "the moon\x1b[2J", "until": NOW_TEXT}},
-         "running for 2h 13m (pid 4711), waiting (the moon^[[2J): over any moment now"),
+         "running for 2h 13m (pid 4711), waiting because of the moon^[[2J: over any moment now"),
+        ({"state": "running", "wait": {"reason": "tide", "until": NOW_TEXT}},
+         "running for 2h 13m (pid 4711), waiting (tide): over any moment now"),
         ({"state": "stopped", "finished_at": "2026-11-21T06:57:55Z"}, "stopped 2m 5s ago"),
         ({"state": "failed", "message": "exit 1 three times", "finished_at": "2026-11-20T06:00:00Z"},
          "failed: exit 1 three times, 1d 1h ago"),
@@ -96,6 +99,29 @@ def test_without_a_daemon_an_output_that_is_not_in_the_file_yet_is_unknown() -> 
 def test_every_state_comes_with_something_to_do() -> None:
     for state in wire.STATES:
         assert all(how.startswith("ralphctl ") for _, how in show.next_steps(view(state=state)))
+
+
+def test_every_reason_for_a_pause_has_words() -> None:
+    assert not [reason for reason in PauseReason if "(" in words.pause_words(reason.value)]
+
+
+def test_a_wait_of_the_built_in_loop_can_be_skipped() -> None:
+    waits = view(name="api", command=[], wait={"reason": "rate_limit", "until": "2026-11-21T07:04:00Z"})
+    assert ("do not wait", "ralphctl skip-wait api") in show.next_steps(waits)
+    assert show.next_steps({**waits, "command": ["./loop.sh"]}) == [("watch it", "ralphctl logs -f api")]
+
+
+def test_a_wait_is_counted_down_in_one_line() -> None:
+    waits = view(command=[], wait={"reason": "rate_limit", "until": "2026-11-21T07:04:12Z"})
+    assert countdown.line(waits, NOW, has_keys=True) == (
+        "waiting for the agent's rate limit to pass: 4m 12s left (until 16:04:12), s: do not wait"
+    )
+    assert countdown.beginning(waits, NOW) == (
+        "waiting for the agent's rate limit to pass, 4m 12s until 16:04:12; ralphctl skip-wait ends the wait"
+    )
+    assert countdown.line(waits, NOW + 300, has_keys=True) == ""
+    assert countdown.line(view(), NOW, has_keys=True) == ""
+    assert countdown.beginning(view(state="waiting_for_retry", wait=CRASH), NOW) == ""
 
 
 def test_text_of_others_cannot_move_the_terminal() -> None:

@@ -58,6 +58,17 @@ def test_options_that_are_keys_go_as_keys(daemon: FakeDaemon, ctl: Ctl) -> None:
     }
 
 
+def test_the_agents_to_fall_back_to_may_be_left_to_us_and_none_at_all_is_refused(
+    daemon: FakeDaemon, ctl: Ctl
+) -> None:
+    accept(daemon)
+    assert ctl("start", "--fallback", "auto").returncode == 0
+    assert daemon.body_of(REGISTER)["flags"] == {"fallback": ["auto"]}
+    reply = ctl("start", "--fallback", " , ")
+    assert reply.returncode == 2
+    assert "--fallback names no agent" in reply.stderr
+
+
 def test_without_a_command_the_configuration_says_it(daemon: FakeDaemon, ctl: Ctl, tmp_path: Path) -> None:
     accept(daemon)
     assert ctl("start").returncode == 0

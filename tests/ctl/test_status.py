@@ -155,12 +155,63 @@ def test_without_a_daemon_the_last_known_is_told(ctl: Ctl, tmp_path: Path) -> No
     assert reply.returncode == 75
     assert reply.stderr == "no daemon; last known:\n"
     assert "api  paused at the agent's usage limit" in reply.stdout
-    assert "checkpoint   iteration 6, task Mend ^[[2Jthe parser, at the agent's usage limit" in reply.stdout
-    assert "1 uncommitted file, older than 7 days" in reply.stdout
+    assert "checkpoint   iteration 6, task Mend ^[[2Jthe parser\n" in reply.stdout
+    assert "             at the agent's usage limit, saved " in reply.stdout
+    assert ", 1 uncommitted file\n" in reply.stdout
+    assert "             older than 7 days: look at it before you go on" in reply.stdout
     assert "ralphctl regent start" in reply.stdout
     as_json = json.loads(ctl("status", "--json", cwd=directory).stdout)
     assert as_json["daemon"] is None
     assert as_json["ralphs"][0]["state"] == "paused"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "code"),
+    [
+        ("usage_limit", "api  paused at the agent's usage limit", 75),
+        ("user_requested", "api  paused because you asked", 75),
+        ("iteration_boundary", "api  stopped", 0),
+    ],
+)
+def test_a_checkpoint_alone_tells_what_is_so(
+    reason: str, said: str, code: int, ctl: Ctl, tmp_path: Path
+) -> None:
+    directory = tmp_path / "api"
+    (directory / ".ralph").mkdir(parents=True)
+    held = {"version": 1, "created_at": "2026-11-01T04:00:00Z", "iteration": 6, "pause_reason": reason}
+    (directory / ".ralph" / "checkpoint.json").write_text(json.dumps(held))
+    reply = ctl("status", cwd=directory)
+    assert reply.returncode == code
+    assert said in reply.stdout
+    assert "known by its checkpoint alone" in reply.stdout
+    assert "next         ralphctl build" in reply.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "damaged, and kept as it is"), ('{"version": 2}', "of a newer version (2)")]
+)
+def test_a_checkpoint_that_cannot_be_used_is_said(text: str, said: str, ctl: Ctl, tmp_path: Path) -> None:
+    directory = in_directory(tmp_path, state="paused", pause_reason="usage_limit")
+    (directory / ".ralph" / "checkpoint.json").write_text(text)
+    assert f"checkpoint   {said}" in ctl("status", cwd=directory).stdout
+
+
+def test_the_daemons_word_on_a_checkpoint_comes_before_the_copy(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    directory = in_directory(tmp_path, state="paused")
+    (directory / ".ralph" / "checkpoint.json").write_text("{")
+    told = {"iteration": 9, "pause_reason": "outage", "created_at": "2026-11-21T07:00:00Z"}
+    limit = {"reason": "outage", "until": "2999-01-01T00:00:00Z"}
+    daemon.views = {
+        "api": view(state="paused", pause_reason="outage", wait=limit, command=[], checkpoint=told)
+    }
+    reply = ctl("status", "api")
+    assert reply.returncode == 75
+    assert "api  paused since no agent's service could be reached; resumes by itself in" in reply.stdout
+    assert "checkpoint   iteration 9\n" in reply.stdout
+    assert "damaged" not in reply.stdout
+    assert "next         ralphctl resume api  (go on now)" in reply.stdout
 
 
 def test_the_seeds_own_state_file_is_read_too(ctl: Ctl, tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from ralphd import config
 from ralphd.core.delivery import Destination, StoredEvent
 from ralphd.core.model import Goal, RunId, Running, Supervision
 from ralphd.daemon.account import Account
-from ralphd.daemon.clock import Clock
 from ralphd.daemon.drift import DriftWatch
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.renewal import renewed
 from ralphd.daemon.services import News, Services
-from ralphd.errors import UsageError
 from ralphd.notify.hub import Hub
+from ralphd.process.clock import Clock
 from ralphd.store.events import EventStore
 from ralphd.store.history import History
 from ralphd.store.state import Definition, RalphFiles, Record
@@ -235,8 +234,9 @@ async def test_a_command_that_was_given_stays_and_one_of_the_files_follows_them(
         assert [change.key for change in found.changes] == ["ralph.command"]
 
         one.write("")
-        with pytest.raises(UsageError, match="no command any more"):
-            renewed(one.account)
+        found = renewed(one.account)
+        assert found.definition.runs_own_loop
+        assert [change.key for change in found.changes] == ["ralph.command"]
 
 
 async def test_the_users_own_webhooks_are_told_beside_those_that_are_pinned_and_of_the_daemons_own_news(

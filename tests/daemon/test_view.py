@@ -7,10 +7,10 @@ from ralphd.api.views import RalphView
 from ralphd.config import Configuration
 from ralphd.core.model import Supervision
 from ralphd.daemon.account import Account
-from ralphd.daemon.clock import Clock
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.services import News, Services
 from ralphd.notify.hub import Hub
+from ralphd.process.clock import Clock
 from ralphd.store.events import EventStore
 from ralphd.store.history import History
 from ralphd.store.state import Definition, RalphFiles, Record

@@ -9,13 +9,13 @@ from pathlib import Path
 from ralphd.core.events import Event, FellSilent
 from ralphd.core.model import Moment, ReportedWait, RunId, Said
 from ralphd.core.watch import Limits
-from ralphd.daemon.clock import Clock
-from ralphd.daemon.watching import Subject, Watching
+from ralphd.daemon.watching import WatchedRun, watching
 from ralphd.git.worktree import WorkTree
 from ralphd.process import tree
+from ralphd.process.clock import Clock
 from ralphd.process.output import Log
 from ralphd.process.spawn import RunRecord
-from ralphd.process.watch import Observer
+from ralphd.process.watch import Observer, RunTree
 from tests.helpers import eventually
 
 NOON = 1_790_000_000.0
@@ -63,13 +63,13 @@ class Scene:
         record = RunRecord(RUN, me, ticks, me, ticks, tree.boot_id(), "subreaper", None, NOON)
         run = place / "runs" / RUN
         run.mkdir(parents=True)
-        self.watching = Watching(
-            Subject(
+        self.watching = watching(
+            WatchedRun(
                 record=record,
                 age_s=0.0,
                 directory=run,
                 log=Log(place / "runs"),
-                observer=lambda since: Observer(record, WorkTree(place, since=since)),
+                observer=lambda since: Observer(RunTree(record), WorkTree(place, since=since)),
                 limits=Limits(),
                 said=lambda: self.said,
                 heard=lambda: 0,

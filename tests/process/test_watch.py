@@ -11,7 +11,7 @@ import pytest
 from ralphd.core.watch import Limits, Window, signs
 from ralphd.git.worktree import WorkTree
 from ralphd.process import tree
-from ralphd.process.watch import Observer
+from ralphd.process.watch import Observer, RunTree
 from tests.helpers import eventually, is_alive
 from tests.players import player
 from tests.process.runs import Stage, names, output, said
@@ -31,7 +31,7 @@ async def test_files_that_the_first_look_finds_changed_are_told_with_the_second(
     await eventually((stage.home / "notes.txt").exists, what="the file")
     assert run.record is not None
     os.kill(run.record.pid, signal.SIGSTOP)
-    observer = Observer(run.record, WorkTree(stage.home, since=run.record.started_at - 1))
+    observer = Observer(RunTree(run.record), WorkTree(stage.home, since=run.record.started_at - 1))
     first, second, third = observer.look(), observer.look(), observer.look()
     observer.close()
 
@@ -44,7 +44,7 @@ async def test_a_silent_writer_changes_a_file_and_moves_next_to_nothing(stage: S
     run = await stage.spawn(player("watch_writer", 60, 0.01, "begun"))
     await said(run.directory, b"begun")
     assert run.record is not None
-    observer = Observer(run.record, WorkTree(stage.home))
+    observer = Observer(RunTree(run.record), WorkTree(stage.home))
     await look_until(observer, "changed_files")
     window = await look_until(observer, "changed_files")
     observer.close()
@@ -239,7 +239,7 @@ async def test_a_tree_of_another_boot_or_of_a_shim_that_is_gone_is_not_looked_at
         replace(run.record, boot_id="another boot"),
         replace(run.record, shim_start_ticks=run.record.shim_start_ticks + 1),
     ):
-        observer = Observer(stale, NoFiles())
+        observer = Observer(RunTree(stale), NoFiles())
         observer.look()
         window = observer.look()
         assert window.processes == 0

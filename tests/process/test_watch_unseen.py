@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from ralphd.core.watch import Changes, Window
-from ralphd.process.watch import Observer
+from ralphd.process.watch import Observer, RunTree
 from tests.players import player
 from tests.process.runs import Stage, said
 from tests.process.watched import look_until, observer_of
@@ -79,7 +79,7 @@ async def test_who_cannot_be_seen_for_want_of_descriptors_is_not_said_to_be_idle
 async def test_files_that_change_while_no_process_can_be_seen_are_told_later(stage: Stage) -> None:
     run = await stage.spawn(player("sleeper"))
     assert run.record is not None
-    observer = Observer(run.record, AFileAtEachLook())
+    observer = Observer(RunTree(run.record), AFileAtEachLook())
     observer.look()
     with no_descriptor_left():
         observer.look()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ralphd.core.watch import Changes, Window
 from ralphd.process.spawn import Run
-from ralphd.process.watch import Observer
+from ralphd.process.watch import Observer, RunTree
 from tests.helpers import eventually
 from tests.players import player
 from tests.process.runs import Stage, output
@@ -28,7 +28,7 @@ class NoFiles:
 def observer_of(run: Run) -> Observer:
     """The observer of a run's tree alone."""
     assert run.record is not None
-    return Observer(run.record, NoFiles())
+    return Observer(RunTree(run.record), NoFiles())
 
 
 @dataclass

@@ -109,7 +109,9 @@ def test_an_iteration_is_counted_once_though_the_daemon_dies_before_it_answers(
     assert (entry["iteration"], entry["failed"], entry["summary"]) == (1, False, "parsed")
     assert entry["run_id"] == view["run_id"]
     [event] = daemon.events("iteration.finished")
-    assert event["data"] == {"iteration": 1, "failed": False, "summary": "parsed"}
+    assert event["data"] == {
+        "iteration": 1, "failed": False, "summary": "parsed", "task": None, "complete": False, "commits": [],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("place", ["account.report_entered", *PLACES])

@@ -1,4 +1,4 @@
-"""The daemon's clock: one object, so that a test can hold it."""
+"""The clocks of this machine: one object, so that a test can hold it."""
 
 import time
 

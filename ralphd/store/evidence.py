@@ -1,18 +1,19 @@
-"""What is kept with a run of why things were done to it: ``explanation.json`` and ``evidence.json``.
+"""What is kept of why things were done to a run: ``explanation.json`` and ``evidence.json``.
 
-Both lie in the run's directory, for people and programs to read; docs/files.md has their form.
+Both lie in the run's directory, for people and programs to read; docs/files.md has their form. An attempt of
+the built-in loop keeps the second in its own.
 """
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ralphd.core.evidence import Sighting
 from ralphd.core.explain import Explanation
 from ralphd.core.model import Moment
 from ralphd.core.moments import rfc3339
-from ralphd.process.watch import Seen
 from ralphd.store.files import Broken, read_json, write_whole
 
 EVIDENCE_VERSION = 1
@@ -21,25 +22,15 @@ MOST_PROCESSES = 200
 LONGEST_LINE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What was seen of a silent run: the verdict with its figures, its processes, its last lines."""
-
-    at: Moment
-    explanation: Explanation
-    processes: tuple[Seen, ...]
-    last_lines: tuple[str, ...]
-
-
-def save(run_directory: Path, evidence: Evidence) -> None:
-    """Keep the evidence with the run. Raises OSError."""
+def save(directory: Path, sighting: Sighting) -> None:
+    """Keep the evidence with a run, or with an attempt. Raises OSError."""
     _write(
-        run_directory / EVIDENCE_FILE,
+        directory / EVIDENCE_FILE,
         {
-            "at": rfc3339(evidence.at),
-            **asdict(evidence.explanation),
-            "processes": [asdict(seen) for seen in evidence.processes[:MOST_PROCESSES]],
-            "last_lines": [line[:LONGEST_LINE] for line in evidence.last_lines],
+            "at": rfc3339(sighting.at),
+            **asdict(sighting.explanation),
+            "processes": [asdict(seen) for seen in sighting.processes[:MOST_PROCESSES]],
+            "last_lines": [line[:LONGEST_LINE] for line in sighting.last_lines],
         },
     )
 

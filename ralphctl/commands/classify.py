@@ -1,0 +1,74 @@
+"""classify: what the end of an agent's attempt was, from its raw output. Needs no daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from ralphctl.fast import here
+from ralphctl.grammar import Command, wants_json
+from ralphctl.tell import clean
+from ralphd.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from typing import BinaryIO
+
+_HIGHEST = 255
+
+
+@click.command(cls=Command)
+@click.argument("file", metavar="FILE|-")
+@click.option("--agent", metavar="NAME", help="Whose output it is; else guessed from its first lines.")
+@click.option(
+    "--exit", "code", type=int, metavar="N", help="Its exit status, or minus the signal; else it failed."
+)
+@click.option("--stream", type=click.Choice(["stdout", "stderr"]), default="stdout", show_default=True,
+              help="Which of its streams this is.")  # fmt: skip
+def classify(file: str, agent: str | None, code: int | None, stream: str) -> None:
+    """Say what an agent's attempt ended as, by which rule, and until when a limit lasts.
+
+    FILE holds the raw output of the agent, not a log of ralphd's; - reads it from stdin.
+    """
+    if code is not None and not -64 <= code <= _HIGHEST:
+        raise UsageError(f"{code} is no exit status", why=f"0 to {_HIGHEST}, or -1 to -64 for a signal")
+    now = time.time()
+    with _opened(file) as log:
+        from ralphctl.local import classify as local
+
+        finding = local.judged(
+            log,
+            agent=agent,
+            code=local.FAILED if code is None else code,
+            stream=stream,
+            now=now,
+            environ=dict(os.environ),
+            directory=Path(here()),
+        )
+    if wants_json():
+        click.echo(local.json_of(finding, now))
+    else:
+        click.echo("\n".join(clean(line) for line in local.text_of(finding, now).splitlines()))
+
+
+def _opened(file: str) -> AbstractContextManager[BinaryIO]:
+    if file == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    if Path(file).is_dir():
+        raise UsageError(
+            f"{file} is a directory", mend="name a file with an agent's raw output, or - for stdin"
+        )
+    try:
+        return Path(file).open("rb")
+    except OSError as fault:
+        raise UsageError(
+            f"{file} cannot be read",
+            why=fault.strerror or str(fault),
+            mend="name a file with an agent's raw output, or - for stdin",
+        ) from fault

@@ -1,0 +1,202 @@
+"""``ralphctl classify``: what the end of an attempt was, from its raw output and its exit status.
+
+Works without a daemon, by the rules that the loop itself goes by. The output is read line by line, so its
+size does not matter.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, tzinfo
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from ralphctl.words import clock, duration
+from ralphd.agents.agent import MAX_LINE_CHARS, Agent, Parser
+from ralphd.agents.general import General
+from ralphd.agents.known import KNOWN, agent_of
+from ralphd.agents.patterns import patterns_of
+from ralphd.agents.zone import local_zone
+from ralphd.config.configuration import load
+from ralphd.config.specs import AgentSpec
+from ralphd.core.classify import Evidence, Finding, Rules, classify
+from ralphd.core.signs import Limited, RetryingItself, Started, Text, ToolUse, Verdict
+from ralphd.errors import UnknownAgent, UsageError
+
+STDOUT, STDERR = "stdout", "stderr"
+STREAMS: Final = (STDOUT, STDERR)
+FAILED: Final = 1
+"""The exit status of an attempt of which nothing is known but that it failed."""
+
+GENERAL: Final = "general"
+_BY_GENERAL_RULES: Final = (GENERAL, "aider", "amp", "copilot", "cursor", "kiro", "qwen", "wrapper")
+"""CLIs without rules of their own, and what wraps an agent (``wrapper:NAME``): any command's rules hold."""
+
+_GUESSED_FROM: Final = 50
+_LOOKED_AT_FOR_NUL: Final = 8192
+_FIRST_EVENTS: Final = frozenset({"system", "thread.started", "init", "step_start"})
+
+
+def judged(
+    log: BinaryIO,
+    *,
+    agent: str | None = None,
+    code: int = FAILED,
+    stream: str = STDOUT,
+    now: float,
+    environ: dict[str, str],
+    directory: Path,
+) -> Finding:
+    """What the attempt that printed ``log`` ended as.
+
+    ``agent`` None: guessed from the first lines. A negative ``code`` is a signal. Raises UnknownAgent,
+    UsageError for what is no text, ConfigFaults.
+    """
+    lines = _lines(log)
+    head = list(islice(lines, _GUESSED_FROM))
+    name = agent or _guessed(head)
+    known = _agent(name, environ, directory)
+    return finding_of(chain(head, lines), known, code=code, stream=stream, now=now, zone=local_zone())
+
+
+def finding_of(
+    lines: Iterable[str],
+    agent: Agent,
+    *,
+    code: int,
+    stream: str = STDOUT,
+    now: float,
+    zone: tzinfo | None = None,
+) -> Finding:
+    """What the attempt of ``agent`` that printed these lines on ``stream`` ended as."""
+    rules = Rules(agent.name, agent.patterns, agent.exits, agent.has_verdict, zone)
+    return classify(_evidence(lines, agent.parser(), code=code, stream=stream), rules, now=now)
+
+
+def plain_agent(name: str) -> Agent:
+    """The agent of that name as it is without any configuration. Raises UnknownAgent."""
+    if name in KNOWN:
+        return agent_of(name, AgentSpec())
+    if name.split(":", 1)[0] in _BY_GENERAL_RULES:
+        return General(name=name, spec=AgentSpec(command=(name,)), patterns=patterns_of(GENERAL))
+    raise UnknownAgent(
+        f"{name!r} is no agent that I know",
+        why=f"known are: {', '.join((*KNOWN, *_BY_GENERAL_RULES))}",
+        mend=f"one of these, or --agent {GENERAL} for any other command",
+    )
+
+
+def text_of(finding: Finding, now: float) -> str:
+    """A finding for people: short aligned lines, times in local time."""
+    reset = finding.reset
+    rows = [("kind", _kind(finding))]
+    if reset is not None:
+        rows.append(("reset", f"{clock(reset.until, now)} ({reset.source}, {reset.confidence})"))
+        rows.append(("wait", duration(reset.until - now)))
+    rows += [("rule", finding.rule), ("why", finding.why)]
+    return "\n".join(f"{name:<6} {value}" for name, value in rows)
+
+
+def json_of(finding: Finding, now: float) -> str:
+    """A finding for programs: ``kind, reset_at, wait_seconds, rule, why``."""
+    reset = finding.reset
+    record: dict[str, Any] = {
+        "kind": _kind(finding),
+        "reset_at": _rfc3339(reset.until) if reset else None,
+        "wait_seconds": round(max(0.0, reset.until - now), 3) if reset else None,
+        "rule": finding.rule,
+        "why": finding.why,
+    }
+    return json.dumps(record, indent=2, ensure_ascii=False)
+
+
+def _kind(finding: Finding) -> str:
+    return finding.kind.value if finding.kind else "ok"
+
+
+def _rfc3339(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _agent(name: str, environ: dict[str, str], directory: Path) -> Agent:
+    """The agent as the configuration of ``directory`` has it: its patterns may be the user's."""
+    spec = load(directory, environ=environ).agents.named.get(name)
+    if spec is None or (name not in KNOWN and not spec.command):
+        return plain_agent(name)
+    return agent_of(name, spec, outside=environ)
+
+
+def _evidence(lines: Iterable[str], parser: Parser, *, code: int, stream: str) -> Evidence:
+    read = parser.line if stream == STDOUT else parser.error_line
+    verdict, limited, retrying, whole, printed = None, None, None, False, False
+    for line in lines:
+        if not printed and line.strip():
+            printed = True
+        for sign in read(line):
+            match sign:
+                case Verdict():
+                    verdict = sign
+                case Limited():
+                    limited = sign
+                case RetryingItself():
+                    retrying = sign
+                case Started():
+                    whole = whole or _event(line) in _FIRST_EVENTS
+                case Text() | ToolUse():
+                    retrying = None
+    return Evidence(
+        code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        verdict=verdict,
+        limited=limited,
+        own_lines=parser.own_lines(),
+        printed=printed or stream == STDERR,
+        partial=stream == STDERR or not whole,
+        retrying=retrying,
+    )
+
+
+def _lines(log: BinaryIO) -> Iterator[str]:
+    """The lines without their ends, cut to MAX_LINE_CHARS. Raises UsageError for what is no text."""
+    at = 0
+    while line := log.readline(MAX_LINE_CHARS):
+        if at < _LOOKED_AT_FOR_NUL and b"\0" in line[: _LOOKED_AT_FOR_NUL - at]:
+            raise UsageError(
+                "this is no agent's output: it holds zero bytes, as programs and archives do",
+                mend="ralphctl classify --help",
+            )
+        at += len(line)
+        cut = line
+        while cut and not cut.endswith(b"\n"):  # the rest of a line that is longer
+            cut = log.readline(MAX_LINE_CHARS)
+        yield line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _guessed(head: Iterable[str]) -> str:
+    """Whose events the first lines are; any command's where they are none."""
+    for line in head:
+        event = _event(line)
+        if event is None:
+            continue
+        if event.partition(".")[0] in ("thread", "turn", "item"):
+            return "codex"
+        if '"sessionID":' in line:
+            return GENERAL if event == "result" else "opencode"
+        if event in ("init", "tool_use", "tool_result", "message") or (
+            event == "result" and '"status":' in line
+        ):
+            return "gemini"
+        if event in ("system", "rate_limit_event", "assistant", "user", "result"):
+            return "claude"
+    return GENERAL
+
+
+def _event(line: str) -> str | None:
+    if not line.startswith("{"):
+        return None
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    event = data.get("type") if isinstance(data, dict) else None
+    return event if isinstance(event, str) else None

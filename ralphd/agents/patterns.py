@@ -1,0 +1,180 @@
+"""The patterns of the agents: read from the TOML files beside this module, and from one of the user's (K3).
+
+A file has a ``version``, ``[[pattern]]`` entries for the beginnings of lines, and ``[[phrase]]`` entries for
+texts that are known to be an error's. What agents have in common is in ``common.toml`` and comes last.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ralphd.core.failure import FailureKind
+from ralphd.core.patterns import AfterGoodExit, Pattern, Patterns, anchored, anywhere
+from ralphd.errors import ConfigFaults
+
+VERSION: Final = 1
+"""The version of the files that this program understands."""
+
+_HERE: Final = Path(__file__).parent / "patterns"
+_OWN: Final = ("claude", "codex", "gemini", "opencode")
+_KEYS: Final = frozenset(
+    {"name", "kind", "match", "examples", "counter_examples", "live", "read", "after_good_exit"}
+)
+_MOST_BYTES: Final = 1 << 20
+
+
+def patterns_of(agent: str, override: Path | None = None) -> Patterns:
+    """The patterns of ``agent``; of one that has no file of its own, those of any command.
+
+    ``override`` is the user's file: an entry of a known name replaces that one in its place, new ones are
+    tried first. Raises ConfigFaults.
+    """
+    known = _shipped(agent if agent in _OWN else "general")
+    patterns = Patterns(agent, known.version, known.patterns, known.phrases)
+    return _laid_over(patterns, override) if override else patterns
+
+
+@cache
+def _shipped(agent: str) -> Patterns:
+    # A wrapper prints what the agent inside it says, so any command may speak like each of them.
+    names = (agent, "common") if agent in _OWN else ("general", *_OWN, "common")
+    files = [_read(_HERE / f"{name}.toml") for name in names]
+    return Patterns(
+        agent,
+        files[0].version,
+        tuple(pattern for file in files for pattern in file.patterns),
+        tuple(phrase for file in files for phrase in file.phrases),
+    )
+
+
+def _laid_over(base: Patterns, path: Path) -> Patterns:
+    own = _read(path)
+    return Patterns(
+        base.agent,
+        base.version,
+        _replaced(base.patterns, own.patterns),
+        _replaced(base.phrases, own.phrases),
+    )
+
+
+def _replaced(known: tuple[Pattern, ...], own: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
+    by_name = {pattern.name: pattern for pattern in own}
+    names = {pattern.name for pattern in known}
+    return (
+        *(pattern for pattern in own if pattern.name not in names),
+        *(by_name.get(pattern.name, pattern) for pattern in known),
+    )
+
+
+def _read(path: Path) -> Patterns:
+    """A file of patterns. Raises ConfigFaults with all that is wrong."""
+    try:
+        with path.open("rb") as file:
+            data = tomllib.loads(file.read(_MOST_BYTES).decode())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
+        raise _unusable(path, [str(fault)]) from fault
+    faults = [*_file_faults(data)]
+    patterns = tuple(_entries(data.get("pattern", []), "pattern", anchored, faults))
+    phrases = tuple(_entries(data.get("phrase", []), "phrase", anywhere, faults))
+    if faults:
+        raise _unusable(path, faults)
+    return Patterns(path.stem, data["version"], patterns, phrases)
+
+
+def _unusable(path: Path, faults: list[str]) -> ConfigFaults:
+    return ConfigFaults(
+        f"the patterns in {path} cannot be used",
+        why="\n".join(faults),
+        mend="correct the file, or take `patterns` out of the agent's section in ralph.toml",
+    )
+
+
+def _file_faults(data: dict[str, Any]) -> Iterator[str]:
+    if data.get("version") != VERSION:
+        yield f"version: has to be {VERSION}, is {data.get('version', 'missing')}"
+    for key in sorted(data.keys() - {"version", "pattern", "phrase"}):
+        yield f"{key}: unknown; a file has version, [[pattern]] and [[phrase]]"
+
+
+def _entries(
+    given: object, what: str, compiled: Callable[[str], re.Pattern[str]], faults: list[str]
+) -> Iterator[Pattern]:
+    if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
+        faults.append(f"{what}: has to be written as [[{what}]]")
+        return
+    seen: set[str] = set()
+    for number, entry in enumerate(given, 1):
+        name = entry.get("name")
+        place = f"{what} {name if isinstance(name, str) and name else number}"
+        if name in seen:
+            faults.append(f"{place}: the name is used twice")
+        pattern, wrong = _entry(entry, compiled)
+        faults.extend(f"{place}: {fault}" for fault in wrong)
+        if pattern is not None:
+            seen.add(pattern.name)
+            yield pattern
+
+
+def _entry(
+    entry: dict[str, Any], compiled: Callable[[str], re.Pattern[str]]
+) -> tuple[Pattern | None, list[str]]:
+    faults = [f"{key}: unknown key" for key in sorted(entry.keys() - _KEYS)]
+    name = entry.get("name")
+    if not isinstance(name, str) or not name:
+        faults.append("name: has to be a text, and is missing")
+    kind = _word(entry, "kind", FailureKind, "", faults)
+    after = _word(entry, "after_good_exit", AfterGoodExit, AfterGoodExit.NEVER, faults)
+    expression = _expression(entry, compiled, faults)
+    examples, counter_examples = (_texts(entry, key, faults) for key in ("examples", "counter_examples"))
+    live, read = (_flag(entry, key, faults) for key in ("live", "read"))
+    if faults or kind is None or expression is None or after is None:
+        return None, faults
+    pattern = Pattern(str(name), kind, expression, examples, counter_examples, live, read, after)
+    return pattern, faults
+
+
+_W = TypeVar("_W", bound=StrEnum)
+
+
+def _word(entry: dict[str, Any], key: str, words: type[_W], default: str, faults: list[str]) -> _W | None:
+    value = entry.get(key, default)
+    if value in list(words):
+        return words(value)
+    faults.append(
+        f"{key}: {f'{value!r} is unknown' if value else 'is missing'}; known are {', '.join(words)}"
+    )
+    return None
+
+
+def _expression(
+    entry: dict[str, Any], compiled: Callable[[str], re.Pattern[str]], faults: list[str]
+) -> re.Pattern[str] | None:
+    text = entry.get("match")
+    if not isinstance(text, str) or not text:
+        faults.append("match: has to be a regular expression, and is missing")
+        return None
+    try:
+        return compiled(text)
+    except re.error as fault:
+        faults.append(f"match: {fault}")
+        return None
+
+
+def _texts(entry: dict[str, Any], key: str, faults: list[str]) -> tuple[str, ...]:
+    value = entry.get(key, [])
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
+        return tuple(value)
+    faults.append(f"{key}: has to be a list of texts")
+    return ()
+
+
+def _flag(entry: dict[str, Any], key: str, faults: list[str]) -> bool:
+    value = entry.get(key, False)
+    if isinstance(value, bool):
+        return value
+    faults.append(f"{key}: has to be true or false")
+    return False

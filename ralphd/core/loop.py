@@ -1,0 +1,240 @@
+"""Ralph's own decisions: which task, which agent, what an attempt was, is it done (L1 to L13).
+
+``step`` answers each event with the loop as it is then and the orders to carry out. What follows a failure
+is in ``core/loop_failures``; nothing here knows a clock, a file or a process.
+"""
+
+from dataclasses import replace
+
+from ralphd.core import tasks
+from ralphd.core.checkpoint import PauseReason
+from ralphd.core.failure import FailureKind
+from ralphd.core.ledger import Standing
+from ralphd.core.loop_failures import failed
+from ralphd.core.loop_model import (
+    Attempting,
+    AttemptOver,
+    Began,
+    Begin,
+    ClearCheckpoint,
+    End,
+    EndRest,
+    FinishIteration,
+    Handoff,
+    Iteration,
+    Judged,
+    Judging,
+    Loop,
+    LoopEvent,
+    LoopOrder,
+    LoopPolicy,
+    LoopStep,
+    Over,
+    PauseAsked,
+    Resting,
+    Resumed,
+    SaveCheckpoint,
+    Skipped,
+    StartIteration,
+    StopAsked,
+    TellAttempt,
+    Wish,
+    Woke,
+)
+from ralphd.core.loop_steps import attempt, end_by_wish, end_now, ended, exhausted, pool_of, with_pool
+from ralphd.core.model import Moment, Next
+from ralphd.core.plan import Plan, Task
+
+IDLE_SUCCESSES = 2
+"""Without a task list, so many iterations running that end well and commit nothing are the end (L10)."""
+
+
+def step(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
+    """Answer one event. What changes nothing in the present stage leaves the loop as it is."""
+    match loop.stage, event:
+        case Over(), _:
+            return LoopStep(loop)
+        case _, PauseAsked(at=at):
+            return _asked(loop, Wish.PAUSE, at)
+        case _, StopAsked(at=at):
+            return _asked(loop, Wish.STOP, at)
+        case Begin(), Began() as event:
+            return _begin(loop, event, policy)
+        case Attempting(iteration=iteration), AttemptOver() as event:
+            return _attempt_over(loop, iteration, event, policy)
+        case Resting(until=until) as rest, Woke(at=at) if at >= until:
+            return _rested(loop, rest, at, policy)
+        case Resting() as rest, Skipped(at=at):
+            return _skipped(loop, rest, at, policy)
+        case Judging() as judging, Judged() as event:
+            return _judged(loop, judging, event, policy)
+        case _:
+            return LoopStep(loop)
+
+
+def _asked(loop: Loop, wish: Wish, at: Moment) -> LoopStep:
+    """A pause or a stop: at once where nothing runs, else when what runs is over (L12)."""
+    wished = replace(loop, wish=Wish.STOP if Wish.STOP in (wish, loop.wish) else wish)
+    if isinstance(loop.stage, Resting):
+        over = end_by_wish(wished, loop.stage.iteration)
+        return LoopStep(over.loop, (EndRest(), *over.orders))
+    return LoopStep(wished)
+
+
+def _begin(loop: Loop, event: Began, policy: LoopPolicy) -> LoopStep:
+    if event.plan is not None and event.plan.fault is not None:
+        why = f"the task list cannot be used: {event.plan.fault}"
+        return ended(loop, End(78, "configuration", why))
+    began_at = event.at if loop.memory.began_at is None else loop.memory.began_at
+    memory = replace(loop.memory, began_at=began_at)
+    ledger = tasks.abreast(loop.ledger, event.plan)
+    loop = replace(loop, plan=event.plan, ledger=ledger, memory=memory)
+    return _iterate(loop, event.at, policy, event.resumed)
+
+
+def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Resumed | None = None) -> LoopStep:
+    """The next iteration, or the end."""
+    if tasks.has_tasks(loop.plan) and not tasks.open_tasks(loop.plan, loop.ledger):
+        return ended(loop, End(0, "complete", "all tasks are done"), ClearCheckpoint())
+    if over := end_now(loop, None, at, policy):
+        return over
+    task = _resumed_task(loop, resumed)
+    if task is None:
+        resumed = None
+        choice = tasks.choose(loop.plan, loop.ledger, max_task_failures=policy.max_task_failures)
+        if choice.task is None:
+            return _used_up(loop, choice.used_up)
+        task = choice.task
+    return _start(loop, task, at, policy, resumed)
+
+
+def _resumed_task(loop: Loop, resumed: Resumed | None) -> Task | None:
+    """The task that the checkpoint names, if it is still open and has not failed too often."""
+    if resumed is None or resumed.task_id is None:
+        return None
+    left = tasks.open_tasks(loop.plan, loop.ledger)
+    return next((task for task in left if task.id == resumed.task_id), None)
+
+
+def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
+    told = "; ".join(
+        f"{task.id} failed {record.failure_count} times, last: {record.last_failure or record.last_kind}"
+        for task in used_up[:3]
+        for record in [tasks.record_of(task, loop.ledger)]
+    )
+    more = f"; and {len(used_up) - 3} more" if len(used_up) > 3 else ""
+    return ended(loop, End(1, "tasks_failed", f"no task is left to try: {told}{more}"))
+
+
+def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Resumed | None) -> LoopStep:
+    pool = pool_of(loop, policy)
+    back = pool.returned(at)
+    agent = pool.first(at)
+    if resumed is not None and resumed.agent in pool.present(at):
+        agent = resumed.agent
+    loop = replace(loop, ledger=tasks.began(loop.ledger, task))
+    iteration = Iteration(loop.memory.iteration + 1, task, agent or policy.agents[0])
+    if resumed is not None:
+        session = resumed.session if agent == resumed.agent else None
+        iteration = replace(iteration, attempt=resumed.attempt, session=session)
+    begun = (SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration), StartIteration(iteration))
+    if agent is None:
+        after = exhausted(loop, iteration, at, policy)
+    else:
+        after = attempt(with_pool(loop, pool), iteration, at, policy, back=back)
+    return LoopStep(after.loop, (*begun, *after.orders))
+
+
+def _attempt_over(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPolicy) -> LoopStep:
+    was = loop.plan
+    memory = replace(loop.memory, cost_usd=round(loop.memory.cost_usd + event.cost_usd, 6))
+    loop = replace(loop, memory=memory, plan=tasks.latest(loop.plan, event.plan))
+    iteration = replace(iteration, commits=iteration.commits + event.commits)
+    finding = event.finding
+    if finding.asked:
+        wished = loop if loop.wish is not Wish.NONE else replace(loop, wish=Wish.STOP)
+        told = TellAttempt(iteration, None, finding.rule, finding.why, "ended as asked")
+        over = end_by_wish(wished, replace(iteration, session=event.session if event.worked else None))
+        return LoopStep(over.loop, (told, *over.orders))
+    if finding.kind is not None:
+        return failed(loop, iteration, event, finding.kind, finding.why, policy)
+    if why := _left_open(loop, was, iteration.task, event):
+        return failed(loop, iteration, event, FailureKind.AGENT_INCOMPLETE, why, policy)
+    return _done(loop, iteration, event, policy)
+
+
+def _left_open(loop: Loop, was: Plan | None, task: Task, event: AttemptOver) -> str | None:
+    """Why an attempt that ended well has got nothing done; None when it has, be it another task."""
+    if not tasks.has_tasks(loop.plan):
+        return None
+    before = {each.id for each in tasks.open_tasks(was, {})}
+    now = {each.id for each in tasks.open_tasks(loop.plan, {})}
+    if task.id not in now or before - now:
+        return None
+    if event.plan is None or event.plan.fault is not None:
+        gone = "it is gone" if event.plan is None else event.plan.fault
+        return f"the agent ended well, but the task list cannot be read any more: {gone}"
+    if event.promised:
+        count = len(now)
+        return f"the agent promised that all is done while {count} task{'s are' if count > 1 else ' is'} open"
+    return f"the agent ended well, but {task.id} is still open in {event.plan.file}"
+
+
+def _done(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPolicy) -> LoopStep:
+    """An attempt that got something done: the iteration is finished."""
+    pool = pool_of(loop, policy).worked(iteration.agent)
+    is_open = iteration.task.id in {task.id for task in tasks.open_tasks(loop.plan, {})}
+    has_list = tasks.has_tasks(loop.plan)
+    complete = not (has_list and is_open)
+    ledger = tasks.ended(loop.ledger, iteration.task, Standing.COMPLETE if complete else Standing.PENDING)
+    idle = 0 if iteration.commits or has_list else loop.memory.idle_successes + 1
+    memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=idle)
+    loop = replace(loop, ledger=tasks.abreast(ledger, loop.plan), memory=memory)
+    loop = replace(with_pool(loop, pool), stage=Judging(iteration, event.promised))
+    summary = (
+        f"{iteration.task.id} is done" if complete else f"another task than {iteration.task.id} was done"
+    )
+    told = TellAttempt(iteration, None, event.finding.rule, event.finding.why, "the next iteration")
+    rest: tuple[LoopOrder, ...] = (ClearCheckpoint(),) if complete else ()
+    finish = FinishIteration(iteration, failed=False, complete=complete, summary=summary)
+    return LoopStep(loop, (told, Handoff(""), *rest, finish))
+
+
+def _rested(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
+    """A wait is over: the next attempt, by the same agent or by the one that came back."""
+    if over := end_now(loop, rest.iteration, at, policy):
+        return LoopStep(over.loop, (EndRest(), *over.orders))
+    pool = pool_of(loop, policy)
+    iteration = rest.iteration
+    if not pool.is_in(iteration.agent, at) or rest.for_an_agent:
+        agent = pool.first(at, but=iteration.passed) or pool.first(at)
+        if agent is None:
+            after = exhausted(loop, iteration, at, policy)
+            return LoopStep(after.loop, (EndRest(), *after.orders))
+        same = agent == iteration.agent
+        iteration = replace(iteration, agent=agent, session=iteration.session if same else None)
+    after = attempt(loop, iteration, at, policy, back=pool.returned(at))
+    return LoopStep(after.loop, (EndRest(), *after.orders))
+
+
+def _skipped(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
+    pool = pool_of(loop, policy)
+    if rest.for_an_agent and (out := pool.next_return(but=rest.iteration.passed) or pool.next_return()):
+        loop = with_pool(loop, pool.let_in(out.agent))
+    return _rested(loop, rest, at, policy)
+
+
+def _judged(loop: Loop, judging: Judging, event: Judged, policy: LoopPolicy) -> LoopStep:
+    plan = tasks.latest(loop.plan, event.plan)
+    ledger = tasks.reopened(tasks.abreast(loop.ledger, plan), event.reopened)
+    loop = replace(loop, plan=plan, ledger=ledger)
+    wishes = {Next.STOP: Wish.STOP, Next.PAUSE: Wish.PAUSE}
+    if event.next in wishes and loop.wish is not Wish.STOP:
+        loop = replace(loop, wish=wishes[event.next])
+    if not tasks.has_tasks(plan):
+        if judging.promised:
+            return ended(loop, End(0, "complete", "the agent promised that all is done"), ClearCheckpoint())
+        if loop.memory.idle_successes >= IDLE_SUCCESSES:
+            why = f"the last {loop.memory.idle_successes} iterations ended well and committed nothing"
+            return ended(loop, End(0, "no_progress", why), ClearCheckpoint())
+    return _iterate(loop, event.at, policy)

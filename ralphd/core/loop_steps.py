@@ -1,0 +1,135 @@
+"""Steps that several decisions of the loop take: the next attempt, a wait, the end."""
+
+from dataclasses import replace
+
+from ralphd.core.checkpoint import PauseReason
+from ralphd.core.ladders import attempt_limit_s
+from ralphd.core.loop_model import (
+    Attempting,
+    End,
+    Iteration,
+    Loop,
+    LoopOrder,
+    LoopPolicy,
+    LoopStep,
+    Over,
+    Rest,
+    Resting,
+    SaveCheckpoint,
+    StartAttempt,
+    TellAgentBack,
+    Wish,
+)
+from ralphd.core.model import Moment
+from ralphd.core.pool import Pool
+
+SHORTEST_TIMEOUT_S = 1.0
+
+
+def pool_of(loop: Loop, policy: LoopPolicy) -> Pool:
+    """The agents, and who of them is out."""
+    return Pool(policy.agents, loop.memory.out)
+
+
+def with_pool(loop: Loop, pool: Pool) -> Loop:
+    """The loop with another pool."""
+    return replace(loop, memory=replace(loop.memory, out=pool.out))
+
+
+def attempt(
+    loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy, *, back: tuple[str, ...] = ()
+) -> LoopStep:
+    """The next attempt by the iteration's agent. ``back`` are agents whose time out is over."""
+    pool = pool_of(loop, policy)
+    for agent in back:
+        pool = pool.let_in(agent)
+    iteration = replace(iteration, attempt=iteration.attempt + 1)
+    loop = replace(with_pool(loop, pool), stage=Attempting(iteration))
+    told = tuple(TellAgentBack(agent) for agent in back)
+    return LoopStep(loop, (*told, StartAttempt(iteration, _timeout_s(loop, iteration, at, policy))))
+
+
+def _timeout_s(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> float:
+    """How long the attempt may take: its own limit, grown, within what is left of the whole time."""
+    own = attempt_limit_s(policy.timeout_s * iteration.timeout_factor, policy.iteration_timeout_s)
+    if not policy.max_runtime_s or loop.memory.began_at is None:
+        return own
+    left = max(loop.memory.began_at + policy.max_runtime_s - at, SHORTEST_TIMEOUT_S)
+    return min(own, left) if own else left
+
+
+def rest(
+    loop: Loop,
+    iteration: Iteration,
+    at: Moment,
+    until: Moment,
+    reason: PauseReason,
+    why: str,
+    policy: LoopPolicy,
+    *,
+    for_an_agent: bool = False,
+) -> LoopStep:
+    """A wait, kept in the checkpoint. It does not outlast ``max_runtime_seconds``."""
+    ends_at = until
+    if policy.max_runtime_s and loop.memory.began_at is not None:
+        ends_at = min(until, loop.memory.began_at + policy.max_runtime_s)
+    loop = replace(loop, stage=Resting(iteration, at, ends_at, reason, for_an_agent))
+    return LoopStep(loop, (SaveCheckpoint(reason, iteration, until, why), Rest(ends_at, reason, why)))
+
+
+def exhausted(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> LoopStep:
+    """No agent may be asked now: wait for the first that comes back, pause until then, or give up."""
+    pool = pool_of(loop, policy)
+    first = pool.next_return(but=iteration.passed) or pool.next_return()
+    if first is None or first.until is None:
+        return _nobody_left(loop, iteration, pool)
+    why = f"{first.agent} is out: {first.reason}"
+    if policy.pause_when_exhausted:
+        saved = SaveCheckpoint(PauseReason.USAGE_LIMIT, iteration, first.until, why)
+        return ended(loop, End(75, PauseReason.USAGE_LIMIT, why, first.until), saved)
+    return rest(loop, iteration, at, first.until, PauseReason.USAGE_LIMIT, why, policy, for_an_agent=True)
+
+
+def _nobody_left(loop: Loop, iteration: Iteration, pool: Pool) -> LoopStep:
+    reasons = "; ".join(f"{each.agent}: {each.reason}" for each in pool.out if not each.back)
+    why = f"no agent is left that could work: {reasons or 'none is named'}"
+    saved = SaveCheckpoint(PauseReason.ERROR, iteration, None, why)
+    return ended(loop, End(1, "no_agent", why), saved)
+
+
+def end_now(loop: Loop, iteration: Iteration | None, at: Moment, policy: LoopPolicy) -> LoopStep | None:
+    """The end, where it was asked for or a limit of the user's own is reached; else None."""
+    if loop.wish is not Wish.NONE:
+        return end_by_wish(loop, iteration)
+    if limit := limit_reached(loop, at, policy):
+        saved = SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration, None, limit)
+        return ended(loop, End(5, "limit", limit), saved)
+    return None
+
+
+def limit_reached(loop: Loop, at: Moment, policy: LoopPolicy) -> str | None:
+    """The limit of the user's own that is reached, in words (L10)."""
+    memory = loop.memory
+    if policy.max_iterations and memory.iteration >= policy.max_iterations:
+        return f"{memory.iteration} iteration{'' if memory.iteration == 1 else 's'}, as you asked"
+    if policy.max_cost_usd and memory.cost_usd >= policy.max_cost_usd:
+        return f"${memory.cost_usd:.2f} spent, of ${policy.max_cost_usd:.2f} allowed"
+    if policy.max_runtime_s and memory.began_at is not None and at - memory.began_at >= policy.max_runtime_s:
+        return f"it has run for {at - memory.began_at:.0f} s, of {policy.max_runtime_s:.0f} s allowed"
+    return None
+
+
+def end_by_wish(loop: Loop, iteration: Iteration | None) -> LoopStep:
+    """The end that was asked for, with a checkpoint to go on from (L12)."""
+    if loop.wish is Wish.PAUSE:
+        why = "paused as you asked"
+        saved = SaveCheckpoint(PauseReason.USER_REQUESTED, iteration, None, why)
+        return ended(loop, End(75, PauseReason.USER_REQUESTED, why), saved)
+    why = "stopped as you asked"
+    saved = SaveCheckpoint(PauseReason.INTERRUPTED, iteration, None, why)
+    return ended(loop, End(130, PauseReason.INTERRUPTED, why), saved)
+
+
+def ended(loop: Loop, end: End, *before: LoopOrder) -> LoopStep:
+    """The loop is over."""
+    return LoopStep(replace(loop, stage=Over(end.code)), (*before, end))

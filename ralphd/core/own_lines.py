@@ -1,0 +1,108 @@
+"""What an agent's own last lines say of its end, read from the last one backwards (K1, K2)."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from ralphd.core.error_text import read_error
+from ralphd.core.failure import FailureKind
+from ralphd.core.patterns import AfterGoodExit, Pattern, Patterns, folded
+
+LOOKED_AT: Final = 40
+"""So many last lines are looked at, not counting stack frames."""
+
+_ALONE: Final = 3
+_LONGEST_TEXT: Final = 4000
+_MOST_READ: Final = 12
+"""So many lines that open an error's text are read at most: reading costs time, and the last ones count."""
+
+_FRAME: Final = re.compile(r"\s+at (?:async |new )?\S.*|\s*(?:[{}\[\]()]\s*[,;]?)\s*$|\s+\d+: 0x[0-9a-f]+ .*")
+_LINK: Final = re.compile(r"\s*https?://\S+\s*$")
+_INTRODUCES: Final = re.compile(
+    r".*(?::|```\w*|~~~\w*|\(|\b(?:says|prints|reads|shows|is))\s*$", re.IGNORECASE
+)
+
+_WENT_ON: Final = re.compile(r"(?:Applied edit to|Commit [0-9a-f]{7,40}|Tokens:) ")
+"""What aider ends a step with that went well, whatever it printed before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A line that tells of a failure: what it means, by which rule, and the whole text that it opens.
+
+    ``vague``: it opens an error's text in which nothing is known.
+    """
+
+    kind: FailureKind
+    rule: str
+    line: str
+    text: str
+    vague: bool = False
+
+
+def said_in(lines: Sequence[str], patterns: Patterns) -> Said | None:
+    """What the lines of an attempt that failed say of it; the last line that says something counts.
+
+    One that says no more than that the program broke counts only where none before it says why.
+    """
+    looked_at = [line for line in lines if not _FRAME.fullmatch(line)][-LOOKED_AT:]
+    vague: Said | None = None
+    matches = ((index, patterns.first(looked_at[index])) for index in range(len(looked_at) - 1, -1, -1))
+    for index, found in islice(((index, found) for index, found in matches if found), _MOST_READ):
+        said = _read(found, looked_at[index:], patterns)
+        if said is None:
+            continue
+        if not said.vague:
+            return said
+        vague = vague or said
+    return vague
+
+
+def said_after_good_exit(lines: Sequence[str], patterns: Patterns) -> Said | None:
+    """What lines say of a failure although the exit status was 0: only of patterns that allow it (K2)."""
+    looked_at = [line for line in lines if not _FRAME.fullmatch(line) and not _LINK.fullmatch(line)]
+    for index, line in _last_paragraph(looked_at):
+        found = patterns.first(line)
+        if found is None or not _counts(found[0], index, looked_at):
+            continue
+        if said := _read(found, looked_at[index:], patterns):
+            return said
+    return None
+
+
+def _last_paragraph(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    end = len(lines)
+    while end and not lines[end - 1].strip():
+        end -= 1
+    for index in range(end - 1, max(end - LOOKED_AT, 0) - 1, -1):
+        if not lines[index].strip() or _WENT_ON.match(lines[index]):
+            return
+        yield index, lines[index]
+
+
+def _counts(pattern: Pattern, index: int, lines: Sequence[str]) -> bool:
+    match pattern.after_good_exit:
+        case AfterGoodExit.ALONE:
+            return sum(1 for line in lines if line.strip()) <= _ALONE
+        case AfterGoodExit.LAST:
+            before = next((line for line in reversed(lines[:index]) if line.strip()), "")
+            return not _INTRODUCES.fullmatch(before)
+    return False
+
+
+def _read(found: tuple[Pattern, re.Match[str]], lines: Sequence[str], patterns: Patterns) -> Said | None:
+    """What the line that was found says, with the lines that follow it: errors are printed over several."""
+    pattern, match = found
+    first = folded(lines[0])
+    opened = (match["text"] if "text" in match.re.groupindex else None) or first
+    text = "\n".join((opened, *lines[1:]))[:_LONGEST_TEXT]
+    line = first.strip()
+    if not pattern.read:
+        return Said(pattern.kind, pattern.name, line, f"{line}\n{text}")
+    if (reading := read_error(text, patterns.phrases)) is not None:
+        return Said(reading.kind, f"{pattern.name}, {reading.rule}", line, text)
+    if pattern.kind is FailureKind.UNKNOWN:
+        return None
+    return Said(pattern.kind, pattern.name, line, text, vague=pattern.kind is FailureKind.AGENT_CRASH)

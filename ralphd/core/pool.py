@@ -1,0 +1,81 @@
+"""The pool of agents: who may be asked, who is out and until when, who comes back (L2, L3)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ralphd.core.ledger import Out
+from ralphd.core.model import Moment
+
+FIRST_PROBE_S = 15 * 60.0
+LONGEST_PROBE_S = 4 * 3600.0
+"""An agent whose reset nobody knows is tried after 15, 30, 60, … minutes, then every four hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The agents in the order in which they are asked, and those that are out."""
+
+    agents: tuple[str, ...]
+    out: tuple[Out, ...] = ()
+
+    def is_in(self, agent: str, at: Moment) -> bool:
+        """Whether an agent may be asked now."""
+        found = self.entry(agent)
+        return found is None or found.back or (found.until is not None and found.until <= at)
+
+    def entry(self, agent: str) -> Out | None:
+        """What is known of an agent that is out, or came back and has not worked since."""
+        return next((each for each in self.out if each.agent == agent), None)
+
+    def first(self, at: Moment, *, but: Sequence[str] = ()) -> str | None:
+        """The first agent that may be asked now, and is none of ``but``."""
+        return next((each for each in self.agents if each not in but and self.is_in(each, at)), None)
+
+    def present(self, at: Moment) -> tuple[str, ...]:
+        """All who may be asked now."""
+        return tuple(each for each in self.agents if self.is_in(each, at))
+
+    def next_return(self, *, but: Sequence[str] = ()) -> Out | None:
+        """Who comes back first, of those who are out until a moment."""
+        waiting = [
+            each
+            for each in self.out
+            if each.agent in self.agents
+            and each.agent not in but
+            and not each.back
+            and each.until is not None
+        ]
+        return min(waiting, key=lambda each: each.until or 0.0, default=None)
+
+    def put_out(self, agent: str, reason: str, until: Moment | None) -> "Pool":
+        """The agent is out until then; None: until a person acts."""
+        before = self.entry(agent)
+        entry = Out(agent, reason, until, probes=0 if before is None else before.probes + 1)
+        return self._with(agent, entry)
+
+    def let_in(self, agent: str) -> "Pool":
+        """The agent may be asked again; it is remembered until it has worked."""
+        before = self.entry(agent)
+        return self if before is None else self._with(agent, replace(before, back=True))
+
+    def worked(self, agent: str) -> "Pool":
+        """The agent has worked: whatever kept it out is over."""
+        return self._with(agent, None)
+
+    def returned(self, at: Moment) -> tuple[str, ...]:
+        """The agents whose time out is over, and who were not let in yet."""
+        return tuple(
+            each.agent
+            for each in self.out
+            if each.agent in self.agents and not each.back and each.until is not None and each.until <= at
+        )
+
+    def probe_s(self, agent: str) -> float:
+        """How long to leave an agent alone whose reset is unknown: 15, 30, 60, … minutes."""
+        before = self.entry(agent)
+        probes = 0 if before is None else before.probes + 1
+        return min(FIRST_PROBE_S * 2.0 ** min(probes, 10), LONGEST_PROBE_S)
+
+    def _with(self, agent: str, entry: Out | None) -> "Pool":
+        others = tuple(each for each in self.out if each.agent != agent)
+        return replace(self, out=others if entry is None else (*others, entry))

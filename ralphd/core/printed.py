@@ -1,0 +1,57 @@
+"""What agents print, made fit to be shown: no control sequences, no line without an end (F6)."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+CONTROL: Final = re.compile(
+    r"[\x00-\x08\x0e-\x1f\x7f-\x9f]"  # a class at the beginning is looked for ten times as fast
+    r"(?:(?<=\x1b)(?:"
+    r"\[[0-?]*[ -/]*[@-~]"  # colours, cursor
+    r"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links
+    r"|[ -/]*[0-Z\\^-~]))?"
+)
+"""What a terminal acts upon; tab, line feed and carriage return are not among it."""
+
+_UNSEEN: Final = re.compile(
+    "[\\x0b\\x0c\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069\\u200e\\u200f\\u061c\\ud800-\\udfff]"
+)
+"""What turns or breaks a line, and halves of characters, which cannot be written."""
+LINE_CHARS: Final = 2000
+TEXT_LINES: Final = 200
+_READ_CHARS: Final = 4 * LINE_CHARS
+
+
+def plain(line: str, most_chars: int = LINE_CHARS) -> str:
+    """One line as it can be shown: without control sequences, cut where it is too long, and told as cut.
+
+    Of a carriage return, as progress bars write it, only what came last is left.
+    """
+    if len(line) <= most_chars and line.isprintable():
+        return line
+    text = cut = line[:_READ_CHARS]
+    if not cut.isprintable():
+        text = _UNSEEN.sub("", CONTROL.sub("", cut)).rstrip()
+        text = text.rpartition("\r")[2] if "\r" in text else text
+    if len(text) <= most_chars and len(cut) == len(line):
+        return text
+    return f"{text[:most_chars]} [cut: {len(line)} characters]"
+
+
+def plain_lines(text: str, most_lines: int = TEXT_LINES) -> Iterable[str]:
+    """The lines of a text as they can be shown; of a long one the beginning, told as cut."""
+    if len(text) <= LINE_CHARS and "\n" not in text:
+        return (plain(text),) if text else ()
+    return _several(text, most_lines)
+
+
+def _several(text: str, most_lines: int) -> Iterator[str]:
+    at, count = 0, 0
+    while at < len(text):
+        if count == most_lines:
+            yield f"[cut: {text.count(chr(10), at) + 1} more lines]"
+            return
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        yield plain(text[at:end])
+        at, count = end + 1, count + 1

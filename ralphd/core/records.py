@@ -1,0 +1,137 @@
+"""The record of a ralph: what of a report goes into it, and what it shows when it is read back.
+
+Entries of ``history.jsonl`` come in as they were read; anything may be missing from them.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from ralphd.core.explain import in_seconds
+from ralphd.core.moments import rfc3339
+from ralphd.core.reported import AttemptFinished, IterationFinished, Reported, WaitingUntil
+from ralphd.core.reports import bounded
+
+Entry: TypeAlias = Mapping[str, Any]
+
+PROGRESS_HEADER: Final = (
+    "# Progress\n\nOne line an attempt, the newest last; times are UTC. The whole record: history.jsonl\n\n"
+)
+_MOST_TITLE_CHARS: Final = 60
+_MOST_WORDS_CHARS: Final = 200
+_ATTEMPT_KEYS: Final = ("kind", "key")
+_ITERATION: Final = ("run_id", "iteration", "at", "failed", "summary", "task", "complete", "commits")
+
+
+def entry_of(event: Reported) -> tuple[str, dict[str, Any]] | None:
+    """What the history keeps of a report: the kind of the entry and its data; None: nothing."""
+    match event.report:
+        case AttemptFinished() as report:
+            return "attempt", dict(report.data())
+        case IterationFinished() as finished:
+            return "iteration", dict(finished.data())
+        case WaitingUntil(until=float() as until, reason=reason) if until > event.at:
+            return "wait", {"reason": reason, "until": rfc3339(bounded(until, event.at))}
+        case _:
+            return None
+
+
+def progress_line(entry: Entry) -> str:
+    """An attempt for people: when, which iteration and task, who, its end, how long, how much, what next."""
+    parts = [
+        _when(entry.get("at")),
+        _numbered("iteration", entry.get("iteration")),
+        _task_words(entry.get("task")),
+        _agent(entry),
+        _outcome(entry),
+        _duration(entry.get("duration_s")),
+        _cost(entry),
+        _numbered("commits", entry.get("commits")) if entry.get("commits") else "",
+        _cut(entry.get("next"), _MOST_WORDS_CHARS),
+    ]
+    return "- " + " · ".join(part for part in parts if part) + "\n"
+
+
+def _when(at: object) -> str:
+    return f"{at[:10]} {at[11:19]}" if isinstance(at, str) else ""
+
+
+def _numbered(word: str, number: object) -> str:
+    return f"{word} {number}" if isinstance(number, int) else ""
+
+
+def _task_words(task: object) -> str:
+    if not isinstance(task, Mapping):
+        return ""
+    name, title = (_cut(task.get(key), _MOST_TITLE_CHARS) for key in ("id", "title"))
+    return name if title in ("", name) else f"{name} {title}"
+
+
+def _agent(entry: Entry) -> str:
+    attempt = _numbered("attempt", entry.get("attempt"))
+    return _cut(entry.get("agent"), _MOST_TITLE_CHARS) + (f" ({attempt})" if attempt else "")
+
+
+def _outcome(entry: Entry) -> str:
+    kind, why = (_cut(entry.get(key), _MOST_WORDS_CHARS) for key in ("failure_kind", "why"))
+    outcome = _cut(entry.get("outcome"), _MOST_TITLE_CHARS)
+    if not kind:
+        return outcome
+    return f"{outcome}: {kind}" + (f" ({why})" if why else "")
+
+
+def _duration(duration_s: object) -> str:
+    return in_seconds(duration_s) if isinstance(duration_s, int | float) else ""
+
+
+def _cost(entry: Entry) -> str:
+    cost, source = entry.get("cost_usd"), entry.get("cost_source")
+    if not isinstance(cost, int | float):
+        return "cost unknown" if source == "unknown" else ""
+    if cost == 0 and source is None:
+        return ""
+    return f"${cost:.2f}" + (" (estimated)" if source == "estimated" else "")
+
+
+def _cut(text: object, most: int) -> str:
+    """On one line, and not longer than that."""
+    words = " ".join(text.split()) if isinstance(text, str) else ""
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
+def iterations(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]]:
+    """The last iterations, newest first, each with its attempts, oldest first.
+
+    Attempts at one that was never reported as finished, for its run was ended, make one whose ``at`` is None.
+    """
+    found: list[dict[str, Any]] = []
+    for entry in newest_first:
+        match entry.get("kind"):
+            case "iteration":
+                if len(found) == limit:
+                    break
+                found.append({key: entry.get(key) for key in _ITERATION} | {"attempts": []})
+            case "attempt":
+                if not (found and _belongs(entry, found[-1])):
+                    if len(found) == limit:
+                        break
+                    found.append(_unfinished(entry))
+                found[-1]["attempts"].insert(0, _without(entry, _ATTEMPT_KEYS))
+            case _:
+                continue
+    return found
+
+
+def _belongs(attempt: Entry, iteration: Entry) -> bool:
+    """Of one that was cut off and finished by a later run, the attempts of both are its own."""
+    key = "run_id" if attempt.get("iteration") is None else "iteration"
+    mine, its = attempt.get(key), iteration[key]
+    return mine is not None and bool(mine == its)
+
+
+def _unfinished(attempt: Entry) -> dict[str, Any]:
+    known = {key: attempt.get(key) for key in ("run_id", "iteration", "task")}
+    return {**dict.fromkeys(_ITERATION), **known, "attempts": []}
+
+
+def _without(entry: Entry, keys: Iterable[str]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in keys}

@@ -1,0 +1,171 @@
+"""How a ralph comes to be, is given another definition, and begins: what is refused changes nothing (E5)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ralphd.config import Configuration
+from ralphd.core.events import StartRequested
+from ralphd.core.model import Supervision
+from ralphd.daemon.account import Account
+from ralphd.daemon.regent import Regent
+from ralphd.daemon.registration import Candidate, notes_on
+from ralphd.daemon.renewal import renewed
+from ralphd.daemon.roster import Roster
+from ralphd.daemon.services import Services
+from ralphd.errors import AlreadyRunning, DaemonBusy, RalphdError, UsageError
+from ralphd.store.checkpoint import CheckpointManager
+from ralphd.store.checkpoint_file import put_back, take_over
+from ralphd.store.history import History
+from ralphd.store.mirror import Mirror
+from ralphd.store.state import Definition, RalphFiles, Record
+
+
+class Admission:
+    """Takes ralphs on, and gives those that are known another definition."""
+
+    def __init__(self, roster: Roster, services: Services) -> None:
+        self._roster = roster
+        self._services = services
+
+    async def admit(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
+        """A new ralph, or a known one that does not run, with another definition."""
+        known = self._roster.find(wanted.name)
+        if known is None:
+            return await self._take_on(wanted, start=start, resume=resume)
+        await self._replace(known, wanted, start=start, resume=resume)
+        return known
+
+    async def _take_on(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
+        files = RalphFiles(self._roster.home / wanted.name)
+        record, history = Record(Supervision()), History(files.history_file)
+        account = Account(files, self._definition(wanted), record, history, self._services)
+        account.notes = list(wanted.notes)
+        account.introduce()
+        regent = Regent(account, self._services)
+        regent.holds.take()  # before anything is written: what another Regent keeps there is not ours
+        mirrored = Mirror(wanted.directory).exists()
+        self._roster.take_in(regent)
+        try:
+            await asyncio.to_thread(_write_new, account, wanted)
+            if start:
+                await self.begin(regent, resume=resume)
+            else:
+                await account.tell_registered()
+        except (RalphdError, OSError) as fault:
+            await self._roster.drop(regent)
+            if not mirrored:
+                await asyncio.to_thread(Mirror(wanted.directory).remove)
+            if isinstance(fault, OSError):
+                raise DaemonBusy(
+                    f"{wanted.name} cannot be written down", why=str(fault), mend="df -h"
+                ) from fault
+            raise
+        return regent
+
+    def _definition(self, wanted: Candidate) -> Definition:
+        return Definition(
+            name=wanted.name,
+            directory=wanted.directory,
+            command=wanted.command,
+            configuration=wanted.configuration.pinned(),
+            registered_at=self._services.clock.now(),
+            flags=wanted.flags,
+        )
+
+    async def _replace(self, regent: Regent, wanted: Candidate, *, start: bool, resume: bool | None) -> None:
+        """A known ralph that does not run gets the new definition, and says so."""
+        refuse_to_replace(regent)
+        account = regent.account
+        definition, notes = account.definition, account.notes
+        environment = await asyncio.to_thread(account.files.load_environment)
+        account.redefine(replace(self._definition(wanted), goal=definition.goal))
+        account.notes = [*wanted.notes, "replaced the earlier definition of this name"]
+        try:
+            await asyncio.to_thread(account.files.save_environment, wanted.environment)
+            if start:
+                await self.begin(regent, resume=resume)
+            else:
+                await account.save()
+        except (RalphdError, OSError):
+            account.redefine(definition)
+            account.notes = notes
+            await asyncio.to_thread(account.files.save_environment, environment)
+            await account.save()
+            raise
+
+    async def pin(self, regent: Regent, flags: Mapping[str, Any]) -> None:
+        """A start takes the configuration as it is now, with the flags of earlier starts."""
+        account = regent.account
+        found = await asyncio.to_thread(renewed, account, flags)
+        notes = await asyncio.to_thread(notes_of, account, found.definition)
+        account.redefine(found.definition)
+        account.notes = list(notes)
+
+    async def begin(self, regent: Regent, *, resume: bool | None) -> None:
+        """Start it. ``resume`` False: a checkpoint is put aside first, and is back if nothing comes of it."""
+        async with _checkpoint_settled(regent.account, resume=resume):
+            await regent.ask(StartRequested(self._services.clock.now()))
+
+
+def notes_of(account: Account, definition: Definition) -> tuple[str, ...]:
+    """What is to be told of ``definition``. Raises RalphdError where it cannot be pinned. Blocks."""
+    configuration = Configuration.from_pinned(definition.configuration)
+    environment = account.files.load_environment()
+    return notes_on(definition.directory, configuration, definition.command, environment)
+
+
+def refuse_to_replace(regent: Regent) -> None:
+    """Raise AlreadyRunning where something runs, or soon will."""
+    state = regent.account.supervision.state
+    if regent.has_a_run or state.kind in ("starting", "waiting_for_retry"):
+        pid = regent.account.facts.ralph_pid
+        raise AlreadyRunning(
+            f"{regent.name} is {state.kind.replace('_', ' ')} already" + (f" (pid {pid})" if pid else ""),
+            mend=f"ralphctl stop {regent.name}, then start it again; or ralphctl restart {regent.name}",
+        )
+
+
+@asynccontextmanager
+async def _checkpoint_settled(account: Account, *, resume: bool | None) -> AsyncIterator[None]:
+    """What the built-in loop is to go on from is in its place."""
+    definition, home = account.definition, account.files.home
+    if not definition.runs_own_loop:
+        if resume is False:
+            raise UsageError(
+                "a start without the checkpoint is for the built-in loop",
+                why=f"{definition.name} runs a command of its own, which keeps its checkpoints by itself",
+                mend=f"ralphctl start {definition.name}",
+            )
+        yield
+        return
+    if account.is_governed_by_a_run:  # what lies there is the run's
+        yield
+        return
+    kept_as = await asyncio.to_thread(_settle, home, definition.directory, resume=resume)
+    try:
+        yield
+    except (RalphdError, OSError):
+        await asyncio.to_thread(put_back, home, definition.directory, kept_as)
+        raise
+    finally:
+        await account.look_at_checkpoint()
+
+
+def _settle(home: Path, directory: Path, *, resume: bool | None) -> Path | None:
+    """Where the checkpoint is that was put aside, if one was."""
+    take_over(home, directory)
+    return CheckpointManager(home, directory).discard() if resume is False else None
+
+
+def _write_new(account: Account, wanted: Candidate) -> None:
+    """Write the files of a ralph that is new. Raises OSError, DirectoryUnusable."""
+    files = account.files
+    Mirror(wanted.directory).make()
+    files.create()
+    files.save_environment(wanted.environment)
+    files.save_definition(account.definition)
+    files.save_record(Record(account.supervision), account.definition)

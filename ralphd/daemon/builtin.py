@@ -1,0 +1,88 @@
+"""The built-in loop as the daemon starts it: its command, and what has to be there before it is started.
+
+What is wrong is told to whoever starts a ralph, as an error with what to do, not at night by its first run.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ralphd.agents.agent import Agent
+from ralphd.agents.known import agent_of, check_names, fallback_chain, missing_program
+from ralphd.config import Configuration
+from ralphd.config.specs import AgentSpec, AgentsSpec
+from ralphd.errors import CommandNotStartable, ConfigFaults
+from ralphd.loop.plan import read_plan
+from ralphd.loop.prompt_file import read_prompt
+
+
+def command_of(home: Path, *, tied: bool) -> tuple[str, ...]:
+    """What runs the loop of the ralph in ``home``. ``tied``: nobody stays to wait for a limit's reset (P5).
+
+    Made anew for each run, so that the first one after an upgrade is of the new version. ``-P``: what lies in
+    the working directory is an agent's, and never imported.
+    """
+    command = (sys.executable, "-P", "-m", "ralphd.loop", "--home", str(home))
+    return (*command, "--pause-when-exhausted") if tied else command
+
+
+def notes_on_loop(
+    directory: Path, configuration: Configuration, environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What the owner of a ralph should be told of its built-in loop.
+
+    Raises a RalphdError for what it cannot be started with: names that are no agent's, a prompt or a task
+    list that cannot be read, a primary agent that is not installed where ``environment`` looks. Blocks.
+    """
+    if configuration.ralph.mode == "iteration":
+        raise ConfigFaults(
+            'mode = "iteration" is for a command, and there is none',
+            why="the built-in loop goes from one iteration to the next by itself",
+            mend="leave out [ralph] mode, or set [ralph] command in ralph.toml",
+        )
+    agents = _agents(configuration.agents, environment)
+    read_prompt(directory, configuration.ralph.prompt_file)
+    plan = _plan_words(directory, configuration.ralph.tasks)
+    return (plan, *_missing(agents, directory, environment))
+
+
+def _agents(asked: AgentsSpec, environment: Mapping[str, str]) -> list[Agent]:
+    """Those who may be asked, the primary first. Raises UnknownAgent, ConfigFaults."""
+    names = (asked.primary, *fallback_chain(asked.primary, asked.fallback, asked.named))
+    check_names(names, asked.named)
+    return [agent_of(name, asked.named.get(name) or AgentSpec(), outside=environment) for name in names]
+
+
+def _plan_words(directory: Path, tasks: str) -> str:
+    plan = read_plan(directory, tasks)
+    if plan is None:
+        return "there is no task list: each iteration gets the prompt alone"
+    if plan.fault is not None:
+        raise ConfigFaults(
+            "the task list cannot be used",
+            why=plan.fault,
+            mend=f"put {plan.file} right, or name another one by [ralph] tasks",
+        )
+    count = f"{len(plan.tasks)} task{'' if len(plan.tasks) == 1 else 's'}"
+    return f"the task list is {plan.file}: {count}, {len(plan.open)} open"
+
+
+def _missing(agents: list[Agent], directory: Path, environment: Mapping[str, str]) -> list[str]:
+    """What is said of fallbacks that are not installed. Raises CommandNotStartable for the primary."""
+    first, *others = agents
+    if (missing := _what_is_missing(first, directory, environment)) is not None:
+        raise CommandNotStartable(
+            f"the agent {first.name} cannot be started",
+            why=missing,
+            mend="install it, or name another one: ralphctl start --agent NAME",
+        )
+    found = [_what_is_missing(agent, directory, environment) for agent in others]
+    return [f"passed over as long as it is missing: {missing}" for missing in found if missing is not None]
+
+
+def _what_is_missing(agent: Agent, directory: Path, environment: Mapping[str, str]) -> str | None:
+    """As the run will find it: a path that is relative begins in its working directory."""
+    if os.sep in agent.program and os.access(directory / agent.program, os.X_OK):
+        return None
+    return missing_program(agent, environment)

@@ -1,0 +1,89 @@
+"""The record of one ralph as its Regent keeps it: ``history.jsonl`` and, made from it, ``progress.md``."""
+
+import asyncio
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from ralphd.core.model import Ending, LastWord, Moment, Outcome
+from ralphd.core.moments import rfc3339
+from ralphd.core.outcome import failure_kind
+from ralphd.core.records import entry_of, iterations
+from ralphd.core.reported import Reported
+from ralphd.daemon.services import Services
+from ralphd.process.spawn import ExitRecord
+from ralphd.store.history import History
+from ralphd.store.progress import Progress
+from ralphd.store.state import RalphFiles
+
+
+class Records:
+    """What happened to one ralph, entered once. Used by its Regent alone."""
+
+    def __init__(self, files: RalphFiles, history: History, services: Services, name: str) -> None:
+        self.history = history
+        self._progress = Progress(files.progress_file, history.newest)
+        self._services = services
+        self._topic = f"history of {name}"
+
+    async def enter(self, kind: str, key: str, at: Moment, data: Mapping[str, Any]) -> None:
+        """Enter a fact, once."""
+        await asyncio.to_thread(self._enter, kind, key, at, data)
+        self._services.trouble(self._topic, self.history.degraded)
+
+    def _enter(self, kind: str, key: str, at: Moment, data: Mapping[str, Any]) -> None:
+        is_new = self.history.append(kind, key, at, data)
+        if kind == "attempt":
+            self._progress.follow(entered=is_new)
+
+    async def enter_report(self, fact: Reported) -> bool:
+        """Enter what a run reported; what it cost and its heartbeats are no entries, and False."""
+        if (entry := entry_of(fact)) is None:
+            return False
+        kind, data = entry
+        await self.enter(kind, f"{fact.run_id}/{fact.id}", fact.at, {"run_id": fact.run_id, **data})
+        return True
+
+    async def heal(self) -> None:
+        """Write what a full disk has not taken."""
+        if self.history.degraded:
+            await asyncio.to_thread(self.history.heal)
+            self._services.trouble(self._topic, self.history.degraded)
+        if self._progress.degraded:
+            await asyncio.to_thread(self._progress.follow)
+
+    def runs(self, limit: int) -> list[dict[str, Any]]:
+        """The last runs that are over, newest first. Blocks."""
+        ended = (entry for entry in self.history.backwards() if entry.get("kind") == "run")
+        return list(islice(ended, limit))
+
+    def iterations(self, limit: int) -> list[dict[str, Any]]:
+        """The last iterations with their attempts, newest first. Blocks."""
+        return iterations(self.history.backwards(), limit)
+
+
+def end_data(
+    ending: Ending,
+    meant: Outcome,
+    *,
+    record: ExitRecord | None,
+    commit: str | None,
+    word: LastWord | None,
+) -> dict[str, Any]:
+    """What the history keeps of the end of a run. ``word``: what the run itself said of it."""
+    swept = () if record is None else record.swept
+    return {
+        "run_id": ending.run_id,
+        "started_at": None if ending.started_at is None else rfc3339(ending.started_at),
+        "duration_s": None if ending.started_at is None else round(ending.at - ending.started_at, 3),
+        "code": ending.code,
+        "signal": ending.signal,
+        "outcome": meant.value,
+        "failure_kind": failure_kind(meant),
+        "reason": None if word is None else word.reason,
+        "why": None if word is None else word.why or None,
+        "oom": None if record is None else record.oom,
+        "commit": commit,
+        "swept": [{"pid": each.pid, "command": each.command} for each in swept],
+        "dropped_bytes": 0 if record is None else record.dropped_bytes,
+    }

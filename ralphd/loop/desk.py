@@ -1,0 +1,172 @@
+"""What lies on the loop's desk: checkpoint, tasks, memory and handoff, written before they are acted upon."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ralphd.core.checkpoint import Checkpoint, CheckpointTask
+from ralphd.core.ledger import Ledger, Memory
+from ralphd.core.loop_model import Loop, Resumed, SaveCheckpoint
+from ralphd.core.model import Moment
+from ralphd.core.moments import parse_rfc3339, rfc3339
+from ralphd.git.snapshot import Snapshot, snapshot
+from ralphd.loop.settings import Settings
+from ralphd.store.loopfiles import LoopFiles
+from ralphd.store.mirror import STATE_FILE
+
+WEEK_S = 7 * 24 * 3600.0
+
+
+class Desk:
+    """The files of one loop, and what is to be said of them. All methods block."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._files = LoopFiles(settings.home, settings.directory)
+        self._news: list[str] = []
+        self._trouble = ""
+
+    @property
+    def prompt_file(self) -> Path:
+        """Where the prompt of the present attempt is."""
+        return self._settings.home / "PROMPT-now.md"
+
+    def news(self) -> list[str]:
+        """What is to be said since the last call."""
+        told, self._news = self._news, []
+        return told
+
+    def load(self, now: Moment, *, resume: bool) -> tuple[Memory, Ledger, Resumed | None]:
+        """Where an earlier loop stood. Raises NewerState for files of a newer version."""
+        self._files.create()
+        memory, ledger = self._files.load_memory(), self._files.load_tasks()
+        if not resume:
+            self._discard()
+        checkpoint = self._files.checkpoints.load()
+        self._news += filter(None, (memory.fault, ledger.fault, self._files.checkpoints.fault))
+        return _gone_on(self._settings, memory.value, ledger.value, checkpoint, now)
+
+    def _discard(self) -> None:
+        kept_as = self._files.checkpoints.discard()
+        if kept_as is not None:
+            self._news.append(f"the checkpoint is put aside as {kept_as}")
+
+    def remember(self, before: Loop, after: Loop) -> None:
+        """Save what has changed of tasks and memory. What a full disk does not take is said, and kept."""
+        try:
+            if after.ledger != before.ledger:
+                self._files.save_tasks(after.ledger)
+            if after.memory != before.memory:
+                self._files.save_memory(after.memory)
+        except OSError as fault:
+            self._news.append(f"what is remembered of the tasks cannot be saved: {fault}")
+
+    def save_checkpoint(
+        self, order: SaveCheckpoint, memory: Memory, now: Moment, max_iterations: int
+    ) -> None:
+        """Write the checkpoint, with a snapshot of uncommitted work where there is any."""
+        self._files.renew_copies()
+        iteration = order.iteration
+        label = memory.iteration + 1 if iteration is None else iteration.number
+        found = snapshot(
+            self._settings.directory, f"{self._settings.name}, iteration {label}", scratch=self._files.home
+        )
+        if found.trouble and found.trouble != self._trouble:
+            self._news.append(found.trouble)
+        self._trouble = found.trouble
+        checkpoint = _with_work(
+            Checkpoint(
+                created_at=now,
+                iteration=label,
+                pause_reason=order.reason,
+                max_iterations=max_iterations,
+                resume_at=order.resume_at,
+                total_cost_usd=memory.cost_usd,
+                why=order.why,
+            ),
+            found,
+        )
+        if iteration is not None:
+            task = CheckpointTask(iteration.task.id, iteration.task.title, iteration.attempt)
+            session = iteration.session
+            checkpoint = replace(checkpoint, task=task, agent=iteration.agent, session_id=session)
+        try:
+            self._files.checkpoints.save(checkpoint)
+        except OSError as fault:
+            self._news.append(f"the checkpoint cannot be saved: {fault}")
+
+    def clear_checkpoint(self) -> None:
+        """The task is done."""
+        try:
+            self._files.checkpoints.clear()
+        except OSError as fault:
+            self._news.append(f"the checkpoint cannot be removed: {fault}")
+
+    def handoff(self) -> str:
+        """What the next agent is told."""
+        return self._files.load_handoff().value
+
+    def hand_over(self, note: str) -> None:
+        """Leave a note for the next agent, after those that are there; an empty one clears them."""
+        before = self.handoff()
+        text = f"{before}- {note}\n" if note else ""
+        if text == before:
+            return
+        try:
+            self._files.save_handoff(text)
+        except OSError as fault:
+            self._news.append(f"the note for the next agent cannot be saved: {fault}")
+
+    def keep_prompt(self, text: str) -> None:
+        """Write down the prompt of the present attempt."""
+        try:
+            self._files.save_prompt(text)
+        except OSError as fault:
+            self._news.append(f"the prompt cannot be written down: {fault}")
+
+
+def _with_work(checkpoint: Checkpoint, found: Snapshot) -> Checkpoint:
+    return replace(checkpoint, uncommitted_files=found.files, head_commit=found.head, snapshot_ref=found.ref)
+
+
+def _gone_on(
+    settings: Settings, memory: Memory, ledger: Ledger, checkpoint: Checkpoint | None, now: Moment
+) -> tuple[Memory, Ledger, Resumed | None]:
+    """Memory and tasks as the loop begins with them.
+
+    A person's start counts iterations, costs and failures anew, from the checkpoint where there is one; a
+    restart by the Regent goes on counting. Agents that are out stay out.
+    """
+    began_at = _began_at(settings.home) if settings.is_supervised else None
+    if began_at is None or began_at != _rounded(memory.began_at):
+        memory = Memory(began_at=began_at or now, out=tuple(each for each in memory.out if each.until))
+        ledger = {id_: replace(record, failure_count=0) for id_, record in ledger.items()}
+        if checkpoint is not None:
+            cost_usd = checkpoint.total_cost_usd
+            memory = replace(memory, iteration=max(checkpoint.iteration - 1, 0), cost_usd=cost_usd)
+    if checkpoint is None:
+        return memory, ledger, None
+    task = checkpoint.task
+    resumed = Resumed(
+        task_id=None if task is None else task.id,
+        attempt=0 if task is None else task.attempt,
+        agent=checkpoint.agent,
+        session=checkpoint.session_id,
+    )
+    return memory, ledger, resumed
+
+
+def _rounded(moment: Moment | None) -> Moment | None:
+    """A moment as it comes back from a file."""
+    return None if moment is None else parse_rfc3339(rfc3339(moment))
+
+
+def _began_at(home: Path) -> Moment | None:
+    """When a person started this ralph, by its Regent's state; None where that is not known."""
+    try:
+        found: Any = json.loads((home / STATE_FILE).read_bytes())
+        began_at = found["supervision"]["tally"]["began_at"]
+        return None if began_at is None else _rounded(float(began_at))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None

@@ -1,0 +1,89 @@
+"""Why and when an attempt is ended by us: the first reason counts (L6, L7)."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ralphd.core.classify import OurDoing
+from ralphd.core.explain import Explanation, in_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An attempt is to be ended. ``line`` is the crash line; ``evidence`` is still to be kept."""
+
+    ours: OurDoing
+    why: str
+    line: str | None = None
+    evidence: Explanation | None = None
+
+
+class Endings:
+    """Gathers what may end an attempt. Times are of the loop's clock, which stands still in sleep.
+
+    An agent that has told its result is never ended for anything else than not going away afterwards.
+    """
+
+    def __init__(self, *, exit_grace_s: float, crash_grace_s: float) -> None:
+        self.order: Order | None = None
+        self._exit_grace_s, self._crash_grace_s = exit_grace_s, crash_grace_s
+        self._ordered = asyncio.Event()
+        self._result: asyncio.TimerHandle | None = None
+        self._crash: asyncio.TimerHandle | None = None
+
+    async def ordered(self) -> Order:
+        """Wait for the first order."""
+        await self._ordered.wait()
+        assert self.order is not None
+        return self.order
+
+    def end(self, order: Order) -> None:
+        """Have it ended; where that has been ordered already, nothing changes."""
+        if self.order is not None:
+            return
+        if self._result is not None and order.ours is not OurDoing.ASKED:
+            order = self._after_result()
+        self.order = order
+        self._ordered.set()
+        self.close()
+
+    def result_told(self) -> None:
+        """It has told its result: from now on it has ``exit_grace_s`` to end."""
+        self.lived()
+        if self.order is None and self._result is None:
+            self._result = _later(self._exit_grace_s, lambda: self.end(self._after_result()))
+
+    def went_on(self) -> None:
+        """It works: again, where it has told a result already."""
+        self.lived()
+        if self._result is not None:
+            self._result.cancel()
+            self._result = None
+
+    def complained(self, line: str) -> None:
+        """A line of stderr after which this agent does not go on, as a rule."""
+        if self.order is None and self._result is None and self._crash is None:
+            why = f"it printed {line[:200]!r}, and nothing for {in_seconds(self._crash_grace_s)} after it"
+            order = Order(OurDoing.CRASH_PATTERN, why, line=line)
+            if self._crash_grace_s <= 0:
+                self.end(order)
+            else:
+                self._crash = _later(self._crash_grace_s, lambda: self.end(order))
+
+    def lived(self) -> None:
+        """A sign of life: it goes on after all."""
+        if self._crash is not None:
+            self._crash.cancel()
+            self._crash = None
+
+    def close(self) -> None:
+        """Let go of the timers."""
+        self.went_on()
+
+    def _after_result(self) -> Order:
+        grace = in_seconds(self._exit_grace_s)
+        return Order(OurDoing.AFTER_RESULT, f"it had told its result, and did not end within {grace}")
+
+
+def _later(delay_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(delay_s, act)

@@ -1,0 +1,28 @@
+"""Lines of agents for the tests of their parsers."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from ralphd.agents.agent import Parser
+from ralphd.core.signs import Sign, Verdict
+
+
+def event(kind: str, **fields: Any) -> str:
+    """A line as the CLIs print it: JSON without spaces, its type first."""
+    return json.dumps({"type": kind, **fields}, separators=(",", ":"), ensure_ascii=False)
+
+
+def heard(parser: Parser, *lines: str) -> list[Sign]:
+    """What the parser makes of lines of stdout."""
+    return [sign for line in lines for sign in parser.line(line)]
+
+
+def complained(parser: Parser, *lines: str) -> list[Sign]:
+    """What the parser makes of lines of stderr."""
+    return [sign for line in lines for sign in parser.error_line(line)]
+
+
+def last_verdict(signs: Iterable[Sign]) -> Verdict:
+    """The verdict that counts."""
+    return [sign for sign in signs if isinstance(sign, Verdict)][-1]

@@ -1,0 +1,254 @@
+"""The agents by their names, and what all parsers have to bear."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralphd.agents.agent import MAX_LINE_CHARS, Agent, Parser
+from ralphd.agents.known import KNOWN, agent_of, check_names, fallback_chain, missing_program
+from ralphd.agents.reading import OWN_LINE_CHARS, OWN_LINES
+from ralphd.config.specs import AgentSpec
+from ralphd.core.signs import Sign, Verdict
+from ralphd.errors import UnknownAgent
+from tests.agents.lines import event, heard
+
+MINE = {"mine": AgentSpec(command=("my-agent",)), "claude": AgentSpec(model="opus")}
+ALL = (*KNOWN, "mine")
+
+
+def parser_of(name: str) -> Parser:
+    return agent_of(name, MINE.get(name) or AgentSpec()).parser()
+
+
+def test_names_that_are_no_agents_are_refused_with_the_nearest_and_all_known() -> None:
+    with pytest.raises(UnknownAgent) as refused:
+        check_names(("claude", "mine", "cluade"), MINE)
+
+    assert "'cluade' is no agent that I know, did you mean claude?" in str(refused.value)
+    assert "claude, codex, gemini, opencode, mine" in str(refused.value)
+
+
+def test_a_name_without_a_command_defines_no_agent() -> None:
+    named = {"cursor": AgentSpec(model="big")}
+
+    with pytest.raises(UnknownAgent):
+        check_names(("cursor",), named)
+    with pytest.raises(UnknownAgent):
+        agent_of("cursor", named["cursor"])
+
+
+@pytest.mark.parametrize(
+    ("primary", "fallback", "chain"),
+    [
+        ("claude", (), ()),
+        ("claude", ("codex", "claude", "codex", "mine"), ("codex", "mine")),
+        ("claude", ("auto",), ("codex", "gemini", "opencode")),
+        ("codex", ("auto",), ("gemini", "claude", "opencode")),
+        ("mine", ("opencode", "auto"), ("opencode", "codex", "gemini", "claude")),
+    ],
+)
+def test_who_is_asked_next(primary: str, fallback: tuple[str, ...], chain: tuple[str, ...]) -> None:
+    assert fallback_chain(primary, fallback, MINE) == chain
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("claude", "@anthropic-ai/claude-code"),
+        ("codex", "@openai/codex"),
+        ("gemini", "@google/gemini-cli"),
+        ("opencode", "opencode-ai"),
+    ],
+)
+def test_an_agent_that_is_not_installed_is_told_with_its_package(
+    name: str, package: str, tmp_path: Path
+) -> None:
+    told = missing_program(agent_of(name, AgentSpec()), {"PATH": str(tmp_path)})
+
+    assert told is not None
+    assert f"no program {name} on PATH; npm install -g {package}" in told
+
+
+def test_a_command_of_the_users_that_is_missing_is_told_by_its_key(tmp_path: Path) -> None:
+    agent = agent_of("claude", AgentSpec(command=("./wrapper",)))
+
+    assert "the command of agents.claude" in (missing_program(agent, {"PATH": str(tmp_path)}) or "")
+
+
+def test_an_agent_that_is_there_is_not_missing(tmp_path: Path) -> None:
+    program = tmp_path / "codex"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+
+    assert missing_program(agent_of("codex", AgentSpec()), {"PATH": str(tmp_path)}) is None
+
+
+def test_four_agents_tell_their_end_and_any_other_does_not() -> None:
+    tells: Callable[[Agent], bool] = lambda agent: agent.has_verdict  # noqa: E731
+
+    assert [tells(agent_of(name, MINE.get(name) or AgentSpec())) for name in ALL] == [True] * 4 + [False]
+
+
+def assert_bounded_and_writable(parser: Parser, signs: list[Sign]) -> None:
+    assert len(parser.own_lines()) <= OWN_LINES
+    assert all(len(line) <= OWN_LINE_CHARS for line in parser.own_lines())
+    shown = [*map(asdict, signs), *parser.own_lines(), parser.last_message()]
+    assert json.dumps(shown, ensure_ascii=False).encode()
+
+
+@settings(max_examples=40)
+@given(lines=st.lists(st.binary(max_size=200), max_size=5))
+def test_no_bytes_are_fatal(lines: list[bytes]) -> None:
+    texts = [line.decode("utf-8", "replace") for line in lines]
+
+    for parser in map(parser_of, ALL):
+        signs = [sign for line in texts for sign in (*parser.line(line), *parser.error_line(line))]
+        assert_bounded_and_writable(parser, signs)
+
+
+WHOLE_EVENTS: tuple[dict[str, Any], ...] = (
+    {"type": "system", "subtype": "init", "session_id": "s1", "model": "m"},
+    {"type": "system", "subtype": "api_retry", "attempt": 1, "retry_delay_ms": 9.5, "error_status": 529},
+    {
+        "type": "assistant",
+        "message": {"content": [{"type": "text", "text": "hi"}]},
+        "parent_tool_use_id": None,
+    },
+    {
+        "type": "assistant",
+        "message": {"content": [{"type": "tool_use", "name": "x", "input": {"command": ["a"]}}]},
+    },
+    {"type": "assistant", "message": {"model": "<synthetic>", "content": "no"}, "error": "rate_limit"},
+    {
+        "type": "rate_limit_event",
+        "rate_limit_info": {"status": "rejected", "resetsAt": 1, "rateLimitType": "x"},
+    },
+    {
+        **{"type": "result", "subtype": "success", "is_error": False, "result": "no", "errors": ["no"]},
+        **{
+            "total_cost_usd": 0.1,
+            "usage": {"input_tokens": 1, "output_tokens": 2},
+            "terminal_reason": "completed",
+        },
+        **{
+            "api_error_status": 429,
+            "api_error": "x",
+            "api_error_params": {"rate_limit_info": {"status": "rejected"}},
+        },
+        **{
+            "status": "error",
+            "error": {"message": '[API Error: {"error":{"code":1}}]'},
+            "stats": {"input_tokens": 1},
+        },
+    },
+    {"type": "result", "status": "success", "stats": {"input_tokens": 1}},
+    {"type": "thread.started", "thread_id": "t1"},
+    {"type": "item.started", "item": {"type": "command_execution", "command": "ls"}},
+    {"type": "item.started", "item": {"type": "mcp_tool_call", "tool": "x", "arguments": {"path": "p"}}},
+    {"type": "item.completed", "item": {"type": "agent_message", "text": "hi"}},
+    {"type": "item.completed", "item": {"type": "file_change", "changes": [{"path": "p"}]}},
+    {"type": "item.completed", "item": {"type": "error", "message": "no"}},
+    {"type": "error", "message": "Reconnecting... 1/5 (x)", "severity": "error"},
+    {"type": "turn.completed", "usage": {"input_tokens": 1, "output_tokens": 2}},
+    {"type": "turn.failed", "error": {"message": '{"error":{"message":"no"}}', "code": "x"}},
+    {"type": "message", "role": "assistant", "content": "hi", "delta": True},
+    {"type": "tool_use", "tool_name": "x", "parameters": {"file_path": "p"}},
+    {"type": "text", "sessionID": "s1", "part": {"text": "hi"}},
+    {
+        "type": "tool_use",
+        "sessionID": "s1",
+        "part": {"tool": "x", "state": {"input": {"url": "u"}, "title": "t"}},
+    },
+    {
+        **{"type": "step_finish", "sessionID": "s1"},
+        "part": {"reason": "stop", "cost": 0.1, "tokens": {"input": 1, "output": 2, "cache": {"read": 3}}},
+    },
+    {
+        "type": "error",
+        "error": {
+            "name": "APIError",
+            "data": {"message": "no", "statusCode": 429, "responseHeaders": {"A": "b"}, "responseBody": "{}"},
+        },
+    },
+)
+ODD_VALUES: tuple[Any, ...] = (
+    *(None, True, 0, -1, 3.5, 10**30, float("nan"), float("inf"), "", "x", "\ud800", "\0\x1b[0m"),
+    *([], [None, 1, "x", {}, []], {}, {"": None}, {"type": "text", "text": 3}, "x" * 5000),
+)
+
+
+def altered(whole: Any) -> Iterator[Any]:
+    """Copies of ``whole``, each with one value in it, at any depth, that is something odd."""
+    yield from ODD_VALUES
+    if isinstance(whole, dict):
+        for key, held in whole.items():
+            yield {name: value for name, value in whole.items() if name != key}
+            for odd in altered(held):
+                yield {**whole, key: odd}
+    if isinstance(whole, list):
+        for at, held in enumerate(whole):
+            for odd in altered(held):
+                yield [*whole[:at], odd, *whole[at + 1 :]]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_no_value_in_any_field_is_fatal(name: str) -> None:
+    parser = parser_of(name)
+
+    for whole in WHOLE_EVENTS:
+        for odd in altered(whole):
+            assert_bounded_and_writable(parser, heard(parser, json.dumps(odd)))
+
+
+ODD_LINES = {
+    "nested": "[" * 100_000,
+    "nested objects": '{"type":' * 20_000,
+    "a nested value": '{"type":"result","result":' + "[" * 50_000 + "]" * 50_000 + "}",
+    "a large number": '{"type":"result","total_cost_usd":' + "9" * 5000 + "}",
+    "no number": '{"type":"result","total_cost_usd":NaN,"usage":{"input_tokens":Infinity}}',
+    "two events": '{"type":"result"}{"type":"result"}',
+    "NUL": "\0" * 1000,
+    "escape codes": "\x1b[31m\x1b]0;title\x07{",
+    "null": "null",
+    "a list": "[]",
+    "a word": '"result"',
+    "half a character": '{"type":"text","part":{"text":"\\ud83d"}}',
+}
+
+
+@pytest.mark.parametrize("what", ODD_LINES)
+@pytest.mark.parametrize("name", KNOWN)
+def test_odd_lines_are_no_verdict(name: str, what: str) -> None:
+    parser = parser_of(name)
+
+    signs = list(parser.line(ODD_LINES[what]))
+
+    assert not [sign for sign in signs if isinstance(sign, Verdict) and sign.good]
+    assert_bounded_and_writable(parser, signs)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_line_cut_at_its_bound_is_a_sign_of_life_at_most_and_kept_short(name: str) -> None:
+    parser = parser_of(name)
+    line = event("result", result="x" * MAX_LINE_CHARS, status="success", subtype="success")[:MAX_LINE_CHARS]
+
+    signs = [*parser.line(line), *parser.error_line("y" * MAX_LINE_CHARS)]
+
+    assert not [sign for sign in signs if isinstance(sign, Verdict)]
+    assert len("".join(parser.own_lines())) <= 2 * OWN_LINE_CHARS
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_talkative_agent_is_kept_by_its_last_lines(name: str) -> None:
+    parser = parser_of(name)
+
+    for number in range(1000):
+        list(parser.error_line(f"complaint {number}"))
+
+    assert parser.own_lines() == tuple(f"complaint {number}" for number in range(950, 1000))

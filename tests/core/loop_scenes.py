@@ -1,0 +1,139 @@
+"""A loop that is played by hand: its stage, the orders it gave, a clock, a list of tasks that agents tick."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from ralphd.core.classify import Finding
+from ralphd.core.failure import FailureKind
+from ralphd.core.limits import Confidence, Reset
+from ralphd.core.loop import step
+from ralphd.core.loop_model import (
+    Attempting,
+    AttemptOver,
+    Began,
+    End,
+    FinishIteration,
+    Judged,
+    Judging,
+    Loop,
+    LoopEvent,
+    LoopOrder,
+    LoopPolicy,
+    Resting,
+    StartAttempt,
+    Woke,
+)
+from ralphd.core.model import Moment, Next
+from ralphd.core.plan import Plan, Task, TaskStatus
+
+T = TypeVar("T", bound=LoopOrder)
+START: Moment = 1_800_000_000.0
+
+
+def plan_of(*ids: str, done: Iterable[str] = (), file: str = "prd.json") -> Plan:
+    """A list of these tasks, some of them done."""
+    ticked = set(done)
+    return Plan(
+        file,
+        tuple(
+            Task(id_, f"do {id_}", TaskStatus.DONE if id_ in ticked else TaskStatus.PENDING) for id_ in ids
+        ),
+    )
+
+
+def reset_in(seconds: float, at: Moment) -> Reset:
+    """A limit that is over then."""
+    return Reset(at + seconds, "test", Confidence.EXACT)
+
+
+class Play:
+    """One loop under a clock that only the test moves."""
+
+    def __init__(self, *ids: str, policy: LoopPolicy | None = None, begin: bool = True) -> None:
+        self.policy = policy or LoopPolicy(jitter=0.0)
+        self.ids = ids
+        self.done: set[str] = set()
+        self.now = START
+        self.loop = Loop()
+        self.orders: list[LoopOrder] = []
+        self.latest: tuple[LoopOrder, ...] = ()
+        if begin:
+            self.feed(Began(self.now, self.plan))
+
+    @property
+    def plan(self) -> Plan | None:
+        """What the list says now."""
+        return plan_of(*self.ids, done=self.done) if self.ids else None
+
+    def feed(self, event: LoopEvent) -> None:
+        """Have the loop answer an event."""
+        after = step(self.loop, event, self.policy)
+        self.loop, self.latest = after.loop, after.orders
+        self.orders += after.orders
+
+    def ordered(self, kind: type[T], *, ever: bool = False) -> list[T]:
+        """The orders of a kind that the last event led to, or all so far."""
+        return [order for order in (self.orders if ever else self.latest) if isinstance(order, kind)]
+
+    @property
+    def attempt(self) -> StartAttempt:
+        """The attempt that was ordered last; one has to be under way."""
+        assert isinstance(self.loop.stage, Attempting), self.loop.stage
+        return self.ordered(StartAttempt, ever=True)[-1]
+
+    @property
+    def agent(self) -> str:
+        """Who works."""
+        return self.attempt.iteration.agent
+
+    @property
+    def task(self) -> str:
+        """At what."""
+        return self.attempt.iteration.task.id
+
+    @property
+    def end(self) -> End:
+        """How the loop ended."""
+        (end,) = self.ordered(End, ever=True)
+        return end
+
+    @property
+    def wait_s(self) -> float:
+        """How long the loop rests from now on."""
+        assert isinstance(self.loop.stage, Resting), self.loop.stage
+        return self.loop.stage.until - self.now
+
+    def failures(self, task: str) -> int:
+        """How often a task has failed, by the ledger."""
+        return self.loop.ledger[task].failure_count
+
+    def fails(
+        self, kind: FailureKind, *, reset: Reset | None = None, took_s: float = 1.0, **facts: object
+    ) -> None:
+        """The attempt under way fails."""
+        self.now += took_s
+        assert isinstance(self.loop.stage, Attempting), self.loop.stage
+        over = AttemptOver(self.now, Finding(kind, "rule", f"a {kind} failure", reset), self.plan)
+        self.feed(replace(over, **facts))  # type: ignore[arg-type]  # of whatever type the field has
+
+    def succeeds(self, *, ticks: bool = True, judged: bool = True, **facts: object) -> None:
+        """The attempt under way ends well, its task is ticked, and the boundary is answered: go on."""
+        self.now += 1.0
+        if ticks and self.ids:
+            self.done.add(self.task)
+        over = AttemptOver(self.now, Finding(None, "rule", "it ended well"), self.plan, commits=1)
+        self.feed(replace(over, **facts))  # type: ignore[arg-type]  # of whatever type the field has
+        if judged and isinstance(self.loop.stage, Judging):
+            self.judged()
+
+    def judged(self, answer: Next = Next.CONTINUE, *, reopened: tuple[str, ...] = ()) -> None:
+        """The boundary is answered."""
+        assert self.ordered(FinishIteration, ever=True)
+        self.feed(Judged(self.now, answer, self.plan, reopened))
+
+    def wakes(self) -> None:
+        """The wait is over."""
+        assert isinstance(self.loop.stage, Resting), self.loop.stage
+        self.now = max(self.now, self.loop.stage.until)
+        self.feed(Woke(self.now))

@@ -1,0 +1,87 @@
+"""Who may be asked, who is out and until when, how long waits are (L2, L3, 002-US-006)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralphd.core.ladders import attempt_limit_s, doubled_s, grown, jittered_s, outage_s
+from ralphd.core.pool import LONGEST_PROBE_S, Pool
+
+POOL = Pool(("claude", "codex", "gemini"))
+
+
+def test_an_exhausted_agent_is_out_until_its_moment_and_then_in_again() -> None:
+    pool = POOL.put_out("claude", "limit", 100.0)
+
+    assert pool.first(99.0) == "codex"
+    assert pool.returned(99.0) == ()
+    assert pool.first(100.0) == "claude"
+    assert pool.returned(100.0) == ("claude",)
+    assert pool.let_in("claude").returned(100.0) == ()
+
+
+def test_an_agent_that_a_person_has_to_see_to_does_not_come_back() -> None:
+    pool = POOL.put_out("claude", "no login", None)
+
+    assert not pool.is_in("claude", 1e12)
+    assert pool.next_return() is None
+
+
+def test_the_first_to_come_back_is_waited_for() -> None:
+    pool = (
+        POOL.put_out("claude", "limit", 300.0).put_out("codex", "limit", 100.0).put_out("gemini", "no", None)
+    )
+
+    first = pool.next_return()
+
+    assert first is not None
+    assert first.agent == "codex"
+    assert pool.first(50.0) is None
+
+
+def test_an_agent_that_was_taken_off_the_list_is_not_waited_for() -> None:
+    pool = POOL.put_out("claude", "limit", 300.0)
+
+    assert Pool(("codex",), pool.out).next_return() is None
+
+
+def test_an_unknown_reset_is_probed_after_15_30_60_minutes_until_the_agent_has_worked() -> None:
+    pool, waits = POOL, []
+    for _ in range(7):
+        waits.append(pool.probe_s("claude") / 60)
+        pool = pool.put_out("claude", "limit", 0.0).let_in("claude")
+
+    assert waits == [15.0, 30.0, 60.0, 120.0, 240.0, 240.0, 240.0]
+    assert pool.worked("claude").probe_s("claude") == 15 * 60.0
+    assert LONGEST_PROBE_S == 240 * 60.0
+
+
+@pytest.mark.parametrize(("tries", "wait_s"), [(1, 2.0), (2, 4.0), (3, 8.0), (99, 60.0)])
+def test_waits_double_up_to_their_cap(tries: int, wait_s: float) -> None:
+    assert doubled_s(2.0, tries, most_s=60.0) == wait_s
+
+
+@given(st.floats(0, 1e6), st.integers(0, 10**6), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1e6))
+def test_no_wait_is_longer_than_its_cap_or_below_nothing(
+    base_s: float, tries: int, jitter: float, chance: float, most_s: float
+) -> None:
+    wait_s = jittered_s(doubled_s(base_s, tries, most_s=most_s), jitter=jitter, chance=chance, most_s=most_s)
+
+    assert 0 <= wait_s <= most_s
+
+
+def test_an_outage_is_looked_at_after_1_2_4_8_15_minutes() -> None:
+    assert [outage_s(step, most_s=900.0) / 60 for step in range(1, 7)] == [1, 2, 4, 8, 15, 15]
+    assert outage_s(1, most_s=5.0) == 5.0
+
+
+def test_time_outs_grow_by_half_and_four_times_at_most() -> None:
+    assert [grown(1.0), grown(1.5), grown(3.9), grown(4.0)] == [1.5, 2.25, 4.0, 4.0]
+
+
+def test_l6_the_iterations_limit_cuts_no_attempt_short_and_holds_where_it_is_the_only_one() -> None:
+    assert attempt_limit_s(600.0, 900.0) == 600.0
+    assert attempt_limit_s(2400.0, 900.0) == 2400.0
+    assert attempt_limit_s(0.0, 900.0) == 900.0
+    assert attempt_limit_s(600.0, 0.0) == 600.0
+    assert attempt_limit_s(0.0, 0.0) == 0.0

@@ -1,0 +1,117 @@
+"""Output that is no progress is no life: empty steps, and an agent's own retries beyond patience (L6)."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from ralphd.core.progress import (
+    NOT_IDLING,
+    RETRY_PATIENCE_S,
+    Idling,
+    explain_stuck,
+    idled,
+    is_life,
+    is_stuck,
+    limit_s,
+)
+from ralphd.core.signs import (
+    Alive,
+    Empty,
+    RetryingItself,
+    Sign,
+    Spent,
+    Started,
+    Text,
+    ToolUse,
+    Verdict,
+    Warned,
+)
+
+TIMEOUT_S = 300.0
+RETRY = RetryingItself("overloaded")
+
+
+def after(signs: Iterable[tuple[float, Sign]], timeout_s: float = TIMEOUT_S) -> Idling:
+    """The row after these signs at these moments."""
+    idling = NOT_IDLING
+    for at_s, sign in signs:
+        idling = idled(idling, (sign,), at_s, timeout_s)
+    return idling
+
+
+def every(step_s: float, until_s: float, *signs: Sign) -> list[tuple[float, Sign]]:
+    return [(at * step_s, sign) for at in range(int(until_s / step_s) + 1) for sign in signs]
+
+
+def test_empty_steps_are_a_stall_at_the_time_out_and_not_before() -> None:
+    assert not is_stuck(after(every(1, 299, Empty())), TIMEOUT_S)
+    assert is_stuck(after(every(1, 300, Empty())), TIMEOUT_S)
+
+
+def test_the_beginnings_of_empty_steps_neither_break_the_row_nor_are_life() -> None:
+    row = after(every(1, 300, Alive(), Empty()))
+
+    assert is_stuck(row, TIMEOUT_S)
+    assert not is_life((Alive(),), row, 301, TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    "sign", [Text("a"), ToolUse("edit"), Spent(tokens_in=1), Started("s"), Verdict(True)]
+)
+def test_progress_ends_the_row_and_is_life(sign: Sign) -> None:
+    row = after([*every(1, 299, Empty()), (299.5, sign), (300, Empty())])
+
+    assert not is_stuck(row, TIMEOUT_S)
+    assert is_life((sign,), row, 300, TIMEOUT_S)
+
+
+def test_an_answer_that_streams_for_long_is_life_though_a_step_was_empty_before_it() -> None:
+    row = after([(0, Empty()), *every(1, 3000, Alive())])
+    assert is_life((Alive(),), row, 3000, TIMEOUT_S)
+
+    late = after([*every(1, 5, Empty()), (700, Alive())])
+    assert is_life((Alive(),), late, 700, TIMEOUT_S)
+
+
+def test_empty_steps_with_a_long_time_between_them_are_no_row() -> None:
+    assert not is_stuck(after(every(200, 2000, Empty())), TIMEOUT_S)
+
+
+def test_its_own_retries_are_life_for_five_minutes_and_a_stall_a_time_out_later() -> None:
+    young, old = after(every(10, 290, RETRY)), after(every(10, 300, RETRY))
+
+    assert is_life((RETRY,), young, 290, TIMEOUT_S)
+    assert not is_life((RETRY,), old, 300, TIMEOUT_S)
+    assert not is_stuck(old, TIMEOUT_S)
+    assert is_stuck(after(every(10, RETRY_PATIENCE_S + TIMEOUT_S, RETRY)), TIMEOUT_S)
+
+
+def test_retries_are_borne_with_for_the_time_out_where_that_is_longer() -> None:
+    row = after(every(10, 1790, RETRY), 1800.0)
+
+    assert is_life((RETRY,), row, 1790, 1800.0)
+    assert limit_s(row, 1800.0) == 3600.0
+
+
+def test_slow_retries_are_a_row_as_well() -> None:
+    assert after(every(290, 900, RETRY)).count == 4
+
+
+def test_a_complaint_is_nothing_of_all_this() -> None:
+    assert after([(0, Warned("careful"))]) == NOT_IDLING
+    assert not is_life((Warned("careful"),), NOT_IDLING, 0, TIMEOUT_S)
+    assert not is_life((), NOT_IDLING, 0, TIMEOUT_S)
+
+
+def test_without_a_time_out_nothing_is_stuck() -> None:
+    assert not is_stuck(after(every(1, 3000, Empty()), 0.0), 0.0)
+
+
+def test_why_it_was_ended_is_told_with_its_figures() -> None:
+    why = explain_stuck("opencode", after(every(1, 300, Empty())), TIMEOUT_S)
+    again = explain_stuck("claude", after(every(10, 600, RETRY)), TIMEOUT_S)
+
+    assert why.title == "opencode only shows empty steps for 5 min — killing its processes"
+    assert again.title == "claude only retries by itself for 10 min — killing its processes"
+    assert (why.rule, why.figures[1].seen, again.figures[2].seen) == ("L6", "301", "61")
+    assert "after 5 min of retries" in again.because

@@ -1,0 +1,176 @@
+"""What the tests of an attempt share: an agent of their own, and who hears of it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ralphd.agents.agent import Launch, Order
+from ralphd.core.classify import ExitMeaning, OurDoing
+from ralphd.core.failure import FailureKind
+from ralphd.core.patterns import Pattern, Patterns
+from ralphd.core.signs import (
+    Alive,
+    Empty,
+    Limited,
+    RetryingItself,
+    Sign,
+    Spent,
+    Started,
+    Text,
+    ToolUse,
+    Verdict,
+    Warned,
+)
+from ralphd.core.watch import Limits
+from ralphd.loop.attempt import Attempt, AttemptPlan
+from tests.players import player
+
+PATIENT = Limits(hang_timeout_s=60.0)
+CRASH = Pattern(
+    "gone", FailureKind.AGENT_CRASH, re.compile("^Error: No messages returned", re.IGNORECASE), live=True
+)
+PATTERNS = Patterns("player", 1, (CRASH,))
+
+
+class WordsParser:
+    """Reads lines like ``text hello``: the first word is the sign."""
+
+    def __init__(self) -> None:
+        self._own: list[str] = []
+        self._said = ""
+
+    def line(self, line: str) -> Iterable[Sign]:
+        """The sign of a line; none for one that begins otherwise."""
+        name, _, rest = line.partition(" ")
+        self._said = rest if name == "text" else self._said
+        return self._signs(name, rest)
+
+    def _signs(self, name: str, rest: str) -> tuple[Sign, ...]:
+        match name:
+            case "started":
+                return (Started(rest, "model-1"),)
+            case "text":
+                return (Text(rest),)
+            case "tool":
+                return (ToolUse(rest, "src/a.py"),)
+            case "alive":
+                return (Alive(),)
+            case "empty":
+                return (Empty(),)
+            case "retry":
+                return (RetryingItself(rest),)
+            case "warned":
+                return (Warned(rest),)
+            case "limited":
+                return (Limited(5.0, rest),)
+            case "spent":
+                return (Spent(float(rest), 10, 2, total=False),)
+            case "total":
+                return (Spent(float(rest), 100, 20),)
+            case "good" | "bad":
+                return (Verdict(name == "good", rest),)
+            case "broken":
+                raise ValueError(rest)
+        return ()
+
+    def error_line(self, line: str) -> Iterable[Sign]:
+        """The same on stderr."""
+        self._own.append(line)
+        return self.line(line)
+
+    def own_lines(self) -> tuple[str, ...]:
+        """Those of stderr."""
+        return tuple(self._own)
+
+    def last_message(self) -> str:
+        """The last text."""
+        return self._said
+
+
+class PlainParser(WordsParser):
+    """Knows no signs at all."""
+
+    def line(self, line: str) -> Iterable[Sign]:
+        """None."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Playing:
+    """An agent that is one of the players."""
+
+    argv: tuple[str, ...]
+    stdin: bytes | None = None
+    has_verdict: bool = True
+    name: str = "player"
+    program: str = "python3"
+    exits: Mapping[int, ExitMeaning] = field(default_factory=dict)
+    patterns: Patterns = PATTERNS
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def launch(self, order: Order) -> Launch:
+        """The player, whatever the order."""
+        return Launch(self.argv, self.environment, self.stdin)
+
+    def parser(self) -> WordsParser:
+        """A reader of its lines."""
+        return WordsParser() if self.has_verdict else PlainParser()
+
+
+def agent(*words: object, stdin: bytes | None = None, has_verdict: bool = True) -> Playing:
+    """An agent that does what the words say."""
+    return Playing(player("attempt_agent", *words), stdin, has_verdict)
+
+
+@dataclass
+class Heard:
+    """Who hears of an attempt, and remembers."""
+
+    shown: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    retries: list[RetryingItself] = field(default_factory=list)
+    kills: list[tuple[OurDoing, str]] = field(default_factory=list)
+
+    def show(self, line: str) -> None:
+        """A line was shown."""
+        self.shown.append(line)
+
+    def warn(self, text: str) -> None:
+        """Something was warned of."""
+        self.warnings.append(text)
+
+    def retrying(self, sign: RetryingItself) -> None:
+        """It tries again by itself."""
+        self.retries.append(sign)
+
+    async def before_kill(self, ours: OurDoing, why: str) -> None:
+        """It is about to be ended."""
+        self.kills.append((ours, why))
+
+
+def attempt(
+    place: Path,
+    playing: Playing,
+    heard: Heard | None = None,
+    *,
+    limits: Limits = PATIENT,
+    timeout_s: float = 60.0,
+    exit_grace_s: float = 30.0,
+    crash_grace_s: float = 30.0,
+) -> Attempt:
+    """An attempt in ``place/home``, its output kept in ``place/kept``."""
+    home = place / "home"
+    home.mkdir(exist_ok=True)
+    plan = AttemptPlan(
+        id=f"{place.name}-1",
+        agent=playing,
+        order=Order("do it", place / "PROMPT-now.md"),
+        directory=home,
+        keep=place / "kept",
+        timeout_s=timeout_s,
+        limits=limits,
+        exit_grace_s=exit_grace_s,
+        crash_grace_s=crash_grace_s,
+    )
+    return Attempt(plan, heard or Heard())

@@ -1,0 +1,89 @@
+"""Whatever an agent prints: long lines, floods, broken bytes; bounded, cut, and never fatal."""
+
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralphd.loop.lines import Lines, Tail
+from ralphd.process import shim
+from tests.loop.attempts import Heard, Playing, attempt
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _no_subreaper() -> Iterator[None]:
+    """An attempt makes this process a subreaper; the tests after these do not want one."""
+    yield
+    shim.prctl(shim.PR_SET_CHILD_SUBREAPER, 0)
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8")), max_size=5), st.data())
+@settings(max_examples=25)
+def test_lines_are_the_same_however_they_come_in(texts: list[str], data: st.DataObject) -> None:
+    whole = "".join(f"{text}\n" for text in texts).encode() + b"rest"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
+    lines = Lines()
+    found = [
+        line
+        for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)
+        for line in lines.feed(whole[begin:end])
+    ]
+
+    assert found == texts
+    assert lines.rest() == ["rest"]
+    assert lines.rest() == []
+
+
+def test_a_line_that_is_too_long_is_cut_and_told_as_cut_and_the_next_one_is_whole() -> None:
+    lines = Lines(most_bytes=10)
+    found = [*lines.feed(b"0123456"), *lines.feed(b"789abc"), *lines.feed(b"def\nnext\r\n\nbr\xffken\n")]
+
+    assert found == ["0123456789 [cut: 6 more bytes]", "next", "", "br\N{REPLACEMENT CHARACTER}ken"]
+
+
+def test_a_line_without_an_end_is_held_no_further_than_its_limit() -> None:
+    lines = Lines(most_bytes=1000)
+    for _ in range(100):
+        assert lines.feed(b"x" * 1000) == []
+
+    assert lines.rest() == ["x" * 1000 + " [cut: 99000 more bytes]"]
+
+
+def test_of_a_stream_the_end_is_kept() -> None:
+    tail = Tail(10)
+    for piece in (b"abc", b"defghij", b"klm", b"n" * 4):
+        tail.add(piece)
+
+    assert tail.data() == b"hijklmnnnn"
+    assert Tail(10).data() == b""
+
+
+async def test_a_flood_of_bytes_without_an_end_leaves_memory_as_it_is(tmp_path: Path) -> None:
+    heard = Heard()
+    script = "import os\nfor _ in range(50): os.write(1, b'x' * 1048576)\nos.write(1, b'\\ntext end\\n')"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    flood = Playing((sys.executable, "-S", "-c", script))
+    result = await attempt(tmp_path, flood, heard).run()
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+    assert result.lines == ("end",)
+    assert grown_kib * 1024 < 60 * MIB
+    assert (tmp_path / "kept" / "stdout").stat().st_size == 256 << 10
+
+
+async def test_lines_of_any_bytes_are_shown_and_never_fatal(tmp_path: Path) -> None:
+    heard = Heard()
+    odd = b"\xff\xfe\x00\x1b]0;title\x07bell\x07\nlast without an end"
+    noise = tmp_path / "noise"
+    noise.write_bytes(odd)
+    result = await attempt(tmp_path, Playing(("cat", os.fspath(noise)), has_verdict=False), heard).run()
+
+    assert heard.shown == ["\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}bell", "last without an end"]
+    assert result.evidence.printed

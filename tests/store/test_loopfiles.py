@@ -1,0 +1,335 @@
+"""What the loop keeps between its runs: whole, private, with copies for people, and never guessed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ralphd.core.checkpoint import Checkpoint, PauseReason
+from ralphd.core.failure import FailureKind
+from ralphd.core.ledger import Ledger, Memory, Out, Standing, TaskRecord
+from ralphd.core.moments import parse_rfc3339
+from ralphd.errors import NewerState
+from ralphd.store.loopfiles import HANDOFF_BYTES, Kept, LoopFiles
+from tests.store.conftest import SmallDisk
+
+RECORD = TaskRecord(
+    id="US-1",
+    title="Mend the parser",
+    standing=Standing.FAILED,
+    failure_count=2,
+    last_kind=FailureKind.TIMEOUT,
+    last_failure="took longer than 600 s",
+    reopened=True,
+)
+LEDGER = {"US-1": RECORD, "": TaskRecord(""), "ü/2": TaskRecord("ü/2", standing=Standing.COMPLETE)}
+OUT = Out("claude", "usage limit", parse_rfc3339("2026-11-22T03:00:00Z"), probes=2, back=True)
+MEMORY = Memory(
+    iteration=7,
+    cost_usd=3.5,
+    began_at=parse_rfc3339("2026-11-22T01:00:00.5Z"),
+    idle_successes=1,
+    out=(OUT, Out("codex", "login")),
+)
+CHECKPOINT = Checkpoint(created_at=0.0, iteration=1, pause_reason=PauseReason.ITERATION_BOUNDARY)
+DIE = """
+import sys
+from pathlib import Path
+from ralphd.core.ledger import Memory, TaskRecord
+from ralphd.store.loopfiles import LoopFiles
+files = LoopFiles(Path(sys.argv[1]), Path(sys.argv[2]))
+files.create()
+files.save_tasks({"new": TaskRecord("new")})
+files.save_memory(Memory(iteration=8))
+files.save_handoff("new")
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def files(tmp_path: Path, directory: Path) -> LoopFiles:
+    files = LoopFiles(tmp_path / "state" / "home", directory)
+    files.create()
+    return files
+
+
+def again(files: LoopFiles, directory: Path) -> LoopFiles:
+    """What the next run of the loop uses."""
+    return LoopFiles(files.home, directory)
+
+
+# Kept
+
+
+def test_what_is_saved_is_what_the_next_run_loads(files: LoopFiles, directory: Path) -> None:
+    files.save_tasks(LEDGER)
+    files.save_memory(MEMORY)
+    files.save_handoff("Previous rotation crashed: exit 1\n")
+
+    following = again(files, directory)
+
+    assert following.load_tasks() == Kept(LEDGER)
+    assert following.load_memory() == Kept(MEMORY)
+    assert following.load_handoff() == Kept("Previous rotation crashed: exit 1\n")
+
+
+@pytest.mark.parametrize("example", [RECORD, OUT, MEMORY])
+def test_the_examples_leave_no_field_out(example: TaskRecord | Out | Memory) -> None:
+    assert all(getattr(example, field.name) != field.default for field in fields(example))
+
+
+def test_a_first_run_begins_with_nothing(files: LoopFiles) -> None:
+    assert files.load_tasks() == Kept({})
+    assert files.load_memory() == Kept(Memory())
+    assert files.load_handoff() == Kept("")
+    assert files.checkpoints.load() is None
+
+
+def test_the_prompt_of_the_attempt_lies_with_the_originals_alone(files: LoopFiles, directory: Path) -> None:
+    path = files.save_prompt("Do it.\udcff")
+
+    assert path == files.home / "PROMPT-now.md"
+    assert path.read_text() == "Do it.?"
+    assert not (directory / ".ralph" / "PROMPT-now.md").exists()
+
+
+def test_of_a_long_note_the_end_is_kept_in_whole_lines(files: LoopFiles, directory: Path) -> None:
+    files.save_handoff("".join(f"é line {number}\n" for number in range(20_000)))
+
+    text = again(files, directory).load_handoff().value
+
+    cut, first, *_, last = text.splitlines()
+    assert len(text.encode()) <= HANDOFF_BYTES
+    assert cut == "(the beginning is cut off here)"
+    assert first.startswith("é line ") and last == "é line 19999"
+
+
+def test_a_text_without_end_in_the_tasks_is_cut_and_a_cost_that_is_none_is_0(
+    files: LoopFiles, directory: Path
+) -> None:
+    files.save_tasks({"a": TaskRecord("a", last_failure="x" * 100_000 + "\udcff")})
+    files.save_memory(Memory(cost_usd=float("inf")))
+
+    assert len(again(files, directory).load_tasks().value["a"].last_failure) == 4000
+    assert again(files, directory).load_memory() == Kept(Memory())
+
+
+def test_half_written_files_of_a_killed_run_are_removed(files: LoopFiles) -> None:
+    (files.home / ".tasks.json.0a1b2c3d.ralphd-tmp").write_text("{")
+    (files.home / "snapshot-0a1b2c").mkdir()
+    (files.home / "snapshot-0a1b2c" / "index").write_text("DIRC")
+
+    files.create()
+
+    assert os.listdir(files.home) == []
+
+
+# Damaged, newer, full
+
+LOADS: dict[str, Callable[[LoopFiles], tuple[object, str]]] = {
+    "tasks.json": lambda files: _pair(files.load_tasks()),
+    "loop.json": lambda files: _pair(files.load_memory()),
+}
+SAVES: dict[str, Callable[[LoopFiles], None]] = {
+    "tasks.json": lambda files: files.save_tasks(LEDGER),
+    "loop.json": lambda files: files.save_memory(MEMORY),
+}
+EMPTY: dict[str, object] = {"tasks.json": {}, "loop.json": Memory()}
+
+
+def _pair(kept: Kept[Ledger] | Kept[Memory]) -> tuple[object, str]:
+    return kept.value, kept.fault
+
+
+@pytest.mark.parametrize("name", ["tasks.json", "loop.json"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 1, "tasks": [], "out": {}}'])
+def test_a_damaged_file_is_set_aside_said_and_begun_anew(files: LoopFiles, name: str, text: str) -> None:
+    (files.home / name).write_text(text)
+
+    value, fault = LOADS[name](files)
+
+    (kept,) = files.home.glob(f"{name}.corrupt-*")
+    assert kept.read_text() == text
+    assert value == EMPTY[name]
+    assert str(kept) in fault
+    assert LOADS[name](files) == (EMPTY[name], "")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "bored"},
+        {"failure_count": -1},
+        {"failure_count": True},
+        {"title": 5},
+        {"last_kind": "odd"},
+        {"reopened": 1},
+    ],
+)
+def test_a_record_that_cannot_be_is_damage(
+    files: LoopFiles, directory: Path, change: dict[str, object]
+) -> None:
+    files.save_tasks(LEDGER)
+    raw = json.loads((files.home / "tasks.json").read_text())
+    raw["tasks"]["US-1"] |= change
+    (files.home / "tasks.json").write_text(json.dumps(raw))
+
+    assert again(files, directory).load_tasks().fault != ""
+
+
+@pytest.mark.parametrize("change", [{"cost_usd": -1}, {"cost_usd": "1"}, {"began_at": "now"}, {"out": [5]}])
+def test_a_memory_that_cannot_be_is_damage(
+    files: LoopFiles, directory: Path, change: dict[str, object]
+) -> None:
+    files.save_memory(MEMORY)
+    raw = json.loads((files.home / "loop.json").read_text())
+    (files.home / "loop.json").write_text(json.dumps(raw | change))
+
+    assert again(files, directory).load_memory().fault != ""
+
+
+@pytest.mark.parametrize("name", ["tasks.json", "loop.json"])
+def test_a_file_of_a_newer_version_is_refused_and_stays(files: LoopFiles, name: str) -> None:
+    (files.home / name).write_text('{"version": 2}')
+
+    for touch in (LOADS[name], SAVES[name]):
+        with pytest.raises(NewerState, match="left as it is"):
+            touch(LoopFiles(files.home, files.home))
+    assert (files.home / name).read_text() == '{"version": 2}'
+
+
+def test_keys_that_are_not_known_are_passed_over(files: LoopFiles, directory: Path) -> None:
+    files.save_memory(MEMORY)
+    raw = json.loads((files.home / "loop.json").read_text())
+    (files.home / "loop.json").write_text(json.dumps(raw | {"later": 5}))
+
+    assert again(files, directory).load_memory() == Kept(MEMORY)
+
+
+def test_a_note_that_is_no_plain_file_is_set_aside(files: LoopFiles, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (files.home / "handoff.md").symlink_to(tmp_path / "secret")
+    linked = files.load_handoff()
+    os.mkfifo(files.home / "handoff.md")
+
+    assert linked.value == "" and "corrupt" in linked.fault
+    assert "not a plain file" in files.load_handoff().fault
+
+
+def test_a_full_disk_is_told_and_leaves_what_was_there(small_disk: SmallDisk, directory: Path) -> None:
+    files = LoopFiles(small_disk.path / "home", directory)
+    files.create()
+    files.save_tasks(LEDGER)
+    files.save_handoff("old")
+    small_disk.fill()
+
+    with pytest.raises(OSError, match="No space left"):
+        files.save_tasks({})
+    with pytest.raises(OSError, match="No space left"):
+        files.save_handoff("new")
+    assert again(files, directory).load_tasks() == Kept(LEDGER)
+    assert again(files, directory).load_handoff() == Kept("old")
+
+
+# Copies
+
+
+def test_tasks_handoff_and_checkpoint_are_copied_and_nothing_else(files: LoopFiles, directory: Path) -> None:
+    files.save_tasks(LEDGER)
+    files.save_memory(MEMORY)
+    files.save_handoff("note")
+    files.checkpoints.save(CHECKPOINT)
+    files.save_prompt("prompt")
+
+    copies = directory / ".ralph"
+    assert sorted(os.listdir(copies)) == [".gitignore", "checkpoint.json", "handoff.md", "tasks.json"]
+    for name in ("checkpoint.json", "handoff.md", "tasks.json"):
+        assert (copies / name).read_bytes() == (files.home / name).read_bytes()
+
+
+def test_copies_that_were_removed_or_changed_come_back(files: LoopFiles, directory: Path) -> None:
+    files.save_tasks(LEDGER)
+    files.save_handoff("note")
+    tasks, handoff = directory / ".ralph" / "tasks.json", directory / ".ralph" / "handoff.md"
+    tasks.unlink()
+    handoff.write_text("another note")
+
+    files.renew_copies()
+
+    assert tasks.read_bytes() == (files.home / "tasks.json").read_bytes()
+    assert handoff.read_text() == "note"
+
+
+def test_copies_that_are_as_they_should_be_are_not_written(files: LoopFiles, directory: Path) -> None:
+    files.save_tasks(LEDGER)
+    before = (directory / ".ralph" / "tasks.json").stat()
+
+    files.renew_copies()
+
+    assert (directory / ".ralph" / "tasks.json").stat() == before
+
+
+def test_a_new_run_removes_the_copy_of_a_checkpoint_that_was_cleared(
+    files: LoopFiles, directory: Path
+) -> None:
+    files.checkpoints.save(CHECKPOINT)
+    (files.home / "checkpoint.json").unlink()
+
+    again(files, directory).create()
+
+    assert not (directory / ".ralph" / "checkpoint.json").exists()
+
+
+def test_a_renewal_follows_no_link(files: LoopFiles, directory: Path, tmp_path: Path) -> None:
+    files.save_handoff("note")
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    (directory / ".ralph" / "handoff.md").unlink()
+    (directory / ".ralph" / "handoff.md").symlink_to(victim)
+
+    files.renew_copies()
+
+    assert victim.read_text() == "untouched"
+    assert (directory / ".ralph" / "handoff.md").read_text() == "note"
+
+
+# Killed at any line
+
+
+@pytest.mark.parametrize(
+    ("place", "kept"),
+    [
+        ("loop.tasks_saved", (["new"], 7, "old")),
+        ("loop.memory_saved", (["new"], 8, "old")),
+        ("write.handoff.md.before_rename", (["new"], 8, "old")),
+        ("loop.handoff_saved", (["new"], 8, "new")),
+    ],
+)
+def test_whoever_is_killed_leaves_what_was_written(
+    files: LoopFiles, directory: Path, place: str, kept: tuple[list[str], int, str]
+) -> None:
+    files.save_tasks(LEDGER)
+    files.save_memory(MEMORY)
+    files.save_handoff("old")
+    words = [sys.executable, "-c", DIE, str(files.home), str(directory)]
+    environment = {**os.environ, "RALPHD_FAILPOINTS": f"{place}=kill"}
+
+    ended = subprocess.run(words, env=environment, timeout=60, check=False).returncode
+
+    assert ended == -signal.SIGKILL
+    following = again(files, directory)
+    following.create()
+    found = following.load_tasks().value, following.load_memory().value, following.load_handoff().value
+    assert (list(found[0]), found[1].iteration, found[2]) == kept
+    assert not list(files.home.glob(".*"))

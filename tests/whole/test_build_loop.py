@@ -1,0 +1,119 @@
+"""``ralphctl build`` with the built-in loop: limits, pauses, and the next build that goes on (L12, L13)."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.helpers import wait_for
+from tests.terminal import Terminal
+from tests.whole.builds import Build, build_in
+from tests.whole.harness import Daemon
+from tests.whole.loops import loop_in, open_tasks, release
+from tests.whole.person import Person, argv
+
+QUESTION = "Resume, Discard, or View details? [R/d/v]"
+
+
+@pytest.fixture
+def build(daemon: Daemon) -> Iterator[Build]:
+    """A build to be started."""
+    with build_in(daemon) as build:
+        yield build
+
+
+@pytest.fixture
+def person(daemon: Daemon) -> Person:
+    """Somebody at another terminal."""
+    return Person(daemon)
+
+
+def at_a_terminal(build: Build, *words: str) -> Terminal:
+    environment = Person(build.daemon).environment | {"TERM": "xterm-256color", "NO_COLOR": "1"}
+    return Terminal(argv(["build", *words]), cwd=build.directory, environment=environment)
+
+
+def limit_is_over(build: Build) -> None:
+    """Wait until the limit is over."""
+    checkpoint = json.loads((build.directory / ".ralph" / "checkpoint.json").read_text())
+    ends = datetime.fromisoformat(checkpoint["resume_at"])
+    wait_for(lambda: datetime.now(UTC) > ends, timeout_s=30, what="the reset")
+
+
+def test_a_usage_limit_ends_it_with_75_and_the_next_build_asks_and_finishes(
+    build: Build, person: Person
+) -> None:
+    loop_in(build.daemon, "usage 3")
+    build.start()
+    assert build.ends_leaving_nothing() == 75
+    words = build.words()
+    assert "demo: paused at the agent's usage limit; its limit resets" in words
+    assert "  task         task 0\n" in words
+    assert "  why          at the agent's usage limit: " in words
+    assert "all of it is kept: ralphctl build asks, and goes on from there" in words
+    assert "next: ralphctl build  (go on)" in words
+    assert "next: ralphctl build --fallback codex  (another agent goes on meanwhile)" in words
+
+    status = person("status", cwd=build.directory)
+    assert status.returncode == 75
+    assert "demo  paused at the agent's usage limit" in status.stdout
+    assert "checkpoint   iteration 1, task task 0, moody" in status.stdout
+    assert "next         ralphctl build  (go on)" in status.stdout
+
+    with at_a_terminal(build) as terminal:
+        terminal.shows(QUESTION)
+        assert "task         task 0" in terminal.screen()
+        limit_is_over(build)
+        terminal.type(b"\r")
+        terminal.shows("resuming from the checkpoint: iteration 1, task task 0")
+        assert terminal.exit_code() == 0
+        terminal.shows("demo: done")
+        assert terminal.settings() == terminal.before
+    assert open_tasks(build.directory) == 0
+    assert not (build.directory / ".ralph" / "checkpoint.json").exists()
+
+
+def test_p_pauses_after_the_iteration_and_resume_finishes(build: Build, person: Person) -> None:
+    loop_in(build.daemon, "rest")
+    with at_a_terminal(build) as terminal:
+        terminal.shows("resting")
+        terminal.shows("p pauses after the iteration")
+        terminal.type(b"p")
+        terminal.shows("Pausing after current iteration...")
+        release(build.daemon)
+        assert terminal.exit_code() == 75
+        terminal.shows("demo: paused because you asked")
+        assert terminal.settings() == terminal.before
+    assert open_tasks(build.directory) == 1
+
+    build.start("--resume")
+    assert build.ends_leaving_nothing() == 0
+    assert open_tasks(build.directory) == 0
+
+
+def test_a_rate_limit_is_told_shown_and_skipped_from_elsewhere(build: Build, person: Person) -> None:
+    loop_in(build.daemon, "rate 600", tasks=1)
+    build.start()
+    build.says("; ralphctl skip-wait ends the wait")
+    status = person("status", cwd=build.directory)
+    assert status.returncode == 0
+    said = r"waiting because of rate limit of moody \(.*\): over in (10m|9m 5\ds) "
+    assert re.search(said, status.stdout), status.stdout
+    assert "ralphctl skip-wait demo  (do not wait)" in status.stdout
+
+    assert person("skip-wait", cwd=build.directory).returncode == 0
+
+    assert build.ends_leaving_nothing() == 0
+    assert open_tasks(build.directory) == 0
+
+
+def test_the_command_of_the_last_time_is_run_again_and_said(build: Build) -> None:
+    build.start("--", "true")
+    assert build.ends_leaving_nothing() == 0
+
+    build.start()
+
+    assert build.ends_leaving_nothing() == 0
+    assert "as the last time: true  (ralphctl build --agent NAME: the built-in loop)" in build.words()
