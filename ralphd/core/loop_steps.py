@@ -85,8 +85,9 @@ def exhausted(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) 
         return _nobody_left(loop, iteration, pool)
     why = f"{first.agent} is out: {first.reason}"
     if policy.pause_when_exhausted:
-        saved = SaveCheckpoint(PauseReason.USAGE_LIMIT, iteration, first.until, why)
-        return ended(loop, End(75, PauseReason.USAGE_LIMIT, why, first.until), saved)
+        reset_at = first.until - policy.reset_margin_s  # whoever resumes by itself adds the margin (E1)
+        saved = SaveCheckpoint(PauseReason.USAGE_LIMIT, iteration, reset_at, why)
+        return ended(loop, End(75, PauseReason.USAGE_LIMIT, why, reset_at), saved)
     return rest(loop, iteration, at, first.until, PauseReason.USAGE_LIMIT, why, policy, for_an_agent=True)
 
 

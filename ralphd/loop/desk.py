@@ -1,9 +1,8 @@
 """What lies on the loop's desk: checkpoint, tasks, memory and handoff, written before they are acted upon."""
 
-import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ralphd.core.checkpoint import Checkpoint, CheckpointTask
 from ralphd.core.ledger import Ledger, Memory
@@ -13,9 +12,6 @@ from ralphd.core.moments import parse_rfc3339, rfc3339
 from ralphd.git.snapshot import Snapshot, snapshot
 from ralphd.loop.settings import Settings
 from ralphd.store.loopfiles import LoopFiles
-from ralphd.store.mirror import STATE_FILE
-
-WEEK_S = 7 * 24 * 3600.0
 
 
 class Desk:
@@ -45,7 +41,8 @@ class Desk:
             self._discard()
         checkpoint = self._files.checkpoints.load()
         self._news += filter(None, (memory.fault, ledger.fault, self._files.checkpoints.fault))
-        return _gone_on(self._settings, memory.value, ledger.value, checkpoint, now)
+        remembered = memory.value if resume else replace(memory.value, out=())
+        return _gone_on(self._settings, remembered, ledger.value, checkpoint, now)
 
     def _discard(self) -> None:
         kept_as = self._files.checkpoints.discard()
@@ -136,9 +133,9 @@ def _gone_on(
     """Memory and tasks as the loop begins with them.
 
     A person's start counts iterations, costs and failures anew, from the checkpoint where there is one; a
-    restart by the Regent goes on counting. Agents that are out stay out.
+    restart by the Regent goes on counting. Agents that are out until a moment stay out.
     """
-    began_at = _began_at(settings.home) if settings.is_supervised else None
+    began_at = _began_at(settings.environment)
     if began_at is None or began_at != _rounded(memory.began_at):
         memory = Memory(began_at=began_at or now, out=tuple(each for each in memory.out if each.until))
         ledger = {id_: replace(record, failure_count=0) for id_, record in ledger.items()}
@@ -162,11 +159,9 @@ def _rounded(moment: Moment | None) -> Moment | None:
     return None if moment is None else parse_rfc3339(rfc3339(moment))
 
 
-def _began_at(home: Path) -> Moment | None:
-    """When a person started this ralph, by its Regent's state; None where that is not known."""
+def _began_at(environment: Mapping[str, str]) -> Moment | None:
+    """When a person started this ralph, by its Regent; None where there is none."""
     try:
-        found: Any = json.loads((home / STATE_FILE).read_bytes())
-        began_at = found["supervision"]["tally"]["began_at"]
-        return None if began_at is None else _rounded(float(began_at))
-    except (OSError, ValueError, TypeError, KeyError):
+        return parse_rfc3339(environment["RALPH_BEGAN_AT"])
+    except (KeyError, ValueError):
         return None

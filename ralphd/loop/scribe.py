@@ -58,8 +58,8 @@ class Scribe:
             exit_code=code,
             cost_usd=round(result.cost_usd or 0.0, 6),
             cost_source=told,
-            tokens_in=result.tokens_in,
-            tokens_out=result.tokens_out,
+            tokens_in=result.tokens_in or None,  # no model works without any: then nobody told
+            tokens_out=result.tokens_out or None,
             model=_line(result.model),
             session=_line(result.session),
             duration_s=round(max(result.ended_at - result.started_at, 0.0), 3),

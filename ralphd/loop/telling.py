@@ -85,6 +85,6 @@ def _end_words(order: End, now: Moment) -> str:
         78: "cannot begin",
         130: "ends",
     }
-    later = "" if order.resume_at is None else f"; goes on at {day_and_time(order.resume_at, now)}"
+    later = "" if order.resume_at is None else f"; the limit is over at {day_and_time(order.resume_at, now)}"
     said = "stops" if order.reason == "no_progress" else words.get(order.code, "ends")
     return f"{said}: {order.why}{later}"

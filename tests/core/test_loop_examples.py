@@ -216,8 +216,8 @@ def test_us008_or_pauses_until_then_with_75() -> None:
 
     play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(1000.0, START + 1))
 
-    assert (play.end.code, play.end.reason, play.end.resume_at) == (75, "usage_limit", START + 1061.0)
-    assert play.ordered(SaveCheckpoint)[0].resume_at == START + 1061.0
+    assert (play.end.code, play.end.reason, play.end.resume_at) == (75, "usage_limit", START + 1001.0)
+    assert play.ordered(SaveCheckpoint)[0].resume_at == START + 1001.0
 
 
 def test_an_unknown_reset_is_looked_at_after_15_30_60_minutes() -> None:
