@@ -41,14 +41,14 @@ def rows(checkpoint: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
     return [(label, text) for label, text in found if text]
 
 
-def summary(checkpoint: Mapping[str, Any], now: float) -> list[str]:
-    """The same in two lines or three, for ``status``."""
+def summary(checkpoint: Mapping[str, Any], now: float, *, runs: bool = False) -> list[str]:
+    """The same in two lines or three, for ``status``; while it ``runs`` its state tells what it waits for."""
     where = [f"iteration {_iteration(checkpoint)}"]
     if task := _task(checkpoint):
         where.append(f"task {task}")
     if agent := _text(checkpoint.get("agent")):
         where.append(agent)
-    resumes = until(checkpoint.get("resume_at"), now)
+    resumes = "" if runs else until(checkpoint.get("resume_at"), now)
     rest = [
         _why(checkpoint),
         f"may go on {resumes}" if resumes else "",
@@ -94,8 +94,9 @@ def _task(checkpoint: Mapping[str, Any]) -> str:
 
 def _iteration(checkpoint: Mapping[str, Any]) -> str:
     most = checkpoint.get("max_iterations")
-    said = _text(checkpoint.get("iteration", "?"))
-    return f"{said} of {most}" if isinstance(most, int) and most > 0 else said
+    number = checkpoint.get("iteration", "?")
+    within = isinstance(most, int) and isinstance(number, int) and number <= most
+    return f"{number} of {most}" if within else _text(number)  # a limit counts from each start anew
 
 
 def _why(checkpoint: Mapping[str, Any]) -> str:

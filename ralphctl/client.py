@@ -75,9 +75,20 @@ class Client:
         return views
 
     def name_here(self, directory: str) -> str:
-        """The ralph of ``directory`` or the nearest one above it, else the only one. Raises UnknownRalph."""
+        """The ralph of ``directory`` or the nearest one above it, else the only one. Raises UnknownRalph.
+
+        Where ``ralphctl build`` worked, another directory's ralph is never meant.
+        """
         views = self.views()
-        view = fast.of_directory(views, directory) or (views[0] if len(views) == 1 else None)
+        view = fast.of_directory(views, directory)
+        if view is None and (left := fast.left_here(directory)) is not None:
+            raise UnknownRalph(
+                f"no daemon works in {left['directory']}: its ralph was that of ralphctl build",
+                why="the ralphs that a daemon works for have to be named here",
+                mend="ralphctl build, or ralphctl status --all",
+            )
+        if view is None and len(views) == 1:
+            view = views[0]
         if view is None:
             raise UnknownRalph(
                 f"no ralph works in {directory}",

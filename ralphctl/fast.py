@@ -124,6 +124,9 @@ def answer(asked: Asked) -> int:
     held = json.loads(body)
     views = [held] if name else held["ralphs"]
     mine = None if asked.every or name else of_directory(views, directory)
+    if mine is None and not (asked.every or name) and (own := left_here(directory)) is not None:
+        _tell_last_known(asked, own, "no daemon works here; last known:", alone=False)
+        return wire.status_exit_code([own["state"]])
     print(body.decode() if asked.as_json else _page(views, mine))
     return wire.status_exit_code([view["state"] for view in ([mine] if mine else views)])
 
@@ -168,28 +171,44 @@ def of_directory(views: Sequence[dict[str, Any]], directory: str) -> dict[str, A
     return next((by_directory[above] for above in link.upward(directory) if above in by_directory), None)
 
 
+def left_here(directory: str) -> dict[str, Any] | None:
+    """What ``ralphctl build``, or a loop by hand, has left where we are or above: no daemon knows of it."""
+    view = _kept(directory)
+    return view if view is not None and _is_without_daemon(view) else None
+
+
+def _kept(directory: str) -> dict[str, Any] | None:
+    """The nearest view that a directory itself tells, as far as it can be so without a daemon."""
+    view = next((known for above in link.upward(directory) if (known := lastknown.state(above))), None)
+    if view is None:
+        return None
+    return lastknown.without_daemon(view, ended_with_it=lastknown.build_home(view, os.environ) is not None)
+
+
+def _is_without_daemon(view: dict[str, Any]) -> bool:
+    alone = "run_id" not in view and "ralph_pid" not in view  # by its checkpoint
+    return alone or lastknown.build_home(view, os.environ) is not None
+
+
 def _last_known(asked: Asked, name: str | None, directory: str, away: DaemonNotRunning) -> int:
-    view = None
-    for above in link.upward(directory):
-        view = lastknown.state(above)
-        if view is not None:
-            break
+    view = _kept(directory)
     if view is None or name not in (None, view["name"]):
         raise away
-    view = lastknown.without_daemon(view)
-    checkpoint = lastknown.checkpoint(view["directory"])
-    built = lastknown.build_home(view, os.environ) is not None
-    again = ("go on" if view["state"] == "paused" else "start again", "ralphctl build")
-    alone = "run_id" not in view and "ralph_pid" not in view  # by its checkpoint
-    step = again if built or alone else ("start the daemon", "ralphctl regent start")
-    message("no daemon; last known:")
-    if asked.as_json:
-        _print_last_known(view, checkpoint, alone=name is not None)
-    else:
-        now, colour = time.time(), has_colour(sys.stdout)
-        fault = lastknown.checkpoint_fault(view["directory"])
-        print(show.ralph(view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, step=step))
+    _tell_last_known(asked, view, "no daemon; last known:", alone=name is not None)
     return wire.status_exit_code([view["state"]])
+
+
+def _tell_last_known(asked: Asked, view: dict[str, Any], head: str, *, alone: bool) -> None:
+    checkpoint = lastknown.checkpoint(view["directory"])
+    again = ("go on" if view["state"] == "paused" else "start again", "ralphctl build")
+    step = again if _is_without_daemon(view) else ("start the daemon", "ralphctl regent start")
+    message(head)
+    if asked.as_json:
+        _print_last_known(view, checkpoint, alone=alone)
+        return
+    now, colour = time.time(), has_colour(sys.stdout)
+    fault = lastknown.checkpoint_fault(view["directory"])
+    print(show.ralph(view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, step=step))
 
 
 def _print_last_known(view: dict[str, Any], checkpoint: dict[str, Any] | None, *, alone: bool) -> None:

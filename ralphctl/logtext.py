@@ -6,6 +6,7 @@ import time
 from datetime import datetime
 from typing import Any, Protocol
 
+from ralphctl.explanation import localised
 from ralphctl.tell import ORANGE, paint
 from ralphctl.terminal import neutralise
 
@@ -66,8 +67,10 @@ class LogPrinter:
         self._unended = record["stream"] if partial else None
 
     def _regent(self, record: dict[str, Any]) -> str:
-        clock = _local(record["at"]).strftime("%H:%M:%S")
-        text = neutralise(record["text"]) if self._safe else record["text"]
+        at = _local(record["at"])
+        clock = at.strftime("%H:%M:%S")
+        text = localised(record["text"], at.timestamp())
+        text = neutralise(text) if self._safe else text
         return self._stamp(record) + paint(f"[{clock}]  {REGENT}{text}", ORANGE, on=self._colour)
 
     def _stamp(self, record: dict[str, Any]) -> str:

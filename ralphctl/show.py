@@ -55,7 +55,8 @@ def state_words(view: View, now: float) -> str:
         case "stopping":
             return f"stopping: {_asked(view, now)}" + _pid(view) + _waits(view, now)
         case "stopped":
-            return "stopped" + since_words(" ", view.get("finished_at"), now, " ago")
+            before = ", " if view.get("message") else " "
+            return "stopped" + _reason(view) + since_words(before, view.get("finished_at"), now, " ago")
         case "failed":
             return f"failed: {why_failed(view)}" + since_words(", ", view.get("finished_at"), now, " ago")
         case "done":
@@ -183,7 +184,11 @@ def ralph(
     state = paint(state_words(view, now), COLOURS.get(str(view.get("state")), BOLD), on=colour)
     head = f"{paint(clean(str(view.get('name') or '?')), BOLD, on=colour)}  {state}"
     steps = next_steps(view) if step is None else [step]
-    rows = [*_facts(view, now, daemon=daemon), *_checkpoint_rows(checkpoint, checkpoint_fault, now)]
+    runs = bool(view.get("ralph_pid"))
+    rows = [
+        *_facts(view, now, daemon=daemon),
+        *_checkpoint_rows(checkpoint, checkpoint_fault, now, runs=runs),
+    ]
     rows += _remarks(view)
     rows += [("next" if i == 0 else "", f"{command}  ({what})") for i, (what, command) in enumerate(steps)]
     return "\n".join([head, *(f"  {paint(f'{label:<12}', DIM, on=colour)} {text}" for label, text in rows)])
@@ -191,7 +196,7 @@ def ralph(
 
 def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
     rows = [("directory", directory_words(view)), ("command", _command(view))]
-    if work := _work(view):
+    if work := work_words(view):
         rows.append(("work", work))
     # The state file is written anew every few seconds only: a first output may not be in it yet.
     unseen = not daemon and view.get("run_id") and not view.get("last_output_at")
@@ -234,7 +239,8 @@ def _quoted(word: str) -> str:
     return word if word and _PLAIN.issuperset(word) else "'" + word.replace("'", "'\\''") + "'"
 
 
-def _work(view: View) -> str:
+def work_words(view: View) -> str:
+    """What it has done and does: iterations, task, agent, cost; empty where nothing is known."""
     parts = []
     if view.get("iteration"):
         parts.append(count(view["iteration"], "iteration"))
@@ -283,14 +289,15 @@ def resource_cells(view: View) -> tuple[str, str, str]:
     )
 
 
-def _checkpoint_rows(checkpoint: View | None, fault: str, now: float) -> list[tuple[str, str]]:
+def _checkpoint_rows(checkpoint: View | None, fault: str, now: float, *, runs: bool) -> list[tuple[str, str]]:
     if fault:
         return [("checkpoint", clean(fault))]
     if not checkpoint:
         return []
     from ralphctl.checkpoint_words import summary  # most have none, and `status` is to be quick
 
-    return [("checkpoint" if i == 0 else "", line) for i, line in enumerate(summary(checkpoint, now))]
+    lines = summary(checkpoint, now, runs=runs)
+    return [("checkpoint" if i == 0 else "", line) for i, line in enumerate(lines)]
 
 
 def _remarks(view: View) -> list[tuple[str, str]]:

@@ -33,6 +33,7 @@ _WAITS = {
     "retry": "to try the agent again",
     "outage": "for an agent's service to come back",
     "requested": "because you asked",
+    "no_daemon": "for a ralphd that starts it again",
     "unknown": "for a reason that was not given",
 }
 _PAUSES = {
@@ -147,7 +148,7 @@ def last_exit(ending: dict[str, Any]) -> str:
 def wait_words(reason: object) -> str:
     """What a wait is for: continues ``waiting …``."""
     text = str(reason)
-    in_its_own_words = f"because of {text}" if " " in text.strip() else f"({text})"
+    in_its_own_words = f"— {text}" if " " in text.strip() else f"({text})"
     return _WAITS.get(text, in_its_own_words)
 
 

@@ -33,6 +33,12 @@ class RalphdError(Exception):
         )
 
 
+def in_one_line(fault: RalphdError) -> str:
+    """What is wrong, why, and what to do, as a log has it."""
+    why = "; ".join(line.strip() for line in fault.why.splitlines() if line.strip())
+    return "; ".join(part for part in (": ".join(filter(None, (fault.what, why))), fault.mend) if part)
+
+
 class UsageError(RalphdError):
     """The words of a command or request do not fit."""
 

@@ -21,5 +21,5 @@ _DEV = settings(
     database=None,
 )
 settings.register_profile("dev", _DEV)
-settings.register_profile("ci", _DEV, max_examples=300, stateful_step_count=60)
+settings.register_profile("ci", _DEV, max_examples=200, stateful_step_count=50)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -72,7 +73,8 @@ def build(
     However this command ends, nothing of it stays alive.
     From another terminal, in this directory: ralphctl status, logs -f, pause, skip-wait, stop.
 
-    Exits with 0 when it is done, 5 at a limit, 1 when it failed, 75 when it is paused, 130 when stopped.
+    Exits with 0 when it is done, or gets nowhere and stops by itself; 5 at a limit, 1 when it failed, 75 when
+    it is paused, 130 when it was stopped.
     """
     if more:
         raise UsageError(
@@ -217,21 +219,25 @@ def _next_steps(view: View) -> list[tuple[str, str]]:
 def _tell_settled(view: View) -> int:
     now = time.time()
     # Nothing goes on by itself once this command has ended.
-    resets = until(show.wait_of(view).get("until"), now)
+    held = checkpoint_words.fuller(view.get("checkpoint"), lastknown.checkpoint(str(view["directory"])))
     said = show.state_words({**view, "wait": None}, now)
-    say(f"{view['name']}: {said}" + (f"; its limit resets {resets}" if resets else ""))
-    if view["state"] == "paused" and show.is_built_in(view):
-        _tell_rest(view, now)
+    if view["state"] == "paused":
+        resets = until((held or {}).get("resume_at") or show.wait_of(view).get("until"), now)
+        said += f"; its limit resets {resets}" if resets else ""
+    say(f"{view['name']}: {said}")
+    if view["state"] in ("paused", "stopped") and show.is_built_in(view) and held:
+        _tell_rest(held, now)
+    elif work := show.work_words(view):
+        say(f"  {'work':<12} {work}")
     if view["state"] == "done" and view.get("message"):
         return wire.EXIT_LIMIT
+    if view["state"] == "stopped" and view.get("message"):  # by itself: it got nowhere (L10)
+        return wire.EXIT_OK
     return _EXITS[view["state"]]
 
 
-def _tell_rest(view: View, now: float) -> None:
+def _tell_rest(held: Mapping[str, Any], now: float) -> None:
     """What a loop that rests has kept, and that it goes on only when it is asked to (002-US-010)."""
-    copy = lastknown.checkpoint(str(view["directory"]))
-    held = checkpoint_words.fuller(view.get("checkpoint"), copy)
-    for label, text in checkpoint_words.rows(held or {}, now):
+    for label, text in checkpoint_words.rows(held, now):
         say(f"  {label:<12} {text}")
-    if held:
-        say("  all of it is kept: ralphctl build asks, and goes on from there")
+    say("  all of it is kept: ralphctl build asks, and goes on from there")

@@ -155,7 +155,9 @@ def skip_wait(name: str | None) -> None:
     At your own risk where it waits for a limit: an agent that is asked too soon says so again.
     """
     client = the_client()
-    tell_view(client.ask(the_name(client, name), "skip-wait"))
+    reply = client.ask(the_name(client, name), "skip-wait")
+    waits = reply.value.get("ralph_pid") and show.wait_of(reply.value)  # a run hears of it in a moment
+    tell_view(reply, said="told to wait no longer" if waits else "")
 
 
 @click.command(cls=Command)

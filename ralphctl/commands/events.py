@@ -11,11 +11,12 @@ from typing import Any
 import click
 
 from ralphctl.client import Client
+from ralphctl.eventtext import said
 from ralphctl.fast import check_name
 from ralphctl.grammar import Command, ralph_argument, the_client, wants_json
 from ralphctl.lines import events_of, lines_of
 from ralphctl.tell import clean
-from ralphctl.words import clock, last_exit, moment
+from ralphctl.words import clock, moment
 
 _MOST = 10_000
 _NAME_WIDTH = 12
@@ -55,24 +56,9 @@ def _coming(client: Client, last: int, name: str | None) -> Iterator[dict[str, A
 def _line(event: dict[str, Any], width: int) -> str:
     at = moment(event["at"])
     when = "?" if at is None else clock(at, time.time())
-    return f"{when}  {_who(event):<{width}}  {event['type']:<18}  {clean(_said(event))}".rstrip()
+    told = clean(said(event["type"], event["data"]))
+    return f"{when}  {_who(event):<{width}}  {event['type']:<18}  {told}".rstrip()
 
 
 def _who(event: dict[str, Any]) -> str:
     return event["ralph"] or "ralphd"
-
-
-def _said(event: dict[str, Any]) -> str:
-    data: dict[str, Any] = event["data"]
-    if isinstance(data.get("message"), str):
-        return str(data["message"])
-    if event["type"] == "ralph.exited":
-        return last_exit(data)
-    return ", ".join(f"{key} {_value(value)}" for key, value in data.items() if value not in (None, []))
-
-
-def _value(value: object) -> str:
-    at = moment(value)
-    if at is not None:
-        return clock(at, time.time())
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

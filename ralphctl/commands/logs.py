@@ -17,7 +17,7 @@ from ralphctl.grammar import Command, ralph_argument, the_client, the_name, want
 from ralphctl.lines import lines_of
 from ralphctl.local import lastknown
 from ralphctl.tell import has_colour, message
-from ralphd.errors import DaemonNotRunning, UsageError
+from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 
 _TAIL = "100"
 
@@ -73,7 +73,14 @@ def logs(name: str | None, follow: bool, raw: bool, timestamps: bool, **query: s
         message("no daemon; what is kept:")
         _put(past, safe=safe, timestamps=timestamps)
         return
-    name = the_name(client, name)
+    try:
+        name = the_name(client, name)
+    except UnknownRalph:  # the log of a build is where it was
+        if follow or (past := _past(name, words)) is None:
+            raise
+        message("no daemon works here; what is kept:")
+        _put(past, safe=safe, timestamps=timestamps)
+        return
     if not (follow or timestamps or safe or wants_json()):
         _copy(client, name, words)
         return

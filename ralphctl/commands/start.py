@@ -160,7 +160,7 @@ def _start(client: Client, order: _Order, wish: bool | None) -> Reply:
 def _again_by_name(client: Client, order: _Order, wish: bool | None) -> Reply:
     name = str(order.where)
     if order.command is not None or not wire.is_name(name):
-        raise DirectoryUnusable(f"{name} is no directory", mend="ralphctl start DIR, or DIR -- COMMAND")
+        raise DirectoryUnusable(f"{name} is no directory", mend="ralphctl start DIR")
     try:
         return _again(client, name, order.flags, wish)
     except UnknownRalph as fault:

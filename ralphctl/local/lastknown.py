@@ -87,20 +87,27 @@ def _by_checkpoint(directory: str) -> dict[str, Any] | None:
     }
 
 
-def without_daemon(view: dict[str, Any]) -> dict[str, Any]:
+def without_daemon(view: dict[str, Any], *, ended_with_it: bool = False) -> dict[str, Any]:
     """``view`` as far as it can be so while no daemon answers: nothing is started, or goes on, by itself.
 
-    Whether its run lives is looked up, by the pid and the cookie that a run's processes carry.
+    Whether its run lives is looked up, by the pid and the cookie that a run's processes carry. What was to be
+    running is started by the next daemon (G2), but where it ``ended_with_it``: that of ``ralphctl build`` has
+    no next one.
     """
     view, state = {**view}, view["state"]
+    again = view.get("goal") == "running" and not ended_with_it
+    later = "; it starts again as soon as a ralphd runs" if again else ""
+    wait = {"reason": "no_daemon", "until": None} if again else None
     if state in _HAS_A_RUN and _lives(view.get("ralph_pid"), view.get("run_id")):
         view["notes"] = ["no ralphd watches it now"]
     elif state in _HAS_A_RUN:
-        view.update(state="stopped", ralph_pid=None)
-        view["notes"] = [f"it was {state} when its ralphd ended; its process is gone, and nobody saw how"]
+        view.update(state="waiting_for_retry" if again else "stopped", ralph_pid=None, wait=wait)
+        view["notes"] = [
+            f"it was {state} when its ralphd ended; its process is gone, and nobody saw how{later}"
+        ]
     elif state == "waiting_for_retry":
-        view.update(state="stopped", wait=None)
-        view["notes"] = ["it was waiting to start again when its ralphd ended"]
+        view.update(state=state if again else "stopped", wait=wait)
+        view["notes"] = [f"it was waiting to start again when its ralphd ended{later}"]
     elif view.get("wait"):
         view.update(wait=None)
         view["notes"] = ["it was to go on by itself, but no ralphd is there to see to that"]

@@ -41,7 +41,8 @@ from ralphd.core.signs import (
     Warned,
 )
 
-_TOOL_RESULT: Final = '{"type":"user"'
+_NO_EVIDENCE: Final = ('{"type":"user"', '{"type":"stream_event"')
+"""How tool results and pieces of a message begin, which comes whole as well."""
 _READ: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _BAD_ENDS: Final = ("prompt_too_long", "max_turns", "budget_exhausted")
 
@@ -56,8 +57,8 @@ class ClaudeParser:
 
     def line(self, line: str) -> Iterable[Sign]:
         """What a line of stdout says."""
-        if line.startswith(_TOOL_RESULT) and line.endswith("}"):
-            return ALIVE  # the bulk of all output, and nothing in it is evidence
+        if line.startswith(_NO_EVIDENCE) and line.endswith("}"):
+            return ALIVE  # the bulk of all output
         data = record(line)
         if data is None:
             return self._own.plain(line)
@@ -158,12 +159,12 @@ def _content(content: object) -> tuple[str, Signs]:
         return text(content, LAST_MESSAGE_CHARS), NOTHING
     said: list[str] = []
     tools: list[Sign] = []
-    for block in map(table, listed(content)[:1000]):
-        match block.get("type"):
-            case "text":
-                said.append(text(block.get("text"), LAST_MESSAGE_CHARS))
-            case "tool_use":
-                tools.append(ToolUse(text(block.get("name"), NAME_CHARS), about(block.get("input"))))
+    for block in listed(content)[:1000]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "text":
+            said.append(text(block.get("text"), LAST_MESSAGE_CHARS))
+        elif kind == "tool_use":
+            tools.append(ToolUse(text(block.get("name"), NAME_CHARS), about(block.get("input"))))
     return "\n".join(filter(str.strip, said)), tuple(tools)
 
 

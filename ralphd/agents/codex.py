@@ -34,8 +34,8 @@ from ralphd.core.classify import ExitMeaning
 from ralphd.core.failure import FailureKind
 from ralphd.core.signs import RetryingItself, Sign, Spent, Started, Text, ToolUse, Verdict, Warned
 
-_COMMAND_DONE: Final = '{"type":"item.completed"'
-_COMMAND: Final = '"type":"command_execution"'
+_ITEM_DONE: Final = '{"type":"item.completed"'
+_NO_EVIDENCE: Final = ('"type":"command_execution"', '"type":"reasoning"')
 _HEAD_CHARS: Final = 120
 _RECONNECTING: Final = re.compile(r"\s*(?:Reconnecting|Retrying)\b[. \u2026]*(?:(\d{1,4})/(\d{1,4}))?")
 _STATUS: Final = re.compile(r"\b(?:unexpected|last) status:? (\d{3})\b")
@@ -59,8 +59,10 @@ class CodexParser:
 
     def line(self, line: str) -> Iterable[Sign]:
         """What a line of stdout says."""
-        if line.startswith(_COMMAND_DONE) and _COMMAND in line[:_HEAD_CHARS] and line.endswith("}"):
-            return ALIVE  # the bulk of all output, and nothing in it is evidence
+        if line.startswith(_ITEM_DONE) and line.endswith("}"):
+            head = line[:_HEAD_CHARS]
+            if _NO_EVIDENCE[0] in head or _NO_EVIDENCE[1] in head:
+                return ALIVE  # the bulk of all output
         data = record(line)
         if data is None:
             return self._own.plain(line)

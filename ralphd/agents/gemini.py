@@ -39,6 +39,7 @@ _NOISE: Final = (
     "Warning: 256-color support not detected",
     "Ripgrep is not available",
     "Loaded cached credentials",
+    "Error executing tool ",
     "    at ",
 )
 """What it prints on stderr in good runs as well, and the frames of its own call stack."""
@@ -51,7 +52,8 @@ class GeminiParser:
 
     def __init__(self, _sessions: Sessions | None = None) -> None:
         self._own = OwnLines()
-        self._message = ""
+        self._pieces: list[str] = []
+        self._chars = 0
         self._unshown = ""
         self._in_message = False
         self._complaint = ""
@@ -97,22 +99,38 @@ class GeminiParser:
 
     def last_message(self) -> str:
         """Its last message, as far as it got."""
+        self._own.said("".join(self._pieces))
         return self._own.last_message
 
     def _piece(self, data: dict[str, Any]) -> Signs:
         piece = text(data.get("content"), LAST_MESSAGE_CHARS)
         if not (self._in_message and data.get("delta") is True):
             shown = self._flushed(NOTHING)
-            self._message, self._in_message = "", True
+            self._begin()
         else:
             shown = NOTHING
-        self._message = (self._message + piece)[-LAST_MESSAGE_CHARS:]
-        self._own.said(self._message)
-        self._unshown += piece
-        whole, _, self._unshown = self._unshown.rpartition("\n")
+        self._keep(piece)
+        unshown = self._unshown + piece
+        if "\n" not in piece and len(unshown) <= _FLUSH_CHARS:
+            self._unshown = unshown
+            return shown or ALIVE
+        whole, _, self._unshown = unshown.rpartition("\n")
         if len(self._unshown) > _FLUSH_CHARS:
             whole, self._unshown = f"{whole}\n{self._unshown}".lstrip("\n"), ""
         return (*shown, *((Text(whole),) if whole.strip() else ())) or ALIVE
+
+    def _begin(self) -> None:
+        """A message; the one before it stays the last one until this one says something."""
+        self._own.said("".join(self._pieces))
+        self._pieces, self._chars, self._in_message = [], 0, True
+
+    def _keep(self, piece: str) -> None:
+        """Pieces are put together when somebody asks, or when they come to twice what is kept of a message."""
+        self._pieces.append(piece)
+        self._chars += len(piece)
+        if self._chars > 2 * LAST_MESSAGE_CHARS:
+            self._pieces = ["".join(self._pieces)[-LAST_MESSAGE_CHARS:]]
+            self._chars = LAST_MESSAGE_CHARS
 
     def _flushed(self, signs: Signs) -> Signs:
         """What is not shown yet of a message that is over, and then ``signs``."""
@@ -134,7 +152,7 @@ class GeminiParser:
     def _verdict(self, data: dict[str, Any]) -> Verdict:
         error = table(data.get("error"))
         if data.get("status") == "success" and not error:
-            return Verdict(True, self._own.last_message)
+            return Verdict(True, self.last_message())
         told = text(error.get("message"))
         message, code, status = vendor_error(_unwrapped(told))
         message = message or self._complaint or "it ended with an error and did not say which"

@@ -24,6 +24,9 @@ _WAYS: Final[Mapping[str, Ways]] = {
 }
 KNOWN: Final = tuple(_WAYS)
 
+TELL_COSTS: Final = frozenset({"claude", "opencode"})
+"""Who says what an attempt cost; of the others it is unknown."""
+
 AUTO: Final = "auto"
 _AUTO_ORDER: Final = ("codex", "gemini", "claude", "opencode")
 """The order of [000-T3]; the primary is left out of it (RT-8)."""

@@ -49,7 +49,7 @@ class OpencodeParser:
         if data is None:
             return self._own.plain(line)
         self._own.event_seen()
-        return (*self._started(data), *self._event(data))
+        return self._event(data) if self._session else (*self._started(data), *self._event(data))
 
     def error_line(self, line: str) -> Iterable[Sign]:
         """What a line of stderr says."""
@@ -65,7 +65,7 @@ class OpencodeParser:
 
     def _started(self, data: dict[str, Any]) -> Signs:
         """Every event carries the session; the first one is its start."""
-        session = None if self._session else session_id(data.get("sessionID"))
+        session = session_id(data.get("sessionID"))
         if session is None:
             return NOTHING
         self._session = session
@@ -114,7 +114,7 @@ class OpencodeParser:
         return (*spent, Verdict(good, message, code=None if good else reason))
 
     def _error(self, error: Mapping[str, Any]) -> Verdict:
-        data = table(error.get("data"))
+        data = table(error.get("data")) or error  # a vendor's own, passed on as it came
         told, body = text(data.get("message")), text(data.get("responseBody"))
         message, code, status = vendor_error(told)
         code = vendor_error(body)[1] or code or text(error.get("name"), NAME_CHARS) or None

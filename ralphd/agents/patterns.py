@@ -22,7 +22,7 @@ VERSION: Final = 1
 _HERE: Final = Path(__file__).parent / "patterns"
 _OWN: Final = ("claude", "codex", "gemini", "opencode")
 _KEYS: Final = frozenset(
-    {"name", "kind", "match", "examples", "counter_examples", "live", "read", "after_good_exit"}
+    {"name", "kind", "match", "examples", "counter_examples", "live", "read", "vague", "after_good_exit"}
 )
 _MOST_BYTES: Final = 1 << 20
 
@@ -130,10 +130,10 @@ def _entry(
     after = _word(entry, "after_good_exit", AfterGoodExit, AfterGoodExit.NEVER, faults)
     expression = _expression(entry, compiled, faults)
     examples, counter_examples = (_texts(entry, key, faults) for key in ("examples", "counter_examples"))
-    live, read = (_flag(entry, key, faults) for key in ("live", "read"))
+    live, read, vague = (_flag(entry, key, faults) for key in ("live", "read", "vague"))
     if faults or kind is None or expression is None or after is None:
         return None, faults
-    pattern = Pattern(str(name), kind, expression, examples, counter_examples, live, read, after)
+    pattern = Pattern(str(name), kind, expression, examples, counter_examples, live, read, vague, after)
     return pattern, faults
 
 

@@ -26,7 +26,9 @@ _HEADERS: Final = 64
 _SESSIONS_KEPT: Final = 200
 _LARGEST_NUMBER: Final = 1e15
 
-_decoded: Final = json.JSONDecoder().raw_decode
+_decoded: Final = json.JSONDecoder().scan_once
+"""Reads one value and says where it ends; without what json.loads does at each line besides."""
+
 _ITS_OWN_ERROR: Final = re.compile(
     r'\{"(?:type": ?"(?:error|\w{1,40}_error)"|error": ?[{"])|\[(?!(?:true|false|null)\b)[A-Za-z]{2}'
 )
@@ -48,12 +50,15 @@ def record(line: str) -> dict[str, Any] | None:
     """The JSON object that a line holds; None for anything else, however broken."""
     if line[:1] != "{":
         line = line.strip()
+        if line[:1] != "{":
+            return None
     try:
-        data, end = _decoded(line)  # without the looks for white space that json.loads takes at each line
-    except (ValueError, RecursionError):
+        data, end = _decoded(line, 0)
+    except (ValueError, RecursionError, StopIteration):
         return None
-    whole_line = end == len(line) or not line[end:].strip()
-    return data if whole_line and isinstance(data, dict) else None
+    if end != len(line) and line[end:].strip():
+        return None
+    return data if isinstance(data, dict) else None
 
 
 def looks_like_json(line: str) -> bool:

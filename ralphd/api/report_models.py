@@ -77,7 +77,7 @@ class IterationStartedReport(_Report):
 class AttemptFinishedReport(_Report):
     """One agent process has ended; ``failure_kind`` is left out for a success.
 
-    A ``cost_usd`` of which ``cost_source`` says ``unknown`` is not kept.
+    A ``cost_usd`` of which ``cost_source`` says ``unknown`` is not kept. ``ended_at`` left out: just now.
     """
 
     kind: Literal["attempt-finished"]
@@ -100,10 +100,11 @@ class AttemptFinishedReport(_Report):
     reset_at: MomentText | None = None
     commits: Number | None = None
     next: Line | None = None
+    ended_at: MomentText | None = None
 
 
 class IterationFinishedReport(_Report):
-    """A boundary: answered with what to do next."""
+    """A boundary: answered with what to do next. ``ended_at`` left out: just now."""
 
     kind: Literal["iteration-finished"]
     iteration: Number | None = None
@@ -112,6 +113,7 @@ class IterationFinishedReport(_Report):
     task: TaskReport | None = None
     complete: bool = False
     commits: Annotated[list[Commit], Field(max_length=MOST_COMMITS)] = Field(default_factory=list)
+    ended_at: MomentText | None = None
 
 
 class WaitingReport(_Report):

@@ -92,6 +92,7 @@ def in_core(said: ReportBody) -> Report:
                 task=_task(said.task),
                 complete=said.complete,
                 commits=tuple(said.commits),
+                ended_at=_moment(said.ended_at),
             )
         case WaitingReport():
             return WaitingUntil(_moment(said.until), said.reason)
@@ -130,6 +131,7 @@ def _attempt(said: AttemptFinishedReport) -> AttemptFinished:
         reset_at=_moment(said.reset_at),
         commits=said.commits,
         next=said.next,
+        ended_at=_moment(said.ended_at),
     )
 
 

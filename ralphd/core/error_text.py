@@ -20,11 +20,12 @@ _FATAL, _CONTEXT, _TRANSIENT = FailureKind.FATAL, FailureKind.CONTEXT, FailureKi
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a text was taken for, by which rule, and the words that decided."""
+    """What a text was taken for, by which rule, and the words that decided; ``vague`` as the phrase is."""
 
     kind: FailureKind
     rule: str
     words: str
+    vague: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ _STATUSES: Final[Mapping[int, _StatusRule]] = {
 # A status stands at the beginning, or after a word that introduces one: "code":429, status 503, error (429),
 # HTTP/2 429, rejected (429). Any other number is a length, a port or a line.
 _STATUS = re.compile(
-    r"(?:^\W{0,3}|\b(?:status(?:[ _]?code)?|error|code|failed|failure|rejected|https?(?:/[\d.]+)?)\b"
-    r"\W{1,6}(?:code\W{1,3}|status\W{1,3})?)([45]\d\d)(?![\w.,]*\d)",
+    r"(?:^\W{0,3}|\b(?:\w{0,20}status(?:[ _]?code)?|\w{0,20}error|code|failed|failure|rejected|returned|responded with|https?(?:/[\d.]+)?)\b"
+    r"\W{1,6}(?:code\W{1,3}|status\W{1,3})?|\b(?:failed|error)\b.{0,80}: (?=\d{3}\W*$))([45]\d\d)(?![\w.,]*\d)",
     re.IGNORECASE,
 )
 
@@ -84,5 +85,5 @@ def _by_status(status: int, plain: str, phrases: Sequence[Pattern]) -> Reading:
 def _by_phrase(plain: str, phrases: Sequence[Pattern]) -> Reading | None:
     for phrase in phrases:
         if found := phrase.expression.search(plain):
-            return Reading(phrase.kind, f"phrase {phrase.name}", found[0].strip())
+            return Reading(phrase.kind, f"phrase {phrase.name}", found[0].strip(), phrase.vague)
     return None

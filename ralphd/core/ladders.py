@@ -3,7 +3,8 @@
 FIRST_OUTAGE_WAIT_S = 60.0
 TIMEOUT_GROWTH = 1.5
 LONGEST_TIMEOUT_FACTOR = 4.0
-ITERATION_SHARE = 1.5
+SHORTEST_REST_S = 1.0
+"""What may come round again and again is waited for that long at least, where a configuration says 0."""
 _MOST_DOUBLINGS = 40  # beyond it every cap is reached, and no float overflows
 
 
@@ -19,7 +20,29 @@ def jittered_s(wait_s: float, *, jitter: float, chance: float, most_s: float) ->
 
 def outage_s(step: int, *, most_s: float) -> float:
     """The wait before the ``step``-th look whether an outage is over: 1, 2, 4, … minutes."""
+    most_s = most_s or SHORTEST_REST_S
     return doubled_s(min(FIRST_OUTAGE_WAIT_S, most_s), step, most_s=most_s)
+
+
+def between_s(failed: int, *, base_s: float, most_s: float) -> float:
+    """The wait before the next iteration after so many that failed running: none after the first one."""
+    if failed < 2:
+        return 0.0
+    return doubled_s(base_s or SHORTEST_REST_S, failed - 1, most_s=most_s or SHORTEST_REST_S)
+
+
+def rate_limit_s(told_s: float | None, *, waited_s: float, unknown_s: float) -> float:
+    """How long to wait for a rate limit: what it says, else ``unknown_s``.
+
+    One that is over within a second, or over already, is looked at after 1, 1, 2, 4, … s: an agent that goes
+    on telling a moment that has passed is not asked without a pause.
+    """
+    unknown_s = unknown_s or SHORTEST_REST_S
+    if told_s is None:
+        return unknown_s
+    if told_s >= SHORTEST_REST_S:
+        return told_s
+    return max(told_s, min(max(waited_s, SHORTEST_REST_S), unknown_s))
 
 
 def grown(factor: float) -> float:
@@ -30,8 +53,6 @@ def grown(factor: float) -> float:
 def attempt_limit_s(timeout_s: float, iteration_timeout_s: float) -> float:
     """How long an agent's process may take: its own limit, or the iteration's where it has none (L6).
 
-    The iteration's is in effect never under 1.5 times its own, so that it cuts no attempt short. 0: no limit.
+    The iteration's is in effect never under 1.5 times its own, so it cuts none short. 0: no limit.
     """
-    if not timeout_s or not iteration_timeout_s:
-        return timeout_s or iteration_timeout_s
-    return min(timeout_s, max(iteration_timeout_s, ITERATION_SHARE * timeout_s))
+    return timeout_s or iteration_timeout_s

@@ -20,7 +20,10 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """One task in ``tasks.json``. ``reopened``: its commits were reverted, so it is open again."""
+    """One task in ``tasks.json``. ``reopened``: its commits were reverted, so it is open again.
+
+    ``timeout_factor`` is what its next attempt's time is multiplied by, whoever makes it (000-T7).
+    """
 
     id: str
     title: str = ""
@@ -29,6 +32,7 @@ class TaskRecord:
     last_kind: FailureKind | None = None
     last_failure: str = ""
     reopened: bool = False
+    timeout_factor: float = 1.0
 
 
 Ledger: TypeAlias = Mapping[str, TaskRecord]

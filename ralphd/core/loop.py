@@ -6,7 +6,7 @@ is in ``core/loop_failures``; nothing here knows a clock, a file or a process.
 
 from dataclasses import replace
 
-from ralphd.core import tasks
+from ralphd.core import ladders, tasks
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.failure import FailureKind
 from ralphd.core.ledger import Standing
@@ -31,6 +31,7 @@ from ralphd.core.loop_model import (
     LoopStep,
     Over,
     PauseAsked,
+    Rest,
     Resting,
     Resumed,
     SaveCheckpoint,
@@ -41,12 +42,23 @@ from ralphd.core.loop_model import (
     Wish,
     Woke,
 )
-from ralphd.core.loop_steps import attempt, end_by_wish, end_now, ended, exhausted, pool_of, with_pool
+from ralphd.core.loop_steps import (
+    attempt,
+    end_by_wish,
+    end_now,
+    ended,
+    exhausted,
+    handed_to,
+    pool_of,
+    rest,
+    with_pool,
+)
 from ralphd.core.model import Moment, Next
-from ralphd.core.plan import Plan, Task
+from ralphd.core.plan import Task
 
 IDLE_SUCCESSES = 2
 """Without a task list, so many iterations running that end well and commit nothing are the end (L10)."""
+_WAITS = (PauseReason.RATE_LIMIT, PauseReason.OUTAGE)
 
 
 def step(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
@@ -98,7 +110,7 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Resumed | None
         return ended(loop, End(0, "complete", "all tasks are done"), ClearCheckpoint())
     if over := end_now(loop, None, at, policy):
         return over
-    task = _resumed_task(loop, resumed)
+    task = _resumed_task(loop, resumed, policy)
     if task is None:
         resumed = None
         choice = tasks.choose(loop.plan, loop.ledger, max_task_failures=policy.max_task_failures)
@@ -108,12 +120,15 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Resumed | None
     return _start(loop, task, at, policy, resumed)
 
 
-def _resumed_task(loop: Loop, resumed: Resumed | None) -> Task | None:
-    """The task that the checkpoint names, if it is still open and has not failed too often."""
+def _resumed_task(loop: Loop, resumed: Resumed | None, policy: LoopPolicy) -> Task | None:
+    """The task that the checkpoint names, if it is still open, not put back, and has not failed too often."""
     if resumed is None or resumed.task_id is None:
         return None
-    left = tasks.open_tasks(loop.plan, loop.ledger)
-    return next((task for task in left if task.id == resumed.task_id), None)
+    may_be = tasks.may_be_tried(loop.plan, loop.ledger, max_task_failures=policy.max_task_failures)
+    task = next((task for task in may_be if task.id == resumed.task_id), None)
+    if task is None or tasks.record_of(task, loop.ledger).standing is Standing.FAILED:
+        return None
+    return task
 
 
 def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
@@ -128,27 +143,64 @@ def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
 
 def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Resumed | None) -> LoopStep:
     pool = pool_of(loop, policy)
-    back = pool.returned(at)
     agent = pool.first(at)
     if resumed is not None and resumed.agent in pool.present(at):
         agent = resumed.agent
+    previous = tasks.previous(loop.ledger, task)
     loop = replace(loop, ledger=tasks.began(loop.ledger, task))
-    iteration = Iteration(loop.memory.iteration + 1, task, agent or policy.agents[0])
+    iteration = Iteration(loop.memory.iteration + 1, task, agent or policy.agents[0], previous=previous)
     if resumed is not None:
         session = resumed.session if agent == resumed.agent else None
         iteration = replace(iteration, attempt=resumed.attempt, session=session)
-    begun = (SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration), StartIteration(iteration))
+    begun = StartIteration(iteration)
     if agent is None:
         after = exhausted(loop, iteration, at, policy)
+    elif waits := _first_wait(loop, resumed, agent, at, policy):
+        after = rest(loop, iteration, at, waits.until, waits.reason, waits.why, policy)
     else:
-        after = attempt(with_pool(loop, pool), iteration, at, policy, back=back)
-    return LoopStep(after.loop, (*begun, *after.orders))
+        after = attempt(loop, iteration, at, policy)
+        after = LoopStep(
+            after.loop, (SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration), *after.orders)
+        )
+    saved, *others = after.orders
+    return LoopStep(after.loop, (saved, begun, *others))
+
+
+def _first_wait(
+    loop: Loop, resumed: Resumed | None, agent: str, at: Moment, policy: LoopPolicy
+) -> Rest | None:
+    """What is waited for before an iteration's first attempt.
+
+    It is the rest of the wait in which the loop was killed, or a pause after iterations that failed running,
+    without which a loop whose tasks may fail as often as they like would never come to rest.
+    """
+    if resumed is not None and (until := _wait_left(resumed, agent, at, policy)):
+        return Rest(until, resumed.reason, resumed.why)
+    wait_s = ladders.between_s(loop.failing, base_s=policy.same_agent_base_s, most_s=policy.max_s)
+    why = f"the last {loop.failing} iterations failed"
+    return Rest(at + wait_s, PauseReason.ERROR, why) if wait_s else None
+
+
+def _wait_left(resumed: Resumed, agent: str, at: Moment, policy: LoopPolicy) -> Moment | None:
+    """The end of the wait in which the loop was killed: its agent is not asked before it. None: it is over.
+
+    An agent that is out until its reset is known to the pool. What is further off than such a wait can be,
+    was not written by a loop with this clock and these rules.
+    """
+    if resumed.reason not in _WAITS or agent != resumed.agent or resumed.resume_at is None:
+        return None
+    longest_s = max(policy.max_rate_limit_wait_s, policy.outage_max_wait_s)
+    return resumed.resume_at if at < resumed.resume_at <= at + longest_s else None
 
 
 def _attempt_over(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPolicy) -> LoopStep:
-    was = loop.plan
+    before = {each.id for each in tasks.open_tasks(loop.plan, {})} - {iteration.task.id}
+    plan = tasks.latest(loop.plan, event.plan)
+    if heir := tasks.renamed(iteration.task, loop.plan, plan):
+        loop = replace(loop, ledger=tasks.moved(loop.ledger, iteration.task, heir))
+        iteration = replace(iteration, task=heir)
     memory = replace(loop.memory, cost_usd=round(loop.memory.cost_usd + event.cost_usd, 6))
-    loop = replace(loop, memory=memory, plan=tasks.latest(loop.plan, event.plan))
+    loop = replace(loop, memory=memory, plan=plan)
     iteration = replace(iteration, commits=iteration.commits + event.commits)
     finding = event.finding
     if finding.asked:
@@ -158,21 +210,22 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: AttemptOver, policy: 
         return LoopStep(over.loop, (told, *over.orders))
     if finding.kind is not None:
         return failed(loop, iteration, event, finding.kind, finding.why, policy)
-    if why := _left_open(loop, was, iteration.task, event):
+    if why := _left_open(loop, before, iteration, event):
         return failed(loop, iteration, event, FailureKind.AGENT_INCOMPLETE, why, policy)
     return _done(loop, iteration, event, policy)
 
 
-def _left_open(loop: Loop, was: Plan | None, task: Task, event: AttemptOver) -> str | None:
+def _left_open(loop: Loop, before: set[str], iteration: Iteration, event: AttemptOver) -> str | None:
     """Why an attempt that ended well has got nothing done; None when it has, be it another task."""
     if not tasks.has_tasks(loop.plan):
         return None
-    before = {each.id for each in tasks.open_tasks(was, {})}
-    now = {each.id for each in tasks.open_tasks(loop.plan, {})}
+    task, now = iteration.task, {each.id for each in tasks.open_tasks(loop.plan, {})}
+    if task.id not in now and tasks.record_of(task, loop.ledger).reopened and not iteration.commits:
+        return f"the commits of {task.id} were reverted, and no new one was made"
     if task.id not in now or before - now:
         return None
-    if event.plan is None or event.plan.fault is not None:
-        gone = "it is gone" if event.plan is None else event.plan.fault
+    if event.plan is None or not event.plan.tasks:
+        gone = "it is gone" if event.plan is None else event.plan.fault or f"{event.plan.file} lists nothing"
         return f"the agent ended well, but the task list cannot be read any more: {gone}"
     if event.promised:
         count = len(now)
@@ -190,7 +243,7 @@ def _done(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPoli
     idle = 0 if iteration.commits or has_list else loop.memory.idle_successes + 1
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=idle)
     loop = replace(loop, ledger=tasks.abreast(ledger, loop.plan), memory=memory)
-    loop = replace(with_pool(loop, pool), stage=Judging(iteration, event.promised))
+    loop = replace(with_pool(loop, pool), stage=Judging(iteration, event.promised), failing=0)
     summary = (
         f"{iteration.task.id} is done" if complete else f"another task than {iteration.task.id} was done"
     )
@@ -204,23 +257,26 @@ def _rested(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopSt
     """A wait is over: the next attempt, by the same agent or by the one that came back."""
     if over := end_now(loop, rest.iteration, at, policy):
         return LoopStep(over.loop, (EndRest(), *over.orders))
-    pool = pool_of(loop, policy)
     iteration = rest.iteration
-    if not pool.is_in(iteration.agent, at) or rest.for_an_agent:
+    if rest.for_an_agent:
+        pool = pool_of(loop, policy)
         agent = pool.first(at, but=iteration.passed) or pool.first(at)
         if agent is None:
             after = exhausted(loop, iteration, at, policy)
             return LoopStep(after.loop, (EndRest(), *after.orders))
-        same = agent == iteration.agent
-        iteration = replace(iteration, agent=agent, session=iteration.session if same else None)
-    after = attempt(loop, iteration, at, policy, back=pool.returned(at))
+        iteration = handed_to(agent, iteration)
+    after = attempt(loop, iteration, at, policy)
     return LoopStep(after.loop, (EndRest(), *after.orders))
 
 
 def _skipped(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
+    """A person ends a wait: who was waited for may be asked, and only what was waited counts."""
     pool = pool_of(loop, policy)
     if rest.for_an_agent and (out := pool.next_return(but=rest.iteration.passed) or pool.next_return()):
-        loop = with_pool(loop, pool.let_in(out.agent))
+        loop = with_pool(loop, pool.due(out.agent, at))
+    if rest.reason is PauseReason.RATE_LIMIT:
+        waited_s = max(rest.iteration.rate_waited_s - max(rest.until - at, 0.0), 0.0)
+        rest = replace(rest, iteration=replace(rest.iteration, rate_waited_s=waited_s))
     return _rested(loop, rest, at, policy)
 
 

@@ -23,7 +23,7 @@ from ralphd.core.loop_model import (
     TellAgentOut,
     TellAttempt,
 )
-from ralphd.core.loop_steps import attempt, end_now, exhausted, pool_of, rest, with_pool
+from ralphd.core.loop_steps import attempt, end_now, exhausted, handed_to, pool_of, rest, with_pool
 from ralphd.core.model import Moment
 
 LINES_KEPT = 50
@@ -39,8 +39,7 @@ RESUMED: Final = (
 """After these the same agent goes on in its session, where it had begun to work."""
 
 _AT_ONCE: Final = (FailureKind.AGENT_INCOMPLETE, FailureKind.CONTEXT)
-_TOO_LONG: Final = (FailureKind.TIMEOUT, FailureKind.STALL)
-_CRASHED: Final = (FailureKind.AGENT_CRASH, FailureKind.UNKNOWN, FailureKind.TRANSIENT, *_TOO_LONG)
+_CRASHED: Final = (FailureKind.AGENT_CRASH, FailureKind.UNKNOWN, FailureKind.TRANSIENT, *tasks.TOO_LONG)
 _REASONS: Final[Mapping[FailureKind, PauseReason]] = {
     FailureKind.RATE_LIMIT: PauseReason.RATE_LIMIT,
     FailureKind.USAGE_LIMIT: PauseReason.USAGE_LIMIT,
@@ -55,8 +54,7 @@ def failed(
     """The loop after an attempt that failed: told, noted, checkpointed, and then acted upon."""
     previous = Previous(iteration.attempt, iteration.agent, kind, why, event.lines[-LINES_KEPT:])
     session = event.session if kind in RESUMED and event.worked else None
-    factor = ladders.grown(iteration.timeout_factor) if kind in _TOO_LONG else iteration.timeout_factor
-    iteration = replace(iteration, previous=previous, session=session, timeout_factor=factor)
+    iteration = replace(iteration, previous=previous, session=session)
     loop = replace(loop, ledger=tasks.failed_once(loop.ledger, iteration.task, kind, why))
     if over := end_now(loop, iteration, event.at, policy):
         after, next_words = over, "the end"
@@ -98,13 +96,14 @@ def _rate_limited(
 ) -> tuple[LoopStep, str]:
     """Wait what it says, and go on with the same agent and task: nobody's failure [000-T5]."""
     reset = event.finding.reset
-    until = event.at + policy.rate_limit_s if reset is None else max(reset.until, event.at)
-    waited_s = iteration.rate_waited_s + until - event.at
+    told_s = None if reset is None else reset.until - event.at
+    wait_s = ladders.rate_limit_s(told_s, waited_s=iteration.rate_waited_s, unknown_s=policy.rate_limit_s)
+    waited_s = iteration.rate_waited_s + wait_s
     if waited_s > policy.max_rate_limit_wait_s:
         return _usage_limited(loop, replace(iteration, rate_waited_s=0.0), event, policy)
     iteration = replace(iteration, rate_waited_s=waited_s, outage=0, transient_tries=0, shaky=())
     why = f"rate limit of {iteration.agent}" + ("" if reset is None else f" ({reset.source})")
-    after = rest(loop, iteration, event.at, until, PauseReason.RATE_LIMIT, why, policy)
+    after = rest(loop, iteration, event.at, event.at + wait_s, PauseReason.RATE_LIMIT, why, policy)
     return after, f"{iteration.agent} again when the rate limit is over"
 
 
@@ -129,18 +128,13 @@ def _without(
     out = TellAgentOut(iteration.agent, why, until)
     agent = pool.first(at, but=iteration.passed)
     if agent is not None:
-        after = attempt(loop, _handed_to(agent, iteration), at, policy)
+        after = attempt(loop, handed_to(agent, iteration), at, policy)
         return LoopStep(after.loop, (out, *after.orders)), f"{agent} goes on"
     if pool.present(at):  # those had their turn with this task, and failed
         after = _give_up_task(loop, iteration)
         return LoopStep(after.loop, (out, *after.orders)), "the task is put back"
     after = exhausted(loop, iteration, at, policy)
     return LoopStep(after.loop, (out, *after.orders)), "no agent is left now"
-
-
-def _handed_to(agent: str, iteration: Iteration) -> Iteration:
-    """The iteration in the hands of another agent, whose tries begin anew."""
-    return replace(iteration, agent=agent, tries=0, transient_tries=0, rate_waited_s=0.0, session=None)
 
 
 def _transient(
@@ -165,7 +159,7 @@ def _transient(
     agent = pool_of(loop, policy).first(event.at, but=(*iteration.passed, *shaky))
     if agent is None:
         return _outage(loop, iteration, event.at, policy)
-    return attempt(loop, _handed_to(agent, iteration), event.at, policy), f"{agent} goes on"
+    return attempt(loop, handed_to(agent, iteration), event.at, policy), f"{agent} goes on"
 
 
 def _outage(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> tuple[LoopStep, str]:
@@ -173,8 +167,7 @@ def _outage(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
     step = iteration.outage + 1
     at_hand = [each for each in pool_of(loop, policy).present(at) if each not in iteration.passed]
     agent = at_hand[(step - 1) % len(at_hand)] if at_hand else iteration.agent
-    session = iteration.session if agent == iteration.agent else None
-    iteration = replace(iteration, outage=step, agent=agent, session=session)
+    iteration = replace(handed_to(agent, iteration), outage=step)
     wait_s = ladders.outage_s(step, most_s=policy.outage_max_wait_s)
     why = "no agent can reach its service" if len(at_hand) > 1 else f"{agent} cannot reach its service"
     after = rest(loop, iteration, at, at + wait_s, PauseReason.OUTAGE, why, policy)
@@ -201,14 +194,16 @@ def _again(
     agent = pool_of(loop, policy).first(at, but=iteration.passed)
     if agent is None:
         return _give_up_task(loop, iteration), "the task is put back"
-    return attempt(loop, _handed_to(agent, iteration), at, policy), f"{agent} goes on"
+    return attempt(loop, handed_to(agent, iteration), at, policy), f"{agent} goes on"
 
 
 def _give_up_task(loop: Loop, iteration: Iteration) -> LoopStep:
     """The iteration failed: the task waits until all others were tried."""
     ledger = tasks.ended(loop.ledger, iteration.task, Standing.FAILED)
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=0)
-    loop = replace(loop, ledger=ledger, memory=memory, stage=Judging(iteration, promised=False))
+    failing = loop.failing + 1
+    stage = Judging(iteration, promised=False)
+    loop = replace(loop, ledger=ledger, memory=memory, stage=stage, failing=failing)
     record = tasks.record_of(iteration.task, ledger)
     summary = f"{iteration.task.id} failed: {record.last_failure}"
     return LoopStep(loop, (FinishIteration(iteration, failed=True, complete=False, summary=summary),))

@@ -54,7 +54,10 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The attempt before this one, for the prompt of the next (000-T2)."""
+    """The attempt before this one, for the prompt of the next (000-T2).
+
+    Of one in an earlier iteration or run nothing is known but what the ledger remembers: no number, no agent.
+    """
 
     attempt: int
     agent: str
@@ -70,7 +73,7 @@ class Iteration:
     ``attempt`` counts all attempts at it, ``tries`` the failures of the present agent that count (L2),
     ``transient_tries`` its retries after transient ones. ``passed`` are the agents that had their turn,
     ``shaky`` those that had only transient failures: when all at hand are, it is an outage, and ``outage``
-    counts its waits. ``rate_waited_s`` is what was waited for rate limits in all.
+    counts its waits. ``rate_waited_s`` is what was waited for the present agent's rate limits in all.
     """
 
     number: int
@@ -81,7 +84,6 @@ class Iteration:
     transient_tries: int = 0
     outage: int = 0
     rate_waited_s: float = 0.0
-    timeout_factor: float = 1.0
     passed: tuple[str, ...] = ()
     shaky: tuple[str, ...] = ()
     session: str | None = None
@@ -137,23 +139,30 @@ Stage: TypeAlias = Begin | Attempting | Resting | Judging | Over
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """All that the loop knows. ``plan`` is the last one that could be read; None where there is no list."""
+    """All that the loop knows. ``plan`` is the last one that could be read; None where there is no list.
+
+    ``failing`` counts the iterations running that failed.
+    """
 
     memory: Memory = field(default_factory=Memory)
     ledger: Ledger = field(default_factory=dict)
     plan: Plan | None = None
     stage: Stage = field(default_factory=Begin)
     wish: Wish = Wish.NONE
+    failing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a checkpoint says that the loop was."""
+    """Where a checkpoint says that the loop was, and why it waited there, until ``resume_at``."""
 
     task_id: str | None
     attempt: int = 0
     agent: str | None = None
     session: str | None = None
+    reason: PauseReason = PauseReason.ITERATION_BOUNDARY
+    why: str = ""
+    resume_at: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ralphd.core import tasks
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.ladders import attempt_limit_s
 from ralphd.core.loop_model import (
@@ -36,11 +37,17 @@ def with_pool(loop: Loop, pool: Pool) -> Loop:
     return replace(loop, memory=replace(loop.memory, out=pool.out))
 
 
-def attempt(
-    loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy, *, back: tuple[str, ...] = ()
-) -> LoopStep:
-    """The next attempt by the iteration's agent. ``back`` are agents whose time out is over."""
+def handed_to(agent: str, iteration: Iteration) -> Iteration:
+    """The iteration in the hands of an agent; another one's tries begin anew, in a session of its own."""
+    if agent == iteration.agent:
+        return iteration
+    return replace(iteration, agent=agent, tries=0, transient_tries=0, rate_waited_s=0.0, session=None)
+
+
+def attempt(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> LoopStep:
+    """The next attempt by the iteration's agent. Whoever's time out is over by now is told to be back."""
     pool = pool_of(loop, policy)
+    back = pool.returned(at)
     for agent in back:
         pool = pool.let_in(agent)
     iteration = replace(iteration, attempt=iteration.attempt + 1)
@@ -51,7 +58,8 @@ def attempt(
 
 def _timeout_s(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> float:
     """How long the attempt may take: its own limit, grown, within what is left of the whole time."""
-    own = attempt_limit_s(policy.timeout_s * iteration.timeout_factor, policy.iteration_timeout_s)
+    factor = tasks.record_of(iteration.task, loop.ledger).timeout_factor
+    own = attempt_limit_s(policy.timeout_s, policy.iteration_timeout_s) * factor
     if not policy.max_runtime_s or loop.memory.began_at is None:
         return own
     left = max(loop.memory.began_at + policy.max_runtime_s - at, SHORTEST_TIMEOUT_S)
@@ -92,7 +100,7 @@ def exhausted(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) 
 
 
 def _nobody_left(loop: Loop, iteration: Iteration, pool: Pool) -> LoopStep:
-    reasons = "; ".join(f"{each.agent}: {each.reason}" for each in pool.out if not each.back)
+    reasons = "; ".join(f"{each.agent}: {each.reason}" for each in pool.out if each.agent in pool.agents)
     why = f"no agent is left that could work: {reasons or 'none is named'}"
     saved = SaveCheckpoint(PauseReason.ERROR, iteration, None, why)
     return ended(loop, End(1, "no_agent", why), saved)

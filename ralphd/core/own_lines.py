@@ -8,7 +8,7 @@ from typing import Final
 
 from ralphd.core.error_text import read_error
 from ralphd.core.failure import FailureKind
-from ralphd.core.patterns import AfterGoodExit, Pattern, Patterns, folded
+from ralphd.core.patterns import PREFIX, AfterGoodExit, Pattern, Patterns, folded
 
 LOOKED_AT: Final = 40
 """So many last lines are looked at, not counting stack frames."""
@@ -23,6 +23,31 @@ _LINK: Final = re.compile(r"\s*https?://\S+\s*$")
 _INTRODUCES: Final = re.compile(
     r".*(?::|```\w*|~~~\w*|\(|\b(?:says|prints|reads|shows|is))\s*$", re.IGNORECASE
 )
+
+_FENCE: Final = re.compile(r"\s*(?:```|~~~)")
+"""What is shown between fences is a quotation."""
+
+_NO_WORDS: Final = re.compile(r"\s*[{\[]|Traceback \(|={8}|-{8}|  File \"")
+_OPENS_AN_ERROR: Final = re.compile(
+    PREFIX + r"\[?(?:[\w.]{0,40}(?:error|exception)\b|(?:fatal|panic|failed|critical|uncaught)\b)",
+    re.IGNORECASE,
+)
+
+_LAST_WORDS: Final = 5
+_TELLS_OF_AN_ERROR: Final = re.compile(
+    r"(?:error|exception)\b|\b(?:fail(?:ed|ure)|unable to|could not|cannot|denied|rejected|not authori[sz]ed|experiencing)\b",
+    re.IGNORECASE,
+)
+_PROSE: Final = re.compile(
+    PREFIX
+    + r"(?:[-*+>#|$`\"'(]|\d+[.)] |//|@@|(?:i|we|you(?! are not| have)|he|they|this|that|these|those|there|here|now|then|when|if|so|but"
+    r"|and|as|in|on|for|with|to|all|both|done|added?|adds|fix(?:ed|es)?|chang\w+|implement\w*|handl\w+|updat\w+|remov\w+"
+    r"|an?(?! (?:\w+ )?(?:error|exception) occ)|summary|note|next|let|the(?! (?:provider|api|model|server|request|service)\b)|tests?|expected|received|assert\w*"
+    r"|fail|pass|ok|not ok|e|def|class|return|import|raise|throw|const|var|function"
+    r"|(?:feat|docs|chore|refactor|ci|build|perf)(?:\(.{0,40}\))?!?:)(?:\s|\W|$))|.{0,200}\.[a-z]{1,4}:\d+",
+    re.IGNORECASE,
+)
+"""How what an agent says or shows begins, and an error does not."""
 
 _WENT_ON: Final = re.compile(r"(?:Applied edit to|Commit [0-9a-f]{7,40}|Tokens:) ")
 """What aider ends a step with that went well, whatever it printed before."""
@@ -45,7 +70,8 @@ class Said:
 def said_in(lines: Sequence[str], patterns: Patterns) -> Said | None:
     """What the lines of an attempt that failed say of it; the last line that says something counts.
 
-    One that says no more than that the program broke counts only where none before it says why.
+    One that says no more than that the program broke, or that there was no answer, counts only where none
+    before it says why.
     """
     looked_at = [line for line in lines if not _FRAME.fullmatch(line)][-LOOKED_AT:]
     vague: Said | None = None
@@ -57,7 +83,23 @@ def said_in(lines: Sequence[str], patterns: Patterns) -> Said | None:
         if not said.vague:
             return said
         vague = vague or said
-    return vague
+    return vague or _last_words_read(looked_at, patterns)
+
+
+def _last_words_read(lines: Sequence[str], patterns: Patterns) -> Said | None:
+    """What the last lines of a program that failed say in words that no pattern opens.
+
+    They are its reason as a rule. What reads as prose, as code or as the output of tests is left out, and what
+    does not speak of an error.
+    """
+    said = [line for line in lines if line.strip()][-_LAST_WORDS:]
+    for index in range(len(said) - 1, -1, -1):
+        line = folded(said[index]).strip()
+        if _PROSE.match(line) or not _TELLS_OF_AN_ERROR.search(line):
+            continue
+        if (reading := read_error(line, patterns.phrases)) is not None:
+            return Said(reading.kind, f"last words, {reading.rule}", line, "\n".join(said[index:]))
+    return None
 
 
 def said_after_good_exit(lines: Sequence[str], patterns: Patterns) -> Said | None:
@@ -70,6 +112,18 @@ def said_after_good_exit(lines: Sequence[str], patterns: Patterns) -> Said | Non
         if said := _read(found, looked_at[index:], patterns):
             return said
     return None
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """The line that a person would quote: the first that begins as an error does, else the last. May be empty.
+
+    Lines that only lead to others (stack frames, ``Traceback``) and events are none.
+    """
+    said = [
+        line for line in lines if line.strip() and not _FRAME.fullmatch(line) and not _NO_WORDS.match(line)
+    ]
+    errors = (line for line in said if _OPENS_AN_ERROR.match(line))
+    return next(errors, said[-1] if said else "").strip()
 
 
 def _last_paragraph(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -85,7 +139,8 @@ def _last_paragraph(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 def _counts(pattern: Pattern, index: int, lines: Sequence[str]) -> bool:
     match pattern.after_good_exit:
         case AfterGoodExit.ALONE:
-            return sum(1 for line in lines if line.strip()) <= _ALONE
+            said = [line for line in lines if line.strip()]
+            return len(said) <= _ALONE and not any(_FENCE.match(line) for line in said)
         case AfterGoodExit.LAST:
             before = next((line for line in reversed(lines[:index]) if line.strip()), "")
             return not _INTRODUCES.fullmatch(before)
@@ -100,9 +155,10 @@ def _read(found: tuple[Pattern, re.Match[str]], lines: Sequence[str], patterns: 
     text = "\n".join((opened, *lines[1:]))[:_LONGEST_TEXT]
     line = first.strip()
     if not pattern.read:
-        return Said(pattern.kind, pattern.name, line, f"{line}\n{text}")
+        return Said(pattern.kind, pattern.name, line, f"{line}\n{text}", pattern.vague)
     if (reading := read_error(text, patterns.phrases)) is not None:
-        return Said(reading.kind, f"{pattern.name}, {reading.rule}", line, text)
+        vague = reading.vague or reading.kind is FailureKind.AGENT_CRASH
+        return Said(reading.kind, f"{pattern.name}, {reading.rule}", line, text, vague)
     if pattern.kind is FailureKind.UNKNOWN:
         return None
     return Said(pattern.kind, pattern.name, line, text, vague=pattern.kind is FailureKind.AGENT_CRASH)

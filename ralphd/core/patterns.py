@@ -22,7 +22,8 @@ class Pattern:
     ``examples`` match it; ``counter_examples`` look like it and do not. ``live``: on stderr, followed by
     silence, it means that the agent will not go on (L7). ``read``: the line opens an error's text (its group
     ``text``, else all of it) in which an HTTP status and the phrases say more; ``kind`` is for when they say
-    nothing, ``unknown`` for when the line alone proves nothing.
+    nothing, ``unknown`` for when the line alone proves nothing. ``vague``: it says no more than that
+    there was no answer, or that something broke; a line that says why counts before it.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Pattern:
     counter_examples: tuple[str, ...] = ()
     live: bool = False
     read: bool = False
+    vague: bool = False
     after_good_exit: AfterGoodExit = AfterGoodExit.NEVER
 
     def match(self, line: str) -> re.Match[str] | None:
@@ -74,9 +76,10 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "\u00a0": " ", "\u202f": " "})
 
 _GLYPHS = "■□▪✕✖✗✘×⎿●⏺⚠❌⛔❗✋🖐🛑🚫\ufe0f"
-_TIME = r"\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s+-)?\s+"
-PREFIX = rf"\s*(?:[{_GLYPHS}]\s*)*(?:{_TIME})?"
-"""What may stand before a message: white space, a glyph, a time."""
+_TIME = r"\[?(?:(?:\d\d)?\d\d-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s+-)?\s+"
+_TAG = r"\[[a-z][\w.-]{2,20}\]\s+"
+PREFIX = rf"\s*(?:[{_GLYPHS}]\s*)*(?:{_TAG})?(?:{_TIME})?"
+"""What may stand before a message: white space, a glyph, who passes it on (``[server]``), a time."""
 
 
 def folded(line: str) -> str:

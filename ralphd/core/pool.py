@@ -58,6 +58,11 @@ class Pool:
         before = self.entry(agent)
         return self if before is None else self._with(agent, replace(before, back=True))
 
+    def due(self, agent: str, at: Moment) -> "Pool":
+        """The agent's time out is over now: a person does not want to wait for it any longer."""
+        before = self.entry(agent)
+        return self if before is None else self._with(agent, replace(before, until=at))
+
     def worked(self, agent: str) -> "Pool":
         """The agent has worked: whatever kept it out is over."""
         return self._with(agent, None)

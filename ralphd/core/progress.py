@@ -50,23 +50,31 @@ NOT_IDLING: Final = Idling()
 class Traits:
     """What the signs of one line are, taken together.
 
-    ``works`` is a work that goes on, ``judges`` a final event, ``is_told`` what people are shown in words.
+    ``works`` is a work that goes on, ``judges`` a final event, ``is_told`` what people are shown in words,
+    ``beats`` a bare sign of life.
     """
 
     progresses: bool
     idles: bool
+    beats: bool
     works: bool
     judges: bool
     is_told: bool
     is_more_than_empty: bool
 
 
+def traits_of(signs: Sequence[Sign]) -> Traits:
+    """The traits of the signs of one line; asked for at each line, of which most show one sign."""
+    return _traits(type(signs[0])) if len(signs) == 1 else _traits(*{*map(type, signs)})
+
+
 @lru_cache(maxsize=1 << 10)
-def traits_of(kinds: frozenset[type[Sign]]) -> Traits:
-    """The traits of signs of these kinds: kept, since they are asked for at each line."""
+def _traits(*of: type[Sign]) -> Traits:
+    kinds = {*of}
     return Traits(
         progresses=bool(kinds & {*PROGRESS}),
         idles=bool(kinds & {Empty, RetryingItself}),
+        beats=Alive in kinds,
         works=bool(kinds & {Started, Text, ToolUse}),
         judges=Verdict in kinds,
         is_told=bool(kinds & {Text, ToolUse, Warned, RetryingItself}),

@@ -37,10 +37,11 @@ def previous_attempt(previous: Previous | None, attempt: int) -> str:
     """The section on the attempt before: its number, what went wrong, what it printed last (000-T2)."""
     if previous is None:
         return ""
+    which = f"This is attempt {attempt}. Attempt {previous.attempt}, by {previous.agent},"
     lines = [
         "## Previous Attempt",
         "",
-        f"This is attempt {attempt}. Attempt {previous.attempt}, by {previous.agent}, failed"
+        f"{which if previous.attempt else 'An earlier attempt at this'} failed"
         f" ({previous.kind.value.replace('_', ' ')}): {_cut(previous.why)}",
         "What it had done may still be in the working directory: look before you begin.",
     ]
@@ -58,7 +59,7 @@ def previous_of(iteration: Iteration) -> str:
 
 
 def _task(task: Task, plan: Plan | None) -> str:
-    if plan is None or task.id == PROMPT_ALONE.id:
+    if plan is None or task == PROMPT_ALONE:
         return ""
     title = f"{task.id}: {task.title}" if task.title and task.title != task.id else task.id
     return "\n".join(

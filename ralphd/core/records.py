@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from ralphd.core.explain import in_seconds
+from ralphd.core.model import Moment
 from ralphd.core.moments import rfc3339
 from ralphd.core.reported import AttemptFinished, IterationFinished, Reported, WaitingUntil
 from ralphd.core.reports import bounded
@@ -33,6 +34,15 @@ def entry_of(event: Reported) -> tuple[str, dict[str, Any]] | None:
             return "wait", {"reason": reason, "until": rfc3339(bounded(until, event.at))}
         case _:
             return None
+
+
+def happened_at(event: Reported) -> Moment:
+    """When it was that a report tells of: the daemon may have been away then. Never after it came."""
+    match event.report:
+        case AttemptFinished(ended_at=float() as at) | IterationFinished(ended_at=float() as at):
+            return min(at, event.at)
+        case _:
+            return event.at
 
 
 def progress_line(entry: Entry) -> str:

@@ -42,7 +42,7 @@ class AttemptFinished:
 
     ``rule`` and ``why`` tell how the kind was found, ``reset_at`` when the limit is over that it met,
     ``next`` what follows, in words. ``attempt`` counts those at one iteration, from 1. A ``code`` below 0 is
-    a signal.
+    a signal. ``ended_at`` None: just before it was reported.
     """
 
     agent: str
@@ -64,6 +64,7 @@ class AttemptFinished:
     reset_at: Moment | None = None
     commits: int | None = None
     next: str | None = None
+    ended_at: Moment | None = None
 
     def data(self) -> Mapping[str, Any]:
         """What history and events keep of it, by their names; a cost that nobody knows is none."""
@@ -94,7 +95,8 @@ class AttemptFinished:
 class IterationFinished:
     """A boundary: the tree may be judged. Answered with what to do next.
 
-    ``complete``: its task is done. ``commits`` are those made in it, abbreviated, oldest first.
+    ``complete``: its task is done. ``commits`` are those made in it, abbreviated, oldest first. ``ended_at``
+    as in an attempt.
     """
 
     number: int | None = None
@@ -103,6 +105,7 @@ class IterationFinished:
     task: Task | None = None
     complete: bool = False
     commits: tuple[str, ...] = ()
+    ended_at: Moment | None = None
 
     def data(self) -> Mapping[str, Any]:
         """What history and events keep of it, by their names."""

@@ -77,6 +77,8 @@ _PROSE: Final = re.compile(
     )(?:\s{1,8}(?:about|around|approximately|approx\.|roughly|at\s{1,8}least|another))?[\s:,~]{1,8}""",
     re.IGNORECASE | re.VERBOSE,
 )
+_ASKS_FOR_A_MOMENT: Final = re.compile(r"\b(?:at|on)[\s:,~]*\Z", re.IGNORECASE)
+"""``resets at 9h30`` is no duration."""
 _LIMIT_NAME: Final = re.compile(
     r"\b(?:week|session|[0-9]+.hour|daily|day|month|year|opus|sonnet|minute|token|request)", re.I
 )
@@ -181,7 +183,7 @@ def _said(
         return (now + duration.seconds,), duration.end, Confidence.EXACT
     if not match["wait"] and (written := read_moment(rest, now=now, zone=zone)):
         return written.moments, written.end, Confidence.CLOCK if written.sure else Confidence.GUESSED
-    if duration:
+    if duration and not _ASKS_FOR_A_MOMENT.search(match[0]):
         return (now + duration.seconds,), duration.end, Confidence.EXACT
     if not asks and (number := _NUMBER.match(rest)) and float(number[0]) >= _EPOCHS_FROM:
         return (epoch(float(number[0])),), number.end(), Confidence.EXACT

@@ -4,13 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ralphd.core.failure import FailureKind, meaning
+from ralphd.core.ladders import grown
 from ralphd.core.ledger import Ledger, Standing, TaskRecord
+from ralphd.core.loop_model import Previous
 from ralphd.core.plan import Plan, Task, TaskStatus
 
 PROMPT_ALONE = Task("prompt", "what the prompt asks for", TaskStatus.PENDING)
 """Stands for the work where there is no task list."""
 
 MOST_FAILURE_CHARS = 500
+TOO_LONG = (FailureKind.TIMEOUT, FailureKind.STALL)
+"""After these the next attempt has more time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +56,24 @@ def latest(known: Plan | None, found: Plan | None) -> Plan | None:
 def choose(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> Choice:
     """The next task: all that are pending first, then those that failed, the least often first (L1).
 
-    A task that was in progress when the loop died counts as pending. ``max_task_failures`` 0 is no limit.
+    A task that was in progress when the loop died counts as pending.
     """
-    left = open_tasks(plan, ledger)
-    records = [record_of(task, ledger) for task in left]
-    may_be = [
-        (task, record)
-        for task, record in zip(left, records, strict=True)
-        if not max_task_failures or record.failure_count < max_task_failures
-    ]
-    pending = [task for task, record in may_be if record.standing is not Standing.FAILED]
+    may_be = may_be_tried(plan, ledger, max_task_failures=max_task_failures)
+    pending = [task for task in may_be if record_of(task, ledger).standing is not Standing.FAILED]
     if pending:
         return Choice(pending[0])
     if not may_be:
-        return Choice(None, left)
-    return Choice(min(may_be, key=lambda each: each[1].failure_count)[0])
+        return Choice(None, open_tasks(plan, ledger))
+    return Choice(min(may_be, key=lambda task: record_of(task, ledger).failure_count))
+
+
+def may_be_tried(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> tuple[Task, ...]:
+    """The open tasks that have not failed too often. ``max_task_failures`` 0 is no limit."""
+    return tuple(
+        task
+        for task in open_tasks(plan, ledger)
+        if not max_task_failures or record_of(task, ledger).failure_count < max_task_failures
+    )
 
 
 def record_of(task: Task, ledger: Ledger) -> TaskRecord:
@@ -81,19 +88,51 @@ def began(ledger: Ledger, task: Task) -> Ledger:
 
 
 def failed_once(ledger: Ledger, task: Task, kind: FailureKind, why: str) -> Ledger:
-    """An attempt at a task failed: counted where the kind is the task's fault."""
+    """An attempt at a task failed: counted where it is the task's fault; the next may have more time."""
     record = record_of(task, ledger)
     count = record.failure_count + meaning(kind).for_the_task
+    factor = grown(record.timeout_factor) if kind in TOO_LONG else record.timeout_factor
     record = replace(record, failure_count=count, last_kind=kind, last_failure=why[:MOST_FAILURE_CHARS])
+    record = replace(record, timeout_factor=factor)
     return {**ledger, task.id: record}
+
+
+def previous(ledger: Ledger, task: Task) -> Previous | None:
+    """What is remembered of a task's last failure, in an earlier iteration or run (000-T2)."""
+    record = record_of(task, ledger)
+    return None if record.last_kind is None else Previous(0, "", record.last_kind, record.last_failure)
 
 
 def ended(ledger: Ledger, task: Task, standing: Standing) -> Ledger:
     """An iteration with a task is over. A task that was done starts with a clean sheet if it opens again."""
     record = replace(record_of(task, ledger), standing=standing)
     if standing is Standing.COMPLETE:
-        record = replace(record, failure_count=0, reopened=False)
+        record = TaskRecord(record.id, record.title, standing)
     return {**ledger, task.id: record}
+
+
+def renamed(task: Task, was: Plan | None, now: Plan | None) -> Task | None:
+    """What became of a task that is gone from the list: an open one, new there, with more or less title.
+
+    Where the list gives no names of its own a task is known by its title, and agents write beside it how far
+    they are.
+    """
+    if was is None or now is None or task.id in {each.id for each in now.tasks}:
+        return None
+    known, title = {each.id for each in was.tasks}, _stem(task.title)
+    new = [(each, _stem(each.title)) for each in now.open if each.id not in known]
+    return next((each for each, its in new if task.id in known and (title in its or its in title)), None)
+
+
+def _stem(title: str) -> str:
+    """A title without what stands in brackets at its end."""
+    return title.casefold().partition(" (")[0].partition(" [")[0]
+
+
+def moved(ledger: Ledger, task: Task, heir: Task) -> Ledger:
+    """What is remembered of a task goes with it to its new name."""
+    others = {id_: record for id_, record in ledger.items() if id_ != task.id}
+    return {**others, heir.id: replace(record_of(task, ledger), id=heir.id, title=heir.title)}
 
 
 def reopened(ledger: Ledger, ids: Iterable[str]) -> Ledger:

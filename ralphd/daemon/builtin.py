@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ralphd.agents.agent import Agent
-from ralphd.agents.known import agent_of, check_names, fallback_chain, missing_program
+from ralphd.agents.known import TELL_COSTS, agent_of, check_names, fallback_chain, missing_program
 from ralphd.config import Configuration
 from ralphd.config.specs import AgentSpec, AgentsSpec
 from ralphd.errors import CommandNotStartable, ConfigFaults
@@ -44,7 +44,15 @@ def notes_on_loop(
     agents = _agents(configuration.agents, environment)
     read_prompt(directory, configuration.ralph.prompt_file)
     plan = _plan_words(directory, configuration.ralph.tasks)
-    return (plan, *_missing(agents, directory, environment))
+    return (plan, *_missing(agents, directory, environment), *_untold_costs(agents, configuration))
+
+
+def _untold_costs(agents: list[Agent], configuration: Configuration) -> list[str]:
+    """A limit that some agents' attempts do not count toward, since they do not say what they cost."""
+    silent = [agent.name for agent in agents if agent.name not in TELL_COSTS]
+    if not configuration.ralph.max_cost_usd or not silent:
+        return []
+    return [f"max_cost_usd counts what agents tell; no costs are told by {', '.join(silent)}"]
 
 
 def _agents(asked: AgentsSpec, environment: Mapping[str, str]) -> list[Agent]:
@@ -65,7 +73,7 @@ def _plan_words(directory: Path, tasks: str) -> str:
             mend=f"put {plan.file} right, or name another one by [ralph] tasks",
         )
     count = f"{len(plan.tasks)} task{'' if len(plan.tasks) == 1 else 's'}"
-    return f"the task list is {plan.file}: {count}, {len(plan.open)} open"
+    return f"the task list is {plan.file}: {count}, {len(plan.open)} open at the start"
 
 
 def _missing(agents: list[Agent], directory: Path, environment: Mapping[str, str]) -> list[str]:

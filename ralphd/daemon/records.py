@@ -8,7 +8,7 @@ from typing import Any
 from ralphd.core.model import Ending, LastWord, Moment, Outcome
 from ralphd.core.moments import rfc3339
 from ralphd.core.outcome import failure_kind
-from ralphd.core.records import entry_of, iterations
+from ralphd.core.records import entry_of, happened_at, iterations
 from ralphd.core.reported import Reported
 from ralphd.daemon.services import Services
 from ralphd.process.spawn import ExitRecord
@@ -41,7 +41,7 @@ class Records:
         if (entry := entry_of(fact)) is None:
             return False
         kind, data = entry
-        await self.enter(kind, f"{fact.run_id}/{fact.id}", fact.at, {"run_id": fact.run_id, **data})
+        await self.enter(kind, f"{fact.run_id}/{fact.id}", happened_at(fact), {"run_id": fact.run_id, **data})
         return True
 
     async def heal(self) -> None:

@@ -13,6 +13,7 @@ from ralphd.agents.agent import Agent, Launch, Order
 from ralphd.core.classify import Evidence, OurDoing
 from ralphd.core.model import Moment
 from ralphd.core.watch import Limits
+from ralphd.errors import in_one_line
 from ralphd.git.reflog import ReflogMark
 from ralphd.git.repo import Repository
 from ralphd.loop import endings as ends
@@ -113,7 +114,7 @@ class Attempt:
         try:
             process = await start(self._command(launch))
         except NotStarted as fault:
-            evidence = Evidence(code=fault.code, printed=False, not_started=str(fault))
+            evidence = Evidence(code=fault.code, printed=False, not_started=in_one_line(fault))
             return self._result(began_at, evidence)
         except OSError as fault:  # what the machine lacks comes back by itself: no fault of the command's
             complaint = f"{launch.argv[0]} was not started: {fault.strerror or fault}"

@@ -12,7 +12,7 @@ from ralphd.loop.scribe import Scribe
 from ralphd.loop.settings import Settings
 
 ANSWER_PATIENCE_S = 60.0
-AWAY_PATIENCE_S = 2.0
+AWAY_PATIENCE_S = 1.0
 LOOK_S = 0.5
 
 

@@ -1,5 +1,6 @@
 """What the loop says to whoever reads its log: one line a fact, after the time, and the agent's own lines."""
 
+import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,20 +17,34 @@ class Console:
     def __init__(self, now: Callable[[], Moment]) -> None:
         self._now = now
         self._counting = False
+        self._held: list[str] = []
         self.is_terminal = sys.stdout.isatty()
 
     def say(self, text: str) -> None:
         """A line of the loop's own."""
-        self.show(f"[{clock_time(self._now())}]  {MARK}{text}")
+        self._held.append(f"[{clock_time(self._now())}]  {MARK}{text}\n")
+        self.flush()
 
     def show(self, line: str) -> None:
-        """A line as it is."""
-        self._clear()
-        self._write(line + "\n")
+        """A line as it is, written with the others that are shown in the same turn of the event loop."""
+        self._held.append(line + "\n")
+        if len(self._held) == 1:
+            try:
+                asyncio.get_running_loop().call_soon(self.flush)
+            except RuntimeError:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is shown and not written yet."""
+        if self._held:
+            self._clear()
+            text, self._held = "".join(self._held), []
+            self._write(text)
 
     def count_down(self, text: str) -> None:
         """On a terminal: a line that the next one takes the place of."""
         if self.is_terminal:
+            self.flush()
             self._write(f"\r\x1b[K{text}")
             self._counting = True
 

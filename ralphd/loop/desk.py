@@ -5,13 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from ralphd.core.checkpoint import Checkpoint, CheckpointTask
-from ralphd.core.ledger import Ledger, Memory
+from ralphd.core.ledger import Ledger, Memory, TaskRecord
 from ralphd.core.loop_model import Loop, Resumed, SaveCheckpoint
 from ralphd.core.model import Moment
 from ralphd.core.moments import parse_rfc3339, rfc3339
 from ralphd.git.snapshot import Snapshot, snapshot
 from ralphd.loop.settings import Settings
 from ralphd.store.loopfiles import LoopFiles
+
+MOST_NOTES, MOST_NOTE_CHARS = 10, 500
+"""Of a night of failures the next agent is told the last different ones."""
 
 
 class Desk:
@@ -42,7 +45,10 @@ class Desk:
         checkpoint = self._files.checkpoints.load()
         self._news += filter(None, (memory.fault, ledger.fault, self._files.checkpoints.fault))
         remembered = memory.value if resume else replace(memory.value, out=())
-        return _gone_on(self._settings, remembered, ledger.value, checkpoint, now)
+        gone_on = _gone_on(self._settings, remembered, ledger.value, checkpoint, now)
+        # At once: a loop that dies before anything else changes is not another start of a person's.
+        self.remember(Loop(memory.value, ledger.value), Loop(gone_on[0], gone_on[1]))
+        return gone_on
 
     def _discard(self) -> None:
         kept_as = self._files.checkpoints.discard()
@@ -105,9 +111,13 @@ class Desk:
         return self._files.load_handoff().value
 
     def hand_over(self, note: str) -> None:
-        """Leave a note for the next agent, after those that are there; an empty one clears them."""
+        """Leave a note for the next agent, after the last ones that are there; an empty one clears them."""
         before = self.handoff()
-        text = f"{before}- {note}\n" if note else ""
+        lines = [line for line in before.splitlines() if line]
+        if note:
+            line = f"- {' '.join(note.split())[:MOST_NOTE_CHARS]}"
+            lines = [*(each for each in lines if each != line), line][-MOST_NOTES:]
+        text = "".join(f"{line}\n" for line in lines) if note else ""
         if text == before:
             return
         try:
@@ -133,15 +143,18 @@ def _gone_on(
     """Memory and tasks as the loop begins with them.
 
     A person's start counts iterations, costs and failures anew, from the checkpoint where there is one; a
-    restart by the Regent goes on counting. Agents that are out until a moment stay out.
+    restart by the Regent goes on counting. Agents that are out until a moment stay out. Who starts a loop
+    again that ended at its number of iterations wants as many more.
     """
     began_at = _began_at(settings.environment)
     if began_at is None or began_at != _rounded(memory.began_at):
         memory = Memory(began_at=began_at or now, out=tuple(each for each in memory.out if each.until))
-        ledger = {id_: replace(record, failure_count=0) for id_, record in ledger.items()}
+        ledger = {id_: _anew(record) for id_, record in ledger.items()}
         if checkpoint is not None:
             cost_usd = checkpoint.total_cost_usd
-            memory = replace(memory, iteration=max(checkpoint.iteration - 1, 0), cost_usd=cost_usd)
+            iteration = max(checkpoint.iteration - 1, 0)
+            is_used_up = 0 < settings.policy.max_iterations <= iteration
+            memory = replace(memory, iteration=0 if is_used_up else iteration, cost_usd=cost_usd)
     if checkpoint is None:
         return memory, ledger, None
     task = checkpoint.task
@@ -150,8 +163,15 @@ def _gone_on(
         attempt=0 if task is None else task.attempt,
         agent=checkpoint.agent,
         session=checkpoint.session_id,
+        reason=checkpoint.pause_reason,
+        why=checkpoint.why,
+        resume_at=checkpoint.resume_at,
     )
     return memory, ledger, resumed
+
+
+def _anew(record: TaskRecord) -> TaskRecord:
+    return replace(record, failure_count=0, timeout_factor=1.0)
 
 
 def _rounded(moment: Moment | None) -> Moment | None:

@@ -88,7 +88,7 @@ class Hearing:
     def _out(self, line: str, now: Moment, awake_s: float) -> None:
         self.printed = self.printed or bool(line.strip())
         signs = tuple(self.parser.line(line))
-        traits = traits_of(frozenset(map(type, signs)))
+        traits = traits_of(signs)
         self._note_life(signs, traits, now, awake_s)
         if traits.judges:
             self._endings.result_told()
@@ -103,7 +103,7 @@ class Hearing:
 
     def _err(self, line: str, now: Moment, awake_s: float) -> None:
         signs = tuple(self.parser.error_line(line))
-        traits = traits_of(frozenset(map(type, signs)))
+        traits = traits_of(signs)
         alive = self._note_life(signs, traits, now, awake_s)
         shown = plain(line)
         if self._agent.patterns.live(line) is not None:
@@ -121,6 +121,11 @@ class Hearing:
             self._idling, self.last_life_at = NOT_IDLING, now
             return True
         timeout_s = self._hang_timeout_s
+        if not (traits.idles or traits.progresses):  # the row of idle steps is as it was
+            alive = traits.beats and is_life(signs, self._idling, awake_s, timeout_s)
+            if alive or self._is_plain:
+                self.last_life_at = now
+            return alive
         self._idling = idled(self._idling, signs, awake_s, timeout_s)
         alive = is_life(signs, self._idling, awake_s, timeout_s)
         if alive or (self._is_plain and not traits.idles):
@@ -149,7 +154,7 @@ class Hearing:
             case Limited():
                 self.limited = sign
             case Warned(text=text):
-                self._news.warn(plain(text.replace("\n", " ")))
+                self._news.show(plain(f"{self._agent.name}: {text}".replace("\n", " ")))
             case RetryingItself():
                 self.retrying = sign
                 self._news.retrying(sign)

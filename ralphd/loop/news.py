@@ -14,7 +14,7 @@ class News(Protocol):
         ...
 
     def warn(self, text: str) -> None:
-        """It has been silent for its missed heartbeats, or complained of itself (H1)."""
+        """It has been silent for its missed heartbeats (H1)."""
         ...
 
     def retrying(self, sign: RetryingItself) -> None:

@@ -50,7 +50,7 @@ from ralphd.core.loop_model import (
 from ralphd.core.model import Moment, Next
 from ralphd.core.plan import Plan, is_promised
 from ralphd.core.prompt import previous_of, prompt
-from ralphd.errors import RalphdError
+from ralphd.errors import RalphdError, in_one_line
 from ralphd.git.range import Made, made, present_head
 from ralphd.git.trouble import present_trouble
 from ralphd.loop.attempt import Attempt, AttemptPlan, AttemptResult
@@ -260,8 +260,8 @@ class Ralph:
         iteration, directory = order.iteration, self._settings.directory
         try:
             self._prompt = await asyncio.to_thread(read_prompt, directory, self._settings.prompt_file)
-        except Exception as fault:
-            self._console.say(f"the last known prompt is used: {fault}")
+        except RalphdError as fault:
+            self._console.say(f"the last known prompt is used: {in_one_line(fault)}")
         text = prompt(
             self._prompt,
             task=iteration.task,

@@ -1,5 +1,6 @@
 """What the loop reports of itself: its orders and results in the words of the API (H6, L9)."""
 
+import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -66,6 +67,7 @@ class Scribe:
             reset_at=None if finding.reset is None else rfc3339(finding.reset.until),
             commits=iteration.commits,
             next=_line(order.next),
+            ended_at=rfc3339(result.ended_at),
         )
 
     def iteration_finished(self, order: FinishIteration) -> "Future[str]":
@@ -78,6 +80,7 @@ class Scribe:
             complete=order.complete,
             commits=list(self.commits[-MOST_COMMITS:]),
             summary=_line(order.summary),
+            ended_at=rfc3339(time.time()),
         )
 
     def agent_out(self, agent: str, reason: str, until: Moment | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from ralphd import failpoint
 from ralphd.core.failure import FailureKind
+from ralphd.core.ladders import LONGEST_TIMEOUT_FACTOR
 from ralphd.core.ledger import Ledger, Memory, Out, Standing, TaskRecord
 from ralphd.core.moments import parse_rfc3339
 from ralphd.store import copies
@@ -163,6 +164,7 @@ def _task(id_: str, found: Mapping[str, Any]) -> TaskRecord:
         last_kind=None if kind is None else FailureKind(kind),
         last_failure=_of(str, found["last_failure"]),
         reopened=_of(bool, found["reopened"]),
+        timeout_factor=_factor(found.get("timeout_factor", 1.0)),
     )
 
 
@@ -174,6 +176,7 @@ def _task_json(record: TaskRecord) -> dict[str, Any]:
         "last_failure": record.last_failure[:_MOST_CHARS],
         "last_kind": None if record.last_kind is None else record.last_kind.value,
         "reopened": record.reopened,
+        "timeout_factor": record.timeout_factor,
     }
 
 
@@ -235,6 +238,12 @@ def _amount(value: object) -> float:
     if type(value) not in (int, float) or finite(amount := float(str(value))) != amount or amount < 0:
         raise ValueError(f"{value!r:.40} is no amount")
     return amount
+
+
+def _factor(value: object) -> float:
+    if not 1.0 <= (factor := _amount(value)) <= LONGEST_TIMEOUT_FACTOR:
+        raise ValueError(f"{value!r:.40} is no factor of a time")
+    return factor
 
 
 def _bounded(text: str) -> str:

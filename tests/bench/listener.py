@@ -2,8 +2,7 @@
 
     python -m tests.bench.listener AGENT DIRECTORY BLOCK TIMES END
 
-The agent is played by agents.py. What it says is shown as the loop shows it, to
-/dev/null.
+The agent is played by agents.py. What it says is shown as the loop shows it, to /dev/null.
 """
 
 import asyncio

@@ -61,7 +61,7 @@ model = 3
         ('agents.fallback = ["codex", 3]', 'has to be a list of non-empty strings, is ["codex", 3]'),
         ('ralph.prompt_file = ""', 'has to be a non-empty string, is ""'),
         ('ralph.tasks = "a\\u0000b"', "cannot hold a NUL character"),
-        ('git.repair = "magic"', 'has to be "tell", is "magic"'),
+        ('git.repair = "magic"', 'has to be one of "tell", "abort", is "magic"'),
         ("agents.claude.env = { KEY = 1 }", "has to be a table of strings"),
         ('agents.claude.env = { "A=B" = "x" }', "'A=B' cannot be the name of a variable"),
     ],

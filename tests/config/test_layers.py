@@ -16,6 +16,8 @@ def test_without_any_layer_every_value_is_its_default(place: Place) -> None:
     assert configuration.regent.hang_timeout_seconds == 300
     assert configuration.ralph.restart == "on-failure"
     assert configuration.agents.primary == "claude"
+    assert configuration.agents.timeout_seconds == 600
+    assert configuration.agents.iteration_timeout_seconds == 900
     assert configuration.retry.jitter == 0.1
     assert configuration.logs.run_bytes == 67108864
     assert configuration.logs.total_bytes == 2147483648

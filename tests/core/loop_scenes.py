@@ -129,8 +129,14 @@ class Play:
 
     def judged(self, answer: Next = Next.CONTINUE, *, reopened: tuple[str, ...] = ()) -> None:
         """The boundary is answered."""
+        self.judged_with(self.plan, answer, reopened=reopened)
+
+    def judged_with(
+        self, plan: Plan | None, answer: Next = Next.CONTINUE, *, reopened: tuple[str, ...] = ()
+    ) -> None:
+        """The boundary is answered, while the list says something else."""
         assert self.ordered(FinishIteration, ever=True)
-        self.feed(Judged(self.now, answer, self.plan, reopened))
+        self.feed(Judged(self.now, answer, plan, reopened))
 
     def wakes(self) -> None:
         """The wait is over."""

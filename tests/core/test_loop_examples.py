@@ -551,6 +551,29 @@ def test_us003_a_resumed_loop_goes_on_with_its_task_its_agent_and_its_session() 
     )
 
 
+def test_t5_a_loop_that_was_killed_in_a_rate_limit_waits_for_its_end_and_can_be_told_to_skip_it() -> None:
+    play = Play("A", "B", begin=False)
+    until = START + 40.0
+    resumed = Resumed("B", 1, "claude", reason=PauseReason.RATE_LIMIT, why="rate limit", resume_at=until)
+
+    play.feed(Began(START, play.plan, resumed))
+
+    rest = play.loop.stage
+    assert isinstance(rest, Resting) and (rest.until, rest.reason) == (until, PauseReason.RATE_LIMIT)
+    assert [order.resume_at for order in play.ordered(SaveCheckpoint)] == [until]
+    play.feed(Skipped(START + 1.0))
+    assert (play.task, play.attempt.iteration.attempt) == ("B", 2)
+
+
+def test_a_wait_that_is_over_when_the_loop_comes_back_is_over() -> None:
+    play = Play("A", begin=False)
+    resumed = Resumed("A", 1, "claude", reason=PauseReason.RATE_LIMIT, resume_at=START - 1.0)
+
+    play.feed(Began(START, play.plan, resumed))
+
+    assert play.attempt.iteration.attempt == 2
+
+
 def test_a_checkpoint_of_a_task_that_is_done_meanwhile_is_passed_over() -> None:
     play = Play("A", "B", begin=False)
     play.done.add("A")

@@ -7,18 +7,25 @@ from ralphd.core.failure import FailureKind, meaning
 from ralphd.core.ledger import Standing
 from ralphd.core.loop_model import (
     Attempting,
+    Began,
+    ClearCheckpoint,
     End,
+    FinishIteration,
     Judging,
+    Loop,
     LoopPolicy,
     Over,
     PauseAsked,
     Rest,
     Resting,
+    Resumed,
     SaveCheckpoint,
     Skipped,
     StartAttempt,
     StartIteration,
     StopAsked,
+    TellAgentBack,
+    TellAgentOut,
     TellAttempt,
     Wish,
     Woke,
@@ -39,8 +46,9 @@ class Nights(RuleBasedStateMachine):
         retries=st.integers(0, 3),
         most=st.integers(0, 4),
         pause=st.booleans(),
+        iterations=st.sampled_from([0, 0, 4]),
     )
-    def begin(self, agents: tuple[str, ...], retries: int, most: int, pause: bool) -> None:
+    def begin(self, agents: tuple[str, ...], retries: int, most: int, pause: bool, iterations: int) -> None:
         """A list of three tasks."""
         self.policy = LoopPolicy(
             agents=agents,
@@ -48,9 +56,12 @@ class Nights(RuleBasedStateMachine):
             max_task_failures=most,
             pause_when_exhausted=pause,
             max_rate_limit_wait_s=200.0,
+            max_iterations=iterations,
         )
         self.play = Play("A", "B", "C", policy=self.policy)
         self.failed = dict.fromkeys(self.play.ids, 0)
+        self.out: set[str] = set()
+        self.killed = self.at_once = self.finished = 0
         self.check()
 
     def attempting(self) -> bool:
@@ -87,6 +98,39 @@ class Nights(RuleBasedStateMachine):
         """The agent does its task."""
         self.failed[self.play.task] = 0
         self.play.succeeds(judged=False)
+        self.check()
+
+    @precondition(attempting)
+    @rule(grows=st.booleans())
+    def it_does_another_task(self, grows: bool) -> None:
+        """The agent does one that is not its own, or adds one to the list and does nothing."""
+        others = [task for task in self.play.ids if task not in {*self.play.done, self.play.task}]
+        if grows and len(self.play.ids) < 6:
+            self.play.ids = (f"T{len(self.play.ids)}", *self.play.ids)
+            self.failed[self.play.ids[0]] = 0
+            self.failed[self.play.task] += 1
+        elif others:
+            self.play.done.add(others[0])
+        else:
+            return
+        self.play.succeeds(ticks=False, judged=False)
+        self.check()
+
+    @precondition(lambda self: not isinstance(self.play.loop.stage, Over))
+    @rule(later_s=st.floats(0.0, 100.0))
+    def the_loop_dies(self, later_s: float) -> None:
+        """And goes on from what it had saved."""
+        play = self.play
+        self.killed += self.attempting()
+        self.at_once = 0  # its Regent waits before it starts another one
+        kept = [order for order in play.orders if isinstance(order, SaveCheckpoint | ClearCheckpoint)][-1]
+        resumed = None
+        if isinstance(kept, SaveCheckpoint) and (at := kept.iteration) is not None:
+            when = kept.resume_at
+            resumed = Resumed(at.task.id, at.attempt, at.agent, at.session, kept.reason, kept.why, when)
+        play.now += later_s
+        play.loop = Loop(play.loop.memory, play.loop.ledger)
+        play.feed(Began(play.now, play.plan, resumed))
         self.check()
 
     @precondition(lambda self: isinstance(self.play.loop.stage, Judging))
@@ -128,6 +172,15 @@ class Nights(RuleBasedStateMachine):
         """What holds of each answer."""
         play, stage = self.play, self.play.loop.stage
         started = play.ordered(StartAttempt)
+        self.out = (self.out | {out.agent for out in play.ordered(TellAgentOut)}) - {
+            back.agent for back in play.ordered(TellAgentBack)
+        }
+        self.finished += len(play.ordered(FinishIteration))
+        assert play.loop.memory.iteration == self.finished
+        went_on = any(not order.failed for order in play.ordered(FinishIteration))
+        self.at_once = 0 if play.ordered(Rest) or went_on else self.at_once + len(started)
+        most_at_once = 3 * len(self.policy.agents) * (self.policy.retries_before_fallback + 2)
+        assert self.at_once <= most_at_once, "it never rests"
         assert len(started) <= 1, "two at once"
         assert bool(started) <= isinstance(stage, Attempting)
         assert len(play.ordered(End)) == isinstance(stage, Over) * (bool(play.latest))
@@ -135,9 +188,13 @@ class Nights(RuleBasedStateMachine):
             assert play.loop.wish is Wish.NONE, "nothing is begun that was asked to end"
             iteration = started[0].iteration
             assert iteration.agent in self.policy.agents
-            assert 1.0 <= iteration.timeout_factor <= 4.0
+            assert iteration.agent not in self.out, "who is asked was told to be back"
+            assert not 0 < self.policy.max_iterations <= play.loop.memory.iteration
+            most = self.policy.max_task_failures
+            assert not most or self.failed[iteration.task.id] < most, "it has failed too often"
+            assert 600.0 <= started[0].timeout_s <= 2400.0
             assert iteration.task.id not in play.done, "a task is done twice"
-        if play.ordered(StartIteration) or play.ordered(Rest) or play.ordered(End):
+        if any(isinstance(order, StartIteration | Rest | End) for order in play.latest):
             ended_well = any(end.code == 0 or end.reason == "tasks_failed" for end in play.ordered(End))
             assert play.ordered(SaveCheckpoint) or ended_well, "no checkpoint"
         for rest in play.ordered(Rest):
@@ -150,18 +207,19 @@ class Nights(RuleBasedStateMachine):
         if hasattr(self, "play"):
             started = len(self.play.ordered(StartAttempt, ever=True))
             told = len(self.play.ordered(TellAttempt, ever=True))
-            assert started - told == isinstance(self.play.loop.stage, Attempting)
+            assert started - told - self.killed == isinstance(self.play.loop.stage, Attempting)
 
     @invariant()
     def failures_are_counted_where_they_are_the_tasks_fault(self) -> None:
         """And only there."""
         if hasattr(self, "play"):
-            counted = {task: self.play.failures(task) for task in self.play.ids}
+            ledger = self.play.loop.ledger
+            counted = {task: ledger[task].failure_count if task in ledger else 0 for task in self.play.ids}
             assert counted == self.failed
 
     @invariant()
-    def the_iterations_are_counted(self) -> None:
-        """As many as were finished; and what is ticked is complete."""
+    def what_is_ticked_is_complete(self) -> None:
+        """Whoever ticked it."""
         if hasattr(self, "play"):
             ledger = self.play.loop.ledger
             assert all(ledger[task].standing is Standing.COMPLETE for task in self.play.done)

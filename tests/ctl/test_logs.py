@@ -228,6 +228,31 @@ def test_events_tell_ends_in_words_and_moments_in_local_time(daemon: FakeDaemon,
     assert first.index("ralph.exited") == second.index("wait.started")
 
 
+def test_events_tell_attempts_in_words(daemon: FakeDaemon, ctl: Ctl) -> None:
+    where: dict[str, Any] = {"iteration": 2, "task": {"id": "US-2", "title": "Parse it"}}
+    why: dict[str, Any] = {"failure_kind": "agent_crash", "why": "exit status 3", "next": "codex goes on"}
+    told = event(1, kind="attempt.finished", **where, attempt=3, agent="claude", outcome="failed", **why)
+    told += event(2, kind="attempt.finished", outcome="ok", agent="mine", cost_usd=0.5, commits=2, rule="x")
+    told += event(3, kind="iteration.started", **where)
+    told += event(
+        4, kind="iteration.finished", **where, failed=False, summary="US-2 is done", commits=["ab", "cd"]
+    )
+    told += event(5, kind="wait.started", message="Ralph waits: a tide", until="2020-11-21T07:00:25.000000Z")
+    told += event(
+        6, kind="agent.exhausted", message="claude is out until 2020-11-21T07:00:25.000000Z: a week"
+    )
+    daemon.on("GET /v1/events", lambda _: Answer(told))
+    lines = ctl("events").stdout.splitlines()
+    assert [line.partition("  api")[2].split(None, 1)[1] for line in lines] == [
+        "iteration 2, Parse it: attempt 3 by claude failed (agent crash): exit status 3; next: codex goes on",
+        "an attempt by mine ended well, 2 commits, $0.50",
+        "iteration 2: Parse it",
+        "iteration 2 is over: US-2 is done; commits ab, cd",
+        "Ralph waits: a tide; until 21 Nov 2020 07:00",
+        "claude is out until 21 Nov 2020 07:00: a week",
+    ]
+
+
 def test_events_go_on_after_the_last_id_when_the_daemon_is_back(
     daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
 ) -> None:

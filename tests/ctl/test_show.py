@@ -53,10 +53,13 @@ CRASH = {"reason": "crash", "until": "2026-11-21T07:00:25Z"}
          "running for 2h 13m (pid 4711), waiting for the agent's usage limit to reset: "
          "over in 2h 13m (18:13:00)"),
         ({"state": "running", "wait": {"reason": "the moon\x1b[2J", "until": NOW_TEXT}},
-         "running for 2h 13m (pid 4711), waiting because of the moon^[[2J: over any moment now"),
+         "running for 2h 13m (pid 4711), waiting — the moon^[[2J: over any moment now"),
         ({"state": "running", "wait": {"reason": "tide", "until": NOW_TEXT}},
          "running for 2h 13m (pid 4711), waiting (tide): over any moment now"),
         ({"state": "stopped", "finished_at": "2026-11-21T06:57:55Z"}, "stopped 2m 5s ago"),
+        ({"state": "stopped", "message": "no progress: two iterations committed nothing",
+          "finished_at": "2026-11-21T06:57:55Z"},
+         "stopped: no progress: two iterations committed nothing, 2m 5s ago"),
         ({"state": "failed", "message": "exit 1 three times", "finished_at": "2026-11-20T06:00:00Z"},
          "failed: exit 1 three times, 1d 1h ago"),
         ({"state": "failed", "consecutive_errors": 3, "last_exit": {"code": None, "signal": 11}},
@@ -67,6 +70,19 @@ CRASH = {"reason": "crash", "until": "2026-11-21T07:00:25Z"}
 )  # fmt: skip
 def test_a_state_is_told_in_words(changes: dict[str, Any], said: str) -> None:
     assert show.state_words(view(**{"started_at": "2026-11-21T04:47:00Z", **changes}), NOW) == said
+
+
+def test_of_a_loop_that_works_again_the_checkpoint_tells_no_end_of_a_wait() -> None:
+    held = {
+        "iteration": 2,
+        "max_iterations": 1,
+        "pause_reason": "rate_limit",
+        "resume_at": "2026-11-21T07:01:00Z",
+    }
+    assert "may go on in 1m" in show.ralph(view(state="paused", ralph_pid=None), NOW, checkpoint=held)
+    shown = show.ralph(view(), NOW, checkpoint=held)
+    assert "may go on" not in shown
+    assert "checkpoint   iteration 2\n" in shown  # a limit counts from each start anew
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,29 @@ def test_a_checkpoint_alone_tells_what_is_so(
     assert "next         ralphctl build" in reply.stdout
 
 
+def test_where_a_build_worked_no_other_directorys_ralph_is_meant(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    daemon.views = {"web": view(name="web")}
+    held = {"version": 1, "name": "api", "state": "paused", "pause_reason": "usage_limit", "run_id": "r1"}
+    directory, home = tmp_path / "api", tmp_path / "state" / "build" / "api-1" / "ralphs" / "api"
+    for place in (directory / ".ralph", home):
+        place.mkdir(parents=True)
+        (place / "regent-state.json").write_text(json.dumps(held))
+    below = directory / "src"
+    below.mkdir()
+    reply = ctl("status", cwd=below)
+    assert reply.returncode == 75
+    assert reply.stderr == "no daemon works here; last known:\n"
+    assert reply.stdout.startswith("api  paused at the agent's usage limit")
+    assert "next         ralphctl build  (go on)" in reply.stdout
+    refused = ctl("stop", cwd=below)
+    assert refused.returncode == 4
+    assert "its ralph was that of ralphctl build" in refused.stderr
+    assert daemon.lines() == []
+    assert ctl("status", "--all", cwd=below).stdout.startswith("web  running")
+
+
 @pytest.mark.parametrize(
     ("text", "said"), [("{", "damaged, and kept as it is"), ('{"version": 2}', "of a newer version (2)")]
 )
@@ -229,8 +252,14 @@ def test_the_seeds_own_state_file_is_read_too(ctl: Ctl, tmp_path: Path) -> None:
 def test_without_a_daemon_a_run_whose_process_is_gone_is_not_said_to_run(ctl: Ctl, tmp_path: Path) -> None:
     directory = in_directory(tmp_path, state="running", ralph_pid=os.getpid(), run_id="r000001-00000000")
     reply = ctl("status", cwd=directory)  # the pid is another process's by now: it carries no cookie
-    assert "api  stopped" in reply.stdout
+    assert "api  waiting for a ralphd that starts it again\n" in reply.stdout
     assert "it was running when its ralphd ended; its process is gone" in reply.stdout
+    assert "it starts again as soon as a ralphd runs" in reply.stdout
+
+
+def test_without_a_daemon_a_run_that_was_to_end_is_said_to_be_stopped(ctl: Ctl, tmp_path: Path) -> None:
+    directory = in_directory(tmp_path, state="stopping", goal="stopped", ralph_pid=os.getpid())
+    assert "api  stopped" in ctl("status", cwd=directory).stdout
 
 
 def test_without_a_daemon_a_run_that_lives_is_said_to_be_watched_by_nobody(ctl: Ctl, tmp_path: Path) -> None:

@@ -162,4 +162,4 @@ def test_a_page_that_is_watched_neither_wraps_nor_scrolls(
 def test_a_wait_that_a_run_has_reported_is_counted_down() -> None:
     wait = {"reason": "usage limit", "until": "2026-11-21T09:13:00Z"}
 
-    assert table.brief_state(view(wait=wait), NOW) == ("running, waiting 2h 13m more because of usage limit")
+    assert table.brief_state(view(wait=wait), NOW) == ("running, waiting 2h 13m more — usage limit")

@@ -56,9 +56,9 @@ async def test_complaints_and_retries_are_told_and_stderr_is_shown(tmp_path: Pat
     words = ("out=warned take care", "out=retry overloaded", "err=a complaint", "out=bad 529", "exit=1")
     result = await attempt(tmp_path, agent(*words), heard).run()
 
-    assert heard.warnings == ["take care"]
+    assert heard.warnings == []
     assert heard.retries == [RetryingItself("overloaded")]
-    assert heard.shown == ["a complaint"]
+    assert sorted(heard.shown) == ["a complaint", "player: take care"]
     assert result.evidence.own_lines == ("a complaint",)
     assert result.evidence.code == 1
     assert not result.worked
@@ -132,7 +132,7 @@ async def test_a_line_that_its_parser_chokes_on_ends_nothing(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
-        (("no-such-agent", "-p"), 127, "cannot start no-such-agent\n  no-such-agent is not on PATH"),
+        (("no-such-agent", "-p"), 127, "cannot start no-such-agent: no-such-agent is not on PATH"),
         (("./plain.txt",), 126, "is not executable"),
         (("python3", "a\0b"), 126, "null byte"),
         (("python3", "x" * (4 << 20)), 126, "fewer or shorter arguments"),

@@ -1,8 +1,8 @@
 """Plays an agent for the built-in loop: it works off TASKS.md, or has one of its moods first.
 
 Each line of the file MOODS is for one call, the first one first: ``usage S`` (a usage limit of S seconds,
-exit 1), ``rate S`` (a rate limit, exit 1), ``rest`` (it works when MOODS.go is there). Without a mood it
-ticks the first open box and says so.
+exit 1), ``rate S`` (a rate limit, exit 1), ``rest`` (it works when MOODS.go is there), ``idle`` (it does
+nothing and ends well). Without a mood it ticks the first open box and says so.
 
 task_agent.py MOODS
 """
@@ -29,6 +29,9 @@ if mood == "rest":
     print("resting", flush=True)
     while not os.path.exists(f"{moods}.go"):
         time.sleep(0.01)
+if mood == "idle":
+    print("all is well", flush=True)
+    sys.exit(0)
 with open("TASKS.md") as file:
     text = file.read()
 with open("TASKS.md", "w") as file:

@@ -27,6 +27,7 @@ RECORD = TaskRecord(
     last_kind=FailureKind.TIMEOUT,
     last_failure="took longer than 600 s",
     reopened=True,
+    timeout_factor=2.25,
 )
 LEDGER = {"US-1": RECORD, "": TaskRecord(""), "ü/2": TaskRecord("ü/2", standing=Standing.COMPLETE)}
 OUT = Out("claude", "usage limit", parse_rfc3339("2026-11-22T03:00:00Z"), probes=2, back=True)

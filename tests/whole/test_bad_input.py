@@ -147,7 +147,7 @@ def test_a_directory_that_is_missing_is_refused(person: Person) -> None:
             start(person, person.daemon.home / "gone", SLEEPER),
             1,
             f"{person.daemon.home}/gone is no directory",
-            mend="ralphctl start DIR -- COMMAND",
+            mend="ralphctl start DIR",
         )
 
 

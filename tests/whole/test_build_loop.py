@@ -61,6 +61,8 @@ def test_a_usage_limit_ends_it_with_75_and_the_next_build_asks_and_finishes(
     assert "demo  paused at the agent's usage limit" in status.stdout
     assert "checkpoint   iteration 1, task task 0, moody" in status.stdout
     assert "next         ralphctl build  (go on)" in status.stdout
+    [reset] = set(re.findall(r"(?:limit resets|may go on +)(?: in \w+ )?.*\((\d\d:\d\d:\d\d)\)", words))
+    assert f"the limit is over at {reset}" in build.out()
 
     with at_a_terminal(build) as terminal:
         terminal.shows(QUESTION)
@@ -95,18 +97,19 @@ def test_p_pauses_after_the_iteration_and_resume_finishes(build: Build, person: 
 
 def test_a_rate_limit_is_told_shown_and_skipped_from_elsewhere(build: Build, person: Person) -> None:
     loop_in(build.daemon, "rate 600", tasks=1)
-    build.start()
+    build.start("--timeout", "77")
     build.says("; ralphctl skip-wait ends the wait")
     status = person("status", cwd=build.directory)
     assert status.returncode == 0
-    said = r"waiting because of rate limit of moody \(.*\): over in (10m|9m 5\ds) "
+    said = r"waiting — rate limit of moody \(.*\): over in (10m|9m 5\ds) "
     assert re.search(said, status.stdout), status.stdout
     assert "ralphctl skip-wait demo  (do not wait)" in status.stdout
 
-    assert person("skip-wait", cwd=build.directory).returncode == 0
+    assert person("skip-wait", cwd=build.directory).stdout.startswith("demo: told to wait no longer\n")
 
     assert build.ends_leaving_nothing() == 0
     assert open_tasks(build.directory) == 0
+    assert "attempt 1 by moody, 1 min 17 s at most" in build.out()
 
 
 def test_the_command_of_the_last_time_is_run_again_and_said(build: Build) -> None:
@@ -117,3 +120,13 @@ def test_the_command_of_the_last_time_is_run_again_and_said(build: Build) -> Non
 
     assert build.ends_leaving_nothing() == 0
     assert "as the last time: true  (ralphctl build --agent NAME: the built-in loop)" in build.words()
+
+
+def test_without_a_list_a_loop_that_gets_nowhere_says_so_and_is_no_interruption(build: Build) -> None:
+    (loop_in(build.daemon, "idle", "idle") / "TASKS.md").unlink()
+    build.start()
+    assert build.ends_leaving_nothing() == 0
+    assert (
+        "demo: stopped: no progress: the last 2 iterations ended well and committed nothing" in build.words()
+    )
+    assert "checkpoint" not in build.words()  # there is none, and nothing is said of one

@@ -72,7 +72,7 @@ def test_without_a_command_the_built_in_loop_runs_and_its_record_is_whole(daemon
     view = start(daemon, directory)
 
     assert view["command"] == []
-    assert "the task list is TASKS.md: 2 tasks, 2 open" in view["notes"]
+    assert "the task list is TASKS.md: 2 tasks, 2 open at the start" in view["notes"]
     assert any("not a git repository" in note for note in view["notes"])
     view = daemon.becomes("demo", "done", timeout_s=LONG_S)
     assert (view["iteration"], view["checkpoint"], open_tasks(directory)) == (2, None, 0)

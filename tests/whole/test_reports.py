@@ -452,7 +452,7 @@ def test_a_wait_is_shown_with_its_countdown_until_it_is_over(
     assert view["wait"]["reason"] == "usage limit of claude"
     month_s = 31 * 86400
     assert view["wait"]["until"] < time.strftime("%Y-%m-%dT", time.gmtime(time.time() + month_s + 86400))
-    assert "waiting (usage limit of claude): over in 3" in person("status", "demo").stdout
+    assert "usage limit of claude: over in 3" in person("status", "demo").stdout
     [told] = daemon.events("wait.started")
     assert told["data"]["message"] == "Ralph waits: usage limit of claude"
     daemon.restart()

@@ -1,0 +1,131 @@
+"""Which task is next, and what is remembered of how tasks went (L1, 000-T4)."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from ralphd.core import tasks
+from ralphd.core.failure import FailureKind
+from ralphd.core.ledger import Standing, TaskRecord
+from ralphd.core.plan import Plan, Task, TaskStatus
+from tests.core.loop_scenes import plan_of
+
+A, B = plan_of("A", "B").tasks
+
+
+def ledger_of(*records: TaskRecord) -> Mapping[str, TaskRecord]:
+    """What is remembered of these."""
+    return {record.id: record for record in records}
+
+
+def test_l1_pending_tasks_come_first_then_the_one_that_failed_least_often() -> None:
+    failed = [TaskRecord(id_, "", Standing.FAILED, count) for id_, count in (("A", 3), ("B", 1), ("C", 2))]
+    plan = plan_of("A", "B", "C", "D")
+
+    assert tasks.choose(plan, ledger_of(*failed), max_task_failures=5).task == plan.tasks[3]
+    done = plan_of("A", "B", "C", "D", done=["D"])
+    assert tasks.choose(done, ledger_of(*failed), max_task_failures=5).task == plan.tasks[1]
+
+
+@pytest.mark.parametrize(("most", "may_be_tried"), [(3, False), (4, True), (0, True)])
+def test_t4_a_task_may_fail_so_often_and_no_more(most: int, may_be_tried: bool) -> None:
+    choice = tasks.choose(
+        plan_of("A"), ledger_of(TaskRecord("A", "", Standing.FAILED, 3)), max_task_failures=most
+    )
+
+    assert (choice.task is not None, choice.used_up == ()) == (may_be_tried, may_be_tried)
+
+
+def test_l1_a_task_that_was_under_way_when_the_loop_died_is_pending_and_comes_in_its_turn() -> None:
+    ledger = tasks.abreast(tasks.began({}, A), plan_of("A", "B"))
+
+    assert ledger["A"].standing is Standing.PENDING
+    assert tasks.choose(plan_of("A", "B"), ledger, max_task_failures=1).task == A
+
+
+def test_what_is_ticked_is_complete_and_what_is_unticked_is_open_again() -> None:
+    ledger = tasks.abreast({}, plan_of("A", "B", done=["A"]))
+    assert (ledger["A"].standing, ledger["B"].standing) == (Standing.COMPLETE, Standing.PENDING)
+
+    assert tasks.abreast(ledger, plan_of("A", "B"))["A"].standing is Standing.PENDING
+
+
+def test_a_task_that_was_put_back_stays_so_when_the_list_is_read_again() -> None:
+    ledger = tasks.ended({}, A, Standing.FAILED)
+
+    assert tasks.abreast(ledger, plan_of("A"))["A"].standing is Standing.FAILED
+
+
+def test_r9_a_reverted_task_is_open_whatever_the_list_says_until_it_is_done_again() -> None:
+    plan = plan_of("A", done=["A"])
+    ledger = tasks.abreast(tasks.reopened({}, ["A"]), plan)
+
+    assert ledger["A"].standing is Standing.PENDING
+    assert tasks.open_tasks(plan, ledger) == plan.tasks
+    assert tasks.open_tasks(plan, tasks.ended(ledger, A, Standing.COMPLETE)) == ()
+
+
+def test_a_task_that_is_done_has_a_clean_sheet_and_one_that_is_put_back_keeps_its_own() -> None:
+    ledger = tasks.failed_once({}, A, FailureKind.TIMEOUT, "too long")
+
+    assert tasks.ended(ledger, A, Standing.COMPLETE)["A"] == TaskRecord("A", "do A", Standing.COMPLETE)
+    kept = tasks.ended(ledger, A, Standing.FAILED)["A"]
+    assert (kept.failure_count, kept.last_failure, kept.timeout_factor) == (1, "too long", 1.5)
+
+
+def test_what_went_wrong_is_remembered_within_bounds_and_told_to_the_next_attempt() -> None:
+    ledger = tasks.failed_once({}, A, FailureKind.RATE_LIMIT, "x" * 10_000)
+
+    previous = tasks.previous(ledger, A)
+    assert previous is not None
+    assert (previous.kind, len(previous.why)) == (FailureKind.RATE_LIMIT, tasks.MOST_FAILURE_CHARS)
+    assert ledger["A"].failure_count == 0
+    assert tasks.previous(ledger, B) is None
+
+
+@pytest.mark.parametrize("known", [None, Plan("prd.json"), Plan("prd.json", fault="no JSON")])
+def test_a_list_that_lists_nothing_gives_way_to_whatever_is_found(known: Plan | None) -> None:
+    assert tasks.latest(known, plan_of("A")) == plan_of("A")
+    assert tasks.latest(known, None) is None
+
+
+def test_a_list_gives_way_only_to_one_that_can_be_read() -> None:
+    broken = Plan("prd.json", plan_of("A").tasks, fault="half of it")
+
+    assert tasks.latest(plan_of("A", "B"), broken) == plan_of("A", "B")
+    assert tasks.latest(plan_of("A", "B"), plan_of("B")) == plan_of("B")
+
+
+def entitled(title: str, *, done: bool = False) -> Task:
+    """A task that its title names."""
+    return Task(title, title, TaskStatus.DONE if done else TaskStatus.PENDING)
+
+
+@pytest.mark.parametrize(
+    ("now", "heir"),
+    [
+        ((entitled("Add a login (half done)"),), "Add a login (half done)"),
+        ((entitled("a login"),), "a login"),
+        ((entitled("Mend it"),), None),  # another one
+        ((entitled("Add a login (done)", done=True),), None),
+        ((entitled("Add a login"), entitled("Add a login page")), None),  # it is still there itself
+        ((entitled("add a login to the docs, and test it"),), None),  # it was there before
+        ((), None),
+    ],
+)
+def test_a_task_that_an_agent_gave_another_title_is_still_that_task(
+    now: tuple[Task, ...], heir: str | None
+) -> None:
+    task = entitled("Add a login")
+    was = Plan("TASKS.md", (task, entitled("add a login to the docs, and test it")))
+
+    found = tasks.renamed(task, was, Plan("TASKS.md", now))
+
+    assert (None if found is None else found.id) == heir
+
+
+def test_what_is_remembered_of_a_task_goes_along_with_its_title() -> None:
+    ledger = tasks.moved(tasks.failed_once({"B": TaskRecord("B")}, A, FailureKind.UNKNOWN, "why"), A, B)
+
+    assert set(ledger) == {"B"}
+    assert (ledger["B"].id, ledger["B"].title, ledger["B"].failure_count) == ("B", "do B", 1)

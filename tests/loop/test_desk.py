@@ -1,0 +1,169 @@
+"""What lies on the loop's desk: when it is written, what a person's start changes, what damage does (L1)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ralphd.core.checkpoint import Checkpoint, PauseReason
+from ralphd.core.failure import FailureKind
+from ralphd.core.ledger import Memory, Out, Standing, TaskRecord
+from ralphd.core.loop_model import Iteration, Loop, Resumed, SaveCheckpoint
+from ralphd.core.moments import parse_rfc3339
+from ralphd.core.plan import Task, TaskStatus
+from ralphd.errors import RalphdError
+from ralphd.loop.desk import MOST_NOTES, Desk
+from ralphd.loop.settings import Settings, by_hand
+
+STARTED, EARLIER = "2026-11-21T20:00:00.000000Z", "2026-11-21T08:00:00.000000Z"
+NOW = parse_rfc3339("2026-11-21T20:00:05.000000Z")
+FAILED = TaskRecord("A", "do A", Standing.FAILED, 3, FailureKind.TIMEOUT, "too long", timeout_factor=2.25)
+LIMITED, NO_LOGIN = Out("claude", "limit", NOW + 900.0, probes=2), Out("codex", "no login")
+SPENT = Memory(
+    iteration=7,
+    cost_usd=1.5,
+    began_at=parse_rfc3339(EARLIER),
+    idle_successes=1,
+    out=(LIMITED, NO_LOGIN),
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A working directory without a repository."""
+    directory = tmp_path / "work"
+    directory.mkdir()
+    return directory
+
+
+def settings_of(place: Path, *, began_at: str | None = STARTED, max_iterations: int = 0) -> Settings:
+    """A loop there that a Regent started on behalf of a person, then."""
+    home = place.parent / "home"
+    environment = {"HOME": str(home), "XDG_STATE_HOME": str(home), "XDG_CONFIG_HOME": str(home)}
+    if began_at is not None:
+        environment["RALPH_BEGAN_AT"] = began_at
+    settings = by_hand(place, environment)
+    return replace(settings, policy=replace(settings.policy, max_iterations=max_iterations))
+
+
+def left_behind(
+    place: Path, memory: Memory, *records: TaskRecord, checkpoint: Checkpoint | None = None
+) -> None:
+    """What an earlier loop has written."""
+    desk = Desk(settings_of(place))
+    desk.load(NOW, resume=True)
+    desk.remember(Loop(), Loop(memory, {record.id: record for record in records}))
+    if checkpoint is not None:
+        iteration = Iteration(checkpoint.iteration, Task("A", "do A", TaskStatus.PENDING), "claude", 2)
+        order = SaveCheckpoint(checkpoint.pause_reason, iteration, checkpoint.resume_at, checkpoint.why)
+        label = replace(memory, cost_usd=checkpoint.total_cost_usd)
+        desk.save_checkpoint(order, label, NOW, 0)
+
+
+def test_a_restart_by_the_regent_goes_on_counting(place: Path) -> None:
+    memory = replace(SPENT, began_at=parse_rfc3339(STARTED))
+    left_behind(place, memory, FAILED)
+
+    assert Desk(settings_of(place)).load(NOW, resume=True) == (memory, {"A": FAILED}, None)
+
+
+def test_a_persons_start_counts_anew_and_asks_again_whom_only_a_person_could_mend(place: Path) -> None:
+    left_behind(place, SPENT, FAILED)
+
+    memory, ledger, _ = Desk(settings_of(place)).load(NOW, resume=True)
+
+    assert memory == Memory(began_at=parse_rfc3339(STARTED), out=(LIMITED,))
+    assert ledger == {"A": replace(FAILED, failure_count=0, timeout_factor=1.0)}
+
+
+def test_a_loop_that_dies_before_its_first_attempt_is_over_is_no_second_start_of_a_persons(
+    place: Path,
+) -> None:
+    left_behind(place, SPENT, FAILED)
+    first = Desk(settings_of(place))
+    memory, ledger, _ = first.load(NOW, resume=True)
+    once = {"A": replace(ledger["A"], failure_count=1)}
+    first.remember(Loop(memory, ledger), Loop(memory, once))  # an attempt failed, and the loop was killed
+
+    again, counted, _ = Desk(settings_of(place)).load(NOW + 60.0, resume=True)
+
+    assert counted["A"].failure_count == 1
+    assert again == memory
+
+
+def test_a_persons_start_goes_on_from_the_checkpoint(place: Path) -> None:
+    checkpoint = Checkpoint(
+        NOW, 5, PauseReason.RATE_LIMIT, resume_at=NOW + 40.0, total_cost_usd=0.75, why="429"
+    )
+    left_behind(place, SPENT, checkpoint=checkpoint)
+
+    memory, _, resumed = Desk(settings_of(place)).load(NOW, resume=True)
+
+    assert (memory.iteration, memory.cost_usd) == (4, 0.75)
+    assert resumed == Resumed("A", 2, "claude", None, PauseReason.RATE_LIMIT, "429", NOW + 40.0)
+
+
+@pytest.mark.parametrize(("most", "iteration"), [(0, 4), (5, 4), (4, 0), (3, 0)])
+def test_who_starts_a_loop_again_that_ended_at_its_number_of_iterations_wants_as_many_more(
+    place: Path, most: int, iteration: int
+) -> None:
+    left_behind(place, SPENT, checkpoint=Checkpoint(NOW, 5, PauseReason.ITERATION_BOUNDARY))
+
+    memory, _, _ = Desk(settings_of(place, max_iterations=most)).load(NOW, resume=True)
+
+    assert memory.iteration == iteration
+
+
+@pytest.mark.parametrize("began_at", [None, "yesterday", ""])
+def test_without_a_regent_each_start_is_a_persons(place: Path, began_at: str | None) -> None:
+    left_behind(place, SPENT, FAILED)
+
+    memory, ledger, _ = Desk(settings_of(place, began_at=began_at)).load(NOW, resume=True)
+
+    assert (memory.began_at, memory.iteration, ledger["A"].failure_count) == (NOW, 0, 0)
+
+
+def test_who_does_not_resume_asks_everybody_and_the_checkpoint_is_kept_aside(place: Path) -> None:
+    left_behind(place, SPENT, checkpoint=Checkpoint(NOW, 5, PauseReason.USAGE_LIMIT))
+    desk = Desk(settings_of(place))
+
+    memory, _, resumed = desk.load(NOW, resume=False)
+
+    assert (memory.iteration, memory.out, resumed) == (0, (), None)
+    (said,) = desk.news()
+    assert "put aside as" in said
+    assert desk.news() == []
+
+
+@pytest.mark.parametrize("name", ["loop.json", "tasks.json", "checkpoint.json"])
+def test_a_damaged_file_is_said_kept_and_begun_anew_and_one_of_a_newer_version_is_left_alone(
+    place: Path, name: str
+) -> None:
+    left_behind(place, SPENT, FAILED, checkpoint=Checkpoint(NOW, 5, PauseReason.ERROR))
+    path = settings_of(place).home / name
+    path.write_text('{"version": ')
+    desk = Desk(settings_of(place))
+
+    desk.load(NOW, resume=True)
+
+    assert any(name in line for line in desk.news())
+    assert list(path.parent.glob(f"{name}.corrupt-*"))
+    path.write_text('{"version": 99}')
+    with pytest.raises(RalphdError):
+        Desk(settings_of(place)).load(NOW, resume=True)
+    assert path.read_text() == '{"version": 99}'
+
+
+def test_the_next_agent_is_told_the_last_different_notes_a_line_each(place: Path) -> None:
+    desk = Desk(settings_of(place))
+    desk.load(NOW, resume=True)
+
+    for number in range(50):
+        desk.hand_over("the service\ncannot be reached")
+        desk.hand_over(f"crash {number}")
+
+    notes = desk.handoff().splitlines()
+    assert len(notes) == MOST_NOTES
+    assert notes[-2:] == ["- the service cannot be reached", "- crash 49"]
+    desk.hand_over("")
+    assert desk.handoff() == ""
