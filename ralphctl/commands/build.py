@@ -26,7 +26,7 @@ from ralphctl.screen import have_streams, let_go_of_stderr
 from ralphctl.tell import clean, note
 from ralphctl.words import until
 from ralphd import wire
-from ralphd.errors import DaemonNotRunning, DirectoryBusy, UsageError
+from ralphd.errors import CommandNotStartable, DaemonNotRunning, DirectoryBusy, RalphdError, UsageError
 
 _BUSY_LIMIT_S = 15.0
 """Shims of a build that was killed take so long at most to end their trees."""
@@ -164,7 +164,7 @@ def _register(client: Client, order: _Order, wishes: Wishes) -> View:
             refuse_beside(order.directory, own_socket=client.paths[0])
             if wishes.stop or time.monotonic() > until:
                 raise
-        except UsageError as fault:
+        except (UsageError, CommandNotStartable) as fault:
             raise _of_build(fault, order.directory) from fault
         except DaemonNotRunning as gone:
             if wishes.now:
@@ -173,8 +173,9 @@ def _register(client: Client, order: _Order, wishes: Wishes) -> View:
         time.sleep(_BUSY_PAUSE_S)
 
 
-def _of_build(fault: UsageError, directory: str) -> UsageError:
+def _of_build(fault: RalphdError, directory: str) -> RalphdError:
     mend = fault.mend.replace(f"ralphctl start {os.path.realpath(directory)} --", "ralphctl build --")
+    mend = mend.replace("ralphctl start --agent", "ralphctl build --agent")
     return type(fault)(fault.what, why=fault.why, mend=mend)
 
 

@@ -125,7 +125,7 @@ class GeminiParser:
         self._pieces, self._chars, self._in_message = [], 0, True
 
     def _keep(self, piece: str) -> None:
-        """Pieces are put together when somebody asks, or when they come to twice what is kept of a message."""
+        """Pieces are put together when somebody asks, or when they come to twice what is kept of it."""
         self._pieces.append(piece)
         self._chars += len(piece)
         if self._chars > 2 * LAST_MESSAGE_CHARS:

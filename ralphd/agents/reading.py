@@ -26,7 +26,7 @@ _HEADERS: Final = 64
 _SESSIONS_KEPT: Final = 200
 _LARGEST_NUMBER: Final = 1e15
 
-_decoded: Final = json.JSONDecoder().scan_once
+_decoded: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # there, and not in the stubs
 """Reads one value and says where it ends; without what json.loads does at each line besides."""
 
 _ITS_OWN_ERROR: Final = re.compile(

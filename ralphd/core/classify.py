@@ -16,7 +16,7 @@ from ralphd.core.exits import ExitMeaning, ended_with, meaning_of_exit
 from ralphd.core.failure import FailureKind
 from ralphd.core.limits import LONGEST_S, Confidence, Reset, read_reset, reset_from_epoch, reset_from_headers
 from ralphd.core.model import Moment
-from ralphd.core.own_lines import Said, last_words, said_after_good_exit, said_in
+from ralphd.core.own_lines import Said, first_error, last_line, said_after_good_exit, said_in
 from ralphd.core.patterns import Patterns, folded
 from ralphd.core.signs import Limited, RetryingItself, Verdict
 
@@ -214,12 +214,11 @@ def _unsaid(evidence: Evidence) -> Finding:
     if evidence.code == 0:
         why = "exit status 0, but its final event is missing"
         return Finding(FailureKind.AGENT_CRASH, "no final event", why)
-    line = last_words(evidence.own_lines)
-    why = (
-        f"{_ended(evidence)}: {_short(line)}"
-        if line
-        else f"{_ended(evidence)}, and nothing it printed says why"
-    )
+    why = f"{_ended(evidence)}, and nothing it printed says why"
+    if error := first_error(evidence.own_lines):
+        why = f"{_ended(evidence)}: {_short(error)}"
+    elif line := last_line(evidence.own_lines):
+        why = f"{why}; its last line: {_short(line)}"
     return Finding(FailureKind.AGENT_CRASH, "exit status", why)
 
 

@@ -52,8 +52,11 @@ _STATUSES: Final[Mapping[int, _StatusRule]] = {
 # A status stands at the beginning, or after a word that introduces one: "code":429, status 503, error (429),
 # HTTP/2 429, rejected (429). Any other number is a length, a port or a line.
 _STATUS = re.compile(
-    r"(?:^\W{0,3}|\b(?:\w{0,20}status(?:[ _]?code)?|\w{0,20}error|code|failed|failure|rejected|returned|responded with|https?(?:/[\d.]+)?)\b"
-    r"\W{1,6}(?:code\W{1,3}|status\W{1,3})?|\b(?:failed|error)\b.{0,80}: (?=\d{3}\W*$))([45]\d\d)(?![\w.,]*\d)",
+    r"(?:^\W{0,3}"
+    r"|\b(?:\w{0,20}status(?:[ _]?code)?|\w{0,20}error|code|failed|failure|rejected|returned|responded with"
+    r"|https?(?:/[\d.]+)?)\b\W{1,6}(?:code\W{1,3}|status\W{1,3})?"
+    r"|\b(?:failed|error)\b.{0,80}: (?=\d{3}\W*$))"
+    r"([45]\d\d)(?![\w.,]*\d)",
     re.IGNORECASE,
 )
 

@@ -260,7 +260,7 @@ def _rested(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopSt
     iteration = rest.iteration
     if rest.for_an_agent:
         pool = pool_of(loop, policy)
-        agent = pool.first(at, but=iteration.passed) or pool.first(at)
+        agent = pool.first(at)
         if agent is None:
             after = exhausted(loop, iteration, at, policy)
             return LoopStep(after.loop, (EndRest(), *after.orders))
@@ -272,7 +272,7 @@ def _rested(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopSt
 def _skipped(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
     """A person ends a wait: who was waited for may be asked, and only what was waited counts."""
     pool = pool_of(loop, policy)
-    if rest.for_an_agent and (out := pool.next_return(but=rest.iteration.passed) or pool.next_return()):
+    if rest.for_an_agent and (out := pool.next_return()):
         loop = with_pool(loop, pool.due(out.agent, at))
     if rest.reason is PauseReason.RATE_LIMIT:
         waited_s = max(rest.iteration.rate_waited_s - max(rest.until - at, 0.0), 0.0)

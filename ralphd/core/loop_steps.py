@@ -88,7 +88,7 @@ def rest(
 def exhausted(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> LoopStep:
     """No agent may be asked now: wait for the first that comes back, pause until then, or give up."""
     pool = pool_of(loop, policy)
-    first = pool.next_return(but=iteration.passed) or pool.next_return()
+    first = pool.next_return()
     if first is None or first.until is None:
         return _nobody_left(loop, iteration, pool)
     why = f"{first.agent} is out: {first.reason}"

@@ -35,16 +35,20 @@ _OPENS_AN_ERROR: Final = re.compile(
 
 _LAST_WORDS: Final = 5
 _TELLS_OF_AN_ERROR: Final = re.compile(
-    r"(?:error|exception)\b|\b(?:fail(?:ed|ure)|unable to|could not|cannot|denied|rejected|not authori[sz]ed|experiencing)\b",
+    r"(?:error|exception)\b"
+    r"|\b(?:fail(?:ed|ure)|unable to|could not|cannot|denied|rejected|not authori[sz]ed|experiencing)\b",
     re.IGNORECASE,
 )
 _PROSE: Final = re.compile(
-    PREFIX
-    + r"(?:[-*+>#|$`\"'(]|\d+[.)] |//|@@|(?:i|we|you(?! are not| have)|he|they|this|that|these|those|there|here|now|then|when|if|so|but"
-    r"|and|as|in|on|for|with|to|all|both|done|added?|adds|fix(?:ed|es)?|chang\w+|implement\w*|handl\w+|updat\w+|remov\w+"
-    r"|an?(?! (?:\w+ )?(?:error|exception) occ)|summary|note|next|let|the(?! (?:provider|api|model|server|request|service)\b)|tests?|expected|received|assert\w*"
-    r"|fail|pass|ok|not ok|e|def|class|return|import|raise|throw|const|var|function"
-    r"|(?:feat|docs|chore|refactor|ci|build|perf)(?:\(.{0,40}\))?!?:)(?:\s|\W|$))|.{0,200}\.[a-z]{1,4}:\d+",
+    PREFIX + r"(?:[-*+>#|$`\"'(]|\d+[.)] |//|@@"
+    r"|(?:i|we|you(?! are not| have)|he|they|this|that|these|those|there|here|now|then|when|if|so|but|and"
+    r"|as|in|on|for|with|to|all|both|an?(?! (?:\w+ )?(?:error|exception) occ)|summary|note|next|let"
+    r"|the(?! (?:provider|api|model|server|request|service)\b)"
+    r"|done|added?|adds|fix(?:ed|es)?|chang\w+|implement\w*|handl\w+|updat\w+|remov\w+"
+    r"|tests?|expected|received|assert\w*|fail|pass|ok|not ok|e"
+    r"|def|class|return|import|raise|throw|const|var|function"
+    r"|(?:feat|docs|chore|refactor|ci|build|perf)(?:\(.{0,40}\))?!?:)(?:\s|\W|$))"
+    r"|.{0,200}\.[a-z]{1,4}:\d+",
     re.IGNORECASE,
 )
 """How what an agent says or shows begins, and an error does not."""
@@ -89,8 +93,8 @@ def said_in(lines: Sequence[str], patterns: Patterns) -> Said | None:
 def _last_words_read(lines: Sequence[str], patterns: Patterns) -> Said | None:
     """What the last lines of a program that failed say in words that no pattern opens.
 
-    They are its reason as a rule. What reads as prose, as code or as the output of tests is left out, and what
-    does not speak of an error.
+    They are its reason as a rule. What reads as prose, as code or as the output of tests is left out, and
+    what does not speak of an error.
     """
     said = [line for line in lines if line.strip()][-_LAST_WORDS:]
     for index in range(len(said) - 1, -1, -1):
@@ -114,16 +118,20 @@ def said_after_good_exit(lines: Sequence[str], patterns: Patterns) -> Said | Non
     return None
 
 
-def last_words(lines: Sequence[str]) -> str:
-    """The line that a person would quote: the first that begins as an error does, else the last. May be empty.
+def first_error(lines: Sequence[str]) -> str:
+    """The line that a person would quote: the first that begins as an error does; empty where none does."""
+    return next((line.strip() for line in _words(lines) if _OPENS_AN_ERROR.match(line)), "")
 
-    Lines that only lead to others (stack frames, ``Traceback``) and events are none.
-    """
-    said = [
+
+def last_line(lines: Sequence[str]) -> str:
+    """The last line that is words: no stack frame, no event. May be empty."""
+    return next((line.strip() for line in reversed(_words(lines))), "")
+
+
+def _words(lines: Sequence[str]) -> list[str]:
+    return [
         line for line in lines if line.strip() and not _FRAME.fullmatch(line) and not _NO_WORDS.match(line)
     ]
-    errors = (line for line in said if _OPENS_AN_ERROR.match(line))
-    return next(errors, said[-1] if said else "").strip()
 
 
 def _last_paragraph(lines: Sequence[str]) -> Iterator[tuple[int, str]]:

@@ -35,15 +35,12 @@ class Pool:
         """All who may be asked now."""
         return tuple(each for each in self.agents if self.is_in(each, at))
 
-    def next_return(self, *, but: Sequence[str] = ()) -> Out | None:
+    def next_return(self) -> Out | None:
         """Who comes back first, of those who are out until a moment."""
         waiting = [
             each
             for each in self.out
-            if each.agent in self.agents
-            and each.agent not in but
-            and not each.back
-            and each.until is not None
+            if each.agent in self.agents and not each.back and each.until is not None
         ]
         return min(waiting, key=lambda each: each.until or 0.0, default=None)
 

@@ -4,7 +4,7 @@ Empty steps, and the agent's own retries beyond a patience, are told apart from 
 of a clock that nobody can set.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -65,11 +65,12 @@ class Traits:
 
 def traits_of(signs: Sequence[Sign]) -> Traits:
     """The traits of the signs of one line; asked for at each line, of which most show one sign."""
-    return _traits(type(signs[0])) if len(signs) == 1 else _traits(*{*map(type, signs)})
+    kinds: Iterable[Hashable] = map(type, signs)
+    return _traits(*kinds) if len(signs) == 1 else _traits(*{*kinds})
 
 
 @lru_cache(maxsize=1 << 10)
-def _traits(*of: type[Sign]) -> Traits:
+def _traits(*of: Hashable) -> Traits:
     kinds = {*of}
     return Traits(
         progresses=bool(kinds & {*PROGRESS}),

@@ -14,7 +14,7 @@ from ralphd.loop.settings import Settings
 from ralphd.store.loopfiles import LoopFiles
 
 MOST_NOTES, MOST_NOTE_CHARS = 10, 500
-"""Of a night of failures the next agent is told the last different ones."""
+"""Of a night of failures the next agent is told the last ones."""
 
 
 class Desk:
@@ -116,7 +116,7 @@ class Desk:
         lines = [line for line in before.splitlines() if line]
         if note:
             line = f"- {' '.join(note.split())[:MOST_NOTE_CHARS]}"
-            lines = [*(each for each in lines if each != line), line][-MOST_NOTES:]
+            lines = [*lines, line][-MOST_NOTES:]
         text = "".join(f"{line}\n" for line in lines) if note else ""
         if text == before:
             return

@@ -7,6 +7,7 @@ import pytest
 from ralphd.agents.agent import Launch, Order
 from ralphd.agents.gemini import GeminiParser
 from ralphd.agents.known import agent_of
+from ralphd.agents.reading import LAST_MESSAGE_CHARS
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failure import FailureKind
 from ralphd.core.signs import Alive, RetryingItself, Spent, Started, Text, ToolUse, Verdict, Warned
@@ -91,6 +92,14 @@ def test_pieces_without_a_line_end_are_shown_in_time() -> None:
 
     assert len(shown) >= 2
     assert all(len(sign.text) < 5000 for sign in shown)
+
+
+def test_of_a_message_of_any_length_the_end_is_kept() -> None:
+    parser = GeminiParser()
+    for piece in ("a" * LAST_MESSAGE_CHARS, "b" * LAST_MESSAGE_CHARS, "c"):
+        parser.line(event("message", role="assistant", content=piece, delta=True))
+
+    assert parser.last_message() == "b" * (LAST_MESSAGE_CHARS - 1) + "c"
 
 
 def test_an_error_status_without_an_error_takes_the_last_complaint() -> None:

@@ -106,6 +106,13 @@ def test_an_error_in_the_stream_is_unpacked() -> None:
     assert (verdict.message, verdict.code, verdict.status) == ("Overloaded", "server_is_overloaded", None)
 
 
+def test_a_vendors_error_that_is_passed_on_as_it_came_is_read() -> None:
+    error = {"type": "service_unavailable_error", "code": "server_is_overloaded", "message": "try later"}
+    (verdict,) = OpencodeParser().line(json.dumps({"type": "error", "error": error}))
+
+    assert isinstance(verdict, Verdict) and verdict.message == "try later" and not verdict.good
+
+
 def test_an_error_without_words_has_its_name() -> None:
     assert (
         last_verdict(heard(OpencodeParser(), failed("ContextOverflowError"))).code == "ContextOverflowError"

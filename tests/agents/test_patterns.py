@@ -10,6 +10,7 @@ from ralphctl.local.classify import finding_of, plain_agent
 from ralphd.agents.patterns import patterns_of
 from ralphd.core.error_text import folded_text
 from ralphd.core.failure import FailureKind
+from ralphd.core.own_lines import said_in
 from ralphd.core.patterns import LONGEST_LINE, Pattern
 from ralphd.errors import ConfigFaults
 
@@ -304,3 +305,23 @@ def test_what_aider_says_after_a_step_that_went_well_ends_an_earlier_failure() -
     assert finding_of(failed, aider, code=0, now=NOW).kind is FailureKind.RATE_LIMIT
     assert finding_of([*failed, "Applied edit to a.py"], aider, code=0, now=NOW).kind is None
     assert finding_of([*failed, "Tokens: 1k sent, 42 received."], aider, code=0, now=NOW).kind is None
+
+
+def test_who_says_no_more_than_that_there_was_no_answer_does_not_hide_the_reason() -> None:
+    def kind(*lines: str) -> FailureKind | None:
+        said = said_in(lines, patterns_of("general"))
+        return said.kind if said else None
+
+    assert kind("Provider returned error") is FailureKind.TRANSIENT
+    assert kind("Error: 429 slow down", "Provider returned error") is FailureKind.RATE_LIMIT
+    assert kind("Error: 429 slow down", "KeyError: 'x'") is FailureKind.RATE_LIMIT
+
+
+def test_the_last_words_of_a_failure_are_read_though_no_pattern_opens_them() -> None:
+    def kind(*lines: str) -> FailureKind | None:
+        said = said_in(lines, patterns_of("general"))
+        return said.kind if said else None
+
+    assert kind("Relay: the call failed upstream: ECONNRESET") is FailureKind.TRANSIENT
+    assert kind("I saw that the call failed upstream: ECONNRESET") is None
+    assert kind("Timeouts and ECONNRESET are retried") is None

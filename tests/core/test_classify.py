@@ -282,6 +282,17 @@ def test_a_long_retry_after_stays_a_rate_limit_with_its_reset() -> None:
     assert finding.reset is not None and finding.reset.until == NOW + 7200
 
 
+def test_a_crash_that_nobody_knows_is_told_in_its_own_words() -> None:
+    def why(*lines: str) -> str:
+        return classify(Evidence(code=3, own_lines=lines), SILENT, now=NOW).why
+
+    assert why("Error: boom") == "exit status 3: Error: boom"
+    assert why("starting", "Error: boom", "    at f (a.js:1:2)", "bye") == "exit status 3: Error: boom"
+    assert why("Traceback (most recent call last):", "ZeroDivisionError: x").endswith("ZeroDivisionError: x")
+    assert why("Done so far.", "I stop here.").endswith("says why; its last line: I stop here.")
+    assert why("", "{}") == "exit status 3, and nothing it printed says why"
+
+
 _texts = st.one_of(
     st.text(max_size=60), st.sampled_from([LIMIT_LINE, "error: 429", "\x1b[31mAPI Error", "429"])
 )

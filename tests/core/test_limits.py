@@ -340,3 +340,9 @@ def test_a_huge_or_binary_text_takes_no_time(piece: str) -> None:
 
     assert time.process_time() - before < 2
     assert wait(text + "\nretry-after: 7") == max(7, wait(text) or 0)
+
+
+def test_after_at_and_on_a_duration_is_none() -> None:
+    assert wait("resets at 9h30") is None
+    assert wait("resets in 9h30m") == 9.5 * 3600
+    assert wait("resets 2h") == 2 * 3600

@@ -5,7 +5,7 @@ import pytest
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.classify import Finding
 from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Memory, Standing, TaskRecord
+from ralphd.core.ledger import Memory, Out, Standing, TaskRecord
 from ralphd.core.limits import Confidence, Reset
 from ralphd.core.loop_model import (
     Attempting,
@@ -61,6 +61,9 @@ def test_who_comes_back_in_the_middle_of_an_iteration_and_is_asked_is_told_to_be
 
     assert play.agent == "claude"
     assert [order.agent for order in play.ordered(TellAgentBack)] == ["claude"]
+    play.fails(CRASH)
+    play.judged()
+    assert (play.agent, len(play.ordered(TellAgentBack, ever=True))) == ("claude", 1)
 
 
 def test_a_skipped_wait_for_an_agent_tells_that_it_is_back() -> None:
@@ -473,6 +476,13 @@ def test_the_time_counts_from_when_the_loop_was_first_started() -> None:
     assert play.attempt.timeout_s == 10.0
 
 
+@pytest.mark.parametrize(("own_s", "limit_s"), [(0.0, 100.0), (30.0, 30.0), (300.0, 100.0)])
+def test_an_attempt_has_its_own_limit_or_what_is_left_of_all_the_time(own_s: float, limit_s: float) -> None:
+    policy = LoopPolicy(timeout_s=own_s, iteration_timeout_s=0.0, max_runtime_s=100.0)
+
+    assert Play("A", policy=policy).attempt.timeout_s == limit_s
+
+
 def titled(*titles: str) -> Plan:
     """A check list, whose tasks are known by their titles."""
     return Plan("TASKS.md", tuple(Task(title, title, TaskStatus.PENDING) for title in titles))
@@ -658,3 +668,43 @@ def test_without_a_limit_a_task_may_fail_as_often_as_it_likes() -> None:
     play.fails(CRASH)
 
     assert play.wait_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("resumed", "waits"),
+    [
+        (Resumed("A", 1, "claude", reason=PauseReason.OUTAGE, resume_at=START + 900.0), True),
+        (Resumed("A", 1, "claude", reason=PauseReason.ERROR, resume_at=START + 9.0), False),
+        (Resumed("A", 1, "codex", reason=PauseReason.RATE_LIMIT, resume_at=START + 9.0), False),
+        (Resumed("A", 1, "claude", reason=PauseReason.RATE_LIMIT), False),
+    ],
+)
+def test_only_the_wait_for_a_service_or_its_limit_is_gone_on_with_and_only_by_who_waited(
+    resumed: Resumed, waits: bool
+) -> None:
+    play = Play("A", begin=False, policy=LoopPolicy(max_rate_limit_wait_s=10.0))
+
+    play.feed(Began(START, play.plan, resumed))
+
+    assert isinstance(play.loop.stage, Resting) == waits
+
+
+def test_where_all_agents_are_out_since_an_earlier_run_the_first_is_waited_for() -> None:
+    play = Play("A", begin=False)
+    play.loop = Loop(memory=Memory(out=(Out("claude", "limit", START + 500.0),)))
+
+    play.feed(Began(START, play.plan))
+
+    assert [type(order) for order in play.latest] == [SaveCheckpoint, StartIteration, Rest]
+    assert play.wait_s == 500.0
+    assert play.loop.ledger["A"].standing is Standing.IN_PROGRESS
+
+
+def test_of_many_tasks_that_failed_too_often_three_are_named() -> None:
+    play = Play(*"ABCDE", begin=False)
+    play.loop = Loop(ledger={id_: TaskRecord(id_, "", Standing.FAILED, 5) for id_ in "ABCDE"})
+
+    play.feed(Began(START, play.plan))
+
+    assert play.end.why.endswith("; and 2 more")
+    assert play.end.why.count("failed 5 times") == 3

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.ladders import attempt_limit_s, doubled_s, grown, jittered_s, outage_s
+from ralphd.core.ladders import attempt_limit_s, doubled_s, grown, jittered_s, outage_s, rate_limit_s
 from ralphd.core.pool import LONGEST_PROBE_S, Pool
 
 POOL = Pool(("claude", "codex", "gemini"))
@@ -43,6 +43,7 @@ def test_an_agent_that_was_taken_off_the_list_is_not_waited_for() -> None:
     pool = POOL.put_out("claude", "limit", 300.0)
 
     assert Pool(("codex",), pool.out).next_return() is None
+    assert Pool(("codex",), pool.out).returned(400.0) == ()
 
 
 def test_an_unknown_reset_is_probed_after_15_30_60_minutes_until_the_agent_has_worked() -> None:
@@ -73,6 +74,12 @@ def test_no_wait_is_longer_than_its_cap_or_below_nothing(
 def test_an_outage_is_looked_at_after_1_2_4_8_15_minutes() -> None:
     assert [outage_s(step, most_s=900.0) / 60 for step in range(1, 7)] == [1, 2, 4, 8, 15, 15]
     assert outage_s(1, most_s=5.0) == 5.0
+
+
+def test_t5_a_rate_limit_is_never_waited_for_less_long_than_it_says() -> None:
+    assert rate_limit_s(0.9, waited_s=0.0, unknown_s=0.2) == 0.9
+    assert rate_limit_s(-5.0, waited_s=4.0, unknown_s=60.0) == 4.0
+    assert rate_limit_s(None, waited_s=0.0, unknown_s=60.0) == 60.0
 
 
 def test_time_outs_grow_by_half_and_four_times_at_most() -> None:

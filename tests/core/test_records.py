@@ -1,11 +1,12 @@
 """The record read back: an attempt as a line for people, iterations with their attempts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ralphd.core.model import Task
-from ralphd.core.records import entry_of, iterations, progress_line
+from ralphd.core.records import entry_of, happened_at, iterations, progress_line
 from ralphd.core.reported import AttemptFinished, Cost, CostSource, Heartbeat, IterationFinished, WaitingUntil
 from tests.core.scenes import NOW, report
 
@@ -95,6 +96,14 @@ def test_a_wait_is_kept_and_costs_and_heartbeats_are_not() -> None:
     )
     assert entry_of(report(Cost(1.0))) is None
     assert entry_of(report(Heartbeat())) is None
+
+
+def test_what_is_told_after_the_daemon_was_away_keeps_its_own_time_which_is_never_to_come() -> None:
+    for what in (AttemptFinished("claude", "ok"), IterationFinished(1)):
+        told = report(what, at=NOW)
+        assert happened_at(told) == NOW
+        assert happened_at(replace(told, report=replace(what, ended_at=NOW - 90.0))) == NOW - 90.0
+        assert happened_at(replace(told, report=replace(what, ended_at=NOW + 90.0))) == NOW
 
 
 def test_an_attempt_is_one_line_for_people() -> None:

@@ -36,6 +36,13 @@ def test_t4_a_task_may_fail_so_often_and_no_more(most: int, may_be_tried: bool) 
     assert (choice.task is not None, choice.used_up == ()) == (may_be_tried, may_be_tried)
 
 
+def test_l1_what_was_under_way_comes_before_what_was_put_back_however_often_it_has_failed() -> None:
+    ledger = ledger_of(TaskRecord("A", "", Standing.FAILED, 1), TaskRecord("B", "", Standing.PENDING, 2))
+
+    assert tasks.choose(plan_of("A", "B"), ledger, max_task_failures=5).task == B
+    assert tasks.began(ledger, B)["B"] == TaskRecord("B", "do B", Standing.IN_PROGRESS, 2)
+
+
 def test_l1_a_task_that_was_under_way_when_the_loop_died_is_pending_and_comes_in_its_turn() -> None:
     ledger = tasks.abreast(tasks.began({}, A), plan_of("A", "B"))
 
@@ -58,7 +65,12 @@ def test_a_task_that_was_put_back_stays_so_when_the_list_is_read_again() -> None
 
 def test_r9_a_reverted_task_is_open_whatever_the_list_says_until_it_is_done_again() -> None:
     plan = plan_of("A", done=["A"])
-    ledger = tasks.abreast(tasks.reopened({}, ["A"]), plan)
+    was = TaskRecord("A", "its title", Standing.COMPLETE)
+    reverted = tasks.reopened({"A": was}, ["A", "gone"])
+    assert reverted["A"] == TaskRecord("A", "its title", Standing.PENDING, reopened=True)
+    assert reverted["gone"].standing is Standing.PENDING
+    ledger = tasks.abreast(reverted, plan)
+    assert ledger["A"].title == "do A"  # as the list calls it now
 
     assert ledger["A"].standing is Standing.PENDING
     assert tasks.open_tasks(plan, ledger) == plan.tasks

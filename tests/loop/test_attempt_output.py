@@ -1,5 +1,6 @@
 """Whatever an agent prints: long lines, floods, broken bytes; bounded, cut, and never fatal."""
 
+import asyncio
 import os
 import resource
 import sys
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ralphd.loop.console import Console
 from ralphd.loop.lines import Lines, Tail
 from ralphd.process import shim
 from tests.loop.attempts import Heard, Playing, attempt
@@ -87,3 +89,18 @@ async def test_lines_of_any_bytes_are_shown_and_never_fatal(tmp_path: Path) -> N
 
     assert heard.shown == ["\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}bell", "last without an end"]
     assert result.evidence.printed
+
+
+async def test_what_is_shown_and_what_is_said_come_out_in_order_and_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    console = Console(lambda: 0.0)
+
+    console.show("one")
+    console.show("two")
+    console.say("three")
+    assert [line[-5:] for line in capsys.readouterr().out.splitlines()] == ["one", "two", "three"]
+    console.show("four")
+    await asyncio.sleep(0)
+
+    assert capsys.readouterr().out == "four\n"

@@ -154,7 +154,7 @@ def test_a_damaged_file_is_said_kept_and_begun_anew_and_one_of_a_newer_version_i
     assert path.read_text() == '{"version": 99}'
 
 
-def test_the_next_agent_is_told_the_last_different_notes_a_line_each(place: Path) -> None:
+def test_the_next_agent_is_told_the_last_notes_a_line_each(place: Path) -> None:
     desk = Desk(settings_of(place))
     desk.load(NOW, resume=True)
 

@@ -17,11 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.players import agents
 from tests.whole.harness import Daemon, daemon_in
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LOOP = "#!/bin/sh\nwhile echo working; do sleep 0.1; done\n"
+PROMPT = "You work on this repository. Do the task below, run the tests, commit.\n"
+TASKS = "- [ ] parse the date in the header\n- [ ] show it in local time\n"
 WATCHING_S = 2.5
 PAGE_S = 90.0
 _MARK = "-- command"
@@ -60,9 +63,13 @@ class Newcomer:
     daemon: Daemon
 
     def has_project(self) -> None:
-        """The git repository with a loop that a reader of the README is taken to have."""
+        """The git repository with a loop and a task list, and the agents, that a reader is taken to have."""
         project = self.daemon.home / "project"
         project.mkdir()
+        (project / "PROMPT.md").write_text(PROMPT)
+        (project / "TASKS.md").write_text(TASKS)
+        agents.install(self.daemon.home / "bin", ("claude", "codex"))
+        agents.write_script(self.daemon.home / "script.json", [])
         (project / "loop.sh").write_text(LOOP)
         (project / "loop.sh").chmod(stat.S_IRWXU)
         subprocess.run(["git", "init", "--quiet", project], check=True, env=self._environment())
@@ -82,8 +89,10 @@ class Newcomer:
         return f"timeout --signal=INT {WATCHING_S} {each.command}" if each.is_interrupted else each.command
 
     def _environment(self) -> dict[str, str]:
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        return self.daemon.environment | {"PATH": path}
+        home = self.daemon.home
+        places = [str(home / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        more = {"PATH": os.pathsep.join(places), "PLAYED_SCRIPT": str(home / "script.json")}
+        return self.daemon.environment | more
 
 
 @pytest.fixture
@@ -132,8 +141,10 @@ def _pattern(line: str) -> str:
     )
 
 
-def test_the_quick_start_of_the_readme_is_true(newcomer: Newcomer) -> None:
+def test_the_quick_starts_of_the_loop_and_of_the_readme_are_true(newcomer: Newcomer) -> None:
     newcomer.has_project()
+    check_page(newcomer, ROOT / "docs" / "loop.md")
+    assert "- [ ]" not in (newcomer.daemon.home / "project" / "TASKS.md").read_text()
     check_page(newcomer, ROOT / "README.md")
 
 
