@@ -20,7 +20,7 @@ demo: $(STAMP)
 	@$(BIN)/ralphctl demo
 
 test: $(STAMP)
-	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python -m pytest -n 2 --basetemp="$$scratch/t"
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python -m pytest -n 3 --basetemp="$$scratch/t"
 
 # A real systemd in a private namespace: as root only, and apart from `check`.
 test-systemd: $(STAMP)

@@ -56,6 +56,7 @@ REPORTED: Mapping[str, str] = {
     "next": "what follows, in words",
     "outcome": "how it ended, in the run's own word",
     "reason": "what it waits for; why an agent is not asked; why the run ends: a word",
+    "ended_at": "when it ended, where that is told later; never after the report came",
     "reset_at": "when the limit is over that it met",
     "resume_at": "when the limit is over that the run rests for",
     "rule": "the rule by which its failure was told",

@@ -210,7 +210,9 @@ def _unsaid(evidence: Evidence) -> Finding:
             FailureKind.UNKNOWN, "nothing known", "nobody knows how it ended, and it said nothing of it"
         )
     if not evidence.printed:
-        return Finding(FailureKind.AGENT_CRASH, "no output", f"it printed nothing at all; {_ended(evidence)}")
+        return Finding(
+            FailureKind.AGENT_CRASH, "no output", f"it printed nothing on stdout; {_ended(evidence)}"
+        )
     if evidence.code == 0:
         why = "exit status 0, but its final event is missing"
         return Finding(FailureKind.AGENT_CRASH, "no final event", why)

@@ -1,6 +1,6 @@
 """How long the loop waits before another attempt, and how long one may take (L2, 002-US-006, 000-T7)."""
 
-FIRST_OUTAGE_WAIT_S = 60.0
+OUTAGE_SHARE = 60.0
 TIMEOUT_GROWTH = 1.5
 LONGEST_TIMEOUT_FACTOR = 4.0
 SHORTEST_REST_S = 1.0
@@ -18,10 +18,15 @@ def jittered_s(wait_s: float, *, jitter: float, chance: float, most_s: float) ->
     return min(wait_s * (1 + jitter * (2 * chance - 1)), most_s)
 
 
-def outage_s(step: int, *, most_s: float) -> float:
-    """The wait before the ``step``-th look whether an outage is over: 1, 2, 4, … minutes."""
+def outage_s(step: int, *, base_s: float, most_s: float) -> float:
+    """The wait before the ``step``-th look whether an outage is over: 1, 2, 4, … minutes.
+
+    That is 60 times the first wait after a transient failure, ``base_s``: who wants to wait for less there
+    does so here.
+    """
     most_s = most_s or SHORTEST_REST_S
-    return doubled_s(min(FIRST_OUTAGE_WAIT_S, most_s), step, most_s=most_s)
+    first_s = max(OUTAGE_SHARE * base_s, SHORTEST_REST_S)
+    return doubled_s(min(first_s, most_s), step, most_s=most_s)
 
 
 def between_s(failed: int, *, base_s: float, most_s: float) -> float:

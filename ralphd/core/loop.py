@@ -244,13 +244,17 @@ def _done(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPoli
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=idle)
     loop = replace(loop, ledger=tasks.abreast(ledger, loop.plan), memory=memory)
     loop = replace(with_pool(loop, pool), stage=Judging(iteration, event.promised), failing=0)
-    summary = (
-        f"{iteration.task.id} is done" if complete else f"another task than {iteration.task.id} was done"
-    )
-    told = TellAttempt(iteration, None, event.finding.rule, event.finding.why, "the next iteration")
+    summary = _summary(iteration.task.id, complete=complete, has_list=has_list)
+    told = TellAttempt(iteration, None, event.finding.rule, event.finding.why, "the iteration is finished")
     rest: tuple[LoopOrder, ...] = (ClearCheckpoint(),) if complete else ()
     finish = FinishIteration(iteration, failed=False, complete=complete, summary=summary)
     return LoopStep(loop, (told, Handoff(""), *rest, finish))
+
+
+def _summary(task: str, *, complete: bool, has_list: bool) -> str:
+    if not has_list:
+        return "the agent ended well"
+    return f"{task} is done" if complete else f"another task than {task} was done"
 
 
 def _rested(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:

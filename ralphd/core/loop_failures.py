@@ -168,7 +168,7 @@ def _outage(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
     at_hand = [each for each in pool_of(loop, policy).present(at) if each not in iteration.passed]
     agent = at_hand[(step - 1) % len(at_hand)] if at_hand else iteration.agent
     iteration = replace(handed_to(agent, iteration), outage=step)
-    wait_s = ladders.outage_s(step, most_s=policy.outage_max_wait_s)
+    wait_s = ladders.outage_s(step, base_s=policy.base_s, most_s=policy.outage_max_wait_s)
     why = "no agent can reach its service" if len(at_hand) > 1 else f"{agent} cannot reach its service"
     after = rest(loop, iteration, at, at + wait_s, PauseReason.OUTAGE, why, policy)
     return after, f"an outage: {agent} looks again in {wait_s:.0f} s"
@@ -187,7 +187,8 @@ def _again(
         if kind in _AT_ONCE:
             return attempt(loop, iteration, at, policy), f"{iteration.agent} again at once"
         wait_s = ladders.doubled_s(policy.same_agent_base_s, tries, most_s=policy.max_s)
-        why = f"{iteration.agent} failed ({kind}), try {tries} of {policy.retries_before_fallback} follows"
+        count = f"try {tries} of {policy.retries_before_fallback}"
+        why = f"{iteration.agent} failed ({kind.replace('_', ' ')}), {count} follows"
         after = rest(loop, iteration, at, at + wait_s, PauseReason.ERROR, why, policy)
         return after, f"{iteration.agent} again in {wait_s:g} s"
     iteration = replace(iteration, passed=(*iteration.passed, iteration.agent))

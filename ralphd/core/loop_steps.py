@@ -92,8 +92,8 @@ def exhausted(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) 
     if first is None or first.until is None:
         return _nobody_left(loop, iteration, pool)
     why = f"{first.agent} is out: {first.reason}"
-    if policy.pause_when_exhausted:
-        reset_at = first.until - policy.reset_margin_s  # whoever resumes by itself adds the margin (E1)
+    reset_at = first.until - policy.reset_margin_s  # whoever resumes by itself adds the margin (E1)
+    if policy.pause_when_exhausted and reset_at > at:
         saved = SaveCheckpoint(PauseReason.USAGE_LIMIT, iteration, reset_at, why)
         return ended(loop, End(75, PauseReason.USAGE_LIMIT, why, reset_at), saved)
     return rest(loop, iteration, at, first.until, PauseReason.USAGE_LIMIT, why, policy, for_an_agent=True)
@@ -107,13 +107,14 @@ def _nobody_left(loop: Loop, iteration: Iteration, pool: Pool) -> LoopStep:
 
 
 def end_now(loop: Loop, iteration: Iteration | None, at: Moment, policy: LoopPolicy) -> LoopStep | None:
-    """The end, where it was asked for or a limit of the user's own is reached; else None."""
-    if loop.wish is not Wish.NONE:
-        return end_by_wish(loop, iteration)
+    """The end, where a limit of the user's own is reached or it was asked for; else None.
+
+    The limit comes first: the Regent asks the loop to end at the same one.
+    """
     if limit := limit_reached(loop, at, policy):
         saved = SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration, None, limit)
         return ended(loop, End(5, "limit", limit), saved)
-    return None
+    return None if loop.wish is Wish.NONE else end_by_wish(loop, iteration)
 
 
 def limit_reached(loop: Loop, at: Moment, policy: LoopPolicy) -> str | None:

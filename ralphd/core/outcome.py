@@ -17,6 +17,8 @@ from ralphd.core.model import (
 
 NO_PROGRESS = "no_progress"
 """The reason of a run that ended well, and got nowhere (L10)."""
+COMPLETE = "complete"
+"""The reason of a run that has nothing left to do."""
 TRY_AGAIN_LATER = 75
 
 _ENDED_WITH = {0: Outcome.DONE, 75: Outcome.PAUSED}
@@ -53,6 +55,8 @@ def outcome(state: State, ending: Ending, said: Said) -> Outcome:
     if isinstance(state, Stopping | Pausing):
         # A pause, or a start, that a person asked for meanwhile outweighs the limit it was stopped for.
         for_limit = said.limit is not None and isinstance(state, Stopping) and not state.again
+        if for_limit and (word := last_word(ending, said)) is not None and word.reason == COMPLETE:
+            return Outcome.DONE  # the last task was done in the iteration that reached the limit (L10)
         return Outcome.LIMIT if for_limit else Outcome.ASKED
     if isinstance(state, Running) and state.overdue is not None and ending.code != 0:
         return _ENDED_FOR[state.overdue]

@@ -75,6 +75,8 @@ LONG_REST_S, LEAD_S = 3.0, 0.4
 LAST_WORDS_S = 60.0
 """A daemon that is being replaced is back by then."""
 ATTEMPTS_KEPT = 30
+MOST_WISHES = 16
+"""Who asks more often than that, before anything can be done, has been heard."""
 
 
 class Ralph:
@@ -92,7 +94,7 @@ class Ralph:
         self._teller = Teller(console, self._scribe, self._now)
         self._loop = Loop()
         self._list = settings.tasks
-        self._events: asyncio.Queue[LoopEvent] = asyncio.Queue(64)
+        self._events: asyncio.Queue[LoopEvent] = asyncio.Queue(2 * MOST_WISHES)
         self._attempt: Attempt | None = None
         self._work: asyncio.Task[None] | None = None
         self._result: tuple[AttemptResult, Finding] | None = None
@@ -144,9 +146,10 @@ class Ralph:
         if self._attempt is not None:
             self._attempt.end(OurDoing.ASKED)
 
-    def _put(self, event: LoopEvent) -> None:
-        with suppress(asyncio.QueueFull):  # then as many wishes wait already
-            self._events.put_nowait(event)
+    def _put(self, wish: LoopEvent) -> None:
+        """Queue a wish; results have room beside as many wishes as wait."""
+        if self._events.qsize() < MOST_WISHES:
+            self._events.put_nowait(wish)
 
     async def _begin(self, resume: bool) -> Began:
         self._scribe.hello()
@@ -163,7 +166,7 @@ class Ralph:
         self._console.say(list_words(plan))
         if resumed is not None:
             task = f", task {resumed.task_id}" if resumed.task_id else ""
-            self._console.say(f"goes on from the checkpoint: iteration {memory.iteration + 1}{task}")
+            self._console.say(f"a checkpoint is there: iteration {memory.iteration + 1}{task}")
         return Began(self._now(), plan, resumed)
 
     async def _read_plan(self) -> Plan | None:
@@ -183,7 +186,7 @@ class Ralph:
 
     async def _next(self) -> LoopEvent:
         """The next thing that happens; during a wait at the latest its end, or a look at the clock."""
-        while isinstance(rest := self._loop.stage, Resting):
+        while isinstance(rest := self._loop.stage, Resting) and self._events.empty():
             left_s = rest.until - self._now()
             lead_s = LEAD_S if rest.lasts_s > LONG_REST_S else 0.0
             if left_s <= lead_s:
@@ -227,6 +230,7 @@ class Ralph:
         """Run an attempt, and bring back what it was."""
         iteration = order.iteration
         agent = self._settings.agents[iteration.agent]
+        self._scribe.working(agent.name)
         self._console.say(f"attempt {iteration.attempt} by {agent.name}" + limit_words(order.timeout_s))
         before = await asyncio.to_thread(present_head, self._settings.directory)
         text = await self._prompt_of(order)
@@ -297,7 +301,7 @@ class Ralph:
     async def _await_verdict(self, order: FinishIteration) -> None:
         """Report the boundary and bring back the answer (L9)."""
         answer = await self._boundary.answer(order, self._late)
-        self._put(Judged(self._now(), answer, await self._read_plan()))
+        self._events.put_nowait(Judged(self._now(), answer, await self._read_plan()))
 
     def _late(self, answer: Next) -> None:
         """The answer to a boundary that nobody waited for: what it asks for holds all the same."""

@@ -23,10 +23,17 @@ class Scribe:
         self._reports = reports
         self._settings = settings
         self.commits: tuple[str, ...] = ()
+        self._agent: str | None = None
 
     def hello(self) -> None:
         """The first report: which signals are known."""
-        self._reports.report("hello", signals=True, agent=self._settings.policy.agents[0])
+        self.working(self._settings.policy.agents[0])
+
+    def working(self, agent: str) -> None:
+        """Which agent works now, where that is another one than was told."""
+        if agent != self._agent:
+            self._agent = agent
+            self._reports.report("hello", signals=True, agent=agent)
 
     def heartbeat(self) -> None:
         """The loop lives."""
@@ -36,6 +43,7 @@ class Scribe:
         """An iteration begins."""
         self.commits = ()
         task = _task(iteration)
+        self._agent = iteration.agent
         self._reports.report(
             "iteration-started", iteration=iteration.number, task=task, agent=iteration.agent
         )

@@ -72,8 +72,9 @@ def test_no_wait_is_longer_than_its_cap_or_below_nothing(
 
 
 def test_an_outage_is_looked_at_after_1_2_4_8_15_minutes() -> None:
-    assert [outage_s(step, most_s=900.0) / 60 for step in range(1, 7)] == [1, 2, 4, 8, 15, 15]
-    assert outage_s(1, most_s=5.0) == 5.0
+    assert [outage_s(step, base_s=1.0, most_s=900.0) / 60 for step in range(1, 7)] == [1, 2, 4, 8, 15, 15]
+    assert outage_s(1, base_s=1.0, most_s=5.0) == 5.0
+    assert outage_s(1, base_s=0.2, most_s=900.0) == 12.0
 
 
 def test_t5_a_rate_limit_is_never_waited_for_less_long_than_it_says() -> None:

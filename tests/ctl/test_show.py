@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ralphctl import countdown, show, words
+from ralphctl.commands import build
 from ralphd import wire
 from ralphd.core.checkpoint import PauseReason
+from ralphd.errors import CommandNotStartable
 from tests.ctl.fake import view
 
 NOW_TEXT = "2026-11-21T07:00:00Z"
@@ -170,3 +173,22 @@ def test_a_command_is_shown_as_it_would_be_typed_and_a_home_is_short() -> None:
     assert "command      sh -c 'echo '\\''hi'\\'' there'" in text
     assert "directory    ~/x (branch main)" in text
     assert "command      the built-in loop" in show.ralph(view(command=[]), NOW)
+
+
+def test_a_pause_before_the_loop_has_begun_tells_of_no_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paused = view(
+        state="paused", pause_reason="requested", command=[], checkpoint=None, directory=str(tmp_path)
+    )
+    assert build._tell_settled(paused) == wire.EXIT_PAUSED
+    said = capsys.readouterr().err
+    assert said.startswith("api: paused because you asked\n")
+    assert not any(word in said for word in ("saved", "iteration  ", "kept"))
+
+
+def test_what_a_start_advises_is_said_in_the_words_of_build() -> None:
+    fault = CommandNotStartable(
+        "no claude", mend="install it, or name another one: ralphctl start --agent NAME"
+    )
+    assert build._of_build(fault, "/x").mend.endswith("another one: ralphctl build --agent NAME")

@@ -151,7 +151,7 @@ def test_a_loop_that_is_killed_takes_its_agent_along_and_the_next_one_goes_on(ni
     wait_for(lambda: not is_alive(call.pid), what="the agent's end")
     code, log = night.ends()
     assert code == 0, log
-    assert "goes on from the checkpoint: iteration 1, task US-001" in log
+    assert "a checkpoint is there: iteration 1, task US-001" in log
     night.check_commits(1)
 
 
