@@ -1,20 +1,23 @@
 """The built-in loop as the daemon starts it: its command, and what has to be there before it is started.
 
 What is wrong is told to whoever starts a ralph, as an error with what to do, not at night by its first run.
+The agents are loaded when the first such loop is looked at: a daemon of other commands is smaller without.
 """
 
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ralphd.agents.agent import Agent
-from ralphd.agents.known import TELL_COSTS, agent_of, check_names, fallback_chain, missing_program
 from ralphd.config import Configuration
 from ralphd.config.specs import AgentSpec, AgentsSpec
 from ralphd.errors import CommandNotStartable, ConfigFaults
 from ralphd.loop.plan import read_plan
 from ralphd.loop.prompt_file import read_prompt
+
+if TYPE_CHECKING:
+    from ralphd.agents.agent import Agent
 
 
 def command_of(home: Path, *, tied: bool) -> tuple[str, ...]:
@@ -47,16 +50,20 @@ def notes_on_loop(
     return (plan, *_missing(agents, directory, environment), *_untold_costs(agents, configuration))
 
 
-def _untold_costs(agents: list[Agent], configuration: Configuration) -> list[str]:
+def _untold_costs(agents: "list[Agent]", configuration: Configuration) -> list[str]:
     """A limit that some agents' attempts do not count toward, since they do not say what they cost."""
+    from ralphd.agents.known import TELL_COSTS
+
     silent = [agent.name for agent in agents if agent.name not in TELL_COSTS]
     if not configuration.ralph.max_cost_usd or not silent:
         return []
     return [f"max_cost_usd counts what agents tell; no costs are told by {', '.join(silent)}"]
 
 
-def _agents(asked: AgentsSpec, environment: Mapping[str, str]) -> list[Agent]:
+def _agents(asked: AgentsSpec, environment: Mapping[str, str]) -> "list[Agent]":
     """Those who may be asked, the primary first. Raises UnknownAgent, ConfigFaults."""
+    from ralphd.agents.known import agent_of, check_names, fallback_chain
+
     names = (asked.primary, *fallback_chain(asked.primary, asked.fallback, asked.named))
     check_names(names, asked.named)
     return [agent_of(name, asked.named.get(name) or AgentSpec(), outside=environment) for name in names]
@@ -76,7 +83,7 @@ def _plan_words(directory: Path, tasks: str) -> str:
     return f"the task list is {plan.file}: {count}, {len(plan.open)} open at the start"
 
 
-def _missing(agents: list[Agent], directory: Path, environment: Mapping[str, str]) -> list[str]:
+def _missing(agents: "list[Agent]", directory: Path, environment: Mapping[str, str]) -> list[str]:
     """What is said of fallbacks that are not installed. Raises CommandNotStartable for the primary."""
     first, *others = agents
     if (missing := _what_is_missing(first, directory, environment)) is not None:
@@ -89,8 +96,10 @@ def _missing(agents: list[Agent], directory: Path, environment: Mapping[str, str
     return [f"passed over as long as it is missing: {missing}" for missing in found if missing is not None]
 
 
-def _what_is_missing(agent: Agent, directory: Path, environment: Mapping[str, str]) -> str | None:
+def _what_is_missing(agent: "Agent", directory: Path, environment: Mapping[str, str]) -> str | None:
     """As the run will find it: a path that is relative begins in its working directory."""
+    from ralphd.agents.known import missing_program
+
     if os.sep in agent.program and os.access(directory / agent.program, os.X_OK):
         return None
     return missing_program(agent, environment)
