@@ -20,6 +20,7 @@ from ralphd.agents.zone import local_zone
 from ralphd.config.configuration import load
 from ralphd.config.specs import AgentSpec
 from ralphd.core.classify import Evidence, Finding, Rules, classify
+from ralphd.core.failure import hint, meaning
 from ralphd.core.signs import Limited, RetryingItself, Started, Text, ToolUse, Verdict
 from ralphd.errors import UnknownAgent, UsageError
 
@@ -90,6 +91,9 @@ def text_of(finding: Finding, now: float) -> str:
     """A finding for people: short aligned lines, times in local time."""
     reset = finding.reset
     rows = [("kind", _kind(finding))]
+    if finding.kind is not None:
+        category = meaning(finding.kind).category.replace("_", " ")
+        rows.append(("class", f"{category}, {hint(finding.kind, reset_known=reset is not None)}"))
     if reset is not None:
         rows.append(("reset", f"{clock(reset.until, now)} ({reset.source}, {reset.confidence})"))
         rows.append(("wait", duration(reset.until - now)))

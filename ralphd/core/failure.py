@@ -71,3 +71,15 @@ _MEANINGS: Final[Mapping[FailureKind, Meaning]] = {
 def meaning(kind: FailureKind) -> Meaning:
     """What ``kind`` leads to, by the table of failure kinds."""
     return _MEANINGS[kind]
+
+
+def kind_of(word: str | None) -> FailureKind | None:
+    """The kind that a report names; None for a word that is none of ours."""
+    return FailureKind(word) if word in tuple(FailureKind) else None
+
+
+def hint(kind: FailureKind, *, reset_known: bool) -> Hint:
+    """What is to be done about it. How long a usage limit lasts, if it does not say so, a person knows."""
+    if kind is FailureKind.USAGE_LIMIT and not reset_known:
+        return Hint.WAIT_FOR_USER
+    return _MEANINGS[kind].hint

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from ralphd.core.failure import hint, kind_of, meaning
 from ralphd.core.model import LastWord, Moment, RunId, Task
 from ralphd.core.moments import rfc3339
 
@@ -68,6 +69,7 @@ class AttemptFinished:
 
     def data(self) -> Mapping[str, Any]:
         """What history and events keep of it, by their names; a cost that nobody knows is none."""
+        kind = kind_of(self.kind)
         return {
             "iteration": self.iteration,
             "task": task_data(self.task),
@@ -75,6 +77,8 @@ class AttemptFinished:
             "agent": self.agent,
             "outcome": self.outcome,
             "failure_kind": self.kind,
+            "category": None if kind is None else meaning(kind).category.value,
+            "hint": None if kind is None else hint(kind, reset_known=self.reset_at is not None).value,
             "rule": self.rule,
             "why": self.why,
             "code": self.code,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ralphd.core.failure import Category, FailureKind, Hint, meaning
+from ralphd.core.failure import Category, FailureKind, Hint, hint, kind_of, meaning
+from ralphd.core.reported import AttemptFinished
 
 K, C, H = FailureKind, Category, Hint
 
@@ -35,3 +36,22 @@ def test_limits_outages_and_logins_do_not_count_against_the_task() -> None:
     spared = {kind for kind in FailureKind if not meaning(kind).for_the_task}
 
     assert spared == {K.RATE_LIMIT, K.USAGE_LIMIT, K.TRANSIENT, K.FATAL}
+
+
+def test_a_usage_limit_resumes_by_itself_where_its_reset_is_known_and_else_waits_for_the_user() -> None:
+    assert hint(FailureKind.USAGE_LIMIT, reset_known=True) is Hint.RESUME_FROM_CHECKPOINT
+    assert hint(FailureKind.USAGE_LIMIT, reset_known=False) is Hint.WAIT_FOR_USER
+
+
+def test_events_and_history_tell_class_and_hint_of_a_failure() -> None:
+    failed = AttemptFinished("claude", "failed", kind="fatal").data()
+
+    assert (failed["category"], failed["hint"]) == ("fatal", "StopExecution")
+
+
+@pytest.mark.parametrize("word", [None, "", "a word of a script's own", "ok"])
+def test_a_word_that_is_no_kind_has_neither(word: str | None) -> None:
+    told = AttemptFinished("mine", "failed", kind=word).data()
+
+    assert kind_of(word) is None
+    assert (told["category"], told["hint"]) == (None, None)

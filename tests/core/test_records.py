@@ -50,6 +50,8 @@ def test_the_history_keeps_all_of_an_attempt() -> None:
             "agent": "claude",
             "outcome": "failed",
             "failure_kind": "rate_limit",
+            "category": "transient",
+            "hint": "RetryAfter",
             "rule": "status-429",
             "why": "API Error: 429",
             "code": 1,

@@ -164,7 +164,7 @@ def test_an_attempt_is_told_whole_and_its_cost_is_counted() -> None:
     told_of = {name: value for name, value in announced.data if value is not None}
     assert told_of == {
         "agent": "claude", "outcome": "failed", "failure_kind": "stall", "code": 1, "cost_usd": 0.25,
-        "duration_s": 60.0,
+        "duration_s": 60.0, "category": "timeout", "hint": "ResumeFromCheckpoint",
     }  # fmt: skip
 
 

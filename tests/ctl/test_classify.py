@@ -49,6 +49,7 @@ def test_a_file_is_told_in_short_aligned_lines_with_local_times(ctl: Ctl, tmp_pa
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.splitlines() == [
         "kind   usage_limit",
+        "class  usage limit, WaitForUser",
         "rule   line: claude-limit",
         "why    Claude AI usage limit reached|4102444800",
     ]
@@ -57,8 +58,9 @@ def test_a_file_is_told_in_short_aligned_lines_with_local_times(ctl: Ctl, tmp_pa
 def test_a_reset_and_the_wait_are_shown(tmp_path: Path) -> None:
     finding = _judged(tmp_path, LIMIT)
 
-    assert local.text_of(finding, NOW).splitlines()[:3] == [
+    assert local.text_of(finding, NOW).splitlines()[:4] == [
         "kind   usage_limit",
+        "class  usage limit, ResumeFromCheckpoint",
         "reset  16:00:00 (resets 4pm (UTC), clock)",
         "wait   3h",
     ]
