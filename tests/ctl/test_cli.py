@@ -147,7 +147,7 @@ def test_the_daemon_of_another_user_is_not_spoken_to(
             link.connect([str(daemon.path)])
 
 
-@pytest.mark.parametrize("typed", ["status", "events"])
+@pytest.mark.parametrize("typed", ["status", "events --tail 5000"])  # more than a pipe holds
 def test_a_pipe_that_closes_ends_it_without_a_word(
     typed: str, daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_pipe_that_closes_ends_it_without_a_word(
     body = b'data: {"id":1,"type":"t","at":"x","ralph":"r","run_id":null,"data":{}}\n\n'
     daemon.on("GET /v1/events", lambda _: Answer(body * 20_000))
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "ralphctl", typed],
+        [sys.executable, "-P", "-m", "ralphctl", *typed.split()],
         env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None
