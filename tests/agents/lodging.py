@@ -31,9 +31,15 @@ class Lodging:
         """The working directory, a repository with one commit."""
         return self.home / "project"
 
+    @property
+    def scratch(self) -> Path:
+        """Where they put what they call temporary."""
+        return self.root / "tmp"
+
     def furnish(self) -> "Lodging":
         """Make all of it."""
         self.project.mkdir(parents=True)
+        self.scratch.mkdir()
         self.home.chmod(0o700)
         (self.home / ".gemini").mkdir()
         (self.home / ".gemini" / "settings.json").write_text(json.dumps(_SETTINGS))
@@ -56,7 +62,8 @@ class Lodging:
         args, env = {"codex": self._codex, "opencode": self._opencode, "gemini": self._gemini}.get(
             agent, lambda: self._claude(subscribed)
         )()
-        return AgentSpec(command=(str(program(agent)),), args=args, env={"HOME": str(self.home), **env})
+        own = {"HOME": str(self.home), "TMPDIR": str(self.scratch)}  # gemini leaves its errors there
+        return AgentSpec(command=(str(program(agent)),), args=args, env={**own, **env})
 
     def toml(self, agent: str) -> str:
         """The same as a section of ``ralph.toml``."""
