@@ -190,6 +190,7 @@ def _show_all(found: Found) -> None:
         message("Its snapshot of that work, which neither answer throws away:")
         message(f"  git show --stat {ref}")
         message(f"  git diff {ref}  (from it to what is here now)")
+        message(f"  git restore --overlay --source={ref} -- :/  (put its files over those that are here)")
     else:
         message("It has no snapshot: there was nothing to keep when it was saved.")
 

@@ -4,7 +4,9 @@ One explanation for each run: by its end, and beside that by its silence, when i
 its tree was looked at.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ralphd.core.model import (
     Done,
@@ -75,6 +77,31 @@ def explain_end(
     return replace(explained, figures=figures, silence=silence)
 
 
+_SAID_SO: Final[Mapping[Outcome, tuple[str, str, str]]] = {
+    Outcome.LIMIT: (
+        "E2",
+        "A limit of yours was reached",
+        "5 from a run that said hello means a limit",
+    ),
+    Outcome.REFUSED: (
+        "E2",
+        "Ralph refused to run",
+        "2 and 78 from a run that said hello are not tried again",
+    ),
+    Outcome.GAVE_UP: (
+        "E2",
+        "Ralph gave up",
+        "a run that says why it ends with 1 is not tried again",
+    ),
+    Outcome.NO_PROGRESS: (
+        "L10",
+        "Ralph stopped, for he got nowhere",
+        "a run that says so is not started again",
+    ),
+}
+"""Rule, title and reason of the ends that a run has words of its own for."""
+
+
 def _ended(ending: Ending, meant: Outcome, said: Said, after: Supervision, policy: Policy) -> Explanation:
     how, done = in_words(ending), _done(after, policy)
     if not policy.supervised and meant is not Outcome.ASKED:
@@ -96,34 +123,9 @@ def _ended(ending: Ending, meant: Outcome, said: Said, after: Supervision, polic
                 f"75 means: try again later; {_pause_words(ending, said)}",
                 done=done,
             )
-        case Outcome.LIMIT:
-            return Explanation(
-                "E2",
-                f"A limit of yours was reached ({how})",
-                "5 from a run that said hello means a limit" + _word_words(ending, said),
-                done=done,
-            )
-        case Outcome.REFUSED:
-            return Explanation(
-                "E2",
-                f"Ralph refused to run ({how})",
-                "2 and 78 from a run that said hello are not tried again" + _word_words(ending, said),
-                done=done,
-            )
-        case Outcome.GAVE_UP:
-            return Explanation(
-                "E2",
-                f"Ralph gave up ({how})",
-                "a run that says why it ends with 1 is not tried again" + _word_words(ending, said),
-                done=done,
-            )
-        case Outcome.NO_PROGRESS:
-            return Explanation(
-                "L10",
-                f"Ralph stopped, for he got nowhere ({how})",
-                "a run that says so is not started again" + _word_words(ending, said),
-                done=done,
-            )
+        case Outcome.LIMIT | Outcome.REFUSED | Outcome.GAVE_UP | Outcome.NO_PROGRESS:
+            rule, title, because = _SAID_SO[meant]
+            return Explanation(rule, f"{title} ({how})", because + _word_words(ending, said), done=done)
         case Outcome.ASKED:
             return Explanation(
                 "E3", f"Ralph ended, as asked ({how})", "we asked for it, so it is no failure", done=done

@@ -103,14 +103,6 @@ def snapshot(
             shutil.rmtree(work, ignore_errors=True)
 
 
-def restore_words(ref: str) -> str:
-    """How a person looks at a snapshot, and gets it back."""
-    return (
-        f"look at it: git show --stat {ref}; "
-        f"bring its files back over those that are there: git restore --overlay --source={ref} -- :/"
-    )
-
-
 class _Taking:
     """One snapshot being taken, with a deadline for all calls of git together."""
 

@@ -91,6 +91,7 @@ def test_view_shows_all_of_it_and_asks_again_and_discard_says_where_it_is_kept(
     terminal.shows("r (or Enter): go on from it")
     terminal.type(b"v\r")
     terminal.shows("git diff refs/ralph/checkpoints/000006")
+    terminal.shows("git restore --overlay --source=refs/ralph/checkpoints/000006 -- :/")
     assert "git show --stat refs/ralph/checkpoints/000006" in terminal.screen()
     assert '"head_commit": "abc1234"' in terminal.screen()
     assert "  b^[[2J" in terminal.screen()
