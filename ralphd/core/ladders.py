@@ -55,6 +55,13 @@ def grown(factor: float) -> float:
     return min(factor * TIMEOUT_GROWTH, LONGEST_TIMEOUT_FACTOR)
 
 
+def attempt_budget_s(timeout_s: float, iteration_timeout_s: float) -> float:
+    """How long an attempt with its phases may take: 1.5 times one agent's time at least (L6). 0: no limit."""
+    if not timeout_s or not iteration_timeout_s:
+        return 0.0
+    return max(iteration_timeout_s, TIMEOUT_GROWTH * timeout_s)
+
+
 def attempt_limit_s(timeout_s: float, iteration_timeout_s: float) -> float:
     """How long an agent's process may take: its own limit, or the iteration's where it has none (L6).
 

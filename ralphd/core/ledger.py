@@ -59,7 +59,8 @@ class Memory:
     """``loop.json``: what the next run of the loop goes on from, beside tasks and checkpoint.
 
     ``iteration`` counts those that are finished, ``idle_successes`` the last ones running that ended well
-    without a commit (L10).
+    without a commit (L10). ``last_agent`` was asked last. ``agents`` and ``rotates`` say who may be asked and
+    in what way, for those who look at the pool.
     """
 
     iteration: int = 0
@@ -67,3 +68,6 @@ class Memory:
     began_at: Moment | None = None
     idle_successes: int = 0
     out: tuple[Out, ...] = ()
+    last_agent: str | None = None
+    agents: tuple[str, ...] = ()
+    rotates: bool = False

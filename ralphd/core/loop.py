@@ -49,6 +49,7 @@ from ralphd.core.loop_steps import (
     ended,
     exhausted,
     handed_to,
+    pool_after,
     pool_of,
     rest,
     with_pool,
@@ -98,7 +99,7 @@ def _begin(loop: Loop, event: Began, policy: LoopPolicy) -> LoopStep:
         why = f"the task list cannot be used: {event.plan.fault}"
         return ended(loop, End(78, "configuration", why))
     began_at = event.at if loop.memory.began_at is None else loop.memory.began_at
-    memory = replace(loop.memory, began_at=began_at)
+    memory = replace(loop.memory, began_at=began_at, agents=policy.agents, rotates=policy.rotates)
     ledger = tasks.abreast(loop.ledger, event.plan)
     loop = replace(loop, plan=event.plan, ledger=ledger, memory=memory)
     return _iterate(loop, event.at, policy, event.resumed)
@@ -142,13 +143,12 @@ def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
 
 
 def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Resumed | None) -> LoopStep:
-    pool = pool_of(loop, policy)
+    pool = pool_after(loop, policy, loop.memory.last_agent)
     agent = pool.first(at)
     if resumed is not None and resumed.agent in pool.present(at):
         agent = resumed.agent
-    previous = tasks.previous(loop.ledger, task)
-    loop = replace(loop, ledger=tasks.began(loop.ledger, task))
-    iteration = Iteration(loop.memory.iteration + 1, task, agent or policy.agents[0], previous=previous)
+    iteration = _iteration(loop, task, agent or pool.agents[0])
+    loop = replace(loop, ledger=tasks.began(loop.ledger, task), rotation=None)
     if resumed is not None:
         session = resumed.session if agent == resumed.agent else None
         iteration = replace(iteration, attempt=resumed.attempt, session=session)
@@ -164,6 +164,16 @@ def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Resu
         )
     saved, *others = after.orders
     return LoopStep(after.loop, (saved, begun, *others))
+
+
+def _iteration(loop: Loop, task: Task, agent: str) -> Iteration:
+    """The next iteration, with what is known of the last attempt at its task."""
+    number, previous = loop.memory.iteration + 1, tasks.previous(loop.ledger, task)
+    if (last := loop.rotation) is None:
+        return Iteration(number, task, agent, previous=previous)
+    if last.task_id == task.id:
+        previous = last.previous
+    return Iteration(number, task, agent, previous=previous, shaky=last.shaky)
 
 
 def _first_wait(
@@ -263,8 +273,7 @@ def _rested(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopSt
         return LoopStep(over.loop, (EndRest(), *over.orders))
     iteration = rest.iteration
     if rest.for_an_agent:
-        pool = pool_of(loop, policy)
-        agent = pool.first(at)
+        agent = pool_after(loop, policy, loop.memory.last_agent).first(at)
         if agent is None:
             after = exhausted(loop, iteration, at, policy)
             return LoopStep(after.loop, (EndRest(), *after.orders))

@@ -19,11 +19,21 @@ from ralphd.core.loop_model import (
     LoopPolicy,
     LoopStep,
     Previous,
+    Rotation,
     SaveCheckpoint,
     TellAgentOut,
     TellAttempt,
 )
-from ralphd.core.loop_steps import attempt, end_now, exhausted, handed_to, pool_of, rest, with_pool
+from ralphd.core.loop_steps import (
+    attempt,
+    end_now,
+    exhausted,
+    handed_to,
+    pool_after,
+    pool_of,
+    rest,
+    with_pool,
+)
 from ralphd.core.model import Moment
 
 LINES_KEPT = 50
@@ -126,7 +136,7 @@ def _without(
     pool = pool_of(loop, policy).put_out(iteration.agent, why, until)
     loop = with_pool(loop, pool)
     out = TellAgentOut(iteration.agent, why, until)
-    agent = pool.first(at, but=iteration.passed)
+    agent = pool_after(loop, policy, iteration.agent).first(at, but=iteration.passed)
     if agent is not None:
         after = attempt(loop, handed_to(agent, iteration), at, policy)
         return LoopStep(after.loop, (out, *after.orders)), f"{agent} goes on"
@@ -143,6 +153,8 @@ def _transient(
     """Up to ``transient_retries`` tries, then the next agent; all at hand so: an outage, waited out."""
     if iteration.outage:
         return _outage(loop, iteration, event.at, policy)
+    if policy.rotates and len(pool_of(loop, policy).present(event.at)) > 1:
+        return _transient_turn(loop, iteration, event.at, policy)
     tries = iteration.transient_tries + 1
     iteration = replace(iteration, transient_tries=tries)
     if tries <= policy.transient_retries:
@@ -160,6 +172,32 @@ def _transient(
     if agent is None:
         return _outage(loop, iteration, event.at, policy)
     return attempt(loop, handed_to(agent, iteration), event.at, policy), f"{agent} goes on"
+
+
+def _transient_turn(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> tuple[LoopStep, str]:
+    """A rotation at once; an outage when all at hand had their turn and none reached its service [003]."""
+    iteration = replace(iteration, shaky=(*iteration.shaky, iteration.agent))
+    if all(each in iteration.shaky for each in pool_of(loop, policy).present(at)):
+        return _outage(loop, iteration, at, policy)
+    loop = replace(loop, ledger=tasks.ended(loop.ledger, iteration.task, Standing.PENDING))
+    return _turn_over(loop, iteration, at, policy)
+
+
+def _rotate(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> tuple[LoopStep, str]:
+    """The turn is over: the next agent goes on with the task, until all had it in hand (L3, 003)."""
+    failures = tasks.record_of(iteration.task, loop.ledger).failure_count
+    a_round = max(len(policy.agents), 1 + policy.retries_before_fallback)
+    standing = Standing.PENDING if failures % a_round else Standing.FAILED
+    loop = replace(loop, ledger=tasks.ended(loop.ledger, iteration.task, standing), failing=loop.failing + 1)
+    after, told = _turn_over(loop, iteration, at, policy)
+    return after, told if standing is Standing.PENDING else f"the task is put back, {told}"
+
+
+def _turn_over(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> tuple[LoopStep, str]:
+    rotation = Rotation(iteration.task.id, iteration.previous, iteration.shaky)
+    after = _finish(replace(loop, rotation=rotation), iteration)
+    agent = pool_after(loop, policy, iteration.agent).first(at)
+    return after, f"rotation: {agent or 'whoever comes back first'} goes on"
 
 
 def _outage(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> tuple[LoopStep, str]:
@@ -181,6 +219,8 @@ def _again(
     record = tasks.record_of(iteration.task, loop.ledger)
     if policy.max_task_failures and record.failure_count >= policy.max_task_failures:
         return _give_up_task(loop, iteration), f"{iteration.task.id} has failed too often and is left alone"
+    if policy.rotates:
+        return _rotate(loop, iteration, at, policy)
     tries = iteration.tries + meaning(kind).toward_fallback
     iteration = replace(iteration, tries=tries)
     if tries <= policy.retries_before_fallback:
@@ -201,10 +241,12 @@ def _again(
 def _give_up_task(loop: Loop, iteration: Iteration) -> LoopStep:
     """The iteration failed: the task waits until all others were tried."""
     ledger = tasks.ended(loop.ledger, iteration.task, Standing.FAILED)
+    return _finish(replace(loop, ledger=ledger, failing=loop.failing + 1), iteration)
+
+
+def _finish(loop: Loop, iteration: Iteration) -> LoopStep:
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=0)
-    failing = loop.failing + 1
-    stage = Judging(iteration, promised=False)
-    loop = replace(loop, ledger=ledger, memory=memory, stage=stage, failing=failing)
-    record = tasks.record_of(iteration.task, ledger)
+    loop = replace(loop, memory=memory, stage=Judging(iteration, promised=False))
+    record = tasks.record_of(iteration.task, loop.ledger)
     summary = f"{iteration.task.id} failed: {record.last_failure}"
     return LoopStep(loop, (FinishIteration(iteration, failed=True, complete=False, summary=summary),))

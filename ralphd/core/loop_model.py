@@ -21,10 +21,12 @@ class LoopPolicy:
     """The rules of one loop, from its pinned configuration. Defaults are the configuration's.
 
     ``agents`` are those who may be asked, the primary first. ``pause_when_exhausted``: when none is left
-    before a limit resets the loop ends with 75 instead of waiting.
+    before a limit resets the loop ends with 75 instead of waiting. ``rotates``: each iteration is the turn of
+    the next of them, and one that fails ends it (L3); else they are asked in this order (L2).
     """
 
     agents: tuple[str, ...] = ("claude",)
+    rotates: bool = False
     retries_before_fallback: int = 2
     max_task_failures: int = 5
     timeout_s: float = 600.0
@@ -92,6 +94,18 @@ class Iteration:
 
 
 @dataclass(frozen=True, slots=True)
+class Rotation:
+    """What a failed turn leaves to the next agent: the task's last attempt.
+
+    ``shaky`` are those who had the last turns running and met only transient failures.
+    """
+
+    task_id: str
+    previous: Previous | None
+    shaky: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
     """Nothing was done yet."""
 
@@ -141,7 +155,7 @@ Stage: TypeAlias = Begin | Attempting | Resting | Judging | Over
 class Loop:
     """All that the loop knows. ``plan`` is the last one that could be read; None where there is no list.
 
-    ``failing`` counts the iterations running that failed.
+    ``failing`` counts the iterations running that failed. ``rotation`` is there after a failed turn (L3).
     """
 
     memory: Memory = field(default_factory=Memory)
@@ -150,6 +164,7 @@ class Loop:
     stage: Stage = field(default_factory=Begin)
     wish: Wish = Wish.NONE
     failing: int = 0
+    rotation: Rotation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +273,14 @@ class StartIteration:
 
 @dataclass(frozen=True, slots=True)
 class StartAttempt:
-    """Run the iteration's agent on its task. ``timeout_s`` 0: no limit."""
+    """Run the iteration's agent on its task.
+
+    ``timeout_s`` bounds one agent process, ``budget_s`` the attempt with its phases; 0: no limit.
+    """
 
     iteration: Iteration
     timeout_s: float
+    budget_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

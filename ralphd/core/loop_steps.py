@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ralphd.core import tasks
 from ralphd.core.checkpoint import PauseReason
-from ralphd.core.ladders import attempt_limit_s
+from ralphd.core.ladders import attempt_budget_s, attempt_limit_s
 from ralphd.core.loop_model import (
     Attempting,
     End,
@@ -32,6 +32,12 @@ def pool_of(loop: Loop, policy: LoopPolicy) -> Pool:
     return Pool(policy.agents, loop.memory.out)
 
 
+def pool_after(loop: Loop, policy: LoopPolicy, last: str | None) -> Pool:
+    """The agents in the order in which they are asked after ``last``: in a rotation whoever comes next."""
+    pool = pool_of(loop, policy)
+    return pool.turned(last) if policy.rotates else pool
+
+
 def with_pool(loop: Loop, pool: Pool) -> Loop:
     """The loop with another pool."""
     return replace(loop, memory=replace(loop.memory, out=pool.out))
@@ -51,19 +57,23 @@ def attempt(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
     for agent in back:
         pool = pool.let_in(agent)
     iteration = replace(iteration, attempt=iteration.attempt + 1)
-    loop = replace(with_pool(loop, pool), stage=Attempting(iteration))
+    loop = with_pool(loop, pool)
+    memory = replace(loop.memory, last_agent=iteration.agent)
+    loop = replace(loop, memory=memory, stage=Attempting(iteration))
     told = tuple(TellAgentBack(agent) for agent in back)
-    return LoopStep(loop, (*told, StartAttempt(iteration, _timeout_s(loop, iteration, at, policy))))
-
-
-def _timeout_s(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> float:
-    """How long the attempt may take: its own limit, grown, within what is left of the whole time."""
     factor = tasks.record_of(iteration.task, loop.ledger).timeout_factor
-    own = attempt_limit_s(policy.timeout_s, policy.iteration_timeout_s) * factor
+    timeout_s = attempt_limit_s(policy.timeout_s, policy.iteration_timeout_s) * factor
+    budget_s = attempt_budget_s(timeout_s, policy.iteration_timeout_s)
+    limits = (_within_runtime(limit_s, loop, at, policy) for limit_s in (timeout_s, budget_s))
+    return LoopStep(loop, (*told, StartAttempt(iteration, *limits)))
+
+
+def _within_runtime(limit_s: float, loop: Loop, at: Moment, policy: LoopPolicy) -> float:
+    """A limit, within what is left of the whole time. 0: no limit."""
     if not policy.max_runtime_s or loop.memory.began_at is None:
-        return own
-    left = max(loop.memory.began_at + policy.max_runtime_s - at, SHORTEST_TIMEOUT_S)
-    return min(own, left) if own else left
+        return limit_s
+    left_s = max(loop.memory.began_at + policy.max_runtime_s - at, SHORTEST_TIMEOUT_S)
+    return min(limit_s, left_s) if limit_s else left_s
 
 
 def rest(

@@ -18,6 +18,13 @@ class Pool:
     agents: tuple[str, ...]
     out: tuple[Out, ...] = ()
 
+    def turned(self, last: str | None) -> "Pool":
+        """The pool with the agent after ``last`` in front, and ``last`` at the end (L3)."""
+        if last not in self.agents:
+            return self
+        after = self.agents.index(last) + 1
+        return replace(self, agents=self.agents[after:] + self.agents[:after])
+
     def is_in(self, agent: str, at: Moment) -> bool:
         """Whether an agent may be asked now."""
         found = self.entry(agent)

@@ -127,6 +127,7 @@ def policy_of(configuration: Configuration, agents: tuple[str, ...], *, pause: b
     ralph, asked, retry = configuration.ralph, configuration.agents, configuration.retry
     return LoopPolicy(
         agents=agents,
+        rotates=asked.strategy == "rotate",
         retries_before_fallback=asked.retries_before_fallback,
         max_task_failures=asked.max_task_failures,
         timeout_s=asked.timeout_seconds,

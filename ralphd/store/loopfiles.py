@@ -188,6 +188,9 @@ def _memory(found: Mapping[str, Any]) -> Memory:
         began_at=None if began_at is None else parse_rfc3339(began_at),
         idle_successes=_count(found["idle_successes"]),
         out=tuple(map(_out, _of(list, found["out"]))),
+        last_agent=None if (last := found.get("last_agent")) is None else _of(str, last),
+        agents=tuple(_of(str, each) for each in _of(list, found.get("agents", []))),
+        rotates=_of(bool, found.get("rotates", False)),
     )
 
 
@@ -209,6 +212,9 @@ def _memory_json(memory: Memory) -> dict[str, Any]:
         "cost_usd": finite(memory.cost_usd),
         "began_at": moment_text(memory.began_at),
         "idle_successes": memory.idle_successes,
+        "last_agent": memory.last_agent,
+        "agents": list(memory.agents),
+        "rotates": memory.rotates,
         "out": [
             {
                 "agent": out.agent,

@@ -47,11 +47,15 @@ class Nights(RuleBasedStateMachine):
         most=st.integers(0, 4),
         pause=st.booleans(),
         iterations=st.sampled_from([0, 0, 4]),
+        rotates=st.booleans(),
     )
-    def begin(self, agents: tuple[str, ...], retries: int, most: int, pause: bool, iterations: int) -> None:
+    def begin(
+        self, agents: tuple[str, ...], retries: int, most: int, pause: bool, iterations: int, rotates: bool
+    ) -> None:
         """A list of three tasks."""
         self.policy = LoopPolicy(
             agents=agents,
+            rotates=rotates,
             retries_before_fallback=retries,
             max_task_failures=most,
             pause_when_exhausted=pause,

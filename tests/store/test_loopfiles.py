@@ -37,6 +37,9 @@ MEMORY = Memory(
     began_at=parse_rfc3339("2026-11-22T01:00:00.5Z"),
     idle_successes=1,
     out=(OUT, Out("codex", "login")),
+    last_agent="codex",
+    agents=("claude", "codex"),
+    rotates=True,
 )
 CHECKPOINT = Checkpoint(created_at=0.0, iteration=1, pause_reason=PauseReason.ITERATION_BOUNDARY)
 DIE = """

@@ -1,0 +1,75 @@
+"""The prompts of the phases: what each asks of the agent, after the user's own prompt and the task (L14)."""
+
+from collections.abc import Sequence
+
+from ralphd.core.phases import NOTHING, Phase, Phases
+from ralphd.core.review import ReviewFinding
+
+MOST_FINDINGS_CHARS = 30_000
+
+
+def phase_prompt(prompt: str, phases: Phases) -> str:
+    """The prompt of the present phase; ``prompt`` is the one of an attempt without phases."""
+    match phases.phase:
+        case Phase.PLAN:
+            section = _plan()
+        case Phase.TRIAGE:
+            section = _triage(phases)
+        case Phase.ADDRESS:
+            section = _address(phases)
+        case _:
+            section = _implement(phases)
+    return f"{prompt.rstrip()}\n\n{section}\n" if section else prompt
+
+
+def findings_text(findings: Sequence[ReviewFinding]) -> str:
+    """Findings as a list for an agent or a person."""
+    lines = [f"- [{each.id}] {each.place + ': ' if each.place else ''}{each.text}" for each in findings]
+    text = "\n".join(lines)
+    return text if len(text) <= MOST_FINDINGS_CHARS else text[:MOST_FINDINGS_CHARS] + " …"
+
+
+def _plan() -> str:
+    return "\n".join(
+        (
+            "## This phase: plan",
+            "",
+            "Only plan now: read what you need, change no file, commit nothing, mark nothing as done.",
+            "End with the plan: what is to be changed, where, and how it will be tested. It is given to the",
+            "agent that does the work.",
+        )
+    )
+
+
+def _implement(phases: Phases) -> str:
+    if not phases.plan.strip():
+        return ""
+    return f"## This phase: implement\n\nThis is the plan that was made for it:\n\n{phases.plan.strip()}"
+
+
+def _address(phases: Phases) -> str:
+    return "\n".join(
+        (
+            "## This phase: address the findings of a review",
+            "",
+            "The work on the task is done and was reviewed. Address these findings, and nothing else:",
+            "",
+            findings_text(phases.findings),
+        )
+    )
+
+
+def _triage(phases: Phases) -> str:
+    return "\n".join(
+        (
+            "## This phase: triage",
+            "",
+            "A review of the work on the task has these findings, after they were addressed:",
+            "",
+            findings_text(phases.findings),
+            "",
+            "Is there anything to address? Change no file. Answer with a JSON object that names the ids of",
+            'those which are not to be addressed, with the reason: {"dismiss": ["id", …], "why": "…"}; or,',
+            f"where none of them is, with {NOTHING} on a line of its own.",
+        )
+    )

@@ -1,0 +1,284 @@
+"""The phases of an attempt: plan, implement, review, address (L14, L15, 004).
+
+``step`` answers the end of each phase with where the attempt is now and what comes next. The loop sees one
+attempt, and judges it when the phases are over. What the phases remember is saved before anything is ordered,
+so that the next attempt at the task goes on where this one ended.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from ralphd.core.failure import FailureKind
+from ralphd.core.review import Review, ReviewFinding
+
+MOST_PHASE_3_RETRIES: Final = 2
+"""More of ``phase_3_retry_count`` has no effect [004-3]."""
+REVIEW_TRIES: Final = 2
+"""A review that runs into its time limit is made once more."""
+MOST_PLAN_CHARS: Final = 16_000
+NOTHING: Final = "NOTHING"
+"""The answer of a triage that nothing is to be addressed."""
+
+RETRIED: Final = frozenset(
+    {
+        FailureKind.TIMEOUT,
+        FailureKind.STALL,
+        FailureKind.AGENT_CRASH,
+        FailureKind.TRANSIENT,
+        FailureKind.UNKNOWN,
+    }
+)
+"""A time-out or an exit code other than 0. Limits, logins and what was not started are the loop's [004-4]."""
+_TOO_LONG: Final = frozenset({FailureKind.TIMEOUT, FailureKind.STALL})
+
+
+class Phase(StrEnum):
+    """A named stretch of an attempt."""
+
+    PLAN = "plan"
+    IMPLEMENT = "implement"
+    REVIEW = "review"
+    TRIAGE = "triage"
+    ADDRESS = "address"
+
+
+NUMBERS: Final[Mapping[Phase, int]] = {
+    Phase.PLAN: 1,
+    Phase.IMPLEMENT: 2,
+    Phase.TRIAGE: 3,
+    Phase.ADDRESS: 3,
+}
+"""What the phases with an agent are called in the log [004-4]."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhasePolicy:
+    """``[phases]``. ``has_review``: there is a command for it; else plan and implement are all."""
+
+    retry_count: int = 0
+    phase_3_retry_count: int = 0
+    has_review: bool = False
+    max_address_rounds: int = 5
+    findings_fail: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Where an attempt is. ``round`` counts the times that findings were addressed.
+
+    ``findings`` are those of the last review without ``dismissed``, the ids that a triage did not want to be
+    addressed. ``tries`` counts the failed ones of the present phase.
+    """
+
+    task_id: str
+    phase: Phase = Phase.PLAN
+    plan: str = ""
+    round: int = 0
+    findings: tuple[ReviewFinding, ...] = ()
+    dismissed: tuple[str, ...] = ()
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDone:
+    """The agent of a phase has ended: ``kind`` None, well. ``said`` is its last message."""
+
+    kind: FailureKind | None
+    said: str = ""
+    not_started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The review command has ended."""
+
+    review: Review
+
+
+PhaseEvent: TypeAlias = AgentDone | Reviewed
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgent:
+    """Start the agent of the present phase: the ``attempt``-th of ``most`` tries."""
+
+    phase: Phase
+    attempt: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReview:
+    """Run the review command."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhasesOver:
+    """The attempt is over, with what its last agent's end was.
+
+    ``remaining`` are findings that were left: with ``failed`` they make it a failure, else they are told.
+    """
+
+    remaining: tuple[ReviewFinding, ...] = ()
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoReview:
+    """Nothing could be reviewed: told, and with ``fatal`` the end, since a person has to mend it."""
+
+    why: str
+    fatal: bool
+
+
+PhaseOrder: TypeAlias = AskAgent | RunReview | PhasesOver | NoReview
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStep:
+    """Where the attempt is after an event, what is to be done, and what the log says of it."""
+
+    phases: Phases
+    order: PhaseOrder
+    said: str = ""
+
+
+def tries_of(phase: Phase, policy: PhasePolicy) -> int:
+    """How often a phase may be begun in one attempt [004-3, 004-4]."""
+    if phase is Phase.REVIEW:
+        return REVIEW_TRIES
+    if NUMBERS[phase] == 3:
+        return 1 + min(policy.phase_3_retry_count, MOST_PHASE_3_RETRIES)
+    return 1 + policy.retry_count
+
+
+def phase_limit_s(timeout_s: float, *, left_s: float) -> float:
+    """How long one phase may take, in what is left of the attempt's time. 0: no limit."""
+    return min(timeout_s or left_s, left_s or timeout_s)
+
+
+def begin(task_id: str, saved: Phases | None, policy: PhasePolicy) -> PhaseStep:
+    """The first order of an attempt: where the last one at this task ended, else from the plan on."""
+    phases = saved if saved is not None and saved.task_id == task_id else Phases(task_id)
+    phases = replace(phases, tries=0)
+    if phases.phase in (Phase.REVIEW, Phase.TRIAGE, Phase.ADDRESS) and not policy.has_review:
+        phases = replace(phases, phase=Phase.IMPLEMENT)
+    return _enter(phases, phases.phase, policy)
+
+
+def step(phases: Phases, event: PhaseEvent, policy: PhasePolicy) -> PhaseStep:
+    """Answer the end of a phase. The event has to be one of the present phase."""
+    match event:
+        case Reviewed(review=review):
+            return _reviewed(phases, review, policy)
+        case AgentDone(kind=None):
+            return _went_well(phases, event.said, policy)
+        case AgentDone():
+            return _went_wrong(phases, event, policy)
+
+
+def _enter(phases: Phases, phase: Phase, policy: PhasePolicy, said: str = "") -> PhaseStep:
+    phases = replace(phases, phase=phase)
+    if phase is Phase.REVIEW:
+        return PhaseStep(phases, RunReview(), said)
+    return PhaseStep(phases, AskAgent(phase, phases.tries + 1, tries_of(phase, policy)), said)
+
+
+def _next(phases: Phases, phase: Phase, policy: PhasePolicy, said: str = "") -> PhaseStep:
+    return _enter(replace(phases, tries=0), phase, policy, said)
+
+
+def _went_well(phases: Phases, said: str, policy: PhasePolicy) -> PhaseStep:
+    match phases.phase:
+        case Phase.PLAN:
+            return _next(replace(phases, plan=said[:MOST_PLAN_CHARS]), Phase.IMPLEMENT, policy)
+        case Phase.TRIAGE:
+            return _triaged(phases, said, policy)
+        case Phase.ADDRESS:
+            return _next(replace(phases, round=phases.round + 1), Phase.REVIEW, policy)
+        case _ if policy.has_review:
+            return _next(phases, Phase.REVIEW, policy)
+        case _:
+            return PhaseStep(replace(phases, tries=0), PhasesOver())
+
+
+def _went_wrong(phases: Phases, event: AgentDone, policy: PhasePolicy) -> PhaseStep:
+    """Again where there are tries left; else the attempt has failed, but for a triage without an answer."""
+    number = NUMBERS[phases.phase]
+    phases = replace(phases, tries=phases.tries + 1)
+    if event.kind not in RETRIED or event.not_started:
+        return PhaseStep(phases, PhasesOver(failed=True), f"phase {number} failed")
+    if phases.tries < tries_of(phases.phase, policy):
+        return _enter(phases, phases.phase, policy, f"phase {number} failed, retrying")
+    if phases.phase is Phase.TRIAGE and event.kind not in _TOO_LONG:
+        return _triaged(phases, "", policy)
+    return PhaseStep(phases, PhasesOver(failed=True), f"phase {number} failed")
+
+
+def _triaged(phases: Phases, answer: str, policy: PhasePolicy) -> PhaseStep:
+    """What the triage dismissed is not addressed; an answer that nobody understands dismisses nothing."""
+    gone = dismissed_by(answer, phases.findings)
+    left = tuple(finding for finding in phases.findings if finding.id not in gone)
+    phases = replace(phases, findings=left, dismissed=(*phases.dismissed, *gone))
+    said = f"triage: not to be addressed: {', '.join(gone)}" if gone else ""
+    if not left:
+        return PhaseStep(replace(phases, tries=0), PhasesOver(), said)
+    if phases.round >= policy.max_address_rounds:
+        return _left_over(phases, policy, said)
+    return _next(phases, Phase.ADDRESS, policy, said)
+
+
+def _reviewed(phases: Phases, review: Review, policy: PhasePolicy) -> PhaseStep:
+    if review.trouble:
+        return _not_reviewed(phases, review, policy)
+    left = tuple(finding for finding in review.findings if finding.id not in phases.dismissed)
+    phases = replace(phases, findings=left, tries=0)
+    if not left:
+        return PhaseStep(phases, PhasesOver())
+    said = f"the review has {len(left)} finding{'' if len(left) == 1 else 's'}"
+    if phases.round:  # they were addressed, and some are there still: is it the review that is wrong?
+        return _enter(phases, Phase.TRIAGE, policy, said)
+    if policy.max_address_rounds == 0:
+        return _left_over(phases, policy, said)
+    return _enter(phases, Phase.ADDRESS, policy, said)
+
+
+def _not_reviewed(phases: Phases, review: Review, policy: PhasePolicy) -> PhaseStep:
+    phases = replace(phases, tries=phases.tries + 1)
+    if review.timed_out and phases.tries < tries_of(Phase.REVIEW, policy):
+        return _enter(phases, Phase.REVIEW, policy, "the review ran into its time limit, once more")
+    return PhaseStep(phases, NoReview(review.trouble, fatal=policy.findings_fail))
+
+
+def _left_over(phases: Phases, policy: PhasePolicy, said: str) -> PhaseStep:
+    """Findings are left after the last round. What is tried next begins with the work, not with the plan."""
+    order = PhasesOver(phases.findings, failed=policy.findings_fail)
+    return PhaseStep(Phases(phases.task_id, Phase.IMPLEMENT, phases.plan), order, said)
+
+
+def dismissed_by(answer: str, findings: tuple[ReviewFinding, ...]) -> tuple[str, ...]:
+    """The ids that a triage's answer dismisses: ``{"dismiss": [...]}``, or NOTHING on a line of its own."""
+    known = tuple(finding.id for finding in findings)
+    if any(line.strip(" `*.") == NOTHING for line in answer.splitlines()):
+        return known
+    named = _object_in(answer).get("dismiss")
+    if not isinstance(named, list):
+        return ()
+    return tuple(id_ for id_ in known if id_ in named)
+
+
+def _object_in(answer: str) -> Mapping[str, Any]:
+    """The last JSON object in an answer, which may have prose and a fence around it."""
+    end = answer.rfind("}") + 1
+    start = answer.find("{")
+    while 0 <= start < end:
+        try:
+            found = json.loads(answer[start:end])
+        except (ValueError, RecursionError):
+            start = answer.find("{", start + 1)
+            continue
+        return found if isinstance(found, dict) else {}
+    return {}
