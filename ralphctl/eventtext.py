@@ -33,6 +33,12 @@ def said(kind: str, data: Data) -> str:
     return ", ".join(f"{key} {_value(value)}" for key, value in data.items() if value not in (None, []))
 
 
+_HOW = {
+    "asked": "ended as it was asked to",
+    "lost": "was cut off with its loop: how it ended is not known",
+}
+
+
 def _attempt(data: Data) -> str:
     """``iteration 2, build part 2: attempt 1 by claude failed (agent crash): …; next: …``."""
     where = ", ".join(part for part in (_iteration(data), _task(data)) if part)
@@ -43,7 +49,7 @@ def _attempt(data: Data) -> str:
         how = "failed" + (f" ({str(kind).replace('_', ' ')})" if kind else "")
         how += f": {data['why']}" if data.get("why") else ""
     else:
-        how = "ended as it was asked to" if data.get("outcome") == "asked" else "ended well"
+        how = _HOW.get(str(data.get("outcome")), "ended well")
     cost = data.get("cost_usd")
     figures = (
         [count(data["commits"], "commit")] if isinstance(data.get("commits"), int) and data["commits"] else []

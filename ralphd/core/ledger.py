@@ -55,12 +55,24 @@ class Out:
 
 
 @dataclass(frozen=True, slots=True)
+class UnderWay:
+    """The attempt that was started last, as long as its end is not known."""
+
+    iteration: int
+    attempt: int
+    agent: str
+    task_id: str
+    title: str
+    began_at: Moment
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """``loop.json``: what the next run of the loop goes on from, beside tasks and checkpoint.
 
     ``iteration`` counts those that are finished, ``idle_successes`` the last ones running that ended well
     without a commit (L10). ``last_agent`` was asked last. ``agents`` and ``rotates`` say who may be asked and
-    in what way, for those who look at the pool.
+    in what way, for those who look at the pool. ``under_way`` outlives a loop that was killed.
     """
 
     iteration: int = 0
@@ -71,3 +83,4 @@ class Memory:
     last_agent: str | None = None
     agents: tuple[str, ...] = ()
     rotates: bool = False
+    under_way: UnderWay | None = None

@@ -39,6 +39,7 @@ from ralphd.core.loop_model import (
     StartIteration,
     StopAsked,
     TellAttempt,
+    TellLost,
     Wish,
     Woke,
 )
@@ -99,10 +100,13 @@ def _begin(loop: Loop, event: Began, policy: LoopPolicy) -> LoopStep:
         why = f"the task list cannot be used: {event.plan.fault}"
         return ended(loop, End(78, "configuration", why))
     began_at = event.at if loop.memory.began_at is None else loop.memory.began_at
+    told = () if loop.memory.under_way is None else (TellLost(loop.memory.under_way),)
     memory = replace(loop.memory, began_at=began_at, agents=policy.agents, rotates=policy.rotates)
+    memory = replace(memory, under_way=None)
     ledger = tasks.abreast(loop.ledger, event.plan)
     loop = replace(loop, plan=event.plan, ledger=ledger, memory=memory)
-    return _iterate(loop, event.at, policy, event.resumed)
+    after = _iterate(loop, event.at, policy, event.resumed)
+    return LoopStep(after.loop, (*told, *after.orders))
 
 
 def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Resumed | None = None) -> LoopStep:
@@ -209,7 +213,7 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: AttemptOver, policy: 
     if heir := tasks.renamed(iteration.task, loop.plan, plan):
         loop = replace(loop, ledger=tasks.moved(loop.ledger, iteration.task, heir))
         iteration = replace(iteration, task=heir)
-    memory = replace(loop.memory, cost_usd=round(loop.memory.cost_usd + event.cost_usd, 6))
+    memory = replace(loop.memory, cost_usd=round(loop.memory.cost_usd + event.cost_usd, 6), under_way=None)
     loop = replace(loop, memory=memory, plan=plan)
     iteration = replace(iteration, commits=iteration.commits + event.commits)
     finding = event.finding

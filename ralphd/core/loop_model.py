@@ -11,7 +11,7 @@ from typing import TypeAlias
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.classify import Finding
 from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Ledger, Memory
+from ralphd.core.ledger import Ledger, Memory, UnderWay
 from ralphd.core.model import Moment, Next
 from ralphd.core.plan import Plan, Task
 
@@ -295,6 +295,13 @@ class TellAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class TellLost:
+    """An attempt was cut off with the loop that ran it: nobody knows how it ended, or what it cost."""
+
+    lost: UnderWay
+
+
+@dataclass(frozen=True, slots=True)
 class TellAgentOut:
     """An agent is out of the pool until then; None: until a person acts."""
 
@@ -357,6 +364,7 @@ LoopOrder: TypeAlias = (
     | StartIteration
     | StartAttempt
     | TellAttempt
+    | TellLost
     | TellAgentOut
     | TellAgentBack
     | Handoff

@@ -5,6 +5,7 @@ from dataclasses import replace
 from ralphd.core import tasks
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.ladders import attempt_budget_s, attempt_limit_s
+from ralphd.core.ledger import UnderWay
 from ralphd.core.loop_model import (
     Attempting,
     End,
@@ -58,7 +59,8 @@ def attempt(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
         pool = pool.let_in(agent)
     iteration = replace(iteration, attempt=iteration.attempt + 1)
     loop = with_pool(loop, pool)
-    memory = replace(loop.memory, last_agent=iteration.agent)
+    begun = _under_way(iteration, at)
+    memory = replace(loop.memory, last_agent=iteration.agent, under_way=begun)
     loop = replace(loop, memory=memory, stage=Attempting(iteration))
     told = tuple(TellAgentBack(agent) for agent in back)
     factor = tasks.record_of(iteration.task, loop.ledger).timeout_factor
@@ -66,6 +68,11 @@ def attempt(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
     budget_s = attempt_budget_s(timeout_s, policy.iteration_timeout_s)
     limits = (_within_runtime(limit_s, loop, at, policy) for limit_s in (timeout_s, budget_s))
     return LoopStep(loop, (*told, StartAttempt(iteration, *limits)))
+
+
+def _under_way(iteration: Iteration, at: Moment) -> UnderWay:
+    task = iteration.task
+    return UnderWay(iteration.number, iteration.attempt, iteration.agent, task.id, task.title, at)
 
 
 def _within_runtime(limit_s: float, loop: Loop, at: Moment, policy: LoopPolicy) -> float:

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ralphd.core.ledger import Out
+from ralphd.core.ledger import Memory, Out
 from ralphd.core.model import Moment
+from ralphd.core.moments import rfc3339
 
 FIRST_PROBE_S = 15 * 60.0
 LONGEST_PROBE_S = 4 * 3600.0
@@ -88,3 +90,30 @@ class Pool:
     def _with(self, agent: str, entry: Out | None) -> "Pool":
         others = tuple(each for each in self.out if each.agent != agent)
         return replace(self, out=others if entry is None else (*others, entry))
+
+
+def pool_in(memory: Memory) -> Pool:
+    """The pool that a loop remembers."""
+    return Pool(memory.agents, memory.out)
+
+
+def pool_view(memory: Memory, at: Moment) -> dict[str, Any] | None:
+    """The pool as people and programs are shown it; None where nobody has told yet who is in it."""
+    pool = pool_in(memory)
+    if not pool.agents:
+        return None
+    strategy = "rotate" if memory.rotates else "fallback"
+    agents = [_agent_view(pool, each, memory.last_agent, at) for each in pool.agents]
+    return {"strategy": strategy, "agents": agents}
+
+
+def _agent_view(pool: Pool, agent: str, last: str | None, at: Moment) -> dict[str, Any]:
+    """One of them. Of one that is in, what once kept it out is over and not told."""
+    out = None if pool.is_in(agent, at) else pool.entry(agent)
+    return {
+        "name": agent,
+        "in": out is None,
+        "until": None if out is None or out.until is None else rfc3339(out.until),
+        "reason": None if out is None else out.reason,
+        "last": agent == last,
+    }

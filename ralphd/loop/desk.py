@@ -148,7 +148,12 @@ def _gone_on(
     """
     began_at = _began_at(settings.environment)
     if began_at is None or began_at != _rounded(memory.began_at):
-        memory = Memory(began_at=began_at or now, out=tuple(each for each in memory.out if each.until))
+        memory = Memory(
+            began_at=began_at or now,
+            out=tuple(each for each in memory.out if each.until),
+            last_agent=memory.last_agent,
+            under_way=memory.under_way,
+        )
         ledger = {id_: _anew(record) for id_, record in ledger.items()}
         if checkpoint is not None:
             cost_usd = checkpoint.total_cost_usd

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from ralphd.core.classify import Finding
+from ralphd.core.ledger import UnderWay
 from ralphd.core.loop_model import End, FinishIteration, Iteration, TellAttempt
 from ralphd.core.model import Moment
 from ralphd.core.moments import rfc3339
@@ -76,6 +77,21 @@ class Scribe:
             commits=iteration.commits,
             next=_line(order.next),
             ended_at=rfc3339(result.ended_at),
+        )
+
+    def attempt_lost(self, lost: UnderWay, now: Moment) -> None:
+        """An attempt was cut off with an earlier loop: that it was there, and what is not known of it."""
+        self._reports.report(
+            "attempt-finished",
+            iteration=lost.iteration,
+            attempt=lost.attempt,
+            task={"id": _line(lost.task_id), "title": _line(lost.title)},
+            agent=lost.agent,
+            outcome="lost",
+            why=f"it was cut off with the loop that ran it; it began at {rfc3339(lost.began_at)}",
+            cost_source="unknown",
+            next="the loop goes on",
+            ended_at=rfc3339(now),
         )
 
     def iteration_finished(self, order: FinishIteration) -> "Future[str]":

@@ -11,6 +11,7 @@ from ralphd.core.loop_model import (
     TellAgentBack,
     TellAgentOut,
     TellAttempt,
+    TellLost,
 )
 from ralphd.core.model import Moment
 from ralphd.core.plan import Plan
@@ -32,6 +33,10 @@ class Teller:
         match order:
             case TellAttempt() if latest is not None:
                 self._tell_attempt(order, *latest)
+            case TellLost(lost=lost):
+                which = f"attempt {lost.attempt} by {lost.agent}"
+                self._console.say(f"{which} was cut off with the loop; nobody knows how it ended")
+                self._scribe.attempt_lost(lost, self._now())
             case TellAgentOut(agent=agent, reason=reason, until=until):
                 when = "until a person acts" if until is None else f"until {day_and_time(until, self._now())}"
                 self._console.say(f"{agent} is out {when}: {reason}")

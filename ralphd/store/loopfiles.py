@@ -16,17 +16,23 @@ from typing import Any, Final, Generic, TypeVar
 from ralphd import failpoint
 from ralphd.core.failure import FailureKind
 from ralphd.core.ladders import LONGEST_TIMEOUT_FACTOR
-from ralphd.core.ledger import Ledger, Memory, Out, Standing, TaskRecord
-from ralphd.core.moments import parse_rfc3339
+from ralphd.core.ledger import Ledger, Memory, Standing, TaskRecord
 from ralphd.store import copies
 from ralphd.store.checkpoint import CheckpointManager
 from ralphd.store.copies import CHECKPOINT_FILE, HANDOFF_FILE, TASKS_FILE
 from ralphd.store.files import Broken, make_private_directory, remove_leftovers, set_aside, write_whole
-from ralphd.store.versions import as_json, finite, moment_text, read_versioned, said, set_aside_as
+from ralphd.store.memory_json import (
+    MEMORY_FILE,
+    MEMORY_VERSION,
+    amount_of,
+    count_of,
+    memory_json,
+    memory_of,
+    of_kind,
+)
+from ralphd.store.versions import as_json, read_versioned, said, set_aside_as
 
 LEDGER_VERSION: Final = 1
-MEMORY_VERSION: Final = 1
-MEMORY_FILE: Final = "loop.json"
 PROMPT_FILE: Final = "PROMPT-now.md"
 SCRATCH: Final = "snapshot-"
 """How the names begin of directories in which git works for us; of a killed loop they are left over."""
@@ -102,7 +108,7 @@ class LoopFiles:
         self._looked_at.add(MEMORY_FILE)
         try:
             found = read_versioned(path, MEMORY_VERSION)
-            return Kept(Memory() if found is None else _understood(path, found, _memory))
+            return Kept(Memory() if found is None else _understood(path, found, memory_of))
         except Broken as broken:
             return Kept(Memory(), said(broken, "the memory of the loop", "iterations and costs count from 0"))
 
@@ -110,7 +116,7 @@ class LoopFiles:
         """Replace ``loop.json``. Raises NewerState rather than write over a newer one."""
         if MEMORY_FILE not in self._looked_at:
             self.load_memory()
-        write_whole(self.home / MEMORY_FILE, as_json(_memory_json(memory)))
+        write_whole(self.home / MEMORY_FILE, as_json(memory_json(memory)))
         failpoint.reach("loop.memory_saved")
 
     def load_handoff(self) -> Kept[str]:
@@ -158,12 +164,12 @@ def _task(id_: str, found: Mapping[str, Any]) -> TaskRecord:
     kind = found["last_kind"]
     return TaskRecord(
         id=id_,
-        title=_of(str, found["title"]),
+        title=of_kind(str, found["title"]),
         standing=Standing(found["status"]),
-        failure_count=_count(found["failure_count"]),
+        failure_count=count_of(found["failure_count"]),
         last_kind=None if kind is None else FailureKind(kind),
-        last_failure=_of(str, found["last_failure"]),
-        reopened=_of(bool, found["reopened"]),
+        last_failure=of_kind(str, found["last_failure"]),
+        reopened=of_kind(bool, found["reopened"]),
         timeout_factor=_factor(found.get("timeout_factor", 1.0)),
     )
 
@@ -180,74 +186,8 @@ def _task_json(record: TaskRecord) -> dict[str, Any]:
     }
 
 
-def _memory(found: Mapping[str, Any]) -> Memory:
-    began_at = found["began_at"]
-    return Memory(
-        iteration=_count(found["iteration"]),
-        cost_usd=_amount(found["cost_usd"]),
-        began_at=None if began_at is None else parse_rfc3339(began_at),
-        idle_successes=_count(found["idle_successes"]),
-        out=tuple(map(_out, _of(list, found["out"]))),
-        last_agent=None if (last := found.get("last_agent")) is None else _of(str, last),
-        agents=tuple(_of(str, each) for each in _of(list, found.get("agents", []))),
-        rotates=_of(bool, found.get("rotates", False)),
-    )
-
-
-def _out(found: Mapping[str, Any]) -> Out:
-    until = found["until"]
-    return Out(
-        agent=_of(str, found["agent"]),
-        reason=_of(str, found["reason"]),
-        until=None if until is None else parse_rfc3339(until),
-        probes=_count(found["probes"]),
-        back=_of(bool, found["back"]),
-    )
-
-
-def _memory_json(memory: Memory) -> dict[str, Any]:
-    return {
-        "version": MEMORY_VERSION,
-        "iteration": memory.iteration,
-        "cost_usd": finite(memory.cost_usd),
-        "began_at": moment_text(memory.began_at),
-        "idle_successes": memory.idle_successes,
-        "last_agent": memory.last_agent,
-        "agents": list(memory.agents),
-        "rotates": memory.rotates,
-        "out": [
-            {
-                "agent": out.agent,
-                "reason": out.reason[:_MOST_CHARS],
-                "until": moment_text(out.until),
-                "probes": out.probes,
-                "back": out.back,
-            }
-            for out in memory.out
-        ],
-    }
-
-
-def _of(kind: type[T], value: object) -> T:
-    if not isinstance(value, kind):
-        raise ValueError(f"{value!r:.40} is no {kind.__name__}")
-    return value
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r:.40} is no count")
-    return value
-
-
-def _amount(value: object) -> float:
-    if type(value) not in (int, float) or finite(amount := float(str(value))) != amount or amount < 0:
-        raise ValueError(f"{value!r:.40} is no amount")
-    return amount
-
-
 def _factor(value: object) -> float:
-    if not 1.0 <= (factor := _amount(value)) <= LONGEST_TIMEOUT_FACTOR:
+    if not 1.0 <= (factor := amount_of(value)) <= LONGEST_TIMEOUT_FACTOR:
         raise ValueError(f"{value!r:.40} is no factor of a time")
     return factor
 

@@ -27,6 +27,7 @@ from ralphd.core.loop_model import (
     TellAgentBack,
     TellAgentOut,
     TellAttempt,
+    TellLost,
     Wish,
     Woke,
 )
@@ -65,7 +66,7 @@ class Nights(RuleBasedStateMachine):
         self.play = Play("A", "B", "C", policy=self.policy)
         self.failed = dict.fromkeys(self.play.ids, 0)
         self.out: set[str] = set()
-        self.killed = self.at_once = self.finished = 0
+        self.at_once = self.finished = 0
         self.check()
 
     def attempting(self) -> bool:
@@ -125,7 +126,6 @@ class Nights(RuleBasedStateMachine):
     def the_loop_dies(self, later_s: float) -> None:
         """And goes on from what it had saved."""
         play = self.play
-        self.killed += self.attempting()
         self.at_once = 0  # its Regent waits before it starts another one
         kept = [order for order in play.orders if isinstance(order, SaveCheckpoint | ClearCheckpoint)][-1]
         resumed = None
@@ -211,7 +211,8 @@ class Nights(RuleBasedStateMachine):
         if hasattr(self, "play"):
             started = len(self.play.ordered(StartAttempt, ever=True))
             told = len(self.play.ordered(TellAttempt, ever=True))
-            assert started - told - self.killed == isinstance(self.play.loop.stage, Attempting)
+            lost = len(self.play.ordered(TellLost, ever=True))
+            assert started - told - lost == isinstance(self.play.loop.stage, Attempting)
 
     @invariant()
     def failures_are_counted_where_they_are_the_tasks_fault(self) -> None:

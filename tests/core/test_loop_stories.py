@@ -5,7 +5,7 @@ import pytest
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.classify import Finding
 from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Memory, Out, Standing, TaskRecord
+from ralphd.core.ledger import Memory, Out, Standing, TaskRecord, UnderWay
 from ralphd.core.limits import Confidence, Reset
 from ralphd.core.loop_model import (
     Attempting,
@@ -27,6 +27,7 @@ from ralphd.core.loop_model import (
     TellAgentBack,
     TellAgentOut,
     TellAttempt,
+    TellLost,
     Woke,
 )
 from ralphd.core.model import Next
@@ -708,3 +709,27 @@ def test_of_many_tasks_that_failed_too_often_three_are_named() -> None:
 
     assert play.end.why.endswith("; and 2 more")
     assert play.end.why.count("failed 5 times") == 3
+
+
+def test_an_attempt_that_was_cut_off_with_its_loop_is_told_by_the_next_loop_once() -> None:
+    play = Play("A")
+    cut_off = Loop(play.loop.memory, play.loop.ledger)
+
+    again = Play("A", begin=False)
+    again.loop = cut_off
+    again.feed(Began(START + 60.0, again.plan, Resumed("A", 0, "claude")))
+
+    assert again.ordered(TellLost) == [TellLost(UnderWay(1, 1, "claude", "A", "do A", START))]
+    assert again.loop.memory.under_way == UnderWay(1, 1, "claude", "A", "do A", START + 60.0)
+    again.succeeds()
+    assert again.loop.memory.under_way is None
+
+
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_an_attempt_whose_end_was_told_is_not_under_way(ends: str) -> None:
+    play = Play("A")
+    if ends == "well":
+        play.succeeds(ticks=True, judged=False)
+    else:
+        play.fails(CRASH)
+    assert play.loop.memory.under_way is None

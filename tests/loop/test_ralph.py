@@ -152,6 +152,7 @@ def test_a_loop_that_is_killed_takes_its_agent_along_and_the_next_one_goes_on(ni
     code, log = night.ends()
     assert code == 0, log
     assert "a checkpoint is there: iteration 1, task US-001" in log
+    assert "attempt 1 by claude was cut off with the loop" in log
     night.check_commits(1)
 
 

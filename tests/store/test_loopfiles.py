@@ -13,7 +13,7 @@ import pytest
 
 from ralphd.core.checkpoint import Checkpoint, PauseReason
 from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Ledger, Memory, Out, Standing, TaskRecord
+from ralphd.core.ledger import Ledger, Memory, Out, Standing, TaskRecord, UnderWay
 from ralphd.core.moments import parse_rfc3339
 from ralphd.errors import NewerState
 from ralphd.store.loopfiles import HANDOFF_BYTES, Kept, LoopFiles
@@ -40,6 +40,7 @@ MEMORY = Memory(
     last_agent="codex",
     agents=("claude", "codex"),
     rotates=True,
+    under_way=UnderWay(8, 2, "codex", "US-1", "story 1", parse_rfc3339("2026-11-22T01:10:00Z")),
 )
 CHECKPOINT = Checkpoint(created_at=0.0, iteration=1, pause_reason=PauseReason.ITERATION_BOUNDARY)
 DIE = """

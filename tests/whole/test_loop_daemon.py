@@ -166,7 +166,11 @@ def test_c1_a_loop_that_is_killed_is_a_crash_and_goes_on_where_it_was(daemon: Da
     view = daemon.becomes("demo", "done", timeout_s=LONG_S)
     assert (view["iteration"], view["restarts"], open_tasks(directory)) == (2, 1, 0)
     assert [entry["outcome"] for entry in daemon.history("demo")] == ["failed", "done"]
-    assert [each["iteration"] for each in iterations(daemon)] == [2, 1]
+    last, first = iterations(daemon)
+    assert (last["iteration"], first["iteration"]) == (2, 1)
+    lost, gone_on_with = first["attempts"]
+    assert (lost["outcome"], lost["code"], lost["cost_usd"]) == ("lost", None, None)
+    assert gone_on_with["outcome"] == "ok"
 
 
 def test_a_stop_is_after_the_iteration_and_a_start_without_resume_puts_the_checkpoint_aside(
