@@ -22,6 +22,7 @@ class Standing(StrEnum):
 class TaskRecord:
     """One task in ``tasks.json``. ``reopened``: its commits were reverted, so it is open again.
 
+    ``unreviewed``: it is worked on, and not done before its review says so, whatever the list says (L14).
     ``timeout_factor`` is what its next attempt's time is multiplied by, whoever makes it (000-T7).
     """
 
@@ -33,6 +34,7 @@ class TaskRecord:
     last_failure: str = ""
     reopened: bool = False
     timeout_factor: float = 1.0
+    unreviewed: bool = False
 
 
 Ledger: TypeAlias = Mapping[str, TaskRecord]

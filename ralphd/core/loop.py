@@ -60,7 +60,10 @@ from ralphd.core.plan import Task
 
 IDLE_SUCCESSES = 2
 """Without a task list, so many iterations running that end well and commit nothing are the end (L10)."""
+SET_BACK_S = 1.0
+"""A clock that tells a moment so long before a wait began was set back."""
 _WAITS = (PauseReason.RATE_LIMIT, PauseReason.OUTAGE)
+_TURN_OVER = (PauseReason.ERROR, PauseReason.TIMEOUT, PauseReason.STALL)
 
 
 def step(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
@@ -68,16 +71,18 @@ def step(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
     match loop.stage, event:
         case Over(), _:
             return LoopStep(loop)
-        case _, PauseAsked(at=at):
-            return _asked(loop, Wish.PAUSE, at)
-        case _, StopAsked(at=at):
-            return _asked(loop, Wish.STOP, at)
+        case _, PauseAsked():
+            return _asked(loop, Wish.PAUSE)
+        case _, StopAsked():
+            return _asked(loop, Wish.STOP)
         case Begin(), Began() as event:
             return _begin(loop, event, policy)
         case Attempting(iteration=iteration), AttemptOver() as event:
             return _attempt_over(loop, iteration, event, policy)
         case Resting(until=until) as rest, Woke(at=at) if at >= until:
             return _rested(loop, rest, at, policy)
+        case Resting(since=since) as rest, Woke(at=at) if at < since - SET_BACK_S:
+            return _waited_anew(loop, rest, at, policy)
         case Resting() as rest, Skipped(at=at):
             return _skipped(loop, rest, at, policy)
         case Judging() as judging, Judged() as event:
@@ -86,7 +91,7 @@ def step(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
             return LoopStep(loop)
 
 
-def _asked(loop: Loop, wish: Wish, at: Moment) -> LoopStep:
+def _asked(loop: Loop, wish: Wish) -> LoopStep:
     """A pause or a stop: at once where nothing runs, else when what runs is over (L12)."""
     wished = replace(loop, wish=Wish.STOP if Wish.STOP in (wish, loop.wish) else wish)
     if isinstance(loop.stage, Resting):
@@ -103,7 +108,8 @@ def _begin(loop: Loop, event: Began, policy: LoopPolicy) -> LoopStep:
     told = () if loop.memory.under_way is None else (TellLost(loop.memory.under_way),)
     memory = replace(loop.memory, began_at=began_at, agents=policy.agents, rotates=policy.rotates)
     memory = replace(memory, under_way=None)
-    ledger = tasks.abreast(loop.ledger, event.plan)
+    ledger = loop.ledger if policy.reviews else tasks.without_reviews(loop.ledger)
+    ledger = tasks.abreast(ledger, event.plan)
     loop = replace(loop, plan=event.plan, ledger=ledger, memory=memory)
     after = _iterate(loop, event.at, policy, event.resumed)
     return LoopStep(after.loop, (*told, *after.orders))
@@ -122,7 +128,20 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Resumed | None
         if choice.task is None:
             return _used_up(loop, choice.used_up)
         task = choice.task
+    if resumed is not None and _had_its_turn(loop, resumed, at, policy):
+        resumed = None
     return _start(loop, task, at, policy, resumed)
+
+
+def _had_its_turn(loop: Loop, resumed: Resumed, at: Moment, policy: LoopPolicy) -> bool:
+    """Whether a failure ended the turn of the checkpoint's agent before the loop ended: the next one goes on.
+
+    One that was cut off in the middle, or waits for its limit, has its turn still.
+    """
+    last = loop.memory.last_agent
+    if not policy.rotates or resumed.agent != last or resumed.reason not in _TURN_OVER:
+        return False
+    return pool_after(loop, policy, last).first(at) != last
 
 
 def _resumed_task(loop: Loop, resumed: Resumed | None, policy: LoopPolicy) -> Task | None:
@@ -138,12 +157,16 @@ def _resumed_task(loop: Loop, resumed: Resumed | None, policy: LoopPolicy) -> Ta
 
 def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
     told = "; ".join(
-        f"{task.id} failed {record.failure_count} times, last: {record.last_failure or record.last_kind}"
+        f"{task.id} failed {_times(record.failure_count)}, last: {record.last_failure or record.last_kind}"
         for task in used_up[:3]
         for record in [tasks.record_of(task, loop.ledger)]
     )
     more = f"; and {len(used_up) - 3} more" if len(used_up) > 3 else ""
     return ended(loop, End(1, "tasks_failed", f"no task is left to try: {told}{more}"))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Resumed | None) -> LoopStep:
@@ -152,7 +175,7 @@ def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Resu
     if resumed is not None and resumed.agent in pool.present(at):
         agent = resumed.agent
     iteration = _iteration(loop, task, agent or pool.agents[0])
-    loop = replace(loop, ledger=tasks.began(loop.ledger, task), rotation=None)
+    loop = replace(loop, ledger=tasks.began(loop.ledger, task, reviewed=policy.reviews), rotation=None)
     if resumed is not None:
         session = resumed.session if agent == resumed.agent else None
         iteration = replace(iteration, attempt=resumed.attempt, session=session)
@@ -218,15 +241,24 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: AttemptOver, policy: 
     iteration = replace(iteration, commits=iteration.commits + event.commits)
     finding = event.finding
     if finding.asked:
-        wished = loop if loop.wish is not Wish.NONE else replace(loop, wish=Wish.STOP)
         told = TellAttempt(iteration, None, finding.rule, finding.why, "ended as asked")
-        over = end_by_wish(wished, replace(iteration, session=event.session if event.worked else None))
+        over = end_by_wish(loop, replace(iteration, session=event.session if event.worked else None))
         return LoopStep(over.loop, (told, *over.orders))
+    if event.halted:
+        return _halted(loop, iteration, event)
     if finding.kind is not None:
         return failed(loop, iteration, event, finding.kind, finding.why, policy)
     if why := _left_open(loop, before, iteration, event):
         return failed(loop, iteration, event, FailureKind.AGENT_INCOMPLETE, why, policy)
     return _done(loop, iteration, event, policy)
+
+
+def _halted(loop: Loop, iteration: Iteration, event: AttemptOver) -> LoopStep:
+    """The end, with all that is there to go on from: another attempt would come to the same."""
+    finding = event.finding
+    saved = SaveCheckpoint(PauseReason.ERROR, iteration, None, event.halted)
+    told = TellAttempt(iteration, finding.kind, finding.rule, finding.why, "the end: a person has to act")
+    return ended(loop, End(78, "review", event.halted), saved, told)
 
 
 def _left_open(loop: Loop, before: set[str], iteration: Iteration, event: AttemptOver) -> str | None:
@@ -284,6 +316,13 @@ def _rested(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopSt
         iteration = handed_to(agent, iteration)
     after = attempt(loop, iteration, at, policy)
     return LoopStep(after.loop, (EndRest(), *after.orders))
+
+
+def _waited_anew(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
+    """The clock was set back: the wait is as long as it was; but an agent is back when it said (H5)."""
+    until = was.until if was.for_an_agent else at + was.lasts_s
+    why = "the clock was set back"
+    return rest(loop, was.iteration, at, until, was.reason, why, policy, for_an_agent=was.for_an_agent)
 
 
 def _skipped(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:

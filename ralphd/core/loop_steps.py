@@ -147,7 +147,7 @@ def limit_reached(loop: Loop, at: Moment, policy: LoopPolicy) -> str | None:
 
 
 def end_by_wish(loop: Loop, iteration: Iteration | None) -> LoopStep:
-    """The end that was asked for, with a checkpoint to go on from (L12)."""
+    """The end that was asked for, with a checkpoint to go on from (L12): a stop where it was no pause."""
     if loop.wish is Wish.PAUSE:
         why = "paused as you asked"
         saved = SaveCheckpoint(PauseReason.USER_REQUESTED, iteration, None, why)

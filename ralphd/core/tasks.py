@@ -26,9 +26,9 @@ class Choice:
 
 
 def is_open(task: Task, ledger: Ledger) -> bool:
-    """Whether there is work left on a task: by the list, or because its commits were reverted."""
+    """Whether there is work left on a task: by the list, or since its commits or its review say so."""
     record = ledger.get(task.id)
-    return task.status is not TaskStatus.DONE or (record is not None and record.reopened)
+    return task.status is not TaskStatus.DONE or (record is not None and not _may_be_done(record))
 
 
 def open_tasks(plan: Plan | None, ledger: Ledger) -> tuple[Task, ...]:
@@ -81,10 +81,21 @@ def record_of(task: Task, ledger: Ledger) -> TaskRecord:
     return ledger.get(task.id) or TaskRecord(task.id, task.title)
 
 
-def began(ledger: Ledger, task: Task) -> Ledger:
-    """A task is being worked on."""
+def began(ledger: Ledger, task: Task, *, reviewed: bool = False) -> Ledger:
+    """A task is being worked on; one that is ``reviewed`` is not done before that."""
     record = replace(record_of(task, ledger), title=task.title, standing=Standing.IN_PROGRESS)
-    return {**ledger, task.id: record}
+    return {**ledger, task.id: replace(record, unreviewed=reviewed)}
+
+
+def unreviewed(plan: Plan | None, ledger: Ledger) -> tuple[str, ...]:
+    """The tasks that the list says are done, and whose review has not said so."""
+    ticked = (task.id for task in tasks_of(plan) if task.status is TaskStatus.DONE)
+    return tuple(id_ for id_ in ticked if id_ in ledger and ledger[id_].unreviewed)
+
+
+def without_reviews(ledger: Ledger) -> Ledger:
+    """No review is waited for any more: what the list says is done is done."""
+    return {id_: replace(record, unreviewed=False) for id_, record in ledger.items()}
 
 
 def failed_once(ledger: Ledger, task: Task, kind: FailureKind, why: str) -> Ledger:
@@ -106,7 +117,7 @@ def previous(ledger: Ledger, task: Task) -> Previous | None:
 def ended(ledger: Ledger, task: Task, standing: Standing) -> Ledger:
     """An iteration with a task is over. A task that was done starts with a clean sheet if it opens again."""
     record = replace(record_of(task, ledger), standing=standing)
-    if standing is Standing.COMPLETE:
+    if standing is Standing.COMPLETE:  # its review included
         record = TaskRecord(record.id, record.title, standing)
     return {**ledger, task.id: record}
 
@@ -151,8 +162,13 @@ def abreast(ledger: Ledger, plan: Plan | None) -> Ledger:
 
 def _abreast(task: Task, record: TaskRecord) -> TaskRecord:
     standing = record.standing
-    if task.status is TaskStatus.DONE and not record.reopened:
+    if task.status is TaskStatus.DONE and _may_be_done(record):
         standing = Standing.COMPLETE
     elif standing in (Standing.IN_PROGRESS, Standing.COMPLETE):
         standing = Standing.PENDING
     return replace(record, title=task.title, standing=standing)
+
+
+def _may_be_done(record: TaskRecord) -> bool:
+    """Whether the list's word that a task is done is enough."""
+    return not (record.reopened or record.unreviewed)
