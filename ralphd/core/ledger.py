@@ -74,7 +74,8 @@ class Memory:
 
     ``iteration`` counts those that are finished, ``idle_successes`` the last ones running that ended well
     without a commit (L10). ``last_agent`` was asked last. ``agents`` and ``rotates`` say who may be asked and
-    in what way, for those who look at the pool. ``under_way`` outlives a loop that was killed.
+    in what way, for those who look at the pool. ``under_way`` outlives a loop that was killed, and so
+    does ``list_file``: the task list that it had, whatever an agent has made of it since.
     """
 
     iteration: int = 0
@@ -86,3 +87,4 @@ class Memory:
     agents: tuple[str, ...] = ()
     rotates: bool = False
     under_way: UnderWay | None = None
+    list_file: str | None = None

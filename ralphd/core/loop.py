@@ -101,16 +101,18 @@ def _asked(loop: Loop, wish: Wish) -> LoopStep:
 
 
 def _begin(loop: Loop, event: Began, policy: LoopPolicy) -> LoopStep:
-    if event.plan is not None and event.plan.fault is not None:
-        why = f"the task list cannot be used: {event.plan.fault}"
+    plan = tasks.at_begin(event.plan, loop.memory.list_file, loop.ledger)
+    if plan is not None and plan.fault is not None:
+        why = f"the task list cannot be used: {plan.fault}"
         return ended(loop, End(78, "configuration", why))
     began_at = event.at if loop.memory.began_at is None else loop.memory.began_at
     told = () if loop.memory.under_way is None else (TellLost(loop.memory.under_way),)
     memory = replace(loop.memory, began_at=began_at, agents=policy.agents, rotates=policy.rotates)
-    memory = replace(memory, under_way=None)
+    list_file = plan.file if plan is not None and tasks.has_tasks(plan) else None
+    memory = replace(memory, under_way=None, list_file=list_file)
     ledger = loop.ledger if policy.reviews else tasks.without_reviews(loop.ledger)
-    ledger = tasks.abreast(ledger, event.plan)
-    loop = replace(loop, plan=event.plan, ledger=ledger, memory=memory)
+    ledger = tasks.abreast(ledger, plan)
+    loop = replace(loop, plan=plan, ledger=ledger, memory=memory)
     after = _iterate(loop, event.at, policy, event.resumed)
     return LoopStep(after.loop, (*told, *after.orders))
 

@@ -53,6 +53,22 @@ def latest(known: Plan | None, found: Plan | None) -> Plan | None:
     return known
 
 
+def at_begin(found: Plan | None, list_file: str | None, ledger: Ledger) -> Plan | None:
+    """The list as a loop begins with it, ``list_file`` being the one that it had before it was killed.
+
+    What an agent had broken, emptied or deleted by then is still what it was.
+    """
+    if list_file is None:
+        return found
+    known = (record for id_, record in ledger.items() if id_ != PROMPT_ALONE.id)
+    return latest(Plan(list_file, tuple(map(_as_task, known))), found)
+
+
+def _as_task(record: TaskRecord) -> Task:
+    is_done = record.standing is Standing.COMPLETE
+    return Task(record.id, record.title, TaskStatus.DONE if is_done else TaskStatus.PENDING)
+
+
 def choose(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> Choice:
     """The next task: all that are pending first, then those that failed, the least often first (L1).
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from ralphd.core import tasks
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.loop import SET_BACK_S, step
 from ralphd.core.loop_model import (
@@ -143,7 +144,10 @@ class Ralph:
         plan = await self._plans.first()
         memory, ledger, resumed = await asyncio.to_thread(self._desk.load, self._now(), resume=resume)
         self._loop = Loop(memory, ledger)
-        for line in (*self._desk.news(), *begin_words(plan, ledger, self._settings)):
+        counts = tasks.at_begin(plan, memory.list_file, ledger)
+        if counts != plan:
+            self._console.say("the task list cannot be read any more: it counts as it was")
+        for line in (*self._desk.news(), *begin_words(counts, ledger, self._settings)):
             self._console.say(line)
         if resumed is not None:
             task = f", task {resumed.task_id}" if resumed.task_id else ""

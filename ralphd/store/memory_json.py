@@ -42,6 +42,7 @@ def memory_of(found: Mapping[str, Any]) -> Memory:
         agents=tuple(of_kind(str, each) for each in of_kind(list, found.get("agents", []))),
         rotates=of_kind(bool, found.get("rotates", False)),
         under_way=None if (begun := found.get("under_way")) is None else _under_way(begun),
+        list_file=None if (file := found.get("list_file")) is None else of_kind(str, file),
     )
 
 
@@ -78,6 +79,7 @@ def memory_json(memory: Memory) -> dict[str, Any]:
         "last_agent": memory.last_agent,
         "agents": list(memory.agents),
         "rotates": memory.rotates,
+        "list_file": memory.list_file,
         "under_way": None if memory.under_way is None else _under_way_json(memory.under_way),
         "out": [
             {

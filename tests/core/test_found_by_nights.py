@@ -2,12 +2,15 @@
 
 import pytest
 
+from ralphd.core import tasks
 from ralphd.core.actions import PassOn, Wish
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.events import DaemonStarted, DaemonStopping, Event, RestartRequested, StopRequested
 from ralphd.core.failure import FailureKind
-from ralphd.core.loop_model import LoopPolicy, Rest, Resting, SaveCheckpoint, Skipped, Woke
+from ralphd.core.ledger import Memory
+from ralphd.core.loop_model import Began, Loop, LoopPolicy, Rest, Resting, SaveCheckpoint, Skipped, Woke
 from ralphd.core.model import Said, Stopping
+from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.regent import step
 from tests.core.loop_scenes import START, Play, reset_in
 from tests.core.scenes import NOW, POLICY, RUN, RUNNING, orders, ralph, told
@@ -70,3 +73,29 @@ def test_a_wait_that_a_clock_has_made_short_by_less_than_a_second_goes_on_as_it_
     assert play.loop == before
     play.feed(Skipped(play.now))
     assert play.attempt.iteration.attempt == 2
+
+
+@pytest.mark.parametrize("found", [None, Plan("prd.json"), Plan("prd.json", fault="it is no JSON")])
+def test_night_12537_a_list_that_was_emptied_before_the_loop_was_killed_counts_as_it_was(
+    found: Plan | None,
+) -> None:
+    """The next loop took it for no list, and was done though tasks were open."""
+    play = Play("A", "B")
+    play.succeeds()
+    again = Play("A", "B", begin=False)
+    again.loop = Loop(play.loop.memory, play.loop.ledger)
+
+    again.feed(Began(play.now, found))
+
+    assert again.task == "B"
+    assert tasks.open_tasks(again.loop.plan, again.loop.ledger) == (Task("B", "do B", TaskStatus.PENDING),)
+
+
+def test_a_list_that_a_person_emptied_before_a_start_is_empty() -> None:
+    play = Play("A", "B")
+    again = Play(begin=False)
+    again.loop = Loop(Memory(), play.loop.ledger)
+
+    again.feed(Began(play.now, None))
+
+    assert again.task == "prompt"

@@ -122,9 +122,9 @@ class LoopChecks(Checking):
         if isinstance(after.loop.stage, Attempting | Resting) and not isinstance(before.stage, Attempting):
             self._rests_since_s = self._now_s
 
-    def loop_reads_the_list(self, *, is_there: bool) -> None:
-        """A loop that begins while an agent has emptied the list has nothing but the prompt to go by."""
-        self._knows_of_list = is_there
+    def loop_reads_the_list(self, *, knows: bool) -> None:
+        """A loop that a person starts while the list is empty has nothing but the prompt to go by."""
+        self._knows_of_list = knows
 
     def _attempt_was_judged(self, task: str, event: AttemptOver, after: LoopStep) -> None:
         self._judged += 1

@@ -107,11 +107,11 @@ class LoopHands:
         disk, now = self._night.disk, self._night.clock.wall()
         self._scribe.hello()
         plan = self._night.list.plan(known=False)
-        self._knows_list = plan is not None
-        self._night.checks.loop_reads_the_list(is_there=plan is not None)
         remembered = memory_of(memory_json(disk.memory))
         checkpoint = None if disk.checkpoint is None else _as_saved(disk.checkpoint, now)
         memory, ledger, resumed = _gone_on(self._given, remembered, disk.ledger, checkpoint, now)
+        self._knows_list = plan is not None or memory.list_file is not None
+        self._night.checks.loop_reads_the_list(knows=self._knows_list)
         self.loop = Loop(memory, ledger)
         self._remember(Loop(disk.memory, disk.ledger), self.loop)
         self._feed(Began(now, plan, resumed))

@@ -43,6 +43,7 @@ MEMORY = Memory(
     last_agent="codex",
     agents=("claude", "codex"),
     rotates=True,
+    list_file="TASKS.md",
     under_way=UnderWay(8, 2, "codex", "US-1", "story 1", parse_rfc3339("2026-11-22T01:10:00Z")),
 )
 PHASES = Phases(
