@@ -6,7 +6,7 @@ is in ``core/loop_failures``; nothing here knows a clock, a file or a process.
 
 from dataclasses import replace
 
-from ralphd.core import ladders, tasks
+from ralphd.core import tasks
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.failure import FailureKind
 from ralphd.core.ledger import Standing
@@ -31,7 +31,6 @@ from ralphd.core.loop_model import (
     LoopStep,
     Over,
     PauseAsked,
-    Rest,
     Resting,
     Resumed,
     SaveCheckpoint,
@@ -49,12 +48,12 @@ from ralphd.core.loop_steps import (
     end_now,
     ended,
     exhausted,
-    handed_to,
     pool_after,
     pool_of,
     rest,
     with_pool,
 )
+from ralphd.core.loop_waits import first_wait, rested, skipped, waited_anew
 from ralphd.core.model import Moment, Next
 from ralphd.core.plan import Task
 
@@ -62,7 +61,6 @@ IDLE_SUCCESSES = 2
 """Without a task list, so many iterations running that end well and commit nothing are the end (L10)."""
 SET_BACK_S = 1.0
 """A clock that tells a moment so long before a wait began was set back."""
-_WAITS = (PauseReason.RATE_LIMIT, PauseReason.OUTAGE)
 _TURN_OVER = (PauseReason.ERROR, PauseReason.TIMEOUT, PauseReason.STALL)
 
 
@@ -80,11 +78,11 @@ def step(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
         case Attempting(iteration=iteration), AttemptOver() as event:
             return _attempt_over(loop, iteration, event, policy)
         case Resting(until=until) as rest, Woke(at=at) if at >= until:
-            return _rested(loop, rest, at, policy)
+            return rested(loop, rest, at, policy)
         case Resting(since=since) as rest, Woke(at=at) if at < since - SET_BACK_S:
-            return _waited_anew(loop, rest, at, policy)
+            return waited_anew(loop, rest, at, policy)
         case Resting() as rest, Skipped(at=at):
-            return _skipped(loop, rest, at, policy)
+            return skipped(loop, rest, at, policy)
         case Judging() as judging, Judged() as event:
             return _judged(loop, judging, event, policy)
         case _:
@@ -184,7 +182,7 @@ def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Resu
     begun = StartIteration(iteration)
     if agent is None:
         after = exhausted(loop, iteration, at, policy)
-    elif waits := _first_wait(loop, resumed, agent, at, policy):
+    elif waits := first_wait(loop, resumed, agent, at, policy):
         after = rest(loop, iteration, at, waits.until, waits.reason, waits.why, policy)
     else:
         after = attempt(loop, iteration, at, policy)
@@ -203,33 +201,6 @@ def _iteration(loop: Loop, task: Task, agent: str) -> Iteration:
     if last.task_id == task.id:
         previous = last.previous
     return Iteration(number, task, agent, previous=previous, shaky=last.shaky)
-
-
-def _first_wait(
-    loop: Loop, resumed: Resumed | None, agent: str, at: Moment, policy: LoopPolicy
-) -> Rest | None:
-    """What is waited for before an iteration's first attempt.
-
-    It is the rest of the wait in which the loop was killed, or a pause after iterations that failed running,
-    without which a loop whose tasks may fail as often as they like would never come to rest.
-    """
-    if resumed is not None and (until := _wait_left(resumed, agent, at, policy)):
-        return Rest(until, resumed.reason, resumed.why)
-    wait_s = ladders.between_s(loop.failing, base_s=policy.same_agent_base_s, most_s=policy.max_s)
-    why = f"the last {loop.failing} iterations failed"
-    return Rest(at + wait_s, PauseReason.ERROR, why) if wait_s else None
-
-
-def _wait_left(resumed: Resumed, agent: str, at: Moment, policy: LoopPolicy) -> Moment | None:
-    """The end of the wait in which the loop was killed: its agent is not asked before it. None: it is over.
-
-    An agent that is out until its reset is known to the pool. What is further off than such a wait can be,
-    was not written by a loop with this clock and these rules.
-    """
-    if resumed.reason not in _WAITS or agent != resumed.agent or resumed.resume_at is None:
-        return None
-    longest_s = max(policy.max_rate_limit_wait_s, policy.outage_max_wait_s)
-    return resumed.resume_at if at < resumed.resume_at <= at + longest_s else None
 
 
 def _attempt_over(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPolicy) -> LoopStep:
@@ -303,39 +274,6 @@ def _summary(task: str, *, complete: bool, has_list: bool) -> str:
     if not has_list:
         return "the agent ended well"
     return f"{task} is done" if complete else f"another task than {task} was done"
-
-
-def _rested(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
-    """A wait is over: the next attempt, by the same agent or by the one that came back."""
-    if over := end_now(loop, rest.iteration, at, policy):
-        return LoopStep(over.loop, (EndRest(), *over.orders))
-    iteration = rest.iteration
-    if rest.for_an_agent:
-        agent = pool_after(loop, policy, loop.memory.last_agent).first(at)
-        if agent is None:
-            after = exhausted(loop, iteration, at, policy)
-            return LoopStep(after.loop, (EndRest(), *after.orders))
-        iteration = handed_to(agent, iteration)
-    after = attempt(loop, iteration, at, policy)
-    return LoopStep(after.loop, (EndRest(), *after.orders))
-
-
-def _waited_anew(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
-    """The clock was set back: the wait is as long as it was; but an agent is back when it said (H5)."""
-    until = was.until if was.for_an_agent else at + was.lasts_s
-    why = "the clock was set back"
-    return rest(loop, was.iteration, at, until, was.reason, why, policy, for_an_agent=was.for_an_agent)
-
-
-def _skipped(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
-    """A person ends a wait: who was waited for may be asked, and only what was waited counts."""
-    pool = pool_of(loop, policy)
-    if rest.for_an_agent and (out := pool.next_return()):
-        loop = with_pool(loop, pool.due(out.agent, at))
-    if rest.reason is PauseReason.RATE_LIMIT:
-        waited_s = max(rest.iteration.rate_waited_s - max(rest.until - at, 0.0), 0.0)
-        rest = replace(rest, iteration=replace(rest.iteration, rate_waited_s=waited_s))
-    return _rested(loop, rest, at, policy)
 
 
 def _judged(loop: Loop, judging: Judging, event: Judged, policy: LoopPolicy) -> LoopStep:

@@ -121,13 +121,17 @@ class Attempting:
 
 @dataclass(frozen=True, slots=True)
 class Resting:
-    """Nothing runs until a moment. ``for_an_agent``: for one to come back, else for the next attempt."""
+    """Nothing runs until a moment. ``for_an_agent``: for one to come back, else for the next attempt.
+
+    ``why`` is the reason in words.
+    """
 
     iteration: Iteration
     since: Moment
     until: Moment
     reason: PauseReason
     for_an_agent: bool = False
+    why: str = field(default="", compare=False)
 
     @property
     def lasts_s(self) -> float:

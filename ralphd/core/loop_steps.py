@@ -98,7 +98,7 @@ def rest(
     ends_at = until
     if policy.max_runtime_s and loop.memory.began_at is not None:
         ends_at = min(until, loop.memory.began_at + policy.max_runtime_s)
-    loop = replace(loop, stage=Resting(iteration, at, ends_at, reason, for_an_agent))
+    loop = replace(loop, stage=Resting(iteration, at, ends_at, reason, for_an_agent, why))
     return LoopStep(loop, (SaveCheckpoint(reason, iteration, until, why), Rest(ends_at, reason, why)))
 
 

@@ -66,4 +66,5 @@ def test_l1_of_a_new_task_an_agent_just_out_and_a_new_loop_nothing_is_remembered
         agents=(),
         rotates=False,
         under_way=None,
+        list_file=None,
     )

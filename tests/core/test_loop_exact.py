@@ -31,6 +31,7 @@ from ralphd.core.loop_model import (
     StopAsked,
     TellAttempt,
     Wish,
+    Woke,
 )
 from ralphd.core.model import Next
 from ralphd.core.plan import Plan
@@ -359,9 +360,39 @@ def test_a_runtime_that_is_over_by_less_than_a_clock_can_tell_is_waited_for_once
         SaveCheckpoint(PauseReason.USAGE_LIMIT, waits, FAR, why),
         Rest(play.now, PauseReason.USAGE_LIMIT, why),
     )
+    assert play.loop.stage == Resting(waits, play.now, play.now, PauseReason.USAGE_LIMIT, for_an_agent=True)
     play.now += 0.001
     play.wakes()
     assert play.end.code == 5
+
+
+def test_h5_a_wait_begins_anew_when_the_clock_says_more_than_a_second_before_its_beginning() -> None:
+    play = begun("A", failing=3)
+    as_it_was = play.loop
+
+    play.feed(Woke(START - 1.0))
+    assert (play.loop, play.latest) == (as_it_was, ())
+    back = START - 1.5
+    play.feed(Woke(back))
+
+    iteration = play.ordered(StartIteration, ever=True)[0].iteration
+    why = "the last 3 iterations failed (the clock was set back)"
+    assert play.loop.stage == Resting(iteration, back, back + 4.0, PauseReason.ERROR)
+    assert play.latest == (
+        SaveCheckpoint(PauseReason.ERROR, iteration, back + 4.0, why),
+        Rest(back + 4.0, PauseReason.ERROR, why),
+    )
+
+
+def test_h5_a_wait_for_an_agent_is_still_one_when_the_clock_was_set_back() -> None:
+    play = begun("A", memory=Memory(out=(Out("claude", "limit", FAR), Out("codex", "no login"))))
+    iteration = play.ordered(StartIteration)[0].iteration
+
+    play.feed(Woke(START - 500.0))
+
+    assert play.loop.stage == Resting(
+        iteration, START - 500.0, FAR, PauseReason.USAGE_LIMIT, for_an_agent=True
+    )
 
 
 def test_l3_of_two_that_come_back_at_once_it_is_the_turn_of_the_one_after_the_last() -> None:
@@ -487,3 +518,12 @@ def test_us008_a_pause_in_the_answer_to_a_boundary_keeps_no_iteration() -> None:
         SaveCheckpoint(PauseReason.USER_REQUESTED, None, None, why),
         End(75, "user_requested", why),
     )
+
+
+def test_h5_a_wait_that_begins_anew_twice_says_once_that_the_clock_was_set_back() -> None:
+    play = begun("A", failing=3)
+
+    play.feed(Woke(START - 500.0))
+    play.feed(Woke(START - 1000.0))
+
+    assert play.ordered(Rest)[0].why == "the last 3 iterations failed (the clock was set back)"

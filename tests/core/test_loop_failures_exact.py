@@ -3,6 +3,7 @@
 import pytest
 
 from ralphd.core.checkpoint import PauseReason
+from ralphd.core.classify import Finding
 from ralphd.core.failure import FailureKind
 from ralphd.core.ledger import Memory, Out, Standing, UnderWay
 from ralphd.core.loop_model import (
@@ -172,6 +173,14 @@ def test_who_is_out_is_told_with_the_reason_and_the_next_one_begins_in_the_same_
     assert play.ordered(TellAgentOut) == [TellAgentOut("claude", why, until)]
     assert play.loop.memory.out == (Out("claude", why, until),)
     assert play.loop.memory.under_way == UnderWay(1, 2, "codex", "A", "do A", play.now)
+
+
+def test_the_sentence_of_a_limit_whose_reset_is_unknown_goes_on_where_its_full_stop_was() -> None:
+    play = fallback("claude", "codex")
+
+    play.fails(USAGE, finding=Finding(USAGE, "rule", "You are out of MAX."))
+
+    assert play.ordered(TellAgentOut)[0].reason == "You are out of MAX; when it resets is not known"
 
 
 def test_l2_a_fallback_takes_over_in_the_same_instant_after_the_last_retry() -> None:

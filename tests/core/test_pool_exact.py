@@ -26,7 +26,7 @@ def test_one_whose_time_out_a_person_ends_comes_back_at_once_and_the_others_do_n
     pool = POOL.put_out("claude", "limit", 500.0).put_out("codex", "limit", 500.0).due("claude", 100.0)
 
     assert pool.returned(100.0) == ("claude",)
-    assert pool.entry("codex") == Out("codex", "limit", 500.0)
+    assert pool.out == (Out("codex", "limit", 500.0), Out("claude", "limit", 100.0))
 
 
 def test_one_that_was_let_in_is_waited_for_no_more() -> None:

@@ -15,7 +15,8 @@ LIST = "tests/mutants/survivors.toml"
 CORE = "ralphd/core"
 DECISIONS = (
     *("regent", "ends", "steps", "requests", "reports", "patience", "watch", "silence", "outcome"),
-    *("loop", "loop_failures", "loop_steps", "loop_model", "pool", "ladders", "tasks", "plan", "phases"),
+    *("loop", "loop_waits", "loop_failures", "loop_steps", "loop_model", "pool", "ladders", "tasks", "plan"),
+    *("phases", "triage", "review"),
 )
 TESTS = ("tests/core",)
 WANTED = 0.95
