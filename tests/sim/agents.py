@@ -14,6 +14,7 @@ from ralphd.core.classify import Finding
 from ralphd.core.failure import FailureKind
 from ralphd.core.limits import Confidence, Reset
 from ralphd.core.loop_model import StartAttempt
+from ralphd.core.model import Moment
 from ralphd.core.watch import Glance, Limits, Window
 from tests.sim.faults import Fault, What
 from tests.sim.world import Due
@@ -92,6 +93,7 @@ class Attempt:
         self._window_s: float | None = None
         self.life = Life.PRINTS
         self._printed_s = clock.awake_s
+        self._printed_at = clock.wall()
         self._limits = replace(LIMITS, max_run_s=order.timeout_s)
         self._watch = patience.begun(clock.wall(), clock.wall(), None, 0.0)
         self._planned_s = 0.0
@@ -203,6 +205,7 @@ class Attempt:
         if self.life in (Life.PRINTS, Life.STRONG):
             self._quiet_since_s = self._night.clock.awake_s
         self._printed_s = self._last_print_s()
+        self._printed_at = self._night.clock.wall_at(self._printed_s)  # as it was written down then
         if self.life is Life.PRINTS:
             self._quiet_since_s = self._printed_s
         self.life = life
@@ -224,6 +227,11 @@ class Attempt:
         age_s = self._night.clock.awake_s - self.began_s
         return self.began_s + age_s - age_s % PRINTS_EVERY_S
 
+    def _last_print_at(self) -> Moment:
+        if self.life is not Life.PRINTS:
+            return self._printed_at
+        return self._night.clock.wall_at(self._last_print_s())
+
     def _plan_look(self) -> None:
         """The next look; while it prints every look finds just that, so the next one is at its limit."""
         if self._look is not None:
@@ -242,7 +250,7 @@ class Attempt:
             now=clock.wall(),
             elapsed_s=clock.awake_s - self._looked_s,
             planned_s=self._planned_s,
-            last_output_at=clock.wall_at(self._last_print_s()),
+            last_output_at=self._last_print_at(),
             slept_s=clock.slept_s - self._slept_s,
             window=window,
         )

@@ -19,6 +19,7 @@ from ralphd.core.loop_model import (
     SaveCheckpoint,
     StartAttempt,
     StartIteration,
+    TellAgentBack,
     TellAttempt,
 )
 from ralphd.core.model import Pausing, Stopping
@@ -57,16 +58,19 @@ class LoopChecks(Checking):
         self._attempts_at.append(self._now_s)
         if crowded(self._attempts_at, MOST_ATTEMPTS_A_MINUTE, 60.0):
             self.broken("restarts are bounded", f"over {MOST_ATTEMPTS_A_MINUTE} attempts in a minute")
-        if attempt.agent in self._out:
-            until = self._out.pop(attempt.agent)
-            if until is None or self._wall < until - SLACK_S:
-                when = "a person acts" if until is None else self._night.local(until)
-                self.broken("who is out is not asked", f"{attempt.agent} is out until {when}")
+        self._is_in(attempt.agent)
 
     def agent_is_gone(self, attempt: Attempt) -> None:
         """Nothing of it is left."""
         if self._agent is attempt:
             self._agent = None
+
+    def _is_in(self, agent: str) -> None:
+        if agent in self._out:
+            until = self._out.pop(agent)
+            if until is None or self._wall < until - SLACK_S:
+                when = "a person acts" if until is None else self._night.local(until)
+                self.broken("who is out is not asked", f"{agent} is out until {when}")
 
     def agent_is_out(self, agent: str, until: float | None) -> None:
         """The loop has said, and written down, that an agent is out."""
@@ -75,8 +79,8 @@ class LoopChecks(Checking):
     def agent_is_ended(self, attempt: Attempt, found: Finding) -> None:
         """The loop ends an agent for silence or for its time."""
         if found is Finding.STALL:
-            # What it did in silence before anybody looked at its files is not known (H1).
-            if attempt.quiet_s < LIMITS.hang_timeout_s - LIMITS.warn_s - SLACK_S:
+            # What it did in silence before anybody had looked at its files twice is not known (H1).
+            if attempt.quiet_s < LIMITS.hang_timeout_s - LIMITS.warn_s - LIMITS.window_s - SLACK_S:
                 words = (
                     f"{attempt.agent} {attempt.life} ({attempt.quiet_s:.0f} s quiet), and is ended as hanging"
                 )
@@ -113,6 +117,8 @@ class LoopChecks(Checking):
                         self.broken("nothing is done twice", f"{iteration.task.id} is done, and begun again")
                 case SaveCheckpoint():
                     saved = True
+                case TellAgentBack(agent=agent):  # from now on it may be asked by any clock
+                    self._is_in(agent)
                 case Rest():
                     self._rests(order, after.loop)
         if sum(isinstance(order, StartAttempt) for order in after.orders) > 1:
