@@ -67,8 +67,8 @@ def _triage(phases: Phases) -> str:
             "",
             "Is there anything to address? Change no file. End your answer with a JSON object that lists the",
             "ids of the findings that need no work, and says why:",
-            '{"dismiss": ["id", …], "why": "…"}. All others are addressed next. If each of them needs',
-            "work, the list is empty. If none of them does, you may answer",
+            '{"dismiss": ["id", …], "why": "…"}. All others are addressed next. If every finding needs',
+            "work, leave the list empty. If no finding needs any, you may answer",
             f"{NOTHING} instead, on a line of its own.",
         )
     )

@@ -35,7 +35,6 @@ RETRIED: Final = frozenset(
 """A time-out or an exit code other than 0. Limits, logins and what was not started are the loop's [004-4]."""
 _TOO_LONG: Final = frozenset({FailureKind.TIMEOUT, FailureKind.STALL})
 
-
 UNREVIEWED: Final = "phases: without [phases] review_command an attempt is plan and implement, and no review"
 
 
@@ -153,9 +152,7 @@ class PhaseStep:
 
 
 def tries_of(phase: Phase, policy: PhasePolicy) -> int:
-    """How often a phase may be begun in one attempt [004-3, 004-4]."""
-    if phase is Phase.REVIEW:
-        return REVIEW_TRIES
+    """How often the agent of a phase may be started in one attempt [004-3, 004-4]."""
     if NUMBERS[phase] == 3:
         return 1 + min(policy.phase_3_retry_count, MOST_PHASE_3_RETRIES)
     return 1 + policy.retry_count
@@ -259,7 +256,7 @@ def _reviewed(phases: Phases, review: Review, policy: PhasePolicy) -> PhaseStep:
 
 def _not_reviewed(phases: Phases, review: Review, policy: PhasePolicy) -> PhaseStep:
     phases = replace(phases, tries=phases.tries + 1)
-    if review.timed_out and phases.tries < tries_of(Phase.REVIEW, policy):
+    if review.timed_out and phases.tries < REVIEW_TRIES:
         return _enter(phases, Phase.REVIEW, policy, f"no review: {review.trouble}; once more")
     order = NoReview(review.trouble, fatal=policy.findings_fail)
     return PhaseStep(replace(phases, tries=0) if order.fatal else _worked_on(phases), order)

@@ -49,7 +49,8 @@ def _several(text: str, most_lines: int) -> Iterator[str]:
     at, count = 0, 0
     while at < len(text):
         if count == most_lines:
-            yield f"[cut: {text.count(chr(10), at) + 1} more lines]"
+            more = text.count("\n", at) + (text[-1] != "\n")
+            yield f"[cut: {more} more line{'' if more == 1 else 's'}]"
             return
         end = text.find("\n", at)
         end = len(text) if end < 0 else end

@@ -6,11 +6,12 @@ and an array are understood, with the names that linters give to things. Nothing
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count, islice
 from typing import Any, Final
 
-from ralphd.core.printed import plain, plain_lines
+from ralphd.core.printed import plain
 
 MOST_FINDINGS: Final = 200
 MOST_TEXT_CHARS: Final = 2000
@@ -25,7 +26,8 @@ _LISTS: Final = ("findings", "issues", "messages", "results")
 _TEXTS: Final = ("message", "text", "title", "description", "summary", "body")
 _FILES: Final = ("file", "filename", "path", "filePath", "file_path")
 _LINES: Final = ("line", "row", "start_line", "lineNumber")
-_NAMES: Final = ("id", "code", "rule", "ruleId", "check_id")
+_IDS: Final = ("id",)
+_RULES: Final = ("code", "rule", "ruleId", "check_id")
 _NOT_RUN: Final[Mapping[int, str]] = {
     126: "it may not be executed",
     127: "it was not found",
@@ -69,19 +71,19 @@ class Review:
 def read_review(code: int | None, stdout: str, stderr: str = "", *, cut: bool = False) -> Review:
     """What the output of a review means. A ``code`` below 0 is a signal, None: nobody knows it.
 
-    ``cut``: stdout is only the end of what was printed, so it cannot be read as JSON. What looks like the end
-    of JSON then may hold any number of findings, and is no clean review.
+    ``cut``: stdout is only the end of what was printed, so it is not JSON as a whole. What looks like the end
+    of JSON, in a fence or not, then may hold any number of findings, and is no clean review.
     """
     if (signal := _signal(code)) or code is None:
         return Review(trouble=f"signal {signal} ended it" if signal else "nobody knows how it ended")
     if code in _NOT_RUN:
         said = _last_line(stderr) or _last_line(stdout)
         return Review(trouble=_NOT_RUN[code] + (f": {said}" if said else ""))
-    listed = () if cut else _listed(stdout)
-    if cut and code == 0 and stdout.rstrip().endswith(("]", "}")):
+    listed = _listed(stdout, cut=cut)
+    if listed is None and cut and code == 0 and stdout.rstrip("` \t\r\n").endswith(("]", "}")):
         return Review(trouble="it printed more JSON than is read")
     if listed or code == 0:
-        return Review(listed)
+        return Review(listed or ())
     return Review((_as_text(code, stdout, stderr),))
 
 
@@ -114,24 +116,33 @@ def _signal(code: int | None) -> int:
     return -code if code < 0 else code - 128
 
 
-def _listed(stdout: str) -> tuple[ReviewFinding, ...]:
-    """The findings that the output lists, as it is or in the last of its fences: a model talks around it."""
-    fenced = stdout.rsplit("```", 2)
-    for text in (stdout, *([fenced[1].removeprefix("json")] if len(fenced) == 3 else [])):
+def _listed(stdout: str, *, cut: bool) -> tuple[ReviewFinding, ...] | None:
+    """The findings that the output lists; None where it lists nothing, not even that there are none."""
+    for text in _where_json_may_be(stdout, cut=cut):
         try:
-            found = _json(text)
-            if found is not None:
-                return _distinct(tuple(_findings(found)))
+            if (found := _json(text)) is not None:
+                return _distinct(islice(_findings(found), MOST_FINDINGS))
         except RecursionError:
             continue
-    return ()
+    return None
+
+
+def _where_json_may_be(stdout: str, *, cut: bool) -> Iterator[str]:
+    """All of it, its last fence, its end from a bracket that begins a line: a model talks around its list."""
+    if not cut:
+        yield stdout
+    fenced = stdout.rsplit("```", 2)
+    if len(fenced) == 3:
+        yield fenced[1].removeprefix("json")
+    if (begins := max(stdout.rfind("\n{"), stdout.rfind("\n["))) >= 0:
+        yield stdout[begins:]
 
 
 def _as_text(code: int, stdout: str, stderr: str) -> ReviewFinding:
     """All that was said, as one finding; another text is another one."""
-    parts = (_clean(part[-MOST_OUTPUT_CHARS:], MOST_OUTPUT_CHARS) for part in (stdout, stderr))
+    parts = (_clean(part[-MOST_OUTPUT_CHARS:]) for part in (stdout, stderr))
     said = "\n".join(part for part in parts if part)[-MOST_OUTPUT_CHARS:]
-    digest = hashlib.sha256(said.encode(errors="replace")).hexdigest()[:8]
+    digest = hashlib.sha256(said.encode()).hexdigest()[:8]
     return ReviewFinding(f"review-{digest}", said or f"the review ended with {code} and said nothing")
 
 
@@ -139,7 +150,7 @@ def _json(stdout: str) -> list[Any] | None:
     """The list of findings that the output holds; None where it holds none, not even an empty one."""
     try:
         found = json.loads(stdout)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     if isinstance(found, list):
         return found
@@ -153,9 +164,9 @@ def _list_in(found: Mapping[str, Any]) -> list[Any] | None:
 
 def _findings(items: Sequence[Any], place: str = "", depth: int = 1) -> Iterator[ReviewFinding]:
     """The findings of a list; those of a file are in a list of its own in some linters' output."""
-    for item in items[: 10 * MOST_FINDINGS]:
-        if isinstance(item, str) and item.strip():
-            yield ReviewFinding("", _clean(item), place)
+    for item in items:
+        if isinstance(item, str) and (text := _short(item)):
+            yield ReviewFinding("", text, place)
         elif isinstance(item, dict) and depth < MOST_DEPTH and (inner := _list_in(item)) is not None:
             yield from _findings(inner, _place(item) or place, depth + 1)
         elif isinstance(item, dict) and item:
@@ -164,13 +175,13 @@ def _findings(items: Sequence[Any], place: str = "", depth: int = 1) -> Iterator
 
 def _finding(item: Mapping[str, Any], place: str) -> ReviewFinding:
     text = _first(item, _TEXTS) or json.dumps(item)[:MOST_TEXT_CHARS]
-    name = plain(_first(item, _NAMES), _SHORT)
+    own, rule = (plain(_first(item, names), _SHORT) for names in (_IDS, _RULES))
     where = _place(item) or place
     line = "" if _place(item) else _line(item)
     where = f"{where}:{line}" if where and line else where
-    if name and "id" not in item:  # a rule's name: what it says is part of the text, and its place of the id
-        return ReviewFinding(f"{name} {where}".strip(), f"{name}: {text}"[:MOST_TEXT_CHARS], where)
-    return ReviewFinding(name, text[:MOST_TEXT_CHARS], where)
+    if rule and not own:  # what a rule's name says is part of the text, and its place of the id
+        return ReviewFinding(f"{rule} {where}".strip(), f"{rule}: {text}"[:MOST_TEXT_CHARS], where)
+    return ReviewFinding(own, text, where)
 
 
 def _place(item: Mapping[str, Any]) -> str:
@@ -190,27 +201,34 @@ def _first(item: Mapping[str, Any], names: Sequence[str]) -> str:
     """The first of these that holds a text or a number."""
     for name in names:
         held = item.get(name)
-        if isinstance(held, str) and held.strip():
-            return _clean(held)
+        if isinstance(held, str) and (text := _short(held)):
+            return text
         if isinstance(held, int) and not isinstance(held, bool):
-            return str(held)
+            return str(held)[:MOST_TEXT_CHARS]
     return ""
 
 
-def _distinct(findings: tuple[ReviewFinding, ...]) -> tuple[ReviewFinding, ...]:
+def _distinct(findings: Iterable[ReviewFinding]) -> tuple[ReviewFinding, ...]:
     """The findings with an id each, none of them twice: none is lost to another one of its name."""
     by_id: dict[str, ReviewFinding] = {}
-    for finding in findings[:MOST_FINDINGS]:
+    for finding in findings:
         name = " ".join((finding.id or f"{finding.place} {finding.text[:80]}").split())
-        names = (name, *(f"{name} #{number}" for number in range(2, MOST_FINDINGS + 1)))
-        free = next(each for each in names if each not in by_id)
+        free = next(each for each in chain([name], _numbered(name)) if each not in by_id)
         by_id[free] = replace(finding, id=free)
     return tuple(by_id.values())
 
 
-def _clean(text: str, most_chars: int = MOST_TEXT_CHARS) -> str:
+def _numbered(name: str) -> Iterator[str]:
+    return (f"{name} #{number}" for number in count(2))
+
+
+def _short(text: str) -> str:
+    return _clean(text.strip()[:MOST_TEXT_CHARS])
+
+
+def _clean(text: str) -> str:
     """A text as a prompt and a terminal can hold it."""
-    return "\n".join(plain_lines(text.strip()[:most_chars], most_chars)).strip()
+    return "\n".join(map(plain, text.split("\n"))).strip()
 
 
 def _last_line(text: str) -> str:

@@ -27,7 +27,7 @@ def _dismiss_list(answer: str) -> list[Any] | None:
     for _ in range(MOST_OBJECTS):
         start = answer.rfind("{", 0, start)
         if start < 0:
-            break
+            return None
         try:
             found, _ = decoder.raw_decode(answer, start)
         except (ValueError, RecursionError):

@@ -35,7 +35,9 @@ def test_a_long_text_is_cut_and_told_as_cut() -> None:
     lines = list(plain_lines("line\n" * (TEXT_LINES + 50)))
 
     assert lines[:TEXT_LINES] == ["line"] * TEXT_LINES
-    assert lines[TEXT_LINES:] == ["[cut: 51 more lines]"]
+    assert lines[TEXT_LINES:] == ["[cut: 50 more lines]"]
+    assert list(plain_lines("1\n2\n3\n4", 2)) == ["1", "2", "[cut: 2 more lines]"]
+    assert list(plain_lines("1\n2\n3\n", 2)) == ["1", "2", "[cut: 1 more line]"]
     assert list(plain_lines("a\n\nb")) == ["a", "", "b"]
     assert list(plain_lines("")) == []
 

@@ -16,7 +16,7 @@ from ralphd.core.events import (
     StopRequested,
     Woke,
 )
-from ralphd.core.model import Done, Goal, Paused, Pausing, Said, Starting, Stopped, Stopping, Tally
+from ralphd.core.model import Done, Goal, Paused, Pausing, Said, Starting, State, Stopped, Stopping, Tally
 from ralphd.core.regent import step
 from ralphd.core.steps import Step
 from tests.core.scenes import NOW, POLICY, RUN, RUNNING, WAITING, orders, ralph
@@ -71,7 +71,7 @@ def test_g1_a_stop_now_kills_at_once_and_nothing_follows() -> None:
 
 
 def test_g2_each_way_to_pause_is_told_in_its_own_words() -> None:
-    def told(state: object, said: Said | None = None) -> tuple[object, ...]:
+    def told(state: State, said: Said | None = None) -> tuple[object, ...]:
         answer = step(replace(ralph(RUNNING, said=said), state=state), PauseRequested(NOW), POLICY)
         return tuple(action for action in answer.actions if isinstance(action, Announce))
 

@@ -19,7 +19,7 @@ WATCH = Watch(
     windows=7,
     longest_silence_s=400.0,
     slept_s=1.0,
-    last_window=Window(15.0, 3, 1, 2, "src/a.py", False, 12, 4000, 0.1, 2.0),
+    last_window=Window(15.0, 3, 1, 2, "src/a.py", False, 12, 4000, 1.5, 2.0),
     signs=(Count(Sign.IO, 2, NOW - 400), Count(Sign.CPU, 1, NOW - 60)),
 )
 WATCHED = replace(WATCH, signs=(Count(Sign.CPU, 1, NOW - 60),))
@@ -39,7 +39,7 @@ FIGURES = (
         "bytes read and written", "12; enough 2 times, last 2026-11-21T19:53:20.000000Z", "2048 are enough"
     ),
     Figure("bytes received over TCP", "4000", "2048 are enough"),
-    Figure("CPU time", "0.7 %; enough once, last 2026-11-21T19:59:00.000000Z", "over 2 % is weak"),
+    Figure("CPU time", "10.0 %; enough once, last 2026-11-21T19:59:00.000000Z", "over 2 % is weak"),
     Figure("switches of the busiest process", "2.0/s", "over 10/s is weak"),
 )
 NOT_SEEN = (
@@ -129,7 +129,7 @@ def test_l6_an_attempt_of_an_agent_is_told_by_its_name() -> None:
     who = agent_named("codex")
 
     assert who == Named("codex", "it", "its", "it", "an attempt", "timeout_seconds", "L6")
-    assert RALPH == Named("Ralph", "he", "his", "him", "a run", "max_run_seconds", "H6")
+    assert Named("Ralph", "he", "his", "him", "a run", "max_run_seconds", "H6") == RALPH
     why = explain_watch(WATCH, Limits(max_run_s=900.0), Finding.TOO_LONG, who)
     assert (why.rule, why.title, why.because) == (
         "L6",

@@ -16,7 +16,7 @@ CORE = "ralphd/core"
 DECISIONS = (
     *("regent", "ends", "steps", "requests", "reports", "patience", "watch", "silence", "outcome"),
     *("loop", "loop_waits", "loop_failures", "loop_steps", "loop_model", "pool", "ladders", "tasks", "plan"),
-    *("phases", "triage", "review"),
+    *("phases", "triage", "review", "phase_prompts"),
 )
 TESTS = ("tests/core",)
 WANTED = 0.95

@@ -1,0 +1,115 @@
+"""The loop's nouns as they are where nothing more is said."""
+
+from ralphd.core.checkpoint import PauseReason
+from ralphd.core.classify import Finding
+from ralphd.core.failure import FailureKind
+from ralphd.core.ledger import Memory
+from ralphd.core.loop_model import (
+    AttemptOver,
+    Began,
+    Begin,
+    End,
+    Iteration,
+    Judged,
+    Loop,
+    LoopPolicy,
+    LoopStep,
+    Previous,
+    Resting,
+    Resumed,
+    Rotation,
+    SaveCheckpoint,
+    StartAttempt,
+    Wish,
+)
+from ralphd.core.model import Next
+from ralphd.core.plan import Task, TaskStatus
+
+TASK = Task("A", "do A", TaskStatus.PENDING)
+HERE = Iteration(1, TASK, "claude")
+
+
+def test_a_policy_without_a_configuration_is_one_agent_with_the_limits_of_an_empty_one() -> None:
+    assert LoopPolicy() == LoopPolicy(
+        agents=("claude",),
+        rotates=False,
+        reviews=False,
+        retries_before_fallback=2,
+        max_task_failures=5,
+        timeout_s=600.0,
+        iteration_timeout_s=900.0,
+        same_agent_base_s=2.0,
+        transient_retries=3,
+        base_s=1.0,
+        max_s=60.0,
+        jitter=0.1,
+        rate_limit_s=60.0,
+        max_rate_limit_wait_s=3600.0,
+        reset_margin_s=60.0,
+        outage_max_wait_s=900.0,
+        pause_when_exhausted=False,
+        max_iterations=0,
+        max_cost_usd=0.0,
+        max_runtime_s=0.0,
+    )
+
+
+def test_a_loop_begins_with_nothing_behind_it_and_no_wish() -> None:
+    assert Loop() == Loop(Memory(), {}, None, Begin(), Wish.NONE, failing=0, rotation=None)
+    assert [wish.value for wish in Wish] == ["none", "pause", "stop"]
+    assert LoopStep(Loop()).orders == ()
+
+
+def test_an_iteration_begins_with_nothing_tried_waited_or_committed() -> None:
+    assert Iteration(1, TASK, "claude") == Iteration(
+        1,
+        TASK,
+        "claude",
+        attempt=0,
+        tries=0,
+        transient_tries=0,
+        outage=0,
+        rate_waited_s=0.0,
+        passed=(),
+        shaky=(),
+        session=None,
+        previous=None,
+        commits=0,
+    )
+    crash = FailureKind.AGENT_CRASH
+    assert Previous(1, "claude", crash, "why") == Previous(1, "claude", crash, "why", lines=())
+    assert Rotation("A", None) == Rotation("A", None, shaky=())
+
+
+def test_an_attempt_that_ended_committed_nothing_cost_nothing_and_left_no_session_unless_told() -> None:
+    finding = Finding(None, "rule", "why")
+    assert AttemptOver(1.0, finding, None) == AttemptOver(
+        1.0,
+        finding,
+        None,
+        commits=0,
+        cost_usd=0.0,
+        session=None,
+        worked=False,
+        promised=False,
+        lines=(),
+        chance=0.5,
+        halted="",
+    )
+    assert Judged(1.0, Next.CONTINUE, None) == Judged(1.0, Next.CONTINUE, None, reopened=())
+    assert Began(1.0, None) == Began(1.0, None, resumed=None)
+
+
+def test_a_checkpoint_names_an_end_a_reason_and_a_session_only_where_there_are_any() -> None:
+    boundary = PauseReason.ITERATION_BOUNDARY
+    assert Resumed("A") == Resumed("A", 0, None, None, boundary, "", None)
+    assert SaveCheckpoint(boundary, HERE) == SaveCheckpoint(boundary, HERE, None, "")
+    assert StartAttempt(HERE, 600.0) == StartAttempt(HERE, 600.0, 0.0)
+    assert End(0, "complete", "why") == End(0, "complete", "why", None)
+
+
+def test_two_waits_are_the_same_whatever_is_said_of_them() -> None:
+    wait = Resting(HERE, 100.0, 160.0, PauseReason.OUTAGE)
+    assert wait == Resting(HERE, 100.0, 160.0, PauseReason.OUTAGE, for_an_agent=False, why="no network")
+    assert wait.why == ""
+    assert wait.lasts_s == 60.0
