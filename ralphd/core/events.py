@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ralphd.core.model import Ending, Moment, Overdue, RunId
+from ralphd.core.model import Ending, Moment, Overdue, RunId, Task
 from ralphd.core.reported import Reported
+from ralphd.core.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,32 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgementBegan:
+    """The tests of an iteration begin; the run that finished it, or has ended with it, waits for them."""
+
+    at: Moment
+    run_id: RunId | None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgementOver:
+    """A verdict was reached, and what it asked for is done.
+
+    ``commits`` are those of the iteration and ``reverted`` those that were reverted, abbreviated and newest
+    first; ``number`` and ``task`` are the iteration's. ``tests`` says how often they ran and how that ended.
+    """
+
+    at: Moment
+    run_id: RunId | None
+    verdict: Verdict
+    number: int | None = None
+    task: Task | None = None
+    commits: tuple[str, ...] = ()
+    reverted: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FellSilent:
     """A run has given no sign for so long that its whole tree is looked at from now on (H1)."""
 
@@ -159,6 +186,8 @@ Event: TypeAlias = (
     | SpawnPostponed
     | RunEnded
     | Reported
+    | JudgementBegan
+    | JudgementOver
     | FellSilent
     | Overran
     | Committed

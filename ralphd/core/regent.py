@@ -6,7 +6,7 @@ G1 to G3). Every pair of state and event is listed in ``docs/states.md``, which 
 
 from dataclasses import replace
 
-from ralphd.core import reports, requests
+from ralphd.core import judging, reports, requests
 from ralphd.core.actions import (
     Action,
     Announce,
@@ -26,6 +26,8 @@ from ralphd.core.events import (
     Event,
     FellSilent,
     GraceOver,
+    JudgementBegan,
+    JudgementOver,
     Overran,
     PauseRequested,
     RestartRequested,
@@ -109,6 +111,10 @@ def step(now: Supervision, event: Event, policy: Policy) -> Step:
             return run_ended(now, event.ending, policy)
         case Reported():
             return reports.reported(now, event, policy)
+        case JudgementBegan():
+            return judging.began(now, event)
+        case JudgementOver():
+            return judging.over(now, event, policy)
         case FellSilent():
             return _fell_silent(now, event)
         case Overran():

@@ -99,7 +99,7 @@ class Verdict:
     """What is said of a boundary, and what the tests are known to say now.
 
     ``pauses``: nothing goes on before a person has looked, and they are called. ``calls``: they are called,
-    and the work goes on.
+    and the work goes on. ``is_open``: the commits are to be judged with those of the next iteration.
     """
 
     kind: VerdictKind
@@ -107,6 +107,7 @@ class Verdict:
     baseline: Baseline
     pauses: bool = False
     calls: bool = False
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,14 @@ class Moved:
     why: str
 
 
-JudgeEvent: TypeAlias = Ran | CarriedOut | Refused | Moved
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The tests are not to go on: everything is to end now."""
+
+    why: str
+
+
+JudgeEvent: TypeAlias = Ran | CarriedOut | Refused | Moved | Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +240,8 @@ def step(judgement: Judgement, event: JudgeEvent, policy: GatePolicy) -> Judgeme
             return judgement
         case RunTests(), Ran(result=result):
             return _tests_ended(judgement, result, policy)
+        case RunTests(), Cut(why=why):
+            return _cut(judgement, why)
         case _, Moved(why=why):
             return _moved(judgement, why)
         case SetAside(), CarriedOut():
@@ -349,6 +359,14 @@ def _refused(judgement: Judgement, why: str) -> Judgement:
 def _moved(judgement: Judgement, why: str) -> Judgement:
     """Whoever moved HEAD goes on from there; only what is theirs and set aside is brought back."""
     return _in_the_way(judgement, f"somebody else works here while it is judged: {why}")
+
+
+def _cut(judgement: Judgement, why: str) -> Judgement:
+    """As it was, without a pause: the commits are judged at the next boundary."""
+    verdict = Verdict(VerdictKind.UNTESTED, why, judgement.baseline, is_open=True)
+    if judgement.is_aside:
+        return replace(judgement, order=PutBack(), planned=verdict)
+    return _restore(judgement, verdict)
 
 
 def _in_the_way(judgement: Judgement, why: str) -> Judgement:

@@ -10,6 +10,7 @@ from ralphd.core.verdict import (
     Baseline,
     Boundary,
     CarriedOut,
+    Cut,
     GatePolicy,
     JudgedCommit,
     JudgeEvent,
@@ -273,6 +274,18 @@ def test_where_somebody_moves_head_meanwhile_what_was_set_aside_comes_back_and_i
     over = step(moved, CarriedOut(None), GatePolicy()).verdict
     assert over is not None
     assert over.pauses
+
+
+def test_what_is_cut_short_is_as_it_was_and_is_judged_at_the_next_boundary() -> None:
+    repo = Repo(2, breaks=frozenset({1}))
+    judgement = begin(repo.boundary(), Baseline.GREEN)
+    while not (isinstance(judgement.order, RunTests) and judgement.reverted):
+        judgement = step(judgement, repo.answer(judgement.order), GatePolicy())
+    judgement = step(judgement, Cut("it was stopped"), GatePolicy())
+    assert judgement.order == Restore(sha(2))
+    verdict = step(judgement, repo.answer(judgement.order), GatePolicy()).verdict
+    assert verdict is not None
+    assert (verdict.is_open, verdict.pauses, verdict.baseline) == (True, False, Baseline.GREEN)
 
 
 def test_what_is_no_answer_to_the_order_changes_nothing() -> None:
