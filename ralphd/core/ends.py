@@ -132,7 +132,7 @@ def _after_asked_end(now: Supervision) -> Step:
 
 def _after_good_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
     counted = _counted(now, ending, policy)
-    tally = replace(counted.tally, consecutive_errors=0)
+    tally = counted.tally if now.said.reverted else replace(counted.tally, consecutive_errors=0)  # C3
     finished = replace(counted, tally=tally)
     if policy.restart is Restart.NEVER:
         return _done(finished, "Ralph is done")

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from ralphd.core.model import Ending, Moment, Overdue, RunId, Task
 from ralphd.core.reported import Reported
-from ralphd.core.verdict import Verdict
+from ralphd.core.verdict import Result, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,26 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True)
 class JudgementBegan:
-    """The tests of an iteration begin; the run that finished it, or has ended with it, waits for them."""
+    """The tests of an iteration begin; the run that finished it, or has ended with it, waits for them.
+
+    Without a run it is the tree that is tested, before there is one (R4).
+    """
 
     at: Moment
     run_id: RunId | None
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineTested:
+    """The tests that come before the first run are over (R4); ``result`` None: they were not to go on.
+
+    ``id`` is the same when a daemon that died tells it anew; ``how`` is their end in words.
+    """
+
+    at: Moment
+    id: str
+    result: Result | None
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +132,9 @@ class JudgementOver:
     """A verdict was reached, and what it asked for is done.
 
     ``commits`` are those of the iteration and ``reverted`` those that were reverted, abbreviated and newest
-    first; ``number`` and ``task`` are the iteration's. ``tests`` says how often they ran and how that ended.
+    first; ``number`` and ``task`` are the iteration's. ``tests`` says how often they ran and how that ended,
+    ``tests_s`` how long each took; ``tail`` is the end of what the red ones printed. ``refs`` keep what was
+    reverted. ``id`` is the boundary's, the same when a daemon that died tells it anew.
     """
 
     at: Moment
@@ -127,6 +145,10 @@ class JudgementOver:
     commits: tuple[str, ...] = ()
     reverted: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
+    tests_s: tuple[float, ...] = ()
+    refs: tuple[str, ...] = ()
+    tail: str = ""
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +209,7 @@ Event: TypeAlias = (
     | RunEnded
     | Reported
     | JudgementBegan
+    | BaselineTested
     | JudgementOver
     | FellSilent
     | Overran

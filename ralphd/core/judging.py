@@ -3,28 +3,81 @@
 from dataclasses import replace
 
 from ralphd.core import requests
-from ralphd.core.actions import Action, Announce, Escalate
-from ralphd.core.events import JudgementBegan, JudgementOver
-from ralphd.core.model import HAS_A_RUN, Goal, Paused, Pausing, Policy, RunId, Running, Supervision, Waiting
+from ralphd.core.actions import Action, Announce, Escalate, Spawn
+from ralphd.core.events import BaselineTested, JudgementBegan, JudgementOver
+from ralphd.core.model import (
+    HAS_A_RUN,
+    Failed,
+    Goal,
+    Paused,
+    Pausing,
+    Policy,
+    RunId,
+    Running,
+    Starting,
+    Stopped,
+    Stopping,
+    Supervision,
+    Waiting,
+)
 from ralphd.core.reported import task_data
-from ralphd.core.steps import GUARD, Step, has_boundaries
-from ralphd.core.verdict import VerdictKind
+from ralphd.core.steps import GUARD, PAUSED_ON_REQUEST, STOPPED, Step, has_boundaries
+from ralphd.core.verdict import Result, VerdictKind
+
+UNFIT = "the tests cannot be run: test_command is not found or not executable"
 
 
 def began(now: Supervision, event: JudgementBegan) -> Step:
-    """From now on nobody expects a sign of life (H5)."""
-    if event.run_id is not None and not _lives(now, event.run_id):
+    """From now on nobody expects a sign of life (H5). Who asked for a start is answered by now."""
+    testing = replace(now, said=replace(now.said, testing=True))
+    match now.state:
+        case Starting(kill=kill) if event.run_id is None:
+            return Step(replace(testing, state=Starting(kill=kill)))
+        case _ if event.run_id is not None and _lives(now, event.run_id):
+            return Step(testing)
+        case _:
+            return Step(now)
+
+
+def baseline(now: Supervision, event: BaselineTested) -> Step:
+    """R4: the first run starts, whatever the tests say of the tree, unless they cannot be run at all."""
+    if not isinstance(now.state, Starting):
         return Step(now)
-    return Step(replace(now, said=replace(now.said, testing=True)))
+    now = replace(now, said=replace(now.said, testing=False))
+    if now.goal is Goal.PAUSED:
+        return Step(replace(now, state=Paused("requested")), (PAUSED_ON_REQUEST,))
+    if now.goal is Goal.STOPPED:
+        return Step(replace(now, state=Stopped()), (STOPPED,))
+    data = (("baseline", True), ("tests", None if event.result is None else event.result.value))
+    match event.result:
+        case None:
+            return Step(now, (Spawn(),))
+        case Result.GREEN:
+            return Step(now, (Announce("tests.passed", data=data), Spawn()))
+        case Result.CANNOT_RUN:
+            why = f"Ralph is not started: {UNFIT} ({event.how})"
+            return Step(replace(now, state=Failed(why)), (Escalate(why), Announce("ralph.failed")))
+        case Result.RED:
+            return Step(now, (_not_green("are red", data), Spawn()))
+        case Result.TIMED_OUT | Result.ENDED:
+            return Step(now, (_not_green(f"say nothing ({event.how})", data), Spawn()))
+
+
+def _not_green(what: str, data: tuple[tuple[str, object], ...]) -> Announce:
+    text = f"The tests {what} before Ralph begins: commits are not judged until they are green"
+    return Announce("tests.failed", text, data=data)
 
 
 def over(now: Supervision, event: JudgementOver, policy: Policy) -> Step:
-    """What is said of it, and a pause where a person has to look first (R2, R6, R8)."""
-    verdict = event.verdict
-    tally = now.tally
-    if verdict.kind is VerdictKind.REVERTED:
+    """What is said of it, once, and a pause where a person has to look first (R2, R6, R8)."""
+    if event.id and now.said.judged == event.id:
+        return Step(now)
+    verdict, tally = event.verdict, now.tally
+    reverted = verdict.kind is VerdictKind.REVERTED
+    if reverted:
         tally = replace(tally, reverts=tally.reverts + 1)
-    now = replace(now, tally=tally, said=replace(now.said, testing=False))
+    said = replace(now.said, testing=False, judged=event.id, reverted=reverted)
+    now = replace(now, tally=tally, said=said)
     told = _told(event)
     return _paused(now, event, told, policy) if verdict.pauses else Step(now, told)
 
@@ -44,6 +97,8 @@ def _paused(now: Supervision, event: JudgementOver, told: tuple[Action, ...], po
         case Running():
             asked = requests.pause(now, event.at, policy)
             return Step(asked.supervision, (*told, *asked.actions))
+        case Stopping(run_id=run_id, since=since, kill_at=kill_at, asked=asked):  # to be followed by another
+            return Step(replace(now, state=Pausing(run_id, since, kill_at, asked)), told)
         case Waiting() | Paused():
             return Step(replace(now, state=Paused(GUARD, None, why)), told)
         case _:
@@ -52,7 +107,7 @@ def _paused(now: Supervision, event: JudgementOver, told: tuple[Action, ...], po
 
 def _told(event: JudgementOver) -> tuple[Action, ...]:
     """The lines of C4, and the events behind them."""
-    verdict, data = event.verdict, _data(event)
+    verdict, data = event.verdict, data_of(event)
     head = event.commits[0] if event.commits else ""
     match verdict.kind:
         case VerdictKind.KEPT if not event.tests:
@@ -80,7 +135,8 @@ def _commits(shas: tuple[str, ...]) -> str:
     return f"commit{'s' if len(shas) > 1 else ''} {', '.join(shas[:3])}{more}"
 
 
-def _data(event: JudgementOver) -> tuple[tuple[str, object], ...]:
+def data_of(event: JudgementOver) -> tuple[tuple[str, object], ...]:
+    """What events and the record keep of it, by their names."""
     return (
         ("iteration", event.number),
         ("task", task_data(event.task)),
@@ -89,4 +145,5 @@ def _data(event: JudgementOver) -> tuple[tuple[str, object], ...]:
         ("commits", list(event.commits)),
         ("reverted", list(event.reverted)),
         ("tests", list(event.tests)),
+        ("refs", list(event.refs)),
     )

@@ -192,6 +192,7 @@ class Said:
     ``iterates``: it reports its iterations, and so has boundaries. ``errors_cleared`` were cleared by them:
     a run that hangs in the end has not earned that (C3). ``limit`` is the limit that it was stopped for.
     ``testing``: its commits are being judged, and it waits. ``guard`` is why a person has to look at them.
+    ``judged`` is the boundary of the last verdict, ``reverted`` whether that reverted something.
     """
 
     hello: bool = False
@@ -206,6 +207,8 @@ class Said:
     last_word: LastWord | None = None
     testing: bool = False
     guard: str | None = None
+    judged: str = ""
+    reverted: bool = False
     answered: tuple[Answered, ...] = ()
 
 

@@ -20,6 +20,7 @@ from ralphd.core.actions import (
 )
 from ralphd.core.ends import run_ended
 from ralphd.core.events import (
+    BaselineTested,
     Committed,
     DaemonStarted,
     DaemonStopping,
@@ -115,6 +116,8 @@ def step(now: Supervision, event: Event, policy: Policy) -> Step:
             return judging.began(now, event)
         case JudgementOver():
             return judging.over(now, event, policy)
+        case BaselineTested():
+            return judging.baseline(now, event)
         case FellSilent():
             return _fell_silent(now, event)
         case Overran():

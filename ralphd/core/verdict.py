@@ -20,12 +20,19 @@ class Baseline(StrEnum):
 
 
 class Result(StrEnum):
-    """What one run of the tests came to. A command that cannot be run is no red test (R3)."""
+    """What one run of the tests came to. A command that cannot be run is no red test (R3).
+
+    ``ENDED``: somebody else ended the tests, or nobody saw how they ended.
+    """
 
     GREEN = "green"
     RED = "red"
     TIMED_OUT = "timed_out"
+    ENDED = "ended"
     CANNOT_RUN = "cannot_run"
+
+
+_NO_ANSWER = (Result.TIMED_OUT, Result.ENDED)
 
 
 class VerdictKind(StrEnum):
@@ -262,15 +269,16 @@ def step(judgement: Judgement, event: JudgeEvent, policy: GatePolicy) -> Judgeme
 
 
 def _tests_ended(judgement: Judgement, result: Result, policy: GatePolicy) -> Judgement:
-    """R3: red counts when each run is red; a time-out is looked at once more, and proves nothing."""
+    """R3: red counts when each run is red; one without an answer is made once more, and proves nothing."""
     judgement = replace(judgement, runs=(*judgement.runs, result))
     at_first = not judgement.reverted
     if result is Result.RED and at_first and judgement.baseline is not Baseline.GREEN:
         return _tree_is(judgement, Result.RED, policy)  # nothing can follow from it (R4)
-    if result in (Result.RED, Result.TIMED_OUT) and len(judgement.runs) <= _most_retries(judgement, policy):
+    again = len(judgement.runs) <= _most_retries(judgement, policy)
+    if again and result in (Result.RED, *_NO_ANSWER):
         return replace(judgement, order=RunTests())
-    if result is Result.RED and Result.TIMED_OUT in judgement.runs:
-        result = Result.TIMED_OUT
+    if result is Result.RED:
+        result = next((each for each in judgement.runs if each in _NO_ANSWER), result)
     if judgement.is_aside:
         return replace(judgement, order=PutBack(), alone=result)
     if result is Result.RED and judgement.boundary.dirty:
@@ -279,7 +287,8 @@ def _tests_ended(judgement: Judgement, result: Result, policy: GatePolicy) -> Ju
 
 
 def _most_retries(judgement: Judgement, policy: GatePolicy) -> int:
-    return max(policy.test_retries, 1) if Result.TIMED_OUT in judgement.runs else policy.test_retries
+    unanswered = any(each in _NO_ANSWER for each in judgement.runs)
+    return max(policy.test_retries, 1) if unanswered else policy.test_retries
 
 
 def _put_back(judgement: Judgement, policy: GatePolicy) -> Judgement:
@@ -301,6 +310,8 @@ def _tree_is(judgement: Judgement, result: Result, policy: GatePolicy) -> Judgem
             return _red(judgement, policy)
         case Result.TIMED_OUT:
             return _unknown(judgement, "the tests did not end in time, twice")
+        case Result.ENDED:
+            return _unknown(judgement, "the tests were ended by somebody else, twice: by hand, or for memory")
         case Result.CANNOT_RUN:
             return _unknown(judgement, "the tests cannot be run: test_command is not found or not executable")
 
