@@ -227,9 +227,7 @@ EVENTS: Mapping[str, Event] = {
     "they were not to go on": BaselineTested(T, "t1", None),
     "the verdict is: kept": _verdict(VerdictKind.KEPT, "the tests pass"),
     "the verdict is: reverted": _verdict(VerdictKind.REVERTED, "the tests failed, and pass without it"),
-    "the verdict is: a person has to look": _verdict(
-        VerdictKind.UNTESTED, "a conflict in a.py", pauses=True
-    ),
+    "the verdict is: a person has to look": _verdict(VerdictKind.UNTESTED, "a conflict in a.py", pauses=True),
     "it has fallen silent": FellSilent(T + 5, RUN, "what was seen"),
     "it hangs": Overran(T + 5, RUN, Overdue.STALL, "what was seen"),
     "it is longer than it may be": Overran(T + 5, RUN, Overdue.TIMEOUT, "what was seen"),

@@ -14,7 +14,7 @@ from typing import Any
 from ralphd import failpoint
 from ralphd.config.configuration import Configuration
 from ralphd.core.actions import Announce, Escalate
-from ralphd.core.events import Event, RunEnded
+from ralphd.core.events import BaselineTested, Event, JudgementOver, RunEnded
 from ralphd.core.model import (
     HAS_A_RUN,
     SETTLED,
@@ -164,6 +164,8 @@ class Account:
             news = _news_of_end(fact.ending, meant)
         if isinstance(fact, Reported):
             await self._enter_report(fact)
+        if isinstance(fact, JudgementOver) and await self.records.enter_verdict(fact):
+            await self._mirror()
         for action in answer.actions:
             if isinstance(action, Announce | Escalate):
                 await self._announce(action, fact, replace(self._facts, **news))
@@ -370,6 +372,8 @@ def _key(kind: str, fact: Event, facts: Facts) -> str | None:
     """By what an event is known again, when a daemon that died before it was written down tells it anew."""
     if isinstance(fact, Reported):
         return f"{fact.run_id}/{fact.id}/{kind}"
+    if isinstance(fact, JudgementOver | BaselineTested):
+        return f"{fact.id}/{kind}"
     return f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) or kind == "ralph.started" else None
 
 

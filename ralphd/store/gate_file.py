@@ -13,8 +13,8 @@ from ralphd.core.model import Moment, RunId, Task
 from ralphd.core.moments import parse_rfc3339, rfc3339
 from ralphd.core.verdict import (
     Baseline,
-    JudgeOrder,
     Judgement,
+    JudgeOrder,
     Position,
     Push,
     PutBack,
