@@ -209,9 +209,10 @@ ORIGINS = {
 
 
 class VerdictView(BaseModel):
-    """What became of an iteration's commits, and why. ``commits`` and ``reverted`` are full shas, newest first.
+    """What became of an iteration's commits, and why.
 
-    ``task`` is the one whose work was judged, ``tail`` the end of what the tests printed that failed.
+    ``commits`` and ``reverted`` are full shas, newest first. ``task`` is the one whose work was judged,
+    ``tail`` the end of what the tests printed that failed.
     """
 
     kind: Literal["kept", "reverted", "untested"]

@@ -37,6 +37,8 @@ _BUILT: Mapping[str, tuple[str, ...]] = {
         *("stop_timeout_seconds", "stop_deadline_seconds"),
         *("hang_timeout_seconds", "startup_grace_seconds", "max_run_seconds"),
         *("evidence_io_bytes", "evidence_cpu_percent", "evidence_switches_per_s"),
+        *("rollback_on_test_failure", "rollback_scope"),
+        *("test_command", "test_timeout_seconds", "test_retries"),
     ),
     "agents": (  # but for strategy: it has one value that is built, the default
         *("primary", "fallback", "retries_before_fallback", "max_task_failures", "on_exhausted"),

@@ -155,6 +155,11 @@ class Account:
             self._facts = facts
             self._unsaved = True
 
+    def note_gone(self) -> None:
+        """Know that the run's processes have ended, though its end is not told yet."""
+        self._facts = replace(self._facts, ralph_pid=None)
+        self._stale = True
+
     async def write_down(self, fact: Event, answer: Step) -> None:
         """Make ``answer`` the truth: on disk first, and then for whoever asks."""
         news: dict[str, Any] = {}

@@ -53,10 +53,8 @@ class Hands:
 
     def is_committed_after(self, moment: Moment) -> bool:
         """Whether HEAD is younger than that, or nobody can tell."""
-        code, printed = repo.answer(self.directory, "log", "-1", "--no-show-signature", "--format=%ct") or (
-            1,
-            b"",
-        )
+        words = ("log", "-1", "--no-show-signature", "--format=%ct")
+        code, printed = repo.answer(self.directory, *words) or (1, b"")
         return code != 0 or not printed.strip().isdigit() or int(printed) > moment
 
     def carry_out(self, order: JudgeOrder, judgement: Judgement, label: str) -> JudgeEvent:

@@ -295,6 +295,7 @@ class Regent:
         watch.cancel()
         commits = await self._headway.commits()
         self._life, self._past = None, life
+        self.account.note_gone()
         await self.gate.run_over(record)
         ending = await ending_of(self.account, self.log, record)
         if self._services.is_cut_off() and record.code is None:  # its shim ended it: that is no failure (P5)

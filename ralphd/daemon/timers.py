@@ -1,4 +1,4 @@
-"""The moments that a Regent is to be told of: a wait's end, by the wall clock, and a grace's, by no clock that is set."""
+"""The moments that a Regent is to be told of: the end of a wait, by the wall clock, and that of a grace."""
 
 import asyncio
 from collections.abc import Callable

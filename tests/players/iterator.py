@@ -1,4 +1,4 @@
-"""Plays a loop that reports its iterations: iteration N is the shell script N of a directory, when it is there.
+"""Plays a loop that reports its iterations; iteration N is the shell script N of a directory.
 
 It says where HEAD is as an iteration begins, waits for the verdict at its end, again and again while nobody
 answers, and appends what it was told to TOLD in the directory, a line of JSON each. It ends when it is told

@@ -17,7 +17,7 @@ ANSWER_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """The ralph ``demo`` with the gate on. ``place`` is its repository, ``scripts`` what its iterations do."""
+    """The ralph ``demo`` with the gate on; ``place`` is its repository, ``scripts`` what iterations do."""
 
     daemon: Daemon
     place: Path
@@ -56,14 +56,16 @@ class Guarded:
         return self.git("rev-parse", "HEAD")
 
     def register(self, *more: str, tests: str = TESTS, start: bool = True, **settings: object) -> View:
-        """Register it, its player with these arguments; ``settings`` are keys of any section, ``__`` a dot."""
-        flags = {
+        """Register it, its player with these arguments; in the names of ``settings`` is ``__`` a dot."""
+        flags: dict[str, object] = {
             "regent.rollback_on_test_failure": True,
             "regent.test_command": tests,
             "regent.retry_backoff_seconds": 0.05,
             "regent.test_retries": 0,
             "ralph.iteration_pause_seconds": 0,
         }
+        flags |= {key.replace("__", "."): value for key, value in settings.items()}
+        home = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.daemon.home)}
         return dict(
             self.daemon.ask(
                 "POST",
@@ -72,8 +74,8 @@ class Guarded:
                     "directory": str(self.place),
                     "command": list(player("iterator", self.scripts, *more)),
                     "name": "demo",
-                    "flags": flags | {key.replace("__", "."): value for key, value in settings.items()},
-                    "environment": {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.daemon.home)},
+                    "flags": flags,
+                    "environment": home,
                     "start": start,
                 },
             )
@@ -110,6 +112,10 @@ class Guarded:
     def subjects(self) -> list[str]:
         """The subjects of all commits of HEAD, newest first."""
         return self.git("log", "--format=%s").splitlines()
+
+    def subject(self, revision: str) -> str:
+        """The subject of one commit."""
+        return self.git("log", "-1", "--format=%s", revision)
 
     def judged(self, count: int) -> list[View]:
         """The verdicts of the record, once there are so many."""

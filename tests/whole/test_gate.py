@@ -1,4 +1,4 @@
-"""The guard, whole (R1 to R9, C3, C4): a real daemon, real git, a loop that reports, and runs as iterations."""
+"""The guard, whole (R1 to R9, C4): a real daemon, real git, and a loop that reports its iterations."""
 
 import pytest
 
@@ -81,7 +81,8 @@ def test_r4_a_red_tree_is_told_once_and_nothing_is_blamed_before_it_is_green(
 def test_r3_what_is_no_red_test_reverts_nothing(daemon: Daemon, guarded: Guarded) -> None:
     """Flaky, hanging, not to be found, and red only with what is not committed."""
     flag = daemon.root / "flaky"
-    tests = f'test -e dirty && exit "$(cat dirty)"; if test -e slow; then sleep 60; fi; rm {flag} 2>/dev/null && exit 1; {TESTS}'
+    code = 'test -e dirty && exit "$(cat dirty)"'
+    tests = f"{code}; test -e slow && sleep 60; rm {flag} 2>/dev/null && exit 1; {TESTS}"
     daemon.start()
     guarded.register(tests=tests, regent__test_retries=1, regent__test_timeout_seconds=0.4)
     guarded.does(1, "one", ends=f"touch {flag}")
