@@ -13,7 +13,7 @@ from typing import Final
 
 from ralphd import failpoint
 from ralphd.git.calls import LIMIT_S, Calls, NotDone, WasKilled, shown
-from ralphd.git.entries import Change, Entry, above, changes, differing, is_file
+from ralphd.git.entries import Entry, above, changes, differing, is_file, put_entries, put_paths
 from ralphd.git.facts import uncommitted
 from ralphd.git.guard import Done, acted, ref_name
 from ralphd.git.kept import (
@@ -54,7 +54,7 @@ def set_aside(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
             raise NotDone(f"other work is still set aside under {ref}")
         failpoint.reach("guard.aside.kept")
         _refuse_changed(calls, kept, ref)
-        _as_committed(calls, kept)
+        _as_committed(calls, kept, ref)
         return head
 
     return acted(directory, act, limit_s)
@@ -77,9 +77,12 @@ def put_back(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
         refuse_trouble(calls)
         _refuse_changed(calls, kept, ref)
         _refuse_changed_index(calls, kept, head, ref)
-        _put_files(calls, kept)
-        failpoint.reach("guard.aside.files")
-        _put_index(calls, kept, head)
+        try:
+            _put_files(calls, kept)
+            failpoint.reach("guard.aside.files")
+            _put_index(calls, kept, head)
+        except OSError as error:
+            raise NotDone(f"{error.strerror}; what was set aside is kept under {ref}") from error
         failpoint.reach("guard.aside.index")
         calls.printed("update-ref", "-d", ref)
         return head
@@ -194,16 +197,20 @@ def _refuse_changed(calls: Calls, kept: Kept, ref: str) -> None:
         raise NotDone(f"{shown(changed)} changed meanwhile; what was set aside is kept under {ref}")
 
 
-def _as_committed(calls: Calls, kept: Kept) -> None:
-    """Files and index as HEAD has them; where git fails, they are put back."""
-    calls.call("update-index", "-q", "--refresh")
+def _as_committed(calls: Calls, kept: Kept, ref: str) -> None:
+    """Files and index of these paths as HEAD has them; where git fails, they are put back.
+
+    No others are written: changes may be hidden from git's status (assume-unchanged), and are not kept here.
+    """
     try:
-        calls.printed("read-tree", "--reset", "-u", kept.head)
-    except NotDone as why:
+        put_paths(calls, [(each.path, each.committed) for each in kept.files])
+    except (NotDone, OSError) as why:
         calls.allow_way_back()
         if isinstance(why, WasKilled):
             remove_left_by_ours(calls)
         _put_files(calls, kept)
+        _put_index(calls, kept, kept.head)
+        calls.printed("update-ref", "-d", ref)
         raise
 
 
@@ -237,9 +244,7 @@ def _put_index(calls: Calls, kept: Kept, head: str) -> None:
     if head == kept.head and calls.call("diff-index", "--cached", "--quiet", head, "--")[0] == 0:
         _put_whole_index(calls, kept)
         return
-    lines = (Change(each.path, each.staged, each.committed or each.staged) for each in kept.files)
-    given = b"".join(each.old_line() for each in lines if each.old or each.new)
-    calls.printed("update-index", "-z", "--index-info", given=given)
+    put_entries(calls, [(each.path, each.staged) for each in kept.files])
     calls.call("update-index", "-q", "--refresh")
 
 

@@ -4,7 +4,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from ralphd.git.calls import Calls
 
@@ -25,6 +25,10 @@ class Entry:
         return self.mode == SUBMODULE
 
 
+Wanted: TypeAlias = tuple[bytes, Entry | None]
+"""A path, and what is to be there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A path that is to change, from what to what; None: there is nothing."""
@@ -36,17 +40,6 @@ class Change:
     def reversed(self) -> "Change":
         """The way back."""
         return Change(self.path, self.new, self.old)
-
-    def old_line(self) -> bytes:
-        """For ``update-index -z --index-info``: what was there."""
-        if self.old is None:
-            assert self.new is not None
-            return _line(self.path, b"0", self.new.sha)  # mode 0: not in the index
-        return _line(self.path, self.old.mode, self.old.sha)
-
-
-def _line(path: bytes, mode: bytes, sha: str) -> bytes:
-    return b"%b %b\t%b\0" % (mode, sha.encode(), path)
 
 
 def is_file(path: bytes) -> bool:
@@ -87,12 +80,17 @@ def _entry(mode: bytes, sha: bytes) -> Entry | None:
     return None if mode == _ABSENT else Entry(mode, sha.decode())
 
 
+def is_there(calls: Calls, path: bytes) -> bool:
+    """Whether there is a file at a path of the work tree, links above it not followed."""
+    return all(is_folder(calls.path(each)) for each in above(path)) and is_file(calls.path(path))
+
+
 def differing(calls: Calls, entries: Sequence[tuple[bytes, Entry]]) -> set[bytes]:
     """The paths whose files are not what an entry says, in content, mode or kind; submodules are left out.
 
     To be called within ``Calls.alone``. Raises NotDone.
     """
-    lines = b"".join(_line(path, entry.mode, entry.sha) for path, entry in entries if not entry.is_submodule)
+    lines = _lines([(path, entry) for path, entry in entries if not entry.is_submodule])
     if not lines:
         return set()
     index = calls.work / "tmp-index"
@@ -104,3 +102,49 @@ def differing(calls: Calls, entries: Sequence[tuple[bytes, Entry]]) -> set[bytes
     finally:
         index.unlink(missing_ok=True)
     return {path for path in found.split(b"\0") if path}
+
+
+def left_out(calls: Calls, paths: set[bytes]) -> frozenset[bytes]:
+    """Those that a sparse work tree leaves out: the index says so, and there is no file. Raises NotDone."""
+    if not paths:
+        return frozenset()
+    entries = calls.printed("ls-files", "-t", "-z").split(b"\0")
+    return frozenset(
+        entry[2:]
+        for entry in entries
+        if entry.startswith(b"S ") and entry[2:] in paths and not is_there(calls, entry[2:])
+    )
+
+
+def put_entries(calls: Calls, wanted: Sequence[Wanted]) -> None:
+    """Have the index say this of these paths, and nothing of those that are None. Raises NotDone."""
+    gone = b"".join(path + b"\0" for path, entry in wanted if entry is None)
+    if gone:
+        calls.printed("update-index", "-z", "--force-remove", "--stdin", given=gone)
+    lines = _lines([(path, entry) for path, entry in wanted if entry is not None])
+    if lines:
+        calls.printed("update-index", "-z", "--index-info", given=lines)
+
+
+def put_paths(calls: Calls, wanted: Sequence[Wanted], *, without: frozenset[bytes] = frozenset()) -> None:
+    """Index and files of these paths, as ``put_entries``; no other path is touched.
+
+    Files that are right already are not written; those of ``without`` have none. Raises NotDone, OSError.
+    """
+    changed = differing(calls, [(path, entry) for path, entry in wanted if entry is not None]) - without
+    for path, entry in wanted:
+        if entry is None and is_there(calls, path):
+            calls.remove(path)
+    put_entries(calls, wanted)
+    if changed:
+        given = b"".join(path + b"\0" for path in changed)
+        calls.printed("checkout-index", "-f", "-q", "-z", "--stdin", given=given)
+    if without:
+        given = b"".join(path + b"\0" for path in without)
+        calls.printed("update-index", "-z", "--skip-worktree", "--stdin", given=given)
+    calls.call("update-index", "-q", "--refresh")
+
+
+def _lines(entries: Sequence[tuple[bytes, Entry]]) -> bytes:
+    """For ``update-index -z --index-info``."""
+    return b"".join(b"%b %b\t%b\0" % (entry.mode, entry.sha.encode(), path) for path, entry in entries)

@@ -15,7 +15,7 @@ from typing import Final
 
 from ralphd import failpoint
 from ralphd.git.calls import Calls, HasMoved, NotDone, WasKilled, readable, shown
-from ralphd.git.entries import Change, above, changes, differing, is_file, is_folder
+from ralphd.git.entries import Change, above, changes, differing, is_file, is_there, left_out, put_paths
 from ralphd.git.facts import Uncommitted, trouble_of, uncommitted
 from ralphd.git.locks import remove_left_by_ours, wait_for_lock
 from ralphd.git.submodules import move_submodules, refuse_submodules
@@ -31,7 +31,15 @@ class Move:
     branch: str
     old: str
     new: str
-    reason: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A move that is under way, and the paths that a sparse work tree leaves out."""
+
+    to: Move
+    left_out: frozenset[bytes]
 
 
 def standing(calls: Calls) -> tuple[str, str]:
@@ -60,10 +68,10 @@ def move(calls: Calls, to: Move) -> None:
     calls.call("update-index", "-q", "--refresh")  # files that were only touched are no changes
     dirty = refuse_trouble(calls)
     found = changes(calls, to.old, to.new)
-    _refuse_overlap(calls, found, dirty)
+    without = _refuse_overlap(calls, found, dirty)
     _refuse_filters(calls, found)
     refuse_submodules(calls, found)
-    _write_journal(calls, to)
+    _write_journal(calls, _Begun(to, without))
     failpoint.reach("guard.move.begun")
     try:
         _carried_out(calls, to, found)
@@ -71,7 +79,7 @@ def move(calls: Calls, to: Move) -> None:
         calls.allow_way_back()
         if isinstance(why, WasKilled):
             remove_left_by_ours(calls)
-        _as_it_was(calls, found)
+        _as_it_was(calls, found, without)
         _forget_journal(calls)
         raise
     _forget_journal(calls)
@@ -96,25 +104,27 @@ def recover(calls: Calls) -> None:
 
     Raises NotDone where somebody changed the files in the meantime, which are left alone then.
     """
-    cut_off = _journal(calls)
-    if cut_off is None:
+    begun = _journal(calls)
+    if begun is None:
         return
-    if calls.looked_up("rev-parse", "--verify", "--quiet", cut_off.branch) != cut_off.old:
+    to = begun.to
+    at = calls.looked_up("rev-parse", "--verify", "--quiet", "HEAD")
+    if (calls.looked_up("symbolic-ref", "--quiet", "HEAD"), at) != (to.branch, to.old):
         _forget_journal(calls)  # it was carried out, or somebody went on from there
         return
     wait_for_lock(calls.repository)
     if (lock := calls.repository.git / "index.lock").exists():
         raise NotDone(f"a revert was cut off, and its git may still be at work: {lock} is there")
-    found = changes(calls, cut_off.old, cut_off.new)
+    found = changes(calls, to.old, to.new)
     if changed := _changed_since(calls, found):
         raise NotDone(f"a revert was cut off, and files changed since: git restore {shown(changed)}")
-    _as_it_was(calls, found)
+    _as_it_was(calls, found, begun.left_out)
     _forget_journal(calls)
 
 
 def _changed_since(calls: Calls, found: Sequence[Change]) -> set[bytes]:
     """The paths that are neither as before the move, nor as after it, nor gone."""
-    there = {each.path for each in found if _is_there(calls, each.path)}
+    there = {each.path for each in found if is_there(calls, each.path)}
     not_old = differing(calls, [(each.path, each.old) for each in found if each.old])
     not_new = differing(calls, [(each.path, each.new) for each in found if each.new])
     is_old = {each.path for each in found if each.old and each.path not in not_old}
@@ -122,32 +132,27 @@ def _changed_since(calls: Calls, found: Sequence[Change]) -> set[bytes]:
     return there - is_old - is_new
 
 
-def _as_it_was(calls: Calls, found: Sequence[Change]) -> None:
+def _as_it_was(calls: Calls, found: Sequence[Change], without: frozenset[bytes]) -> None:
     """Index and files of these paths as before the move; others are not touched. Raises NotDone."""
     move_submodules(calls, [each.reversed() for each in found])
+    put_paths(calls, [(each.path, each.old) for each in found], without=without)
+
+
+def _refuse_overlap(calls: Calls, found: Sequence[Change], dirty: Uncommitted) -> frozenset[bytes]:
+    """Raises NotDone where a path that would be written holds work that is in no commit.
+
+    Files are looked at themselves too: changes may be hidden from git's status (assume-unchanged,
+    skip-worktree). What a sparse work tree leaves out is answered.
+    """
     changed = differing(calls, [(each.path, each.old) for each in found if each.old])
-    for each in found:
-        if each.old is None and _is_there(calls, each.path):
-            calls.remove(each.path)
-    calls.printed("update-index", "-z", "--index-info", given=b"".join(each.old_line() for each in found))
-    given = b"".join(each.path + b"\0" for each in found if each.path in changed)
-    calls.printed("checkout-index", "-f", "-q", "-z", "--stdin", given=given)
-    calls.call("update-index", "-q", "--refresh")
-
-
-def _is_there(calls: Calls, path: bytes) -> bool:
-    """Whether there is a file at a path, links above it not followed."""
-    return all(is_folder(calls.path(each)) for each in above(path)) and is_file(calls.path(path))
-
-
-def _refuse_overlap(calls: Calls, found: Sequence[Change], dirty: Uncommitted) -> None:
-    """Raises NotDone where a path that would be written holds work that is in no commit."""
-    if overlap := {each.path for each in found}.intersection(dirty.names):
+    without = left_out(calls, changed)
+    if overlap := {each.path for each in found}.intersection(dirty.names) | (changed - without):
         raise NotDone(f"changes that are not committed are in the way: {shown(overlap)}")
     goes = {each.path for each in found if each.old}
     way = {name for each in found if each.new for name in _in_the_way(calls, each, goes)}
     if way:
         raise NotDone(f"untracked or ignored files are in the way: {shown(way)}")
+    return without
 
 
 def _in_the_way(calls: Calls, change: Change, goes: set[bytes]) -> Iterator[bytes]:
@@ -192,19 +197,22 @@ def _names_filter(calls: Calls, change: Change) -> bool:
     return any(b"filter=" in calls.printed("cat-file", "blob", entry.sha) for entry in sides)
 
 
-def _write_journal(calls: Calls, to: Move) -> None:
+def _write_journal(calls: Calls, begun: _Begun) -> None:
     path = calls.work / "tmp-journal"
+    names = sorted(os.fsdecode(name) for name in begun.left_out)
+    to = begun.to
     with path.open("w") as file:
-        json.dump({"branch": to.branch, "old": to.old, "new": to.new, "reason": to.reason}, file)
+        json.dump({"branch": to.branch, "old": to.old, "new": to.new, "left_out": names}, file)
         file.flush()
         os.fsync(file.fileno())
     path.replace(calls.work / _JOURNAL)
 
 
-def _journal(calls: Calls) -> Move | None:
+def _journal(calls: Calls) -> _Begun | None:
     try:
         found = json.loads((calls.work / _JOURNAL).read_text())
-        return Move(str(found["branch"]), str(found["old"]), str(found["new"]), str(found["reason"]))
+        to = Move(str(found["branch"]), str(found["old"]), str(found["new"]))
+        return _Begun(to, frozenset(os.fsencode(name) for name in found["left_out"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

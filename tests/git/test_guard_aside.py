@@ -1,6 +1,7 @@
 """What is not committed is set aside, and put back to the byte (R3)."""
 
 import os
+import resource
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,22 @@ def test_all_sorts_of_changes_are_set_aside_and_come_back(tree: WorkTree) -> Non
     assert tree.git("for-each-ref", "refs/ralph") == ""
     assert carried_out(put_back(tree.path, LABEL)) == head(tree), "there is nothing to put back any more"
     assert everything(tree) == before
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_changes_that_are_hidden_from_git_stay_where_they_are(tree: WorkTree, flag: str) -> None:
+    tree.git("update-index", flag, "kept")
+    write(tree, "kept", "hidden")
+    write(tree, "changed", "mine")
+    flags = tree.git("ls-files", "-v")
+    before = everything(tree)
+
+    carried_out(set_aside(tree.path, LABEL))
+    assert (tree.path / "kept").read_text() == "hidden"
+    carried_out(put_back(tree.path, LABEL))
+
+    assert everything(tree) == before
+    assert tree.git("ls-files", "-v") == flags
 
 
 def test_a_clean_tree_has_nothing_to_set_aside(tree: WorkTree) -> None:
@@ -252,6 +269,31 @@ def test_many_files_are_one_call_of_git_not_one_each(tree: WorkTree, monkeypatch
 
     assert everything(tree) == before
     assert len(calls) < 50
+
+
+def test_a_disk_that_is_full_keeps_the_work_and_says_where(tree: WorkTree) -> None:
+    committed(tree, "large", staged="x" * 200_000)
+    write(tree, "changed", "mine")
+    write(tree, "staged", "mine")
+    before = everything(tree)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
+    try:
+        refusal(set_aside(tree.path, LABEL))
+        assert everything(tree) == before
+        assert tree.git("for-each-ref", "refs/ralph") == ""
+        committed(tree, "small", staged="small")
+        write(tree, "staged", "mine " * 10_000)
+        before = everything(tree)
+        carried_out(set_aside(tree.path, LABEL))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limit[1]))
+        why = refusal(put_back(tree.path, LABEL))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+    assert why == f"File too large; what was set aside is kept under {REF}"
+    carried_out(put_back(tree.path, LABEL))
+    assert everything(tree) == before
 
 
 def test_on_no_branch_nothing_is_set_aside(tree: WorkTree) -> None:

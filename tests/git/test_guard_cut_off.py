@@ -184,6 +184,38 @@ def test_a_commit_that_somebody_made_after_the_kill_is_left_alone(tree: WorkTree
     expect_no_remains(tree)
 
 
+def test_another_branch_that_somebody_went_to_after_the_kill_is_left_alone(tree: WorkTree) -> None:
+    commits = bad(tree)
+    tree.git("branch", "other")
+    killed_at("guard.move.begun", lambda: revert(tree.path, commits, head=commits[0], label=LABEL))
+    tree.git("checkout", "--quiet", "other")
+    before = everything(tree)
+
+    refused = undo(tree.path, ["0" * 40])
+
+    assert not isinstance(refused, CarriedOut)
+    assert everything(tree) == before
+    expect_no_remains(tree)
+
+
+def test_in_a_sparse_work_tree_what_is_left_out_stays_so(tmp_path: Path) -> None:
+    tree = WorkTree.new(tmp_path / "sparse")
+    committed(tree, "first", inside__a="a\n", outside__b="b\n")
+    at = committed(tree, "bad", inside__a="bad\n", outside__b="bad\n")
+    tree.git("sparse-checkout", "set", "inside")
+    flags = tree.git("ls-files", "-t")
+
+    def act() -> object:
+        return revert(tree.path, [at], head=at, label=LABEL)
+
+    killed_at("guard.move.tree", act)
+    carried_out(act())
+
+    assert tree.git("status", "--porcelain") == "" and tree.git("ls-files", "-t") == flags
+    assert not (tree.path / "outside").exists()
+    assert (tree.path / "inside" / "a").read_text() == "a\n"
+
+
 # Whatever is done to the tree
 
 NAMES = st.sampled_from(["a", "b", "kept", "folder", "folder/d", "new/file", "new", "x.env", "other"])

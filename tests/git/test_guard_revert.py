@@ -185,6 +185,23 @@ def test_a_deletion_that_is_not_committed_is_in_the_way_too(tree: WorkTree) -> N
     assert everything(tree) == before
 
 
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_changes_that_are_hidden_from_git_are_in_the_way_and_stay(tree: WorkTree, flag: str) -> None:
+    bad = committed(tree, "bad", src__code="broken\n", new="x")
+    tree.git("update-index", flag, "src/code", "kept")
+    write(tree, "src/code", "mine")
+    write(tree, "kept", "mine")
+    before = everything(tree)
+
+    why = refusal(revert(tree.path, [bad], head=bad, label=LABEL))
+
+    assert why == "changes that are not committed are in the way: src/code"
+    assert everything(tree) == before
+    write(tree, "src/code", "broken\n")
+    taken_back(tree, bad)
+    assert (tree.path / "kept").read_text() == "mine"
+
+
 def test_a_conflict_with_a_later_commit_is_refused_and_all_is_as_it_was(tree: WorkTree) -> None:
     bad = committed(tree, "bad", src__code="1\nbroken\n3\n")
     late = committed(tree, "late", src__code="1\nbroken too\n3\n")
