@@ -60,6 +60,10 @@ def boundary(directory: Path, before: Position, *, limit_s: float = LIMIT_S) -> 
     now = position(directory)
     if (now.head, now.branch) == (before.head, before.branch):
         return Boundary(before, now)
+    if now == Position(None, None):
+        return Boundary(
+            before, now, False, trouble=f"git does not tell where HEAD is: git -C {directory} status"
+        )
     try:
         calls = Calls(directory, limit_s=limit_s)
         commits = _range(calls, before.head, now.head)
@@ -85,11 +89,15 @@ def _range(calls: Calls, before: str | None, now: str | None) -> tuple[_Listed, 
     """One more than are told at most, by which it is seen that there are more."""
     if now is None or (before is not None and not _SHA.fullmatch(before)):
         return ()
-    printed = calls.printed(
+    code, printed = calls.call(
         *("log", "-z", "--first-parent", "--format=%H %P%x09%s", "--no-show-signature", "--no-color"),
         *("--encoding=UTF-8", "--no-notes", f"--max-count={MOST_COMMITS + 1}"),
         *(now, *([f"^{before}"] if before else []), "--"),
     )
+    if code != 0 and before and calls.call("cat-file", "-e", f"{before}^{{commit}}")[0] != 0:
+        return ()  # what was there before is gone: nothing can descend from it
+    if code != 0:
+        raise NotDone(f"git log ended with {code}; try it: git -C {calls.directory} log")
     found = []
     for entry in printed.decode(errors="replace").split("\0"):
         shas, _, subject = entry.partition("\t")

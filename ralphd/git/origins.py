@@ -20,7 +20,7 @@ from ralphd.git.calls import Calls
 
 _TAIL_BYTES: Final = 1 << 20
 _MOST_LOGS: Final = 200
-_MOST_TIPS: Final = 1000
+_MOST_TIPS: Final = 20_000
 _MOST_COMMITS: Final = 20_000
 _LINE: Final = re.compile(rb"([0-9a-f]{40,64}) ([0-9a-f]{40,64}) [^\n]*?\t([^\n]*)")
 _MADE: Final = re.compile(
@@ -58,7 +58,7 @@ def pulled(calls: Calls, commits: tuple[RangeCommit, ...], *, before: str | None
 
 def _came(calls: Calls, now: str, before: str | None, here: Path) -> set[str]:
     """All commits between, merged ones too, that came from elsewhere."""
-    tips = dict.fromkeys(_tips(calls, here))
+    tips = _tips(calls, here)
     if not tips:
         return set()
     both = [now, *([f"^{before}"] if before else [])]
@@ -83,20 +83,31 @@ def _listed(calls: Calls, revisions: list[str]) -> set[str]:
     return set(calls.text(*words, given="".join(f"{each}\n" for each in revisions).encode()).split())
 
 
-def _tips(calls: Calls, here: Path) -> Iterator[str]:
-    """What was fetched: values of remote-tracking refs, of FETCH_HEAD, and where pulls ended."""
-    common = calls.repository.common
-    for line in calls.text("for-each-ref", "--format=%(objectname) %(refname)", "refs/remotes").splitlines():
-        value, _, name = line.partition(" ")
-        log = list(_lines(common / "logs" / name))
-        yield from (new for new, said in log if not said.startswith(b"update by push"))
-        if not log:
-            yield value
+def _tips(calls: Calls, here: Path) -> set[str]:
+    """What was fetched: values of remote-tracking refs, of FETCH_HEAD, and where pulls ended.
+
+    Without what was pushed from here: a fetch tells the values of all refs, new or not.
+    """
+    pushed: set[str] = set()
+    tips = set(_fetched_last(calls)) | {new for new, said in _lines(here) if _PULLED.match(said)}
+    form = "--format=%(objectname) %(symref)%00%(refname)"
+    for line in calls.text("for-each-ref", form, "refs/remotes").splitlines():
+        value, _, names = line.partition(" ")
+        points_to, _, name = names.partition("\0")
+        if points_to:
+            continue  # such as origin/HEAD, which is another's value
+        log = list(_lines(calls.repository.common / "logs" / name))
+        sent = {new for new, said in log if said.startswith(b"update by push")}
+        pushed |= sent
+        tips |= {new for new, _ in log} - sent if log else {value}
+    return tips - pushed
+
+
+def _fetched_last(calls: Calls) -> Iterator[str]:
     with suppress(OSError), (calls.repository.git / "FETCH_HEAD").open("rb") as file:
         for fetched in islice(file, _MOST_TIPS):
             if found := re.match(rb"[0-9a-f]{40,64}(?=\t)", fetched):
                 yield found[0].decode()
-    yield from (new for new, said in _lines(here) if _PULLED.match(said))
 
 
 def _logs(calls: Calls) -> Iterator[Path]:

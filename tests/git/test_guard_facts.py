@@ -106,6 +106,14 @@ def test_amend_reset_and_switch_are_seen_and_nothing_is_to_be_reverted(tree: Wor
     assert switched.doubt == "the branch is another: it was main, now it is other"
 
 
+def test_what_is_gone_or_cannot_be_told_is_no_ancestor(tree: WorkTree, tmp_path: Path) -> None:
+    gone = boundary(tree.path, Position("1" * 40, "main"))
+    nowhere = boundary(tmp_path, Position("1" * 40, "main"))
+
+    assert (gone.descends, gone.commits, gone.trouble) == (False, (), "")
+    assert nowhere.trouble == f"git does not tell where HEAD is: git -C {tmp_path} status"
+
+
 def test_a_merge_that_has_what_was_before_as_its_second_parent_is_in_doubt(tree: WorkTree) -> None:
     tree.git("branch", "other")
     committed(tree, "mine", mine="x")
@@ -203,8 +211,13 @@ def test_a_branch_made_in_another_work_tree_and_merged_is_no_pull(
     tree.git("push", "--quiet", "origin", "side")
     tree.git("fetch", "--quiet")
     tree.git("merge", "--quiet", "--ff-only", "side")
-
     assert pulled(boundary(tree.path, before)) == [False]
+
+    tree.git("worktree", "remove", str(tmp_path / "linked"))
+    tree.git("branch", "--quiet", "-d", "side")
+    tree.git("push", "--quiet", "origin", "main")
+    tree.git("remote", "set-head", "origin", "main")
+    assert pulled(boundary(tree.path, before)) == [False], "its reflogs are gone"
 
 
 def test_a_local_merge_that_brings_in_what_was_fetched_is_pulled(
