@@ -34,6 +34,7 @@ from ralphd.core.events import (
     GraceOver,
     JudgementBegan,
     JudgementOver,
+    LeftBehind,
     Overran,
     PauseRequested,
     RestartRequested,
@@ -228,6 +229,9 @@ EVENTS: Mapping[str, Event] = {
     "the verdict is: kept": _verdict(VerdictKind.KEPT, "the tests pass"),
     "the verdict is: reverted": _verdict(VerdictKind.REVERTED, "the tests failed, and pass without it"),
     "the verdict is: a person has to look": _verdict(VerdictKind.UNTESTED, "a conflict in a.py", pauses=True),
+    "its end left something in the repository": LeftBehind(
+        T + 5, RUN, ("removed .git/index.lock",), ("a rebase is half done",)
+    ),
     "it has fallen silent": FellSilent(T + 5, RUN, "what was seen"),
     "it hangs": Overran(T + 5, RUN, Overdue.STALL, "what was seen"),
     "it is longer than it may be": Overran(T + 5, RUN, Overdue.TIMEOUT, "what was seen"),

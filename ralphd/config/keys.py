@@ -51,7 +51,7 @@ _BUILT: Mapping[str, tuple[str, ...]] = {
         *("rate_limit_seconds", "max_rate_limit_wait_seconds", "reset_margin_seconds"),
         "outage_max_wait_seconds",
     ),
-    "git": ("auto_pull_rebase", "auto_push"),
+    "git": ("auto_pull_rebase", "auto_push", "repair"),
     "logs": ("run_bytes", "total_bytes"),
     WEBHOOKS: ("url", "secret_file", "secret_env", "on", "format", "allow_private"),
 }

@@ -152,6 +152,19 @@ class JudgementOver:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """A run that has ended left something half done in the repository.
+
+    A line each for what was mended (``done``) and for what a person has to look at (``told``).
+    """
+
+    at: Moment
+    run_id: RunId
+    done: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FellSilent:
     """A run has given no sign for so long that its whole tree is looked at from now on (H1)."""
 
@@ -210,6 +223,7 @@ Event: TypeAlias = (
     | Reported
     | JudgementBegan
     | BaselineTested
+    | LeftBehind
     | JudgementOver
     | FellSilent
     | Overran

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ralphd.core import requests
 from ralphd.core.actions import Action, Announce, Escalate, Spawn
-from ralphd.core.events import BaselineTested, JudgementBegan, JudgementOver
+from ralphd.core.events import BaselineTested, JudgementBegan, JudgementOver, LeftBehind
 from ralphd.core.model import (
     HAS_A_RUN,
     Failed,
@@ -80,6 +80,13 @@ def over(now: Supervision, event: JudgementOver, policy: Policy) -> Step:
     now = replace(now, tally=tally, said=said)
     told = _told(event)
     return _paused(now, event, told, policy) if verdict.pauses else Step(now, told)
+
+
+def left_behind(event: LeftBehind) -> tuple[Announce, ...]:
+    """What is said of a repository in which a run has left something half done."""
+    mended = Announce("state.recovered", f"Mended what the run had left: {'; '.join(event.done)}")
+    left = Announce("guard.blocked", f"The run has left something half done: {'; '.join(event.told)}")
+    return (*((mended,) if event.done else ()), *((left,) if event.told else ()))
 
 
 def _lives(now: Supervision, run_id: RunId) -> bool:

@@ -29,6 +29,7 @@ from ralphd.core.events import (
     GraceOver,
     JudgementBegan,
     JudgementOver,
+    LeftBehind,
     Overran,
     PauseRequested,
     RestartRequested,
@@ -118,6 +119,8 @@ def step(now: Supervision, event: Event, policy: Policy) -> Step:
             return judging.over(now, event, policy)
         case BaselineTested():
             return judging.baseline(now, event)
+        case LeftBehind():
+            return Step(now, judging.left_behind(event))
         case FellSilent():
             return _fell_silent(now, event)
         case Overran():

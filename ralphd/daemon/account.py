@@ -14,7 +14,7 @@ from typing import Any
 from ralphd import failpoint
 from ralphd.config.configuration import Configuration
 from ralphd.core.actions import Announce, Escalate
-from ralphd.core.events import BaselineTested, Event, JudgementOver, RunEnded
+from ralphd.core.events import BaselineTested, Event, JudgementOver, LeftBehind, RunEnded
 from ralphd.core.model import (
     HAS_A_RUN,
     SETTLED,
@@ -379,6 +379,8 @@ def _key(kind: str, fact: Event, facts: Facts) -> str | None:
         return f"{fact.run_id}/{fact.id}/{kind}"
     if isinstance(fact, JudgementOver | BaselineTested):
         return f"{fact.id}/{kind}"
+    if isinstance(fact, LeftBehind):
+        return f"{fact.run_id}/left/{kind}"
     return f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) or kind == "ralph.started" else None
 
 

@@ -15,14 +15,15 @@ from ralphd.core.reports import boundary_id, is_known, why_not
 from ralphd.core.verdict import Baseline, Position, Result
 from ralphd.daemon.account import Account
 from ralphd.daemon.judge import Ask, Begin, Judge, Occasion
+from ralphd.daemon.mending import Mending
 from ralphd.daemon.services import Services
 from ralphd.process.spawn import ExitRecord
 from ralphd.store.gate_file import GateState, Last
 
 RED_BEFORE: Final = "the tests are not green: commits are not judged until they are"
 NO_BOUNDARY: Final = (
-    "no commit is judged: the command reports no iterations. One line in its loop gives it boundaries: "
-    "ralphctl notify iteration-finished --wait"
+    "no commit is judged: the command reports no end of an iteration at which it waits. One line in its "
+    "loop does: ralphctl notify iteration-finished --wait"
 )
 _BASELINES: Final = {
     Result.GREEN: Baseline.GREEN,
@@ -40,7 +41,9 @@ class Gate:
         self._ask = ask
         self._judge = Judge(account, services, ask=ask, begin=begin)
         self._memory = self._judge.memory
+        self._mending = Mending(account)
         self._tests_baseline = False
+        self._is_passed_by = False
 
     # --- what is so -----------------------------------------------------------------------------------
 
@@ -63,9 +66,8 @@ class Gate:
             return ()
         now = self._account.supervision
         is_opaque = self._account.policy.mode is Mode.LOOP and not self._account.policy.own_loop
-        notes = (
-            [NO_BOUNDARY] if is_opaque and not now.said.iterates and self._memory.state.last is None else []
-        )
+        unjudged = is_opaque and self._memory.state.last is None
+        notes = [NO_BOUNDARY] if unjudged and (self._is_passed_by or not now.said.iterates) else []
         if self._memory.state.baseline is Baseline.RED:
             notes.append(RED_BEFORE)
         return tuple(notes)
@@ -122,6 +124,9 @@ class Gate:
         ``seen``: a daemon was there. What was committed after an end that nobody saw is somebody else's.
         """
         await self._judge.settled()
+        before = self._memory.state.before
+        if (left := await self._mending.after(record, before.branch if before else None)) is not None:
+            await self._ask(left)
         if not self.is_on or self._memory.state.before is None:
             return
         if not seen and await asyncio.to_thread(self._judge.hands.is_committed_after, record.ended_at + 1):
@@ -154,6 +159,8 @@ class Gate:
                 if is_known(now, fact) or not (self.is_on or self._judge.is_at_work):
                     return self._judge.last_of(id_)
                 return await self._judge.judge(Occasion(id_, fact.run_id, report.number, report.task))
+            case IterationFinished():
+                self._is_passed_by = True
             case _:
                 pass
         return None

@@ -140,9 +140,9 @@ def test_webhooks_of_both_files_are_told_and_a_project_can_change_one_but_not_op
 def test_what_is_set_and_not_built_is_listed_and_a_default_is_not(place: Place) -> None:
     place.project(
         '[regent]\ntest_command = "make test"\nrollback_on_test_failure = false\nmax_retries = 9\n'
-        '[agents]\nstrategy = "rotate"\n[agents.claude]\nmodel = "opus"\n'
+        '[agents]\nstrategy = "rotate"\n[agents.claude]\nmodel = "opus"\n[notify]\nreminder_minutes = 5\n'
     )
-    assert place.load().not_built_yet() == ["regent.test_command", "agents.strategy"]
+    assert place.load().not_built_yet() == ["agents.strategy", "notify.reminder_minutes"]
 
 
 def test_a_project_that_names_no_secret_does_not_unsign_the_users_webhook(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""A judgement that is cut off at any of its steps is brought to its end by the next daemon, once (R3 to R7)."""
+"""A judgement that is cut off at any step is brought to its end by the next daemon, once (R3 to R7)."""
 
 from tests.whole.guarded import Guarded
 from tests.whole.harness import Daemon
