@@ -1,4 +1,4 @@
-"""What the processes of a run have left half done in the repository, looked at when nothing of them is alive."""
+"""What a run has left half done in the repository, looked at when nothing of its processes is alive."""
 
 import asyncio
 
