@@ -13,7 +13,16 @@ from typing import Final
 
 from ralphd import failpoint
 from ralphd.git.calls import LIMIT_S, Calls, NotDone, WasKilled, shown
-from ralphd.git.entries import Entry, above, changes, differing, is_file, put_entries, put_paths
+from ralphd.git.entries import (
+    above,
+    changes,
+    committed_at,
+    differing,
+    is_file,
+    put_entries,
+    put_paths,
+    staged_at,
+)
 from ralphd.git.facts import uncommitted
 from ralphd.git.guard import Done, acted, ref_name
 from ralphd.git.kept import (
@@ -103,8 +112,8 @@ def _taken(calls: Calls, head: str, names: Sequence[bytes]) -> Kept:
     _refuse_large(calls, names)
     refuse_filtered(calls, names)
     committed, staged = (
-        _entries(calls, names, "ls-tree", "-r", head),
-        _entries(calls, names, "ls-files", "-s"),
+        committed_at(calls, names, head),
+        staged_at(calls, names),
     )
     if modules := {
         name for side in (committed, staged) for name, entry in side.items() if entry.is_submodule
@@ -126,18 +135,6 @@ def _refuse_large(calls: Calls, names: Sequence[bytes]) -> None:
     total = sum(os.lstat(calls.path(name)).st_size for name in names if is_file(calls.path(name)))
     if total > MOST_BYTES:
         raise NotDone(f"{total >> 20} MiB of tracked files are not committed: too much to set aside")
-
-
-def _entries(calls: Calls, names: Sequence[bytes], *words: str) -> dict[bytes, Entry]:
-    """What HEAD or the index has at these paths: both tell the mode first, and the path after a tab."""
-    wanted, found = set(names), {}
-    place = 2 if words[0] == "ls-tree" else 1
-    for line in calls.printed(words[0], "-z", *words[1:]).split(b"\0"):
-        about, _, name = line.partition(b"\t")
-        if name in wanted:
-            fields = about.split()
-            found[name] = Entry(fields[0], fields[place].decode())
-    return found
 
 
 def _refuse_loss(calls: Calls, kept: Kept) -> None:
@@ -218,7 +215,7 @@ def _refuse_changed_index(calls: Calls, kept: Kept, head: str, ref: str) -> None
     """Raises NotDone where these paths were staged or committed meanwhile."""
     paths = {each.path for each in kept.files}
     committed = {each.path for each in changes(calls, kept.head, head)} if head != kept.head else set()
-    now = _entries(calls, list(paths), "ls-files", "-s")
+    now = staged_at(calls, paths)
     staged = {each.path for each in kept.files if now.get(each.path) not in (each.committed, each.staged)}
     if changed := (paths & committed) | staged:
         raise NotDone(
@@ -238,7 +235,7 @@ def _put_files(calls: Calls, kept: Kept) -> None:
 
 def _put_index(calls: Calls, kept: Kept, head: str) -> None:
     """The index as it was: whole where nothing else is staged, otherwise the entries of these paths."""
-    now = _entries(calls, [each.path for each in kept.files], "ls-files", "-s")
+    now = staged_at(calls, [each.path for each in kept.files])
     if all(now.get(each.path) == each.staged for each in kept.files):
         return
     if head == kept.head and calls.call("diff-index", "--cached", "--quiet", head, "--")[0] == 0:

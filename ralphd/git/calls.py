@@ -23,9 +23,11 @@ WAY_BACK_S: Final = 30.0
 """How long it may take besides to put all as it was."""
 SHOWN: Final = 3
 """How many names a sentence has."""
+FSYNC: Final = "core.fsync=committed"
+"""What is kept is on the disk before files are changed."""
 _SETTINGS: Final = (
     *("submodule.recurse=false", "merge.renormalize=false", "core.safecrlf=false", "gc.auto=0"),
-    *("i18n.commitEncoding=UTF-8", "core.fsyncMethod=batch", "core.looseCompression=1"),
+    *("i18n.commitEncoding=UTF-8", "core.looseCompression=1", "core.fsyncMethod=batch"),
     *("core.checkStat=default", "core.sshCommand=false", "advice.detachedHead=false"),
 )
 _NO_FETCH: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_LITERAL_PATHSPECS": "1"}
@@ -161,7 +163,7 @@ class Calls:
     def _call(
         self, place: Path, *words: str, given: bytes = b"", also: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
-        settings = (word for setting in _SETTINGS for word in ("-c", setting))
+        settings = (word for setting in (*_SETTINGS, FSYNC) for word in ("-c", setting))
         variables = {**self._variables, **(also or {})}
         answer = repo.answer(place, *settings, *words, limit_s=self.left_s, given=given, also=variables)
         if answer is None:

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -104,6 +104,27 @@ def differing(calls: Calls, entries: Sequence[tuple[bytes, Entry]]) -> set[bytes
     return {path for path in found.split(b"\0") if path}
 
 
+def committed_at(calls: Calls, paths: Collection[bytes], commit: str) -> dict[bytes, Entry]:
+    """What a commit has at these paths. Raises NotDone."""
+    return _told(calls.printed("ls-tree", "-r", "-z", commit), paths, 2)
+
+
+def staged_at(calls: Calls, paths: Collection[bytes]) -> dict[bytes, Entry]:
+    """What the index has at these paths. Raises NotDone."""
+    return _told(calls.printed("ls-files", "-s", "-z"), paths, 1)
+
+
+def _told(printed: bytes, paths: Collection[bytes], place: int) -> dict[bytes, Entry]:
+    """From lines with the mode first, the object at a place, and the path after a tab."""
+    wanted, found = set(paths), {}
+    for line in printed.split(b"\0"):
+        about, _, path = line.partition(b"\t")
+        if path in wanted:
+            fields = about.split()
+            found[path] = Entry(fields[0], fields[place].decode())
+    return found
+
+
 def left_out(calls: Calls, paths: set[bytes]) -> frozenset[bytes]:
     """Those that a sparse work tree leaves out: the index says so, and there is no file. Raises NotDone."""
     if not paths:
@@ -129,13 +150,14 @@ def put_entries(calls: Calls, wanted: Sequence[Wanted]) -> None:
 def put_paths(calls: Calls, wanted: Sequence[Wanted], *, without: frozenset[bytes] = frozenset()) -> None:
     """Index and files of these paths, as ``put_entries``; no other path is touched.
 
-    Files that are right already are not written; those of ``without`` have none. Raises NotDone, OSError.
+    What is right already is not written; those of ``without`` have no file. Raises NotDone, OSError.
     """
     changed = differing(calls, [(path, entry) for path, entry in wanted if entry is not None]) - without
     for path, entry in wanted:
         if entry is None and is_there(calls, path):
             calls.remove(path)
-    put_entries(calls, wanted)
+    staged = staged_at(calls, [path for path, _ in wanted])
+    put_entries(calls, [(path, entry) for path, entry in wanted if staged.get(path) != entry])
     if changed:
         given = b"".join(path + b"\0" for path in changed)
         calls.printed("checkout-index", "-f", "-q", "-z", "--stdin", given=given)
