@@ -9,7 +9,7 @@ from typing import Final
 
 from ralphd import failpoint
 from ralphd.core.events import BaselineTested, DaemonStopping, Event, StopRequested
-from ralphd.core.model import Goal, Mode, Starting, Supervision
+from ralphd.core.model import Goal, Mode, RunId, Starting, Supervision
 from ralphd.core.reported import IterationFinished, IterationStarted, Reported
 from ralphd.core.reports import boundary_id, is_known, why_not
 from ralphd.core.verdict import Baseline, Position, Result
@@ -58,6 +58,11 @@ class Gate:
     def is_busy(self) -> bool:
         """Whether tests run, or something is done to the repository."""
         return self._judge.is_at_work or self._tests_baseline
+
+    @property
+    def test_run(self) -> RunId | None:
+        """The run of the tests that is under way."""
+        return self._memory.state.test_run
 
     def notes(self) -> tuple[str, ...]:
         """What a person should know of it."""

@@ -1,6 +1,7 @@
 """The guard's hands: where the repository stands, and what a judgement orders, carried out by git."""
 
 import hashlib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +30,13 @@ LABEL_CHARS = 8
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """The repository of a working directory. Its calls of git are bounded, and block."""
+    """The repository of a working directory. Its calls of git are bounded, and block.
+
+    ``environment`` gives that of the ralph's runs: hooks and credentials of a push are its owner's.
+    """
 
     directory: Path
+    environment: Callable[[], Mapping[str, str]]
 
     def has_repository(self) -> bool:
         """Whether there is one; a few stats."""
@@ -74,7 +79,7 @@ class Hands:
                 raise AssertionError(f"{order} is no order about git")
 
     def _push(self, judgement: Judgement) -> JudgeEvent:
-        pushed = remote.push(self.directory)
+        pushed = remote.push(self.directory, outside=self.environment() or None)
         if pushed.words.startswith("not pushed"):
             return Refused(f"the revert is {pushed.words}")
         return CarriedOut(judgement.head)

@@ -70,7 +70,7 @@ class Judge:
         self._services = services
         self._ask = ask
         self._begin = begin
-        self.hands = Hands(account.definition.directory)
+        self.hands = Hands(account.definition.directory, account.files.load_environment)
         self.tests = RunsOfTests(account, services)
         self.memory = GateMemory(account, services)
         self._work: asyncio.Task[Last | None] | None = None
@@ -255,7 +255,8 @@ async def _finished(work: "asyncio.Task[Last | None]") -> Last | None:
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        if not work.cancelled():
+        task = asyncio.current_task()
+        if not work.cancelled() or (task is not None and task.cancelling()):
             raise
         raise ShuttingDown("ralphd ends, and the next one goes on with the verdict") from None
 

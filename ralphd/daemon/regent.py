@@ -309,7 +309,7 @@ class Regent:
         """What works in the directory and is not the run's is reported, never killed (S7)."""
         since = record.started_at or record.ended_at
         await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory is gone by then
-        known = (record.run_id,) if self.living is None else (record.run_id, self.living)
+        known = [each for each in (record.run_id, self.living, self.gate.test_run) if each is not None]
         directory = self.account.definition.directory
         self._strangers = await asyncio.to_thread(strangers, directory, since, known)
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from ralphd.core.actions import Announce, Escalate
-from ralphd.core.events import JudgementBegan, JudgementOver, RunEnded
-from ralphd.core.model import Goal, Next, Paused, Pausing, Said
+from ralphd.core.actions import Announce, Escalate, Spawn
+from ralphd.core.events import BaselineTested, JudgementBegan, JudgementOver, LeftBehind, RunEnded
+from ralphd.core.model import Failed, Goal, Next, Paused, Pausing, Said, Starting, Stopped, Stopping, Tally
 from ralphd.core.regent import step
 from ralphd.core.reported import IterationFinished, Reported
 from ralphd.core.reports import answer
-from ralphd.core.verdict import Baseline, Verdict, VerdictKind
+from ralphd.core.verdict import Baseline, Result, Verdict, VerdictKind
 from tests.core.scenes import EXIT_0, HUNG, NOW, POLICY, RUN, RUNNING, WAITING, ralph
 
 ITERATES = Said(hello=True, signals=True, iterates=True)
@@ -90,3 +90,60 @@ def test_what_is_not_judged_is_told_and_calls_a_person_only_where_that_is_asked(
     told = step(ralph(RUNNING, said=ITERATES), over(verdict), POLICY)
     assert told.supervision.state == RUNNING
     assert any(isinstance(action, Escalate) for action in told.actions) == calls
+
+
+def test_a_verdict_that_is_told_again_by_the_next_daemon_counts_once() -> None:
+    verdict = over(REVERTED, reverted=("abc1234",), id="r1/7")
+    once = step(ralph(RUNNING, said=ITERATES), verdict, POLICY).supervision
+    again = step(once, verdict, POLICY)
+    assert (again.supervision, again.actions) == (once, ())
+
+
+@pytest.mark.parametrize(("judged", "errors"), [("7", 2), ("6", 0)])
+def test_c3_an_iteration_that_was_reverted_clears_no_errors(judged: str, errors: int) -> None:
+    verdict = over(REVERTED, reverted=("abc1234",), id=f"{RUN}/{judged}")
+    now = step(ralph(RUNNING, tally=Tally(consecutive_errors=2), said=ITERATES), verdict, POLICY).supervision
+    finished = step(now, Reported(NOW, RUN, "7", "digest", IterationFinished(4)), POLICY).supervision
+    assert finished.tally.consecutive_errors == errors
+
+
+def test_a_pause_for_the_guard_outlasts_a_restart_that_was_asked_for() -> None:
+    ending = ralph(Stopping(RUN, NOW, None, again=True), said=ITERATES)
+    paused = step(ending, over(IN_THE_WAY), POLICY).supervision
+    assert isinstance(paused.state, Pausing)
+    assert isinstance(step(paused, RunEnded(EXIT_0), POLICY).supervision.state, Paused)
+
+
+@pytest.mark.parametrize("result", [Result.GREEN, Result.RED, Result.TIMED_OUT, Result.ENDED])
+def test_r4_whatever_the_tests_say_before_the_first_run_it_starts(result: Result) -> None:
+    tested = step(ralph(Starting(before=Stopped())), JudgementBegan(NOW, None), POLICY).supervision
+    assert (tested.state, tested.said.testing) == (Starting(), True)
+    answer = step(tested, BaselineTested(NOW, "t1", result, "exit 1"), POLICY)
+    assert answer.actions[-1] == Spawn()
+    assert not answer.supervision.said.testing
+    assert bool(lines(answer.actions)) is (result is not Result.GREEN)
+
+
+def test_tests_that_cannot_be_run_at_all_are_a_mistake_that_is_told_before_anything_starts() -> None:
+    answer = step(ralph(Starting()), BaselineTested(NOW, "t1", Result.CANNOT_RUN, "exit 127"), POLICY)
+    assert isinstance(answer.supervision.state, Failed)
+    assert isinstance(answer.actions[0], Escalate)
+
+
+@pytest.mark.parametrize(("goal", "state"), [(Goal.STOPPED, Stopped()), (Goal.PAUSED, Paused("requested"))])
+def test_nothing_starts_that_was_not_wanted_any_more_while_the_tests_ran(
+    goal: Goal, state: Stopped | Paused
+) -> None:
+    answer = step(ralph(Starting(), goal=goal), BaselineTested(NOW, "t1", None), POLICY)
+    assert answer.supervision.state == state
+    assert Spawn() not in answer.actions
+
+
+def test_what_a_run_left_half_done_is_said_as_it_is() -> None:
+    left = LeftBehind(NOW, RUN, ("removed index.lock",), ("a rebase is half done",))
+    assert [
+        action.type for action in step(ralph(RUNNING), left, POLICY).actions if isinstance(action, Announce)
+    ] == [
+        "state.recovered",
+        "guard.blocked",
+    ]
