@@ -84,7 +84,7 @@ class Boundary:
         if self.before.head is None:
             return "the iteration made the repository's first commit"
         if not self.descends:
-            return "the history was rewritten: what was there before is no ancestor of what is there now"
+            return "what was there before is not in the first-parent line of what is there now"
         if self.before.branch != self.now.branch:
             was, now = self.before.branch or "none", self.now.branch or "none"
             return f"the branch is another: it was {was}, now it is {now}"
@@ -363,13 +363,19 @@ def _refused(judgement: Judgement, why: str) -> Judgement:
         case Revert():
             said = f"the tests fail, and it cannot be reverted: {why}"
             return _restore(judgement, _paused(said))
+        case Restore():
+            return _say(judgement, _paused(f"the reverts are still there, and cannot be taken back: {why}"))
+        case SetAside():
+            said = f"the tests fail, and could not be tried without what is not committed: {why}"
+            return _say(judgement, _paused(said))
         case _:
             return _in_the_way(replace(judgement, is_aside=False), why)
 
 
 def _moved(judgement: Judgement, why: str) -> Judgement:
     """Whoever moved HEAD goes on from there; only what is theirs and set aside is brought back."""
-    return _in_the_way(judgement, f"somebody else works here while it is judged: {why}")
+    made = "; reverts that were made are there" if judgement.reverted else ""
+    return _in_the_way(judgement, f"somebody else works here while it is judged: {why}{made}")
 
 
 def _cut(judgement: Judgement, why: str) -> Judgement:

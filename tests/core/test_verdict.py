@@ -248,7 +248,7 @@ def test_r1_without_a_new_commit_nothing_is_run() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"descends": False}, "rewritten"),
+        ({"descends": False}, "first-parent"),
         ({"now": Position(sha(1), "other")}, "branch"),
         ({"commits": (JudgedCommit(sha(1), pulled=True),)}, "pull"),
         ({"before": Position(None, "main")}, "first commit"),
@@ -274,6 +274,22 @@ def test_where_somebody_moves_head_meanwhile_what_was_set_aside_comes_back_and_i
     over = step(moved, CarriedOut(None), GatePolicy()).verdict
     assert over is not None
     assert over.pauses
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        (SetAside(), "could not be tried without what is not committed: a lock"),
+        (Restore(sha(1)), "the reverts are still there, and cannot be taken back: a lock"),
+        (PutBack(), "a lock"),
+    ],
+)
+def test_r8_what_cannot_be_carried_out_is_told_as_it_is_and_pauses(order: SetAside, words: str) -> None:
+    judgement = replace(begin(Repo(1).boundary(), Baseline.GREEN), order=order, is_aside=order == PutBack())
+    verdict = step(judgement, Refused("a lock"), GatePolicy()).verdict
+    assert verdict is not None
+    assert verdict.pauses
+    assert verdict.why.endswith(words)
 
 
 def test_what_is_cut_short_is_as_it_was_and_is_judged_at_the_next_boundary() -> None:
