@@ -3,8 +3,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
+MUTANTS_VENV ?= .venv-mutants
+MUTANTS_STAMP = $(MUTANTS_VENV)/.ready
 
-.PHONY: dev demo test test-systemd test-agents check format lint types contracts docs bench classify-score clean
+.PHONY: dev demo test test-systemd test-agents check format lint types contracts docs bench classify-score mutants nights clean
 
 dev: $(STAMP)
 
@@ -27,11 +29,11 @@ test-systemd: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/systemd/under_systemd.py
 
-# The real agent CLIs, from npm, against a mock of their vendors on loopback; apart from `check`.
+# The real agent CLIs, from npm and PyPI, against a mock of their vendors on loopback; apart from `check`.
 test-agents: $(STAMP)
 	@$(BIN)/python -m tests.agents.installed
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
-	  $(BIN)/python -m pytest -n 2 -rs --basetemp="$$scratch/t" tests/agents/real_agents.py tests/agents/real_loops.py
+	  $(BIN)/python -m pytest -n 3 -rs --basetemp="$$scratch/t" tests/agents/real_agents.py tests/agents/real_described.py tests/agents/real_loops.py
 
 check: $(STAMP) format lint types contracts test
 
@@ -54,8 +56,23 @@ docs: $(STAMP)
 classify-score: $(STAMP)
 	@$(BIN)/python -m tests.classify_score $(CORPUS)
 
+# Plays the two cores through nights of eight hours, by seed (docs/nights.md).
+nights: $(STAMP)
+	@nice -n 10 $(BIN)/python -m tests.sim --seeds $(or $(NIGHTS),1-100000) $(if $(WORKERS),--workers $(WORKERS))
+
+# Changes the decisions one change at a time; the tests have to notice (docs/mutants.md).
+# ONLY="FILE..." for some modules, FUNCTION=NAME for one function, WORKERS=1 for a busy machine.
+mutants: $(MUTANTS_STAMP)
+	@$(MUTANTS_VENV)/bin/python -m tests.mutants $(ONLY) $(if $(FUNCTION),--function $(FUNCTION)) $(if $(WORKERS),--workers $(WORKERS))
+
+$(MUTANTS_STAMP): pyproject.toml constraints.txt
+	@test -x $(MUTANTS_VENV)/bin/python || $(PYTHON) -m venv $(MUTANTS_VENV)
+	@echo "setting up $(MUTANTS_VENV) (once)"
+	@$(MUTANTS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mutants]'
+	@touch $@
+
 bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-bench .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-bench $(MUTANTS_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

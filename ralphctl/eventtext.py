@@ -43,6 +43,7 @@ def _attempt(data: Data) -> str:
     """``iteration 2, build part 2: attempt 1 by claude failed (agent crash): …; next: …``."""
     where = ", ".join(part for part in (_iteration(data), _task(data)) if part)
     number = f"attempt {data['attempt']}" if data.get("attempt") else "an attempt"
+    number += f" ({data['phase']})" if data.get("phase") else ""
     who = number + (f" by {data['agent']}" if data.get("agent") else "")
     kind = data.get("failure_kind")
     if kind or data.get("outcome") == "failed":

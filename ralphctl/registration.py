@@ -54,7 +54,7 @@ def key_options(function: Any) -> Any:
             "--retries-before-fallback", type=number, metavar="N", help="Same agent again, N times."
         ),
         click.option(
-            "--fallback", metavar="A,B", help="The next agents, in order; auto: all that are known."
+            "--fallback", metavar="A,B", help="The next agents, in order; auto: codex,gemini,claude,opencode."
         ),
         click.option("--agent", metavar="NAME", help="The agent to begin with."),
     ):

@@ -198,6 +198,7 @@ def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
     rows = [("directory", directory_words(view)), ("command", _command(view))]
     if work := work_words(view):
         rows.append(("work", work))
+    rows += _agents(view, now)
     # The state file is written anew every few seconds only: a first output may not be in it yet.
     unseen = not daemon and view.get("run_id") and not view.get("last_output_at")
     rows.append(("last output", "unknown" if unseen else ago(view.get("last_output_at"), now)))
@@ -210,6 +211,19 @@ def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
     if resources := _resources(view):
         rows.append(("resources", resources))
     return [(label, text) for label, text in rows if text]
+
+
+def _agents(view: View, now: float) -> list[tuple[str, str]]:
+    """Who may be asked: where there is a choice, or nobody."""
+    pool = view.get("pool")
+    if not isinstance(pool, dict):
+        return []
+    agents = pool["agents"]
+    if not agents or (len(agents) == 1 and agents[0]["in"]):
+        return []
+    from ralphctl.pool_words import rows  # most have one agent, and `status` is to be quick
+
+    return [("agents" if i == 0 else "", line) for i, line in enumerate(rows(pool, now))]
 
 
 def directory_words(view: View) -> str:

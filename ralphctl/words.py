@@ -148,7 +148,7 @@ def last_exit(ending: dict[str, Any]) -> str:
 def wait_words(reason: object) -> str:
     """What a wait is for: continues ``waiting …``."""
     text = str(reason)
-    in_its_own_words = f"— {text}" if " " in text.strip() else f"({text})"
+    in_its_own_words = f"— {text.rstrip('.')}" if " " in text.strip() else f"({text})"
     return _WAITS.get(text, in_its_own_words)
 
 

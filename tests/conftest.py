@@ -1,6 +1,8 @@
 """How thoroughly the property tests search: ``dev`` in every run, ``ci`` where CI=true. Both take seconds.
 
-Both are the same search in every run (a failure is a failure for everybody), and nothing is kept on disk.
+``mutants`` is for ``make mutants``, which runs them thousands of times.
+
+Each is the same search in every run (a failure is a failure for everybody), and nothing is kept on disk.
 """
 
 import os
@@ -22,4 +24,7 @@ _DEV = settings(
 )
 settings.register_profile("dev", _DEV)
 settings.register_profile("ci", _DEV, max_examples=200, stateful_step_count=50)
+settings.register_profile(
+    "mutants", _DEV, max_examples=15, stateful_step_count=20, phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")

@@ -41,6 +41,7 @@ REPORTED: Mapping[str, str] = {
     "agent": "the agent by its name",
     "branch": "the branch that the iteration begins on",
     "attempt": "which attempt at the iteration it was, from 1",
+    "phase": "which phase of the attempt it was, by its name; none without phases",
     "code": "the exit code that the run is about to end with",
     "commits": "those made in it: how many; of `iteration-finished`: abbreviated, oldest first",
     "complete": "the task is done",

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ralphctl.words import clock, duration
-from ralphd.agents.agent import MAX_LINE_CHARS, Agent, Parser
+from ralphd.agents.agent import MAX_LINE_CHARS, Agent
 from ralphd.agents.general import General
-from ralphd.agents.known import KNOWN, agent_of
+from ralphd.agents.known import KNOWN, agent_of, first_events, known_as, printer_of, spec_of
 from ralphd.agents.patterns import patterns_of
 from ralphd.agents.zone import local_zone
+from ralphd.config.checks import did_you_mean
 from ralphd.config.configuration import load
 from ralphd.config.specs import AgentSpec
 from ralphd.core.classify import Evidence, Finding, Rules, classify
@@ -30,12 +31,11 @@ FAILED: Final = 1
 """The exit status of an attempt of which nothing is known but that it failed."""
 
 GENERAL: Final = "general"
-_BY_GENERAL_RULES: Final = (GENERAL, "aider", "amp", "copilot", "cursor", "kiro", "qwen", "wrapper")
-"""CLIs without rules of their own, and what wraps an agent (``wrapper:NAME``): any command's rules hold."""
+_BY_GENERAL_RULES: Final = (GENERAL, "wrapper")
+"""Any other command, and what wraps an agent (``wrapper:NAME``)."""
 
 _GUESSED_FROM: Final = 50
 _LOOKED_AT_FOR_NUL: Final = 8192
-_FIRST_EVENTS: Final = frozenset({"system", "thread.started", "init", "step_start"})
 
 
 def judged(
@@ -71,18 +71,19 @@ def finding_of(
 ) -> Finding:
     """What the attempt of ``agent`` that printed these lines on ``stream`` ended as."""
     rules = Rules(agent.name, agent.patterns, agent.exits, agent.has_verdict, zone)
-    return classify(_evidence(lines, agent.parser(), code=code, stream=stream), rules, now=now)
+    return classify(_evidence(lines, agent, code=code, stream=stream), rules, now=now)
 
 
 def plain_agent(name: str) -> Agent:
     """The agent of that name as it is without any configuration. Raises UnknownAgent."""
-    if name in KNOWN:
+    if known_as(name):
         return agent_of(name, AgentSpec())
     if name.split(":", 1)[0] in _BY_GENERAL_RULES:
         return General(name=name, spec=AgentSpec(command=(name,)), patterns=patterns_of(GENERAL))
+    known = (*KNOWN, *_BY_GENERAL_RULES)
     raise UnknownAgent(
-        f"{name!r} is no agent that I know",
-        why=f"known are: {', '.join((*KNOWN, *_BY_GENERAL_RULES))}",
+        f"{name!r} is no agent that I know{did_you_mean(name, known)}",
+        why=f"known are: {', '.join(known)}",
         mend=f"one of these, or --agent {GENERAL} for any other command",
     )
 
@@ -124,13 +125,14 @@ def _rfc3339(moment: float) -> str:
 
 def _agent(name: str, environ: dict[str, str], directory: Path) -> Agent:
     """The agent as the configuration of ``directory`` has it: its patterns may be the user's."""
-    spec = load(directory, environ=environ).agents.named.get(name)
-    if spec is None or (name not in KNOWN and not spec.command):
+    named = load(directory, environ=environ).agents.named
+    if known_as(name) is None and not (name in named and named[name].command):
         return plain_agent(name)
-    return agent_of(name, spec, outside=environ)
+    return agent_of(name, spec_of(name, named), outside=environ)
 
 
-def _evidence(lines: Iterable[str], parser: Parser, *, code: int, stream: str) -> Evidence:
+def _evidence(lines: Iterable[str], agent: Agent, *, code: int, stream: str) -> Evidence:
+    parser, first = agent.parser(), first_events(agent)
     read = parser.line if stream == STDOUT else parser.error_line
     verdict, limited, retrying, whole, printed = None, None, None, False, False
     for line in lines:
@@ -145,7 +147,7 @@ def _evidence(lines: Iterable[str], parser: Parser, *, code: int, stream: str) -
                 case RetryingItself():
                     retrying = sign
                 case Started():
-                    whole = whole or _event(line) in _FIRST_EVENTS
+                    whole = whole or _event(line) in first
                 case Text() | ToolUse():
                     retrying = None
     return Evidence(
@@ -179,6 +181,8 @@ def _lines(log: BinaryIO) -> Iterator[str]:
 def _guessed(head: Iterable[str]) -> str:
     """Whose events the first lines are; any command's where they are none."""
     for line in head:
+        if (name := printer_of(line)) is not None:
+            return name
         event = _event(line)
         if event is None:
             continue

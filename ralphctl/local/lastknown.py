@@ -62,10 +62,33 @@ def state(directory: str) -> dict[str, Any] | None:
     view = {
         key: value for key, value in held.items() if key in _STATE_KEYS and _fits(value, _STATE_KEYS[key])
     }
+    if "pool" in held:
+        view["pool"] = _pool(held["pool"])
     view.setdefault("name", os.path.basename(directory) or "/")
     view.setdefault("state", "running" if view.get("ralph_pid") else "idle")
     view["directory"] = directory
     return view
+
+
+_AGENT_KEYS: dict[str, Any] = {"name": str, "in": bool, "until": _TEXT, "reason": _TEXT, "last": bool}
+_STRATEGIES = ("rotate", "fallback")
+
+
+def _pool(held: object) -> dict[str, Any] | None:
+    """Who may be asked, when it is told as it should be."""
+    if not isinstance(held, dict) or held.get("strategy") not in _STRATEGIES:
+        return None
+    agents = held.get("agents")
+    if not isinstance(agents, list) or not agents or not all(map(_is_agent, agents)):
+        return None
+    told = [{key: agent[key] for key in _AGENT_KEYS} for agent in agents]
+    return {"strategy": held["strategy"], "agents": told}
+
+
+def _is_agent(held: object) -> bool:
+    return isinstance(held, dict) and all(
+        key in held and _fits(held[key], kind) for key, kind in _AGENT_KEYS.items()
+    )
 
 
 _RESTS = ("usage_limit", "rate_limit", "outage", "user_requested")

@@ -17,7 +17,7 @@ from ralphd.agents.reading import (
     Sessions,
     Share,
     Signs,
-    about,
+    content,
     count,
     epoch,
     http_status,
@@ -36,7 +36,6 @@ from ralphd.core.signs import (
     Spent,
     Started,
     Text,
-    ToolUse,
     Verdict,
     Warned,
 )
@@ -89,7 +88,7 @@ class ClaudeParser:
 
     def _assistant(self, data: dict[str, Any]) -> Signs:
         message = table(data.get("message"))
-        said, tools = _content(message.get("content"))
+        said, tools = content(message.get("content"))
         if data.get("is_api_error_message") is True or message.get("model") == "<synthetic>":
             return self._complaint(data, said)
         if said and not data.get("parent_tool_use_id"):
@@ -153,21 +152,6 @@ def _end_name(data: dict[str, Any]) -> str:
     return subtype.removeprefix("error_") if subtype.startswith("error_max") else ""
 
 
-def _content(content: object) -> tuple[str, Signs]:
-    """The words and the tool uses of a message."""
-    if isinstance(content, str):
-        return text(content, LAST_MESSAGE_CHARS), NOTHING
-    said: list[str] = []
-    tools: list[Sign] = []
-    for block in listed(content)[:1000]:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind == "text":
-            said.append(text(block.get("text"), LAST_MESSAGE_CHARS))
-        elif kind == "tool_use":
-            tools.append(ToolUse(text(block.get("name"), NAME_CHARS), about(block.get("input"))))
-    return "\n".join(filter(str.strip, said)), tuple(tools)
-
-
 def _system(data: dict[str, Any]) -> Signs:
     match data.get("subtype"):
         case "init":
@@ -199,7 +183,9 @@ def _limited(data: dict[str, Any]) -> Signs:
 
 WAYS: Final = Ways(
     program="claude",
-    package="@anthropic-ai/claude-code",
+    install="npm install -g @anthropic-ai/claude-code",
+    tells_costs=True,
+    first_events=("system",),
     start=("-p", "--output-format", "stream-json", "--verbose"),
     bypass=("--dangerously-skip-permissions",),
     bypass_instead=(

@@ -27,24 +27,33 @@ EXITS: Final[Mapping[int, ExitMeaning]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """How one CLI is started and read.
+    """How one CLI is started and read. ``install`` is what installs it, ``first_events`` what it begins with.
 
     ``bypass`` is left out where the user's own arguments hold a flag of ``bypass_instead``: then they have
-    said themselves what the agent may do. ``resume`` stands before a session's id. ``from_stdin`` comes last
-    where the prompt is on stdin; else ``prompt_flag`` and the prompt as one word, or ``--`` and the prompt.
-    ``environment`` holds what a user may set otherwise in theirs.
+    said themselves what the agent may do. Without a ``model_flag`` no model can be asked for. ``resume``
+    stands before a session's id, or holds it where it ends with ``=``; with ``resume_first`` it is a command
+    and stands before all flags. ``prompt_via`` is how the prompt goes in unless the user says otherwise.
+    ``from_stdin`` comes last where it is on stdin; else ``prompt_flag`` and the prompt as one word, or ``--``
+    and the prompt. With a ``file_flag`` it can read the prompt's file itself. ``environment`` holds what a
+    user may set otherwise in theirs.
     """
 
     program: str
-    package: str
+    install: str
     start: tuple[str, ...]
     bypass: tuple[str, ...]
     model_flag: str
     resume: tuple[str, ...]
     parser: Callable[[Sessions], Parser]
+    first_events: tuple[str, ...] = ()
+    has_verdict: bool = True
+    tells_costs: bool = False
     bypass_instead: tuple[str, ...] = ()
+    resume_first: bool = False
+    prompt_via: str = "stdin"
     from_stdin: tuple[str, ...] = ()
     prompt_flag: str = ""
+    file_flag: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     as_root: Mapping[str, str] = field(default_factory=dict)
     exits: Mapping[int, ExitMeaning] = field(default_factory=dict)
@@ -68,8 +77,8 @@ class Cli:
 
     @property
     def has_verdict(self) -> bool:
-        """All of them tell their end in an event."""
-        return True
+        """Whether it tells its end in an event."""
+        return self.ways.has_verdict
 
     @property
     def exits(self) -> Mapping[int, ExitMeaning]:
@@ -87,11 +96,11 @@ class Cli:
         """
         ways, spec = self.ways, self.spec
         model = (ways.model_flag, spec.model) if spec.model else ()
-        session = session_id(order.session)
-        resume = (*ways.resume, session) if session else ()
-        argv = (*self._command(), *ways.start, *self._bypass(), *model, *spec.args, *resume)
-        words, stdin = prompt_as(spec.prompt_via, order)
-        return Launch((*argv, *self._ending(words)), self._environment(), stdin)
+        resume = self._resume(session_id(order.session))
+        first, last = (resume, ()) if ways.resume_first else ((), resume)
+        argv = (*self._command(), *first, *ways.start, *self._bypass(), *model, *spec.args, *last)
+        words, stdin = self._prompt(order)
+        return Launch((*argv, *words), self._environment(), stdin)
 
     def _command(self) -> tuple[str, ...]:
         return self.spec.command or (self.ways.program,)
@@ -100,10 +109,22 @@ class Cli:
         given = {word.split("=", 1)[0] for word in self.spec.args}
         return () if given & {*self.ways.bypass, *self.ways.bypass_instead} else self.ways.bypass
 
-    def _ending(self, words: tuple[str, ...]) -> tuple[str, ...]:
+    def _resume(self, session: str | None) -> tuple[str, ...]:
+        if session is None or not self.ways.resume:
+            return ()
+        *before, last = self.ways.resume
+        return (*before, last + session) if last.endswith("=") else (*before, last, session)
+
+    def _prompt(self, order: Order) -> tuple[tuple[str, ...], bytes | None]:
+        """The last words of the command line, and stdin."""
+        ways, asked = self.ways, self.spec.prompt_via
+        via = ways.prompt_via if asked == "auto" else asked
+        if via == "file" and ways.file_flag:
+            return (ways.file_flag, str(order.prompt_file)), None
+        words, stdin = prompt_as(via, order)
         if not words:
-            return self.ways.from_stdin
-        return (self.ways.prompt_flag + words[0],) if self.ways.prompt_flag else ("--", *words)
+            return ways.from_stdin, stdin
+        return ((ways.prompt_flag + words[0],) if ways.prompt_flag else ("--", *words)), stdin
 
     def _environment(self) -> dict[str, str]:
         ways = {name: held for name, held in self.ways.environment.items() if name not in self.outside}

@@ -161,7 +161,8 @@ def _status(message: str) -> int | None:
 
 WAYS: Final = Ways(
     program="codex",
-    package="@openai/codex",
+    install="npm install -g @openai/codex",
+    first_events=("thread.started",),
     start=("exec", "--json", "--skip-git-repo-check"),
     bypass=("--dangerously-bypass-approvals-and-sandbox",),
     bypass_instead=(

@@ -180,7 +180,8 @@ def _http_exits() -> Mapping[int, ExitMeaning]:
 
 WAYS: Final = Ways(
     program="gemini",
-    package="@google/gemini-cli",
+    install="npm install -g @google/gemini-cli",
+    first_events=("init",),
     start=("--output-format", "stream-json"),
     bypass=("--yolo",),
     bypass_instead=("-y", "--approval-mode", "--allowed-tools", "--policy"),

@@ -135,7 +135,9 @@ def _spent(part: Mapping[str, Any]) -> Signs:
 
 WAYS: Final = Ways(
     program="opencode",
-    package="opencode-ai",
+    install="npm install -g opencode-ai",
+    tells_costs=True,
+    first_events=("step_start",),
     start=("run", "--format", "json"),
     bypass=("--auto",),
     model_flag="-m",

@@ -21,6 +21,9 @@ VERSION: Final = 1
 
 _HERE: Final = Path(__file__).parent / "patterns"
 _OWN: Final = ("claude", "codex", "gemini", "opencode")
+_SHARED: Final = ("general", "common")
+_OTHERS: Final = tuple(sorted({path.stem for path in _HERE.glob("*.toml")} - {*_OWN, *_SHARED}))
+"""CLIs of which less is known than of the first four."""
 _KEYS: Final = frozenset(
     {"name", "kind", "match", "examples", "counter_examples", "live", "read", "vague", "after_good_exit"}
 )
@@ -33,22 +36,29 @@ def patterns_of(agent: str, override: Path | None = None) -> Patterns:
     ``override`` is the user's file: an entry of a known name replaces that one in its place, new ones are
     tried first. Raises ConfigFaults.
     """
-    known = _shipped(agent if agent in _OWN else "general")
+    known = _shipped(agent if agent in (*_OWN, *_OTHERS) else "general")
     patterns = Patterns(agent, known.version, known.patterns, known.phrases)
     return _laid_over(patterns, override) if override else patterns
 
 
 @cache
 def _shipped(agent: str) -> Patterns:
-    # A wrapper prints what the agent inside it says, so any command may speak like each of them.
-    names = (agent, "common") if agent in _OWN else ("general", *_OWN, "common")
-    files = [_read(_HERE / f"{name}.toml") for name in names]
+    # A wrapper prints what the agent inside it says, so any command may speak like each of them. So may a CLI
+    # of which little is known, after its own patterns.
+    every = ("general", *_OTHERS, *_OWN, "common")
+    names = (agent, "common") if agent in _OWN else dict.fromkeys((agent, *every))
+    files = [_shipped_file(name) for name in names]
     return Patterns(
         agent,
         files[0].version,
         tuple(pattern for file in files for pattern in file.patterns),
         tuple(phrase for file in files for phrase in file.phrases),
     )
+
+
+@cache
+def _shipped_file(name: str) -> Patterns:
+    return _read(_HERE / f"{name}.toml")
 
 
 def _laid_over(base: Patterns, path: Path) -> Patterns:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ralphd.core.signs import Alive, Sign, Warned
+from ralphd.core.signs import Alive, Sign, ToolUse, Warned
 
 Signs = tuple[Sign, ...]
 
@@ -22,6 +22,7 @@ ABOUT_CHARS: Final = 200
 NAME_CHARS: Final = 100
 MESSAGE_CHARS: Final = 16_000
 LAST_MESSAGE_CHARS: Final = 256_000
+_BLOCKS: Final = 1000
 _HEADERS: Final = 64
 _SESSIONS_KEPT: Final = 200
 _LARGEST_NUMBER: Final = 1e15
@@ -67,6 +68,11 @@ def looks_like_json(line: str) -> bool:
     It may hold tool output, so it is never the agent's own word.
     """
     return line.lstrip()[:1] in ("{", "[", "}", "]", '"')
+
+
+def is_own_error(line: str) -> bool:
+    """Whether a line is an error as vendors and CLIs write it, in JSON or in brackets, perhaps cut."""
+    return _ITS_OWN_ERROR.match(line) is not None
 
 
 def table(value: object) -> Mapping[str, Any]:
@@ -150,6 +156,21 @@ def short(said: str) -> str:
     """The first line that says something, cut."""
     head = said[: 4 * ABOUT_CHARS].strip()
     return head.split("\n", 1)[0].rstrip()[:ABOUT_CHARS]
+
+
+def content(value: object) -> tuple[str, Signs]:
+    """The words and the tool uses of a message: a text, or blocks as in Anthropic's API."""
+    if isinstance(value, str):
+        return text(value, LAST_MESSAGE_CHARS), NOTHING
+    said: list[str] = []
+    tools: list[Sign] = []
+    for block in listed(value)[:_BLOCKS]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "text":
+            said.append(text(block.get("text"), LAST_MESSAGE_CHARS))
+        elif kind == "tool_use":
+            tools.append(ToolUse(text(block.get("name"), NAME_CHARS), about(block.get("input"))))
+    return "\n".join(filter(str.strip, said)), tuple(tools)
 
 
 def vendor_error(said: str) -> tuple[str, str | None, int | None]:
@@ -237,7 +258,7 @@ class OwnLines:
         """
         if not line.strip():
             return NOTHING
-        if self._in_json or (looks_like_json(line) and not _ITS_OWN_ERROR.match(line)):
+        if self._in_json or (looks_like_json(line) and not is_own_error(line)):
             self._in_json = True
             return ALIVE
         return self.complaint(line)

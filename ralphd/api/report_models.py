@@ -93,6 +93,7 @@ class AttemptFinishedReport(_Report):
     iteration: Number | None = None
     task: TaskReport | None = None
     attempt: Number | None = None
+    phase: Id | None = None
     rule: Line | None = None
     why: Text | None = None
     cost_source: Literal["told", "estimated", "unknown"] | None = None

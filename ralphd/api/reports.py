@@ -122,6 +122,7 @@ def _attempt(said: AttemptFinishedReport) -> AttemptFinished:
         iteration=said.iteration,
         task=_task(said.task),
         attempt=said.attempt,
+        phase=said.phase,
         rule=said.rule,
         why=said.why,
         cost_source=None if said.cost_source is None else CostSource(said.cost_source),

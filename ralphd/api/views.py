@@ -1,6 +1,6 @@
 """What replies look like, for OpenAPI. The replies themselves are bytes, made by their owners."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -55,6 +55,26 @@ class CheckpointView(BaseModel):
     snapshot_ref: str | None
 
 
+class AgentView(BaseModel):
+    """An agent of the pool: in, or out until then for that reason (null: until a person acts).
+
+    ``last``: it was asked last.
+    """
+
+    name: str
+    is_in: bool = Field(alias="in")
+    until: str | None
+    reason: str | None
+    last: bool
+
+
+class PoolView(BaseModel):
+    """Whom the built-in loop may ask, in order: each iteration the next (``rotate``), or ``fallback``."""
+
+    strategy: Literal["rotate", "fallback"]
+    agents: list[AgentView]
+
+
 class RalphView(BaseModel):
     """One ralph: the keys of ``regent-state.json``, where it is and what it runs."""
 
@@ -74,6 +94,7 @@ class RalphView(BaseModel):
     finished_at: str | None
     passed: bool | None
     agent: str | None
+    pool: PoolView | None
     task: TaskView | None
     wait: WaitView | None
     restarts: int

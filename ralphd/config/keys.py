@@ -40,8 +40,9 @@ _BUILT: Mapping[str, tuple[str, ...]] = {
         *("rollback_on_test_failure", "rollback_scope"),
         *("test_command", "test_timeout_seconds", "test_retries"),
     ),
-    "agents": (  # but for strategy: it has one value that is built, the default
-        *("primary", "fallback", "retries_before_fallback", "max_task_failures", "on_exhausted"),
+    "agents": (
+        *("primary", "fallback", "strategy"),
+        *("retries_before_fallback", "max_task_failures", "on_exhausted"),
         *("timeout_seconds", "iteration_timeout_seconds", "heartbeat_seconds", "missed_heartbeats"),
         *("crash_pattern_grace_seconds", "exit_grace_seconds"),
     ),
@@ -50,6 +51,10 @@ _BUILT: Mapping[str, tuple[str, ...]] = {
         *("same_agent_base_seconds", "transient_retries", "base_seconds", "max_seconds", "jitter"),
         *("rate_limit_seconds", "max_rate_limit_wait_seconds", "reset_margin_seconds"),
         "outage_max_wait_seconds",
+    ),
+    "phases": (
+        *("enabled", "phase_retry_count", "phase_3_retry_count"),
+        *("review_command", "max_address_rounds", "on_findings_remaining"),
     ),
     "git": ("auto_pull_rebase", "auto_push", "repair"),
     "logs": ("run_bytes", "total_bytes"),

@@ -116,7 +116,7 @@ def _our_doing(evidence: Evidence) -> Finding | None:
             return Finding(FailureKind.STALL, "ours: stall", "it gave no sign of life, and was ended")
         case OurDoing.CRASH_PATTERN:
             line = _short(evidence.crash_line or "a crash message")
-            why = f"it printed {line!r} on stderr, gave no sign of life after it, and was ended"
+            why = f"it printed {line!r} on stderr, which is a crash message, and was ended"
             return Finding(FailureKind.AGENT_CRASH, "ours: crash pattern", why)
     return None
 

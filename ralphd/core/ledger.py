@@ -22,6 +22,7 @@ class Standing(StrEnum):
 class TaskRecord:
     """One task in ``tasks.json``. ``reopened``: its commits were reverted, so it is open again.
 
+    ``unreviewed``: it is worked on, and not done before its review says so, whatever the list says (L14).
     ``timeout_factor`` is what its next attempt's time is multiplied by, whoever makes it (000-T7).
     """
 
@@ -33,6 +34,7 @@ class TaskRecord:
     last_failure: str = ""
     reopened: bool = False
     timeout_factor: float = 1.0
+    unreviewed: bool = False
 
 
 Ledger: TypeAlias = Mapping[str, TaskRecord]
@@ -72,7 +74,8 @@ class Memory:
 
     ``iteration`` counts those that are finished, ``idle_successes`` the last ones running that ended well
     without a commit (L10). ``last_agent`` was asked last. ``agents`` and ``rotates`` say who may be asked and
-    in what way, for those who look at the pool. ``under_way`` outlives a loop that was killed.
+    in what way, for those who look at the pool. ``under_way`` outlives a loop that was killed, and so
+    does ``list_file``: the task list that it had, whatever an agent has made of it since.
     """
 
     iteration: int = 0
@@ -84,3 +87,4 @@ class Memory:
     agents: tuple[str, ...] = ()
     rotates: bool = False
     under_way: UnderWay | None = None
+    list_file: str | None = None

@@ -6,7 +6,7 @@ is in ``core/loop_failures``; nothing here knows a clock, a file or a process.
 
 from dataclasses import replace
 
-from ralphd.core import ladders, tasks
+from ralphd.core import tasks
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.failure import FailureKind
 from ralphd.core.ledger import Standing
@@ -31,7 +31,6 @@ from ralphd.core.loop_model import (
     LoopStep,
     Over,
     PauseAsked,
-    Rest,
     Resting,
     Resumed,
     SaveCheckpoint,
@@ -49,18 +48,20 @@ from ralphd.core.loop_steps import (
     end_now,
     ended,
     exhausted,
-    handed_to,
     pool_after,
     pool_of,
     rest,
     with_pool,
 )
+from ralphd.core.loop_waits import first_wait, rested, skipped, waited_anew
 from ralphd.core.model import Moment, Next
 from ralphd.core.plan import Task
 
 IDLE_SUCCESSES = 2
 """Without a task list, so many iterations running that end well and commit nothing are the end (L10)."""
-_WAITS = (PauseReason.RATE_LIMIT, PauseReason.OUTAGE)
+SET_BACK_S = 1.0
+"""A clock that tells a moment so long before a wait began was set back."""
+_TURN_OVER = (PauseReason.ERROR, PauseReason.TIMEOUT, PauseReason.STALL)
 
 
 def step(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
@@ -68,25 +69,27 @@ def step(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
     match loop.stage, event:
         case Over(), _:
             return LoopStep(loop)
-        case _, PauseAsked(at=at):
-            return _asked(loop, Wish.PAUSE, at)
-        case _, StopAsked(at=at):
-            return _asked(loop, Wish.STOP, at)
+        case _, PauseAsked():
+            return _asked(loop, Wish.PAUSE)
+        case _, StopAsked():
+            return _asked(loop, Wish.STOP)
         case Begin(), Began() as event:
             return _begin(loop, event, policy)
         case Attempting(iteration=iteration), AttemptOver() as event:
             return _attempt_over(loop, iteration, event, policy)
         case Resting(until=until) as rest, Woke(at=at) if at >= until:
-            return _rested(loop, rest, at, policy)
+            return rested(loop, rest, at, policy)
+        case Resting(since=since) as rest, Woke(at=at) if at < since - SET_BACK_S:
+            return waited_anew(loop, rest, at, policy)
         case Resting() as rest, Skipped(at=at):
-            return _skipped(loop, rest, at, policy)
+            return skipped(loop, rest, at, policy)
         case Judging() as judging, Judged() as event:
             return _judged(loop, judging, event, policy)
         case _:
             return LoopStep(loop)
 
 
-def _asked(loop: Loop, wish: Wish, at: Moment) -> LoopStep:
+def _asked(loop: Loop, wish: Wish) -> LoopStep:
     """A pause or a stop: at once where nothing runs, else when what runs is over (L12)."""
     wished = replace(loop, wish=Wish.STOP if Wish.STOP in (wish, loop.wish) else wish)
     if isinstance(loop.stage, Resting):
@@ -96,15 +99,18 @@ def _asked(loop: Loop, wish: Wish, at: Moment) -> LoopStep:
 
 
 def _begin(loop: Loop, event: Began, policy: LoopPolicy) -> LoopStep:
-    if event.plan is not None and event.plan.fault is not None:
-        why = f"the task list cannot be used: {event.plan.fault}"
+    plan = tasks.at_begin(event.plan, loop.memory.list_file, loop.ledger)
+    if plan is not None and plan.fault is not None:
+        why = f"the task list cannot be used: {plan.fault}"
         return ended(loop, End(78, "configuration", why))
     began_at = event.at if loop.memory.began_at is None else loop.memory.began_at
     told = () if loop.memory.under_way is None else (TellLost(loop.memory.under_way),)
     memory = replace(loop.memory, began_at=began_at, agents=policy.agents, rotates=policy.rotates)
-    memory = replace(memory, under_way=None)
-    ledger = tasks.abreast(loop.ledger, event.plan)
-    loop = replace(loop, plan=event.plan, ledger=ledger, memory=memory)
+    list_file = plan.file if plan is not None and tasks.has_tasks(plan) else None
+    memory = replace(memory, under_way=None, list_file=list_file)
+    ledger = loop.ledger if policy.reviews else tasks.without_reviews(loop.ledger)
+    ledger = tasks.abreast(ledger, plan)
+    loop = replace(loop, plan=plan, ledger=ledger, memory=memory)
     after = _iterate(loop, event.at, policy, event.resumed)
     return LoopStep(after.loop, (*told, *after.orders))
 
@@ -122,7 +128,20 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Resumed | None
         if choice.task is None:
             return _used_up(loop, choice.used_up)
         task = choice.task
+    if resumed is not None and _had_its_turn(loop, resumed, at, policy):
+        resumed = None
     return _start(loop, task, at, policy, resumed)
+
+
+def _had_its_turn(loop: Loop, resumed: Resumed, at: Moment, policy: LoopPolicy) -> bool:
+    """Whether a failure ended the turn of the checkpoint's agent before the loop ended: the next one goes on.
+
+    One that was cut off in the middle, or waits for its limit, has its turn still.
+    """
+    last = loop.memory.last_agent
+    if not policy.rotates or resumed.agent != last or resumed.reason not in _TURN_OVER:
+        return False
+    return pool_after(loop, policy, last).first(at) != last
 
 
 def _resumed_task(loop: Loop, resumed: Resumed | None, policy: LoopPolicy) -> Task | None:
@@ -138,12 +157,16 @@ def _resumed_task(loop: Loop, resumed: Resumed | None, policy: LoopPolicy) -> Ta
 
 def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
     told = "; ".join(
-        f"{task.id} failed {record.failure_count} times, last: {record.last_failure or record.last_kind}"
+        f"{task.id} failed {_times(record.failure_count)}, last: {record.last_failure or record.last_kind}"
         for task in used_up[:3]
         for record in [tasks.record_of(task, loop.ledger)]
     )
     more = f"; and {len(used_up) - 3} more" if len(used_up) > 3 else ""
     return ended(loop, End(1, "tasks_failed", f"no task is left to try: {told}{more}"))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Resumed | None) -> LoopStep:
@@ -152,14 +175,14 @@ def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Resu
     if resumed is not None and resumed.agent in pool.present(at):
         agent = resumed.agent
     iteration = _iteration(loop, task, agent or pool.agents[0])
-    loop = replace(loop, ledger=tasks.began(loop.ledger, task), rotation=None)
+    loop = replace(loop, ledger=tasks.began(loop.ledger, task, reviewed=policy.reviews), rotation=None)
     if resumed is not None:
         session = resumed.session if agent == resumed.agent else None
         iteration = replace(iteration, attempt=resumed.attempt, session=session)
     begun = StartIteration(iteration)
     if agent is None:
         after = exhausted(loop, iteration, at, policy)
-    elif waits := _first_wait(loop, resumed, agent, at, policy):
+    elif waits := first_wait(loop, resumed, agent, at, policy):
         after = rest(loop, iteration, at, waits.until, waits.reason, waits.why, policy)
     else:
         after = attempt(loop, iteration, at, policy)
@@ -180,33 +203,6 @@ def _iteration(loop: Loop, task: Task, agent: str) -> Iteration:
     return Iteration(number, task, agent, previous=previous, shaky=last.shaky)
 
 
-def _first_wait(
-    loop: Loop, resumed: Resumed | None, agent: str, at: Moment, policy: LoopPolicy
-) -> Rest | None:
-    """What is waited for before an iteration's first attempt.
-
-    It is the rest of the wait in which the loop was killed, or a pause after iterations that failed running,
-    without which a loop whose tasks may fail as often as they like would never come to rest.
-    """
-    if resumed is not None and (until := _wait_left(resumed, agent, at, policy)):
-        return Rest(until, resumed.reason, resumed.why)
-    wait_s = ladders.between_s(loop.failing, base_s=policy.same_agent_base_s, most_s=policy.max_s)
-    why = f"the last {loop.failing} iterations failed"
-    return Rest(at + wait_s, PauseReason.ERROR, why) if wait_s else None
-
-
-def _wait_left(resumed: Resumed, agent: str, at: Moment, policy: LoopPolicy) -> Moment | None:
-    """The end of the wait in which the loop was killed: its agent is not asked before it. None: it is over.
-
-    An agent that is out until its reset is known to the pool. What is further off than such a wait can be,
-    was not written by a loop with this clock and these rules.
-    """
-    if resumed.reason not in _WAITS or agent != resumed.agent or resumed.resume_at is None:
-        return None
-    longest_s = max(policy.max_rate_limit_wait_s, policy.outage_max_wait_s)
-    return resumed.resume_at if at < resumed.resume_at <= at + longest_s else None
-
-
 def _attempt_over(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPolicy) -> LoopStep:
     before = {each.id for each in tasks.open_tasks(loop.plan, {})} - {iteration.task.id}
     plan = tasks.latest(loop.plan, event.plan)
@@ -218,15 +214,24 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: AttemptOver, policy: 
     iteration = replace(iteration, commits=iteration.commits + event.commits)
     finding = event.finding
     if finding.asked:
-        wished = loop if loop.wish is not Wish.NONE else replace(loop, wish=Wish.STOP)
         told = TellAttempt(iteration, None, finding.rule, finding.why, "ended as asked")
-        over = end_by_wish(wished, replace(iteration, session=event.session if event.worked else None))
+        over = end_by_wish(loop, replace(iteration, session=event.session if event.worked else None))
         return LoopStep(over.loop, (told, *over.orders))
+    if event.halted:
+        return _halted(loop, iteration, event)
     if finding.kind is not None:
         return failed(loop, iteration, event, finding.kind, finding.why, policy)
     if why := _left_open(loop, before, iteration, event):
         return failed(loop, iteration, event, FailureKind.AGENT_INCOMPLETE, why, policy)
     return _done(loop, iteration, event, policy)
+
+
+def _halted(loop: Loop, iteration: Iteration, event: AttemptOver) -> LoopStep:
+    """The end, with all that is there to go on from: another attempt would come to the same."""
+    finding = event.finding
+    saved = SaveCheckpoint(PauseReason.ERROR, iteration, None, event.halted)
+    told = TellAttempt(iteration, finding.kind, finding.rule, finding.why, "the end: a person has to act")
+    return ended(loop, End(78, "review", event.halted), saved, told)
 
 
 def _left_open(loop: Loop, before: set[str], iteration: Iteration, event: AttemptOver) -> str | None:
@@ -269,32 +274,6 @@ def _summary(task: str, *, complete: bool, has_list: bool) -> str:
     if not has_list:
         return "the agent ended well"
     return f"{task} is done" if complete else f"another task than {task} was done"
-
-
-def _rested(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
-    """A wait is over: the next attempt, by the same agent or by the one that came back."""
-    if over := end_now(loop, rest.iteration, at, policy):
-        return LoopStep(over.loop, (EndRest(), *over.orders))
-    iteration = rest.iteration
-    if rest.for_an_agent:
-        agent = pool_after(loop, policy, loop.memory.last_agent).first(at)
-        if agent is None:
-            after = exhausted(loop, iteration, at, policy)
-            return LoopStep(after.loop, (EndRest(), *after.orders))
-        iteration = handed_to(agent, iteration)
-    after = attempt(loop, iteration, at, policy)
-    return LoopStep(after.loop, (EndRest(), *after.orders))
-
-
-def _skipped(loop: Loop, rest: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
-    """A person ends a wait: who was waited for may be asked, and only what was waited counts."""
-    pool = pool_of(loop, policy)
-    if rest.for_an_agent and (out := pool.next_return()):
-        loop = with_pool(loop, pool.due(out.agent, at))
-    if rest.reason is PauseReason.RATE_LIMIT:
-        waited_s = max(rest.iteration.rate_waited_s - max(rest.until - at, 0.0), 0.0)
-        rest = replace(rest, iteration=replace(rest.iteration, rate_waited_s=waited_s))
-    return _rested(loop, rest, at, policy)
 
 
 def _judged(loop: Loop, judging: Judging, event: Judged, policy: LoopPolicy) -> LoopStep:

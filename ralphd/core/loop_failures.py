@@ -121,12 +121,13 @@ def _usage_limited(
     loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPolicy
 ) -> tuple[LoopStep, str]:
     """The agent is out until its reset, with a margin; where that is unknown, until the next probe."""
-    reset = event.finding.reset
+    reset, why = event.finding.reset, event.finding.why
     if reset is None or reset.until <= event.at:
         until = event.at + pool_of(loop, policy).probe_s(iteration.agent)
+        why = f"{why.rstrip('.')}; when it resets is not known"
     else:
         until = reset.until + policy.reset_margin_s
-    return _without(loop, iteration, event.at, policy, event.finding.why, until)
+    return _without(loop, iteration, event.at, policy, why, until)
 
 
 def _without(

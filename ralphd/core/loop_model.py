@@ -22,11 +22,13 @@ class LoopPolicy:
 
     ``agents`` are those who may be asked, the primary first. ``pause_when_exhausted``: when none is left
     before a limit resets the loop ends with 75 instead of waiting. ``rotates``: each iteration is the turn of
-    the next of them, and one that fails ends it (L3); else they are asked in this order (L2).
+    the next of them, and one that fails ends it (L3); else they are asked in this order (L2). ``reviews``: a
+    task is done when its review says so (L14).
     """
 
     agents: tuple[str, ...] = ("claude",)
     rotates: bool = False
+    reviews: bool = False
     retries_before_fallback: int = 2
     max_task_failures: int = 5
     timeout_s: float = 600.0
@@ -119,13 +121,17 @@ class Attempting:
 
 @dataclass(frozen=True, slots=True)
 class Resting:
-    """Nothing runs until a moment. ``for_an_agent``: for one to come back, else for the next attempt."""
+    """Nothing runs until a moment. ``for_an_agent``: for one to come back, else for the next attempt.
+
+    ``why`` is the reason in words.
+    """
 
     iteration: Iteration
     since: Moment
     until: Moment
     reason: PauseReason
     for_an_agent: bool = False
+    why: str = field(default="", compare=False)
 
     @property
     def lasts_s(self) -> float:
@@ -194,6 +200,7 @@ class AttemptOver:
     """An attempt has ended and its tree is gone. ``plan`` is what the list says now; ``chance`` is a die.
 
     ``worked``: its session is worth resuming; ``promised``: it gave the promise in its last message.
+    ``halted`` says why nothing can go on before a person acts, be the attempt's own end good or bad.
     """
 
     at: Moment
@@ -206,6 +213,7 @@ class AttemptOver:
     promised: bool = False
     lines: tuple[str, ...] = ()
     chance: float = 0.5
+    halted: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def rest(
     ends_at = until
     if policy.max_runtime_s and loop.memory.began_at is not None:
         ends_at = min(until, loop.memory.began_at + policy.max_runtime_s)
-    loop = replace(loop, stage=Resting(iteration, at, ends_at, reason, for_an_agent))
+    loop = replace(loop, stage=Resting(iteration, at, ends_at, reason, for_an_agent, why))
     return LoopStep(loop, (SaveCheckpoint(reason, iteration, until, why), Rest(ends_at, reason, why)))
 
 
@@ -147,7 +147,7 @@ def limit_reached(loop: Loop, at: Moment, policy: LoopPolicy) -> str | None:
 
 
 def end_by_wish(loop: Loop, iteration: Iteration | None) -> LoopStep:
-    """The end that was asked for, with a checkpoint to go on from (L12)."""
+    """The end that was asked for, with a checkpoint to go on from (L12): a stop where it was no pause."""
     if loop.wish is Wish.PAUSE:
         why = "paused as you asked"
         saved = SaveCheckpoint(PauseReason.USER_REQUESTED, iteration, None, why)

@@ -63,11 +63,18 @@ class Patterns:
                 return pattern, match
         return None
 
-    def live(self, line: str) -> Pattern | None:
-        """The live pattern that a line of stderr matches: after it, silence is the end (L7)."""
-        found = self.first(line, live=True)
-        return found[0] if found else None
+    def live(self, line: str, *, at_once: bool = False) -> bool:
+        """Whether silence after this line of stderr is the end (L7).
 
+        ``at_once``: no grace is given, as [003] has it, and then its common errors count wherever they stand.
+        Agents print those and try again by themselves: with a grace they are no reason to end one.
+        """
+        return self.first(line, live=True) is not None or (
+            at_once and COMMON_CRASHES.search(folded(line)) is not None
+        )
+
+
+COMMON_CRASHES = re.compile(r"no messages returned|\b(?:ECONNRESET|ETIMEDOUT)\b", re.IGNORECASE)
 
 LONGEST_LINE = 4000
 """As much of a line as is looked at; what an error has to say stands at its beginning."""

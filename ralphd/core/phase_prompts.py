@@ -1,11 +1,8 @@
 """The prompts of the phases: what each asks of the agent, after the user's own prompt and the task (L14)."""
 
-from collections.abc import Sequence
-
-from ralphd.core.phases import NOTHING, Phase, Phases
-from ralphd.core.review import ReviewFinding
-
-MOST_FINDINGS_CHARS = 30_000
+from ralphd.core.phases import Phase, Phases
+from ralphd.core.review import ReviewFinding, shown
+from ralphd.core.triage import NOTHING
 
 
 def phase_prompt(prompt: str, phases: Phases) -> str:
@@ -22,11 +19,11 @@ def phase_prompt(prompt: str, phases: Phases) -> str:
     return f"{prompt.rstrip()}\n\n{section}\n" if section else prompt
 
 
-def findings_text(findings: Sequence[ReviewFinding]) -> str:
-    """Findings as a list for an agent or a person."""
-    lines = [f"- [{each.id}] {each.place + ': ' if each.place else ''}{each.text}" for each in findings]
-    text = "\n".join(lines)
-    return text if len(text) <= MOST_FINDINGS_CHARS else text[:MOST_FINDINGS_CHARS] + " …"
+def findings_text(findings: tuple[ReviewFinding, ...]) -> str:
+    """Findings as a list for an agent."""
+    first = shown(findings)
+    more = [f"(and {len(findings) - len(first)} more, for later)"] if len(first) < len(findings) else []
+    return "\n".join([*(each.whole for each in first), *more])
 
 
 def _plan() -> str:
@@ -68,8 +65,10 @@ def _triage(phases: Phases) -> str:
             "",
             findings_text(phases.findings),
             "",
-            "Is there anything to address? Change no file. Answer with a JSON object that names the ids of",
-            'those which are not to be addressed, with the reason: {"dismiss": ["id", …], "why": "…"}; or,',
-            f"where none of them is, with {NOTHING} on a line of its own.",
+            "Is there anything to address? Change no file. End your answer with a JSON object that lists the",
+            "ids of the findings that need no work, and says why:",
+            '{"dismiss": ["id", …], "why": "…"}. All others are addressed next. If each of them needs',
+            "work, the list is empty. If none of them does, you may answer",
+            f"{NOTHING} instead, on a line of its own.",
         )
     )

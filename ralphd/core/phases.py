@@ -5,34 +5,38 @@ attempt, and judges it when the phases are over. What the phases remember is sav
 so that the next attempt at the task goes on where this one ended.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from ralphd.core.failure import FailureKind
-from ralphd.core.review import Review, ReviewFinding
+from ralphd.core.printed import plain_lines
+from ralphd.core.review import Review, ReviewFinding, counted, named, shown
+from ralphd.core.triage import dismissed_by
 
 MOST_PHASE_3_RETRIES: Final = 2
 """More of ``phase_3_retry_count`` has no effect [004-3]."""
 REVIEW_TRIES: Final = 2
 """A review that runs into its time limit is made once more."""
 MOST_PLAN_CHARS: Final = 16_000
-NOTHING: Final = "NOTHING"
-"""The answer of a triage that nothing is to be addressed."""
+MOST_PLAN_LINES: Final = 2_000
 
 RETRIED: Final = frozenset(
     {
         FailureKind.TIMEOUT,
         FailureKind.STALL,
         FailureKind.AGENT_CRASH,
+        FailureKind.CONTEXT,
         FailureKind.TRANSIENT,
         FailureKind.UNKNOWN,
     }
 )
 """A time-out or an exit code other than 0. Limits, logins and what was not started are the loop's [004-4]."""
 _TOO_LONG: Final = frozenset({FailureKind.TIMEOUT, FailureKind.STALL})
+
+
+UNREVIEWED: Final = "phases: without [phases] review_command an attempt is plan and implement, and no review"
 
 
 class Phase(StrEnum):
@@ -69,7 +73,7 @@ class PhasePolicy:
 class Phases:
     """Where an attempt is. ``round`` counts the times that findings were addressed.
 
-    ``findings`` are those of the last review without ``dismissed``, the ids that a triage did not want to be
+    ``findings`` are those of the last review without ``dismissed``, which a triage did not want to be
     addressed. ``tries`` counts the failed ones of the present phase.
     """
 
@@ -78,7 +82,7 @@ class Phases:
     plan: str = ""
     round: int = 0
     findings: tuple[ReviewFinding, ...] = ()
-    dismissed: tuple[str, ...] = ()
+    dismissed: tuple[ReviewFinding, ...] = ()
     tries: int = 0
 
 
@@ -119,11 +123,13 @@ class RunReview:
 class PhasesOver:
     """The attempt is over, with what its last agent's end was.
 
-    ``remaining`` are findings that were left: with ``failed`` they make it a failure, else they are told.
+    ``remaining`` are findings that were left after ``rounds`` of addressing: with ``failed`` they make it a
+    failure, else they are told. ``failed`` without any: the last agent's end is the attempt's.
     """
 
     remaining: tuple[ReviewFinding, ...] = ()
     failed: bool = False
+    rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +200,8 @@ def _next(phases: Phases, phase: Phase, policy: PhasePolicy, said: str = "") -> 
 def _went_well(phases: Phases, said: str, policy: PhasePolicy) -> PhaseStep:
     match phases.phase:
         case Phase.PLAN:
-            return _next(replace(phases, plan=said[:MOST_PLAN_CHARS]), Phase.IMPLEMENT, policy)
+            plan = "\n".join(plain_lines(said, MOST_PLAN_LINES))[:MOST_PLAN_CHARS]
+            return _next(replace(phases, plan=plan), Phase.IMPLEMENT, policy)
         case Phase.TRIAGE:
             return _triaged(phases, said, policy)
         case Phase.ADDRESS:
@@ -202,7 +209,7 @@ def _went_well(phases: Phases, said: str, policy: PhasePolicy) -> PhaseStep:
         case _ if policy.has_review:
             return _next(phases, Phase.REVIEW, policy)
         case _:
-            return PhaseStep(replace(phases, tries=0), PhasesOver())
+            return _over(phases)
 
 
 def _went_wrong(phases: Phases, event: AgentDone, policy: PhasePolicy) -> PhaseStep:
@@ -214,71 +221,74 @@ def _went_wrong(phases: Phases, event: AgentDone, policy: PhasePolicy) -> PhaseS
     if phases.tries < tries_of(phases.phase, policy):
         return _enter(phases, phases.phase, policy, f"phase {number} failed, retrying")
     if phases.phase is Phase.TRIAGE and event.kind not in _TOO_LONG:
-        return _triaged(phases, "", policy)
+        return _triaged(phases, "", policy, f"phase {number} failed, so that nothing is dismissed")
     return PhaseStep(phases, PhasesOver(failed=True), f"phase {number} failed")
 
 
-def _triaged(phases: Phases, answer: str, policy: PhasePolicy) -> PhaseStep:
+def _triaged(phases: Phases, answer: str, policy: PhasePolicy, said: str = "") -> PhaseStep:
     """What the triage dismissed is not addressed; an answer that nobody understands dismisses nothing."""
-    gone = dismissed_by(answer, phases.findings)
-    left = tuple(finding for finding in phases.findings if finding.id not in gone)
+    ids = dismissed_by(answer, shown(phases.findings))
+    gone = tuple(finding for finding in phases.findings if finding.id in ids)
+    left = tuple(finding for finding in phases.findings if finding.id not in ids)
     phases = replace(phases, findings=left, dismissed=(*phases.dismissed, *gone))
-    said = f"triage: not to be addressed: {', '.join(gone)}" if gone else ""
+    said = f"the triage dismisses {counted(len(gone))}: {named(gone)}" if gone else said
     if not left:
-        return PhaseStep(replace(phases, tries=0), PhasesOver(), said)
+        return _over(phases, said=said)
     if phases.round >= policy.max_address_rounds:
-        return _left_over(phases, policy, said)
+        return _over(phases, left, failed=policy.findings_fail, said=said)
     return _next(phases, Phase.ADDRESS, policy, said)
 
 
 def _reviewed(phases: Phases, review: Review, policy: PhasePolicy) -> PhaseStep:
     if review.trouble:
         return _not_reviewed(phases, review, policy)
-    left = tuple(finding for finding in review.findings if finding.id not in phases.dismissed)
-    phases = replace(phases, findings=left, tries=0)
+    dismissed = tuple(each for each in phases.dismissed if any(map(each.is_like, review.findings)))
+    left = tuple(each for each in review.findings if not any(map(each.is_like, dismissed)))
+    phases = replace(phases, findings=left, dismissed=dismissed, tries=0)
+    gone = len(review.findings) - len(left)
+    besides = f", besides {gone} dismissed" if gone else ""
     if not left:
-        return PhaseStep(phases, PhasesOver())
-    said = f"the review has {len(left)} finding{'' if len(left) == 1 else 's'}"
+        return _over(phases, said=f"the review has no findings{besides}")
+    said = f"the review has {counted(len(left))}{besides}: {named(left)}"
     if phases.round:  # they were addressed, and some are there still: is it the review that is wrong?
         return _enter(phases, Phase.TRIAGE, policy, said)
     if policy.max_address_rounds == 0:
-        return _left_over(phases, policy, said)
+        return _over(phases, left, failed=policy.findings_fail, said=said)
     return _enter(phases, Phase.ADDRESS, policy, said)
 
 
 def _not_reviewed(phases: Phases, review: Review, policy: PhasePolicy) -> PhaseStep:
     phases = replace(phases, tries=phases.tries + 1)
     if review.timed_out and phases.tries < tries_of(Phase.REVIEW, policy):
-        return _enter(phases, Phase.REVIEW, policy, "the review ran into its time limit, once more")
-    return PhaseStep(phases, NoReview(review.trouble, fatal=policy.findings_fail))
+        return _enter(phases, Phase.REVIEW, policy, f"no review: {review.trouble}; once more")
+    order = NoReview(review.trouble, fatal=policy.findings_fail)
+    return PhaseStep(replace(phases, tries=0) if order.fatal else _worked_on(phases), order)
 
 
-def _left_over(phases: Phases, policy: PhasePolicy, said: str) -> PhaseStep:
-    """Findings are left after the last round. What is tried next begins with the work, not with the plan."""
-    order = PhasesOver(phases.findings, failed=policy.findings_fail)
-    return PhaseStep(Phases(phases.task_id, Phase.IMPLEMENT, phases.plan), order, said)
+def _over(
+    phases: Phases, remaining: tuple[ReviewFinding, ...] = (), *, failed: bool = False, said: str = ""
+) -> PhaseStep:
+    """The phases are over, and the attempt with them."""
+    return PhaseStep(_worked_on(phases), PhasesOver(remaining, failed, phases.round), said)
 
 
-def dismissed_by(answer: str, findings: tuple[ReviewFinding, ...]) -> tuple[str, ...]:
-    """The ids that a triage's answer dismisses: ``{"dismiss": [...]}``, or NOTHING on a line of its own."""
-    known = tuple(finding.id for finding in findings)
-    if any(line.strip(" `*.") == NOTHING for line in answer.splitlines()):
-        return known
-    named = _object_in(answer).get("dismiss")
-    if not isinstance(named, list):
-        return ()
-    return tuple(id_ for id_ in known if id_ in named)
+def _worked_on(phases: Phases) -> Phases:
+    """Where an attempt begins that finds the task open after all: with the work, by the same plan."""
+    return Phases(phases.task_id, Phase.IMPLEMENT, phases.plan)
 
 
-def _object_in(answer: str) -> Mapping[str, Any]:
-    """The last JSON object in an answer, which may have prose and a fence around it."""
-    end = answer.rfind("}") + 1
-    start = answer.find("{")
-    while 0 <= start < end:
-        try:
-            found = json.loads(answer[start:end])
-        except (ValueError, RecursionError):
-            start = answer.find("{", start + 1)
-            continue
-        return found if isinstance(found, dict) else {}
-    return {}
+def invoking(order: AskAgent) -> str:
+    """The line of the log before the agent of a phase is started [004-4.4]."""
+    return f"invoking phase {NUMBERS[order.phase]} (attempt {order.attempt}/{order.most}): {order.phase}"
+
+
+def in_words(phase: Phase) -> str:
+    """A phase as people are told of it."""
+    return f"phase {NUMBERS[phase]} ({phase})" if phase in NUMBERS else f"the {phase}"
+
+
+def left_words(order: PhasesOver) -> str:
+    """What is left after the last round."""
+    rounds = f"{order.rounds} round{'' if order.rounds == 1 else 's'}"
+    verb = "is" if len(order.remaining) == 1 else "are"
+    return f"{counted(len(order.remaining))} {verb} left after {rounds}: {named(order.remaining)}"

@@ -13,6 +13,9 @@ from ralphd.core.printed import CONTROL
 PROMISE: Final = "<promise>COMPLETE</promise>"
 """The line by which an agent says that all is done."""
 
+MARKED_NAMED: Final = 5
+"""Of tasks that are marked, so many are told by name."""
+
 PROMISE_LINES: Final = 50
 """How many of the last lines of stdout are looked through for it (E4)."""
 
@@ -27,11 +30,15 @@ class TaskStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A unit of work. ``id`` is the list's own where it gives one; it stays while the title does."""
+    """A unit of work. ``id`` is the list's own where it gives one; it stays while the title does.
+
+    ``parallel``: the list says that it can be done beside others. It is done in its turn all the same.
+    """
 
     id: str
     title: str
     status: TaskStatus
+    parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,18 @@ class Plan:
     def open(self) -> tuple[Task, ...]:
         """The tasks that are not done."""
         return tuple(task for task in self.tasks if task.status is not TaskStatus.DONE)
+
+
+def parallel_words(plan: Plan) -> str:
+    """What becomes of open tasks that are marked parallel, in a sentence; empty where none is."""
+    marked = [task.id for task in plan.open if task.parallel]
+    if not marked:
+        return ""
+    more = len(marked) - MARKED_NAMED
+    told = ", ".join(marked[:MARKED_NAMED]) + (f" and {more} more" if more > 0 else "")
+    if len(marked) == 1:
+        return f"{told} is marked parallel: it is done in its turn, like the others"
+    return f"{told} are marked parallel: they are done one after the other"
 
 
 def is_promised(lines: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from ralphd.core.ledger import Memory, Out
@@ -11,6 +12,7 @@ from ralphd.core.moments import rfc3339
 FIRST_PROBE_S = 15 * 60.0
 LONGEST_PROBE_S = 4 * 3600.0
 """An agent whose reset nobody knows is tried after 15, 30, 60, … minutes, then every four hours."""
+_MOST_SHOWN_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +94,21 @@ class Pool:
         return replace(self, out=others if entry is None else (*others, entry))
 
 
-def pool_in(memory: Memory) -> Pool:
-    """The pool that a loop remembers."""
-    return Pool(memory.agents, memory.out)
+def rotation_words(agents: Sequence[str]) -> str:
+    """Whose turn it is in a rotation, in a sentence for its start."""
+    if len(agents) == 1:
+        return f"rotation with one agent: {agents[0]} is asked every time"
+    return f"rotation: {', '.join(agents)} take turns, an iteration each"
+
+
+def changes_at(memory: Memory, at: Moment) -> Moment:
+    """When the pool is another one than at that moment, as far as time alone changes it."""
+    return min((out.until for out in memory.out if out.until is not None and out.until > at), default=inf)
 
 
 def pool_view(memory: Memory, at: Moment) -> dict[str, Any] | None:
     """The pool as people and programs are shown it; None where nobody has told yet who is in it."""
-    pool = pool_in(memory)
+    pool = Pool(memory.agents, memory.out)
     if not pool.agents:
         return None
     strategy = "rotate" if memory.rotates else "fallback"
@@ -111,9 +120,14 @@ def _agent_view(pool: Pool, agent: str, last: str | None, at: Moment) -> dict[st
     """One of them. Of one that is in, what once kept it out is over and not told."""
     out = None if pool.is_in(agent, at) else pool.entry(agent)
     return {
-        "name": agent,
+        "name": _shown(agent),
         "in": out is None,
         "until": None if out is None or out.until is None else rfc3339(out.until),
-        "reason": None if out is None else out.reason,
+        "reason": None if out is None else _shown(out.reason),
         "last": agent == last,
     }
+
+
+def _shown(text: str) -> str:
+    """A text that JSON in UTF-8 can hold, and not too long."""
+    return text[:_MOST_SHOWN_CHARS].encode(errors="replace").decode()

@@ -77,7 +77,8 @@ def _task_words(task: object) -> str:
 
 
 def _agent(entry: Entry) -> str:
-    attempt = _numbered("attempt", entry.get("attempt"))
+    which = (_numbered("attempt", entry.get("attempt")), _cut(entry.get("phase"), _MOST_TITLE_CHARS))
+    attempt = ", ".join(part for part in which if part)
     return _cut(entry.get("agent"), _MOST_TITLE_CHARS) + (f" ({attempt})" if attempt else "")
 
 

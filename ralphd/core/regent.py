@@ -14,7 +14,6 @@ from ralphd.core.actions import (
     KillAfter,
     KillTree,
     PassOn,
-    Terminate,
     WakeAt,
     Wish,
 )
@@ -206,7 +205,9 @@ def _ask_again(now: Supervision, kill_at: Moment | None, at: Moment, policy: Pol
         return ask(run_id, left_s) if now.state.asked else (KillAfter(run_id, left_s),)
     if not now.said.signals:  # it is told at its next boundary
         return ()
-    return (PassOn(run_id, Wish.PAUSE) if isinstance(now.state, Pausing) else Terminate(run_id),)
+    # The order before may have been lost, or heard: a second SIGTERM would end a working agent at once, a
+    # second wish to pause changes nothing. Either way it ends at its boundary, and then as it was asked to.
+    return (PassOn(run_id, Wish.PAUSE),)
 
 
 def _as_wanted(now: Supervision, run_id: RunId, at: Moment, policy: Policy) -> Step:
@@ -236,9 +237,9 @@ def _spawn_failed(now: Supervision, why: str) -> Step:
         case Starting(before=Waiting() | Paused()) if now.goal is not Goal.RUNNING:
             return _unborn(now)  # a stop or a pause that was asked meanwhile outlasts it
         case Starting(before=Waiting() as before):
-            return Step(replace(now, goal=Goal.RUNNING, state=before), (WakeAt(before.until),))
+            return Step(replace(now, state=before), (WakeAt(before.until),))
         case Starting(before=Paused(resume_at=float() as until) as before):
-            return Step(replace(now, goal=Goal.RUNNING, state=before), (WakeAt(until),))
+            return Step(replace(now, state=before), (WakeAt(until),))
         case Starting(before=Paused() as before):
             return Step(replace(now, goal=Goal.PAUSED, state=before))
         case Starting(before=before) if before is not None:

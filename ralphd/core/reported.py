@@ -47,8 +47,8 @@ class AttemptFinished:
     """One agent process has ended; ``kind`` is the failure kind, None for a success.
 
     ``rule`` and ``why`` tell how the kind was found, ``reset_at`` when the limit is over that it met,
-    ``next`` what follows, in words. ``attempt`` counts those at one iteration, from 1. A ``code`` below 0 is
-    a signal. ``ended_at`` None: just before it was reported.
+    ``next`` what follows, in words. ``attempt`` counts those at one iteration, from 1; ``phase`` is which one
+    of the attempt it was. A ``code`` below 0 is a signal. ``ended_at`` None: just before it was reported.
     """
 
     agent: str
@@ -60,6 +60,7 @@ class AttemptFinished:
     iteration: int | None = None
     task: Task | None = None
     attempt: int | None = None
+    phase: str | None = None
     rule: str | None = None
     why: str | None = None
     cost_source: CostSource | None = None
@@ -79,6 +80,7 @@ class AttemptFinished:
             "iteration": self.iteration,
             "task": task_data(self.task),
             "attempt": self.attempt,
+            "phase": self.phase,
             "agent": self.agent,
             "outcome": self.outcome,
             "failure_kind": self.kind,

@@ -76,12 +76,11 @@ def _known(said: Said, report_id: str) -> Answered | None:
 
 def reported(now: Supervision, event: Reported, policy: Policy) -> Step:
     """Act upon a report of the run that lives."""
-    if isinstance(event.report, Heartbeat):
-        beats = now if now.said.beats else replace(now, said=replace(now.said, beats=True))
-        return Step(beats)
     if is_known(now, event):
         return Step(now)
     done = _act(now, event, policy)
+    if isinstance(event.report, Heartbeat):  # not kept: it is answered as things are
+        return done
     supervision = done.supervision
     kept = (*supervision.said.answered, Answered(event.id, event.digest, _next(supervision)))
     said = replace(supervision.said, answered=kept[-ANSWERS_KEPT:])
@@ -115,7 +114,7 @@ def _act(now: Supervision, event: Reported, policy: Policy) -> Step:
         case LastWord() as word:
             return Step(replace(now, said=replace(now.said, last_word=word)))
         case Heartbeat():
-            return Step(now)
+            return Step(replace(now, said=replace(now.said, beats=True)))
 
 
 def _exhausted(report: AgentExhausted) -> Announce:

@@ -145,7 +145,7 @@ def restart(now: Supervision, at: Moment, policy: Policy) -> Step:
         case Pausing() | Stopping():
             return Step(replace(fresh, state=ending(now.state, again=True)))
         case Starting(before=before):
-            return Step(replace(now, state=Starting(before)))
+            return Step(replace(fresh, state=Starting(before)))
         case Waiting() | Paused():
             return spawn(fresh, RESTARTING, before=now.state)
         case Idle() | Stopped() | Failed() | Done():

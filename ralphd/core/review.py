@@ -10,9 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ralphd.core.printed import plain, plain_lines
+
 MOST_FINDINGS: Final = 200
 MOST_TEXT_CHARS: Final = 2000
 MOST_OUTPUT_CHARS: Final = 8000
+MOST_DEPTH: Final = 8
+MOST_NAMED: Final = 3
+MOST_SHOWN_CHARS: Final = 30_000
+_SHORT: Final = 120
+_BY_SIGNAL: Final = range(129, 193)
+"""With 128 and its number a shell tells that a signal ended what it ran."""
 _LISTS: Final = ("findings", "issues", "messages", "results")
 _TEXTS: Final = ("message", "text", "title", "description", "summary", "body")
 _FILES: Final = ("file", "filename", "path", "filePath", "file_path")
@@ -26,11 +34,27 @@ _NOT_RUN: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReviewFinding:
-    """One thing to be addressed. ``id`` is its own within a review, and the same in the next one."""
+    """One thing to be addressed. ``id`` is its own within a review; the next one may give it to another."""
 
     id: str
     text: str
     place: str = ""
+
+    @property
+    def short(self) -> str:
+        """What it is, in part of a line."""
+        text = self.text if not self.place or self.place in self.text else f"{self.place}: {self.text}"
+        line = " ".join(text.split())
+        return line if len(line) <= _SHORT else line[: _SHORT - 2] + " …"
+
+    @property
+    def whole(self) -> str:
+        """All of it, as an item of a list."""
+        return f"- [{self.id}] {self.place + ': ' if self.place else ''}{self.text}"
+
+    def is_like(self, other: "ReviewFinding") -> bool:
+        """Whether both are the same thing: many reviews number what they find, so that a name says little."""
+        return (self.id, self.text) == (other.id, other.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +69,68 @@ class Review:
 def read_review(code: int | None, stdout: str, stderr: str = "", *, cut: bool = False) -> Review:
     """What the output of a review means. A ``code`` below 0 is a signal, None: nobody knows it.
 
-    ``cut``: stdout is only the end of what was printed, so it cannot be read as JSON.
+    ``cut``: stdout is only the end of what was printed, so it cannot be read as JSON. What looks like the end
+    of JSON then may hold any number of findings, and is no clean review.
     """
-    if code is None or code < 0:
-        how = "nobody knows how it ended" if code is None else f"signal {-code} ended it"
-        return Review(trouble=how)
+    if (signal := _signal(code)) or code is None:
+        return Review(trouble=f"signal {signal} ended it" if signal else "nobody knows how it ended")
     if code in _NOT_RUN:
         said = _last_line(stderr) or _last_line(stdout)
         return Review(trouble=_NOT_RUN[code] + (f": {said}" if said else ""))
-    found = None if cut else _json(stdout)
-    if found is not None:
-        findings = _distinct(tuple(_findings(found)))
-        if findings or code == 0:
-            return Review(findings)
-    if code == 0:
-        return Review()
+    listed = () if cut else _listed(stdout)
+    if cut and code == 0 and stdout.rstrip().endswith(("]", "}")):
+        return Review(trouble="it printed more JSON than is read")
+    if listed or code == 0:
+        return Review(listed)
     return Review((_as_text(code, stdout, stderr),))
+
+
+def shown(findings: tuple[ReviewFinding, ...]) -> tuple[ReviewFinding, ...]:
+    """As many of the first ones as an agent is shown at once: only of these it can say anything."""
+    room, fitting = MOST_SHOWN_CHARS, 0
+    for finding in findings:
+        room -= len(finding.whole)
+        if room < 0:
+            break
+        fitting += 1
+    return findings[: max(fitting, 1)]
+
+
+def counted(findings: int) -> str:
+    """So many findings."""
+    return f"{findings} finding{'' if findings == 1 else 's'}"
+
+
+def named(findings: tuple[ReviewFinding, ...]) -> str:
+    """The first findings, in short."""
+    shown = "; ".join(finding.short for finding in findings[:MOST_NAMED])
+    return shown + (f"; and {len(findings) - MOST_NAMED} more" if len(findings) > MOST_NAMED else "")
+
+
+def _signal(code: int | None) -> int:
+    """The signal that ended a command or what a shell ran last; 0: none did."""
+    if code is None or (code >= 0 and code not in _BY_SIGNAL):
+        return 0
+    return -code if code < 0 else code - 128
+
+
+def _listed(stdout: str) -> tuple[ReviewFinding, ...]:
+    """The findings that the output lists, as it is or in the last of its fences: a model talks around it."""
+    fenced = stdout.rsplit("```", 2)
+    for text in (stdout, *([fenced[1].removeprefix("json")] if len(fenced) == 3 else [])):
+        try:
+            found = _json(text)
+            if found is not None:
+                return _distinct(tuple(_findings(found)))
+        except RecursionError:
+            continue
+    return ()
 
 
 def _as_text(code: int, stdout: str, stderr: str) -> ReviewFinding:
     """All that was said, as one finding; another text is another one."""
-    said = "\n".join(part.strip() for part in (stdout, stderr) if part.strip())[-MOST_OUTPUT_CHARS:]
+    parts = (_clean(part[-MOST_OUTPUT_CHARS:], MOST_OUTPUT_CHARS) for part in (stdout, stderr))
+    said = "\n".join(part for part in parts if part)[-MOST_OUTPUT_CHARS:]
     digest = hashlib.sha256(said.encode(errors="replace")).hexdigest()[:8]
     return ReviewFinding(f"review-{digest}", said or f"the review ended with {code} and said nothing")
 
@@ -82,24 +147,24 @@ def _json(stdout: str) -> list[Any] | None:
 
 
 def _list_in(found: Mapping[str, Any]) -> list[Any] | None:
-    lists = (found[name] for name in _LISTS if isinstance(found.get(name), list))
-    return next(lists, None)
+    lists = [found[name] for name in _LISTS if isinstance(found.get(name), list)]
+    return next((each for each in lists if each), lists[0] if lists else None)
 
 
-def _findings(items: Sequence[Any], place: str = "") -> Iterator[ReviewFinding]:
+def _findings(items: Sequence[Any], place: str = "", depth: int = 1) -> Iterator[ReviewFinding]:
     """The findings of a list; those of a file are in a list of its own in some linters' output."""
     for item in items[: 10 * MOST_FINDINGS]:
         if isinstance(item, str) and item.strip():
-            yield ReviewFinding("", item.strip()[:MOST_TEXT_CHARS], place)
-        elif isinstance(item, dict) and (inner := _list_in(item)) is not None:
-            yield from _findings(inner, _place(item) or place)
+            yield ReviewFinding("", _clean(item), place)
+        elif isinstance(item, dict) and depth < MOST_DEPTH and (inner := _list_in(item)) is not None:
+            yield from _findings(inner, _place(item) or place, depth + 1)
         elif isinstance(item, dict) and item:
             yield _finding(item, place)
 
 
 def _finding(item: Mapping[str, Any], place: str) -> ReviewFinding:
-    text = _first(item, _TEXTS) or json.dumps(item, ensure_ascii=False, default=str)
-    name = _first(item, _NAMES)
+    text = _first(item, _TEXTS) or json.dumps(item)[:MOST_TEXT_CHARS]
+    name = plain(_first(item, _NAMES), _SHORT)
     where = _place(item) or place
     line = "" if _place(item) else _line(item)
     where = f"{where}:{line}" if where and line else where
@@ -126,7 +191,7 @@ def _first(item: Mapping[str, Any], names: Sequence[str]) -> str:
     for name in names:
         held = item.get(name)
         if isinstance(held, str) and held.strip():
-            return held.strip()[:MOST_TEXT_CHARS]
+            return _clean(held)
         if isinstance(held, int) and not isinstance(held, bool):
             return str(held)
     return ""
@@ -134,15 +199,20 @@ def _first(item: Mapping[str, Any], names: Sequence[str]) -> str:
 
 def _distinct(findings: tuple[ReviewFinding, ...]) -> tuple[ReviewFinding, ...]:
     """The findings with an id each, none of them twice: none is lost to another one of its name."""
-    seen: dict[str, int] = {}
-    named = []
+    by_id: dict[str, ReviewFinding] = {}
     for finding in findings[:MOST_FINDINGS]:
-        name = finding.id or " ".join(part for part in (finding.place, finding.text[:80]) if part)
-        seen[name] = seen.get(name, 0) + 1
-        named.append(replace(finding, id=name if seen[name] == 1 else f"{name} #{seen[name]}"))
-    return tuple(named)
+        name = " ".join((finding.id or f"{finding.place} {finding.text[:80]}").split())
+        names = (name, *(f"{name} #{number}" for number in range(2, MOST_FINDINGS + 1)))
+        free = next(each for each in names if each not in by_id)
+        by_id[free] = replace(finding, id=free)
+    return tuple(by_id.values())
+
+
+def _clean(text: str, most_chars: int = MOST_TEXT_CHARS) -> str:
+    """A text as a prompt and a terminal can hold it."""
+    return "\n".join(plain_lines(text.strip()[:most_chars], most_chars)).strip()
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
+    lines = [line.strip() for line in text[-MOST_OUTPUT_CHARS:].splitlines() if line.strip()]
+    return plain(lines[-1], 300) if lines else ""

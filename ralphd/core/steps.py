@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from ralphd.core.actions import Action, Announce, KillAfter, KillTree, Spawn, Terminate
 from ralphd.core.model import (
+    HAS_A_RUN,
     Moment,
     Pausing,
     Policy,
@@ -11,7 +12,6 @@ from ralphd.core.model import (
     Rest,
     RunId,
     Running,
-    Said,
     Starting,
     Stopping,
     Supervision,
@@ -41,7 +41,7 @@ class Step:
 
 def spawn(now: Supervision, *told: Announce, before: Rest | None = None) -> Step:
     """Order a run, after what is ``told`` first. ``before``: what it is now, when a person asks."""
-    return Step(replace(now, state=Starting(before), said=Said()), (*told, Spawn()))
+    return Step(replace(now, state=Starting(before)), (*told, Spawn()))
 
 
 def counted(now: Supervision, at: Moment) -> Supervision:
@@ -59,11 +59,10 @@ def ask_to_end(
 
     A run with boundaries ends at the next one: there it is told; one that knows our signals is told now.
     """
+    assert isinstance(now.state, HAS_A_RUN)
     match now.state:
         case Running(run_id=run_id) if kill:
-            return Step(
-                replace(now, state=Stopping(run_id, at, kill_at=at, again=again)), (KillTree(run_id),)
-            )
+            return Step(replace(now, state=Stopping(run_id, at, kill_at=at)), (KillTree(run_id),))
         case Running(run_id=run_id) if has_boundaries(now):
             stopping = Stopping(run_id, at, kill_at=None, again=again, asked=now.said.signals)
             return Step(replace(now, state=stopping), (Terminate(run_id),) if now.said.signals else ())
@@ -76,8 +75,6 @@ def ask_to_end(
                 return Step(replace(now, state=stopping))
             kill_at = at if stopping.kill_at is None else min(stopping.kill_at, at)
             return Step(replace(now, state=replace(stopping, kill_at=kill_at)), (KillTree(run_id),))
-        case _:
-            return Step(now)
 
 
 def has_boundaries(now: Supervision) -> bool:

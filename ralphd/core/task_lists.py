@@ -49,6 +49,11 @@ _HEDGE: Final = re.compile(
 _HEADING_END: Final = re.compile(
     rf" ?(?:[(\[]([\w -]{{1,14}})[)\]]|[–—-] (\w{{4,9}})|([{_DONE_MARKS}{_BEGUN_MARKS}])\ufe0f?)$"
 )
+_PARALLEL: Final = r" ?[(\[](?i:parallel)[)\]]"
+_PARALLEL_END: Final = re.compile(rf"{_PARALLEL}$")
+_PARALLEL_NAME: Final = re.compile(
+    rf"((?i:task) #?[A-Za-z]{{0,3}}{_NUMBER}|[A-Z]{{1,8}}-?{_NUMBER}){_PARALLEL}(?=[ :.)])"
+)
 _HEADING_MARK: Final = re.compile(rf"(?:\[([xX\W])\]|([{_DONE_MARKS}{_BEGUN_MARKS}]))\ufe0f? (.*)")
 
 
@@ -62,6 +67,7 @@ class _Item(NamedTuple):
     name: str
     title: str
     status: TaskStatus
+    parallel: bool = False
 
 
 @dataclass(slots=True)
@@ -72,6 +78,7 @@ class _Section:
     name: str
     title: str
     said: list[TaskStatus]
+    parallel: bool = False
     boxes: list[TaskStatus] = field(default_factory=list)
     has_parts: bool = False
 
@@ -83,7 +90,7 @@ class _Section:
         else:
             begun = any(mark is not TaskStatus.PENDING for mark in marks)
             status = TaskStatus.IN_PROGRESS if begun else TaskStatus.PENDING
-        return _Item(self.name, self.title, status)
+        return _Item(self.name, self.title, status, self.parallel)
 
     def is_told_elsewhere(self, names: frozenset[str]) -> bool:
         """Whether only its parts, or boxes of that name, say how far it is."""
@@ -126,7 +133,7 @@ def _with_ids(items: Iterable[_Item]) -> Iterator[Task]:
             taken[wanted] += 1
             free = f"{wanted}-{taken[wanted]}"
         taken[free] = 1
-        yield Task(free, item.title, item.status)
+        yield Task(free, item.title, item.status, item.parallel)
 
 
 def _plain(text: str) -> str:
@@ -196,8 +203,7 @@ class _Outline:
         self._optional_level = level if _OPTIONAL.fullmatch(text) else 0
         while self._around and self._around[-1].level >= level:
             self._around.pop()
-        section = None if self._optional_level else _section(level, text)
-        if section is not None:
+        if section := _section(level, text):
             for outer in self._around:
                 outer.has_parts = True
             self._around.append(section)
@@ -220,14 +226,24 @@ def _section(level: int, text: str) -> _Section | None:
     if mark := _HEADING_MARK.fullmatch(text):
         said.append(_BOX_MARKS.get(mark[1], TaskStatus.PENDING) if mark[1] else _status(mark[2]))
         text = mark[3]
+    text, parallel = _unmarked(text)
     if (end := _HEADING_END.search(text)) and (
         status := _status(end[1] or end[2] or end[3])
     ) is not TaskStatus.PENDING:
         said.append(status)
-        text = text[: end.start()]
+        text, before = _unmarked(text[: end.start()])
+        parallel = parallel or before
     name, title = _named(text)
     boxed = mark is not None and bool(mark[1])
-    return _Section(level, name, title, said) if name or (boxed and title) else None
+    return _Section(level, name, title, said, parallel) if name or (boxed and title) else None
+
+
+def _unmarked(text: str) -> tuple[str, bool]:
+    """A heading without ``(parallel)`` at its end and behind its number, and whether there was one."""
+    bare = text if (end := _PARALLEL_END.search(text)) is None else text[: end.start()]
+    if named := _PARALLEL_NAME.match(bare):
+        bare = named[1] + bare[named.end() :]
+    return bare, bare != text
 
 
 def _stories(text: str) -> list[_Item]:

@@ -26,9 +26,9 @@ class Choice:
 
 
 def is_open(task: Task, ledger: Ledger) -> bool:
-    """Whether there is work left on a task: by the list, or because its commits were reverted."""
+    """Whether there is work left on a task: by the list, or since its commits or its review say so."""
     record = ledger.get(task.id)
-    return task.status is not TaskStatus.DONE or (record is not None and record.reopened)
+    return task.status is not TaskStatus.DONE or (record is not None and not _may_be_done(record))
 
 
 def open_tasks(plan: Plan | None, ledger: Ledger) -> tuple[Task, ...]:
@@ -51,6 +51,22 @@ def latest(known: Plan | None, found: Plan | None) -> Plan | None:
     if not has_tasks(known) or (found is not None and found.tasks and found.fault is None):
         return found
     return known
+
+
+def at_begin(found: Plan | None, list_file: str | None, ledger: Ledger) -> Plan | None:
+    """The list as a loop begins with it, ``list_file`` being the one that it had before it was killed.
+
+    What an agent had broken, emptied or deleted by then is still what it was.
+    """
+    if list_file is None:
+        return found
+    known = (record for id_, record in ledger.items() if id_ != PROMPT_ALONE.id)
+    return latest(Plan(list_file, tuple(map(_as_task, known))), found)
+
+
+def _as_task(record: TaskRecord) -> Task:
+    is_done = record.standing is Standing.COMPLETE
+    return Task(record.id, record.title, TaskStatus.DONE if is_done else TaskStatus.PENDING)
 
 
 def choose(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> Choice:
@@ -81,10 +97,21 @@ def record_of(task: Task, ledger: Ledger) -> TaskRecord:
     return ledger.get(task.id) or TaskRecord(task.id, task.title)
 
 
-def began(ledger: Ledger, task: Task) -> Ledger:
-    """A task is being worked on."""
+def began(ledger: Ledger, task: Task, *, reviewed: bool = False) -> Ledger:
+    """A task is being worked on; one that is ``reviewed`` is not done before that."""
     record = replace(record_of(task, ledger), title=task.title, standing=Standing.IN_PROGRESS)
-    return {**ledger, task.id: record}
+    return {**ledger, task.id: replace(record, unreviewed=reviewed)}
+
+
+def unreviewed(plan: Plan | None, ledger: Ledger) -> tuple[str, ...]:
+    """The tasks that the list says are done, and whose review has not said so."""
+    ticked = (task.id for task in tasks_of(plan) if task.status is TaskStatus.DONE)
+    return tuple(id_ for id_ in ticked if id_ in ledger and ledger[id_].unreviewed)
+
+
+def without_reviews(ledger: Ledger) -> Ledger:
+    """No review is waited for any more: what the list says is done is done."""
+    return {id_: replace(record, unreviewed=False) for id_, record in ledger.items()}
 
 
 def failed_once(ledger: Ledger, task: Task, kind: FailureKind, why: str) -> Ledger:
@@ -106,7 +133,7 @@ def previous(ledger: Ledger, task: Task) -> Previous | None:
 def ended(ledger: Ledger, task: Task, standing: Standing) -> Ledger:
     """An iteration with a task is over. A task that was done starts with a clean sheet if it opens again."""
     record = replace(record_of(task, ledger), standing=standing)
-    if standing is Standing.COMPLETE:
+    if standing is Standing.COMPLETE:  # its review included
         record = TaskRecord(record.id, record.title, standing)
     return {**ledger, task.id: record}
 
@@ -151,8 +178,13 @@ def abreast(ledger: Ledger, plan: Plan | None) -> Ledger:
 
 def _abreast(task: Task, record: TaskRecord) -> TaskRecord:
     standing = record.standing
-    if task.status is TaskStatus.DONE and not record.reopened:
+    if task.status is TaskStatus.DONE and _may_be_done(record):
         standing = Standing.COMPLETE
     elif standing in (Standing.IN_PROGRESS, Standing.COMPLETE):
         standing = Standing.PENDING
     return replace(record, title=task.title, standing=standing)
+
+
+def _may_be_done(record: TaskRecord) -> bool:
+    """Whether the list's word that a task is done is enough."""
+    return not (record.reopened or record.unreviewed)

@@ -14,7 +14,7 @@ from typing import Any
 from ralphd import failpoint
 from ralphd.config.configuration import Configuration
 from ralphd.core.actions import Announce, Escalate
-from ralphd.core.events import BaselineTested, Event, JudgementOver, LeftBehind, RunEnded
+from ralphd.core.events import Event, JudgementOver, RunEnded
 from ralphd.core.model import (
     HAS_A_RUN,
     SETTLED,
@@ -32,20 +32,21 @@ from ralphd.core.model import (
 )
 from ralphd.core.moments import rfc3339
 from ralphd.core.outcome import last_word, outcome
-from ralphd.core.reported import Reported
+from ralphd.core.reported import Heartbeat, Reported
 from ralphd.core.reports import is_known
 from ralphd.core.steps import Step
 from ralphd.daemon.pinning import InForce
-from ralphd.daemon.records import Records, end_data
+from ralphd.daemon.records import Records, end_data, event_key, news_of_end
 from ralphd.daemon.services import Services
 from ralphd.git.reflog import ReflogMark
 from ralphd.git.repo import head
 from ralphd.process.output import append_regent_line
 from ralphd.process.spawn import ExitRecord, RunRecord
 from ralphd.store import copies
-from ralphd.store.checkpoint_file import CheckpointWatch, Summary
+from ralphd.store.checkpoint_file import Summary
 from ralphd.store.history import History
-from ralphd.store.state import Definition, Facts, LastExit, RalphFiles, Record
+from ralphd.store.loop_watch import LoopWatch
+from ralphd.store.state import Definition, Facts, RalphFiles, Record
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Account:
         self._facts = record.facts
         self._services = services
         self._exits: dict[RunId, ExitRecord] = {}
-        self._checkpoint = CheckpointWatch(files.home)
+        self._kept = LoopWatch(files.home)
         self._unsaved = False
         self._stale = False
         self._untold = False
@@ -103,7 +104,7 @@ class Account:
     def view(self) -> dict[str, Any]:
         """The ralph as the API shows it, but for what only a living run can tell."""
         held = self.in_force.definition
-        shown = Record(self._supervision, self._facts).shown(held)
+        shown = self._record().shown(held)
         return shown | {
             "directory": str(self.definition.directory),
             "command": list(held.command),
@@ -114,12 +115,22 @@ class Account:
 
     def same(self) -> tuple[object, ...]:
         """What a view is made of: as long as it is the same, so is the view."""
-        return (self._supervision, self._facts, self.definition, self.in_force, self.drift, self._summary)
+        held = (self.definition, self.in_force, self.drift)
+        return (self._supervision, self._facts, *held, self._summary, self._pool)
 
     @property
     def _summary(self) -> Summary | None:
         """What the built-in loop would go on from; a command keeps its own."""
-        return self._checkpoint.summary if self.definition.runs_own_loop else None
+        return self._kept.checkpoint if self.definition.runs_own_loop else None
+
+    @property
+    def _pool(self) -> Mapping[str, Any] | None:
+        """The agents of the built-in loop, and who is out; a command asks whom it likes."""
+        return self._kept.pool(self._services.clock.now()) if self.definition.runs_own_loop else None
+
+    def _record(self) -> Record:
+        """The state as it is now."""
+        return Record(self._supervision, self._facts, self._pool)
 
     def redefine(self, definition: Definition) -> None:
         """Take another definition for the same ralph, from the next run on; saved with the next thing."""
@@ -166,7 +177,7 @@ class Account:
         if isinstance(fact, RunEnded) and isinstance(self._supervision.state, HAS_A_RUN):
             meant = outcome(self._supervision.state, fact.ending, self._supervision.said)
             await self.enter_end(fact.ending, meant, self._supervision.said)
-            news = _news_of_end(fact.ending, meant)
+            news = news_of_end(fact.ending, meant)
         if isinstance(fact, Reported):
             await self._enter_report(fact)
         if isinstance(fact, JudgementOver) and await self.records.enter_verdict(fact):
@@ -177,7 +188,7 @@ class Account:
         failpoint.reach("account.before_state")
         async with self._writing:
             if news or answer.supervision != self._supervision or self._unsaved:
-                await self._save(Record(answer.supervision, replace(self._facts, **news)))
+                await self._save(Record(answer.supervision, replace(self._facts, **news), self._pool))
                 failpoint.reach("account.state_saved")
             self._supervision = answer.supervision
             self._facts = replace(self._facts, **news)  # others may have learnt something meanwhile
@@ -197,32 +208,38 @@ class Account:
         data = end_data(ending, meant, record=record, commit=commit, word=word)
         await self.records.enter("run", ending.run_id, ending.at, data)
         await self._mirror()
-        await self.look_at_checkpoint()
+        await self.look_at_loop_files()
         failpoint.reach("account.end_entered")
 
     async def _enter_report(self, fact: Reported) -> None:
         """Enter what a run reported, once."""
-        if is_known(self._supervision, fact) or not await self.records.enter_report(fact):
+        if is_known(self._supervision, fact):
             return
-        await self._mirror()
-        await self.look_at_checkpoint()
-        failpoint.reach("account.report_entered")
+        is_entered = await self.records.enter_report(fact)
+        if is_entered:
+            await self._mirror()
+        if is_entered or not isinstance(fact.report, Heartbeat):
+            await self.look_at_loop_files()
+        if is_entered:
+            failpoint.reach("account.report_entered")
 
     async def _mirror(self) -> None:
         async with self._writing:
             await asyncio.to_thread(self.files.mirror, self.definition.directory)
 
-    async def look_at_checkpoint(self) -> None:
-        """Know what the checkpoint of the built-in loop says now."""
+    async def look_at_loop_files(self) -> None:
+        """Know what the built-in loop keeps now: its checkpoint, its pool of agents."""
         if self.definition.runs_own_loop:
-            await asyncio.to_thread(self._checkpoint.look)
+            before = self._pool
+            await asyncio.to_thread(self._kept.look)
+            self._stale = self._stale or self._pool != before
 
     async def _announce(self, action: Announce | Escalate, fact: Event, facts: Facts) -> None:
         if self._untold:
             self._untold = False
             await self.tell_registered()
         kind = "ralph.escalated" if isinstance(action, Escalate) else action.type
-        key = _key(kind, fact, facts)
+        key = event_key(kind, fact, facts)
         data = self._data(action, facts)
         if isinstance(action, Escalate):
             key = key or f"{self.definition.name}/{kind}/{rfc3339(fact.at)}"
@@ -282,7 +299,7 @@ class Account:
     async def save(self) -> None:
         """Write definition and state as they are."""
         async with self._writing:
-            await self._save(Record(self._supervision, self._facts))
+            await self._save(self._record())
 
     async def _save(self, record: Record) -> None:
         """Write definition and state; ``freshen`` does what a full disk does not take (F3)."""
@@ -326,11 +343,11 @@ class Account:
         home, directory = self.files.home, self.definition.directory
         if not copies.are_whole(home, directory, at_rest=at_rest):
             await asyncio.to_thread(copies.renew, home, directory, at_rest=at_rest)
-        self._checkpoint.look()
+        await self.look_at_loop_files()
 
     async def _save_counters(self) -> None:
         """Write the state without waiting for the disk: the next transition is saved in earnest."""
-        record = Record(self._supervision, self._facts)
+        record = self._record()
         self._stale = False
         try:
             await asyncio.to_thread(self.files.save_record, record, self.in_force.definition, durable=False)
@@ -371,24 +388,3 @@ class Account:
         self._supervision = replace(self._supervision, goal=Goal.STOPPED, state=Failed(why))
         self._facts = replace(self._facts, ralph_pid=None)
         await self.save()
-
-
-def _key(kind: str, fact: Event, facts: Facts) -> str | None:
-    """By what an event is known again, when a daemon that died before it was written down tells it anew."""
-    if isinstance(fact, Reported):
-        return f"{fact.run_id}/{fact.id}/{kind}"
-    if isinstance(fact, JudgementOver | BaselineTested):
-        return f"{fact.id}/{kind}"
-    if isinstance(fact, LeftBehind):
-        return f"{fact.run_id}/left/{kind}"
-    return f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) or kind == "ralph.started" else None
-
-
-def _news_of_end(ending: Ending, meant: Outcome) -> dict[str, Any]:
-    """What becomes known of a ralph when its run has ended, by the names of ``Facts``."""
-    return {
-        "ralph_pid": None,
-        "finished_at": ending.at,
-        "last_output_at": ending.last_sign_at,
-        "last_exit": LastExit(ending.run_id, ending.code, ending.signal, meant.value, ending.at),
-    }

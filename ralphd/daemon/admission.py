@@ -152,7 +152,7 @@ async def _checkpoint_settled(account: Account, *, resume: bool | None) -> Async
         await asyncio.to_thread(put_back, home, definition.directory, kept_as)
         raise
     finally:
-        await account.look_at_checkpoint()
+        await account.look_at_loop_files()
 
 
 def _settle(home: Path, directory: Path, *, resume: bool | None) -> Path | None:

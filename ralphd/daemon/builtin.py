@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd.config import Configuration
-from ralphd.config.specs import AgentSpec, AgentsSpec
+from ralphd.config.specs import AgentsSpec, PhasesSpec
+from ralphd.core.phases import UNREVIEWED
+from ralphd.core.plan import parallel_words
+from ralphd.core.pool import rotation_words
 from ralphd.errors import CommandNotStartable, ConfigFaults
 from ralphd.loop.plan import read_plan
 from ralphd.loop.prompt_file import read_prompt
@@ -46,15 +49,45 @@ def notes_on_loop(
         )
     agents = _agents(configuration.agents, environment)
     read_prompt(directory, configuration.ralph.prompt_file)
-    plan = _plan_words(directory, configuration.ralph.tasks)
-    return (plan, *_missing(agents, directory, environment), *_untold_costs(agents, configuration))
+    return (
+        *_plan_words(directory, configuration.ralph.tasks),
+        *_turns(agents, configuration),
+        *_missing(agents, directory, environment),
+        *_twins(agents),
+        *_untold_costs(agents, configuration),
+        *_reviews(configuration.phases),
+    )
+
+
+def _reviews(asked: PhasesSpec) -> list[str]:
+    """What phases are without a review."""
+    return [UNREVIEWED] if asked.enabled and not asked.review_command.strip() else []
+
+
+def _turns(agents: "list[Agent]", configuration: Configuration) -> list[str]:
+    """How a rotation goes."""
+    rotates = configuration.agents.strategy == "rotate"
+    return [rotation_words([agent.name for agent in agents])] if rotates else []
+
+
+def _twins(agents: "list[Agent]") -> list[str]:
+    """Agents that are started by the same words: what keeps one out keeps the other out as well."""
+    from ralphd.agents.agent import Order
+
+    launches = [(agent.name, agent.launch(Order("", Path("prompt")))) for agent in agents]
+    return [
+        f"{first} and {second} are one agent under two names: same command, arguments, model and environment"
+        for i, (second, launch) in enumerate(launches)
+        for first in [next((name for name, earlier in launches[:i] if earlier == launch), None)]
+        if first is not None
+    ]
 
 
 def _untold_costs(agents: "list[Agent]", configuration: Configuration) -> list[str]:
     """A limit that some agents' attempts do not count toward, since they do not say what they cost."""
-    from ralphd.agents.known import TELL_COSTS
+    from ralphd.agents.known import tells_costs
 
-    silent = [agent.name for agent in agents if agent.name not in TELL_COSTS]
+    silent = [agent.name for agent in agents if not tells_costs(agent)]
     if not configuration.ralph.max_cost_usd or not silent:
         return []
     return [f"max_cost_usd counts what agents tell; no costs are told by {', '.join(silent)}"]
@@ -62,17 +95,17 @@ def _untold_costs(agents: "list[Agent]", configuration: Configuration) -> list[s
 
 def _agents(asked: AgentsSpec, environment: Mapping[str, str]) -> "list[Agent]":
     """Those who may be asked, the primary first. Raises UnknownAgent, ConfigFaults."""
-    from ralphd.agents.known import agent_of, check_names, fallback_chain
+    from ralphd.agents.known import agent_of, check_names, fallback_chain, spec_of
 
     names = (asked.primary, *fallback_chain(asked.primary, asked.fallback, asked.named))
     check_names(names, asked.named)
-    return [agent_of(name, asked.named.get(name) or AgentSpec(), outside=environment) for name in names]
+    return [agent_of(name, spec_of(name, asked.named), outside=environment) for name in names]
 
 
-def _plan_words(directory: Path, tasks: str) -> str:
+def _plan_words(directory: Path, tasks: str) -> list[str]:
     plan = read_plan(directory, tasks)
     if plan is None:
-        return "there is no task list: each iteration gets the prompt alone"
+        return ["there is no task list: each iteration gets the prompt alone"]
     if plan.fault is not None:
         raise ConfigFaults(
             "the task list cannot be used",
@@ -80,7 +113,8 @@ def _plan_words(directory: Path, tasks: str) -> str:
             mend=f"put {plan.file} right, or name another one by [ralph] tasks",
         )
     count = f"{len(plan.tasks)} task{'' if len(plan.tasks) == 1 else 's'}"
-    return f"the task list is {plan.file}: {count}, {len(plan.open)} open at the start"
+    told = f"the task list is {plan.file}: {count}, {len(plan.open)} open at the start"
+    return [told, *filter(None, [parallel_words(plan)])]
 
 
 def _missing(agents: "list[Agent]", directory: Path, environment: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from ralphd.core.events import JudgementOver
+from ralphd.core.events import BaselineTested, Event, JudgementOver, LeftBehind, RunEnded
 from ralphd.core.judging import data_of
 from ralphd.core.model import Ending, LastWord, Moment, Outcome
 from ralphd.core.moments import rfc3339
@@ -17,7 +17,7 @@ from ralphd.daemon.services import Services
 from ralphd.process.spawn import ExitRecord
 from ralphd.store.history import History
 from ralphd.store.progress import Progress
-from ralphd.store.state import RalphFiles
+from ralphd.store.state import Facts, LastExit, RalphFiles
 
 
 class Records:
@@ -98,4 +98,25 @@ def end_data(
         "commit": commit,
         "swept": [{"pid": each.pid, "command": each.command} for each in swept],
         "dropped_bytes": 0 if record is None else record.dropped_bytes,
+    }
+
+
+def event_key(kind: str, fact: Event, facts: Facts) -> str | None:
+    """By what an event is known again, when a daemon that died before it was written down tells it anew."""
+    if isinstance(fact, Reported):
+        return f"{fact.run_id}/{fact.id}/{kind}"
+    if isinstance(fact, JudgementOver | BaselineTested):
+        return f"{fact.id}/{kind}"
+    if isinstance(fact, LeftBehind):
+        return f"{fact.run_id}/left/{kind}"
+    return f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) or kind == "ralph.started" else None
+
+
+def news_of_end(ending: Ending, meant: Outcome) -> dict[str, Any]:
+    """What becomes known of a ralph when its run has ended, by the names of ``Facts``."""
+    return {
+        "ralph_pid": None,
+        "finished_at": ending.at,
+        "last_output_at": ending.last_sign_at,
+        "last_exit": LastExit(ending.run_id, ending.code, ending.signal, meant.value, ending.at),
     }

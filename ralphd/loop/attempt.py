@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from ralphd.loop import endings as ends
 from ralphd.loop.attempt_watch import Watched, watching
 from ralphd.loop.endings import Endings
 from ralphd.loop.hearing import Hearing
+from ralphd.loop.life import ask, over
 from ralphd.loop.news import News
 from ralphd.loop.pump import Pump
 from ralphd.process.attempt import AgentProcess, Command, NotStarted, Swept, start
@@ -34,8 +35,6 @@ logger = logging.getLogger(__name__)
 BEFORE_KILL_S: Final = 10.0
 SWEEP_S: Final = 10.0
 DRAIN_S: Final = 2.0
-REAP_S: Final = 1.0
-"""How often the orphans of a living agent are reaped."""
 ASKED_GRACE_S: Final = 2.0
 """How long an agent has after SIGTERM, to save its session; then its tree is killed."""
 SHORT_GRACE_S: Final = 0.5
@@ -71,7 +70,8 @@ class AttemptResult:
 
     ``lines`` are the last 50 of what it showed: the agent's words and tool uses, or its stdout as it was.
     ``worked``: there was a text, a tool use or a commit, so that its session is worth resuming. ``cost_usd``
-    None: the agent does not tell. ``swept`` are the processes that were left and were ended.
+    None: the agent does not tell. ``swept`` are the processes that were left and were ended. ``phase``: which
+    one of an attempt it was; None without phases. Not ``was_started``: there was no process.
     """
 
     evidence: Evidence
@@ -86,6 +86,8 @@ class AttemptResult:
     lines: tuple[str, ...] = ()
     last_message: str = ""
     swept: tuple[str, ...] = ()
+    phase: str | None = None
+    was_started: bool = True
 
 
 class Attempt:
@@ -97,7 +99,12 @@ class Attempt:
         self._clock = Clock()
         self._endings = Endings(exit_grace_s=plan.exit_grace_s, crash_grace_s=plan.crash_grace_s)
         self._hearing = Hearing(
-            plan.agent, news, self._endings, clock=self._clock, hang_timeout_s=plan.limits.hang_timeout_s
+            plan.agent,
+            news,
+            self._endings,
+            clock=self._clock,
+            hang_timeout_s=plan.limits.hang_timeout_s,
+            at_once=plan.crash_grace_s == 0,
         )
         self._done: ends.Order | None = None
 
@@ -109,16 +116,16 @@ class Attempt:
         """
         began_at = self._clock.now()
         if self._endings.order is not None:
-            return self._result(began_at, Evidence(ours=self._endings.order.ours, printed=False))
+            return self._unborn(began_at, Evidence(ours=self._endings.order.ours, printed=False))
         launch, commits = self._plan.agent.launch(self._plan.order), _Commits(self._plan.directory)
         try:
             process = await start(self._command(launch))
         except NotStarted as fault:
             evidence = Evidence(code=fault.code, printed=False, not_started=in_one_line(fault))
-            return self._result(began_at, evidence)
+            return self._unborn(began_at, evidence)
         except OSError as fault:  # what the machine lacks comes back by itself: no fault of the command's
             complaint = f"{launch.argv[0]} was not started: {fault.strerror or fault}"
-            return self._result(began_at, Evidence(own_lines=(complaint,), printed=False))
+            return self._unborn(began_at, Evidence(own_lines=(complaint,), printed=False))
         swept = await self._lived(process, launch, began_at)
         self._hearing.worked = self._hearing.worked or commits.made()
         return self._result(began_at, self._evidence(process), swept)
@@ -163,18 +170,18 @@ class Attempt:
         """Until it has ended by itself, or has been asked to and had the time for it."""
         watch = self._watching(process, began_at)
         watcher = asyncio.create_task(watch.run())
-        over = asyncio.create_task(self._over(process))
+        ending = asyncio.create_task(over(process, self._endings))
         try:
-            await asyncio.wait({over, watcher}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({ending, watcher}, return_when=asyncio.FIRST_COMPLETED)
             if watcher.done():
                 watcher.result()  # nobody is to run unwatched: what broke the watch is raised here
-            order = await over
+            order = await ending
             if order is not None:
                 await self._end(process, order, watch)
         finally:
             watcher.cancel()
-            over.cancel()
-            await asyncio.gather(watcher, over, return_exceptions=True)
+            ending.cancel()
+            await asyncio.gather(watcher, ending, return_exceptions=True)
 
     def _watching(self, process: AgentProcess, began_at: Moment) -> Watching:
         plan = self._plan
@@ -182,20 +189,6 @@ class Attempt:
             plan.id, plan.agent.name, plan.directory, plan.keep, plan.limits, plan.timeout_s, began_at
         )
         return watching(watched, process, self._hearing, self._endings, news=self._news, clock=self._clock)
-
-    async def _over(self, process: AgentProcess) -> ends.Order | None:
-        """Wait for its end, or for an order to end it."""
-        exited = asyncio.create_task(process.exited())
-        ordered = asyncio.create_task(self._endings.ordered())
-        both = {exited, ordered}
-        try:
-            while not (exited.done() or ordered.done()):
-                await asyncio.wait(both, timeout=REAP_S, return_when=asyncio.FIRST_COMPLETED)
-                process.reap_orphans()
-        finally:
-            for task in both:
-                task.cancel()
-        return None if process.has_exited else self._endings.order
 
     async def _end(self, process: AgentProcess, order: ends.Order, watch: Watching) -> None:
         """Save what is to be saved, then ask it; what does not go in time the sweep ends."""
@@ -206,10 +199,7 @@ class Attempt:
         if process.has_exited:
             return
         self._done = order
-        process.ask()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GRACES.get(order.ours, ASKED_GRACE_S)):
-                await process.exited()
+        await ask(process, GRACES.get(order.ours, ASKED_GRACE_S))
 
     async def _tell_before(self, order: ends.Order) -> None:
         try:
@@ -241,6 +231,9 @@ class Attempt:
             printed=self._hearing.printed,
             retrying=self._hearing.retrying,
         )
+
+    def _unborn(self, began_at: Moment, evidence: Evidence) -> AttemptResult:
+        return replace(self._result(began_at, evidence), was_started=False)
 
     def _result(self, began_at: Moment, evidence: Evidence, swept: Swept | None = None) -> AttemptResult:
         heard = self._hearing

@@ -9,6 +9,7 @@ from ralphd.core.ledger import Ledger, Memory, TaskRecord
 from ralphd.core.loop_model import Loop, Resumed, SaveCheckpoint
 from ralphd.core.model import Moment
 from ralphd.core.moments import parse_rfc3339, rfc3339
+from ralphd.core.phases import Phases
 from ralphd.git.snapshot import Snapshot, snapshot
 from ralphd.loop.settings import Settings
 from ralphd.store.loopfiles import LoopFiles
@@ -25,6 +26,8 @@ class Desk:
         self._files = LoopFiles(settings.home, settings.directory)
         self._news: list[str] = []
         self._trouble = ""
+        self._phases: Phases | None = None
+        self._saved_phases: Phases | None = None
 
     @property
     def prompt_file(self) -> Path:
@@ -44,6 +47,7 @@ class Desk:
             self._discard()
         checkpoint = self._files.checkpoints.load()
         self._news += filter(None, (memory.fault, ledger.fault, self._files.checkpoints.fault))
+        self._load_phases(forget=checkpoint is None)
         remembered = memory.value if resume else replace(memory.value, out=())
         gone_on = _gone_on(self._settings, remembered, ledger.value, checkpoint, now)
         # At once: a loop that dies before anything else changes is not another start of a person's.
@@ -54,6 +58,42 @@ class Desk:
         kept_as = self._files.checkpoints.discard()
         if kept_as is not None:
             self._news.append(f"the checkpoint is put aside as {kept_as}")
+
+    def _load_phases(self, *, forget: bool) -> None:
+        """Where an earlier attempt was, where this loop has phases. Without a checkpoint all begins anew."""
+        if not self._settings.configuration.phases.enabled:
+            return
+        kept = self._files.load_phases()
+        self._phases = self._saved_phases = kept.value
+        self._news += filter(None, (kept.fault,))
+        if forget:
+            self.clear_phases()
+
+    @property
+    def phases(self) -> Phases | None:
+        """Where the last attempt was."""
+        return self._phases
+
+    def save_phases(self, phases: Phases) -> None:
+        """Write down where the attempt is."""
+        self._phases = phases
+        if phases == self._saved_phases:
+            return
+        try:
+            self._files.save_phases(phases)
+            self._saved_phases = phases
+        except OSError as fault:
+            self._news.append(f"where the phases are cannot be saved: {fault}")
+
+    def clear_phases(self) -> None:
+        """The iteration is over, and well."""
+        if self._phases is None:
+            return
+        self._phases = self._saved_phases = None
+        try:
+            self._files.clear_phases()
+        except OSError as fault:
+            self._news.append(f"where the phases are cannot be cleared: {fault}")
 
     def remember(self, before: Loop, after: Loop) -> None:
         """Save what has changed of tasks and memory. What a full disk does not take is said, and kept."""

@@ -63,7 +63,7 @@ class Endings:
     def complained(self, line: str) -> None:
         """A line of stderr after which this agent does not go on, as a rule."""
         if self.order is None and self._result is None and self._crash is None:
-            why = f"it printed {line[:200]!r}, and nothing for {in_seconds(self._crash_grace_s)} after it"
+            why = f"it printed {line[:200]!r}" + _silence_words(self._crash_grace_s)
             order = Order(OurDoing.CRASH_PATTERN, why, line=line)
             if self._crash_grace_s <= 0:
                 self.end(order)
@@ -87,3 +87,7 @@ class Endings:
 
 def _later(delay_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
     return asyncio.get_running_loop().call_later(delay_s, act)
+
+
+def _silence_words(grace_s: float) -> str:
+    return f", and nothing for {in_seconds(grace_s)} after it" if grace_s > 0 else " and is ended at once"

@@ -45,10 +45,20 @@ MOST_CHARS = 1 << 16
 
 
 class Hearing:
-    """One attempt, as far as it can be heard. ``hang_timeout_s`` 0: nobody asks whether it is stuck."""
+    """One attempt, as far as it can be heard.
+
+    ``hang_timeout_s`` 0: nobody asks whether it is stuck. ``at_once``: crash messages are given no grace.
+    """
 
     def __init__(
-        self, agent: Agent, news: News, endings: Endings, *, clock: Clock, hang_timeout_s: float
+        self,
+        agent: Agent,
+        news: News,
+        endings: Endings,
+        *,
+        clock: Clock,
+        hang_timeout_s: float,
+        at_once: bool = False,
     ) -> None:
         self.parser = agent.parser()
         self.last_life_at: Moment | None = None
@@ -63,6 +73,7 @@ class Hearing:
         self.retrying: RetryingItself | None = None
         self._agent, self._news, self._endings, self._clock = agent, news, endings, clock
         self._hang_timeout_s = hang_timeout_s
+        self._at_once = at_once
         self._is_plain = not agent.has_verdict
         self._idling: Idling = NOT_IDLING
         self._has_failed = False
@@ -106,7 +117,7 @@ class Hearing:
         traits = traits_of(signs)
         alive = self._note_life(signs, traits, now, awake_s)
         shown = plain(line)
-        if self._agent.patterns.live(line) is not None:
+        if self._agent.patterns.live(line, at_once=self._at_once):
             self._endings.complained(shown)
         elif alive:
             self._endings.lived()

@@ -53,12 +53,18 @@ class Tail:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._pieces = deque[bytes]()
-        self._size = 0
+        self._size = self._added = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there was more than is kept."""
+        return self._added > self._most_bytes
 
     def add(self, data: bytes) -> None:
         """One more piece."""
         self._pieces.append(data)
         self._size += len(data)
+        self._added += len(data)
         while self._size - len(self._pieces[0]) >= self._most_bytes:
             self._size -= len(self._pieces.popleft())
 

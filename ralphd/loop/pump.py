@@ -16,11 +16,16 @@ Hear: TypeAlias = Callable[[list[str]], None]
 
 
 class Pump:
-    """Feeds the prompt, and gives the lines of stdout and stderr as they come. It owns the pipes."""
+    """Feeds the prompt, and gives the lines of stdout and stderr as they come. It owns the pipes.
 
-    def __init__(self, pipes: Pipes, prompt: bytes, *, out: Hear, err: Hear) -> None:
-        self.out = _Reader(pipes.stdout, out)
-        self.err = _Reader(pipes.stderr, err)
+    The last ``keep_bytes`` of each are kept as they are.
+    """
+
+    def __init__(
+        self, pipes: Pipes, prompt: bytes, *, out: Hear, err: Hear, keep_bytes: int = KEEP_BYTES
+    ) -> None:
+        self.out = _Reader(pipes.stdout, out, keep_bytes)
+        self.err = _Reader(pipes.stderr, err, keep_bytes)
         self._prompt = None if pipes.stdin is None else _Writer(pipes.stdin, prompt)
 
     async def drained(self, limit_s: float) -> None:
@@ -41,9 +46,9 @@ class Pump:
 class _Reader:
     """One stream, by reads of 64 KiB and never line by line."""
 
-    def __init__(self, descriptor: int, hear: Hear) -> None:
+    def __init__(self, descriptor: int, hear: Hear, keep_bytes: int) -> None:
         self.ended = asyncio.Event()
-        self.tail = Tail(KEEP_BYTES)
+        self.tail = Tail(keep_bytes)
         self._descriptor, self._hear, self._lines = descriptor, hear, Lines()
         asyncio.get_running_loop().add_reader(descriptor, self._read)
 

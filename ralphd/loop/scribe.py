@@ -61,6 +61,7 @@ class Scribe:
             attempt=iteration.attempt,
             task=_task(iteration),
             agent=iteration.agent,
+            phase=result.phase,
             outcome="ok" if ended_well else "asked" if finding.asked else "failed",
             failure_kind=order.kind,
             rule=_line(order.rule),

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ralphd import wire
 from ralphd.agents.agent import Agent
-from ralphd.agents.known import agent_of, check_names, fallback_chain
+from ralphd.agents.known import agent_of, check_names, fallback_chain, spec_of
 from ralphd.config.configuration import Configuration, load
 from ralphd.config.names import fit_name
-from ralphd.config.specs import AgentSpec
 from ralphd.core.loop_model import LoopPolicy
+from ralphd.core.phases import PhasePolicy
 from ralphd.errors import ConfigFaults
 from ralphd.loop.link import Link, NoRegent, Reports
 from ralphd.loop.plan import AUTO
@@ -47,6 +47,18 @@ class Settings:
     def tasks(self) -> str:
         """The task list, or ``auto``."""
         return self.configuration.ralph.tasks or AUTO
+
+    @property
+    def phases(self) -> PhasePolicy:
+        """The rules of the phases (L14)."""
+        asked = self.configuration.phases
+        return PhasePolicy(
+            retry_count=asked.phase_retry_count,
+            phase_3_retry_count=asked.phase_3_retry_count,
+            has_review=self.policy.reviews,
+            max_address_rounds=asked.max_address_rounds,
+            findings_fail=asked.on_findings_remaining == "fail",
+        )
 
     @property
     def has_gate(self) -> bool:
@@ -105,7 +117,7 @@ def _settings(
         *fallback_chain(configuration.agents.primary, configuration.agents.fallback, named),
     )
     check_names(chain, named)
-    agents = {each: agent_of(each, named.get(each) or AgentSpec()) for each in chain}
+    agents = {each: agent_of(each, spec_of(each, named)) for each in chain}
     how = configuration.agents.on_exhausted
     policy = policy_of(configuration, chain, pause=how == "pause" or (how == "auto" and pause))
     return Settings(
@@ -127,6 +139,7 @@ def policy_of(configuration: Configuration, agents: tuple[str, ...], *, pause: b
     ralph, asked, retry = configuration.ralph, configuration.agents, configuration.retry
     return LoopPolicy(
         agents=agents,
+        reviews=configuration.phases.enabled and bool(configuration.phases.review_command.strip()),
         rotates=asked.strategy == "rotate",
         retries_before_fallback=asked.retries_before_fallback,
         max_task_failures=asked.max_task_failures,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ralphd.core.classify import Finding
+from ralphd.core.ledger import Ledger
 from ralphd.core.loop_model import (
     End,
     EndRest,
@@ -14,10 +14,16 @@ from ralphd.core.loop_model import (
     TellLost,
 )
 from ralphd.core.model import Moment
-from ralphd.core.plan import Plan
-from ralphd.loop.attempt import AttemptResult
+from ralphd.core.phases import UNREVIEWED
+from ralphd.core.plan import Plan, parallel_words
+from ralphd.core.pool import rotation_words
+from ralphd.core.tasks import unreviewed
+from ralphd.loop.asking import Answer
 from ralphd.loop.console import Console, day_and_time, span
 from ralphd.loop.scribe import Scribe
+from ralphd.loop.settings import Settings
+
+MOST_NAMED = 5
 
 
 class Teller:
@@ -28,11 +34,11 @@ class Teller:
         self._scribe = scribe
         self._now = now
 
-    def tell(self, order: LoopOrder, latest: tuple[AttemptResult, Finding] | None) -> None:
+    def tell(self, order: LoopOrder, latest: Answer | None) -> None:
         """Carry out an order that only tells. ``latest`` is the attempt that ended last."""
         match order:
             case TellAttempt() if latest is not None:
-                self._tell_attempt(order, *latest)
+                self._tell_attempt(order, latest)
             case TellLost(lost=lost):
                 which = f"attempt {lost.attempt} by {lost.agent}"
                 self._console.say(f"{which} was cut off with the loop; nobody knows how it ended")
@@ -56,7 +62,7 @@ class Teller:
             case _:
                 raise AssertionError(f"nobody carries out {order!r}")
 
-    def _tell_attempt(self, order: TellAttempt, result: AttemptResult, finding: Finding) -> None:
+    def _tell_attempt(self, order: TellAttempt, answer: Answer) -> None:
         iteration = order.iteration
         if order.kind is not None:
             kind = order.kind.replace("_", " ")
@@ -64,7 +70,18 @@ class Teller:
                 f"attempt {iteration.attempt} by {iteration.agent} failed ({kind}): {order.why}"
             )
             self._console.say(f"next: {order.next}")
-        self._scribe.attempt_finished(order, result, finding)
+        self._scribe.attempt_finished(order, answer.result, answer.finding)
+
+
+def begin_words(plan: Plan | None, ledger: Ledger, settings: Settings) -> list[str]:
+    """What the loop has before it, and who does it."""
+    policy = settings.policy
+    marked = "" if plan is None else parallel_words(plan)
+    turns = rotation_words(policy.agents) if policy.rotates else ""
+    phases = UNREVIEWED if settings.configuration.phases.enabled and not policy.reviews else ""
+    waiting = unreviewed(plan, ledger) if policy.reviews else ()
+    review = f"not done before a review says so: {', '.join(waiting[:MOST_NAMED])}" if waiting else ""
+    return [list_words(plan), *filter(None, (marked, turns, phases, review))]
 
 
 def list_words(plan: Plan | None) -> str:
@@ -87,7 +104,7 @@ def _end_words(order: End, now: Moment) -> str:
         1: "failed",
         5: "ends at a limit of yours",
         75: "pauses",
-        78: "cannot begin",
+        78: "cannot go on" if order.reason == "review" else "cannot begin",
         130: "ends",
     }
     later = "" if order.resume_at is None else f"; the limit is over at {day_and_time(order.resume_at, now)}"

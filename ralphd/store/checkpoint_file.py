@@ -40,7 +40,7 @@ class CheckpointWatch:
 
     def look(self) -> None:
         """Bring ``summary`` up to date; it costs a stat."""
-        signature = _signature(self._path)
+        signature = signature_of(self._path)
         if signature == self._signature:
             return
         self._signature = signature
@@ -122,7 +122,8 @@ def put_back(home: Path, directory: Path, kept_as: Path | None) -> None:
         copies.renew(home, directory)
 
 
-def _signature(path: Path) -> Signature:
+def signature_of(path: Path) -> Signature:
+    """By what it is known that a file was replaced; None where there is none."""
     try:
         found = path.lstat()
     except OSError:

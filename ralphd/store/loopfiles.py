@@ -17,6 +17,7 @@ from ralphd import failpoint
 from ralphd.core.failure import FailureKind
 from ralphd.core.ladders import LONGEST_TIMEOUT_FACTOR
 from ralphd.core.ledger import Ledger, Memory, Standing, TaskRecord
+from ralphd.core.phases import Phases
 from ralphd.store import copies
 from ralphd.store.checkpoint import CheckpointManager
 from ralphd.store.copies import CHECKPOINT_FILE, HANDOFF_FILE, TASKS_FILE
@@ -30,13 +31,14 @@ from ralphd.store.memory_json import (
     memory_of,
     of_kind,
 )
+from ralphd.store.phases_json import PHASES_FILE, PHASES_VERSION, phases_json, phases_of
 from ralphd.store.versions import as_json, read_versioned, said, set_aside_as
 
 LEDGER_VERSION: Final = 1
 PROMPT_FILE: Final = "PROMPT-now.md"
 SCRATCH: Final = "snapshot-"
 """How the names begin of directories in which git works for us; of a killed loop they are left over."""
-OWN: Final = (CHECKPOINT_FILE, TASKS_FILE, MEMORY_FILE, HANDOFF_FILE, PROMPT_FILE)
+OWN: Final = (CHECKPOINT_FILE, TASKS_FILE, MEMORY_FILE, PHASES_FILE, HANDOFF_FILE, PROMPT_FILE)
 HANDOFF_BYTES: Final = 64 << 10
 _CUT: Final = "(the beginning is cut off here)\n"
 _MOST_CHARS: Final = 4000
@@ -119,6 +121,30 @@ class LoopFiles:
         write_whole(self.home / MEMORY_FILE, as_json(memory_json(memory)))
         failpoint.reach("loop.memory_saved")
 
+    def load_phases(self) -> Kept[Phases | None]:
+        """``phases.json``: where the last attempt was; None without one."""
+        path = self.home / PHASES_FILE
+        self._looked_at.add(PHASES_FILE)
+        try:
+            found = read_versioned(path, PHASES_VERSION)
+            return Kept(None if found is None else _understood(path, found, phases_of))
+        except Broken as broken:
+            return Kept(None, said(broken, "what is known of the phases", "they begin anew with the plan"))
+
+    def save_phases(self, phases: Phases) -> None:
+        """Replace ``phases.json``. Raises NewerState rather than write over a newer one."""
+        if PHASES_FILE not in self._looked_at:
+            self.load_phases()
+        write_whole(self.home / PHASES_FILE, as_json(phases_json(phases)))
+        failpoint.reach("loop.phases_saved")
+
+    def clear_phases(self) -> None:
+        """Remove ``phases.json``: the next attempt begins with its plan. One of a newer version stays."""
+        if PHASES_FILE not in self._looked_at:
+            self.load_phases()
+        (self.home / PHASES_FILE).unlink(missing_ok=True)
+        failpoint.reach("loop.phases_cleared")
+
     def load_handoff(self) -> Kept[str]:
         """``handoff.md``: what the next agent is told, 64 KiB at most; empty when there is nothing to say."""
         path = self.home / HANDOFF_FILE
@@ -171,6 +197,7 @@ def _task(id_: str, found: Mapping[str, Any]) -> TaskRecord:
         last_failure=of_kind(str, found["last_failure"]),
         reopened=of_kind(bool, found["reopened"]),
         timeout_factor=_factor(found.get("timeout_factor", 1.0)),
+        unreviewed=of_kind(bool, found.get("unreviewed", False)),
     )
 
 
@@ -183,6 +210,7 @@ def _task_json(record: TaskRecord) -> dict[str, Any]:
         "last_kind": None if record.last_kind is None else record.last_kind.value,
         "reopened": record.reopened,
         "timeout_factor": record.timeout_factor,
+        "unreviewed": record.unreviewed,
     }
 
 

@@ -126,10 +126,11 @@ _FACTS = TypeAdapter(Facts)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """All that ``regent-state.json`` holds."""
+    """All that ``regent-state.json`` holds. ``pool`` is shown, and not read back: the loop keeps it."""
 
     supervision: Supervision
     facts: Facts = Facts()
+    pool: Mapping[str, Any] | None = None
 
     def to_json(self, definition: Definition) -> dict[str, Any]:
         """What is shown, and last the exact supervision, which a new daemon goes on from."""
@@ -158,6 +159,7 @@ class Record:
             "finished_at": _text(facts.finished_at),
             "passed": _passed(now),
             "agent": now.said.agent,
+            "pool": self.pool,
             "task": None if now.said.task is None else asdict(now.said.task),
             "wait": _wait(now),
             "restarts": now.tally.restarts,

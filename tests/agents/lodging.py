@@ -11,6 +11,10 @@ from ralphd.config.specs import AgentSpec
 from tests.agents.installed import program
 
 KEY = "made-up"
+# Its own ladder for a 429 is ten retries, of one minute, two, and so on.
+_QWEN = {"model": {"generationConfig": {"maxRetries": 0}}, "security": {"auth": {"selectedType": "openai"}}}
+# Else the openai library asks three times for each time that aider does.
+_AIDER = "- name: openai/made-up\n  edit_format: whole\n  extra_params:\n    max_retries: 0\n"
 _SETTINGS = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "general": {"maxAttempts": 2}}
 
 
@@ -43,6 +47,9 @@ class Lodging:
         self.home.chmod(0o700)
         (self.home / ".gemini").mkdir()
         (self.home / ".gemini" / "settings.json").write_text(json.dumps(_SETTINGS))
+        (self.home / ".qwen").mkdir()
+        (self.home / ".qwen" / "settings.json").write_text(json.dumps(_QWEN))
+        (self.home / ".aider.model.settings.yml").write_text(_AIDER)
         (self.home / ".gitconfig").write_text("[user]\nname = Ralph\nemail = ralph@localhost\n")
         (self.project / "README.md").write_text("A project.\n")
         for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "begin"]):
@@ -59,9 +66,11 @@ class Lodging:
 
     def spec(self, agent: str, *, subscribed: bool = True) -> AgentSpec:
         """``[agents.NAME]`` of an agent here; claude is ``subscribed`` to a plan, or pays by the call."""
-        args, env = {"codex": self._codex, "opencode": self._opencode, "gemini": self._gemini}.get(
-            agent, lambda: self._claude(subscribed)
-        )()
+        ways = {
+            "codex": self._codex, "opencode": self._opencode, "gemini": self._gemini,
+            "qwen": self._qwen, "copilot": self._copilot, "aider": self._aider,
+        }  # fmt: skip
+        args, env = ways.get(agent, lambda: self._claude(subscribed))()
         own = {"HOME": str(self.home), "TMPDIR": str(self.scratch)}  # gemini leaves its errors there
         return AgentSpec(command=(str(program(agent)),), args=args, env={**own, **env})
 
@@ -102,3 +111,16 @@ class Lodging:
         quiet = ("AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "MODELS_FETCH")
         env = {f"OPENCODE_DISABLE_{name}": "1" for name in quiet}
         return (), {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(settings)}
+
+    def _qwen(self) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        env = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{self.url}/as/qwen/v1", "OPENAI_MODEL": "made-up"}
+        return ("--auth-type", "openai"), env
+
+    def _copilot(self) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        provider = {"BASE_URL": f"{self.url}/as/copilot/v1", "API_KEY": KEY}
+        env = {f"COPILOT_PROVIDER_{name}": value for name, value in provider.items()}
+        return (), {**env, "COPILOT_MODEL": "made-up", "COPILOT_OFFLINE": "true"}
+
+    def _aider(self) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        env = {"OPENAI_API_KEY": KEY, "OPENAI_API_BASE": f"{self.url}/as/aider/v1"}
+        return ("--model", "openai/made-up"), {**env, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}

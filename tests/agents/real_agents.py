@@ -100,11 +100,13 @@ async def attempt(
     if reason := why_not(agent_name):
         pytest.skip(reason)
     agent = agent_of(agent_name, lodging.spec(agent_name, subscribed=subscribed), outside={})
+    order = Order("Write done.txt, as asked.", lodging.root / "prompt.md")
+    order.prompt_file.write_text(order.prompt)
     mark = f"test-{os.getpid()}-{time.monotonic_ns()}"
     plan = AttemptPlan(
         id=mark,
         agent=agent,
-        order=Order("Write done.txt, as asked.", lodging.root / "prompt.md"),
+        order=order,
         directory=lodging.project,
         keep=lodging.root / "keep",
         timeout_s=timeout_s,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.agents.agent import Agent, Order
-from ralphd.agents.known import agent_of
+from ralphd.agents.known import KNOWN, agent_of
 from ralphd.config.specs import AgentSpec
 from ralphd.core.signs import Text, Warned
 from ralphd.errors import ConfigFaults
@@ -43,7 +43,7 @@ def test_or_as_a_file() -> None:
     assert launch.stdin is None
 
 
-@pytest.mark.parametrize("name", ["mine", "claude", "codex", "gemini", "opencode"])
+@pytest.mark.parametrize("name", ["mine", *KNOWN])
 def test_a_prompt_that_is_too_long_for_an_argument_is_pointed_to(name: str) -> None:
     spec = AgentSpec(command=("x",), prompt_via="argument")
 

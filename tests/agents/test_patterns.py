@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ralphctl.local.classify import finding_of, plain_agent
+from ralphd.agents.known import KNOWN
 from ralphd.agents.patterns import patterns_of
 from ralphd.core.error_text import folded_text
 from ralphd.core.failure import FailureKind
@@ -14,7 +15,7 @@ from ralphd.core.own_lines import said_in
 from ralphd.core.patterns import LONGEST_LINE, Pattern
 from ralphd.errors import ConfigFaults
 
-AGENTS = ("claude", "codex", "gemini", "opencode", "general")
+AGENTS = (*KNOWN, "general")
 NOW = 1_800_000_000.0
 
 
@@ -106,6 +107,39 @@ def _opencode(said: str, tool: str) -> list[dict[str, object]]:
     ]
 
 
+def _qwen(said: str, tool: str) -> list[dict[str, object]]:
+    return [
+        *_claude(said, tool)[:2],
+        {
+            "type": "assistant",
+            "message": {"content": [{"type": "tool_use", "name": "x", "input": {"a": tool}}]},
+        },
+        _claude(said, tool)[2],
+    ]
+
+
+def _cursor(said: str, tool: str) -> list[dict[str, object]]:
+    done = {"shellToolCall": {"args": {"command": "cat x"}, "result": {"success": {"stdout": tool}}}}
+    return [
+        {"type": "system", "subtype": "init", "session_id": "s1", "model": "m"},
+        {"type": "tool_call", "subtype": "started", "tool_call": done},
+        {"type": "tool_call", "subtype": "completed", "tool_call": done},
+        {"type": "assistant", "message": {"content": [{"type": "text", "text": said}]}, "session_id": "s1"},
+    ]
+
+
+def _copilot(said: str, tool: str) -> list[dict[str, object]]:
+    return [
+        {"type": "user.message", "data": {"content": tool}},
+        {"type": "tool.shell_output", "data": {"text": tool}},
+        {"type": "tool.execution_complete", "data": {"result": {"content": tool, "detailedContent": tool}}},
+        {"type": "assistant.message_delta", "data": {"deltaContent": said}},
+        {"type": "assistant.message", "data": {"content": said, "toolRequests": []}},
+    ]
+
+
+_OVERLOADED = {"type": "result", "subtype": "error_during_execution", "is_error": True}
+_SUCCESS = {"type": "result", "subtype": "success", "is_error": False, "result": "SAID", "session_id": "s1"}
 _RUNS: dict[
     str, tuple[Callable[[str, str], list[dict[str, object]]], dict[str, object], dict[str, object]]
 ] = {
@@ -141,6 +175,20 @@ _RUNS: dict[
             "sessionID": "ses_1",
             "error": {"data": {"message": "Overloaded", "statusCode": 529}},
         },
+    ),
+    "qwen": (_qwen, _SUCCESS, {**_OVERLOADED, "error": {"message": "[API Error: 529 Overloaded]"}}),
+    "amp": (_claude, _SUCCESS, {**_OVERLOADED, "error": "529 Overloaded"}),
+    "cursor": (_cursor, _SUCCESS, {**_OVERLOADED, "result": "529 Overloaded"}),
+    "copilot": (
+        lambda said, tool: [
+            *_copilot(said, tool),
+            {
+                "type": "session.error",
+                "data": {"errorType": "query", "message": "Last error: 529 Overloaded"},
+            },
+        ],
+        {"type": "result", "sessionId": "s1", "exitCode": 0},
+        {"type": "result", "sessionId": "s1", "exitCode": 1},
     ),
 }
 
@@ -189,12 +237,12 @@ def test_no_counter_example_that_ends_the_output_of_a_good_exit_is_a_failure(age
 def test_live_patterns_are_found_on_stderr_lines_and_ordinary_complaints_are_not() -> None:
     for agent in AGENTS:
         patterns = patterns_of(agent)
-        assert patterns.live("Error: No messages returned") is not None
-        assert (
-            patterns.live("oh no: Bun has crashed. This indicates a bug in Bun, not your code.") is not None
-        )
-        assert patterns.live("API Error (Connection error.) · Retrying in 5 seconds… (attempt 4/10)") is None
-        assert patterns.live("npm warn deprecated inflight@1.0.6") is None
+        assert patterns.live("Error: No messages returned")
+        assert patterns.live("oh no: Bun has crashed. This indicates a bug in Bun, not your code.")
+        assert not patterns.live("API Error (Connection error.) · Retrying in 5 seconds… (attempt 4/10)")
+        assert not patterns.live("npm warn deprecated inflight@1.0.6")
+        assert not patterns.live("request failed: read ECONNRESET")
+        assert patterns.live("request failed: read ECONNRESET", at_once=True)
 
 
 def test_only_the_beginning_of_a_very_long_line_is_looked_at() -> None:

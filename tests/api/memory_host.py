@@ -183,6 +183,7 @@ def a_view(name: str, directory: str, command: list[str]) -> dict[str, Any]:
         "finished_at": None,
         "passed": None,
         "agent": None,
+        "pool": None,
         "task": None,
         "wait": None,
         "restarts": 0,

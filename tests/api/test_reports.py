@@ -54,12 +54,12 @@ def report(kind: str, **words: object) -> dict[str, Any]:
         (
             report(
                 "attempt-finished", agent="claude", outcome="failed", failure_kind="usage_limit",
-                exit_code=-9, cost_usd=None, cost_source="unknown", iteration=3, attempt=2,
+                exit_code=-9, cost_usd=None, cost_source="unknown", iteration=3, attempt=2, phase="address",
                 task={"id": "US-1"}, rule="resets-at", why="weekly\nlimit", tokens_in=10, tokens_out=2,
                 model="opus", session="s-1", reset_at=UNTIL, commits=0, next="codex is asked",
             ),
             AttemptFinished(
-                "claude", "failed", "usage_limit", -9, None, None, 3, Task("US-1"), 2, "resets-at",
+                "claude", "failed", "usage_limit", -9, None, None, 3, Task("US-1"), 2, "address", "resets-at",
                 "weekly\nlimit", CostSource.UNKNOWN, 10, 2, "opus", "s-1", 1795316400.0, 0, "codex is asked",
             ),
         ),

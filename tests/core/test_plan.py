@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from ralphd.core.plan import PROMISE, Plan, Task, TaskStatus, is_complete, is_promised
+from ralphd.core.plan import PROMISE, Plan, Task, TaskStatus, is_complete, is_promised, parallel_words
 
 PENDING, IN_PROGRESS, DONE = TaskStatus.PENDING, TaskStatus.IN_PROGRESS, TaskStatus.DONE
 
@@ -99,3 +99,21 @@ def test_e4_an_open_task_is_never_complete() -> None:
         for first, second, promised in product(TaskStatus, TaskStatus, (False, True))
         if (first, second) != (DONE, DONE)
     )
+
+
+def marked(*ids: str, status: TaskStatus = TaskStatus.PENDING) -> tuple[Task, ...]:
+    """Tasks that the list marks as parallel."""
+    return tuple(Task(each, each, status, parallel=True) for each in ids)
+
+
+def test_what_becomes_of_tasks_that_are_marked_parallel_is_said() -> None:
+    done = marked("9", status=TaskStatus.DONE)
+    plain = Task("1", "plain", TaskStatus.PENDING)
+
+    assert parallel_words(Plan("P.md", (plain, *done))) == ""
+    assert (
+        parallel_words(Plan("P.md", (plain, *marked("2", "3"), *done)))
+        == "2, 3 are marked parallel: they are done one after the other"
+    )
+    assert "2 is marked parallel: it is done in its turn" in parallel_words(Plan("P.md", marked("2")))
+    assert parallel_words(Plan("P.md", marked(*"1234567"))).startswith("1, 2, 3, 4, 5 and 2 more are")

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.core.ladders import attempt_limit_s, doubled_s, grown, jittered_s, outage_s, rate_limit_s
-from ralphd.core.pool import LONGEST_PROBE_S, Pool
+from ralphd.core.ledger import Memory, Out
+from ralphd.core.pool import LONGEST_PROBE_S, Pool, pool_view, rotation_words
 
 POOL = Pool(("claude", "codex", "gemini"))
 
@@ -93,3 +94,46 @@ def test_l6_the_iterations_limit_cuts_no_attempt_short_and_holds_where_it_is_the
     assert attempt_limit_s(0.0, 900.0) == 900.0
     assert attempt_limit_s(600.0, 0.0) == 600.0
     assert attempt_limit_s(0.0, 0.0) == 0.0
+
+
+def test_the_pool_is_shown_with_who_is_out_until_when_and_why() -> None:
+    out = (Out("a", "5-hour limit", 100.0), Out("b", "no login"), Out("c", "limit", 900.0, back=True))
+    memory = Memory(agents=("a", "b", "c"), rotates=True, last_agent="c", out=(*out, Out("gone", "limit")))
+
+    shown = pool_view(memory, 99.0)
+
+    until = "1970-01-01T00:01:40.000000Z"
+    assert shown == {
+        "strategy": "rotate",
+        "agents": [
+            {"name": "a", "in": False, "until": until, "reason": "5-hour limit", "last": False},
+            {"name": "b", "in": False, "until": None, "reason": "no login", "last": False},
+            {"name": "c", "in": True, "until": None, "reason": None, "last": True},
+        ],
+    }
+
+
+def test_one_whose_time_out_is_over_is_shown_as_in() -> None:
+    memory = Memory(agents=("a",), out=(Out("a", "limit", 100.0),))
+
+    shown = pool_view(memory, 100.0)
+
+    is_in = {"name": "a", "in": True, "until": None, "reason": None, "last": False}
+    assert shown == {"strategy": "fallback", "agents": [is_in]}
+
+
+def test_a_pool_that_nobody_told_of_is_not_shown() -> None:
+    assert pool_view(Memory(out=(Out("a", "limit"),)), 0.0) is None
+
+
+def test_what_is_shown_of_a_pool_is_text_and_short() -> None:
+    shown = pool_view(Memory(agents=("a\ud800",), out=(Out("a\ud800", "x" * 9999),)), 0.0)
+
+    assert shown is not None
+    assert shown["agents"][0]["name"] == "a?"
+    assert len(shown["agents"][0]["reason"]) == 500
+
+
+def test_a_rotation_is_told_in_a_line() -> None:
+    assert rotation_words(["a", "b"]) == "rotation: a, b take turns, an iteration each"
+    assert rotation_words(["a"]) == "rotation with one agent: a is asked every time"

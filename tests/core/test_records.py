@@ -21,6 +21,7 @@ WHOLE = AttemptFinished(
     iteration=3,
     task=Task("US-2", "Parse the list"),
     attempt=2,
+    phase="address",
     rule="status-429",
     why="API Error: 429",
     cost_source=CostSource.ESTIMATED,
@@ -47,6 +48,7 @@ def test_the_history_keeps_all_of_an_attempt() -> None:
             "iteration": 3,
             "task": {"id": "US-2", "title": "Parse the list"},
             "attempt": 2,
+            "phase": "address",
             "agent": "claude",
             "outcome": "failed",
             "failure_kind": "rate_limit",
@@ -110,7 +112,7 @@ def test_what_is_told_after_the_daemon_was_away_keeps_its_own_time_which_is_neve
 
 def test_an_attempt_is_one_line_for_people() -> None:
     assert progress_line(entry("attempt", **WHOLE.data())) == (
-        "- 2026-11-21 20:01:02 · iteration 3 · US-2 Parse the list · claude (attempt 2)"
+        "- 2026-11-21 20:01:02 · iteration 3 · US-2 Parse the list · claude (attempt 2, address)"
         " · failed: rate_limit (API Error: 429) · 61 s · $0.25 (estimated) · commits 1 · waits 60 s\n"
     )
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ralphd.core.checkpoint import PauseReason
 from ralphd.core.failure import FailureKind
 from ralphd.core.ledger import Standing
 from ralphd.core.loop_model import (
@@ -150,6 +151,7 @@ def test_all_exhausted_with_unknown_resets_are_tried_again_after_a_quarter_of_an
     play.fails(FailureKind.USAGE_LIMIT)
     play.fails(FailureKind.USAGE_LIMIT)
     assert play.wait_s == 15 * 60 - 1
+    assert all(out.reason.endswith("; when it resets is not known") for out in play.loop.memory.out)
     play.wakes()
     assert play.agent == "a"
 
@@ -229,6 +231,30 @@ def test_a_loop_that_begins_again_goes_on_with_the_agent_after_the_last() -> Non
     again.loop = Loop(play.loop.memory, play.loop.ledger)
     again.feed(Began(again.now, again.plan, Resumed(None)))
     assert again.agent == "c"
+
+
+@pytest.mark.parametrize(
+    ("agents", "reason", "goes_on"),
+    [
+        (("a", "b", "c"), PauseReason.ITERATION_BOUNDARY, "a"),  # in the middle of its turn
+        (("a", "b", "c"), PauseReason.RATE_LIMIT, "a"),
+        (("a", "b", "c"), PauseReason.ERROR, "b"),
+        (("a", "b", "c"), PauseReason.TIMEOUT, "b"),
+        (("a", "b", "c"), PauseReason.STALL, "b"),
+        (("a",), PauseReason.ERROR, "a"),
+    ],
+)
+def test_a_loop_that_was_killed_goes_on_with_whose_turn_it_is(
+    agents: tuple[str, ...], reason: PauseReason, goes_on: str
+) -> None:
+    before = rotation("A", "B", agents=agents)
+    assert before.agent == "a"
+    again = Play("A", "B", policy=before.policy, begin=False)
+    again.loop = Loop(before.loop.memory, before.loop.ledger)
+
+    again.feed(Began(again.now, again.plan, Resumed("A", attempt=1, agent="a", reason=reason)))
+
+    assert (again.agent, again.task) == (goes_on, "A")
 
 
 def test_a_good_end_is_no_crash_whatever_was_printed() -> None:

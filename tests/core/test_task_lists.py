@@ -371,3 +371,31 @@ def test_no_text_hides_a_task_that_follows_outside_of_code_and_comments(text: st
     plan = parse("a.md", f"{text}\n# Last\n- [ ] the last one\n")
 
     assert plan.tasks[-1].title == "the last one"
+
+
+# Marked parallel
+
+
+@pytest.mark.parametrize(
+    ("heading", "task"),
+    [
+        ("## Task 2 (parallel)", Task("task-2", "Task 2", PENDING, parallel=True)),
+        ("## Task 2 (Parallel): build it", Task("task-2", "build it", PENDING, parallel=True)),
+        ("## Task 2: build it (PARALLEL)", Task("task-2", "build it", PENDING, parallel=True)),
+        ("### Task 2 [parallel] - build it", Task("task-2", "build it", PENDING, parallel=True)),
+        ("## US-001 (parallel): build it", Task("US-001", "build it", PENDING, parallel=True)),
+        ("## Task 2 (parallel): build it (parallel)", Task("task-2", "build it", PENDING, parallel=True)),
+        ("## [ ] build it (parallel)", Task("build-it", "build it", PENDING, parallel=True)),
+        ("## Task 2: build it (parallel) ✅", Task("task-2", "build it", DONE, parallel=True)),
+        ("## Task 2: build it (done) (parallel)", Task("task-2", "build it", DONE, parallel=True)),
+        ("## Task 2: build it", Task("task-2", "build it", PENDING)),
+        ("## Task 2: the (parallel) port", Task("task-2", "the (parallel) port", PENDING)),
+        ("## Task 2: b (parallel to 1)", Task("task-2", "b (parallel to 1)", PENDING)),
+    ],
+)
+def test_a_heading_may_say_that_its_task_is_parallel(heading: str, task: Task) -> None:
+    assert parse("PLAN.md", f"{heading}\n") == Plan("PLAN.md", (task,))
+
+
+def test_a_mark_alone_is_no_task() -> None:
+    assert markdown("## (parallel)\n## [ ] (parallel)\n## Parallel\n") == []

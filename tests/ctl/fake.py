@@ -35,6 +35,7 @@ def view(name: str = "api", **changes: Any) -> dict[str, Any]:
         "finished_at": None,
         "passed": None,
         "agent": None,
+        "pool": None,
         "task": None,
         "wait": None,
         "restarts": 0,

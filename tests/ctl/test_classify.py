@@ -114,7 +114,9 @@ def test_an_unknown_agent_is_refused_with_those_that_are_known(tmp_path: Path) -
     with pytest.raises(UnknownAgent, match="'clod' is no agent") as fault:
         _judged(tmp_path, "x", agent="clod")
 
-    assert "claude, codex, gemini, opencode, general" in fault.value.why
+    assert (
+        "claude, codex, gemini, opencode, aider, amp, copilot, cursor, kiro, qwen, general" in fault.value.why
+    )
     assert fault.value.exit_code == 2
 
 
@@ -148,6 +150,22 @@ _FAILED: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {"type": "init", "session_id": "g", "model": "m"},
         {"type": "result", "status": "error", "error": {"message": "[API Error: The model is overloaded.]"}},
     ),
+    "qwen": (
+        {"type": "system", "subtype": "init", "session_id": "q", "qwen_code_version": "0.24.4"},
+        {"type": "result", "is_error": True, "error": {"message": "[API Error: 529 Overloaded]"}},
+    ),
+    "amp": (
+        {"type": "system", "subtype": "init", "session_id": "T-1"},
+        {"type": "result", "subtype": "error", "is_error": True, "error": "529 Overloaded"},
+    ),
+    "cursor": (
+        {"type": "tool_call", "subtype": "started", "tool_call": {"readToolCall": {"args": {"path": "a"}}}},
+        {"type": "result", "subtype": "error", "is_error": True, "result": "529 Overloaded"},
+    ),
+    "copilot": (
+        {"type": "session.error", "data": {"errorType": "query", "message": "529 Overloaded"}},
+        {"type": "result", "sessionId": "c", "exitCode": 1},
+    ),
     "opencode": (
         {"type": "step_start", "sessionID": "o", "part": {}},
         {"type": "error", "sessionID": "o", "error": {"data": {"message": "x", "statusCode": 529}}},
@@ -175,8 +193,16 @@ def test_a_run_cut_off_before_its_final_event_is_no_success_and_a_fragment_says_
     assert _judged(tmp_path, heartbeat, code=0).kind is None
 
 
-def test_agents_without_rules_of_their_own_and_wrappers_go_by_those_of_any_command(tmp_path: Path) -> None:
-    for name in ("aider", "copilot", "wrapper:happy", "general"):
+def test_a_description_guesses_by_words_of_its_own_and_a_cut_run_of_it_is_no_success(tmp_path: Path) -> None:
+    begun = '{"type":"user.message","data":{"content":"Go on."}}\n'
+
+    assert _judged(tmp_path, begun, code=0).rule == "no final event"
+    assert _judged(tmp_path, f'{begun}{{"type":"result","exitCode":0}}\n', code=0).kind is None
+    assert _judged(tmp_path, f"Aider v0.86.2\n\n{LIMIT}\n", code=0).kind is FailureKind.USAGE_LIMIT
+
+
+def test_text_is_judged_by_its_last_lines_whoever_printed_it(tmp_path: Path) -> None:
+    for name in ("aider", "kiro-cli", "copilot", "wrapper:happy", "general"):
         assert _judged(tmp_path, LIMIT, agent=name, code=0).kind is FailureKind.USAGE_LIMIT
 
 

@@ -59,6 +59,8 @@ CRASH = {"reason": "crash", "until": "2026-11-21T07:00:25Z"}
          "running for 2h 13m (pid 4711), waiting — the moon^[[2J: over any moment now"),
         ({"state": "running", "wait": {"reason": "tide", "until": NOW_TEXT}},
          "running for 2h 13m (pid 4711), waiting (tide): over any moment now"),
+        ({"state": "running", "wait": {"reason": "codex is out: Try later.", "until": NOW_TEXT}},
+         "running for 2h 13m (pid 4711), waiting — codex is out: Try later: over any moment now"),
         ({"state": "stopped", "finished_at": "2026-11-21T06:57:55Z"}, "stopped 2m 5s ago"),
         ({"state": "stopped", "message": "no progress: two iterations committed nothing",
           "finished_at": "2026-11-21T06:57:55Z"},

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from ralphctl import show
+from ralphctl.local import lastknown
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import FakeDaemon, problem, view
 from tests.helpers import wait_for
@@ -44,7 +46,8 @@ def in_directory(tmp_path: Path, **changes: Any) -> Path:
 def test_status_is_answered_before_anything_heavy_is_imported(
     words: list[str], daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    daemon.views = {"api": view(), "web": view("web", state="failed")}
+    pool = {"strategy": "rotate", "agents": [_AGENT, _OTHER]}
+    daemon.views = {"api": view(pool=pool), "web": view("web", state="failed")}
     _, loaded = loaded_by(*words, environment=environment, cwd=tmp_path)
     assert "ralphctl.fast" in loaded
     assert not loaded.intersection(HEAVY)
@@ -163,6 +166,40 @@ def test_without_a_daemon_the_last_known_is_told(ctl: Ctl, tmp_path: Path) -> No
     as_json = json.loads(ctl("status", "--json", cwd=directory).stdout)
     assert as_json["daemon"] is None
     assert as_json["ralphs"][0]["state"] == "paused"
+
+
+_AGENT = {"name": "co\x1b[2Jdex", "in": True, "until": None, "reason": None, "last": True}
+_OTHER = {"name": "claude", "in": False, "until": None, "reason": "no login", "last": False}
+
+
+def test_without_a_daemon_the_last_known_pool_is_told(tmp_path: Path) -> None:
+    held = {"strategy": "rotate", "agents": [_AGENT, {**_OTHER, "more": 5}]}
+    directory = in_directory(tmp_path, state="stopped", pool=held)
+
+    known = lastknown.state(str(directory))
+
+    assert known is not None
+    assert known["pool"] == {"strategy": "rotate", "agents": [_AGENT, _OTHER]}
+    shown = show.ralph(known, 0.0, step=("x", "y"))
+    assert "rotation: co^[[2Jdex in, asked last · claude out until you act" in shown
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        *(5, [], {}, {"strategy": "rotate", "agents": []}, {"strategy": "rotate", "agents": {"a": 1}}),
+        *({"strategy": [], "agents": [_AGENT]}, {"strategy": "whim", "agents": [_AGENT]}),
+        *({"strategy": "rotate", "agents": [{**_AGENT, key: 5}]} for key in _AGENT),
+        {"strategy": "rotate", "agents": [{**_AGENT, "in": None}]},
+        {"strategy": "rotate", "agents": [_AGENT, {"name": "claude"}]},
+    ],
+)  # fmt: skip
+def test_a_pool_that_cannot_be_is_left_out(held: object, tmp_path: Path) -> None:
+    known = lastknown.state(str(in_directory(tmp_path, pool=held)))
+
+    assert known is not None
+    assert known["pool"] is None
+    assert "agents" not in show.ralph(known, 0.0, step=("x", "y"))
 
 
 @pytest.mark.parametrize(

@@ -37,3 +37,53 @@ def test_a_primary_that_is_not_installed_is_an_error(tmp_path: Path) -> None:
 def test_iteration_mode_is_for_commands(tmp_path: Path) -> None:
     with pytest.raises(ConfigFaults, match="is for a command"):
         notes(tmp_path, '[ralph]\nmode = "iteration"\n' + OWN)
+
+
+ROTATION = '[agents]\nprimary = "a"\nfallback = ["b"]\nstrategy = "rotate"\n'
+TWO = ROTATION + '[agents.a]\ncommand = ["/bin/true"]\n[agents.b]\ncommand = ["/bin/true"]\n'
+
+
+def test_a_rotation_is_told_with_all_who_take_turns(tmp_path: Path) -> None:
+    told = notes(tmp_path, TWO + 'args = ["-b"]\n')
+
+    assert told[1:] == ("rotation: a, b take turns, an iteration each",)
+
+
+@pytest.mark.parametrize("fallback", ["[]", '["mine"]', '["mine", "mine"]'])
+def test_a_rotation_of_one_is_told(tmp_path: Path, fallback: str) -> None:
+    keys = f'[agents]\nstrategy = "rotate"\nfallback = {fallback}\n'
+
+    told = notes(tmp_path, OWN.replace("[agents]\n", keys))
+
+    assert told[1:] == ("rotation with one agent: mine is asked every time",)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_told"),
+    [
+        ("", True),
+        ('args = ["-b"]\n', False),
+        ('env = {WHO = "b"}\n', False),
+        ('prompt_via = "argument"\n', False),
+    ],
+)
+def test_one_agent_under_two_names_is_allowed_and_told(tmp_path: Path, more: str, is_told: bool) -> None:
+    told = [note for note in notes(tmp_path, TWO + more) if "under two names" in note]
+
+    twins = "a and b are one agent under two names: same command, arguments, model and environment"
+    assert told == ([twins] if is_told else [])
+
+
+def test_tasks_that_are_marked_parallel_are_told(tmp_path: Path) -> None:
+    (tmp_path / "PLAN.md").write_text("## Task 1\n## Task 2 (parallel)\n## Task 3: c (parallel)\n")
+
+    told = notes(tmp_path, OWN)
+
+    assert told[1] == "task-2, task-3 are marked parallel: they are done one after the other"
+
+
+def test_l14_phases_without_a_review_command_are_said(tmp_path: Path) -> None:
+    phases = "[phases]\nenabled = true\n"
+
+    assert "no review" in notes(tmp_path, phases + OWN)[-1]
+    assert "no review" not in notes(tmp_path, phases + 'review_command = "make lint"\n' + OWN)[-1]

@@ -8,14 +8,16 @@ from pathlib import Path
 
 from ralphd.api.views import RalphView
 from ralphd.core.checkpoint import Checkpoint, PauseReason
+from ralphd.core.ledger import Memory, Out
 from ralphd.core.model import Goal, Paused, RunId, Running, Supervision
-from ralphd.core.reported import AttemptFinished, IterationFinished, Reported
+from ralphd.core.reported import AttemptFinished, IterationFinished, IterationStarted, Reported
 from ralphd.core.steps import Step
 from ralphd.daemon.account import Account
 from ralphd.daemon.pinning import InForce
 from ralphd.daemon.regent import Regent
 from ralphd.store.checkpoint import CheckpointManager
 from ralphd.store.events import EventStore
+from ralphd.store.loopfiles import LoopFiles
 from ralphd.store.state import Record
 from tests.daemon.test_view import a_regent
 
@@ -92,4 +94,37 @@ async def test_iterations_are_read_back_with_their_attempts_and_runs_past_all_of
     assert [(each["iteration"], len(each["attempts"])) for each in found] == [(2, 1)]
     assert [each["run_id"] for each in account.records.runs(1)] == ["r000000"]
     assert len((account.files.home / "progress.md").read_text().splitlines()) == 6
+    await events.close()
+
+
+POOL = Memory(agents=("a", "b"), rotates=True, last_agent="b", out=(Out("a", "no login"),))
+
+
+async def test_the_view_and_the_state_file_show_who_is_in_the_pool(tmp_path: Path) -> None:
+    regent, account, events = await a_loop(tmp_path, Supervision(Goal.RUNNING, Running(RUN)))
+    assert json.loads(regent.view_bytes())["pool"] is None
+    LoopFiles(account.files.home, tmp_path).save_memory(POOL)
+
+    await account.write_down(Reported(1.0, RUN, "1", "d", IterationStarted(1)), Step(account.supervision))
+
+    shown = json.loads(regent.view_bytes())["pool"]
+    assert shown["strategy"] == "rotate"
+    assert [(agent["name"], agent["in"], agent["reason"]) for agent in shown["agents"]] == [
+        ("a", False, "no login"),
+        ("b", True, None),
+    ]
+    RalphView.model_validate_json(regent.view_bytes())
+    await account.freshen()  # the copy is written with the next look round, without a transition
+    assert json.loads((tmp_path / ".ralph" / "regent-state.json").read_text())["pool"] == shown
+    await events.close()
+
+
+async def test_a_command_of_ones_own_has_no_pool_whatever_lies_in_its_home(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    regent.account.files.create()
+    LoopFiles(regent.account.files.home, tmp_path).save_memory(POOL)
+
+    await regent.account.look_at_loop_files()
+
+    assert json.loads(regent.view_bytes())["pool"] is None
     await events.close()

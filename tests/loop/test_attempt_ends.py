@@ -128,10 +128,11 @@ async def test_l7_a_crash_line_and_silence_after_it_is_the_end(tmp_path: Path) -
     assert heard.kills[0][0] is OurDoing.CRASH_PATTERN
 
 
-async def test_l7_a_crash_line_ends_at_once_where_no_grace_is_given(tmp_path: Path) -> None:
-    result = await attempt(tmp_path, agent(f"err={CRASH_LINE}", "rest=60"), crash_grace_s=0).run()
+@pytest.mark.parametrize("line", [CRASH_LINE, "request failed: connect ETIMEDOUT"])
+async def test_l7_a_crash_line_ends_at_once_where_no_grace_is_given(tmp_path: Path, line: str) -> None:
+    result = await attempt(tmp_path, agent(f"err={line}", "rest=60"), crash_grace_s=0).run()
 
-    assert result.evidence.crash_line == CRASH_LINE
+    assert result.evidence.crash_line == line
 
 
 @pytest.mark.parametrize("life", ["out=text on", "out=retry 529", "err=text on"])

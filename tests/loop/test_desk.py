@@ -10,6 +10,7 @@ from ralphd.core.failure import FailureKind
 from ralphd.core.ledger import Memory, Out, Standing, TaskRecord
 from ralphd.core.loop_model import Iteration, Loop, Resumed, SaveCheckpoint
 from ralphd.core.moments import parse_rfc3339
+from ralphd.core.phases import Phase, Phases
 from ralphd.core.plan import Task, TaskStatus
 from ralphd.errors import RalphdError
 from ralphd.loop.desk import MOST_NOTES, Desk
@@ -167,3 +168,20 @@ def test_the_next_agent_is_told_the_last_notes_a_line_each(place: Path) -> None:
     assert notes[-2:] == ["- the service cannot be reached", "- crash 49"]
     desk.hand_over("")
     assert desk.handoff() == ""
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_l14_phases_are_gone_on_with_from_a_checkpoint_alone(place: Path, has_checkpoint: bool) -> None:
+    (place / "ralph.toml").write_text("[phases]\nenabled = true\n")
+    checkpoint = Checkpoint(created_at=NOW, iteration=1, pause_reason=PauseReason.ERROR)
+    left_behind(place, SPENT, checkpoint=checkpoint if has_checkpoint else None)
+    phases = Phases("A", Phase.REVIEW, "first this")
+    Desk(settings_of(place)).save_phases(phases)
+
+    desk = Desk(settings_of(place))
+    desk.load(NOW, resume=True)
+
+    assert desk.phases == (phases if has_checkpoint else None)
+    desk.load(NOW, resume=False)
+    assert desk.phases is None
+    assert not (settings_of(place).home / "phases.json").exists()

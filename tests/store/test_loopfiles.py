@@ -15,6 +15,8 @@ from ralphd.core.checkpoint import Checkpoint, PauseReason
 from ralphd.core.failure import FailureKind
 from ralphd.core.ledger import Ledger, Memory, Out, Standing, TaskRecord, UnderWay
 from ralphd.core.moments import parse_rfc3339
+from ralphd.core.phases import Phase, Phases
+from ralphd.core.review import ReviewFinding
 from ralphd.errors import NewerState
 from ralphd.store.loopfiles import HANDOFF_BYTES, Kept, LoopFiles
 from tests.store.conftest import SmallDisk
@@ -28,6 +30,7 @@ RECORD = TaskRecord(
     last_failure="took longer than 600 s",
     reopened=True,
     timeout_factor=2.25,
+    unreviewed=True,
 )
 LEDGER = {"US-1": RECORD, "": TaskRecord(""), "ü/2": TaskRecord("ü/2", standing=Standing.COMPLETE)}
 OUT = Out("claude", "usage limit", parse_rfc3339("2026-11-22T03:00:00Z"), probes=2, back=True)
@@ -40,18 +43,30 @@ MEMORY = Memory(
     last_agent="codex",
     agents=("claude", "codex"),
     rotates=True,
+    list_file="TASKS.md",
     under_way=UnderWay(8, 2, "codex", "US-1", "story 1", parse_rfc3339("2026-11-22T01:10:00Z")),
+)
+PHASES = Phases(
+    task_id="US-1",
+    phase=Phase.TRIAGE,
+    plan="first this",
+    round=2,
+    findings=(ReviewFinding("R1", "too short", "a.py:3"),),
+    dismissed=(ReviewFinding("R2", "too long"),),
+    tries=1,
 )
 CHECKPOINT = Checkpoint(created_at=0.0, iteration=1, pause_reason=PauseReason.ITERATION_BOUNDARY)
 DIE = """
 import sys
 from pathlib import Path
 from ralphd.core.ledger import Memory, TaskRecord
+from ralphd.core.phases import Phases
 from ralphd.store.loopfiles import LoopFiles
 files = LoopFiles(Path(sys.argv[1]), Path(sys.argv[2]))
 files.create()
 files.save_tasks({"new": TaskRecord("new")})
 files.save_memory(Memory(iteration=8))
+files.save_phases(Phases("new"))
 files.save_handoff("new")
 """
 
@@ -80,17 +95,19 @@ def again(files: LoopFiles, directory: Path) -> LoopFiles:
 def test_what_is_saved_is_what_the_next_run_loads(files: LoopFiles, directory: Path) -> None:
     files.save_tasks(LEDGER)
     files.save_memory(MEMORY)
+    files.save_phases(PHASES)
     files.save_handoff("Previous rotation crashed: exit 1\n")
 
     following = again(files, directory)
 
     assert following.load_tasks() == Kept(LEDGER)
     assert following.load_memory() == Kept(MEMORY)
+    assert following.load_phases() == Kept(PHASES)
     assert following.load_handoff() == Kept("Previous rotation crashed: exit 1\n")
 
 
-@pytest.mark.parametrize("example", [RECORD, OUT, MEMORY])
-def test_the_examples_leave_no_field_out(example: TaskRecord | Out | Memory) -> None:
+@pytest.mark.parametrize("example", [RECORD, OUT, MEMORY, PHASES])
+def test_the_examples_leave_no_field_out(example: TaskRecord | Out | Memory | Phases) -> None:
     assert all(getattr(example, field.name) != field.default for field in fields(example))
 
 
@@ -145,19 +162,21 @@ def test_half_written_files_of_a_killed_run_are_removed(files: LoopFiles) -> Non
 LOADS: dict[str, Callable[[LoopFiles], tuple[object, str]]] = {
     "tasks.json": lambda files: _pair(files.load_tasks()),
     "loop.json": lambda files: _pair(files.load_memory()),
+    "phases.json": lambda files: _pair(files.load_phases()),
 }
 SAVES: dict[str, Callable[[LoopFiles], None]] = {
     "tasks.json": lambda files: files.save_tasks(LEDGER),
     "loop.json": lambda files: files.save_memory(MEMORY),
+    "phases.json": lambda files: files.save_phases(PHASES),
 }
-EMPTY: dict[str, object] = {"tasks.json": {}, "loop.json": Memory()}
+EMPTY: dict[str, object] = {"tasks.json": {}, "loop.json": Memory(), "phases.json": None}
 
 
-def _pair(kept: Kept[Ledger] | Kept[Memory]) -> tuple[object, str]:
+def _pair(kept: Kept[Ledger] | Kept[Memory] | Kept[Phases | None]) -> tuple[object, str]:
     return kept.value, kept.fault
 
 
-@pytest.mark.parametrize("name", ["tasks.json", "loop.json"])
+@pytest.mark.parametrize("name", list(EMPTY))
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 1, "tasks": [], "out": {}}'])
 def test_a_damaged_file_is_set_aside_said_and_begun_anew(files: LoopFiles, name: str, text: str) -> None:
     (files.home / name).write_text(text)
@@ -193,7 +212,13 @@ def test_a_record_that_cannot_be_is_damage(
     assert again(files, directory).load_tasks().fault != ""
 
 
-@pytest.mark.parametrize("change", [{"cost_usd": -1}, {"cost_usd": "1"}, {"began_at": "now"}, {"out": [5]}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"cost_usd": -1}, {"cost_usd": "1"}, {"began_at": "now"}, {"out": [5]}),
+        *({"agents": "claude"}, {"agents": [1]}, {"rotates": "yes"}, {"last_agent": 0}),
+    ],
+)
 def test_a_memory_that_cannot_be_is_damage(
     files: LoopFiles, directory: Path, change: dict[str, object]
 ) -> None:
@@ -204,7 +229,7 @@ def test_a_memory_that_cannot_be_is_damage(
     assert again(files, directory).load_memory().fault != ""
 
 
-@pytest.mark.parametrize("name", ["tasks.json", "loop.json"])
+@pytest.mark.parametrize("name", list(EMPTY))
 def test_a_file_of_a_newer_version_is_refused_and_stays(files: LoopFiles, name: str) -> None:
     (files.home / name).write_text('{"version": 2}')
 
@@ -212,6 +237,34 @@ def test_a_file_of_a_newer_version_is_refused_and_stays(files: LoopFiles, name: 
         with pytest.raises(NewerState, match="left as it is"):
             touch(LoopFiles(files.home, files.home))
     assert (files.home / name).read_text() == '{"version": 2}'
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"task_id": 5}, {"phase": "bored"}, {"plan": None}, {"round": -1}, {"tries": True}),
+        *({"findings": {}}, {"findings": ["R1"]}, {"dismissed": [{"id": "R1"}]}),
+    ],
+)
+def test_phases_that_cannot_be_are_damage(
+    files: LoopFiles, directory: Path, change: dict[str, object]
+) -> None:
+    files.save_phases(PHASES)
+    raw = json.loads((files.home / "phases.json").read_text())
+    (files.home / "phases.json").write_text(json.dumps(raw | change))
+
+    kept = again(files, directory).load_phases()
+
+    assert kept.value is None
+    assert "they begin anew with the plan" in kept.fault
+
+
+def test_phases_that_are_cleared_are_gone(files: LoopFiles) -> None:
+    files.save_phases(PHASES)
+    files.clear_phases()
+    files.clear_phases()
+
+    assert files.load_phases() == Kept(None)
 
 
 def test_keys_that_are_not_known_are_passed_over(files: LoopFiles, directory: Path) -> None:
@@ -253,6 +306,7 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(small_disk: SmallDisk, di
 def test_tasks_handoff_and_checkpoint_are_copied_and_nothing_else(files: LoopFiles, directory: Path) -> None:
     files.save_tasks(LEDGER)
     files.save_memory(MEMORY)
+    files.save_phases(PHASES)
     files.save_handoff("note")
     files.checkpoints.save(CHECKPOINT)
     files.save_prompt("prompt")
@@ -317,6 +371,7 @@ def test_a_renewal_follows_no_link(files: LoopFiles, directory: Path, tmp_path: 
     [
         ("loop.tasks_saved", (["new"], 7, "old")),
         ("loop.memory_saved", (["new"], 8, "old")),
+        ("loop.phases_saved", (["new"], 8, "old")),
         ("write.handoff.md.before_rename", (["new"], 8, "old")),
         ("loop.handoff_saved", (["new"], 8, "new")),
     ],
@@ -337,4 +392,6 @@ def test_whoever_is_killed_leaves_what_was_written(
     following.create()
     found = following.load_tasks().value, following.load_memory().value, following.load_handoff().value
     assert (list(found[0]), found[1].iteration, found[2]) == kept
+    are_saved = place not in ("loop.tasks_saved", "loop.memory_saved")
+    assert following.load_phases() == Kept(Phases("new") if are_saved else None)
     assert not list(files.home.glob(".*"))

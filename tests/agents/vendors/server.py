@@ -5,7 +5,7 @@ import re
 import socket
 import struct
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ CLOSING = "Done, as asked."
 _HANG_S = 600.0
 _ENDING_S = 10.0
 _NO_LINGER = struct.pack("ii", 1, 0)
+_NAMED = re.compile(r"/as/(\w+)/")
 _MODELS = ("claude-sonnet-4-5", "gpt-5", "gemini-2.5-pro", "made-up")
 
 
@@ -68,12 +69,14 @@ class Vendors:
     """All vendors at one address of loopback, from entering to leaving it.
 
     ``command`` is what an agent's shell tool is told to run, in the agent's working directory. Whatever asks
-    is known by the format in which it asks: ``claude``, ``codex``, ``gemini``, ``opencode``.
+    is known by the format in which it asks: ``claude``, ``codex``, ``gemini``, ``opencode``; any other by its
+    address, ``url_of``.
     """
 
     def __init__(self, command: str) -> None:
         self.command = command
-        self._scripts = {each.agent: Script() for each in _FORMATS}
+        self._scripts: defaultdict[str, Script] = defaultdict(Script)
+        self._words: dict[str, str] = {}
         self._asked: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -97,6 +100,18 @@ class Vendors:
     def url(self) -> str:
         """Where they are asked, without a slash at its end."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def url_of(self, agent: str) -> str:
+        """The address for an agent that is not known by its format."""
+        return f"{self.url}/as/{agent}"
+
+    def says(self, agent: str, words: str) -> None:
+        """From now on ``agent``, which offers no tools, gets these words as a good answer."""
+        self._words[agent] = words
+
+    def words_for(self, agent: str) -> str:
+        """The closing words of a good answer."""
+        return self._words.get(agent, CLOSING)
 
     def answer(self, agent: str, *answers: Answer, then: Answer = OK) -> None:
         """From now on ``agent`` gets these, one a request, then ``then`` for ever."""
@@ -151,8 +166,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         spoken = next((each for each in _FORMATS if each.path.search(self._path)), None)
         if spoken is not None:
+            named = _NAMED.match(self._path)
+            asker = named[1] if named else spoken.agent
             with suppress(ConnectionError, ValueError):
-                self._answer(spoken, spoken.read(self._path, body), self.server.vendors.take(spoken.agent))
+                self._answer(spoken, spoken.read(self._path, body), asker)
         elif re.search(r"count_?tokens$", self._path, re.IGNORECASE):
             self._send(200, {"input_tokens": 1200, "totalTokens": 1200})
         else:
@@ -181,8 +198,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return whole
 
-    def _answer(self, spoken: _Format, asked: Asked, answer: Answer) -> None:
+    def _answer(self, spoken: _Format, asked: Asked, asker: str) -> None:
+        answer = self.server.vendors.take(asker)
         call = None if asked.answered else shell_call(asked.tools, self.server.vendors.command)
+        words = self.server.vendors.words_for(asker)
         match answer.how:
             case How.HANG:
                 self.server.vendors.hang()
@@ -192,9 +211,9 @@ class _Handler(BaseHTTPRequestHandler):
                     self._stream([next(iter(spoken.events(asked, CLOSING)))])
                 self._reset()
             case How.OK if asked.streams:
-                self._stream(spoken.events(asked, call or CLOSING))
+                self._stream(spoken.events(asked, call or words))
             case How.OK:
-                self._send(200, spoken.whole(asked, call or CLOSING))
+                self._send(200, spoken.whole(asked, call or words))
             case _:
                 refused = spoken.refusal(answer)
                 self._send(refused.status, refused.body, refused.headers)

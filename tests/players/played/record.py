@@ -43,7 +43,7 @@ class Book:
             }
             living[str(self.number)] = [os.getpid(), _born(os.getpid())]
             state["living"] = living
-            self._write(call)
+        self._write(call)  # who sees it may kill the call: by now the step is taken for good
         return step
 
     def end(self, code: int) -> None:
@@ -77,14 +77,16 @@ class Book:
 
     @contextmanager
     def _state(self) -> Iterator[dict[str, Any]]:
-        with open(f"{self._script}.state", "a+", encoding="utf-8") as file:
+        # A call may be killed at any moment: what it leaves is the state before or the one after.
+        file = os.open(f"{self._script}.state", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            state: dict[str, Any] = json.loads(file.read() or "{}")
+            size = os.fstat(file).st_size
+            state: dict[str, Any] = json.loads(os.pread(file, size, 0) or b"{}")
             yield state
-            file.seek(0)
-            file.truncate()
-            json.dump(state, file)
+            os.pwrite(file, json.dumps(state).encode().ljust(size), 0)
+        finally:
+            os.close(file)
 
 
 def _born(pid: int) -> int:

@@ -1,0 +1,70 @@
+"""The words of the files that outlive a daemon: another version of it reads what this one wrote."""
+
+from ralphd.core.checkpoint import CHECKPOINT_VERSION, Checkpoint, PauseReason
+from ralphd.core.ledger import Memory, Out, Standing, TaskRecord
+
+
+def test_us002_why_a_checkpoint_was_saved_is_one_of_these_words() -> None:
+    assert CHECKPOINT_VERSION == 1
+    assert sorted(PauseReason) == [
+        "error",
+        "interrupted",
+        "iteration_boundary",
+        "outage",
+        "rate_limit",
+        "stall",
+        "timeout",
+        "usage_limit",
+        "user_requested",
+    ]
+
+
+def test_l1_how_a_task_stands_is_one_of_these_words() -> None:
+    assert sorted(Standing) == ["complete", "failed", "in_progress", "pending"]
+
+
+def test_us002_a_checkpoint_says_nothing_of_what_there_is_not() -> None:
+    least = Checkpoint(1.5, 3, PauseReason.ERROR)
+
+    assert least == Checkpoint(
+        created_at=1.5,
+        iteration=3,
+        pause_reason=PauseReason.ERROR,
+        max_iterations=0,
+        task=None,
+        agent=None,
+        resume_at=None,
+        uncommitted_files=(),
+        head_commit=None,
+        snapshot_ref=None,
+        session_id=None,
+        total_cost_usd=0.0,
+        why="",
+    )
+
+
+def test_l1_of_a_new_task_an_agent_just_out_and_a_new_loop_nothing_is_remembered() -> None:
+    assert TaskRecord("A") == TaskRecord(
+        id="A",
+        title="",
+        standing=Standing.PENDING,
+        failure_count=0,
+        last_kind=None,
+        last_failure="",
+        reopened=False,
+        timeout_factor=1.0,
+        unreviewed=False,
+    )
+    assert Out("claude", "limit") == Out("claude", "limit", until=None, probes=0, back=False)
+    assert Memory() == Memory(
+        iteration=0,
+        cost_usd=0.0,
+        began_at=None,
+        idle_successes=0,
+        out=(),
+        last_agent=None,
+        agents=(),
+        rotates=False,
+        under_way=None,
+        list_file=None,
+    )

@@ -1,0 +1,102 @@
+"""What simulated nights have found (tests/sim), each as the example that it was."""
+
+import pytest
+
+from ralphd.core import tasks
+from ralphd.core.actions import PassOn, Wish
+from ralphd.core.checkpoint import PauseReason
+from ralphd.core.events import DaemonStarted, DaemonStopping, Event, RestartRequested, StopRequested
+from ralphd.core.failure import FailureKind
+from ralphd.core.ledger import Memory
+from ralphd.core.loop_model import Began, Loop, LoopPolicy, Rest, Resting, SaveCheckpoint, Skipped, Woke
+from ralphd.core.model import Said, Stopping
+from ralphd.core.plan import Plan, Task, TaskStatus
+from ralphd.core.regent import step
+from tests.core.loop_scenes import START, Play, reset_in
+from tests.core.scenes import NOW, POLICY, RUN, RUNNING, orders, ralph, told
+
+BUILT_IN = Said(hello=True, signals=True, beats=True, iterates=True)
+
+
+@pytest.mark.parametrize("asks", [StopRequested(NOW), RestartRequested(NOW), DaemonStopping(NOW)])
+def test_night_1657_a_stop_at_the_boundary_is_not_sent_twice_though_the_daemon_is_restarted(
+    asks: Event,
+) -> None:
+    """The built-in loop ends its agent at once when it is asked to stop a second time."""
+    now = told(ralph(RUNNING, said=BUILT_IN), [asks]).supervision
+
+    adopted = step(now, DaemonStarted(NOW + 5, RUN), POLICY)
+
+    assert isinstance(adopted.supervision.state, Stopping)
+    assert orders(adopted) == (PassOn(RUN, Wish.PAUSE),)
+
+
+def test_night_2614_a_wait_is_as_long_as_it_was_when_the_clock_is_set_back() -> None:
+    """A retry after 2 s came an hour and 2 s later."""
+    play = Play("A")
+    play.fails(FailureKind.AGENT_CRASH)
+    assert play.wait_s == 2.0
+    play.now -= 3600.0
+
+    play.feed(Woke(play.now))
+
+    assert play.wait_s == 2.0
+    assert [type(order) for order in play.latest] == [SaveCheckpoint, Rest]
+    assert play.ordered(Rest)[0].reason is PauseReason.ERROR
+    assert play.ordered(Rest)[0].why.startswith("claude failed (agent crash)")
+    play.wakes()
+    assert play.now == START + 1.0 - 3600.0 + 2.0
+
+
+def test_an_agent_that_is_back_at_a_moment_is_waited_for_until_then_by_any_clock() -> None:
+    play = Play("A")
+    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(5000.0, START))
+    assert isinstance(play.loop.stage, Resting)
+    until = play.loop.stage.until
+    play.now -= 3600.0
+
+    play.feed(Woke(play.now))
+
+    assert isinstance(play.loop.stage, Resting)
+    assert (play.loop.stage.until, play.loop.stage.since) == (until, play.now)
+    before = play.loop
+    play.feed(Woke(play.now + 30.0))
+    assert play.loop == before
+
+
+def test_a_wait_that_a_clock_has_made_short_by_less_than_a_second_goes_on_as_it_was() -> None:
+    play = Play("A", policy=LoopPolicy(jitter=0.0))
+    play.fails(FailureKind.AGENT_CRASH)
+    before = play.loop
+
+    play.feed(Woke(play.now - 0.9))
+
+    assert play.loop == before
+    play.feed(Skipped(play.now))
+    assert play.attempt.iteration.attempt == 2
+
+
+@pytest.mark.parametrize("found", [None, Plan("prd.json"), Plan("prd.json", fault="it is no JSON")])
+def test_night_12537_a_list_that_was_emptied_before_the_loop_was_killed_counts_as_it_was(
+    found: Plan | None,
+) -> None:
+    """The next loop took it for no list, and was done though tasks were open."""
+    play = Play("A", "B")
+    play.succeeds()
+    again = Play("A", "B", begin=False)
+    again.loop = Loop(play.loop.memory, play.loop.ledger)
+
+    again.feed(Began(play.now, found))
+
+    assert again.task == "B"
+    assert tasks.open_tasks(again.loop.plan, again.loop.ledger) == (Task("B", "do B", TaskStatus.PENDING),)
+
+
+def test_a_list_that_a_person_emptied_before_a_start_is_empty() -> None:
+    play = Play("A", "B")
+    again = Play(begin=False)
+    again.loop = Loop(Memory(), play.loop.ledger)
+
+    again.feed(Began(play.now, None))
+
+    assert again.task == "prompt"

@@ -1,0 +1,307 @@
+"""What follows a failed attempt, order by order: what is saved and told, and who goes on (L2, L3, L8)."""
+
+import pytest
+
+from ralphd.core.checkpoint import PauseReason
+from ralphd.core.classify import Finding
+from ralphd.core.failure import FailureKind
+from ralphd.core.ledger import Memory, Out, Standing, UnderWay
+from ralphd.core.loop_model import (
+    Began,
+    FinishIteration,
+    Handoff,
+    Judging,
+    Loop,
+    LoopPolicy,
+    Previous,
+    Rest,
+    Resting,
+    SaveCheckpoint,
+    Skipped,
+    StartAttempt,
+    TellAgentOut,
+    TellAttempt,
+)
+from tests.core.loop_scenes import START, Play, reset_in
+
+CRASH, TRANSIENT = FailureKind.AGENT_CRASH, FailureKind.TRANSIENT
+RATE, USAGE, FATAL = FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT, FailureKind.FATAL
+FAR = 1e6
+
+
+def fallback(*agents: str, **rules: object) -> Play:
+    """A loop at tasks A and B whose agents stand in for each other."""
+    return Play("A", "B", policy=LoopPolicy(agents=agents, jitter=0.0, **rules))  # type: ignore[arg-type]
+
+
+def rotation(*agents: str, out: tuple[Out, ...] = (), **rules: object) -> Play:
+    """A loop at tasks A and B whose agents take turns."""
+    policy = LoopPolicy(agents=agents, rotates=True, jitter=0.0, **rules)  # type: ignore[arg-type]
+    play = Play("A", "B", policy=policy, begin=False)
+    play.loop = Loop(Memory(out=out))
+    play.feed(Began(play.now, play.plan))
+    return play
+
+
+def goes_through(play: Play, kind: FailureKind, times: int) -> None:
+    """So many failures of a kind, one after the other, and each wait in between."""
+    for _ in range(times):
+        play.fails(kind)
+        if isinstance(play.loop.stage, Resting):
+            play.wakes()
+
+
+# The same agent again
+
+
+def test_l2_a_crash_is_saved_told_and_noted_before_the_same_agent_rests_and_tries_again() -> None:
+    play = fallback("claude")
+    tried = play.attempt.iteration
+
+    play.fails(CRASH, lines=("boom",))
+
+    assert isinstance(play.loop.stage, Resting)
+    after = play.loop.stage.iteration
+    assert (after.tries, after.previous) == (
+        1,
+        Previous(1, "claude", CRASH, "a agent_crash failure", ("boom",)),
+    )
+    why = "claude failed (agent crash), try 1 of 2 follows"
+    (told,) = play.ordered(TellAttempt)
+    assert (told.iteration.number, told.iteration.attempt) == (tried.number, tried.attempt)
+    assert play.latest == (
+        SaveCheckpoint(PauseReason.ERROR, after, play.now + 2.0, why),
+        TellAttempt(told.iteration, CRASH, "rule", "a agent_crash failure", "claude again in 2 s"),
+        Handoff("Previous rotation crashed: a agent_crash failure"),
+        Rest(play.now + 2.0, PauseReason.ERROR, why),
+    )
+
+
+def test_t7_an_agent_that_left_its_task_open_goes_on_in_the_same_instant() -> None:
+    play = fallback("claude")
+
+    play.fails(FailureKind.AGENT_INCOMPLETE)
+
+    saved, told, start = play.latest
+    assert isinstance(saved, SaveCheckpoint)
+    assert (saved.reason, saved.why) == (PauseReason.ERROR, "a agent_incomplete failure")
+    assert isinstance(told, TellAttempt)
+    assert told.next == "claude again at once"
+    assert isinstance(start, StartAttempt)
+    assert play.loop.memory.under_way == UnderWay(1, 2, "claude", "A", "do A", play.now)
+
+
+def test_a_rate_limit_says_whose_it_is_and_how_its_end_is_known() -> None:
+    play = fallback("claude")
+
+    play.fails(RATE, reset=reset_in(30.0, play.now + 1.0))
+
+    assert play.ordered(Rest) == [
+        Rest(play.now + 30.0, PauseReason.RATE_LIMIT, "rate limit of claude (test)")
+    ]
+    play.wakes()
+    play.fails(RATE)
+    assert play.ordered(Rest)[0].why == "rate limit of claude"
+
+
+def test_us006_a_transient_failure_says_which_retry_follows() -> None:
+    play = fallback("claude")
+
+    play.fails(TRANSIENT)
+
+    why = "retry 1 of 3: a transient failure"
+    assert play.ordered(Rest) == [Rest(play.now + 1.0, PauseReason.ERROR, why)]
+    assert isinstance(play.loop.stage, Resting)
+    assert play.loop.stage.since == play.now
+
+
+def test_us006_a_failure_of_another_kind_begins_the_retries_anew() -> None:
+    play = fallback("claude")
+    goes_through(play, TRANSIENT, 2)
+    goes_through(play, CRASH, 1)
+
+    play.fails(TRANSIENT)
+
+    assert play.ordered(Rest)[0].why.startswith("retry 1 of 3")
+
+
+# A limit that is over
+
+
+def test_t5_an_agent_that_comes_back_from_its_rate_limits_may_be_waited_for_as_long_again() -> None:
+    play = fallback("claude", max_rate_limit_wait_s=100.0)
+    play.fails(RATE, reset=reset_in(100.0, play.now + 1.0))
+    play.wakes()
+    play.fails(RATE, reset=reset_in(100.0, play.now + 1.0))
+    assert play.ordered(Rest)[0].reason is PauseReason.USAGE_LIMIT
+    play.wakes()
+
+    play.fails(RATE, reset=reset_in(100.0, play.now + 1.0))
+
+    assert play.ordered(Rest)[0].reason is PauseReason.RATE_LIMIT
+
+
+def test_an_outage_can_follow_a_rate_limit() -> None:
+    play = fallback("claude")
+    goes_through(play, RATE, 1)
+    goes_through(play, TRANSIENT, 3)
+
+    play.fails(TRANSIENT)
+
+    assert (play.ordered(Rest)[0].reason, play.wait_s) == (PauseReason.OUTAGE, 60.0)
+
+
+# The next agent
+
+
+@pytest.mark.parametrize(
+    ("kind", "resets_s", "until_s", "why"),
+    [
+        (USAGE, 600.0, 660.0, "a usage_limit failure"),
+        (USAGE, None, 900.0, "a usage_limit failure; when it resets is not known"),
+        (FATAL, None, None, "a fatal failure"),
+    ],
+)
+def test_who_is_out_is_told_with_the_reason_and_the_next_one_begins_in_the_same_instant(
+    kind: FailureKind, resets_s: float | None, until_s: float | None, why: str
+) -> None:
+    play = fallback("claude", "codex")
+
+    play.fails(kind, reset=None if resets_s is None else reset_in(resets_s, play.now + 1.0))
+
+    until = None if until_s is None else play.now + until_s
+    assert play.ordered(TellAgentOut) == [TellAgentOut("claude", why, until)]
+    assert play.loop.memory.out == (Out("claude", why, until),)
+    assert play.loop.memory.under_way == UnderWay(1, 2, "codex", "A", "do A", play.now)
+
+
+def test_the_sentence_of_a_limit_whose_reset_is_unknown_goes_on_where_its_full_stop_was() -> None:
+    play = fallback("claude", "codex")
+
+    play.fails(USAGE, finding=Finding(USAGE, "rule", "You are out of MAX."))
+
+    assert play.ordered(TellAgentOut)[0].reason == "You are out of MAX; when it resets is not known"
+
+
+def test_l2_a_fallback_takes_over_in_the_same_instant_after_the_last_retry() -> None:
+    play = fallback("claude", "codex", transient_retries=0, retries_before_fallback=0)
+
+    play.fails(TRANSIENT)
+    assert play.loop.memory.under_way == UnderWay(1, 2, "codex", "A", "do A", play.now)
+    play.fails(CRASH)
+    assert play.loop.memory.under_way == UnderWay(1, 3, "claude", "A", "do A", play.now)
+
+
+def test_an_agent_that_reached_its_service_in_between_makes_it_no_outage() -> None:
+    play = fallback("claude", "codex", transient_retries=0)
+    goes_through(play, TRANSIENT, 1)
+    goes_through(play, CRASH, 1)
+
+    play.fails(TRANSIENT)
+
+    assert play.agent == "claude"
+
+
+# An outage
+
+
+def test_an_outage_asks_the_agents_in_their_order_from_the_first_on() -> None:
+    play = fallback("claude", "codex", "gemini", transient_retries=0)
+    goes_through(play, TRANSIENT, 2)
+
+    asked = []
+    for _ in range(4):
+        play.fails(TRANSIENT)
+        assert isinstance(play.loop.stage, Resting)
+        assert play.loop.stage.since == play.now
+        play.wakes()
+        asked.append(play.agent)
+
+    assert asked == ["claude", "codex", "gemini", "claude"]
+
+
+def test_a_clock_that_is_set_back_leaves_an_outage_with_the_agent_it_has() -> None:
+    play = Play("A", policy=LoopPolicy(transient_retries=0), begin=False)
+    play.loop = Loop(Memory(out=(Out("claude", "limit", START),)), failing=2)
+    play.feed(Began(START, play.plan))
+    play.feed(Skipped(START - 500.0))
+    play.now = START - 500.0
+
+    play.fails(TRANSIENT)
+
+    assert play.ordered(Rest)[0].why == "claude cannot reach its service"
+
+
+# Turns
+
+
+def test_l3_whoever_comes_after_the_one_that_is_out_goes_on() -> None:
+    play = rotation("a", "b", "c")
+    play.succeeds()
+    assert play.agent == "b"
+
+    play.fails(USAGE, reset=reset_in(FAR, play.now))
+
+    assert play.agent == "c"
+
+
+@pytest.mark.parametrize("kind", [CRASH, TRANSIENT])
+def test_l3_a_turn_is_over_for_the_one_after_it_that_is_not_out(kind: FailureKind) -> None:
+    play = rotation("a", "b", "c", out=(Out("b", "limit", START + FAR),))
+
+    play.fails(kind)
+
+    assert play.ordered(TellAttempt)[0].next == "rotation: c goes on"
+    assert play.loop.ledger["A"].standing is Standing.PENDING
+
+
+def test_l3_those_who_are_out_do_not_keep_an_outage_from_being_one() -> None:
+    play = rotation("a", "b", "c", out=(Out("c", "limit", START + FAR),))
+    play.fails(TRANSIENT)
+    play.judged()
+
+    play.fails(TRANSIENT)
+
+    assert play.ordered(Rest)[0].why == "no agent can reach its service"
+
+
+def test_l3_transient_failures_with_another_one_in_between_are_no_outage() -> None:
+    play = rotation("a", "b", max_task_failures=0)
+    for kind in (TRANSIENT, CRASH, CRASH):
+        play.fails(kind)
+        play.judged()
+        if isinstance(play.loop.stage, Resting):
+            play.wakes()
+    assert play.agent == "b"
+
+    play.fails(TRANSIENT)
+
+    assert play.ordered(FinishIteration), "the turn is over, and a goes on"
+
+
+def test_l3_when_all_had_the_task_in_hand_it_is_told_that_it_is_put_back() -> None:
+    play = rotation("a", "b", retries_before_fallback=0)
+    told = []
+    for _ in range(2):
+        play.fails(CRASH)
+        told.append(play.ordered(TellAttempt)[0].next)
+        play.judged()
+
+    assert told == ["rotation: b goes on", "the task is put back, rotation: a goes on"]
+
+
+# The task is put back
+
+
+def test_an_iteration_that_failed_is_finished_as_failed_with_what_went_wrong_last() -> None:
+    play = fallback("claude", retries_before_fallback=0)
+
+    play.fails(CRASH)
+
+    (told,) = play.ordered(TellAttempt)
+    assert play.loop.stage == Judging(play.ordered(FinishIteration)[0].iteration, promised=False)
+    (finish,) = play.ordered(FinishIteration)
+    assert finish.iteration.number == told.iteration.number == 1
+    assert finish == FinishIteration(
+        finish.iteration, failed=True, complete=False, summary="A failed: a agent_crash failure"
+    )

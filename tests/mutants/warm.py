@@ -1,0 +1,132 @@
+"""Changes put into the living code of an interpreter that has all tests loaded.
+
+Only the tests that run the changed lines are asked, the quickest first: milliseconds for a change. What is
+decided at import (constants, tables, defaults) is put in as far as that goes, and the tests of its module
+are asked; where none notices, only an interpreter that has not imported it yet can tell.
+"""
+
+import contextlib
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import coverage
+import pytest
+
+from tests.mutants.change import Change
+from tests.mutants.cold import OPTIONS
+from tests.mutants.forks import SURVIVED, tried
+from tests.mutants.living import BreaksImportError, put_in
+
+NEEDS_COLD = -1
+"""In the place of a number of tests: the change cannot be put in, or may have come too late to be noticed."""
+NOTICED = 1
+CANNOT = 3
+Tell = Callable[[int | str, bool, int], None]
+"""The place of a change in the list, whether it was noticed, how many tests were asked; or the name of a
+test that fails without any change, and is not asked."""
+
+
+def try_warm(changes: Sequence[Change], tests: Sequence[str], at_once: int, tell: Tell) -> None:
+    """Tell what came of each change, by its place in ``changes``."""
+    silent = os.open(os.devnull, os.O_RDWR)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    trials = _Trials(changes, at_once, tell)
+    with trials.measuring():
+        pytest.main([*OPTIONS, *tests], plugins=[trials])
+    if not trials.asked:
+        raise ValueError("the tests cannot be loaded")
+
+
+class _Trials:
+    """A plugin of pytest: in the place of one run of the tests, one with each change."""
+
+    def __init__(self, changes: Sequence[Change], at_once: int, tell: Tell) -> None:
+        self._changes = changes
+        self._at_once = at_once
+        self._tell = tell
+        self._failed = False
+        self._seconds: list[float] = []
+        self._broken: set[int] = set()
+        self._coverage = coverage.Coverage(
+            data_file=None, config_file=False, messages=False, include=sorted({c.file for c in changes})
+        )
+        self.asked = False
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Lines are seen from the loading of the tests on."""
+        self._coverage.start()
+        try:
+            yield
+        finally:
+            self._coverage.stop()
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed |= report.failed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if not session.testsfailed:
+            self.asked = True
+            self._run_unchanged(session)
+            self._run_changed(session)
+        return True
+
+    def _run_unchanged(self, session: pytest.Session) -> None:
+        for at, item in enumerate(session.items):
+            self._coverage.switch_context(str(at))
+            began = time.process_time()
+            if not self._passes(item):
+                self._broken.add(at)
+                self._tell(item.nodeid, False, 0)
+            self._seconds.append(time.process_time() - began)
+        self._coverage.stop()
+
+    def _passes(self, item: pytest.Item) -> bool:
+        self._failed = False
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        return not self._failed
+
+    def _run_changed(self, session: pytest.Session) -> None:
+        within = []
+        for at, tests in enumerate(self._who_is_asked()):
+            if tests is None:
+                self._tell(at, False, NEEDS_COLD)
+            elif not tests:
+                self._tell(at, False, 0 if self._changes[at].function else NEEDS_COLD)
+            else:
+                within.append((at, tests))
+
+        def attempt(trial: tuple[int, list[int]]) -> int:
+            try:
+                if not put_in(self._changes[trial[0]]):
+                    return CANNOT
+            except BreaksImportError:
+                return NOTICED
+            return NOTICED if any(not self._passes(session.items[test]) for test in trial[1]) else SURVIVED
+
+        def cpu_s(trial: tuple[int, list[int]]) -> float:
+            return 10 + 5 * sum(self._seconds[test] for test in trial[1])
+
+        for (at, tests), code in tried(within, attempt, at_once=self._at_once, cpu_s=cpu_s):
+            is_late = code == SURVIVED and not self._changes[at].function
+            self._tell(at, code != SURVIVED, NEEDS_COLD if is_late or code == CANNOT else len(tests))
+
+    def _who_is_asked(self) -> Iterator[list[int] | None]:
+        """Of each change, the tests that ran its lines; None where a function was run at import."""
+        data = self._coverage.get_data()
+        ran: dict[str, dict[int, list[str]]] = defaultdict(dict)
+        for file in {change.file for change in self._changes}:
+            ran[file] = data.contexts_by_lineno(str(Path(file).resolve()))
+        for change in self._changes:
+            by_line = ran[change.file]
+            lines = range(change.first, change.last + 1) if change.function else by_line
+            who = {test for line in lines for test in by_line.get(line, ())}
+            able = {int(test) for test in who if test} - self._broken
+            tests = sorted(able, key=self._seconds.__getitem__)
+            yield None if change.function and "" in who else tests

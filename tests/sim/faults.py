@@ -1,0 +1,242 @@
+"""What a night is made of: its rules and its faults, by a seed. The same seed is the same night, always."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from random import Random
+from typing import Any, Final
+
+from ralphd.core.loop_model import LoopPolicy
+from ralphd.core.model import Policy, Restart
+
+NIGHT_S: Final = 8 * 3600.0
+"""From eight in the evening to four in the morning."""
+AGENTS: Final = ("claude", "codex", "gemini")
+
+
+class What(StrEnum):
+    """What can go wrong, or what a person can ask for."""
+
+    # with the attempt under way, or the next one
+    CRASH = "the agent crashes"
+    CRASH_AFTER_TICK = "the agent ticks its task off, then crashes"
+    HANG = "the agent hangs"
+    SILENCE = "the agent works without a word"
+    BUSY_WAIT = "the agent burns CPU and nothing else"
+    SLOW = "the agent takes very long"
+    RATE_LIMIT = "a rate limit"
+    TRANSIENT = "the connection breaks"
+    INCOMPLETE = "the agent ends well and leaves its task open"
+    PROMISE = "the agent promises what is not so"
+    CONTEXT = "the prompt is too long"
+    UNKNOWN = "nobody knows what it was"
+    OTHER_TASK = "the agent does another task than its own"
+    MORE_TASKS = "the agent adds a task to the list"
+    EMPTIES_LIST = "the agent empties the list"
+    # of an agent's service, for a while
+    USAGE_LIMIT = "a usage limit"
+    OUTAGE = "no service can be reached"
+    FATAL = "nobody is logged in"
+    BROKEN = "each attempt crashes at once"
+    # with the machine
+    LOOP_KILLED = "the loop is killed"
+    LOOP_HANGS = "the loop hangs"
+    RUN_LOST = "the run's shim is gone"
+    DAEMON_KILLED = "the daemon is killed"
+    DAEMON_ENDS = "the daemon ends with its runs"
+    DAEMON_LEAVES = "the daemon is restarted, its runs are left"
+    REBOOT = "the machine goes down"
+    SUSPEND = "the machine sleeps"
+    CLOCK_BACK = "the clock is set back"
+    CLOCK_AHEAD = "the clock is set ahead"
+    NO_RESOURCES = "nothing can be started"
+    RALPH_DELETED = ".ralph is deleted"
+    # people
+    STOP = "somebody stops it"
+    STOP_NOW = "somebody stops it now"
+    START = "somebody starts it"
+    PAUSE = "somebody pauses it"
+    RESUME = "somebody resumes it"
+    RESTART = "somebody restarts it"
+    SKIP_WAIT = "somebody skips the wait"
+
+
+_OF_AGENT: Final = tuple(What)[: tuple(What).index(What.USAGE_LIMIT)]
+OF_SERVICE: Final = (What.USAGE_LIMIT, What.OUTAGE, What.FATAL, What.BROKEN)
+OF_PEOPLE: Final = tuple(What)[tuple(What).index(What.STOP) :]
+OF_THE_NEXT_ATTEMPT: Final = frozenset(_OF_AGENT)
+_LASTS_S: Final[Mapping[What, Sequence[float]]] = {
+    What.RATE_LIMIT: (0.0, 0.0, 20.0, 90.0, 700.0, 5000.0),
+    What.USAGE_LIMIT: (300.0, 1800.0, 7200.0, 14000.0),
+    What.OUTAGE: (30.0, 200.0, 1500.0, 6000.0),
+    What.FATAL: (600.0, 7200.0, NIGHT_S),
+    What.BROKEN: (20.0, 300.0, 2500.0),
+    What.DAEMON_KILLED: (0.5, 5.0, 80.0, 900.0),
+    What.DAEMON_ENDS: (0.5, 20.0, 900.0),
+    What.DAEMON_LEAVES: (0.5, 5.0),
+    What.REBOOT: (30.0, 120.0, 2000.0),
+    What.SUSPEND: (20.0, 700.0, 5000.0),
+    What.CLOCK_BACK: (5.0, 600.0, 7200.0),
+    What.CLOCK_AHEAD: (5.0, 600.0, 7200.0),
+    What.NO_RESOURCES: (5.0, 100.0, 1000.0),
+}
+_COUNTED: Final = (What.LOOP_KILLED, What.DAEMON_KILLED)
+STORMY: Final = 0.25
+"""The share of nights in which one thing happens again and again."""
+_RARE: Final = (What.FATAL, What.DAEMON_ENDS, What.EMPTIES_LIST, What.CLOCK_BACK, What.CLOCK_AHEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that happens, ``at_s`` seconds into the night, and for how long.
+
+    ``agent``: whose service it is. ``told``: a limit says until when it lasts. ``count``: what is killed is
+    killed not at once, but at the so many-th thing that it writes or does from then on.
+    """
+
+    at_s: float
+    what: What
+    agent: str | None = None
+    lasts_s: float = 0.0
+    told: bool = True
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The rules of a night. ``tasks`` 0: there is no list, and the prompt is worth ``work`` iterations."""
+
+    tasks: int = 6
+    work: int = 4
+    agents: int = 2
+    rotates: bool = False
+    retries: int = 2
+    max_task_failures: int = 5
+    pause_when_exhausted: bool = False
+    max_iterations: int = 0
+    max_cost_usd: float = 0.0
+    max_runtime_s: float = 0.0
+    restart: Restart = Restart.ON_FAILURE
+    max_retries: int = 3
+    max_restarts_per_hour: int = 10
+    backoff_s: float = 30.0
+    backoff_factor: float = 1.0
+    timeout_s: float = 1800.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents, the primary first."""
+        return AGENTS[: self.agents]
+
+    def policy(self) -> Policy:
+        """The Regent's rules."""
+        return Policy(
+            restart=self.restart,
+            max_iterations=self.max_iterations,
+            max_cost_usd=self.max_cost_usd,
+            max_runtime_s=self.max_runtime_s,
+            max_retries=self.max_retries,
+            retry_backoff_s=self.backoff_s,
+            retry_backoff_factor=self.backoff_factor,
+            max_restarts_per_hour=self.max_restarts_per_hour,
+            own_loop=True,
+        )
+
+    def loop_policy(self) -> LoopPolicy:
+        """The loop's."""
+        return LoopPolicy(
+            agents=self.names,
+            rotates=self.rotates,
+            retries_before_fallback=self.retries,
+            max_task_failures=self.max_task_failures,
+            timeout_s=self.timeout_s,
+            pause_when_exhausted=self.pause_when_exhausted,
+            max_iterations=self.max_iterations,
+            max_cost_usd=self.max_cost_usd,
+            max_runtime_s=self.max_runtime_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A whole night, as it is saved and replayed. ``seed`` also gives how long each attempt takes."""
+
+    seed: int
+    setting: Setting
+    faults: tuple[Fault, ...]
+
+    def to_json(self) -> str:
+        """As it is saved."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Script":
+        """What ``to_json`` gave."""
+        found: dict[str, Any] = json.loads(text)
+        setting = {**found["setting"], "restart": Restart(found["setting"]["restart"])}
+        faults = tuple(Fault(**{**each, "what": What(each["what"])}) for each in found["faults"])
+        return cls(found["seed"], Setting(**setting), faults)
+
+
+def script_of(seed: int) -> Script:
+    """The night of a seed."""
+    dice = Random(seed)
+    setting = _setting(dice)
+    theme = dice.sample(tuple(What), 4)
+    faults = [_fault(dice, theme, setting) for _ in range(dice.choice((1, 3, 6, 10, 15, 22)))]
+    if dice.random() < STORMY:
+        faults += _storm(dice, faults[0])
+    return Script(seed, setting, tuple(sorted(faults, key=lambda fault: fault.at_s)))
+
+
+def _storm(dice: Random, fault: Fault) -> list[Fault]:
+    """The same again and again, within the hour or so."""
+    if dice.random() < 0.5:
+        fault = replace(fault, what=dice.choice((What.LOOP_KILLED, What.RUN_LOST, What.CRASH)), lasts_s=0.0)
+    gap_s, count = dice.choice((40.0, 200.0, 600.0)), dice.randint(3, 12)
+    return [
+        replace(
+            fault,
+            at_s=round(fault.at_s + gap_s * (number + dice.random()), 1),
+            lasts_s=min(fault.lasts_s, 120.0),
+        )
+        for number in range(1, count)
+    ]
+
+
+def _setting(dice: Random) -> Setting:
+    limit = dice.choice(("", "", "", "iterations", "cost", "runtime"))
+    return Setting(
+        tasks=dice.choice((0, 1, 3, 5, 8, 12)),
+        work=dice.randint(2, 6),
+        agents=dice.randint(1, 3),
+        rotates=dice.random() < 0.4,
+        retries=dice.choice((0, 1, 2, 2)),
+        max_task_failures=dice.choice((1, 3, 5, 5, 5, 0)),
+        pause_when_exhausted=dice.random() < 0.25,
+        max_iterations=dice.choice((2, 5, 12)) if limit == "iterations" else 0,
+        max_cost_usd=dice.choice((1.0, 4.0)) if limit == "cost" else 0.0,
+        max_runtime_s=dice.choice((1800.0, 10_000.0)) if limit == "runtime" else 0.0,
+        restart=dice.choice((Restart.ON_FAILURE,) * 6 + (Restart.NEVER, Restart.ALWAYS)),
+        max_retries=dice.choice((0, 1, 3, 3, 20, 20)),
+        max_restarts_per_hour=dice.choice((2, 2, 10)),
+        backoff_s=dice.choice((1.0, 30.0, 30.0)),
+        backoff_factor=dice.choice((1.0, 2.0)),
+        timeout_s=dice.choice((600.0, 1800.0, 3600.0)),
+    )
+
+
+def _fault(dice: Random, theme: Sequence[What], setting: Setting) -> Fault:
+    what = dice.choice(theme) if dice.random() < 0.6 else dice.choice(tuple(What))
+    if what in _RARE and dice.random() < 0.6:
+        what = dice.choice(_OF_AGENT)
+    lasts_s = dice.choice(_LASTS_S[what]) * (0.7 + 0.6 * dice.random()) if what in _LASTS_S else 0.0
+    return Fault(
+        at_s=round(NIGHT_S * dice.random() ** 2, 1),
+        what=what,
+        agent=dice.choice(setting.names),
+        lasts_s=round(lasts_s, 1),
+        told=dice.random() < 0.6,
+        count=dice.choice((0, 0, *range(1, 9))) if what in _COUNTED else 0,
+    )

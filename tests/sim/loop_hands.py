@@ -1,0 +1,330 @@
+"""The hands of the loop: carries out what ``core/loop`` orders, in the order of ``loop/ralph``.
+
+Real are every decision, what a resumed loop goes on from (``desk``) and what is said (``Scribe``). Made up,
+as small as it goes: agents, files, signals, and how long the end of an iteration waits for an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from ralphd.core.checkpoint import Checkpoint, CheckpointTask, PauseReason
+from ralphd.core.classify import Evidence, Finding
+from ralphd.core.failure import FailureKind
+from ralphd.core.loop import SET_BACK_S
+from ralphd.core.loop_model import (
+    AttemptOver,
+    Began,
+    ClearCheckpoint,
+    End,
+    EndRest,
+    FinishIteration,
+    Handoff,
+    Iteration,
+    Judged,
+    Judging,
+    Loop,
+    LoopEvent,
+    LoopOrder,
+    LoopPolicy,
+    Over,
+    PauseAsked,
+    Rest,
+    Resting,
+    SaveCheckpoint,
+    Skipped,
+    StartAttempt,
+    StartIteration,
+    StopAsked,
+    TellAgentBack,
+    TellAgentOut,
+    TellAttempt,
+    TellLost,
+    Woke,
+)
+from ralphd.core.model import Moment, Next
+from ralphd.core.moments import rfc3339
+from ralphd.core.plan import Plan
+from ralphd.loop.attempt import AttemptResult
+from ralphd.loop.boundary import ANSWER_PATIENCE_S, AWAY_PATIENCE_S, LOOK_S
+from ralphd.loop.desk import _gone_on
+from ralphd.loop.ralph import LAST_WORDS_S, LONGEST_SLEEP_S
+from ralphd.loop.scribe import Scribe
+from ralphd.loop.settings import Settings
+from ralphd.store.memory_json import memory_json, memory_of
+from tests.sim.agents import COST_USD, Attempt
+from tests.sim.mail import Mail
+from tests.sim.world import Checkpointed, Due, RunRecord
+
+if TYPE_CHECKING:
+    from tests.sim.night import Night
+
+IMPORTS_S: Final = 0.8
+HEARTBEAT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Of a loop's settings what is looked at."""
+
+    policy: LoopPolicy
+    environment: Mapping[str, str]
+
+
+class LoopHands:
+    """The loop's process of one run."""
+
+    def __init__(self, night: Night, run: RunRecord, began_at: Moment | None) -> None:
+        self._night, self.run = night, run
+        environment = {} if began_at is None else {"RALPH_BEGAN_AT": rfc3339(began_at)}
+        self._given = cast(Settings, Given(night.loop_policy, environment))
+        self.mail = Mail(night, run.run_id)
+        self._scribe = Scribe(self.mail, self._given)
+        self.loop = Loop()
+        self.attempt: Attempt | None = None
+        self.is_hung = False
+        self._knows_list = False
+        self._stop_asked = False
+        self._look: Due | None = None
+        self._latest: tuple[AttemptResult, Finding] | None = None
+        self._after(IMPORTS_S, self._begin)
+        self._after(HEARTBEAT_S, self._beat)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing happens in this process any more."""
+        return self.is_hung or not self.run.lives
+
+    def _after(self, delay_s: float, act: Callable[[], None]) -> Due:
+        return self._night.agenda.after(delay_s, lambda: None if self.is_stuck else act())
+
+    # from its start to its end
+
+    def _begin(self) -> None:
+        disk, now = self._night.disk, self._night.clock.wall()
+        self._scribe.hello()
+        plan = self._night.list.plan(known=False)
+        remembered = memory_of(memory_json(disk.memory))
+        checkpoint = None if disk.checkpoint is None else _as_saved(disk.checkpoint, now)
+        memory, ledger, resumed = _gone_on(self._given, remembered, disk.ledger, checkpoint, now)
+        self._knows_list = plan is not None or memory.list_file is not None
+        self._night.checks.loop_reads_the_list(knows=self._knows_list)
+        self.loop = Loop(memory, ledger)
+        self._remember(Loop(disk.memory, disk.ledger), self.loop)
+        self._feed(Began(now, plan, resumed))
+
+    def _beat(self) -> None:
+        """Until the Regent knows that it beats: then nothing changes by one more."""
+        if not self._night.knows_heartbeats:
+            self._scribe.heartbeat()
+            self._after(HEARTBEAT_S, self._beat)
+
+    def _feed(self, event: LoopEvent) -> None:
+        if isinstance(self.loop.stage, Over):
+            return
+        self._stop_looking()
+        night, before = self._night, self.loop
+        after = night.loop_step(before, event, night.loop_policy)
+        night.checks.loop_stepped(before, event, after)
+        self.loop = after.loop
+        self._remember(before, after.loop)
+        for order in after.orders:
+            self._carry_out(order)
+            night.loop_may_die("after " + type(order).__name__)
+        if isinstance(after.loop.stage, Over):
+            self._ends(after.loop.stage.code, night.clock.awake_s + LAST_WORDS_S)
+        elif isinstance(after.loop.stage, Resting):
+            self._look_at_clock()
+
+    def _remember(self, before: Loop, after: Loop) -> None:
+        disk, night = self._night.disk, self._night
+        if after.ledger != before.ledger:
+            disk.ledger = after.ledger
+            night.loop_may_die("after tasks.json")
+        if after.memory != before.memory:
+            disk.memory = after.memory
+            night.loop_may_die("after loop.json")
+
+    def _ends(self, code: int, until_s: float) -> None:
+        """The last words are sent, if somebody hears them in time."""
+        if self.mail.is_empty or self._night.clock.awake_s >= until_s:
+            self._night.run_exits(self.run, code=code)
+        else:
+            self._after(0.1 if not self.mail.is_away else LOOK_S, lambda: self._ends(code, until_s))
+
+    # the clock
+
+    def _look_at_clock(self) -> None:
+        """As ``_next``: at the end of the wait, by the clock on the wall."""
+        rest = self.loop.stage
+        if isinstance(rest, Resting):
+            self._stop_looking()
+            now = self._night.clock.wall()
+            left_s = rest.until - now
+            if now < rest.since - SET_BACK_S:
+                self._feed(Woke(now))
+            elif left_s <= 0:
+                self._feed(Woke(rest.until))
+            else:
+                self._look = self._after(left_s, self._look_at_clock)
+
+    def clock_jumped(self) -> None:
+        """A wait looks at the clock every 30 s, so it is found out by then."""
+        if self._look is not None:
+            self._stop_looking()
+            self._look = self._after(LONGEST_SLEEP_S, self._look_at_clock)
+
+    def _stop_looking(self) -> None:
+        if self._look is not None:
+            self._look.call_off()
+            self._look = None
+
+    # signals
+
+    def asked_to_pause(self) -> None:
+        """SIGUSR1."""
+        if not self.is_stuck:
+            self._feed(PauseAsked(self._night.clock.wall()))
+
+    def asked_to_skip(self) -> None:
+        """SIGUSR2."""
+        if not self.is_stuck:
+            self._feed(Skipped(self._night.clock.wall()))
+
+    def asked_to_end(self) -> None:
+        """SIGTERM: after this iteration; the second time now."""
+        if self.is_stuck:
+            return
+        again, self._stop_asked = self._stop_asked, True
+        self._feed(StopAsked(self._night.clock.wall()))
+        if again and self.attempt is not None:
+            self._night.checks.agent_is_stopped()
+            self.attempt.end_as_asked()
+
+    # orders
+
+    def _carry_out(self, order: LoopOrder) -> None:
+        night = self._night
+        match order:
+            case SaveCheckpoint():
+                self._save_checkpoint(order)
+            case ClearCheckpoint():
+                night.disk.checkpoint = None
+            case StartIteration(iteration=iteration):
+                night.tell("the loop", f"iteration {iteration.number}: {iteration.task.id}")
+                self._scribe.iteration_started(iteration)
+            case StartAttempt(iteration=iteration):
+                night.tell("the loop", f"attempt {iteration.attempt} by {iteration.agent}")
+                self._scribe.working(iteration.agent)
+                self.attempt = Attempt(night, self, order)
+            case FinishIteration():
+                answer = self._scribe.iteration_finished(order)
+                self._await_verdict(answer, 0.0)
+            case TellAttempt():
+                night.tell("the loop", f"next: {order.next}")
+                assert self._latest is not None
+                self._scribe.attempt_finished(order, *self._latest)
+            case TellLost(lost=lost):
+                self._scribe.attempt_lost(lost, night.clock.wall())
+            case TellAgentOut(agent=agent, reason=reason, until=until):
+                when = "a person acts" if until is None else night.local(until)
+                night.tell("the loop", f"{agent} is out until {when}")
+                night.checks.agent_is_out(agent, until)
+                self._scribe.agent_out(agent, reason, until)
+            case TellAgentBack(agent=agent):
+                night.tell("the loop", f"{agent} is back")
+                self._scribe.agent_back(agent)
+            case Rest(until=until, why=why):
+                night.tell("the loop", f"waits until {night.local(until)}: {why}")
+                self._scribe.waiting(until, why)
+            case EndRest():
+                self._scribe.waiting(None, "")
+            case Handoff():
+                pass
+            case End():
+                night.tell("the loop", f"ends with {order.code}: {order.why}")
+                night.checks.loop_ends(order)
+                self._scribe.ending(order)
+
+    def _save_checkpoint(self, order: SaveCheckpoint) -> None:
+        iteration, memory = order.iteration, self.loop.memory
+        self._night.disk.checkpoint = Checkpointed(
+            iteration=memory.iteration + 1 if iteration is None else iteration.number,
+            reason=order.reason,
+            task_id=None if iteration is None else iteration.task.id,
+            attempt=0 if iteration is None else iteration.attempt,
+            agent=None if iteration is None else iteration.agent,
+            session=None if iteration is None else iteration.session,
+            resume_at=order.resume_at,
+            why=order.why,
+            cost_usd=memory.cost_usd,
+        )
+
+    def save_before_kill(self, iteration: Iteration, kind: FailureKind, why: str) -> None:
+        """An agent is ended for time or silence: the checkpoint comes first."""
+        self._save_checkpoint(SaveCheckpoint(PauseReason(kind.value), iteration, None, why))
+
+    def attempt_is_over(self, attempt: Attempt, finding: Finding, commits: int, *, promised: bool) -> None:
+        """The agent's process has ended and its tree is gone."""
+        self.attempt = None
+        now = self._night.clock.wall()
+        result = AttemptResult(Evidence(code=0 if finding.kind is None else 1), now, now, cost_usd=COST_USD)
+        self._latest = result, finding
+        over = AttemptOver(
+            at=now,
+            finding=finding,
+            plan=self._read_plan(),
+            commits=commits,
+            cost_usd=COST_USD,
+            session=f"{attempt.agent}-{attempt.task}",
+            worked=bool(commits),
+            promised=promised,
+            chance=self._night.noise(),
+        )
+        self._feed(over)
+
+    def _read_plan(self) -> Plan | None:
+        plan = self._night.list.plan(known=self._knows_list)
+        self._knows_list = self._knows_list or plan is not None
+        return plan
+
+    # a boundary
+
+    def _await_verdict(self, answer: Future[str], waited_s: float) -> None:
+        """As ``Boundary``: without a gate nobody waits long for a daemon that is away."""
+        if not isinstance(self.loop.stage, Judging):
+            return
+        patience_s = AWAY_PATIENCE_S if self.mail.is_away else ANSWER_PATIENCE_S
+        now = self._night.clock.wall
+        if answer.done():
+            self._feed(Judged(now(), Next(answer.result()), self._read_plan()))
+        elif waited_s >= patience_s:
+            answer.add_done_callback(lambda done: self._late(Next(done.result())))
+            self._feed(Judged(now(), Next.CONTINUE, self._read_plan()))
+        else:
+            step_s = LOOK_S if waited_s or self.mail.is_away else 0.05
+            self._after(step_s, lambda: self._await_verdict(answer, waited_s + step_s))
+
+    def _late(self, answer: Next) -> None:
+        wishes: dict[Next, type[PauseAsked | StopAsked]] = {Next.STOP: StopAsked, Next.PAUSE: PauseAsked}
+        if (wish := wishes.get(answer)) is not None and not self.is_stuck:
+            at = self._night.clock.wall()
+            self._after(0.0, lambda: self._feed(wish(at)))
+
+
+def _as_saved(kept: Checkpointed, now: Moment) -> Checkpoint:
+    task = None if kept.task_id is None else CheckpointTask(kept.task_id, "", kept.attempt)
+    return Checkpoint(
+        created_at=now,
+        iteration=kept.iteration,
+        pause_reason=kept.reason,
+        task=task,
+        agent=kept.agent,
+        resume_at=kept.resume_at,
+        session_id=kept.session,
+        total_cost_usd=kept.cost_usd,
+        why=kept.why,
+    )
