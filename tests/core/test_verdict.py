@@ -284,7 +284,9 @@ def test_where_somebody_moves_head_meanwhile_what_was_set_aside_comes_back_and_i
         (PutBack(), "a lock"),
     ],
 )
-def test_r8_what_cannot_be_carried_out_is_told_as_it_is_and_pauses(order: SetAside, words: str) -> None:
+def test_r8_what_cannot_be_carried_out_is_told_as_it_is_and_pauses(
+    order: SetAside | Restore | PutBack, words: str
+) -> None:
     judgement = replace(begin(Repo(1).boundary(), Baseline.GREEN), order=order, is_aside=order == PutBack())
     verdict = step(judgement, Refused("a lock"), GatePolicy()).verdict
     assert verdict is not None

@@ -21,12 +21,12 @@ run_id = os.environ["RALPH_RUN_ID"]
 
 
 class Connection(http.client.HTTPConnection):
-    def connect(self):
+    def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.connect(os.environ["RALPHD_SOCKET"])
 
 
-def report(kind, report_id, **words):
+def report(kind: str, report_id: str, **words: object) -> object:
     body = json.dumps({"run_id": run_id, "id": report_id, "kind": kind, **words})
     while True:
         try:
@@ -42,17 +42,17 @@ def report(kind, report_id, **words):
         time.sleep(0.05)
 
 
-def done(script):
+def done(script: str) -> int:
     code = subprocess.run(["/bin/sh", script]).returncode
     os.rename(script, f"{script}.done")
     return code
 
 
-def scripts():
+def scripts() -> list[int]:
     return sorted(int(name) for name in os.listdir(directory) if name.isdigit())
 
 
-def awaited():
+def awaited() -> int:
     while True:
         if os.path.exists(f"{directory}/END"):
             with open(f"{directory}/END") as file:

@@ -15,9 +15,7 @@ PLACES = (
 )
 
 
-def test_a_bad_commit_goes_once_and_what_is_not_committed_stays_wherever_the_daemon_dies(
-    daemon: Daemon,
-) -> None:
+def test_a_bad_commit_goes_once_wherever_the_daemon_dies(daemon: Daemon) -> None:
     guarded = Guarded.of(daemon)
     guarded.git("init", "-q", "--bare", "../origin")
     guarded.git("remote", "add", "origin", "../origin")

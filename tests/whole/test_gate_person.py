@@ -42,6 +42,10 @@ def test_a_guard_without_tests_or_without_a_repository_is_told_at_the_start(
     assert "the guard is off: this is not a git repository" in told.stderr
     assert daemon.becomes("plain", "running")["reverts"] == 0
     assert "test_command" not in str(daemon.view("plain")["notes"])
+    (guarded.place / "ralph.toml").write_text('[regent]\ntest_command = "touch ../ran"\n')
+    assert person("start", str(guarded.place), "--", "true").returncode == 0
+    daemon.becomes("demo", "done")
+    assert not (daemon.home / "ran").exists(), "with the guard off no tests are run"
 
 
 def test_tests_that_cannot_be_run_keep_ralph_from_being_started(daemon: Daemon, guarded: Guarded) -> None:

@@ -42,6 +42,16 @@ def test_e4_a_run_that_is_an_iteration_is_judged_before_the_next_begins(
     wait_for(lambda: daemon.view("demo")["iteration"] == 3, what="three iterations")
     view = daemon.view("demo")
     assert (view["reverts"], view["consecutive_errors"]) == (2, 1)  # C3: what was reverted clears nothing
+    # the end of a run that no daemon saw
+    wait_for(lambda: len(daemon.run_directories("demo")) > 4, what="a fifth run")
+    directory = daemon.run_directories("demo")[4]
+    wait_for((directory / "run.json").exists, what="a fifth run")
+    daemon.kill()
+    guarded.does(5, "broken", "after")
+    wait_for((directory / "exit.json").exists, timeout_s=30, what="the end of the fifth run")
+    daemon.start()
+    assert guarded.judged(4)[3]["verdict"] == "reverted"
+    assert guarded.subjects()[:3] == ['Revert "broken"', 'Revert "after"', "after"]
     daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
     daemon.becomes("demo", "stopped")
 
