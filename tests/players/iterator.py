@@ -26,7 +26,7 @@ class Connection(http.client.HTTPConnection):
         self.sock.connect(os.environ["RALPHD_SOCKET"])
 
 
-def report(kind: str, report_id: str, **words: object) -> object:
+def report(kind: str, report_id: str, **words: object) -> dict[str, object]:
     body = json.dumps({"run_id": run_id, "id": report_id, "kind": kind, **words})
     while True:
         try:
@@ -34,7 +34,7 @@ def report(kind: str, report_id: str, **words: object) -> object:
             path = f"/v1/ralphs/{os.environ['RALPH_NAME']}/reports"
             connection.request("POST", path, body, {"content-type": "application/json"})
             reply = connection.getresponse()
-            answer = json.loads(reply.read())
+            answer: dict[str, object] = json.loads(reply.read())
             if reply.status < 500:
                 return answer
         except (OSError, ValueError, http.client.HTTPException):
