@@ -66,8 +66,7 @@ class Gate:
 
     def notes(self) -> tuple[str, ...]:
         """What a person should know of it."""
-        regent = self._account.configuration.regent
-        if not (regent.enabled and regent.rollback_on_test_failure):
+        if not self.is_on:
             return ()
         now = self._account.supervision
         is_opaque = self._account.policy.mode is Mode.LOOP and not self._account.policy.own_loop

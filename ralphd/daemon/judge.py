@@ -103,7 +103,8 @@ class Judge:
         while True:
             if (last := self.last_of(occasion.id)) is not None:
                 return last
-            work = self._work or self._start(occasion)
+            is_open = self.memory.state.judging is not None  # what was begun is brought to its end first
+            work = self._work or self._start(None if is_open else occasion)
             is_mine = self._occasion == occasion.id
             verdict = await _finished(work)
             if is_mine:
