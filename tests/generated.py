@@ -25,12 +25,16 @@ from ralphd.core.actions import (
     Wish,
 )
 from ralphd.core.events import (
+    BaselineTested,
     Committed,
     DaemonStarted,
     DaemonStopping,
     Event,
     FellSilent,
     GraceOver,
+    JudgementBegan,
+    JudgementOver,
+    LeftBehind,
     Overran,
     PauseRequested,
     RestartRequested,
@@ -87,6 +91,7 @@ from ralphd.core.reported import (
 )
 from ralphd.core.requests import why_not
 from ralphd.core.steps import Step
+from ralphd.core.verdict import Baseline, Result, Verdict, VerdictKind
 from tests.generated_configuration import configuration_page
 from tests.generated_routes import routes_page
 
@@ -166,6 +171,12 @@ def _report(what: Report) -> Event:
     return Reported(T + 5, RUN, "1", "digest", what)
 
 
+def _verdict(kind: VerdictKind, why: str, *, pauses: bool = False) -> Event:
+    verdict = Verdict(kind, why, Baseline.GREEN, pauses=pauses)
+    reverted = ("abc1234",) if kind is VerdictKind.REVERTED else ()
+    return JudgementOver(T + 5, RUN, verdict, 4, None, ("abc1234",), reverted, ("green",))
+
+
 _PAUSE = replace(_end(75), pause_reason="usage_limit")
 ENDS: Mapping[str, Event] = {
     "the run ends with 0": RunEnded(_end(0)),
@@ -209,6 +220,18 @@ EVENTS: Mapping[str, Event] = {
     "the machine cannot start it just now": SpawnPostponed(T, "why"),
     **ENDS,
     **REPORTS,
+    "its tests begin": JudgementBegan(T + 5, RUN),
+    "the tests before the first run begin": JudgementBegan(T, None),
+    "they are green": BaselineTested(T, "t1", Result.GREEN),
+    "they are red": BaselineTested(T, "t1", Result.RED),
+    "they cannot be run": BaselineTested(T, "t1", Result.CANNOT_RUN, "exit 127"),
+    "they were not to go on": BaselineTested(T, "t1", None),
+    "the verdict is: kept": _verdict(VerdictKind.KEPT, "the tests pass"),
+    "the verdict is: reverted": _verdict(VerdictKind.REVERTED, "the tests failed, and pass without it"),
+    "the verdict is: a person has to look": _verdict(VerdictKind.UNTESTED, "a conflict in a.py", pauses=True),
+    "its end left something in the repository": LeftBehind(
+        T + 5, RUN, ("removed .git/index.lock",), ("a rebase is half done",)
+    ),
     "it has fallen silent": FellSilent(T + 5, RUN, "what was seen"),
     "it hangs": Overran(T + 5, RUN, Overdue.STALL, "what was seen"),
     "it is longer than it may be": Overran(T + 5, RUN, Overdue.TIMEOUT, "what was seen"),

@@ -39,6 +39,7 @@ MEANINGS: Mapping[str, str] = {
 
 REPORTED: Mapping[str, str] = {
     "agent": "the agent by its name",
+    "branch": "the branch that the iteration begins on",
     "attempt": "which attempt at the iteration it was, from 1",
     "phase": "which phase of the attempt it was, by its name; none without phases",
     "code": "the exit code that the run is about to end with",
@@ -50,6 +51,7 @@ REPORTED: Mapping[str, str] = {
     "exit_code": "what it ended with; a signal as a negative number",
     "failed": "it came to nothing: failures before it are not forgotten",
     "failure_kind": "why it failed; none for a success",
+    "head": "the full sha of the commit that the iteration begins at; else where HEAD is",
     "id": "a text that no other report of the run has; sent again, the answer is the same",
     "iteration": "its number, by the run's own count",
     "kind": "what is reported",
@@ -70,6 +72,7 @@ REPORTED: Mapping[str, str] = {
     "tokens_out": "tokens that it gave",
     "until": "until this moment, with a zone; null: no longer; of an agent: before a person acts",
     "usd": "what was spent since the last such report",
+    "wait": "nobody works on before the answer, so that the commits can be judged",
     "why": "why it failed, or why the run ends, in words",
 }
 """The same of the fields of a report."""

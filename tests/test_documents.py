@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -106,17 +107,34 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
         daemon.start()
         witness = Witness.of(daemon)
         place = witness.directory
-        run_id = witness.register(max_retries=2, hang_timeout_seconds=4.0, startup_grace_seconds=0.0)[
-            "run_id"
-        ]
+        _commit(place, "init", "-q")
+        witness.register(
+            max_retries=2,
+            hang_timeout_seconds=4.0,
+            startup_grace_seconds=0.0,
+            rollback_on_test_failure=True,
+            test_command="true",
+        )
+        run_id = daemon.becomes("demo", "running")["run_id"]
         for number, words in enumerate(REPORTS):
+            if words["kind"] == "iteration-finished":
+                _commit(place)
             report = {"run_id": run_id, "id": str(number), **words}
             daemon.ask("POST", "/v1/ralphs/demo/reports", report)
         signpost = wait_for(lambda: _json(place / ".ralph" / "lock"), what="a signpost")
         witness.end(1)
         daemon.becomes("demo", "failed", timeout_s=60)
-        names = frozenset(path.name for root in (daemon.state, place) for path in root.rglob("*"))
+        found = (path for root in (daemon.state, place) for path in root.rglob("*"))
+        names = frozenset(path.name for path in found if ".git" not in path.parts)
         yield Written(daemon, signpost or {}, daemon.events(), names)
+
+
+def _commit(place: Path, *first: str) -> None:
+    """Commit nothing, after another call of git."""
+    someone = ("-c", "user.name=Ralph", "-c", "user.email=ralph@example.invalid")
+    for words in (first, (*someone, "commit", "-q", "--allow-empty", "-m", "done")):
+        if words:
+            subprocess.run(["git", "-C", str(place), *words], check=True)
 
 
 def _json(path: Path) -> dict[str, Any] | None:
@@ -130,7 +148,7 @@ def _json(path: Path) -> dict[str, Any] | None:
 # --- the one is the other -------------------------------------------------------------------------------
 
 
-FILES = ["ralph.json", "regent-state.json", "intent.json", "run.json", "exit.json"]
+FILES = ["ralph.json", "regent-state.json", "gate.json", "intent.json", "run.json", "exit.json"]
 
 
 @pytest.mark.parametrize("name", [*FILES, "explanation.json", "evidence.json"])

@@ -12,7 +12,7 @@ import click
 from ralphctl import reporting
 from ralphctl.grammar import Command, Entry, LazyGroup, Number, print_reply, socket_given, wants_json
 from ralphctl.reporting import Postman, Run
-from ralphctl.tell import error
+from ralphctl.tell import error, message
 from ralphd.errors import RalphdError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,18 +61,20 @@ def _tell(
     words: Mapping[str, Any],
     *,
     patient: bool = False,
-) -> str:
-    """Deliver a report; what to do next."""
+) -> Mapping[str, Any]:
+    """Deliver a report; its answer, with what to do next. ``patient``: the answer may take its time."""
     run = Run.here(os.environ)
     if report_id and not reporting.is_id(report_id):
         raise click.UsageError("--id has to be one line of 100 characters at most")
     limit_s = timeout_s if timeout_s is not None else (_NEXT_S if patient else _ANSWER_S)
-    postman = Postman(reporting.client_of_run(socket_given(), os.environ), run.name, limit_s)
+    client = reporting.client_of_run(socket_given(), os.environ)
+    postman = Postman(client, run.name, limit_s, patient=patient and timeout_s is None)
     head = {"run_id": run.run_id, "id": report_id or reporting.new_id(), "kind": kind}
     reply = postman.deliver({**head, **words})
     if wants_json():
         print_reply(reply)
-    return str(reply.value["next"])
+    told: Mapping[str, Any] = reply.value
+    return told
 
 
 @click.command(cls=Command)
@@ -163,14 +165,20 @@ def iteration_finished(
 ) -> int:
     """An iteration is finished: it is counted, and a stop or a pause that was asked for takes place here.
 
-    With --wait it prints what to do next, continue, stop or pause, and exits with 0, 10 or 75. Without, it
-    prints nothing, and a loop that was to end is asked to by SIGTERM when its next iteration starts.
+    With --wait it prints what to do next, continue, stop or pause, and exits with 0, 10 or 75; what became
+    of the iteration's commits, where they are judged, is said on stderr. Without, it prints nothing, judges
+    nothing, and a loop that was to end is asked to by SIGTERM when its next iteration starts.
     """
     told = None if summary is None else reporting.bounded(summary)
     words = reporting.without_empty({"iteration": iteration, "failed": failed, "summary": told})
-    then = _tell("iteration-finished", report_id, wait_timeout, words, patient=wait)
+    if not wait:
+        words["wait"] = False
+    answer = _tell("iteration-finished", report_id, wait_timeout, words, patient=wait)
     if not wait:
         return 0
+    if (verdict := answer.get("verdict")) is not None:
+        message(reporting.verdict_words(verdict))
+    then = str(answer["next"])
     if not wants_json():
         click.echo(then)
     return reporting.EXIT_CODES[then]

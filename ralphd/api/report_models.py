@@ -39,6 +39,7 @@ Text = Annotated[str, Field(max_length=MOST_TEXT_CHARS), AfterValidator(_without
 MomentText = Annotated[str, Field(max_length=MOST_ID_CHARS), AfterValidator(_moment)]
 Number = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
+Sha = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{4,64}$")]
 Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)]
 
@@ -66,12 +67,14 @@ class TaskReport(Strict):
 
 
 class IterationStartedReport(_Report):
-    """An iteration begins."""
+    """An iteration begins; ``head`` and ``branch`` say where, for who pulls or rebases just before it."""
 
     kind: Literal["iteration-started"]
     iteration: Number | None = None
     task: TaskReport | None = None
     agent: Id | None = None
+    head: Sha | None = None
+    branch: Line | None = None
 
 
 class AttemptFinishedReport(_Report):
@@ -105,7 +108,11 @@ class AttemptFinishedReport(_Report):
 
 
 class IterationFinishedReport(_Report):
-    """A boundary: answered with what to do next. ``ended_at`` left out: just now."""
+    """A boundary: answered with what to do next, and with the verdict, however long the tests take.
+
+    ``wait`` false: nobody waits for the answer, so that nothing is judged before the next one that is waited
+    for. ``ended_at`` left out: just now.
+    """
 
     kind: Literal["iteration-finished"]
     iteration: Number | None = None
@@ -115,6 +122,7 @@ class IterationFinishedReport(_Report):
     complete: bool = False
     commits: Annotated[list[Commit], Field(max_length=MOST_COMMITS)] = Field(default_factory=list)
     ended_at: MomentText | None = None
+    wait: bool = True
 
 
 class WaitingReport(_Report):
@@ -201,12 +209,27 @@ ORIGINS = {
 """Where the fields that every report needs come from."""
 
 
+class VerdictView(BaseModel):
+    """What became of an iteration's commits, and why.
+
+    ``commits`` and ``reverted`` are full shas, newest first. ``task`` is the one whose work was judged,
+    ``tail`` the end of what the tests printed that failed.
+    """
+
+    kind: Literal["kept", "reverted", "untested"]
+    why: str
+    commits: list[str]
+    reverted: list[str]
+    task: TaskReport | None
+    tail: str
+
+
 class ReportAnswerView(BaseModel):
     """What to do next, and the verdict on the iteration, where there is one."""
 
     id: str
     next: Literal["continue", "stop", "pause"]
-    verdict: str | None
+    verdict: VerdictView | None
 
 
 class FigureView(BaseModel):

@@ -81,7 +81,7 @@ def in_core(said: ReportBody) -> Report:
         case HelloReport():
             return Hello(said.signals, said.agent)
         case IterationStartedReport():
-            return IterationStarted(said.iteration, _task(said.task), said.agent)
+            return IterationStarted(said.iteration, _task(said.task), said.agent, said.head, said.branch)
         case AttemptFinishedReport():
             return _attempt(said)
         case IterationFinishedReport():
@@ -93,6 +93,7 @@ def in_core(said: ReportBody) -> Report:
                 complete=said.complete,
                 commits=tuple(said.commits),
                 ended_at=_moment(said.ended_at),
+                waits=said.wait,
             )
         case WaitingReport():
             return WaitingUntil(_moment(said.until), said.reason)

@@ -37,6 +37,8 @@ _BUILT: Mapping[str, tuple[str, ...]] = {
         *("stop_timeout_seconds", "stop_deadline_seconds"),
         *("hang_timeout_seconds", "startup_grace_seconds", "max_run_seconds"),
         *("evidence_io_bytes", "evidence_cpu_percent", "evidence_switches_per_s"),
+        *("rollback_on_test_failure", "rollback_scope"),
+        *("test_command", "test_timeout_seconds", "test_retries"),
     ),
     "agents": (
         *("primary", "fallback", "strategy"),
@@ -54,7 +56,7 @@ _BUILT: Mapping[str, tuple[str, ...]] = {
         *("enabled", "phase_retry_count", "phase_3_retry_count"),
         *("review_command", "max_address_rounds", "on_findings_remaining"),
     ),
-    "git": ("auto_pull_rebase", "auto_push"),
+    "git": ("auto_pull_rebase", "auto_push", "repair"),
     "logs": ("run_bytes", "total_bytes"),
     WEBHOOKS: ("url", "secret_file", "secret_env", "on", "format", "allow_private"),
 }

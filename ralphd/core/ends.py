@@ -28,7 +28,7 @@ from ralphd.core.model import (
 from ralphd.core.outcome import heard, in_words, last_word, outcome
 from ralphd.core.patience import crash_wait, was_healthy
 from ralphd.core.reports import limit_reached, wait_ended
-from ralphd.core.steps import PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
+from ralphd.core.steps import GUARD, PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
 
 PROBE_AFTER_S = 900.0
 """The first look whether a limit of unknown end is over."""
@@ -119,6 +119,9 @@ def _after_unwatched_end(now: Supervision, ending: Ending, meant: Outcome) -> St
 
 def _after_asked_end(now: Supervision) -> Step:
     match now.state:
+        case Pausing() if now.said.guard is not None:
+            told = Announce("ralph.paused", f"Ralph paused: {now.said.guard}")
+            return Step(replace(now, state=Paused(GUARD, None, now.said.guard)), (told,))
         case Pausing():
             return Step(replace(now, state=Paused("requested")), (PAUSED_ON_REQUEST,))
         case Stopping(again=True):
@@ -129,7 +132,7 @@ def _after_asked_end(now: Supervision) -> Step:
 
 def _after_good_end(now: Supervision, ending: Ending, policy: Policy) -> Step:
     counted = _counted(now, ending, policy)
-    tally = replace(counted.tally, consecutive_errors=0)
+    tally = counted.tally if now.said.reverted else replace(counted.tally, consecutive_errors=0)  # C3
     finished = replace(counted, tally=tally)
     if policy.restart is Restart.NEVER:
         return _done(finished, "Ralph is done")

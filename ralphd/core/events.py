@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ralphd.core.model import Ending, Moment, Overdue, RunId
+from ralphd.core.model import Ending, Moment, Overdue, RunId, Task
 from ralphd.core.reported import Reported
+from ralphd.core.verdict import Result, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,67 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgementBegan:
+    """The tests of an iteration begin; the run that finished it, or has ended with it, waits for them.
+
+    Without a run it is the tree that is tested, before there is one (R4).
+    """
+
+    at: Moment
+    run_id: RunId | None
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineTested:
+    """The tests that come before the first run are over (R4); ``result`` None: they were not to go on.
+
+    ``id`` is the same when a daemon that died tells it anew; ``how`` is their end in words.
+    """
+
+    at: Moment
+    id: str
+    result: Result | None
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgementOver:
+    """A verdict was reached, and what it asked for is done.
+
+    ``commits`` are those of the iteration and ``reverted`` those that were reverted, abbreviated and newest
+    first; ``number`` and ``task`` are the iteration's. ``tests`` says how often they ran and how that ended,
+    ``tests_s`` how long each took; ``tail`` is the end of what the red ones printed. ``refs`` keep what was
+    reverted. ``id`` is the boundary's, the same when a daemon that died tells it anew.
+    """
+
+    at: Moment
+    run_id: RunId | None
+    verdict: Verdict
+    number: int | None = None
+    task: Task | None = None
+    commits: tuple[str, ...] = ()
+    reverted: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    tests_s: tuple[float, ...] = ()
+    refs: tuple[str, ...] = ()
+    tail: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """A run that has ended left something half done in the repository.
+
+    A line each for what was mended (``done``) and for what a person has to look at (``told``).
+    """
+
+    at: Moment
+    run_id: RunId
+    done: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FellSilent:
     """A run has given no sign for so long that its whole tree is looked at from now on (H1)."""
 
@@ -159,6 +221,10 @@ Event: TypeAlias = (
     | SpawnPostponed
     | RunEnded
     | Reported
+    | JudgementBegan
+    | BaselineTested
+    | LeftBehind
+    | JudgementOver
     | FellSilent
     | Overran
     | Committed

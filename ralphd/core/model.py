@@ -133,7 +133,7 @@ class Tally:
 
     ``restarted_at`` holds the crash restarts of the last hour. ``iteration`` counts those that are finished;
     of a command that does not report them, its commits. ``last_number`` is the number that the built-in
-    loop gave the last one.
+    loop gave the last one. ``reverts`` counts the iterations whose commits were reverted.
     """
 
     consecutive_errors: int = 0
@@ -143,6 +143,7 @@ class Tally:
     began_at: Moment | None = None
     restarted_at: tuple[Moment, ...] = ()
     last_number: int | None = None
+    reverts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,8 @@ class Said:
     ``signals``: it knows SIGUSR1 and SIGUSR2; ``beats``: it sends heartbeats, and is judged by them (H6);
     ``iterates``: it reports its iterations, and so has boundaries. ``errors_cleared`` were cleared by them:
     a run that hangs in the end has not earned that (C3). ``limit`` is the limit that it was stopped for.
+    ``testing``: its commits are being judged, and it waits. ``guard`` is why a person has to look at them.
+    ``judged`` is the boundary of the last verdict, ``reverted`` whether that reverted something.
     """
 
     hello: bool = False
@@ -202,6 +205,10 @@ class Said:
     errors_cleared: int = 0
     limit: str | None = None
     last_word: LastWord | None = None
+    testing: bool = False
+    guard: str | None = None
+    judged: str = ""
+    reverted: bool = False
     answered: tuple[Answered, ...] = ()
 
 

@@ -19,12 +19,12 @@ def backoff_s(policy: Policy, failures: int) -> float:
 def was_healthy(policy: Policy, ending: Ending, said: Said, meant: Outcome) -> bool:
     """Whether a run got something done, so that the failures before it count no longer (C3).
 
-    That is a commit, or, for a command that does not report, signs of life for longer than
-    ``healthy_after_s``. A run that was ended as a stall never did.
+    That is a commit, unless the last verdict on them was to revert, or, for a command that does not report,
+    signs of life for longer than ``healthy_after_s``. A run that was ended as a stall never did.
     """
     if meant is Outcome.STALLED:
         return False
-    if ending.committed:
+    if ending.committed and not said.reverted:
         return True
     if said.hello or said.iterates or ending.started_at is None or ending.last_sign_at is None:
         return False

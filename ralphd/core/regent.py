@@ -6,7 +6,7 @@ G1 to G3). Every pair of state and event is listed in ``docs/states.md``, which 
 
 from dataclasses import replace
 
-from ralphd.core import reports, requests
+from ralphd.core import judging, reports, requests
 from ralphd.core.actions import (
     Action,
     Announce,
@@ -19,12 +19,16 @@ from ralphd.core.actions import (
 )
 from ralphd.core.ends import run_ended
 from ralphd.core.events import (
+    BaselineTested,
     Committed,
     DaemonStarted,
     DaemonStopping,
     Event,
     FellSilent,
     GraceOver,
+    JudgementBegan,
+    JudgementOver,
+    LeftBehind,
     Overran,
     PauseRequested,
     RestartRequested,
@@ -108,6 +112,14 @@ def step(now: Supervision, event: Event, policy: Policy) -> Step:
             return run_ended(now, event.ending, policy)
         case Reported():
             return reports.reported(now, event, policy)
+        case JudgementBegan():
+            return judging.began(now, event)
+        case JudgementOver():
+            return judging.over(now, event, policy)
+        case BaselineTested():
+            return judging.baseline(now, event)
+        case LeftBehind():
+            return Step(now, judging.left_behind(event))
         case FellSilent():
             return _fell_silent(now, event)
         case Overran():

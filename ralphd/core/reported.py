@@ -22,11 +22,16 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class IterationStarted:
-    """An iteration begins; ``number`` is the run's own count."""
+    """An iteration begins; ``number`` is the run's own count.
+
+    ``head``, a full sha, and ``branch`` are where it begins; without them, where HEAD is when it is told.
+    """
 
     number: int | None = None
     task: Task | None = None
     agent: str | None = None
+    head: str | None = None
+    branch: str | None = None
 
 
 class CostSource(StrEnum):
@@ -102,7 +107,7 @@ class IterationFinished:
     """A boundary: the tree may be judged. Answered with what to do next.
 
     ``complete``: its task is done. ``commits`` are those made in it, abbreviated, oldest first. ``ended_at``
-    as in an attempt.
+    as in an attempt. ``waits``: nobody works on before the answer, so that its commits can be judged now.
     """
 
     number: int | None = None
@@ -112,6 +117,7 @@ class IterationFinished:
     complete: bool = False
     commits: tuple[str, ...] = ()
     ended_at: Moment | None = None
+    waits: bool = True
 
     def data(self) -> Mapping[str, Any]:
         """What history and events keep of it, by their names."""

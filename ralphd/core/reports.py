@@ -98,7 +98,8 @@ def _act(now: Supervision, event: Reported, policy: Policy) -> Step:
             told = Announce("attempt.finished", data=tuple(report.data().items()))
             return Step(_spent(now, report.cost_usd or 0.0), (told,))
         case IterationFinished() as report:
-            return _finished(now, event.at, report, policy)
+            was_reverted = now.said.reverted and now.said.judged == boundary_id(event)
+            return _finished(now, event.at, report, policy, counts=not (report.failed or was_reverted))
         case WaitingUntil(until=until, reason=reason):
             if until is None or until <= event.at:
                 return end_wait(now)
@@ -142,14 +143,24 @@ def _started(now: Supervision, at: Moment, report: IterationStarted, policy: Pol
     return Step(replace(now, said=said, state=state), tuple(told))
 
 
-def _finished(now: Supervision, at: Moment, report: IterationFinished, policy: Policy) -> Step:
-    """A boundary (G1): counted, and the moment at which a run that is to end is told so."""
+def boundary_id(event: Reported) -> str:
+    """What a boundary that was reported is called: no other one of the ralph has the name."""
+    return f"{event.run_id}/{event.id}"
+
+
+def _finished(
+    now: Supervision, at: Moment, report: IterationFinished, policy: Policy, *, counts: bool
+) -> Step:
+    """A boundary (G1): counted, and the moment at which a run that is to end is told so.
+
+    One that ``counts`` clears the count of errors (C3).
+    """
     tally, said = now.tally, replace(now.said, iterates=True, wait=None)
     if policy.mode is Mode.LOOP and not _is_repeated(tally, report, policy):
         tally = replace(tally, iteration=tally.iteration + 1)
     if policy.own_loop:
         tally = replace(tally, last_number=report.number)
-    if not report.failed:  # C3
+    if counts:
         said = replace(said, errors_cleared=said.errors_cleared + tally.consecutive_errors)
         tally = replace(tally, consecutive_errors=0)
     told = Announce("iteration.finished", data=tuple(report.data().items()))

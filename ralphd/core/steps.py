@@ -19,6 +19,8 @@ from ralphd.core.model import (
 )
 from ralphd.core.patience import within_an_hour
 
+GUARD = "guard"
+"""Why a ralph is paused whose repository a person has to look at first."""
 STARTED = Announce("ralph.started")
 STOPPED = Announce("ralph.stopped", "Ralph stopped")
 PAUSING = Announce("ralph.paused", "Pausing: Ralph was asked to end")

@@ -14,7 +14,7 @@ from typing import Any
 from ralphd import failpoint
 from ralphd.config.configuration import Configuration
 from ralphd.core.actions import Announce, Escalate
-from ralphd.core.events import Event, RunEnded
+from ralphd.core.events import Event, JudgementOver, RunEnded
 from ralphd.core.model import (
     HAS_A_RUN,
     SETTLED,
@@ -166,6 +166,11 @@ class Account:
             self._facts = facts
             self._unsaved = True
 
+    def note_gone(self) -> None:
+        """Know that the run's processes have ended, though its end is not told yet."""
+        self._facts = replace(self._facts, ralph_pid=None)
+        self._stale = True
+
     async def write_down(self, fact: Event, answer: Step) -> None:
         """Make ``answer`` the truth: on disk first, and then for whoever asks."""
         news: dict[str, Any] = {}
@@ -175,6 +180,8 @@ class Account:
             news = news_of_end(fact.ending, meant)
         if isinstance(fact, Reported):
             await self._enter_report(fact)
+        if isinstance(fact, JudgementOver) and await self.records.enter_verdict(fact):
+            await self._mirror()
         for action in answer.actions:
             if isinstance(action, Announce | Escalate):
                 await self._announce(action, fact, replace(self._facts, **news))

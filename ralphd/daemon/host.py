@@ -23,6 +23,7 @@ from ralphd.core.moments import rfc3339
 from ralphd.core.reported import Report
 from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
+from ralphd.daemon.answers import verdict_view
 from ralphd.daemon.lifecycle import HowToEnd
 from ralphd.daemon.measures import Measures, measured
 from ralphd.daemon.regent import Regent
@@ -261,7 +262,7 @@ class Host:
     ) -> dict[str, Any]:
         """Act once on what a run reports, and answer it. Raises UnknownRalph, StaleReport."""
         told = await self._roster.get(name).report(run_id, report_id, digest, report)
-        return {"id": report_id, "next": told.value, "verdict": None}
+        return {"id": report_id, "next": told.next.value, "verdict": verdict_view(told.verdict)}
 
     async def forget(self, name: str) -> None:
         """Forget a ralph that is at rest: its state, its logs. The working directory stays as it is."""

@@ -111,9 +111,7 @@ async def _escalate_again(regent: Regent, services: Services) -> None:
 async def _revive(regent: Regent, services: Services) -> None:
     """Tell a Regent what happened while nobody watched, and go on; a bug costs no other ralph its own."""
     topic, now = f"ralph {regent.name}", services.clock.now
-    late = asyncio.get_running_loop().call_later(
-        ANSWER_LIMIT_S, services.trouble, topic, "its last run does not answer"
-    )
+    late = asyncio.get_running_loop().call_later(ANSWER_LIMIT_S, _tell_late, regent, services, topic)
     try:
         recovered: list[Recovered] = []
         if services.tied is not None:  # whatever ran was ended with who it was tied to
@@ -133,6 +131,12 @@ async def _revive(regent: Regent, services: Services) -> None:
         services.trouble(topic, f"it is not watched: {type(fault).__name__}: {fault}")
     finally:
         late.cancel()
+
+
+def _tell_late(regent: Regent, services: Services, topic: str) -> None:
+    """Its end may be known, and its commits are being judged: that takes its time."""
+    if not regent.gate.is_busy:
+        services.trouble(topic, "its last run does not answer")
 
 
 def _is_at_rest(regent: Regent) -> bool:

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from ralphd.core.events import Event, RunEnded
+from ralphd.core.events import BaselineTested, Event, JudgementOver, LeftBehind, RunEnded
+from ralphd.core.judging import data_of
 from ralphd.core.model import Ending, LastWord, Moment, Outcome
 from ralphd.core.moments import rfc3339
 from ralphd.core.outcome import failure_kind
 from ralphd.core.records import entry_of, happened_at, iterations
 from ralphd.core.reported import Reported
+from ralphd.core.verdict import VerdictKind
 from ralphd.daemon.services import Services
 from ralphd.process.spawn import ExitRecord
 from ralphd.store.history import History
@@ -43,6 +45,15 @@ class Records:
             return False
         kind, data = entry
         await self.enter(kind, f"{fact.run_id}/{fact.id}", happened_at(fact), {"run_id": fact.run_id, **data})
+        return True
+
+    async def enter_verdict(self, fact: JudgementOver) -> bool:
+        """Enter what became of an iteration's commits; False where there were none."""
+        if not fact.commits and fact.verdict.kind is VerdictKind.KEPT:
+            return False
+        more = {"tests_s": list(fact.tests_s), "baseline": fact.verdict.baseline.value, "tail": fact.tail}
+        data = {"run_id": fact.run_id, **dict(data_of(fact)), **more}
+        await self.enter("verdict", f"{fact.id}/verdict", fact.at, data)
         return True
 
     async def heal(self) -> None:
@@ -94,6 +105,10 @@ def event_key(kind: str, fact: Event, facts: Facts) -> str | None:
     """By what an event is known again, when a daemon that died before it was written down tells it anew."""
     if isinstance(fact, Reported):
         return f"{fact.run_id}/{fact.id}/{kind}"
+    if isinstance(fact, JudgementOver | BaselineTested):
+        return f"{fact.id}/{kind}"
+    if isinstance(fact, LeftBehind):
+        return f"{fact.run_id}/left/{kind}"
     return f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) or kind == "ralph.started" else None
 
 

@@ -34,6 +34,7 @@ from ralphd.daemon.services import Services
 from ralphd.errors import ConfigFaults, DirectoryUnusable, NewerState, UnusableState
 from ralphd.process.spawn import Run, RunDirectory, RunRecord, read_ended
 from ralphd.store.files import Broken, read_json, remove_leftovers, set_aside
+from ralphd.store.gate_file import load_gate
 from ralphd.store.history import History, mend
 from ralphd.store.mirror import Mirror
 from ralphd.store.state import Definition, Facts, RalphFiles, Record
@@ -88,6 +89,7 @@ def load(files: RalphFiles, services: Services, recovered: list[Recovered]) -> A
         record = replace(record, supervision=replace(record.supervision, goal=definition.goal))
     else:  # an intent tells what was wanted when that run began
         definition = replace(definition, goal=record.supervision.goal)
+    _look_at_gate(files, recovered)
     _remove_leftovers_in_mirror(definition.directory)
     _look_at_environment(files, recovered)
     _look_at_history(files, services, recovered)
@@ -180,6 +182,15 @@ def _look_at_environment(files: RalphFiles, recovered: list[Recovered]) -> None:
     recovered.append(Recovered(files.home.name, path.name, _text(kept_as), source))
 
 
+def _look_at_gate(files: RalphFiles, recovered: list[Recovered]) -> None:
+    """Have no broken record of the guard: what was under way then is not known. Raises NewerState."""
+    try:
+        load_gate(files.gate_file)
+    except Broken as broken:
+        source = "nothing: the tests run once before the next start"
+        recovered.append(Recovered(files.home.name, files.gate_file.name, _text(broken.kept_as), source))
+
+
 def _look_at_history(files: RalphFiles, services: Services, recovered: list[Recovered]) -> None:
     """Have nothing but entries in the record; the ends of runs that are missing then are entered again."""
     path, topic = files.history_file, f"history of {files.home.name}"
@@ -216,6 +227,7 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
     was lost it is written anew, and noted in ``recovered``.
     """
     account = regent.account
+    await regent.gate.resume()
     for directory in run_directories(account.files.runs):
         believed = getattr(account.supervision.state, "run_id", None) == directory.run_id
         if account.history.has(directory.run_id) and not believed:
@@ -245,9 +257,11 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
                 await ending_of(account, regent.log, record)
             )  # known to nobody, and long over
             continue
+        await regent.gate.run_over(record, seen=False)
         yield RunEnded(await ending_of(account, regent.log, record))
     state = account.supervision.state
     if regent.living is None and isinstance(state, HAS_A_RUN):
+        await regent.gate.settled()
         yield RunEnded(Ending(state.run_id, at))  # its directory was removed: nobody saw the end
     if regent.living is None:
         account.take_up()

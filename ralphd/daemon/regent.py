@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ralphd import failpoint
@@ -18,16 +18,15 @@ from ralphd.core.actions import Action, KillAfter, KillTree, PassOn, Spawn, Term
 from ralphd.core.events import (
     Committed,
     Event,
-    GraceOver,
+    JudgementBegan,
     RunEnded,
     Spawned,
     SpawnFailed,
     SpawnPostponed,
     StopRequested,
-    Woke,
 )
 from ralphd.core.explain import NOT_KNOWN, NOTHING_YET, explain_end
-from ralphd.core.model import HAS_A_RUN, SETTLED, Ending, Moment, Next, RunId, Supervision
+from ralphd.core.model import HAS_A_RUN, SETTLED, Ending, RunId, Supervision
 from ralphd.core.moments import rfc3339
 from ralphd.core.outcome import outcome
 from ralphd.core.regent import step
@@ -35,12 +34,15 @@ from ralphd.core.reported import Hello, Report, Reported
 from ralphd.core.reports import answer
 from ralphd.core.requests import why_not
 from ralphd.daemon.account import Account
-from ralphd.daemon.builtin import command_of
+from ralphd.daemon.answers import Told
 from ralphd.daemon.endings import ending_of
+from ralphd.daemon.gate import Gate
 from ralphd.daemon.headway import Headway
 from ralphd.daemon.holds import Holds
 from ralphd.daemon.life import Life
+from ralphd.daemon.run_specs import spec_of
 from ralphd.daemon.services import Services
+from ralphd.daemon.timers import Timers
 from ralphd.errors import (
     CommandNotStartable,
     DirectoryBusy,
@@ -51,15 +53,13 @@ from ralphd.errors import (
     WrongState,
 )
 from ralphd.process.output import Log
-from ralphd.process.spawn import ExitRecord, Run, RunDirectory, RunRecord, RunSpec, next_run_directory
+from ralphd.process.spawn import ExitRecord, Run, RunRecord, next_run_directory
 from ralphd.process.tree import Stranger, command_line, strangers
 from ralphd.store.evidence import load, save_explanation
 
 logger = logging.getLogger(__name__)
 
 INBOX_BOUND = 1000
-LONGEST_SLEEP_S = 30.0
-"""Waits follow the wall clock, which can be set, so it is looked at this often (H5)."""
 SEEN_FOR_S = 1.0
 STRANGERS_AFTER_S = 3.0
 
@@ -88,8 +88,8 @@ class Regent:
         self._life: Life | None = None
         self._past: Life | None = None
         self._headway = Headway(account)
-        self._timer: asyncio.TimerHandle | None = None
-        self._grace: asyncio.TimerHandle | None = None
+        self._timers = Timers(services, self.tell)
+        self.gate = Gate(account, services, ask=self.ask, begin=self._begin)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._spawn_fault: RalphdError | None = None
         self._shown: tuple[object, ...] = ()
@@ -109,20 +109,26 @@ class Regent:
 
     @property
     def has_a_run(self) -> bool:
-        """Whether a run lives, or its end has not been answered yet."""
-        return isinstance(self.account.supervision.state, HAS_A_RUN)
+        """Whether a run lives, or its end has not been answered yet, or tests run."""
+        return isinstance(self.account.supervision.state, HAS_A_RUN) or self.gate.is_busy
 
     def view(self) -> dict[str, Any]:
         """The ralph as the API shows it."""
         means = None if self._life is None else self._life.record.tree_means
         seen = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
         view = self.account.view()
-        return view | {"tree_means": means, "notes": [*view["notes"], *seen]}
+        return view | {"tree_means": means, "notes": [*view["notes"], *self.gate.notes(), *seen]}
 
     def view_bytes(self) -> bytes:
         """The same, its last output at most a second old; serialised once per change."""
         self._see_output()
-        parts = (*self.account.same(), self.living, tuple(self.account.notes), tuple(self._strangers))
+        parts = (
+            *self.account.same(),
+            self.living,
+            tuple(self.account.notes),
+            tuple(self._strangers),
+            self.gate.notes(),
+        )
         if parts != self._shown:  # quick: what has not changed is the same object
             self._shown, self._shown_bytes = parts, json.dumps(self.view(), ensure_ascii=False).encode()
         return self._shown_bytes
@@ -148,10 +154,15 @@ class Regent:
         await self._inbox.put(_Letter(event, answered))
         await answered
 
-    async def report(self, run_id: RunId, report_id: str, digest: str, report: Report) -> Next:
-        """Have a report of the run acted upon, once, and answer it. Raises StaleReport."""
+    async def report(self, run_id: RunId, report_id: str, digest: str, report: Report) -> Told:
+        """Have a report of the run acted upon, once, and answer it; a boundary when its verdict is known.
+
+        Raises StaleReport, and ShuttingDown where the next daemon will know it.
+        """
         life = self._life
-        await self.ask(Reported(self._services.clock.now(), run_id, report_id, digest, report))
+        fact = Reported(self._services.clock.now(), run_id, report_id, digest, report)
+        verdict = await self.gate.hear(fact)
+        await self.ask(replace(fact, at=self._services.clock.now()))
         if life is not None:
             if isinstance(report, Hello) and report.signals:
                 with suppress(
@@ -160,7 +171,7 @@ class Regent:
                     life.run.directory.note_signals()
             life.hear()
         failpoint.reach("regent.before_answer")
-        return answer(self.account.supervision, report_id)
+        return Told(answer(self.account.supervision, report_id), verdict)
 
     def tell(self, event: Event) -> None:
         """Put ``event`` into the inbox and go on."""
@@ -214,6 +225,7 @@ class Regent:
             if isinstance(fact, RunEnded):
                 await self._explain(fact.ending, before, answered.supervision)
             await self.account.write_down(fact, answered)
+            self.gate.heed(fact, self.account.supervision)
             for action in answered.actions:
                 if (news := await self._carry_out(action)) is not None:
                     facts.append(news)
@@ -230,9 +242,9 @@ class Regent:
             case Terminate() | PassOn() | KillTree() if self._life is not None:
                 self._life.obey(action)
             case KillAfter(run_id=run_id, delay_s=delay_s):
-                self._kill_after(run_id, delay_s)
+                self._timers.kill_after(run_id, delay_s)
             case WakeAt(at=at):
-                self._wake_at(at)
+                self._timers.wake_at(at)
             case _:
                 pass  # told when it was written down
         return None
@@ -242,10 +254,13 @@ class Regent:
         now = self._services.clock.now
         try:
             lock = self.holds.take()
-            directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
             self.account.take_up()
+            if await self.gate.prepare():
+                self._begin(self.gate.test_baseline())
+                return JudgementBegan(now(), None)  # and when it is over, it is ordered again
+            directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
             began = self._begin(self._headway.begin())  # beside the spawn: no command is as quick as that
-            run = await Run.spawn(directory, self._spec(directory), lock)
+            run = await Run.spawn(directory, spec_of(self.account, self._services, directory), lock)
         except (CommandNotStartable, DirectoryBusy, DirectoryUnusable) as fault:
             self._spawn_fault = fault
             return SpawnFailed(now(), f"{fault.what}: {fault.why}" if fault.why else fault.what)
@@ -256,33 +271,6 @@ class Regent:
         await began
         self.adopt(run, born)
         return Spawned(born.started_at, born.run_id)
-
-    def _spec(self, directory: RunDirectory) -> RunSpec:
-        definition, files = self.account.definition, self.account.files
-        return RunSpec(
-            run_id=directory.run_id,
-            ralph=self.name,
-            command=definition.command or command_of(files.home, tied=self._services.tied is not None),
-            directory=definition.directory,
-            environment_file=files.environment_file if files.environment_file.exists() else None,
-            environment=self._variables(directory),
-            umask=self._services.umask,
-            run_bytes=self.account.configuration.logs.run_bytes,
-            definition=definition.to_json(),
-            tied=self._services.tied,
-        )
-
-    def _variables(self, directory: RunDirectory) -> dict[str, str]:
-        variables = {
-            "RALPH_NAME": self.name,
-            "RALPH_RUN_ID": directory.run_id,
-            "RALPHD_SOCKET": str(self._services.socket_path),
-            "PYTHONUNBUFFERED": "1",
-        }
-        began_at = self.account.supervision.tally.began_at
-        if self.account.definition.runs_own_loop and began_at is not None:
-            variables["RALPH_BEGAN_AT"] = rfc3339(began_at)  # limits count from there, over all its runs
-        return variables
 
     def adopt(self, run: Run, record: RunRecord) -> None:
         """Watch a run, of our own or of an earlier daemon (P1)."""
@@ -306,8 +294,10 @@ class Regent:
         failpoint.reach("regent.end_seen")
         watch.cancel()
         commits = await self._headway.commits()
-        ending = await ending_of(self.account, self.log, record)
         self._life, self._past = None, life
+        self.account.note_gone()
+        await self.gate.run_over(record)
+        ending = await ending_of(self.account, self.log, record)
         if self._services.is_cut_off() and record.code is None:  # its shim ended it: that is no failure (P5)
             await self._inbox.put(_Letter(StopRequested(self._services.clock.now(), now=True)))
         if commits:
@@ -319,30 +309,11 @@ class Regent:
         """What works in the directory and is not the run's is reported, never killed (S7)."""
         since = record.started_at or record.ended_at
         await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory is gone by then
-        known = (record.run_id,) if self.living is None else (record.run_id, self.living)
+        known = [each for each in (record.run_id, self.living, self.gate.test_run) if each is not None]
         directory = self.account.definition.directory
         self._strangers = await asyncio.to_thread(strangers, directory, since, known)
 
-    # --- time -----------------------------------------------------------------------------------------
-
-    def _wake_at(self, at: Moment) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_s = min(max(at - self._services.clock.now(), 0.0), LONGEST_SLEEP_S)
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake)
-
-    def _wake(self) -> None:
-        self._timer = None
-        if not self._services.stopping.is_set():
-            self.tell(Woke(self._services.clock.now()))
-
-    def _kill_after(self, run_id: RunId, delay_s: float) -> None:
-        if self._grace is not None:
-            self._grace.cancel()
-        self._grace = asyncio.get_running_loop().call_later(delay_s, self._grace_over, run_id)
-
-    def _grace_over(self, run_id: RunId) -> None:
-        self.tell(GraceOver(self._services.clock.now(), run_id))
+    # --- looking round ------------------------------------------------------------------------------
 
     def _see_output(self) -> None:
         looked = time.monotonic()
@@ -376,9 +347,7 @@ class Regent:
             logger.error("a bug in the supervision of a ralph", exc_info=fault, extra={"ralph": self.name})
 
     def _let_go(self) -> None:
-        for timer in (self._timer, self._grace):
-            if timer is not None:
-                timer.cancel()
+        self._timers.cancel()
         for task in tuple(self._tasks):
             task.cancel()
         self.holds.let_go()

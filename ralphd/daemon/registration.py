@@ -8,6 +8,7 @@ from pathlib import Path
 from ralphd import wire
 from ralphd.config import Configuration, fit_name, for_runs, load
 from ralphd.daemon.builtin import notes_on_loop
+from ralphd.daemon.guarding import notes_on_gate
 from ralphd.errors import BadName, DirectoryBusy, DirectoryUnusable, NameTaken
 from ralphd.git.repo import head
 from ralphd.store.mirror import Mirror
@@ -135,9 +136,10 @@ def notes_on(
 ) -> tuple[str, ...]:
     """What the owner of a ralph should be told when it is registered, started again or reloaded.
 
-    Raises a RalphdError where the built-in loop cannot be started so.
+    Raises a RalphdError where the built-in loop, or the guard, cannot be started so.
     """
     notes = [] if command else list(notes_on_loop(directory, configuration, environment))
+    notes += notes_on_gate(directory, configuration)
     notes += [
         f"{key} is set, and this version does nothing about it yet" for key in configuration.not_built_yet()
     ]

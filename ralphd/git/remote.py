@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -110,10 +111,13 @@ def pull_rebase(directory: Path, *, limit_s: float = PULL_LIMIT_S) -> Pulled:
     return Pulled(Went.DONE, f"pulled {commits} of {upstream.name}")
 
 
-def push(directory: Path, *, limit_s: float = PUSH_LIMIT_S) -> Pushed:
+def push(
+    directory: Path, *, limit_s: float = PUSH_LIMIT_S, outside: Mapping[str, str] | None = None
+) -> Pushed:
     """Push the present branch to its upstream, nowhere else; skipped without one or with nothing to push.
 
-    Never forced. Blocks for ``limit_s`` and some seconds at most.
+    ``outside`` is the user's environment, where it is not our own. Never forced. Blocks for ``limit_s`` and
+    some seconds at most.
     """
     try:
         upstream = _upstream(directory)
@@ -123,7 +127,7 @@ def push(directory: Path, *, limit_s: float = PUSH_LIMIT_S) -> Pushed:
         return Pushed(Went.SKIPPED, f"nothing to push to {upstream.name}")
     words = ("push", "--porcelain", "--", upstream.remote, f"{upstream.branch}:{upstream.ref}")
     try:
-        _done(directory, *words, limit_s=limit_s)
+        _done(directory, *words, limit_s=limit_s, outside=outside)
     except _Not as why:
         return Pushed(Went.FAILED, f"not pushed: {why}")
     commits = "1 commit" if upstream.ahead == 1 else f"{upstream.ahead} commits"
@@ -188,7 +192,7 @@ def _number(track: str, word: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _done(directory: Path, *words: str, limit_s: float) -> None:
+def _done(directory: Path, *words: str, limit_s: float, outside: Mapping[str, str] | None = None) -> None:
     """Run git as the user would. Raises _Not when it does not go well, with the line that says why."""
     with tempfile.TemporaryFile() as said:
         try:
@@ -198,7 +202,7 @@ def _done(directory: Path, *words: str, limit_s: float) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                env=_environment(directory),
+                env=_environment(directory, os.environ if outside is None else outside),
                 start_new_session=True,
             )
         except OSError as error:
@@ -224,9 +228,9 @@ def _end(git: "subprocess.Popen[bytes]") -> None:
             git.wait(_END_GRACE_S)
 
 
-def _environment(directory: Path) -> dict[str, str]:
+def _environment(directory: Path, outside: Mapping[str, str]) -> dict[str, str]:
     """The user's own, in which nobody is asked for anything."""
-    kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    kept = {name: value for name, value in outside.items() if name not in _ELSEWHERE}
     quiet = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_SEQUENCE_EDITOR": "true"}
     quiet |= {"SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
     if "GIT_ASKPASS" not in kept:

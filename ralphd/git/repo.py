@@ -74,6 +74,11 @@ class Repository:
         return Path(self._git)
 
     @property
+    def common(self) -> Path:
+        """What all its work trees share: refs, objects, the configuration."""
+        return Path(self._common)
+
+    @property
     def is_linked(self) -> bool:
         """Whether it is that of a linked worktree, which shares its refs with others."""
         return self._git != self._common

@@ -193,7 +193,8 @@ class _Taking:
         total = 0
         for entry, name in zip(entries, found.names, strict=True):
             size = _size(os.fsencode(self._directory) + b"/" + name)
-            if size is None or entry[1:2] == b"D":  # a folder on its way may be a link by now
+            is_gone = entry[1:2] == b"D" and entry[:2] != b"UD"  # a folder on its way may be a link by now
+            if size is None or is_gone:  # UD, deleted by the other side of a merge: it is there
                 found.gone.append(name)
             elif size > LARGE_BYTES:
                 found.large.append(name)

@@ -1,5 +1,6 @@
 """What stands in the way in a repository, in words for whoever works there next."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -10,24 +11,32 @@ _LIMIT_S: Final = 2.0
 _MOST_NAMES: Final = 10
 _BISECT: Final = "a bisect is under way: git bisect reset ends it"
 _UNDER_WAY: Final = (
-    (("rebase-merge", "rebase-apply/rebasing"), "a rebase", "git rebase --continue, or --abort"),
-    (("rebase-apply/applying",), "git am", "git am --continue, or --abort"),
-    (("MERGE_HEAD",), "a merge", "git merge --continue, or --abort"),
-    (("CHERRY_PICK_HEAD",), "a cherry-pick", "git cherry-pick --continue, or --abort"),
-    (("REVERT_HEAD",), "a revert", "git revert --continue, or --abort"),
+    (("rebase-merge", "rebase-apply/rebasing"), "a rebase", "rebase"),
+    (("rebase-apply/applying",), "git am", "am"),
+    (("MERGE_HEAD",), "a merge", "merge"),
+    (("CHERRY_PICK_HEAD",), "a cherry-pick", "cherry-pick"),
+    (("REVERT_HEAD",), "a revert", "revert"),
 )
 
 
 def present_trouble(directory: Path) -> tuple[str, ...]:
-    """A line each for a lock that is there, something half done, unmerged files, a detached HEAD.
+    """A line each for a lock that is there, something half done, a detached HEAD, unmerged files.
 
     Empty where all is well, and outside of a repository. Blocks for one bounded call of git.
     """
+    if Repository.find(directory) is None:
+        return ()
+    unmerged = _unmerged(directory)
+    return (*in_the_way(directory), *([unmerged] if unmerged else []))
+
+
+def in_the_way(directory: Path) -> tuple[str, ...]:
+    """The same without the unmerged files: from files alone, without starting git."""
     repository = Repository.find(directory)
     if repository is None:
         return ()
     under_way = half_done(directory)
-    found = [_lock(repository.git), *under_way, _unmerged(directory)]
+    found = [_lock(repository.git), *under_way]
     if not under_way:
         found.append(_detached(repository.git))
     return tuple(line for line in found if line)
@@ -41,14 +50,29 @@ def half_done(directory: Path) -> tuple[str, ...]:
     repository = Repository.find(directory)
     if repository is None:
         return ()
-    git = repository.git
-    found = (
-        f"{what} is half done: {how}"
-        for names, what, how in _UNDER_WAY
-        if any((git / name).exists() for name in names)
+    found = tuple(
+        f"{what} is half done: git {verb} --continue, or --abort" for what, verb in _begun(repository)
     )
-    first = next(found, None)
-    return tuple(line for line in (first, _BISECT if (git / "BISECT_LOG").exists() else None) if line)
+    return (*found, *([_BISECT] if (repository.git / "BISECT_LOG").exists() else []))
+
+
+def ways_back(directory: Path) -> tuple[tuple[str, str], ...]:
+    """The words for git that end each of these as if it had not been begun."""
+    repository = Repository.find(directory)
+    if repository is None:
+        return ()
+    found = tuple((verb, "--abort") for _, verb in _begun(repository))
+    return (*found, *([("bisect", "reset")] if (repository.git / "BISECT_LOG").exists() else []))
+
+
+def _begun(repository: Repository) -> tuple[tuple[str, str], ...]:
+    """What was begun, in words, and the verb for git; one at most, since a rebase uses others' files."""
+    found = (
+        (what, verb)
+        for names, what, verb in _UNDER_WAY
+        if any((repository.git / name).exists() for name in names)
+    )
+    return tuple(islice(found, 1))
 
 
 def _lock(git: Path) -> str:

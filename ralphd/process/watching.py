@@ -146,7 +146,7 @@ class Watching:
             last_output_at=self._last_output(),
             slept_s=max(self._clock.asleep_s() - self._asleep_s, 0.0),
             heard=self._subject.heard() != self._heard,
-            excused=said.wait is not None and now < said.wait.until,
+            excused=said.testing or (said.wait is not None and now < said.wait.until),
             since_excuse_s=now - self._excused_until,
             window=window,
         )

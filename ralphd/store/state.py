@@ -21,6 +21,8 @@ from ralphd.core.model import (
     Paused,
     Pausing,
     RunId,
+    Running,
+    Starting,
     Stopped,
     Stopping,
     Supervision,
@@ -34,6 +36,7 @@ from ralphd.store.files import Broken, make_private_directory, read_json, set_as
 from ralphd.store.mirror import HISTORY_FILE, STATE_FILE, STATE_VERSION, Mirror, newer
 
 PROGRESS_FILE = "progress.md"
+GATE_FILE = "gate.json"
 _OWN = (STATE_FILE, HISTORY_FILE, PROGRESS_FILE)
 T = TypeVar("T")
 _SUPERVISION = TypeAdapter(Supervision)
@@ -148,7 +151,7 @@ class Record:
             "total_cost_usd": now.tally.cost_usd,
             "version": STATE_VERSION,
             "name": definition.name,
-            "state": now.state.kind,
+            "state": _shown_state(now),
             "goal": now.goal.value,
             "mode": definition.configuration.get("values", {}).get("ralph", {}).get("mode", "loop"),
             "branch": facts.branch,
@@ -160,7 +163,7 @@ class Record:
             "task": None if now.said.task is None else asdict(now.said.task),
             "wait": _wait(now),
             "restarts": now.tally.restarts,
-            "reverts": 0,
+            "reverts": now.tally.reverts,
             "last_exit": _last_exit(facts.last_exit),
             "pause_reason": now.state.reason if isinstance(now.state, Paused) else None,
             "run_id": facts.run_id,
@@ -185,12 +188,22 @@ def message(now: Supervision) -> str | None:
             return why
         case Done(why="limit", limit=limit):
             return "a limit of yours was reached" + (f": {limit}" if limit else "")
+        case Stopping(since=since) | Pausing(since=since) if now.said.testing:
+            return f"ends when the tests of its iteration are over; asked at {rfc3339(since)}"
+        case Starting() if now.said.testing:
+            return "the tests run once before Ralph begins, to know whether they are green"
         case Stopping(again=True):
             return "starts again as soon as it has ended"
         case Stopping(kill_at=None, since=since) | Pausing(kill_at=None, since=since):
             return f"ends when its iteration is finished; asked at {rfc3339(since)}"
         case _:
             return None
+
+
+def _shown_state(now: Supervision) -> str:
+    """Who is being tested is shown so, unless it is to end."""
+    tested = now.said.testing and isinstance(now.state, Running | Starting)
+    return "testing" if tested else now.state.kind
 
 
 def _passed(now: Supervision) -> bool | None:
@@ -243,8 +256,10 @@ class RalphFiles:
         self.history_file = home / HISTORY_FILE
         self.progress_file = home / PROGRESS_FILE
         self.environment_file = home / "env"
-        self.own = (self.definition_file.name, self.environment_file.name, *_OWN)
+        self.gate_file = home / GATE_FILE
+        self.own = (self.definition_file.name, self.environment_file.name, GATE_FILE, *_OWN)
         self.runs = home / "runs"
+        self.tests = home / "tests"
 
     def create(self) -> None:
         """Make the ralph's own directory, private to us."""

@@ -15,6 +15,8 @@ max_retries = 5
 test_command = "make \\"all\\""
 [agents.claude]
 env = { KEY = "secret-value" }
+[notify]
+reminder_minutes = 5
 [[webhooks]]
 url = "https://example.com/"
 """
@@ -26,9 +28,9 @@ def test_show_prints_each_value_with_its_origin_and_is_toml(place: Place) -> Non
     shown = {line.split(" = ")[0]: line for line in text.splitlines() if " = " in line}
 
     assert shown["max_retries"].endswith("# ralph.toml:3")
-    assert shown["test_command"].endswith("# ralph.toml:4; not acted on by this version yet")
+    assert shown["reminder_minutes"].endswith("# ralph.toml:8; not acted on by this version yet")
     assert shown["stop_timeout_seconds"].split() == ["stop_timeout_seconds", "=", "30", "#", "default"]
-    assert shown["url"].endswith("# ralph.toml:7")
+    assert shown["url"].endswith("# ralph.toml:9")
     tree = tomllib.loads(text)
     assert tree["regent"]["test_command"] == 'make "all"'
     assert tree["agents"]["claude"]["env"] == {"KEY": "(not shown)"}
@@ -40,7 +42,7 @@ def test_show_as_json_has_values_and_origins(place: Place) -> None:
 
     assert told["values"]["regent"]["max_retries"] == 5
     assert told["origins"]["regent.max_retries"] == "ralph.toml:3"
-    assert told["not_built_yet"] == ["regent.test_command"]
+    assert told["not_built_yet"] == ["notify.reminder_minutes"]
     assert "secret-value" not in json.dumps(told)
 
 
@@ -50,7 +52,7 @@ def test_check_says_that_all_is_right_and_what_has_no_effect_yet(place: Place) -
     place.project(PROJECT)
     assert config.check(place.directory, environ).splitlines() == [
         "no faults; set by ralph.toml",
-        "regent.test_command: not acted on by this version yet",
+        "notify.reminder_minutes: not acted on by this version yet",
     ]
     assert json.loads(config.check(place.directory, environ, as_json=True))["faults"] == []
 

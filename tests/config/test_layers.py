@@ -142,7 +142,7 @@ def test_what_is_set_and_not_built_is_listed_and_a_default_is_not(place: Place) 
         '[regent]\ntest_command = "make test"\nrollback_on_test_failure = false\nmax_retries = 9\n'
         '[agents]\nstrategy = "rotate"\n[agents.claude]\nmodel = "opus"\n[notify]\nreminder_minutes = 5\n'
     )
-    assert place.load().not_built_yet() == ["regent.test_command", "notify.reminder_minutes"]
+    assert place.load().not_built_yet() == ["notify.reminder_minutes"]
 
 
 def test_a_project_that_names_no_secret_does_not_unsign_the_users_webhook(place: Place) -> None:

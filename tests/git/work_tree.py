@@ -5,7 +5,16 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-_IDENTITY = ("-c", "user.name=Ralph", "-c", "user.email=ralph@example.invalid", "-c", "gc.auto=0")
+_IDENTITY = (
+    "-c",
+    "user.name=Ralph",
+    "-c",
+    "user.email=ralph@example.invalid",
+    "-c",
+    "gc.auto=0",
+    "-c",
+    "core.fsync=none",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ class Daemon:
             "HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.root / "config"),
             "RALPHD_STATE_DIR": str(self.state),
+            **({"PYTHONPATH": path} if (path := os.environ.get("PYTHONPATH")) else {}),
         }
 
     def configure(self, text: str) -> None:

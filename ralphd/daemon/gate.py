@@ -1,0 +1,189 @@
+"""The gate of one ralph: no iteration's commits stay that break the tests (R1 to R9).
+
+From where on a ralph's commits are judged, when, and what the tests say before there are any.
+"""
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from ralphd import failpoint
+from ralphd.core.events import BaselineTested, DaemonStopping, Event, StopRequested
+from ralphd.core.model import Goal, Mode, RunId, Starting, Supervision
+from ralphd.core.reported import IterationFinished, IterationStarted, Reported
+from ralphd.core.reports import boundary_id, is_known, why_not
+from ralphd.core.verdict import Baseline, Position, Result
+from ralphd.daemon.account import Account
+from ralphd.daemon.judge import Ask, Begin, Judge, Occasion
+from ralphd.daemon.mending import Mending
+from ralphd.daemon.services import Services
+from ralphd.process.spawn import ExitRecord
+from ralphd.store.gate_file import GateState, Last
+
+RED_BEFORE: Final = "the tests are not green: commits are not judged until they are"
+NO_BOUNDARY: Final = (
+    "no commit is judged: the command reports no end of an iteration at which it waits. One line in its "
+    "loop does: ralphctl notify iteration-finished --wait"
+)
+_BASELINES: Final = {
+    Result.GREEN: Baseline.GREEN,
+    None: Baseline.UNKNOWN,
+    Result.CANNOT_RUN: Baseline.UNKNOWN,
+}
+
+
+class Gate:
+    """Judges what a ralph commits. ``ask`` has its Regent carry out a fact, ``begin`` owns its tasks."""
+
+    def __init__(self, account: Account, services: Services, *, ask: Ask, begin: Begin) -> None:
+        self._account = account
+        self._services = services
+        self._ask = ask
+        self._judge = Judge(account, services, ask=ask, begin=begin)
+        self._memory = self._judge.memory
+        self._mending = Mending(account)
+        self._tests_baseline = False
+        self._is_passed_by = False
+
+    # --- what is so -----------------------------------------------------------------------------------
+
+    @property
+    def is_on(self) -> bool:
+        """Whether commits are judged: it is asked for, and there is a repository."""
+        regent = self._account.configuration.regent
+        wanted = regent.enabled and regent.rollback_on_test_failure and bool(regent.test_command)
+        return wanted and self._judge.hands.has_repository()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether tests run, or something is done to the repository."""
+        return self._judge.is_at_work or self._tests_baseline
+
+    @property
+    def test_run(self) -> RunId | None:
+        """The run of the tests that is under way."""
+        return self._memory.state.test_run
+
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of it."""
+        if not self.is_on:
+            return ()
+        now = self._account.supervision
+        is_opaque = self._account.policy.mode is Mode.LOOP and not self._account.policy.own_loop
+        unjudged = is_opaque and self._memory.state.last is None
+        notes = [NO_BOUNDARY] if unjudged and (self._is_passed_by or not now.said.iterates) else []
+        if self._memory.state.baseline is Baseline.RED:
+            notes.append(RED_BEFORE)
+        return tuple(notes)
+
+    # --- the life of a run ----------------------------------------------------------------------------
+
+    async def prepare(self) -> bool:
+        """A run is about to begin: know from where on it is judged. Whether the tests run first (R4).
+
+        Where HEAD has moved since a run ended in the middle of an iteration, somebody else has worked here,
+        and none of it is judged.
+        """
+        self._judge.tests.allow()
+        if not self.is_on:
+            if self._memory.state.before is not None:
+                await self._memory.save(GateState(last=self._memory.state.last))
+            return False
+        now, state = await asyncio.to_thread(self._judge.hands.position), self._memory.state
+        if state.is_open and state.left != now:
+            state = replace(state, is_open=False, baseline=Baseline.UNKNOWN)
+        if not state.is_open:
+            state = replace(state, before=now, is_open=self._account.policy.mode is Mode.ITERATION)
+        await self._memory.save(replace(state, left=now))
+        self._tests_baseline = state.baseline is Baseline.UNKNOWN
+        return self._tests_baseline
+
+    async def test_baseline(self) -> None:
+        """Run the tests before the first run, in place, and tell what they said (R4)."""
+        try:
+            ran = await self._judge.run_tests()
+        finally:
+            self._tests_baseline = False
+        self._memory.state = replace(self._memory.state, baseline=_BASELINES.get(ran.result, Baseline.RED))
+        if ran.result is None:
+            await self._memory.save(replace(self._memory.state, test_run=None))
+            if self._services.stopping.is_set():
+                return  # the next daemon begins anew
+        failpoint.reach("gate.baseline.done")
+        at = self._services.clock.now()
+        await self._ask(BaselineTested(at, ran.run_id, ran.result, ran.how))
+        if ran.result is not None:  # only now: told anew by the next daemon it has the same id
+            await self._memory.save(replace(self._memory.state, test_run=None))
+
+    async def iteration_began(self, head: str | None, branch: str | None) -> None:
+        """An iteration begins where its run says, or where HEAD is, unless an earlier one is still open."""
+        if self._memory.state.is_open or self._memory.state.judging is not None or not self.is_on:
+            return
+        now = Position(head, branch) if head else await asyncio.to_thread(self._judge.hands.position)
+        await self._memory.save(replace(self._memory.state, before=now, is_open=True))
+
+    async def run_over(self, record: ExitRecord, *, seen: bool = True) -> None:
+        """A run has ended: no end is told before what is judged is, nor an iteration of its own unjudged.
+
+        ``seen``: a daemon was there. What was committed after an end that nobody saw is somebody else's.
+        """
+        await self._judge.settled()
+        before = self._memory.state.before
+        if (left := await self._mending.after(record, before.branch if before else None)) is not None:
+            await self._ask(left)
+        if not self.is_on or self._memory.state.before is None:
+            return
+        if not seen and await asyncio.to_thread(self._judge.hands.is_committed_after, record.ended_at + 1):
+            now = await asyncio.to_thread(self._judge.hands.position)
+            if now != self._memory.state.before:
+                await self._memory.save(
+                    replace(self._memory.state, before=now, is_open=False, baseline=Baseline.UNKNOWN)
+                )
+        elif self._account.policy.mode is Mode.ITERATION and record.code == 0:
+            number = self._account.supervision.tally.iteration + 1
+            await self._judge.judge(Occasion(record.run_id, record.run_id, number))
+        now = await asyncio.to_thread(self._judge.hands.position)
+        is_open = self._memory.state.is_open or now != self._memory.state.before
+        await self._memory.save(replace(self._memory.state, is_open=is_open, left=now))
+
+    async def settled(self) -> None:
+        """Wait until nothing is being judged. Raises ShuttingDown."""
+        await self._judge.settled()
+
+    async def hear(self, fact: Reported) -> Last | None:
+        """Know of an iteration's begin, and judge at its end, where the run waits for the answer."""
+        now = self._account.supervision
+        if why_not(now, fact) is not None:
+            return None
+        match fact.report:
+            case IterationStarted(head=head, branch=branch):
+                await self.iteration_began(head, branch)
+            case IterationFinished(waits=True) as report:
+                id_ = boundary_id(fact)
+                if is_known(now, fact) or not (self.is_on or self._judge.is_at_work):
+                    return self._judge.last_of(id_)
+                return await self._judge.judge(Occasion(id_, fact.run_id, report.number, report.task))
+            case IterationFinished():
+                self._is_passed_by = True
+            case _:
+                pass
+        return None
+
+    def heed(self, event: Event, now: Supervision) -> None:
+        """End the tests where nobody wants to wait for them any more."""
+        kills = isinstance(event, StopRequested | DaemonStopping) and event.now
+        unwanted = now.goal is not Goal.RUNNING or isinstance(event, DaemonStopping)
+        if kills or (self._tests_baseline and isinstance(now.state, Starting) and unwanted):
+            self._judge.tests.cut()
+
+    async def resume(self) -> None:
+        """Go on with what an earlier daemon has left; the tests of one that was tied to somebody are over."""
+        if self._services.tied is not None:
+            self._judge.tests.cut()
+        if self._memory.state.judging is not None:
+            self._judge.resume()
+        elif (run_id := self._memory.state.test_run) is not None:
+            now = self._account.supervision
+            if not (isinstance(now.state, Starting) and now.goal is Goal.RUNNING):
+                await self._judge.tests.end(run_id)
+                await self._memory.save(replace(self._memory.state, test_run=None))

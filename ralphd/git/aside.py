@@ -1,0 +1,268 @@
+"""Set aside what is not committed, so that the commit can be tested alone, and put it back to the byte (R3).
+
+What is kept under ``refs/ralph/aside/LABEL`` is a commit with the tracked files as they were, from which a
+person can take them too, and as its second parent one with the index and a list of the files. Untracked files
+stay where they are. Where anything was changed in the meantime, nothing is put back and the ref stays.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ralphd import failpoint
+from ralphd.git.calls import LIMIT_S, Calls, NotDone, WasKilled, shown
+from ralphd.git.entries import (
+    above,
+    changes,
+    committed_at,
+    differing,
+    is_file,
+    put_entries,
+    put_paths,
+    staged_at,
+)
+from ralphd.git.facts import uncommitted
+from ralphd.git.guard import Done, acted, ref_name
+from ralphd.git.kept import (
+    Kept,
+    KeptFile,
+    Kind,
+    blob_id,
+    file_now,
+    read_blobs,
+    read_kept,
+    write_blobs,
+    write_file,
+)
+from ralphd.git.locks import remove_left_by_ours
+from ralphd.git.moving import refuse_filtered, refuse_trouble, standing
+
+ASIDE: Final = "refs/ralph/aside/"
+MOST_BYTES: Final = 256 << 20
+MOST_FILES: Final = 20_000
+
+
+def set_aside(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
+    """Keep what is not committed of tracked files under a ref, and put files and index as HEAD has them."""
+
+    def act(calls: Calls) -> str:
+        _, head = standing(calls)
+        ref = ASIDE + ref_name(label)
+        kept = _kept(calls, ref)
+        if kept is None:
+            refuse_trouble(calls)
+            names = uncommitted(calls).names
+            if not names:
+                return head
+            kept = _taken(calls, head, names)
+            _refuse_loss(calls, kept)
+            _keep(calls, kept, ref)
+        elif kept.head != head:
+            raise NotDone(f"other work is still set aside under {ref}")
+        failpoint.reach("guard.aside.kept")
+        _refuse_changed(calls, kept, ref)
+        _as_committed(calls, kept, ref)
+        return head
+
+    return acted(directory, act, limit_s)
+
+
+def put_back(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
+    """Put back what was set aside under a label: files and index; nothing where nothing is set aside.
+
+    HEAD may have moved meanwhile, as long as the commits between did not change these files. Refused, with
+    all kept under its ref, where files or index were changed meanwhile.
+    """
+
+    def act(calls: Calls) -> str:
+        _, head = standing(calls)
+        ref = ASIDE + ref_name(label)
+        kept = _kept(calls, ref)
+        if kept is None:
+            return head
+        _free_lock(calls, kept)
+        refuse_trouble(calls)
+        _refuse_changed(calls, kept, ref)
+        _refuse_changed_index(calls, kept, head, ref)
+        try:
+            _put_files(calls, kept)
+            failpoint.reach("guard.aside.files")
+            _put_index(calls, kept, head)
+        except OSError as error:
+            raise NotDone(f"{error.strerror}; what was set aside is kept under {ref}") from error
+        failpoint.reach("guard.aside.index")
+        calls.printed("update-ref", "-d", ref)
+        return head
+
+    return acted(directory, act, limit_s)
+
+
+def _kept(calls: Calls, ref: str) -> Kept | None:
+    if calls.looked_up("rev-parse", "--verify", "--quiet", ref) is None:
+        return None
+    return read_kept(calls.printed("cat-file", "blob", f"{ref}^2:files.json"))
+
+
+def _taken(calls: Calls, head: str, names: Sequence[bytes]) -> Kept:
+    """What is to be set aside; its contents become git objects. Raises NotDone for what cannot be."""
+    if len(names) > MOST_FILES:
+        raise NotDone(f"{len(names)} tracked files are not committed: too many to set aside")
+    _refuse_large(calls, names)
+    refuse_filtered(calls, names)
+    committed, staged = (
+        committed_at(calls, names, head),
+        staged_at(calls, names),
+    )
+    if modules := {
+        name for side in (committed, staged) for name, entry in side.items() if entry.is_submodule
+    }:
+        raise NotDone(f"a submodule stands at another commit: {shown(modules)}")
+    states = {name: file_now(calls, name) for name in sorted(names)}
+    blobs = write_blobs(calls, states)
+    files = [
+        KeptFile(name, now.kind, now.mode, blobs[name], committed.get(name), staged.get(name))
+        for name, now in states.items()
+    ]
+    index = calls.repository.git / "index"
+    mtime_ns = index.stat().st_mtime_ns
+    blob = calls.text("hash-object", "-w", "--no-filters", "--stdin", given=index.read_bytes())
+    return Kept(head, blob, mtime_ns, tuple(files))
+
+
+def _refuse_large(calls: Calls, names: Sequence[bytes]) -> None:
+    total = sum(os.lstat(calls.path(name)).st_size for name in names if is_file(calls.path(name)))
+    if total > MOST_BYTES:
+        raise NotDone(f"{total >> 20} MiB of tracked files are not committed: too much to set aside")
+
+
+def _refuse_loss(calls: Calls, kept: Kept) -> None:
+    """Raises NotDone where a file of HEAD's would take the place of something that is not kept."""
+    paths = {each.path for each in kept.files}
+    way = set()
+    for each in kept.files:
+        if each.committed is None:
+            continue
+        way |= {name for name in above(each.path) if is_file(calls.path(name)) and name not in paths}
+        for place, _, names in os.walk(calls.path(each.path)):
+            inside = {os.path.relpath(b"%b/%b" % (place, name), os.fsencode(calls.top)) for name in names}
+            way |= inside - paths
+    if way:
+        raise NotDone(f"untracked files are in the way: {shown(way)}")
+
+
+def _keep(calls: Calls, kept: Kept, ref: str) -> None:
+    blobs = "".join(f"100644 blob {each.blob}\t{number:06}\n" for number, each in enumerate(kept.files))
+    staged, as_it_was = _trees(calls, kept)
+    about = calls.text("hash-object", "-w", "--stdin", "--no-filters", given=kept.text())
+    entries = (
+        f"100644 blob {about}\tfiles.json",
+        f"100644 blob {kept.index}\tindex",
+        f"040000 tree {staged}\tstaged",
+        f"040000 tree {calls.text('mktree', given=blobs.encode())}\tfiles",
+    )
+    tree = calls.text("mktree", given="".join(f"{entry}\n" for entry in entries).encode())
+    beside = _commit(calls, tree, "index and list of what ralphd set aside")
+    commit = _commit(calls, as_it_was, "what ralphd set aside", kept.head, beside)
+    calls.printed("update-ref", "--stdin", given=f"create {ref} {commit}\n".encode())
+
+
+def _commit(calls: Calls, tree: str, said: str, *parents: str) -> str:
+    given = (word for parent in parents for word in ("-p", parent))
+    return calls.text("commit-tree", tree, *given, "--no-gpg-sign", "-m", said, also=calls.identity)
+
+
+def _trees(calls: Calls, kept: Kept) -> tuple[str, str]:
+    """What was staged, and the tracked files as they were, as trees; made in an index beside the real one."""
+    index = calls.work / "tmp-tree"
+    index.write_bytes(calls.printed("cat-file", "blob", kept.index))
+    os.utime(index, ns=(kept.index_mtime_ns, kept.index_mtime_ns))
+    also = {"GIT_INDEX_FILE": os.fspath(index)}
+    staged = calls.text("write-tree", also=also)
+    given = b"".join(each.path + b"\0" for each in kept.files)
+    calls.printed("update-index", "-z", "--add", "--remove", "--replace", "--stdin", given=given, also=also)
+    return staged, calls.text("write-tree", also=also)
+
+
+def _refuse_changed(calls: Calls, kept: Kept, ref: str) -> None:
+    """Raises NotDone where a file is neither as it was, nor as HEAD had it then."""
+    others = [each for each in kept.files if not each.is_as(file_now(calls, each.path))]
+    changed = differing(calls, [(each.path, each.committed) for each in others if each.committed])
+    changed |= {each.path for each in others if each.committed is None and is_file(calls.path(each.path))}
+    if changed:
+        raise NotDone(f"{shown(changed)} changed meanwhile; what was set aside is kept under {ref}")
+
+
+def _as_committed(calls: Calls, kept: Kept, ref: str) -> None:
+    """Files and index of these paths as HEAD has them; where git fails, they are put back.
+
+    No others are written: changes may be hidden from git's status (assume-unchanged), and are not kept here.
+    """
+    try:
+        put_paths(calls, [(each.path, each.committed) for each in kept.files])
+    except (NotDone, OSError) as why:
+        calls.allow_way_back()
+        if isinstance(why, WasKilled):
+            remove_left_by_ours(calls)
+        _put_files(calls, kept)
+        _put_index(calls, kept, kept.head)
+        calls.printed("update-ref", "-d", ref)
+        raise
+
+
+def _refuse_changed_index(calls: Calls, kept: Kept, head: str, ref: str) -> None:
+    """Raises NotDone where these paths were staged or committed meanwhile."""
+    paths = {each.path for each in kept.files}
+    committed = {each.path for each in changes(calls, kept.head, head)} if head != kept.head else set()
+    now = staged_at(calls, paths)
+    staged = {each.path for each in kept.files if now.get(each.path) not in (each.committed, each.staged)}
+    if changed := (paths & committed) | staged:
+        raise NotDone(
+            f"{shown(changed)} was committed or staged meanwhile; what was set aside is kept under {ref}"
+        )
+
+
+def _put_files(calls: Calls, kept: Kept) -> None:
+    """The files as they were: first those that go, since one may be in the place of another's folder."""
+    for each in kept.files:
+        if each.kind is Kind.ABSENT and is_file(calls.path(each.path)):
+            calls.remove(each.path)
+    left = [each for each in kept.files if not each.is_as(file_now(calls, each.path))]
+    for each, data in zip(left, read_blobs(calls, [each.blob for each in left]), strict=True):
+        write_file(calls, each.path, each.kind, each.mode, data)
+
+
+def _put_index(calls: Calls, kept: Kept, head: str) -> None:
+    """The index as it was: whole where nothing else is staged, otherwise the entries of these paths."""
+    now = staged_at(calls, [each.path for each in kept.files])
+    if all(now.get(each.path) == each.staged for each in kept.files):
+        return
+    if head == kept.head and calls.call("diff-index", "--cached", "--quiet", head, "--")[0] == 0:
+        _put_whole_index(calls, kept)
+        return
+    put_entries(calls, [(each.path, each.staged) for each in kept.files])
+    calls.call("update-index", "-q", "--refresh")
+
+
+def _put_whole_index(calls: Calls, kept: Kept) -> None:
+    """With its time, by which git knows which files may have changed within the same tick."""
+    index, lock = calls.repository.git / "index", calls.repository.git / "index.lock"
+    data = calls.printed("cat-file", "blob", kept.index)
+    with lock.open("xb") as file:
+        file.write(data)
+    lock.chmod(stat.S_IMODE(index.stat().st_mode))
+    os.utime(lock, ns=(kept.index_mtime_ns, kept.index_mtime_ns))
+    failpoint.reach("guard.aside.lock")
+    lock.replace(index)
+
+
+def _free_lock(calls: Calls, kept: Kept) -> None:
+    """Remove the lock of the index where it is ours, from a call that was cut off: it holds what we wrote."""
+    lock = calls.repository.git / "index.lock"
+    try:
+        is_ours = blob_id(lock.read_bytes(), like=kept.index) == kept.index
+    except OSError:
+        return
+    if is_ours:
+        lock.unlink(missing_ok=True)

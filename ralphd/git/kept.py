@@ -1,0 +1,182 @@
+"""Files as they were, to the byte, kept as git objects, and written back whole or not at all."""
+
+import errno
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ralphd.git.calls import Calls, NotDone, readable
+from ralphd.git.entries import Entry, above, is_folder
+
+
+class Kind(StrEnum):
+    """What is at a path. A folder is nothing: git knows none."""
+
+    ABSENT = "absent"
+    FILE = "file"
+    LINK = "link"
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """A file: its permission bits and its content, that of a link being what it names."""
+
+    kind: Kind
+    mode: int = 0
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file as it was: its content as a blob; what HEAD and the index had there."""
+
+    path: bytes
+    kind: Kind
+    mode: int
+    blob: str
+    committed: Entry | None
+    staged: Entry | None
+
+    def is_as(self, now: FileState) -> bool:
+        """Whether a file is as it was then."""
+        if now.kind is not self.kind or (self.kind is Kind.FILE and now.mode != self.mode):
+            return False
+        return self.kind is Kind.ABSENT or blob_id(now.data, like=self.blob) == self.blob
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was set aside: where HEAD was, the bytes of the index (a blob) with its time, and the files."""
+
+    head: str
+    index: str
+    index_mtime_ns: int
+    files: tuple[KeptFile, ...]
+
+    def text(self) -> bytes:
+        """To be read by ``read_kept``."""
+        files = [
+            [
+                os.fsdecode(each.path),
+                each.kind,
+                each.mode,
+                each.blob,
+                _plain(each.committed),
+                _plain(each.staged),
+            ]
+            for each in self.files
+        ]
+        about = {"version": 1, "head": self.head, "index": self.index, "index_mtime_ns": self.index_mtime_ns}
+        return json.dumps({**about, "files": files}).encode()
+
+
+def read_kept(text: bytes) -> Kept:
+    """What ``Kept.text`` wrote. Raises NotDone for anything else."""
+    try:
+        found = json.loads(text)
+        files = tuple(
+            KeptFile(os.fsencode(path), Kind(kind), int(mode), str(blob), _entry(committed), _entry(staged))
+            for path, kind, mode, blob, committed, staged in found["files"]
+        )
+        return Kept(str(found["head"]), str(found["index"]), int(found["index_mtime_ns"]), files)
+    except (ValueError, KeyError, TypeError) as error:
+        raise NotDone("what was set aside cannot be read") from error
+
+
+def _plain(entry: Entry | None) -> list[str] | None:
+    return None if entry is None else [entry.mode.decode(), entry.sha]
+
+
+def _entry(plain: list[str] | None) -> Entry | None:
+    return None if plain is None else Entry(plain[0].encode(), plain[1])
+
+
+def file_now(calls: Calls, path: bytes) -> FileState:
+    """What is at a path now, links above it not followed. Raises NotDone for what can be no file of git's."""
+    full = calls.path(path)
+    if not all(is_folder(calls.path(each)) for each in above(path)):
+        return FileState(Kind.ABSENT)
+    try:
+        found = os.lstat(full)
+        if stat.S_ISLNK(found.st_mode):
+            return FileState(Kind.LINK, 0, os.readlink(full))  # noqa: PTH115 - bytes are no Path
+        if stat.S_ISREG(found.st_mode):
+            return FileState(Kind.FILE, stat.S_IMODE(found.st_mode), Path(os.fsdecode(full)).read_bytes())
+    except FileNotFoundError:
+        return FileState(Kind.ABSENT)
+    except OSError as error:
+        raise NotDone(f"{readable(path)} cannot be read: {error.strerror}") from error
+    if stat.S_ISDIR(found.st_mode):
+        return FileState(Kind.ABSENT)
+    raise NotDone(f"{readable(path)} is neither a file nor a link")
+
+
+def blob_id(data: bytes, *, like: str) -> str:
+    """The name that git gives to a content, of the kind (SHA-1 or SHA-256) that another has."""
+    digest = hashlib.sha256 if len(like) == 64 else hashlib.sha1
+    return digest(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def write_blobs(calls: Calls, states: Mapping[bytes, FileState]) -> dict[bytes, str]:
+    """Keep contents as git objects: their names by path. Raises NotDone where one changes meanwhile."""
+    plain = [
+        path
+        for path, state in states.items()
+        if state.kind is Kind.FILE and b"\n" not in path and not path.startswith(b'"')
+    ]
+    given = b"".join(path + b"\n" for path in plain)
+    words = ("hash-object", "-w", "--no-filters")
+    blobs = dict(zip(plain, calls.text(*words, "--stdin-paths", given=given).split(), strict=True))
+    for path, state in states.items():
+        if path not in blobs:
+            blobs[path] = calls.text(*words, "--stdin", given=state.data)
+        if blobs[path] != blob_id(state.data, like=blobs[path]):
+            raise NotDone(f"{readable(path)} changes while it is kept")
+    return blobs
+
+
+def read_blobs(calls: Calls, blobs: Sequence[str]) -> list[bytes]:
+    """The contents of git objects, in this order. Raises NotDone."""
+    if not blobs:
+        return []
+    printed = calls.printed("cat-file", "--batch", given="".join(f"{each}\n" for each in blobs).encode())
+    found, at = [], 0
+    for blob in blobs:
+        end = printed.index(b"\n", at)
+        about = printed[at:end].split()
+        if about[:2] != [blob.encode(), b"blob"]:
+            raise NotDone("an object of what was set aside is not there")
+        at = end + 1 + int(about[2]) + 1
+        found.append(printed[end + 1 : at - 1])
+    return found
+
+
+def write_file(calls: Calls, path: bytes, kind: Kind, mode: int, data: bytes) -> None:
+    """Put a file or a link at a path, in one step. Raises OSError."""
+    full = calls.path(path)
+    os.makedirs(os.path.dirname(full), exist_ok=True)  # noqa: PTH103, PTH120 - bytes are no Path
+    beside = os.fsencode(calls.work / "tmp-file")
+    _made(beside, kind, mode, data)
+    try:
+        os.replace(beside, full)  # noqa: PTH105
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        near = full + b".ralph-tmp"
+        _made(near, kind, mode, data)
+        os.replace(near, full)  # noqa: PTH105
+
+
+def _made(place: bytes, kind: Kind, mode: int, data: bytes) -> None:
+    target = Path(os.fsdecode(place))
+    target.unlink(missing_ok=True)
+    if kind is Kind.LINK:
+        target.symlink_to(os.fsdecode(data))
+        return
+    target.write_bytes(data)
+    target.chmod(mode)

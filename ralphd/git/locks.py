@@ -1,0 +1,108 @@
+"""Lock files that a git has left which was killed, and whether a git is still at work."""
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from ralphd.core.model import Moment
+from ralphd.git.calls import Calls
+from ralphd.git.repo import Repository
+
+LOCK_WAIT_S: Final = 3.0
+_LOCK_LOOK_S: Final = 0.05
+_PROC: Final = Path("/proc")
+_MOST: Final = 1000
+_OWN: Final = ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "MERGE_HEAD.lock", "CHERRY_PICK_HEAD.lock")
+_SHARED: Final = ("packed-refs.lock", "config.lock", "shallow.lock")
+
+
+def removed_locks(
+    repository: Repository, top: Path, *, ended_at: Moment
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Remove what is older than ``ended_at``, where no git works here: what was removed, and what was not.
+
+    The caller has proved that the tree of processes which may have made them is empty.
+    """
+    locks = [lock for lock in _locks(repository) if _is_older(lock, ended_at)]
+    if not locks:
+        return (), ()
+    if busy := _git_at_work(repository, top):
+        left = (f"{lock} is there, and git works here (process {busy}): it is left alone" for lock in locks)
+        return (), tuple(left)
+    return tuple(f"removed {lock}, which a killed git had left" for lock in locks if _is_removed(lock)), ()
+
+
+def wait_for_lock(repository: Repository) -> None:
+    """Wait a moment for the lock of the index: an editor looks at the status all day."""
+    until = time.monotonic() + LOCK_WAIT_S
+    while os.path.lexists(repository.git / "index.lock") and time.monotonic() < until:
+        time.sleep(_LOCK_LOOK_S)
+
+
+def remove_left_by_ours(calls: Calls) -> None:
+    """Remove the lock of the index after a git of ours was killed; there was none before it."""
+    lock = calls.repository.git / "index.lock"
+    if lock.exists() and not _git_at_work(calls.repository, calls.top):
+        _is_removed(lock)
+
+
+def _locks(repository: Repository) -> list[Path]:
+    git, common = repository.git, repository.common
+    found = [*(git / name for name in _OWN), *(common / name for name in _SHARED)]
+    found += islice(git.glob("next-index-*.lock"), _MOST)
+    for refs in {git / "refs", common / "refs"}:
+        found += islice(_below(refs), _MOST)
+    return sorted({lock for lock in found if lock.exists()})
+
+
+def _below(refs: Path) -> Iterator[Path]:
+    return (
+        Path(place) / name for place, _, names in os.walk(refs) for name in names if name.endswith(".lock")
+    )
+
+
+def _is_older(lock: Path, moment: Moment) -> bool:
+    try:
+        found = lock.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_mtime < moment
+
+
+def _is_removed(lock: Path) -> bool:
+    try:
+        lock.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _git_at_work(repository: Repository, top: Path) -> int | None:
+    """A git whose working directory is in the work tree or the repository, or is not to be known."""
+    places = [str(place.resolve()) for place in (top, repository.git, repository.common)]
+    for entry in _PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):
+            if not (entry / "comm").read_text(errors="replace").startswith("git"):
+                continue
+            if (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX":
+                continue
+            if _works_in(entry, places):
+                return int(entry.name)
+    return None
+
+
+def _works_in(entry: Path, places: list[str]) -> bool:
+    try:
+        place = str((entry / "cwd").readlink())
+    except PermissionError:
+        return True
+    except OSError:
+        return False  # it has ended
+    return any(place == each or place.startswith(f"{each}/") for each in places)

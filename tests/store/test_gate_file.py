@@ -1,0 +1,68 @@
+"""``gate.json``: a judgement that is read back is the one that was written, at each of its orders."""
+
+from pathlib import Path
+
+import pytest
+
+from ralphd.core.model import RunId, Task
+from ralphd.core.verdict import (
+    Baseline,
+    Boundary,
+    JudgedCommit,
+    Judgement,
+    JudgeOrder,
+    Position,
+    Push,
+    PutBack,
+    Restore,
+    Result,
+    Revert,
+    RunTests,
+    Say,
+    SetAside,
+    Verdict,
+    VerdictKind,
+)
+from ralphd.errors import NewerState
+from ralphd.store.files import Broken
+from ralphd.store.gate_file import GateState, Judging, Last, RanTests, load_gate, save_gate
+
+RUN = RunId("r000001-3fa9c1d2")
+VERDICT = Verdict(VerdictKind.REVERTED, "the tests failed, and pass without it", Baseline.GREEN, calls=True)
+BOUNDARY = Boundary(
+    Position("a" * 40, "main"),
+    Position("b" * 40, None),
+    commits=(JudgedCommit("b" * 40, "subject", pulled=True),),
+    dirty=("a b.txt",),
+)
+ORDERS = (RunTests(), SetAside(), PutBack(), Revert(("b" * 40,)), Restore("b" * 40), Push(), Say(VERDICT))
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
+def test_what_was_written_is_read_back(tmp_path: Path, order: JudgeOrder) -> None:
+    judgement = Judgement(
+        BOUNDARY, Baseline.GREEN, "b" * 40, order, (Result.RED,), True, Result.RED, ("b" * 40,), VERDICT
+    )
+    ran = (RanTests(RUN, Result.RED, 1.5),)
+    last = Last("r/1", None, None, RUN, VerdictKind.KEPT, "why", ("c" * 40,), (), ("refs/x",), "tail", 1e9)
+    judging = Judging("r/2", 4, Task("t1", "parse"), RUN, judgement, ran, "E  assert")
+    state = GateState(Baseline.GREEN, BOUNDARY.before, True, None, RUN, judging, last)
+    save_gate(tmp_path / "gate.json", state)
+    assert load_gate(tmp_path / "gate.json") == state
+
+
+def test_nothing_is_known_without_a_file(tmp_path: Path) -> None:
+    assert load_gate(tmp_path / "gate.json") == GateState()
+
+
+def test_f2_a_damaged_file_is_put_aside_and_a_newer_one_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "gate.json"
+    for text in ('{"version": 1, "baseline": "blue"}', '{"version": 1, "judging": {"judgement": 3}}', "{"):
+        path.write_text(text)
+        with pytest.raises(Broken):
+            load_gate(path)
+        assert not path.exists()
+    path.write_text('{"version": 2}')
+    with pytest.raises(NewerState):
+        load_gate(path)
+    assert path.read_text() == '{"version": 2}'

@@ -1,0 +1,112 @@
+"""The guard as a person meets it: refused or told at the start, said to a script, left to the next daemon."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import wait_for
+from tests.whole.guarded import TESTS, Guarded
+from tests.whole.harness import Daemon
+from tests.whole.person import Person
+
+SLOW = f"if test -e ../slow; then touch ../testing; while test -e ../slow; do sleep 0.05; done; fi; {TESTS}"
+LOOP = """\
+touch ../slow
+echo broken >broken && git add broken && git commit -qm broken
+PYTHON -P -m ralphctl notify iteration-finished --wait >../answer 2>../verdict
+echo $? >../code
+"""
+
+
+@pytest.fixture
+def guarded(daemon: Daemon) -> Guarded:
+    return Guarded.of(daemon)
+
+
+def test_a_guard_without_tests_or_without_a_repository_is_told_at_the_start(
+    daemon: Daemon, guarded: Guarded, tmp_path: Path
+) -> None:
+    daemon.start()
+    person = Person(daemon)
+    (guarded.place / "ralph.toml").write_text("[regent]\nrollback_on_test_failure = true\n")
+    refused = person("start", str(guarded.place), "--", "true")
+    assert refused.returncode == 78
+    assert "there is no test_command" in refused.stderr
+    assert daemon.status()["ralphs"] == []
+    place = person.directory(
+        "plain", toml='[regent]\nrollback_on_test_failure = true\ntest_command = "true"\n'
+    )
+    told = person("start", str(place), "--", "sleep", "60")
+    assert "the guard is off: this is not a git repository" in told.stderr
+    assert daemon.becomes("plain", "running")["reverts"] == 0
+    assert "test_command" not in str(daemon.view("plain")["notes"])
+    (guarded.place / "ralph.toml").write_text('[regent]\ntest_command = "touch ../ran"\n')
+    assert person("start", str(guarded.place), "--", "true").returncode == 0
+    daemon.becomes("demo", "done")
+    assert not (daemon.home / "ran").exists(), "with the guard off no tests are run"
+
+
+def test_tests_that_cannot_be_run_keep_ralph_from_being_started(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    guarded.register(tests="no-such-program --all")
+    view = daemon.becomes("demo", "failed", timeout_s=30)
+    assert "the tests cannot be run" in view["message"]
+    assert daemon.run_directories("demo") == []
+    assert len(daemon.events("ralph.escalated")) == 1
+
+
+def test_a_script_hears_the_verdict_and_a_new_daemon_goes_on_with_the_tests(
+    daemon: Daemon, guarded: Guarded
+) -> None:
+    script = daemon.root / "loop.sh"
+    script.write_text(LOOP.replace("PYTHON", sys.executable))
+    toml = f'[regent]\nrollback_on_test_failure = true\ntest_command = "{SLOW}"\n'
+    (guarded.place / "ralph.toml").write_text(toml)
+    daemon.start()
+    person = Person(daemon)
+    started = person("start", str(guarded.place), "--", "sh", str(script))
+    assert started.returncode == 0, started
+    wait_for(lambda: (daemon.home / "testing").exists(), timeout_s=30, what="tests that run")
+    runs = guarded.test_runs()
+    daemon.send(signal.SIGUSR2)
+    assert daemon.exit_code() == 0
+    daemon.start()
+    assert daemon.view("demo")["state"] == "testing"
+    (daemon.home / "slow").unlink()
+    wait_for(lambda: (daemon.home / "code").exists(), timeout_s=60, what="the loop's answer")
+    assert (daemon.home / "answer").read_text() == "continue\n"
+    [verdict] = guarded.judged(1)
+    assert verdict["tests"] == ["red", "red", "green"]
+    assert guarded.test_runs() == runs + 2, "the tests that ran were adopted"
+    said = (daemon.home / "verdict").read_text().splitlines()
+    assert said[-1] == f"reverted {verdict['reverted'][0]}: the tests failed, and pass without it"
+    assert daemon.becomes("demo", "done", timeout_s=30)["reverts"] == 1
+
+
+def test_r8_what_is_in_doubt_pauses_and_calls_and_a_crash_leaves_its_commits_to_the_next_verdict(
+    daemon: Daemon, guarded: Guarded
+) -> None:
+    daemon.start()
+    guarded.register()
+    guarded.does(1, "half", ends=f"rm {guarded.scripts}/1; kill -9 $PPID")
+    guarded.does(2, "other")
+    kept = guarded.verdict(1)
+    assert (kept["kind"], len(kept["commits"])) == ("kept", 2)
+    guarded.does(3, "broken", script="git switch -q -c elsewhere")
+    assert guarded.told(2)["next"] == "pause"
+    assert "the branch is another" in guarded.verdict(2)["why"]
+    view = daemon.becomes("demo", "paused")
+    assert (view["pause_reason"], view["reverts"]) == ("guard", 0)
+    assert "the branch is another" in view["message"]
+    assert guarded.subjects() == ["broken", "other", "half", "first"]
+    [call] = daemon.events("ralph.escalated")
+    assert "the branch is another" in call["data"]["message"]
+    guarded.git("switch", "-q", "main")
+    guarded.does(4, script=f"rm {guarded.scripts}/4; touch .git/index.lock; kill -9 $PPID")
+    guarded.does(5, "good")
+    daemon.ask("POST", "/v1/ralphs/demo/resume", {})
+    assert guarded.verdict(3)["kind"] == "kept"
+    [mended] = daemon.events("state.recovered")
+    assert "index.lock" in mended["data"]["message"]
