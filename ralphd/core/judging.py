@@ -74,11 +74,11 @@ def over(now: Supervision, event: JudgementOver, policy: Policy) -> Step:
         return Step(now)
     verdict, tally = event.verdict, now.tally
     reverted = verdict.kind is VerdictKind.REVERTED
-    if reverted:
-        tally = replace(tally, reverts=tally.reverts + 1)
+    is_news = verdict.calls and verdict.why != tally.called
+    tally = replace(tally, reverts=tally.reverts + reverted, called=verdict.why if verdict.calls else None)
     said = replace(now.said, testing=False, judged=event.id, reverted=reverted)
     now = replace(now, tally=tally, said=said)
-    told = _told(event)
+    told = _told(event, calls=is_news)
     return _paused(now, event, told, policy) if verdict.pauses else Step(now, told)
 
 
@@ -112,8 +112,8 @@ def _paused(now: Supervision, event: JudgementOver, told: tuple[Action, ...], po
             return Step(now, told)
 
 
-def _told(event: JudgementOver) -> tuple[Action, ...]:
-    """The lines of C4, and the events behind them."""
+def _told(event: JudgementOver, *, calls: bool) -> tuple[Action, ...]:
+    """The lines of C4, and the events behind them; with ``calls`` a person is called."""
     verdict, data = event.verdict, data_of(event)
     head = event.commits[0] if event.commits else ""
     match verdict.kind:
@@ -124,16 +124,16 @@ def _told(event: JudgementOver) -> tuple[Action, ...]:
             return (Announce("tests.passed", data=data), Announce("commit.kept", text, data=data))
         case VerdictKind.REVERTED:
             text = f"Tests failed ❌ — reverting {_commits(event.reverted)}"
-            calls = (Escalate(f"{text}; {verdict.why}"),) if verdict.calls else ()
+            called = (Escalate(f"{text}; {verdict.why}"),) if calls else ()
             return (
                 Announce("tests.failed", data=data),
                 Announce("commit.reverted", text, data=data),
-                *calls,
+                *called,
             )
         case VerdictKind.UNTESTED:
             text = f"Not judged — {_commits((head,)) if head else 'the iteration'} stays: {verdict.why}"
             told = Announce("guard.blocked", text, data=data)
-            return (told, Escalate(text)) if verdict.pauses or verdict.calls else (told,)
+            return (told, Escalate(text)) if verdict.pauses or calls else (told,)
 
 
 def _commits(shas: tuple[str, ...]) -> str:

@@ -134,6 +134,7 @@ class Tally:
     ``restarted_at`` holds the crash restarts of the last hour. ``iteration`` counts those that are finished;
     of a command that does not report them, its commits. ``last_number`` is the number that the built-in
     loop gave the last one. ``reverts`` counts the iterations whose commits were reverted.
+    ``called`` is why the last verdict called a person: the next one for the same reason does not.
     """
 
     consecutive_errors: int = 0
@@ -144,6 +145,7 @@ class Tally:
     restarted_at: tuple[Moment, ...] = ()
     last_number: int | None = None
     reverts: int = 0
+    called: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,13 +128,17 @@ def _listed(stdout: str, *, cut: bool) -> tuple[ReviewFinding, ...] | None:
 
 
 def _where_json_may_be(stdout: str, *, cut: bool) -> Iterator[str]:
-    """All of it, its last fence, its end from a bracket that begins a line: a model talks around its list."""
+    """All of it, its last fence, its end from a bracket that begins a line: a model talks around its list.
+
+    After other JSON the end is a part only: all of it counts, as text.
+    """
     if not cut:
         yield stdout
     fenced = stdout.rsplit("```", 2)
     if len(fenced) == 3:
         yield fenced[1].removeprefix("json")
-    if (begins := max(stdout.rfind("\n{"), stdout.rfind("\n["))) >= 0:
+    begins = max(stdout.rfind("\n{"), stdout.rfind("\n["))
+    if begins >= 0 and not stdout[:begins].rstrip().endswith(("]", "}")):
         yield stdout[begins:]
 
 

@@ -147,3 +147,15 @@ def test_what_a_run_left_half_done_is_said_as_it_is() -> None:
         "state.recovered",
         "guard.blocked",
     ]
+
+
+def test_a_person_is_called_once_for_the_same_reason_however_many_iterations_have_it() -> None:
+    verdict = Verdict(VerdictKind.UNTESTED, "the tests did not end in time", Baseline.GREEN, calls=True)
+    first = step(ralph(RUNNING, said=ITERATES), over(verdict, id="1"), POLICY)
+    second = step(first.supervision, over(verdict, id="2"), POLICY)
+    kept = step(second.supervision, over(KEPT, id="3"), POLICY)
+    again = step(kept.supervision, over(verdict, id="4"), POLICY)
+    calls = [
+        sum(isinstance(action, Escalate) for action in each.actions) for each in (first, second, kept, again)
+    ]
+    assert calls == [1, 0, 0, 1]

@@ -33,10 +33,14 @@ def test_of_two_fences_the_last_one_holds_the_list() -> None:
 def test_a_list_at_the_end_needs_no_fence() -> None:
     assert texts('I found this:\n{"findings": ["one"]}\n') == ["one"]
     assert texts('[a note]\nI found this:\n[\n  "one",\n  {"message": "two"}\n]') == ["one", "two"]
-    assert texts('["not this"]\n{"issues": ["this"]}') == ["this"]
-    assert texts('\n["not this"]\n["this"]') == ["this"]
-    assert texts('\n{"issues": ["not this"]}\n{"issues": ["this"]}') == ["this"]
+    assert texts('\n["not this"]\nno,\n["this"]') == ["this"]
+    assert texts('\n{"issues": ["not this"]}\nno,\n{"issues": ["this"]}') == ["this"]
     assert texts('I found [this] and {"findings": ["that"]}') == []
+
+
+@pytest.mark.parametrize("lines", ['["one"] \n\n["two"]', '{"issues": ["one"]}\n{"issues": ["two"]}'])
+def test_of_a_list_in_each_line_the_last_one_is_not_taken_for_all(lines: str) -> None:
+    assert texts(lines, 1) == [lines]
 
 
 def test_a_text_that_is_too_deep_for_json_hides_no_list_after_it() -> None:
