@@ -102,7 +102,7 @@ class Client:
         return self._call("POST", "/ralphs", registration)
 
     def ask(self, name: str, action: str, words: Mapping[str, object] | None = None) -> Reply:
-        """``start``, ``stop``, ``restart``, ``pause``, ``resume``, ``skip-wait``, ``reload``: answered."""
+        """``start``, ``stop``, ``restart``, ``pause``, ``resume``, ``skip-wait``, ``reload``, ``undo``."""
         return self._call("POST", f"/ralphs/{name}/{action}", words or {})
 
     def report(self, name: str, report: Mapping[str, object], *, limit_s: float) -> Reply:
@@ -112,6 +112,10 @@ class Client:
     def explain(self, name: str) -> Reply:
         """Why the last thing was done to a ralph."""
         return self._get(f"/ralphs/{name}/explain")
+
+    def verdicts(self, name: str, limit: int) -> Reply:
+        """What was said of the commits of a ralph's iterations, newest first."""
+        return self._get(f"/ralphs/{name}/verdicts?limit={limit}")
 
     def forget(self, name: str) -> Reply:
         """Forget a ralph that does not run."""

@@ -25,12 +25,33 @@ def said(kind: str, data: Data) -> str:
             return f"{_iteration(data)} is over" + (f": {summary}" if summary else "") + _commits(data)
         case "ralph.exited":
             return last_exit(dict(data))
+        case "tests.passed" | "tests.failed" if not data.get("message"):
+            return _tested(kind, data)
+        case "commit.kept" | "commit.reverted" | "guard.blocked" if data.get("iteration"):
+            return _judged(kind, data)
     if isinstance(data.get("message"), str):
         ends = moment(data.get("until")) if kind == "wait.started" else None
         return localised(str(data["message"]), time.time()) + (
             "" if ends is None else f"; until {clock(ends, time.time())}"
         )
     return ", ".join(f"{key} {_value(value)}" for key, value in data.items() if value not in (None, []))
+
+
+def _tested(kind: str, data: Data) -> str:
+    """``iteration 2: the tests failed (red, red, green)``; of those before the first run, what they said."""
+    how = "passed" if kind == "tests.passed" else "failed"
+    if data.get("baseline"):
+        return f"the tests {how} before Ralph begins"
+    runs = data.get("tests")
+    more = f" ({', '.join(map(str, runs)).replace('_', ' ')})" if isinstance(runs, list) and runs[1:] else ""
+    return (f"{_iteration(data)}: " if data.get("iteration") else "") + f"the tests {how}{more}"
+
+
+def _judged(kind: str, data: Data) -> str:
+    """``iteration 2, build part 2: Tests failed ❌ — reverting commit 3fa9c1d: it passes without it``."""
+    where = ", ".join(part for part in (_iteration(data), _task(data)) if part)
+    why = f": {data['why']}" if kind == "commit.reverted" and data.get("why") else ""
+    return f"{where}: {data.get('message') or data.get('why') or ''}{why}"
 
 
 _HOW = {

@@ -58,6 +58,12 @@ class _Page:
             yield ""
             yield from self._wrapped(f"its silence: {self._text(silence, 'title')}", "", "      ", BOLD)
             yield from self._explained(silence)
+        if verdict := _object(view.get("verdict")):
+            yield ""
+            when = ago(verdict.get("at"), self._now)
+            head = f"the guard: {self._text(verdict, 'title')}, {when}"
+            yield from self._wrapped(head, "", "      ", BOLD)
+            yield from self._explained(verdict)
         if evidence and not view.get("living") and view.get("rule") in _STALLS:
             yield from self._saved(evidence)
 

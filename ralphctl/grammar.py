@@ -147,7 +147,8 @@ def print_reply(reply: Reply) -> None:
         click.echo(reply.body.decode().rstrip("\n"))
 
 
-def _known_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def known_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The names of ralphs that begin with what was typed."""
     try:
         return [
             name for view in the_client(ctx).views() if (name := str(view["name"])).startswith(incomplete)
@@ -156,7 +157,7 @@ def _known_names(ctx: click.Context, parameter: click.Parameter, incomplete: str
         return []
 
 
-ralph_argument = click.argument("name", required=False, shell_complete=_known_names)
+ralph_argument = click.argument("name", required=False, shell_complete=known_names)
 """NAME, which may be left out inside a ralph's directory."""
 
 

@@ -45,7 +45,7 @@ def state_words(view: View, now: float) -> str:
                 "running" + since_words(" for ", view.get("started_at"), now) + _pid(view) + _waits(view, now)
             )
         case "testing":
-            return "running the tests" + _pid(view)
+            return "running the tests" + _testing(view, now) + _pid(view)
         case "waiting_for_retry":
             return _waiting(view, now)
         case "pausing":
@@ -63,6 +63,14 @@ def state_words(view: View, now: float) -> str:
             return "done" + _reason(view) + since_words(", ", view.get("finished_at"), now, " ago")
         case other:
             return clean(str(other))
+
+
+def _testing(view: View, now: float) -> str:
+    if not view.get("guard"):
+        return ""
+    from ralphctl.guard_words import testing_words  # most do not test, and `status` is to be quick
+
+    return testing_words(view, now)
 
 
 def since_words(before: str, at: object, now: float, after: str = "") -> str:
@@ -153,6 +161,8 @@ def next_steps(view: View) -> list[tuple[str, str]]:
     match view.get("state"):
         case "waiting_for_retry":
             return [("see why", why), ("do not wait", f"ralphctl skip-wait {name}")]
+        case "paused" if view.get("pause_reason") == "guard":
+            return _after_a_look(view)
         case "paused":
             now = " now" if wait_of(view).get("until") else ""
             return [(f"go on{now}", f"ralphctl resume {name}")]
@@ -168,6 +178,14 @@ def next_steps(view: View) -> list[tuple[str, str]]:
             return [("watch it", follow), ("do not wait", f"ralphctl skip-wait {name}")]
         case _:
             return [("watch it", follow)]
+
+
+def _after_a_look(view: View) -> list[tuple[str, str]]:
+    name, guard = view.get("name", ""), view.get("guard")
+    undo = ("put reverted commits back", f"ralphctl undo {name}")
+    is_undoable = isinstance(guard, dict) and guard.get("reverted")
+    see, on = ("see why", f"ralphctl verdicts {name}"), ("then go on", f"ralphctl resume {name}")
+    return [see, undo, on] if is_undoable else [see, on]
 
 
 def ralph(
@@ -208,6 +226,7 @@ def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
     if isinstance(ending, dict):
         rows.append(("last exit", f"{clean(last_exit(ending))}, {ago(ending.get('at'), now)}"))
     rows.append(("restarts", _restarts(view)))
+    rows += _guard(view, now)
     if resources := _resources(view):
         rows.append(("resources", resources))
     return [(label, text) for label, text in rows if text]
@@ -224,6 +243,14 @@ def _agents(view: View, now: float) -> list[tuple[str, str]]:
     from ralphctl.pool_words import rows  # most have one agent, and `status` is to be quick
 
     return [("agents" if i == 0 else "", line) for i, line in enumerate(rows(pool, now))]
+
+
+def _guard(view: View, now: float) -> list[tuple[str, str]]:
+    if not view.get("guard"):
+        return []
+    from ralphctl.guard_words import rows  # most have none, and `status` is to be quick
+
+    return rows(view, now)
 
 
 def directory_words(view: View) -> str:
@@ -280,7 +307,7 @@ def _restarts(view: View) -> str:
     if errors:
         said += f", {count(errors, 'failure')} in a row"
     if view.get("reverts"):
-        said += f", {count(view['reverts'], 'commit')} reverted"
+        said += f", {count(view['reverts'], 'iteration')} reverted"
     return said
 
 

@@ -45,6 +45,7 @@ _PAUSES = {
     "timeout": "after an agent ran out of time",
     "stall": "after an agent hung",
     "error": "after an error",
+    "guard": "by the guard: a person has to look at its commits",
     "interrupted": "when it was interrupted",
     "iteration_boundary": "before an iteration",
     "unknown": "its command asked for it, without a reason",

@@ -99,6 +99,12 @@ class WrongState(RalphdError):
     slug, status, exit_code = "wrong-state", 409, 1
 
 
+class NotUndone(RalphdError):
+    """Commits that were reverted are not put back: there are none, or something is in the way."""
+
+    slug, status, exit_code = "not-undone", 409, 1
+
+
 class DirectoryUnusable(RalphdError):
     """The working directory is missing, no directory, not ours to write, or its ``.ralph`` is in the way."""
 

@@ -58,6 +58,7 @@ EVENT_TYPES = (
     "tests.failed",
     "commit.kept",
     "commit.reverted",
+    "commit.restored",
     "guard.blocked",
     "agent.exhausted",
     "agent.returned",

@@ -24,8 +24,10 @@ from ralphd.core.actions import (
     WakeAt,
     Wish,
 )
+from ralphd.core.boundary import Baseline
 from ralphd.core.events import (
     BaselineTested,
+    CommitsRestored,
     Committed,
     DaemonStarted,
     DaemonStopping,
@@ -91,7 +93,7 @@ from ralphd.core.reported import (
 )
 from ralphd.core.requests import why_not
 from ralphd.core.steps import Step
-from ralphd.core.verdict import Baseline, Result, Verdict, VerdictKind
+from ralphd.core.verdict import Result, Verdict, VerdictKind
 from tests.generated_configuration import configuration_page
 from tests.generated_routes import routes_page
 
@@ -229,6 +231,7 @@ EVENTS: Mapping[str, Event] = {
     "the verdict is: kept": _verdict(VerdictKind.KEPT, "the tests pass"),
     "the verdict is: reverted": _verdict(VerdictKind.REVERTED, "the tests failed, and pass without it"),
     "the verdict is: a person has to look": _verdict(VerdictKind.UNTESTED, "a conflict in a.py", pauses=True),
+    "what was reverted is put back": CommitsRestored(T + 5, "f1", RUN, 2, None, ("abc1234",), ("def5678",)),
     "its end left something in the repository": LeftBehind(
         T + 5, RUN, ("removed .git/index.lock",), ("a rebase is half done",)
     ),

@@ -22,6 +22,7 @@ MEANINGS: Mapping[str, str] = {
     "format": "`text`: bytes as they were printed; `json`: one object a line",
     "grep": "lines that hold this text; no pattern",
     "last-event-id": "begin after this event",
+    "iteration": "of that iteration, by the run's own count; null: what was reverted last and is not back",
     "limit": "how many",
     "name": "the ralph's name",
     "now": "kill the tree instead of asking first",

@@ -113,7 +113,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
             hang_timeout_seconds=4.0,
             startup_grace_seconds=0.0,
             rollback_on_test_failure=True,
-            test_command="true",
+            test_command="! test -e bad",
+            test_retries=0,
         )
         run_id = daemon.becomes("demo", "running")["run_id"]
         for number, words in enumerate(REPORTS):
@@ -121,9 +122,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
                 _commit(place)
             report = {"run_id": run_id, "id": str(number), **words}
             daemon.ask("POST", "/v1/ralphs/demo/reports", report)
+        (place / "bad").touch()
+        _commit(place, "add", "bad")
+        bad = {"run_id": run_id, "id": "bad", "kind": "iteration-finished", "iteration": 2}
+        daemon.ask("POST", "/v1/ralphs/demo/reports", bad)
         signpost = wait_for(lambda: _json(place / ".ralph" / "lock"), what="a signpost")
         witness.end(1)
         daemon.becomes("demo", "failed", timeout_s=60)
+        daemon.ask("POST", "/v1/ralphs/demo/undo", {})
         found = (path for root in (daemon.state, place) for path in root.rglob("*"))
         names = frozenset(path.name for path in found if ".git" not in path.parts)
         yield Written(daemon, signpost or {}, daemon.events(), names)
@@ -193,7 +199,7 @@ def test_every_file_that_is_written_is_in_the_picture_of_the_directories(written
     varying = re.compile(r"r\d{6}-[0-9a-f]{8}|demo|events\.db-(wal|shm)")
     unnamed = {name for name in written.names if not varying.fullmatch(name) and name not in drawn}
 
-    assert unnamed <= {".ralph", ".gitignore"}
+    assert unnamed <= {".ralph", ".gitignore", "bad"}
 
 
 def test_an_event_has_the_keys_that_are_told_and_its_data_too(written: Written) -> None:

@@ -88,6 +88,12 @@ class StopRequest(Strict):
     now: bool = False
 
 
+class UndoRequest(Strict):
+    """``iteration`` is that whose commits were reverted; none: what was reverted last, and not put back."""
+
+    iteration: int | None = Field(default=None, ge=0, le=(1 << 53) - 1)
+
+
 class NoFields(Strict):
     """A body that may be left out, and holds nothing."""
 
@@ -111,7 +117,7 @@ class ViewQuery(Query):
 
 
 class RunsQuery(Query):
-    """How many runs or iterations, newest first."""
+    """How many runs, iterations or verdicts, newest first."""
 
     limit: int = Field(default=20, ge=1, le=1000)
 
@@ -143,6 +149,7 @@ KNOWN_FIELDS = sorted(
         for model in (
             RegisterRequest,
             StopRequest,
+            UndoRequest,
             ShutdownRequest,
             ViewQuery,
             RunsQuery,

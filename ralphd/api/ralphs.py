@@ -6,8 +6,17 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from ralphd.api.context import NO_QUERY, TheHost, json_bytes
-from ralphd.api.models import Name, NoFields, RegisterRequest, RunsQuery, StartRequest, StopRequest, ViewQuery
-from ralphd.api.views import ITERATIONS, RALPH, RALPHS, RELOADED_RALPH, RUNS, change_object
+from ralphd.api.models import (
+    Name,
+    NoFields,
+    RegisterRequest,
+    RunsQuery,
+    StartRequest,
+    StopRequest,
+    UndoRequest,
+    ViewQuery,
+)
+from ralphd.api.views import ITERATIONS, RALPH, RALPHS, RELOADED_RALPH, RUNS, UNDONE, VERDICTS, change_object
 from ralphd.daemon.registration import Registration
 
 router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"])
@@ -154,3 +163,23 @@ async def list_iterations(host: TheHost, name: RalphName, query: Annotated[RunsQ
     One that was cut off has an `at` of null: nobody reported its end.
     """
     return json_bytes(json.dumps({"iterations": await host.iterations(name, query.limit)}).encode())
+
+
+@router.get("/{name}/verdicts", operation_id="list_verdicts", responses={200: VERDICTS})
+async def list_verdicts(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
+    """What was said of the commits of its iterations, newest first.
+
+    Each with `iteration`, `task`, `commits`, `reverted`, `verdict`, `why`, `tests` and the seconds that they
+    took (`tests_s`), `refs`, `at`, and whether it was `undone` since. Iterations without a commit have none.
+    """
+    return json_bytes(json.dumps({"verdicts": await host.verdicts(name, query.limit)}).encode())
+
+
+@router.post("/{name}/undo", operation_id="undo", responses={200: UNDONE}, dependencies=[NO_QUERY])
+async def undo(host: TheHost, name: RalphName, which: UndoRequest | None = None) -> Response:
+    """Put back what the guard has reverted: by a commit each on top of HEAD, and nothing is pushed.
+
+    Refused (409) while a run lives or tests run (`wrong-state`), and where there is nothing to put back or
+    git cannot do it (`not-undone`); then everything is as it was.
+    """
+    return json_bytes(json.dumps(await host.undo(name, which.iteration if which else None)).encode())

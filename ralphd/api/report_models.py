@@ -254,7 +254,8 @@ class SilenceView(BaseModel):
 class ExplanationView(BaseModel):
     """Why the last thing was done to a ralph; of a run that lives, what is thought of it now.
 
-    ``rule`` is the mark of a rule, ``because`` its words. ``evidence`` is what was saved of a silent run.
+    ``rule`` is the mark of a rule, ``because`` its words. ``evidence`` is what was saved of a silent run,
+    ``verdict`` why the commits of the last iteration that was judged were kept, reverted or neither.
     """
 
     at: str | None = None
@@ -268,6 +269,7 @@ class ExplanationView(BaseModel):
     run_id: str | None
     living: bool
     evidence: dict[str, Any] | None
+    verdict: SilenceView | None = None
 
 
 ANSWER: dict[str, Any] = {"model": ReportAnswerView, "description": "What to do next."}

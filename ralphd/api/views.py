@@ -75,6 +75,33 @@ class PoolView(BaseModel):
     agents: list[AgentView]
 
 
+class VerdictView(BaseModel):
+    """What was said last of an iteration's commits; they are abbreviated, and newest first."""
+
+    iteration: int | None
+    task: TaskView | None
+    verdict: Literal["kept", "reverted", "untested"]
+    why: str
+    commits: list[str]
+    reverted: list[str]
+    at: str
+
+
+class GuardView(BaseModel):
+    """Where the guard stands. ``baseline``: what the tests said before what is under way, ``since`` when.
+
+    ``boundaries`` is false where the command reports no end of an iteration, so that nothing is judged.
+    ``reverted`` is the last verdict by which something was reverted, unless it was undone.
+    """
+
+    baseline: Literal["green", "red", "unknown"]
+    since: str | None
+    testing_since: str | None
+    boundaries: bool
+    verdict: VerdictView | None
+    reverted: VerdictView | None
+
+
 class RalphView(BaseModel):
     """One ralph: the keys of ``regent-state.json``, where it is and what it runs."""
 
@@ -107,6 +134,7 @@ class RalphView(BaseModel):
     tree_means: str | None
     checkpoint: CheckpointView | None
     drift: list[DriftView]
+    guard: GuardView | None
     notes: list[str]
     message: str | None
     resources: dict[str, Any] | None = None
@@ -145,6 +173,30 @@ class IterationsView(BaseModel):
     """Iterations from the history, newest first, each with its attempts."""
 
     iterations: list[dict[str, Any]]
+
+
+class VerdictsView(BaseModel):
+    """Verdicts from the history, newest first."""
+
+    verdicts: list[dict[str, Any]]
+
+
+class CommitView(BaseModel):
+    """A commit by its full sha."""
+
+    sha: str
+    subject: str
+
+
+class UndoneView(BaseModel):
+    """What is back: ``commits`` as they were, ``made`` the commits that do it, both newest first."""
+
+    iteration: int | None
+    task: TaskView | None
+    commits: list[CommitView]
+    made: list[CommitView]
+    head: str | None
+    ralph: RalphView
 
 
 class DaemonView(BaseModel):
@@ -204,6 +256,8 @@ class Problem(BaseModel):
 RALPH: dict[str, Any] = {"model": RalphView, "description": "The ralph."}
 RALPHS: dict[str, Any] = {"model": RalphsView, "description": "The ralphs."}
 RUNS: dict[str, Any] = {"model": RunsView, "description": "The runs."}
+VERDICTS: dict[str, Any] = {"model": VerdictsView, "description": "The verdicts."}
+UNDONE: dict[str, Any] = {"model": UndoneView, "description": "What is back, and the ralph."}
 ITERATIONS: dict[str, Any] = {"model": IterationsView, "description": "The iterations."}
 RELOADED_RALPH: dict[str, Any] = {"model": ReloadedRalphView, "description": "The ralph, and the changes."}
 RELOADED: dict[str, Any] = {"model": ReloadedView, "description": "The daemon, and the changes."}

@@ -1,7 +1,7 @@
 """The facts that a Regent is told. ``at`` is the moment of the fact, not of its arrival."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ralphd.core.model import Ending, Moment, Overdue, RunId, Task
 from ralphd.core.reported import Reported
@@ -152,6 +152,23 @@ class JudgementOver:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitsRestored:
+    """What a verdict had reverted was put back, since a person asked for it.
+
+    ``id`` is the boundary of that verdict, ``number`` and ``task`` its iteration's. ``commits`` are back, by
+    the commits ``made``, of which there are none where they were back already; all are abbreviated.
+    """
+
+    at: Moment
+    id: str
+    run_id: RunId
+    number: int | None = None
+    task: dict[str, Any] | None = None
+    commits: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LeftBehind:
     """A run that has ended left something half done in the repository.
 
@@ -225,6 +242,7 @@ Event: TypeAlias = (
     | BaselineTested
     | LeftBehind
     | JudgementOver
+    | CommitsRestored
     | FellSilent
     | Overran
     | Committed

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ralphd.core import requests
 from ralphd.core.actions import Action, Announce, Escalate, Spawn
-from ralphd.core.events import BaselineTested, JudgementBegan, JudgementOver, LeftBehind
+from ralphd.core.events import BaselineTested, CommitsRestored, JudgementBegan, JudgementOver, LeftBehind
 from ralphd.core.model import (
     HAS_A_RUN,
     Failed,
@@ -89,6 +89,23 @@ def left_behind(event: LeftBehind) -> tuple[Announce, ...]:
     return (*((mended,) if event.done else ()), *((left,) if event.told else ()))
 
 
+def restored(event: CommitsRestored) -> tuple[Announce, ...]:
+    """What is said of commits that a person has put back."""
+    of = "" if event.number is None else f" of iteration {event.number}"
+    text = f"Put back, as asked — {_commits(event.commits)}{of}; the tests run before the next start"
+    return (Announce("commit.restored", text, data=restored_data(event)),)
+
+
+def restored_data(event: CommitsRestored) -> tuple[tuple[str, object], ...]:
+    """What the event and the record keep of it, by their names."""
+    return (
+        ("iteration", event.number),
+        ("task", event.task),
+        ("commits", list(event.commits)),
+        ("made", list(event.made)),
+    )
+
+
 def _lives(now: Supervision, run_id: RunId) -> bool:
     return isinstance(now.state, HAS_A_RUN) and now.state.run_id == run_id
 
@@ -131,7 +148,10 @@ def _told(event: JudgementOver, *, calls: bool) -> tuple[Action, ...]:
                 *called,
             )
         case VerdictKind.UNTESTED:
-            text = f"Not judged — {_commits((head,)) if head else 'the iteration'} stays: {verdict.why}"
+            stays = f"{_commits((head,))} stays" if head else "the iteration stays"
+            if event.reverted:  # where a revert could not be taken back, or somebody has moved HEAD since
+                stays = f"{_commits(event.reverted)} stay{'s' if len(event.reverted) == 1 else ''} reverted"
+            text = f"Not judged — {stays}: {verdict.why}"
             told = Announce("guard.blocked", text, data=data)
             return (told, Escalate(text)) if verdict.pauses or calls else (told,)
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from ralphd.core.failure import FailureKind
+from ralphd.core.heard import Reverted
 from ralphd.core.model import Moment
 
 
@@ -22,6 +23,8 @@ class Standing(StrEnum):
 class TaskRecord:
     """One task in ``tasks.json``. ``reopened``: its commits were reverted, so it is open again.
 
+    ``reverted`` says what and why, until its commits are kept. ``unjudged``: it was done, and no verdict on
+    that was heard yet, so what it has failed so far is not forgotten (R9).
     ``unreviewed``: it is worked on, and not done before its review says so, whatever the list says (L14).
     ``timeout_factor`` is what its next attempt's time is multiplied by, whoever makes it (000-T7).
     """
@@ -35,6 +38,8 @@ class TaskRecord:
     reopened: bool = False
     timeout_factor: float = 1.0
     unreviewed: bool = False
+    unjudged: bool = False
+    reverted: Reverted | None = None
 
 
 Ledger: TypeAlias = Mapping[str, TaskRecord]
@@ -75,7 +80,8 @@ class Memory:
     ``iteration`` counts those that are finished, ``idle_successes`` the last ones running that ended well
     without a commit (L10). ``last_agent`` was asked last. ``agents`` and ``rotates`` say who may be asked and
     in what way, for those who look at the pool. ``under_way`` outlives a loop that was killed, and so
-    does ``list_file``: the task list that it had, whatever an agent has made of it since.
+    does ``list_file``: the task list that it had, whatever an agent has made of it since. ``judged`` is the
+    boundary whose verdict was acted upon last.
     """
 
     iteration: int = 0
@@ -88,3 +94,4 @@ class Memory:
     rotates: bool = False
     under_way: UnderWay | None = None
     list_file: str | None = None
+    judged: str | None = None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ralphd.core import tasks
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.failure import FailureKind
+from ralphd.core.heard import Heard
 from ralphd.core.ledger import Standing
 from ralphd.core.loop_failures import failed
 from ralphd.core.loop_model import (
@@ -56,6 +57,7 @@ from ralphd.core.loop_steps import (
 from ralphd.core.loop_waits import first_wait, rested, skipped, waited_anew
 from ralphd.core.model import Moment, Next
 from ralphd.core.plan import Task
+from ralphd.core.verdict import VerdictKind
 
 IDLE_SUCCESSES = 2
 """Without a task list, so many iterations running that end well and commit nothing are the end (L10)."""
@@ -111,6 +113,9 @@ def _begin(loop: Loop, event: Began, policy: LoopPolicy) -> LoopStep:
     ledger = loop.ledger if policy.reviews else tasks.without_reviews(loop.ledger)
     ledger = tasks.abreast(ledger, plan)
     loop = replace(loop, plan=plan, ledger=ledger, memory=memory)
+    if event.verdict is not None and event.verdict.boundary != memory.judged:
+        loop = _with_verdict(loop, event.verdict, policy)
+    loop = replace(loop, ledger=tasks.put_back(loop.ledger, event.undone))
     after = _iterate(loop, event.at, policy, event.resumed)
     return LoopStep(after.loop, (*told, *after.orders))
 
@@ -196,11 +201,12 @@ def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Resu
 def _iteration(loop: Loop, task: Task, agent: str) -> Iteration:
     """The next iteration, with what is known of the last attempt at its task."""
     number, previous = loop.memory.iteration + 1, tasks.previous(loop.ledger, task)
+    reverted = tasks.record_of(task, loop.ledger).reverted
     if (last := loop.rotation) is None:
-        return Iteration(number, task, agent, previous=previous)
+        return Iteration(number, task, agent, previous=previous, reverted=reverted)
     if last.task_id == task.id:
         previous = last.previous
-    return Iteration(number, task, agent, previous=previous, shaky=last.shaky)
+    return Iteration(number, task, agent, previous=previous, shaky=last.shaky, reverted=reverted)
 
 
 def _attempt_over(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPolicy) -> LoopStep:
@@ -239,7 +245,7 @@ def _left_open(loop: Loop, before: set[str], iteration: Iteration, event: Attemp
     if not tasks.has_tasks(loop.plan):
         return None
     task, now = iteration.task, {each.id for each in tasks.open_tasks(loop.plan, {})}
-    if task.id not in now and tasks.record_of(task, loop.ledger).reopened and not iteration.commits:
+    if task.id not in now and tasks.record_of(task, loop.ledger).reverted and not iteration.commits:
         return f"the commits of {task.id} were reverted, and no new one was made"
     if task.id not in now or before - now:
         return None
@@ -261,7 +267,8 @@ def _done(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPoli
     ledger = tasks.ended(loop.ledger, iteration.task, Standing.COMPLETE if complete else Standing.PENDING)
     idle = 0 if iteration.commits or has_list else loop.memory.idle_successes + 1
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=idle)
-    loop = replace(loop, ledger=tasks.abreast(ledger, loop.plan), memory=memory)
+    ledger = tasks.unjudged(loop.ledger, tasks.abreast(ledger, loop.plan))
+    loop = replace(loop, ledger=ledger, memory=memory)
     loop = replace(with_pool(loop, pool), stage=Judging(iteration, event.promised), failing=0)
     summary = _summary(iteration.task.id, complete=complete, has_list=has_list)
     told = TellAttempt(iteration, None, event.finding.rule, event.finding.why, "the iteration is finished")
@@ -278,15 +285,33 @@ def _summary(task: str, *, complete: bool, has_list: bool) -> str:
 
 def _judged(loop: Loop, judging: Judging, event: Judged, policy: LoopPolicy) -> LoopStep:
     plan = tasks.latest(loop.plan, event.plan)
-    ledger = tasks.reopened(tasks.abreast(loop.ledger, plan), event.reopened)
-    loop = replace(loop, plan=plan, ledger=ledger)
-    wishes = {Next.STOP: Wish.STOP, Next.PAUSE: Wish.PAUSE}
-    if event.next in wishes and loop.wish is not Wish.STOP:
-        loop = replace(loop, wish=wishes[event.next])
-    if not tasks.has_tasks(plan):
+    loop = replace(loop, plan=plan, ledger=tasks.abreast(loop.ledger, plan))
+    if not event.unheard:
+        loop = _with_verdict(loop, event.verdict, policy)
+    loop = _with_answer(loop, event)
+    if not tasks.has_tasks(plan) and (event.verdict is None or event.verdict.note is None):
         if judging.promised:
             return ended(loop, End(0, "complete", "the agent promised that all is done"), ClearCheckpoint())
         if loop.memory.idle_successes >= IDLE_SUCCESSES:
             why = f"the last {loop.memory.idle_successes} iterations ended well and committed nothing"
             return ended(loop, End(0, "no_progress", why), ClearCheckpoint())
     return _iterate(loop, event.at, policy)
+
+
+def _with_verdict(loop: Loop, verdict: Heard | None, policy: LoopPolicy) -> Loop:
+    """The loop that has heard what became of its commits; None: nobody judges (R9)."""
+    a_round = max(len(policy.agents), 1 + policy.retries_before_fallback)
+    ledger = tasks.judged(loop.ledger, verdict, a_round=a_round)
+    boundary = loop.memory.judged if verdict is None else verdict.boundary
+    return replace(loop, ledger=ledger, memory=replace(loop.memory, judged=boundary))
+
+
+def _with_answer(loop: Loop, event: Judged) -> Loop:
+    """What the Regent wants holds, but for a stop that was asked for; why it pauses is in the verdict."""
+    wishes = {Next.STOP: Wish.STOP, Next.PAUSE: Wish.PAUSE}
+    if event.next not in wishes or loop.wish is Wish.STOP:
+        return loop
+    why = loop.pause_why
+    if loop.wish is Wish.NONE and event.verdict is not None and event.verdict.kind is VerdictKind.UNTESTED:
+        why = f"a person has to look at it: {event.verdict.why}"
+    return replace(loop, wish=wishes[event.next], pause_why=why)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.classify import Finding
 from ralphd.core.failure import FailureKind
+from ralphd.core.heard import Heard, Reverted
 from ralphd.core.ledger import Ledger, Memory, UnderWay
 from ralphd.core.model import Moment, Next
 from ralphd.core.plan import Plan, Task
@@ -78,6 +79,7 @@ class Iteration:
     ``transient_tries`` its retries after transient ones. ``passed`` are the agents that had their turn,
     ``shaky`` those that had only transient failures: when all at hand are, it is an outage, and ``outage``
     counts its waits. ``rate_waited_s`` is what was waited for the present agent's rate limits in all.
+    ``reverted`` is what became of the task's last commits, where they did not stay (R9).
     """
 
     number: int
@@ -93,6 +95,7 @@ class Iteration:
     session: str | None = None
     previous: Previous | None = None
     commits: int = 0
+    reverted: Reverted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,7 @@ class Loop:
     """All that the loop knows. ``plan`` is the last one that could be read; None where there is no list.
 
     ``failing`` counts the iterations running that failed. ``rotation`` is there after a failed turn (L3).
+    ``pause_why`` is why the Regent wants a pause, where a person did not.
     """
 
     memory: Memory = field(default_factory=Memory)
@@ -171,6 +175,7 @@ class Loop:
     wish: Wish = Wish.NONE
     failing: int = 0
     rotation: Rotation | None = None
+    pause_why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +193,13 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The loop begins, or goes on from a checkpoint."""
+    """The loop begins. ``verdict``: one that no loop heard. ``undone``: boundaries a person has put back."""
 
     at: Moment
     plan: Plan | None
     resumed: Resumed | None = None
+    verdict: Heard | None = None
+    undone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +239,13 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The answer to a finished iteration. ``reopened`` are tasks whose commits were reverted."""
+    """The answer to a finished iteration. ``unheard``: nobody waits any more for the verdict (R9)."""
 
     at: Moment
     next: Next
     plan: Plan | None
-    reopened: tuple[str, ...] = ()
+    verdict: Heard | None = None
+    unheard: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +356,7 @@ class EndRest:
 
 @dataclass(frozen=True, slots=True)
 class FinishIteration:
-    """A boundary: push, report it, and bring back the answer (L9)."""
+    """A boundary: report it, bring back the answer, and push (L9)."""
 
     iteration: Iteration
     failed: bool

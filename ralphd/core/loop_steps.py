@@ -149,7 +149,7 @@ def limit_reached(loop: Loop, at: Moment, policy: LoopPolicy) -> str | None:
 def end_by_wish(loop: Loop, iteration: Iteration | None) -> LoopStep:
     """The end that was asked for, with a checkpoint to go on from (L12): a stop where it was no pause."""
     if loop.wish is Wish.PAUSE:
-        why = "paused as you asked"
+        why = loop.pause_why or "paused as you asked"
         saved = SaveCheckpoint(PauseReason.USER_REQUESTED, iteration, None, why)
         return ended(loop, End(75, PauseReason.USER_REQUESTED, why), saved)
     why = "stopped as you asked"

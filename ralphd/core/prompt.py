@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ralphd.core.heard import Reverted
 from ralphd.core.loop_model import Iteration, Previous
 from ralphd.core.plan import PROMISE, Plan, Task
 from ralphd.core.tasks import PROMPT_ALONE
@@ -20,12 +21,14 @@ def prompt(
     handoff: str = "",
     trouble: Sequence[str] = (),
     previous_attempt_context: str = "",
+    reverted: Reverted | None = None,
 ) -> str:
     """The whole prompt. ``own`` is the user's prompt file; what is empty is left out."""
     has_place = PLACEHOLDER in own
     parts = [
         own.replace(PLACEHOLDER, previous_attempt_context).rstrip(),
         _task(task, plan),
+        _reverted(reverted),
         _handoff(handoff),
         _trouble(trouble),
         "" if has_place else previous_attempt_context,
@@ -72,6 +75,26 @@ def _task(task: Task, plan: Plan | None) -> str:
             f"Only when no task is open any more, end your answer with `{PROMISE}` on a line of its own.",
         )
     )
+
+
+def _reverted(note: Reverted | None) -> str:
+    """The section on commits that did not stay: which, why, and what the tests printed last (R9)."""
+    if note is None:
+        return ""
+    these = ", ".join(note.commits)
+    lines = [
+        "## Reverted",
+        "",
+        f"What was committed for this task was reverted ({these}): {_cut(note.why)}.",
+        f"It is not in the working directory any more; `git show {note.commits[0]}` shows it."
+        if note.commits
+        else "It is not in the working directory any more.",
+        "Do the task again, so that the tests pass, and commit it; do not take the revert back.",
+    ]
+    if note.tail:
+        fence = _fence(note.tail)
+        lines += ["", "The end of what the tests printed:", "", fence, *map(_cut, note.tail), fence]
+    return "\n".join(lines)
 
 
 def _handoff(text: str) -> str:

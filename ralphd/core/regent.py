@@ -20,6 +20,7 @@ from ralphd.core.actions import (
 from ralphd.core.ends import run_ended
 from ralphd.core.events import (
     BaselineTested,
+    CommitsRestored,
     Committed,
     DaemonStarted,
     DaemonStopping,
@@ -118,6 +119,8 @@ def step(now: Supervision, event: Event, policy: Policy) -> Step:
             return judging.over(now, event, policy)
         case BaselineTested():
             return judging.baseline(now, event)
+        case CommitsRestored():
+            return Step(now, judging.restored(event))
         case LeftBehind():
             return Step(now, judging.left_behind(event))
         case FellSilent():

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ralphd.core.failure import FailureKind, meaning
+from ralphd.core.heard import Heard
 from ralphd.core.ladders import grown
 from ralphd.core.ledger import Ledger, Standing, TaskRecord
 from ralphd.core.loop_model import Previous
@@ -100,7 +101,7 @@ def record_of(task: Task, ledger: Ledger) -> TaskRecord:
 def began(ledger: Ledger, task: Task, *, reviewed: bool = False) -> Ledger:
     """A task is being worked on; one that is ``reviewed`` is not done before that."""
     record = replace(record_of(task, ledger), title=task.title, standing=Standing.IN_PROGRESS)
-    return {**ledger, task.id: replace(record, unreviewed=reviewed)}
+    return {**ledger, task.id: replace(record, unreviewed=reviewed, unjudged=False)}
 
 
 def unreviewed(plan: Plan | None, ledger: Ledger) -> tuple[str, ...]:
@@ -125,17 +126,75 @@ def failed_once(ledger: Ledger, task: Task, kind: FailureKind, why: str) -> Ledg
 
 
 def previous(ledger: Ledger, task: Task) -> Previous | None:
-    """What is remembered of a task's last failure, in an earlier iteration or run (000-T2)."""
+    """What is remembered of a task's last failure, in an earlier iteration or run (000-T2).
+
+    A revert is told in words of its own.
+    """
     record = record_of(task, ledger)
+    if record.reverted is not None and record.last_failure == record.reverted.words[:MOST_FAILURE_CHARS]:
+        return None
     return None if record.last_kind is None else Previous(0, "", record.last_kind, record.last_failure)
 
 
 def ended(ledger: Ledger, task: Task, standing: Standing) -> Ledger:
-    """An iteration with a task is over. A task that was done starts with a clean sheet if it opens again."""
+    """An iteration with a task is over. What it had failed before is forgotten when that was ``judged``."""
     record = replace(record_of(task, ledger), standing=standing)
     if standing is Standing.COMPLETE:  # its review included
-        record = TaskRecord(record.id, record.title, standing)
+        record = replace(record, reopened=False, unreviewed=False, unjudged=True)
     return {**ledger, task.id: record}
+
+
+def unjudged(before: Ledger, after: Ledger) -> Ledger:
+    """The later ledger, with a verdict to come for whatever was done since."""
+    done = {id_: each for id_, each in after.items() if each.standing is Standing.COMPLETE}
+    new = {id_: each for id_, each in done.items() if before.get(id_, each).standing is not Standing.COMPLETE}
+    return {**after, **{id_: replace(each, unjudged=True) for id_, each in new.items()}}
+
+
+def judged(ledger: Ledger, verdict: Heard | None, *, a_round: int) -> Ledger:
+    """The ledger after a verdict (R9); None: nobody judges.
+
+    What was done and stays has a clean sheet if it opens again. What was reverted is open, and that is a
+    failure of the task's: after each ``a_round`` of them it is put back behind the others.
+    """
+    waiting = [id_ for id_, record in ledger.items() if record.unjudged]
+    if verdict is not None and verdict.is_open:
+        return ledger
+    if verdict is None or (note := verdict.note) is None:
+        if verdict is not None and verdict.commits and verdict.task is not None and verdict.task in ledger:
+            # New commits of it stay, be it that it failed: it is looked at once more, and they are enough.
+            ledger = {**ledger, verdict.task: replace(ledger[verdict.task], reverted=None)}
+        return {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting}}
+    mine = () if verdict.task is None else (verdict.task,)
+    gone = waiting if verdict.is_whole or verdict.task not in waiting else mine
+    kept = {id_: _clean(ledger[id_]) for id_ in waiting if id_ not in gone}
+    ledger = {**ledger, **kept}
+    after = dict(reopened(ledger, dict.fromkeys((*mine, *gone))))
+    for id_ in dict.fromkeys((*mine, *gone)):
+        record, was = replace(after[id_], reverted=note, unjudged=False), ledger.get(id_)
+        if was is not None and was.unjudged:
+            count, words = record.failure_count + 1, note.words[:MOST_FAILURE_CHARS]
+            standing = record.standing if count % a_round else Standing.FAILED
+            record = replace(record, failure_count=count, last_failure=words, standing=standing)
+            record = replace(record, last_kind=FailureKind.AGENT_INCOMPLETE)
+        elif was is not None and was.standing is Standing.FAILED:  # counted already, and put back
+            record = replace(record, standing=Standing.FAILED)
+        after[id_] = record
+    return after
+
+
+def put_back(ledger: Ledger, undone: Iterable[str]) -> Ledger:
+    """The ledger when a person has put back what was reverted at these boundaries.
+
+    The tasks are looked at once more, and need no new commit.
+    """
+    of = set(undone)
+    tasks = {id_: each for id_, each in ledger.items() if each.reverted and each.reverted.boundary in of}
+    return {**ledger, **{id_: replace(each, reverted=None) for id_, each in tasks.items()}}
+
+
+def _clean(record: TaskRecord) -> TaskRecord:
+    return TaskRecord(record.id, record.title, record.standing)
 
 
 def renamed(task: Task, was: Plan | None, now: Plan | None) -> Task | None:

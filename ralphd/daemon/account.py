@@ -14,7 +14,7 @@ from typing import Any
 from ralphd import failpoint
 from ralphd.config.configuration import Configuration
 from ralphd.core.actions import Announce, Escalate
-from ralphd.core.events import Event, JudgementOver, RunEnded
+from ralphd.core.events import CommitsRestored, Event, JudgementOver, RunEnded
 from ralphd.core.model import (
     HAS_A_RUN,
     SETTLED,
@@ -181,6 +181,9 @@ class Account:
         if isinstance(fact, Reported):
             await self._enter_report(fact)
         if isinstance(fact, JudgementOver) and await self.records.enter_verdict(fact):
+            await self._mirror()
+        if isinstance(fact, CommitsRestored):
+            await self.records.enter_undo(fact)
             await self._mirror()
         for action in answer.actions:
             if isinstance(action, Announce | Escalate):

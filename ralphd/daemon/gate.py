@@ -5,18 +5,21 @@ From where on a ralph's commits are judged, when, and what the tests say before 
 
 import asyncio
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ralphd import failpoint
+from ralphd.core.boundary import Baseline, Position
 from ralphd.core.events import BaselineTested, DaemonStopping, Event, StopRequested
 from ralphd.core.model import Goal, Mode, RunId, Starting, Supervision
 from ralphd.core.reported import IterationFinished, IterationStarted, Reported
 from ralphd.core.reports import boundary_id, is_known, why_not
-from ralphd.core.verdict import Baseline, Position, Result
+from ralphd.core.verdict import Result
 from ralphd.daemon.account import Account
+from ralphd.daemon.guard_view import guard_view
 from ralphd.daemon.judge import Ask, Begin, Judge, Occasion
 from ralphd.daemon.mending import Mending
 from ralphd.daemon.services import Services
+from ralphd.daemon.undoing import Undoing
 from ralphd.process.spawn import ExitRecord
 from ralphd.store.gate_file import GateState, Last
 
@@ -42,6 +45,7 @@ class Gate:
         self._judge = Judge(account, services, ask=ask, begin=begin)
         self._memory = self._judge.memory
         self._mending = Mending(account)
+        self.undoing = Undoing(account, services, self._judge.hands, self._memory)
         self._tests_baseline = False
         self._is_passed_by = False
 
@@ -68,13 +72,31 @@ class Gate:
         """What a person should know of it."""
         if not self.is_on:
             return ()
-        now = self._account.supervision
-        is_opaque = self._account.policy.mode is Mode.LOOP and not self._account.policy.own_loop
-        unjudged = is_opaque and self._memory.state.last is None
-        notes = [NO_BOUNDARY] if unjudged and (self._is_passed_by or not now.said.iterates) else []
+        notes = [] if self._has_boundaries else [NO_BOUNDARY]
         if self._memory.state.baseline is Baseline.RED:
             notes.append(RED_BEFORE)
         return tuple(notes)
+
+    @property
+    def _has_boundaries(self) -> bool:
+        """Whether there will be something to judge, as far as anybody can tell (R1)."""
+        now = self._account.supervision
+        is_opaque = self._account.policy.mode is Mode.LOOP and not self._account.policy.own_loop
+        unjudged = is_opaque and self._memory.state.last is None
+        return not (unjudged and (self._is_passed_by or not now.said.iterates))
+
+    def same(self) -> tuple[object, ...]:
+        """What its part of a view is made of."""
+        state, is_on = self._memory.state, self.is_on
+        known = (state.baseline, state.since, state.last, state.reverted, self._judge.tests.since)
+        return (is_on, is_on and self._has_boundaries, *known)
+
+    def view(self) -> dict[str, Any] | None:
+        """What the ralph's view tells of it; None where it is off."""
+        if not self.is_on:
+            return None
+        since = self._judge.tests.since
+        return guard_view(self._memory.state, testing_since=since, has_boundaries=self._has_boundaries)
 
     # --- the life of a run ----------------------------------------------------------------------------
 
@@ -87,7 +109,10 @@ class Gate:
         self._judge.tests.allow()
         if not self.is_on:
             if self._memory.state.before is not None:
-                await self._memory.save(GateState(last=self._memory.state.last))
+                known = self._memory.state
+                await self._memory.save(
+                    GateState(last=known.last, reverted=known.reverted, undone=known.undone)
+                )
             return False
         now, state = await asyncio.to_thread(self._judge.hands.position), self._memory.state
         if state.is_open and state.left != now:

@@ -1,6 +1,7 @@
 """What a gate knows, in memory and in ``gate.json`` alike."""
 
 import asyncio
+from dataclasses import replace
 
 from ralphd.daemon.account import Account
 from ralphd.daemon.services import Services
@@ -22,10 +23,11 @@ class GateMemory:
             self.state = load_gate(self._path)
         except (Broken, NewerState):  # put aside, and told, when the ralph was loaded
             self.state = GateState()
+        self._baseline = (self.state.baseline, self.state.since)
 
     async def save(self, state: GateState) -> str | None:
         """Write it down. What a full disk does not take is told (F3), and answered in words."""
-        self.state = state
+        self.state = state = self._since(state)
         fault = None
         async with self._saving:
             latest = self.state
@@ -37,3 +39,11 @@ class GateMemory:
                     self._saved, fault = None, f"it cannot be written down: {error.strerror or error}"
         self._services.trouble(self._topic, fault)
         return fault
+
+    def _since(self, state: GateState) -> GateState:
+        """With the moment at which the baseline became what it is; one that is put back has its own."""
+        baseline, since = self._baseline
+        if state.baseline is not baseline and state.since == since:
+            state = replace(state, since=self._services.clock.now())
+        self._baseline = (state.baseline, state.since)
+        return state

@@ -6,6 +6,7 @@ from ralphd.config import Configuration
 from ralphd.errors import ConfigFaults
 from ralphd.git.repo import Repository
 from ralphd.git.support import unsupported
+from ralphd.git.trouble import in_the_way
 
 
 def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
@@ -21,4 +22,5 @@ def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
         )
     if Repository.find(directory) is None:
         return ["the guard is off: this is not a git repository, so there are no commits to judge"]
-    return [f"the guard cannot do everything here: {line}" for line in unsupported(directory)]
+    lacks = [f"the guard cannot do everything here: {line}" for line in unsupported(directory)]
+    return lacks + [f"the guard will pause Ralph at a commit: {line}" for line in in_the_way(directory)]

@@ -6,14 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ralphd.core.boundary import Boundary, JudgedCommit, Position
 from ralphd.core.model import Moment
 from ralphd.core.verdict import (
-    Boundary,
     CarriedOut,
     JudgeEvent,
     Judgement,
     JudgeOrder,
-    Position,
     Push,
     PutBack,
     Refused,
@@ -78,6 +77,15 @@ class Hands:
             case _:
                 raise AssertionError(f"{order} is no order about git")
 
+    def undo(self, label: str) -> tuple[guard.Done, tuple[JudgedCommit, ...]]:
+        """Put back what was reverted under a label: what came of it, and the commits, newest first."""
+        reverts = guard.reverted(self.directory, label)
+        if not reverts:
+            ref = refs_of(label)[1]
+            return Refused(f"{ref} is not there any more, and nothing else tells the reverts"), ()
+        commits = tuple(JudgedCommit(each.commit, _subject(each.subject)) for each in reversed(reverts))
+        return guard.undo(self.directory, [each.revert for each in reverts]), commits
+
     def _push(self, judgement: Judgement) -> JudgeEvent:
         pushed = remote.push(self.directory, outside=self.environment() or None)
         if pushed.words.startswith("not pushed"):
@@ -90,6 +98,13 @@ def label_of(ralph: str, run_id: str, boundary_id: str) -> str:
     if boundary_id == run_id:
         return f"{ralph}/{run_id}"
     return f"{ralph}/{run_id}-{hashlib.sha256(boundary_id.encode()).hexdigest()[:LABEL_CHARS]}"
+
+
+def _subject(said: str) -> str:
+    """That of the commit, from what its revert says."""
+    reapplied = said.startswith('Reapply "')
+    inner = said.removeprefix("Reapply ").removeprefix("Revert ")[1:-1]
+    return f'Revert "{inner}"' if reapplied else inner
 
 
 def refs_of(label: str) -> tuple[str, ...]:

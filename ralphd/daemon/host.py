@@ -174,6 +174,17 @@ class Host:
         """The last iterations with their attempts, newest first, from the history. Raises UnknownRalph."""
         return await asyncio.to_thread(self._roster.get(name).account.records.iterations, limit)
 
+    async def verdicts(self, name: str, limit: int) -> list[dict[str, Any]]:
+        """What was said of the last iterations' commits, newest first. Raises UnknownRalph."""
+        return await asyncio.to_thread(self._roster.get(name).account.records.verdicts, limit)
+
+    async def undo(self, name: str, iteration: int | None) -> dict[str, Any]:
+        """Put back what the guard has reverted. Raises UnknownRalph, WrongState, DirectoryBusy, NotUndone."""
+        self._refuse_when_stopping()
+        regent = self._roster.get(name)
+        undone = await regent.undo(iteration)
+        return undone.shown() | {"ralph": json.loads(regent.view_bytes())}
+
     async def explain(self, name: str) -> dict[str, Any]:
         """Why the last thing was done to a ralph, or what is thought of its run. Raises UnknownRalph."""
         return await self._roster.get(name).explain()

@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from ralphd import failpoint
+from ralphd.core.boundary import Baseline, Position
 from ralphd.core.events import Event, JudgementBegan, JudgementOver
 from ralphd.core.model import RunId, Task
 from ralphd.core.verdict import (
-    Baseline,
     Cut,
     GatePolicy,
     JudgeEvent,
     Judgement,
     JudgeOrder,
     Moved,
-    Position,
     Ran,
     Refused,
     Result,
@@ -181,7 +180,7 @@ class Judge:
         once = RanTests(ran.run_id, ran.result, ran.took_s)
         self.memory.state = replace(self.memory.state, judging=tested(judging, once, ran.tail))
         now = await asyncio.to_thread(self.hands.position)
-        return _moved(judging.judgement, now) or Ran(ran.result)
+        return moved(judging.judgement, now) or Ran(ran.result)
 
     async def run_tests(self) -> Tested:
         """Run the tests, or go on with the run of them that is written down."""
@@ -228,7 +227,8 @@ class Judge:
         now = await asyncio.to_thread(self.hands.position)
         before = self.memory.state.before if verdict.is_open else now
         state = replace(self.memory.state, baseline=verdict.baseline, before=before, is_open=verdict.is_open)
-        await self.memory.save(replace(state, judging=None, test_run=None, last=last))
+        reverted = last if last.reverted else state.reverted
+        await self.memory.save(replace(state, judging=None, test_run=None, last=last, reverted=reverted))
         return last
 
     def _last(self, judging: Judging, verdict: Verdict, at: float) -> Last:
@@ -262,7 +262,8 @@ async def _finished(work: "asyncio.Task[Last | None]") -> Last | None:
         raise ShuttingDown("ralphd ends, and the next one goes on with the verdict") from None
 
 
-def _moved(judgement: Judgement, now: Position) -> Moved | None:
+def moved(judgement: Judgement, now: Position) -> Moved | None:
+    """What to tell of a HEAD that is not where the judgement has left it; None: it is there."""
     if now.head == judgement.head and now.branch == judgement.boundary.now.branch:
         return None
     was, is_ = (judgement.head or "nothing")[:7], (now.head or "nothing")[:7]

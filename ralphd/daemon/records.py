@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from ralphd.core.events import BaselineTested, Event, JudgementOver, LeftBehind, RunEnded
-from ralphd.core.judging import data_of
+from ralphd.core.events import BaselineTested, CommitsRestored, Event, JudgementOver, LeftBehind, RunEnded
+from ralphd.core.judging import data_of, restored_data
 from ralphd.core.model import Ending, LastWord, Moment, Outcome
 from ralphd.core.moments import rfc3339
 from ralphd.core.outcome import failure_kind
 from ralphd.core.records import entry_of, happened_at, iterations
 from ralphd.core.reported import Reported
 from ralphd.core.verdict import VerdictKind
+from ralphd.core.verdicts import explain_verdict, undo_key, verdicts
 from ralphd.daemon.services import Services
 from ralphd.process.spawn import ExitRecord
 from ralphd.store.history import History
@@ -56,6 +58,11 @@ class Records:
         await self.enter("verdict", f"{fact.id}/verdict", fact.at, data)
         return True
 
+    async def enter_undo(self, fact: CommitsRestored) -> None:
+        """Enter that what a verdict had reverted is back."""
+        data = {"run_id": fact.run_id, **dict(restored_data(fact))}
+        await self.enter("undo", undo_key(fact.id), fact.at, data)
+
     async def heal(self) -> None:
         """Write what a full disk has not taken."""
         if self.history.degraded:
@@ -72,6 +79,16 @@ class Records:
     def iterations(self, limit: int) -> list[dict[str, Any]]:
         """The last iterations with their attempts, newest first. Blocks."""
         return iterations(self.history.backwards(), limit)
+
+    def verdicts(self, limit: int) -> list[dict[str, Any]]:
+        """The last verdicts, newest first. Blocks."""
+        return verdicts(self.history.backwards(), limit)
+
+    def explained(self) -> dict[str, Any] | None:
+        """Why the last verdict was said; None where there is none. Blocks."""
+        if not (last := self.verdicts(1)):
+            return None
+        return {"at": last[0]["at"], **asdict(explain_verdict(last[0], is_undone=last[0]["undone"]))}
 
 
 def end_data(
@@ -107,6 +124,8 @@ def event_key(kind: str, fact: Event, facts: Facts) -> str | None:
         return f"{fact.run_id}/{fact.id}/{kind}"
     if isinstance(fact, JudgementOver | BaselineTested):
         return f"{fact.id}/{kind}"
+    if isinstance(fact, CommitsRestored):
+        return f"{undo_key(fact.id)}/{kind}"
     if isinstance(fact, LeftBehind):
         return f"{fact.run_id}/left/{kind}"
     return f"{facts.run_id}/{kind}" if isinstance(fact, RunEnded) or kind == "ralph.started" else None

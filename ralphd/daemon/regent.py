@@ -43,6 +43,7 @@ from ralphd.daemon.life import Life
 from ralphd.daemon.run_specs import spec_of
 from ralphd.daemon.services import Services
 from ralphd.daemon.timers import Timers
+from ralphd.daemon.undoing import Undone, refuse_while_it_works
 from ralphd.errors import (
     CommandNotStartable,
     DirectoryBusy,
@@ -91,6 +92,7 @@ class Regent:
         self._timers = Timers(services, self.tell)
         self.gate = Gate(account, services, ask=self.ask, begin=self._begin)
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._alone = asyncio.Lock()
         self._spawn_fault: RalphdError | None = None
         self._shown: tuple[object, ...] = ()
         self._shown_bytes = b""
@@ -117,7 +119,8 @@ class Regent:
         means = None if self._life is None else self._life.record.tree_means
         seen = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
         view = self.account.view()
-        return view | {"tree_means": means, "notes": [*view["notes"], *self.gate.notes(), *seen]}
+        shown = view | {"tree_means": means, "guard": self.gate.view()}
+        return shown | {"notes": [*view["notes"], *self.gate.notes(), *seen]}
 
     def view_bytes(self) -> bytes:
         """The same, its last output at most a second old; serialised once per change."""
@@ -128,6 +131,7 @@ class Regent:
             tuple(self.account.notes),
             tuple(self._strangers),
             self.gate.notes(),
+            self.gate.same(),
         )
         if parts != self._shown:  # quick: what has not changed is the same object
             self._shown, self._shown_bytes = parts, json.dumps(self.view(), ensure_ascii=False).encode()
@@ -137,14 +141,16 @@ class Regent:
         """Why the last thing was done, or what is thought of the run that lives: rule, figures, evidence."""
         run_id = self.living or self.account.facts.run_id
         if run_id is None:
-            return {"run_id": None, "living": False, **asdict(NOTHING_YET), "evidence": None}
+            return {"run_id": None, "living": False, **asdict(NOTHING_YET), "evidence": None, "verdict": None}
+        verdict = await asyncio.to_thread(self.account.records.explained) if self.gate.is_on else None
         explanation, evidence = await asyncio.to_thread(load, self.account.files.runs / run_id)
         if self._life is not None and self._life.run_id == run_id:
             now = rfc3339(self._services.clock.now())
             explanation = {"at": now, **asdict(self._life.explanation())}
         elif explanation is None:
             explanation = asdict(NOT_KNOWN)
-        return {**explanation, "run_id": run_id, "living": self.living == run_id, "evidence": evidence}
+        about = {"run_id": run_id, "living": self.living == run_id, "evidence": evidence, "verdict": verdict}
+        return {**explanation, **about}
 
     # --- being told -----------------------------------------------------------------------------------
 
@@ -173,6 +179,30 @@ class Regent:
         failpoint.reach("regent.before_answer")
         return Told(answer(self.account.supervision, report_id), verdict)
 
+    async def undo(self, iteration: int | None) -> Undone:
+        """Put back what was reverted of an iteration, else what was reverted last, while nothing begins.
+
+        Raises WrongState, DirectoryBusy, NotUndone; cancelled, it is brought to its end.
+        """
+        done: Undone | RalphdError = await asyncio.shield(self._begin(self._undo(iteration)))
+        if isinstance(done, RalphdError):
+            raise done
+        return done
+
+    async def _undo(self, iteration: int | None) -> Undone | RalphdError:
+        async with self._alone:
+            try:
+                refuse_while_it_works(self.name, self.account.supervision, is_busy=self.gate.is_busy)
+                self.holds.take()  # another Regent, or one without a daemon, may work there
+                done = await self.gate.undoing.undo(iteration)
+                await self.account.note_head()
+                await self._handle(done.fact)
+            except RalphdError as fault:
+                return fault
+            finally:
+                self._settle()
+            return done
+
     def tell(self, event: Event) -> None:
         """Put ``event`` into the inbox and go on."""
         self._inbox.put_nowait(_Letter(event))
@@ -182,7 +212,8 @@ class Regent:
         try:
             while True:
                 letter = await self._inbox.get()
-                fault = await self._fault_in(letter.event)
+                async with self._alone:
+                    fault = await self._fault_in(letter.event)
                 if letter.answered is None or letter.answered.done():
                     continue
                 if fault is None:

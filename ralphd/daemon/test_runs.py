@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ralphd import failpoint
-from ralphd.core.model import RunId
+from ralphd.core.model import Moment, RunId
 from ralphd.core.verdict import Result
 from ralphd.daemon.account import Account
 from ralphd.daemon.services import Services
@@ -54,6 +54,8 @@ class RunsOfTests:
         self._log = Log(self._home)
         self._living: Run | None = None
         self._is_cut = False
+        self.since: Moment | None = None
+        """Since when the tests run that run now."""
 
     @property
     def is_cut(self) -> bool:
@@ -112,6 +114,7 @@ class RunsOfTests:
         if self._is_cut:
             run.kill_tree()
         born = await run.ready()
+        self.since = time.time() if born is None else born.started_at
         limit_s = self._account.configuration.regent.test_timeout_seconds
         left_s = limit_s - (0.0 if born is None else max(time.time() - born.started_at, 0.0))
         try:
@@ -121,7 +124,7 @@ class RunsOfTests:
             run.kill_tree()
             return await self._told(await run.ended(), timed_out=True)
         finally:
-            self._living = None
+            self._living = self.since = None
 
     async def _told(self, record: ExitRecord, *, timed_out: bool) -> Tested:
         took_s = 0.0 if record.started_at is None else round(max(record.ended_at - record.started_at, 0.0), 3)

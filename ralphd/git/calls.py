@@ -23,6 +23,7 @@ WAY_BACK_S: Final = 30.0
 """How long it may take besides to put all as it was."""
 SHOWN: Final = 3
 """How many names a sentence has."""
+_FULL_BYTES: Final = 64 << 10
 FSYNC: Final = "core.fsync=committed"
 """What is kept is on the disk before files are changed."""
 _SETTINGS: Final = (
@@ -157,8 +158,16 @@ class Calls:
     ) -> bytes:
         code, printed = self._call(place, *words, given=given, also=also)
         if code != 0:
-            raise NotDone(f"git {words[0]} ended with {code}; try it: git -C {self._directory} status")
+            raise NotDone(f"git {words[0]} ended with {code}; {self._hint()}")
         return printed
+
+    def _hint(self) -> str:
+        """What to look at where git fails."""
+        with suppress(OSError):
+            disk = os.statvfs(self.repository.git)
+            if disk.f_bavail * disk.f_frsize < _FULL_BYTES:
+                return "the disk is full"
+        return f"try it: git -C {self._directory} status"
 
     def _call(
         self, place: Path, *words: str, given: bytes = b"", also: Mapping[str, str] | None = None

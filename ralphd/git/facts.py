@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ralphd.core.verdict import Boundary, JudgedCommit, Position
+from ralphd.core.boundary import Boundary, JudgedCommit, Position
 from ralphd.git import repo
 from ralphd.git.calls import Calls, NotDone, readable, shown
 from ralphd.git.locks import wait_for_lock

@@ -1,12 +1,15 @@
-"""A boundary: an iteration is reported, its answer awaited, its commits pushed (L9)."""
+"""A boundary: an iteration is reported, its answer awaited, its commits pushed (L9, R9)."""
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from ralphd.core.heard import Heard
 from ralphd.core.loop_model import FinishIteration
 from ralphd.core.model import Next
+from ralphd.core.verdict import VerdictKind
 from ralphd.loop.console import Console
-from ralphd.loop.link import Reports
+from ralphd.loop.link import Answer, Reports
 from ralphd.loop.remote import Remote
 from ralphd.loop.scribe import Scribe
 from ralphd.loop.settings import Settings
@@ -14,6 +17,15 @@ from ralphd.loop.settings import Settings
 ANSWER_PATIENCE_S = 60.0
 AWAY_PATIENCE_S = 1.0
 LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What came back. ``unheard``: nobody waits any longer for a verdict that is still to come."""
+
+    next: Next = Next.CONTINUE
+    verdict: Heard | None = None
+    unheard: bool = False
 
 
 class Boundary:
@@ -27,29 +39,58 @@ class Boundary:
         self._scribe = scribe
         self._reports = reports
         self._remote = remote
+        self._is_given_up = False
+        self.is_waiting = False
 
-    async def answer(self, order: FinishIteration, late: Callable[[Next], None]) -> Next:
+    def give_up(self) -> None:
+        """Wait no longer: the loop ends now, and the next one reads the verdict."""
+        self._is_given_up = True
+
+    async def answer(self, order: FinishIteration, late: Callable[[Next], None]) -> Said:
         """What to do next; to go on, where nobody answers in time: then ``late`` hears the answer."""
-        answer = asyncio.wrap_future(self._scribe.iteration_finished(order))
-        said = await self._patiently(answer)
-        if said is None:
-            answer.add_done_callback(lambda done: None if done.cancelled() else late(_next(done.result())))
-        await self._remote.push(failed=order.failed)
-        return Next.CONTINUE if said is None else _next(said)
+        report = self._scribe.iteration_finished(order)
+        answer = asyncio.wrap_future(report)
+        self.is_waiting = True
+        try:
+            found = await self._patiently(answer)
+        finally:
+            self.is_waiting = False
+        if found is None and self._settings.has_gate:
+            report.cancel()
+            return Said(unheard=True)
+        if found is None:
+            answer.add_done_callback(lambda done: None if done.cancelled() else late(done.result().next))
+            found = Answer()
+        if found.verdict is not None:
+            self._console.say(found.verdict.words)
+        if _may_be_pushed(found):
+            await self._remote.push(failed=order.failed)
+        return Said(found.next, found.verdict)
 
-    async def _patiently(self, answer: "asyncio.Future[str]") -> str | None:
-        waited_s, told = 0.0, False
-        while not answer.done():
+    async def _patiently(self, answer: "asyncio.Future[Answer]") -> Answer | None:
+        """The answer; with a gate however long it takes (L9), else None where it takes too long."""
+        waited_s, told = 0.0, ""
+        while not answer.done() and not self._is_given_up:
             patience_s = AWAY_PATIENCE_S if self._reports.is_away else ANSWER_PATIENCE_S
             if waited_s >= patience_s and not self._settings.has_gate:
                 return None
-            if waited_s >= patience_s and not told:
-                told = True
-                self._console.say("waits for the daemon: with the tests' gate on nothing goes on without it")
+            waits = self._wait_words() if waited_s and self._settings.has_gate else ""
+            if waits and waits != told:
+                told = waits
+                self._console.say(waits)
             await asyncio.wait([answer], timeout=LOOK_S)
             waited_s += LOOK_S
-        return None if answer.cancelled() else answer.result()
+        return answer.result() if answer.done() and not answer.cancelled() else None
+
+    def _wait_words(self) -> str:
+        if self._reports.is_away:
+            return "waits for the daemon: with the tests' gate on nothing goes on without it"
+        return "waits for the verdict: the tests run"
 
 
-def _next(said: str) -> Next:
-    return Next(said) if said in tuple(Next) else Next.CONTINUE
+def _may_be_pushed(found: Answer) -> bool:
+    """Not what was reverted, and nothing that a person has to look at first."""
+    if found.verdict is None:
+        return True
+    is_paused = found.next is Next.PAUSE and found.verdict.kind is VerdictKind.UNTESTED
+    return found.verdict.kind is not VerdictKind.REVERTED and not is_paused

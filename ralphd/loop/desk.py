@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ralphd.core.checkpoint import Checkpoint, CheckpointTask
+from ralphd.core.heard import Heard, heard
 from ralphd.core.ledger import Ledger, Memory, TaskRecord
 from ralphd.core.loop_model import Loop, Resumed, SaveCheckpoint
 from ralphd.core.model import Moment
@@ -12,7 +13,9 @@ from ralphd.core.moments import parse_rfc3339, rfc3339
 from ralphd.core.phases import Phases
 from ralphd.git.snapshot import Snapshot, snapshot
 from ralphd.loop.settings import Settings
+from ralphd.store.gate_file import look_into
 from ralphd.store.loopfiles import LoopFiles
+from ralphd.store.state import GATE_FILE
 
 MOST_NOTES, MOST_NOTE_CHARS = 10, 500
 """Of a night of failures the next agent is told the last ones."""
@@ -53,6 +56,32 @@ class Desk:
         # At once: a loop that dies before anything else changes is not another start of a person's.
         self.remember(Loop(memory.value, ledger.value), Loop(gone_on[0], gone_on[1]))
         return gone_on
+
+    def unheard(self, memory: Memory, ledger: Ledger) -> Heard | None:
+        """The last verdict, where an earlier loop died before it heard it; None: it is on no task of ours."""
+        state = look_into(self._settings.home / GATE_FILE)
+        if state is None or (last := state.last) is None or last.boundary_id == memory.judged:
+            return None
+        if last.task is None or last.task.id not in ledger or last.boundary_id in state.undone:
+            return None
+        try:
+            return heard(
+                last.boundary_id,
+                last.verdict,
+                last.why,
+                task=last.task.id,
+                commits=last.commits,
+                reverted=last.reverted,
+                tail=last.tail,
+                is_open=state.is_open,
+            )
+        except ValueError:
+            return None
+
+    def undone(self) -> tuple[str, ...]:
+        """The boundaries whose commits a person has put back."""
+        state = look_into(self._settings.home / GATE_FILE)
+        return () if state is None else state.undone
 
     def _discard(self) -> None:
         kept_as = self._files.checkpoints.discard()
@@ -193,6 +222,7 @@ def _gone_on(
             out=tuple(each for each in memory.out if each.until),
             last_agent=memory.last_agent,
             under_way=memory.under_way,
+            judged=memory.judged,
         )
         ledger = {id_: _anew(record) for id_, record in ledger.items()}
         if checkpoint is not None:

@@ -18,20 +18,34 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ralphd.core.heard import Heard, heard_in
+from ralphd.core.model import Next
+
 logger = logging.getLogger(__name__)
 
 MOST_KEPT = 2000
 """More reports than a night has, while the daemon is away; then the oldest ones are let go, and said."""
 RETRY_S = 1.0
 ANSWER_LIMIT_S = 30.0
+SLOW_LIMIT_S = 3.0
+"""An answer that takes long is asked for anew this often: a daemon that is gone is noticed at once, and a
+loop that does not want to wait any longer ends within that time."""
 _LONGEST_ADDRESS = 107  # sun_path has 108 bytes, the last of them NUL
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a report: what to do next, and at a boundary the verdict where there is one."""
+
+    next: Next = Next.CONTINUE
+    verdict: Heard | None = None
 
 
 class Reports(Protocol):
     """Who hears what the loop does."""
 
-    def report(self, kind: str, **fields: Any) -> "Future[str]":
-        """Tell it; the future is the answer: ``continue``, ``stop`` or ``pause``."""
+    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[Answer]":
+        """Tell it; the future is the answer. ``slowly``: that may take as long as tests do."""
         ...
 
     def close(self, limit_s: float) -> None:
@@ -47,7 +61,9 @@ class Reports(Protocol):
 @dataclass(slots=True)
 class _Letter:
     body: bytes
-    answer: "Future[str]" = field(default_factory=Future)
+    id: str = ""
+    slowly: bool = False
+    answer: "Future[Answer]" = field(default_factory=Future)
 
 
 class NoRegent:
@@ -55,10 +71,10 @@ class NoRegent:
 
     is_away = False
 
-    def report(self, kind: str, **fields: Any) -> "Future[str]":
+    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[Answer]":
         """Nobody hears it."""
-        answer: Future[str] = Future()
-        answer.set_result("continue")
+        answer: Future[Answer] = Future()
+        answer.set_result(Answer())
         return answer
 
     def close(self, limit_s: float) -> None:
@@ -87,13 +103,13 @@ class Link:
         """Whether nobody answers at present."""
         return self._away
 
-    def report(self, kind: str, **fields: Any) -> "Future[str]":
+    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[Answer]":
         """Queue a report. A heartbeat is not kept while others wait: they say as much."""
         self._count += 1
         body = {"run_id": self._run_id, "id": str(self._count), "kind": kind, **fields}
-        letter = _Letter(json.dumps(body).encode())
+        letter = _Letter(json.dumps(body).encode(), str(self._count), slowly)
         if kind == "heartbeat" and not self._letters.empty():
-            letter.answer.set_result("continue")
+            letter.answer.set_result(Answer())
             return letter.answer
         while True:
             try:
@@ -118,7 +134,9 @@ class Link:
     def _send(self, letter: _Letter) -> None:
         while not letter.answer.cancelled():
             try:
-                status, reply = self._post(letter.body)
+                status, reply = self._post(letter)
+            except _NoAnswerYet:
+                continue
             except (OSError, http.client.HTTPException) as fault:
                 self._note_away(str(fault) or type(fault).__name__)
             else:
@@ -135,20 +153,30 @@ class Link:
             self._told("the daemon answers again")
         if status != 200:
             self._told(f"the daemon refused a report: {reply.get('detail') or reply.get('title') or status}")
-        answer = reply.get("next") if status == 200 else "continue"
         if not letter.answer.cancelled():
-            letter.answer.set_result(answer if isinstance(answer, str) else "continue")
+            letter.answer.set_result(self._in_words_of_ours(letter, reply) if status == 200 else Answer())
+
+    def _in_words_of_ours(self, letter: _Letter, reply: Mapping[str, Any]) -> Answer:
+        said = reply.get("next")
+        answer = Next(said) if said in tuple(Next) else Next.CONTINUE
+        return Answer(answer, heard_in(reply.get("verdict"), f"{self._run_id}/{letter.id}"))
 
     def _note_away(self, why: str) -> None:
         if not self._away:
             self._away = True
             self._told(f"the daemon does not answer ({why}): reports are kept and sent again")
 
-    def _post(self, body: bytes) -> tuple[int, Mapping[str, Any]]:
-        connection = _Connection(self._socket_path)
+    def _post(self, letter: _Letter) -> tuple[int, Mapping[str, Any]]:
+        """Send it, and wait for the answer. Raises OSError, HTTPException, _NoAnswerYet."""
+        connection = _Connection(self._socket_path, SLOW_LIMIT_S if letter.slowly else ANSWER_LIMIT_S)
         try:
-            connection.request("POST", self._target, body, {"Content-Type": "application/json"})
-            reply = connection.getresponse()
+            connection.request("POST", self._target, letter.body, {"Content-Type": "application/json"})
+            try:
+                reply = connection.getresponse()
+            except TimeoutError:
+                if not letter.slowly:
+                    raise
+                raise _NoAnswerYet from None
             found = json.loads(reply.read(1 << 20) or b"{}")
         except ValueError as fault:
             raise OSError("what answers does not speak JSON") from fault
@@ -157,11 +185,15 @@ class Link:
         return reply.status, found if isinstance(found, dict) else {}
 
 
+class _NoAnswerYet(Exception):
+    """Whoever has taken the report is still at work on it."""
+
+
 class _Connection(http.client.HTTPConnection):
     """HTTP over a Unix socket; a long path goes through the open directory."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("ralphd", timeout=ANSWER_LIMIT_S)
+    def __init__(self, path: str, limit_s: float) -> None:
+        super().__init__("ralphd", timeout=limit_s)
         self._path = path
 
     def connect(self) -> None:

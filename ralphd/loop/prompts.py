@@ -40,4 +40,5 @@ class Prompts:
             handoff=await asyncio.to_thread(self._desk.handoff),
             trouble=await asyncio.to_thread(present_trouble, self._settings.directory),
             previous_attempt_context=previous,
+            reverted=iteration.reverted,
         )

@@ -39,6 +39,7 @@ from ralphd.core.loop_model import (
 )
 from ralphd.core.model import Moment, Next
 from ralphd.errors import RalphdError
+from ralphd.git.facts import position
 from ralphd.loop.asking import Asker
 from ralphd.loop.attempts import Attempts
 from ralphd.loop.boundary import Boundary
@@ -126,12 +127,15 @@ class Ralph:
                 self._stop_asked = True
                 if self._attempts.is_running:
                     self._console.say("ends when this iteration is finished; the same again ends it now")
+                elif self._boundary.is_waiting:
+                    self._console.say("ends when the verdict is known; the same again ends it now")
                 self._put(StopAsked(self._now()))
 
     def _end_at_once(self) -> None:
         self._put(StopAsked(self._now()))
         if self._attempts.is_running:
             self._attempts.end()
+        self._boundary.give_up()
 
     def _put(self, wish: LoopEvent) -> None:
         """Queue a wish; results have room beside as many wishes as wait."""
@@ -152,7 +156,9 @@ class Ralph:
         if resumed is not None:
             task = f", task {resumed.task_id}" if resumed.task_id else ""
             self._console.say(f"a checkpoint is there: iteration {memory.iteration + 1}{task}")
-        return Began(self._now(), plan, resumed)
+        if (verdict := await asyncio.to_thread(self._desk.unheard, memory, ledger)) is not None:
+            self._console.say(f"{verdict.words} (the loop before did not hear it)")
+        return Began(self._now(), plan, resumed, verdict, await asyncio.to_thread(self._desk.undone))
 
     async def _answer(self, after: LoopStep) -> None:
         """Remember what the step says, then do what it orders."""
@@ -190,7 +196,7 @@ class Ralph:
                 title = f"{iteration.task.id} {iteration.task.title}".strip()
                 self._console.say(f"iteration {iteration.number}: {title}")
                 await self._remote.pull()
-                self._scribe.iteration_started(iteration)
+                await self._tell_started(iteration)
             case StartAttempt():
                 self._start(self._attempt_it(order))
             case FinishIteration():
@@ -218,8 +224,15 @@ class Ralph:
 
     async def _await_verdict(self, order: FinishIteration) -> None:
         """Report the boundary and bring back the answer (L9)."""
-        answer = await self._boundary.answer(order, self._late)
-        self._events.put_nowait(Judged(self._now(), answer, await self._plans.read(self._loop.plan)))
+        said = await self._boundary.answer(order, self._late)
+        plan = await self._plans.read(self._loop.plan)  # as it is after a revert
+        self._events.put_nowait(Judged(self._now(), said.next, plan, said.verdict, said.unheard))
+
+    async def _tell_started(self, iteration: Iteration) -> None:
+        """Where HEAD is after our own pull: the commits of the iteration are judged from there on (R2)."""
+        is_heard = self._settings.is_supervised
+        place = await asyncio.to_thread(position, self._settings.directory) if is_heard else None
+        self._scribe.iteration_started(iteration, place)
 
     def _late(self, answer: Next) -> None:
         """The answer to a boundary that nobody waited for: what it asks for holds all the same."""

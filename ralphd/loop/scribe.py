@@ -4,13 +4,14 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
+from ralphd.core.boundary import Position
 from ralphd.core.classify import Finding
 from ralphd.core.ledger import UnderWay
 from ralphd.core.loop_model import End, FinishIteration, Iteration, TellAttempt
 from ralphd.core.model import Moment
 from ralphd.core.moments import rfc3339
 from ralphd.loop.attempt import AttemptResult
-from ralphd.loop.link import Reports
+from ralphd.loop.link import Answer, Reports
 from ralphd.loop.settings import Settings
 
 MOST_LINE_CHARS = 500
@@ -40,13 +41,18 @@ class Scribe:
         """The loop lives."""
         self._reports.report("heartbeat")
 
-    def iteration_started(self, iteration: Iteration) -> None:
-        """An iteration begins."""
+    def iteration_started(self, iteration: Iteration, position: Position | None = None) -> None:
+        """An iteration begins, with the repository where it is."""
         self.commits = ()
         task = _task(iteration)
         self._agent = iteration.agent
         self._reports.report(
-            "iteration-started", iteration=iteration.number, task=task, agent=iteration.agent
+            "iteration-started",
+            iteration=iteration.number,
+            task=task,
+            agent=iteration.agent,
+            head=None if position is None else position.head,
+            branch=None if position is None else _line(position.branch),
         )
 
     def attempt_finished(self, order: TellAttempt, result: AttemptResult, finding: Finding) -> None:
@@ -95,10 +101,11 @@ class Scribe:
             ended_at=rfc3339(now),
         )
 
-    def iteration_finished(self, order: FinishIteration) -> "Future[str]":
-        """A boundary; the future is what to do next."""
+    def iteration_finished(self, order: FinishIteration) -> "Future[Answer]":
+        """A boundary; the future is what to do next, and the verdict."""
         return self._reports.report(
             "iteration-finished",
+            slowly=self._settings.has_gate,
             iteration=order.iteration.number,
             task=_task(order.iteration),
             failed=order.failed,

@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from ralphd.core.boundary import Baseline, Position
 from ralphd.core.model import Moment, RunId, Task
 from ralphd.core.moments import parse_rfc3339, rfc3339
 from ralphd.core.verdict import (
-    Baseline,
     Judgement,
     JudgeOrder,
-    Position,
     Push,
     PutBack,
     Restore,
@@ -26,6 +25,7 @@ from ralphd.core.verdict import (
     SetAside,
     VerdictKind,
 )
+from ralphd.store.checkpoint_file import read
 from ralphd.store.files import write_whole
 from ralphd.store.versions import as_json, read_versioned, set_aside_as
 
@@ -90,7 +90,9 @@ class GateState:
 
     ``before`` is where HEAD was when the iteration began. ``is_open``: there may be commits since which no
     verdict was said of, so ``before`` stays. ``left`` is where HEAD was when the last run was seen to end.
-    ``test_run`` is the run of the tests that is under way.
+    ``test_run`` is the run of the tests that is under way. ``since`` tells since when the baseline is what it
+    is; ``reverted`` is the last verdict that reverted something and was not undone. ``undone`` are the
+    boundaries whose commits a person has put back, the last ones of them.
     """
 
     baseline: Baseline = Baseline.UNKNOWN
@@ -100,6 +102,9 @@ class GateState:
     test_run: RunId | None = None
     judging: Judging | None = None
     last: Last | None = None
+    since: Moment | None = None
+    reverted: Last | None = None
+    undone: tuple[str, ...] = ()
 
 
 _STATE: Final = TypeAdapter(GateState)
@@ -121,6 +126,17 @@ def load_gate(path: Path) -> GateState:
         raise set_aside_as(path, str(fault)) from fault
 
 
+def look_into(path: Path) -> GateState | None:
+    """What the file of a ralph that may live tells; None for what tells nothing. It is left alone."""
+    found = read(path)
+    if found is None or found.get("version") != GATE_VERSION:
+        return None
+    try:
+        return _state_of(found)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
 def save_gate(path: Path, state: GateState) -> None:
     """Replace the file, durably. Raises OSError when the disk does not take it."""
     write_whole(path, as_json(_as_plain(state)))
@@ -131,8 +147,11 @@ def _as_plain(state: GateState) -> dict[str, Any]:
     if state.judging is not None:
         judgement = plain["judging"]["judgement"]
         judgement["order"] = {"do": order_name(state.judging.judgement.order), **judgement["order"]}
-    if state.last is not None:
-        plain["last"]["at"] = rfc3339(state.last.at)
+    if state.since is not None:
+        plain["since"] = rfc3339(state.since)
+    for key, last in (("last", state.last), ("reverted", state.reverted)):
+        if last is not None:
+            plain[key]["at"] = rfc3339(last.at)
     return {"version": GATE_VERSION, **plain}
 
 
@@ -143,8 +162,11 @@ def _state_of(found: dict[str, Any]) -> GateState:
         words = dict(judgement["order"])
         order: TypeAdapter[JudgeOrder] = TypeAdapter(_ORDERS[words.pop("do")])
         judgement["order"] = order.validate_python(words)
-    if plain.get("last") is not None:
-        plain["last"]["at"] = parse_rfc3339(plain["last"]["at"])
+    if plain.get("since") is not None:
+        plain["since"] = parse_rfc3339(plain["since"])
+    for key in ("last", "reverted"):
+        if plain.get(key) is not None:
+            plain[key]["at"] = parse_rfc3339(plain[key]["at"])
     return _STATE.validate_python(plain)
 
 

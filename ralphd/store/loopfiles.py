@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from ralphd import failpoint
 from ralphd.core.failure import FailureKind
+from ralphd.core.heard import Reverted
 from ralphd.core.ladders import LONGEST_TIMEOUT_FACTOR
 from ralphd.core.ledger import Ledger, Memory, Standing, TaskRecord
 from ralphd.core.phases import Phases
@@ -198,6 +199,17 @@ def _task(id_: str, found: Mapping[str, Any]) -> TaskRecord:
         reopened=of_kind(bool, found["reopened"]),
         timeout_factor=_factor(found.get("timeout_factor", 1.0)),
         unreviewed=of_kind(bool, found.get("unreviewed", False)),
+        unjudged=of_kind(bool, found.get("unjudged", False)),
+        reverted=None if (note := found.get("reverted")) is None else _reverted(note),
+    )
+
+
+def _reverted(found: Mapping[str, Any]) -> Reverted:
+    return Reverted(
+        commits=tuple(of_kind(str, each) for each in of_kind(list, found["commits"])),
+        why=of_kind(str, found["why"]),
+        tail=tuple(of_kind(str, each) for each in of_kind(list, found["tail"])),
+        boundary=of_kind(str, found["boundary"]),
     )
 
 
@@ -211,6 +223,17 @@ def _task_json(record: TaskRecord) -> dict[str, Any]:
         "reopened": record.reopened,
         "timeout_factor": record.timeout_factor,
         "unreviewed": record.unreviewed,
+        "unjudged": record.unjudged,
+        "reverted": None if (note := record.reverted) is None else _reverted_json(note),
+    }
+
+
+def _reverted_json(note: Reverted) -> dict[str, Any]:
+    return {
+        "boundary": note.boundary,
+        "commits": list(note.commits),
+        "why": note.why[:_MOST_CHARS],
+        "tail": list(note.tail),
     }
 
 

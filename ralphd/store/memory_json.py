@@ -43,6 +43,7 @@ def memory_of(found: Mapping[str, Any]) -> Memory:
         rotates=of_kind(bool, found.get("rotates", False)),
         under_way=None if (begun := found.get("under_way")) is None else _under_way(begun),
         list_file=None if (file := found.get("list_file")) is None else of_kind(str, file),
+        judged=None if (boundary := found.get("judged")) is None else of_kind(str, boundary),
     )
 
 
@@ -80,6 +81,7 @@ def memory_json(memory: Memory) -> dict[str, Any]:
         "agents": list(memory.agents),
         "rotates": memory.rotates,
         "list_file": memory.list_file,
+        "judged": memory.judged,
         "under_way": None if memory.under_way is None else _under_way_json(memory.under_way),
         "out": [
             {

@@ -15,7 +15,7 @@ from ralphd.core.moments import rfc3339
 from ralphd.core.reported import Report
 from ralphd.daemon.measures import Measures
 from ralphd.daemon.registration import Registration
-from ralphd.errors import AlreadyRunning, ConfigFaults, StaleReport, UnknownRalph
+from ralphd.errors import AlreadyRunning, ConfigFaults, NotUndone, StaleReport, UnknownRalph
 from ralphd.notify.hub import Hub
 from ralphd.process.output import Log
 from ralphd.store.events import EventStore, StoredEvent
@@ -131,6 +131,16 @@ class MemoryHost:
         self._told("iterations", name, limit)
         return [{"iteration": 1, "attempts": []}]
 
+    async def verdicts(self, name: str, limit: int) -> list[dict[str, Any]]:
+        self._told("verdicts", name, limit)
+        return [{"iteration": 1, "verdict": "kept", "undone": False}]
+
+    async def undo(self, name: str, iteration: int | None) -> dict[str, Any]:
+        self._told("undo", name, iteration)
+        if iteration == 404:
+            raise NotUndone("there is nothing to put back", why="iteration 404 was not judged")
+        return {"iteration": iteration, "commits": [], "made": [], "ralph": self._ralph(name)}
+
     async def report(
         self, name: str, run_id: RunId, report_id: str, digest: str, report: Report
     ) -> dict[str, Any]:
@@ -196,6 +206,7 @@ def a_view(name: str, directory: str, command: list[str]) -> dict[str, Any]:
         "tree_means": "subreaper",
         "checkpoint": None,
         "drift": [],
+        "guard": None,
         "notes": [],
         "message": None,
     }

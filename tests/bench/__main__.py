@@ -26,7 +26,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench import page, rows_fleet, rows_loop, rows_output, rows_recovery, rows_start, rows_trees, table
+from tests.bench import (
+    page,
+    rows_fleet,
+    rows_guard,
+    rows_loop,
+    rows_output,
+    rows_recovery,
+    rows_start,
+    rows_trees,
+    table,
+)
 from tests.bench.bench import Bench, Row
 from tests.bench.measure import adopt_orphans, clear_away, time_limit
 from tests.bench.peers.circus import Circus
@@ -48,6 +58,7 @@ ROWS = (
     Row("start", rows_start.daemon_starts, 60.0),
     Row("loop", rows_loop.iterations, 90.0),
     Row("listening", rows_loop.listening, 180.0),
+    Row("guard", rows_guard.judgements, 90.0),
 )
 FULL = (Row("fleet500", rows_fleet.large_fleet, 300.0),)
 

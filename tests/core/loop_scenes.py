@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from ralphd.core.classify import Finding
 from ralphd.core.failure import FailureKind
+from ralphd.core.heard import Heard
 from ralphd.core.limits import Confidence, Reset
 from ralphd.core.loop import step
 from ralphd.core.loop_model import (
@@ -26,6 +27,7 @@ from ralphd.core.loop_model import (
 )
 from ralphd.core.model import Moment, Next
 from ralphd.core.plan import Plan, Task, TaskStatus
+from ralphd.core.verdict import VerdictKind
 
 T = TypeVar("T", bound=LoopOrder)
 START: Moment = 1_800_000_000.0
@@ -136,7 +138,13 @@ class Play:
     ) -> None:
         """The boundary is answered, while the list says something else."""
         assert self.ordered(FinishIteration, ever=True)
-        self.feed(Judged(self.now, answer, plan, reopened))
+        verdict = None
+        if reopened:
+            (task,) = reopened
+            shas = ("abc1234",)
+            where, why = f"r1/{len(self.orders)}", "the tests failed"
+            verdict = Heard(where, VerdictKind.REVERTED, why, task, shas, shas, ("1 failed",))
+        self.feed(Judged(self.now, answer, plan, verdict))
 
     def wakes(self) -> None:
         """The wait is over."""

@@ -3,12 +3,20 @@
 import pytest
 
 from ralphd.core.actions import Announce, Escalate, Spawn
-from ralphd.core.events import BaselineTested, JudgementBegan, JudgementOver, LeftBehind, RunEnded
+from ralphd.core.boundary import Baseline
+from ralphd.core.events import (
+    BaselineTested,
+    CommitsRestored,
+    JudgementBegan,
+    JudgementOver,
+    LeftBehind,
+    RunEnded,
+)
 from ralphd.core.model import Failed, Goal, Next, Paused, Pausing, Said, Starting, Stopped, Stopping, Tally
 from ralphd.core.regent import step
 from ralphd.core.reported import IterationFinished, Reported
 from ralphd.core.reports import answer
-from ralphd.core.verdict import Baseline, Result, Verdict, VerdictKind
+from ralphd.core.verdict import Result, Verdict, VerdictKind
 from tests.core.scenes import EXIT_0, HUNG, NOW, POLICY, RUN, RUNNING, WAITING, ralph
 
 ITERATES = Said(hello=True, signals=True, iterates=True)
@@ -92,6 +100,20 @@ def test_what_is_not_judged_is_told_and_calls_a_person_only_where_that_is_asked(
     assert any(isinstance(action, Escalate) for action in told.actions) == calls
 
 
+@pytest.mark.parametrize(
+    ("reverted", "what"),
+    [
+        ((), "commit abc1234 stays"),
+        (("abc1234",), "commit abc1234 stays reverted"),
+        (("abc1234", "def5678"), "commits abc1234, def5678 stay reverted"),
+    ],
+)
+def test_what_could_not_be_brought_back_is_not_said_to_be_there(reverted: tuple[str, ...], what: str) -> None:
+    verdict = Verdict(VerdictKind.UNTESTED, "cannot be taken back", Baseline.UNKNOWN, pauses=True)
+    told = step(ralph(RUNNING), over(verdict, reverted=reverted), POLICY)
+    assert Escalate(f"Not judged — {what}: cannot be taken back") in told.actions
+
+
 def test_a_verdict_that_is_told_again_by_the_next_daemon_counts_once() -> None:
     verdict = over(REVERTED, reverted=("abc1234",), id="r1/7")
     once = step(ralph(RUNNING, said=ITERATES), verdict, POLICY).supervision
@@ -159,3 +181,22 @@ def test_a_person_is_called_once_for_the_same_reason_however_many_iterations_hav
         sum(isinstance(action, Escalate) for action in each.actions) for each in (first, second, kept, again)
     ]
     assert calls == [1, 0, 0, 1]
+
+
+def test_what_a_person_puts_back_is_told_and_changes_nothing_else() -> None:
+    paused = ralph(Paused("requested"), Goal.PAUSED)
+    two = CommitsRestored(NOW, "f2", RUN, 2, None, ("abc1234", "def5678"), ("1234567",))
+    told = step(paused, two, POLICY)
+    assert told.supervision == paused
+    [news] = told.actions
+    assert isinstance(news, Announce)
+    assert news.type == "commit.restored"
+    assert news.text == (
+        "Put back, as asked — commits abc1234, def5678 of iteration 2; the tests run before the next start"
+    )
+    assert dict(news.data) == {
+        "iteration": 2,
+        "task": None,
+        "commits": ["abc1234", "def5678"],
+        "made": ["1234567"],
+    }

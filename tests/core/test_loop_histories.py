@@ -116,6 +116,7 @@ class Nights(RuleBasedStateMachine):
             self.failed[self.play.task] += 1
         elif others:
             self.play.done.add(others[0])
+            self.failed[others[0]] = 0
         else:
             return
         self.play.succeeds(ticks=False, judged=False)
@@ -216,11 +217,13 @@ class Nights(RuleBasedStateMachine):
 
     @invariant()
     def failures_are_counted_where_they_are_the_tasks_fault(self) -> None:
-        """And only there."""
+        """And only there; of what was done they are kept until its verdict."""
         if hasattr(self, "play"):
             ledger = self.play.loop.ledger
-            counted = {task: ledger[task].failure_count if task in ledger else 0 for task in self.play.ids}
-            assert counted == self.failed
+            tried = {task: ledger[task] for task in self.play.ids if task in ledger}
+            counted = {task: 0 if each.unjudged else each.failure_count for task, each in tried.items()}
+            assert {task: counted.get(task, 0) for task in self.play.ids} == self.failed
+            assert not any(each.unjudged for each in tried.values() if each.standing is not Standing.COMPLETE)
 
     @invariant()
     def what_is_ticked_is_complete(self) -> None:

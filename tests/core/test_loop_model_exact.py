@@ -96,8 +96,8 @@ def test_an_attempt_that_ended_committed_nothing_cost_nothing_and_left_no_sessio
         chance=0.5,
         halted="",
     )
-    assert Judged(1.0, Next.CONTINUE, None) == Judged(1.0, Next.CONTINUE, None, reopened=())
-    assert Began(1.0, None) == Began(1.0, None, resumed=None)
+    assert Judged(1.0, Next.CONTINUE, None) == Judged(1.0, Next.CONTINUE, None, verdict=None, unheard=False)
+    assert Began(1.0, None) == Began(1.0, None, resumed=None, verdict=None, undone=())
 
 
 def test_a_checkpoint_names_an_end_a_reason_and_a_session_only_where_there_are_any() -> None:

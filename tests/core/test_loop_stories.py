@@ -5,6 +5,7 @@ import pytest
 from ralphd.core.checkpoint import PauseReason
 from ralphd.core.classify import Finding
 from ralphd.core.failure import FailureKind
+from ralphd.core.heard import Heard, Reverted
 from ralphd.core.ledger import Memory, Out, Standing, TaskRecord, UnderWay
 from ralphd.core.limits import Confidence, Reset
 from ralphd.core.loop_model import (
@@ -14,6 +15,7 @@ from ralphd.core.loop_model import (
     ClearCheckpoint,
     EndRest,
     Handoff,
+    Judged,
     Loop,
     LoopPolicy,
     PauseAsked,
@@ -32,6 +34,7 @@ from ralphd.core.loop_model import (
 )
 from ralphd.core.model import Next
 from ralphd.core.plan import Plan, Task, TaskStatus
+from ralphd.core.verdict import VerdictKind
 from tests.core.loop_scenes import START, Play, reset_in
 
 CRASH, INCOMPLETE = FailureKind.AGENT_CRASH, FailureKind.AGENT_INCOMPLETE
@@ -526,6 +529,113 @@ def test_r9_a_reverted_task_that_nobody_committed_anything_for_is_not_done() -> 
     play.succeeds(commits=1)
 
     assert play.task == "B"
+
+
+def test_r9_a_task_that_is_reverted_for_ever_is_put_back_after_a_round_and_then_left_alone() -> None:
+    play = Play(
+        "A", "B", policy=LoopPolicy(agents=("claude",), retries_before_fallback=1, max_task_failures=3)
+    )
+
+    for count in (1, 2):
+        assert play.task == "A"
+        play.succeeds(judged=False)
+        play.judged(reopened=("A",))
+        assert play.failures("A") == count
+
+    assert play.task == "B"  # A had its round
+    play.succeeds()
+    assert play.task == "A"
+    assert play.attempt.iteration.reverted is not None
+    play.succeeds(judged=False)
+    play.judged(reopened=("A",))
+
+    assert (play.end.code, play.end.reason) == (1, "tasks_failed")
+    assert "A failed 3 times, last: its commit was reverted (abc1234): the tests failed" in play.end.why
+
+
+def test_r9_a_revert_is_told_until_the_task_is_kept_and_then_all_is_forgotten() -> None:
+    play = Play("A", "B")
+    play.succeeds(judged=False)
+    play.judged(reopened=("A",))
+
+    play.fails(CRASH)
+    play.wakes()
+    note = play.attempt.iteration.reverted
+    assert note is not None
+    assert note == Reverted(("abc1234",), "the tests failed", ("1 failed",), note.boundary)
+    play.succeeds()
+
+    assert play.loop.ledger["A"] == TaskRecord("A", "do A", Standing.COMPLETE)
+    assert play.attempt.iteration.reverted is None
+
+
+def test_r9_a_verdict_that_no_loop_has_heard_is_acted_upon_at_the_next_begin_and_only_once() -> None:
+    play = Play("A", "B")
+    play.succeeds(judged=False)
+    verdict = Heard("r1/7", VerdictKind.REVERTED, "the tests failed", "A", ("abc1234",), ("abc1234",))
+
+    for _ in range(2):
+        play.loop = Loop(play.loop.memory, play.loop.ledger)
+        play.feed(Began(play.now, play.plan, verdict=verdict))
+
+        assert play.task == "A"
+        assert (play.failures("A"), play.loop.memory.judged) == (1, "r1/7")
+
+
+def test_r9_what_a_person_has_put_back_is_looked_at_once_more_and_needs_no_new_commit() -> None:
+    play = Play("A", "B")
+    play.succeeds(judged=False)
+    play.judged(reopened=("A",))
+    note = play.attempt.iteration.reverted
+    assert note is not None
+
+    play.loop = Loop(play.loop.memory, play.loop.ledger)
+    play.feed(Began(play.now, play.plan, undone=("r0/1", note.boundary)))
+    assert (play.task, play.attempt.iteration.reverted) == ("A", None)
+    play.succeeds(commits=0)
+
+    assert play.task == "B"
+
+
+def test_r9_commits_that_stay_of_an_attempt_that_failed_are_enough_for_the_next_one() -> None:
+    policy = LoopPolicy(agents=("claude",), retries_before_fallback=0, max_task_failures=9)
+    play = Play("A", policy=policy)
+    play.succeeds(judged=False)
+    play.judged(reopened=("A",))
+
+    play.fails(CRASH, commits=1)
+    play.feed(
+        Judged(play.now, Next.CONTINUE, play.plan, Heard("r1/8", VerdictKind.KEPT, "green", "A", ("b",)))
+    )
+    assert play.task == "A"
+    play.succeeds(commits=0)
+
+    assert play.end.code == 0
+
+
+def test_r9_a_promise_whose_commits_were_reverted_ends_nothing() -> None:
+    play = Play()
+    play.succeeds(promised=True, judged=False)
+
+    play.judged(reopened=("prompt",))
+
+    assert isinstance(play.loop.stage, Attempting)
+    assert play.failures("prompt") == 1
+
+
+def test_what_the_guard_wants_a_person_to_see_is_why_it_pauses_and_what_nobody_heard_stays_open() -> None:
+    play = Play("A", "B")
+    play.succeeds(judged=False)
+    untested = Heard("r1/7", VerdictKind.UNTESTED, "a rebase is under way", "A", ("abc1234",))
+    play.feed(Judged(play.now, Next.PAUSE, play.plan, untested))
+    assert (play.end.code, play.end.why) == (75, "a person has to look at it: a rebase is under way")
+
+    play = Play("A", "B")
+    play.succeeds(judged=False)
+    play.feed(StopAsked(play.now))
+    play.feed(Judged(play.now, Next.CONTINUE, play.plan, unheard=True))
+    assert play.end.code == 130
+    assert play.loop.ledger["A"].unjudged
 
 
 def test_a_list_that_was_emptied_is_told_as_what_it_is() -> None:

@@ -77,10 +77,12 @@ def test_r9_a_reverted_task_is_open_whatever_the_list_says_until_it_is_done_agai
     assert tasks.open_tasks(plan, tasks.ended(ledger, A, Standing.COMPLETE)) == ()
 
 
-def test_a_task_that_is_done_has_a_clean_sheet_and_one_that_is_put_back_keeps_its_own() -> None:
+def test_a_task_that_is_done_and_stays_has_a_clean_sheet_and_one_that_is_put_back_keeps_its_own() -> None:
     ledger = tasks.failed_once({}, A, FailureKind.TIMEOUT, "too long")
 
-    assert tasks.ended(ledger, A, Standing.COMPLETE)["A"] == TaskRecord("A", "do A", Standing.COMPLETE)
+    done = tasks.ended(ledger, A, Standing.COMPLETE)
+    assert (done["A"].unjudged, done["A"].failure_count) == (True, 1)
+    assert tasks.judged(done, None, a_round=3)["A"] == TaskRecord("A", "do A", Standing.COMPLETE)
     kept = tasks.ended(ledger, A, Standing.FAILED)["A"]
     assert (kept.failure_count, kept.last_failure, kept.timeout_factor) == (1, "too long", 1.5)
 

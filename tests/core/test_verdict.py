@@ -6,17 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ralphd.core.boundary import Baseline, Boundary, JudgedCommit, Position
 from ralphd.core.verdict import (
-    Baseline,
-    Boundary,
     CarriedOut,
     Cut,
     GatePolicy,
-    JudgedCommit,
     JudgeEvent,
     Judgement,
     Moved,
-    Position,
     Push,
     PutBack,
     Ran,
@@ -248,7 +245,7 @@ def test_r1_without_a_new_commit_nothing_is_run() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"descends": False}, "first-parent"),
+        ({"descends": False}, "does not lead back"),
         ({"now": Position(sha(1), "other")}, "branch"),
         ({"commits": (JudgedCommit(sha(1), pulled=True),)}, "pull"),
         ({"before": Position(None, "main")}, "first commit"),

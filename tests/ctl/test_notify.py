@@ -53,10 +53,16 @@ def in_run(daemon: FakeDaemon) -> dict[str, str]:
             {"kind": "attempt-finished", "agent": "a", "outcome": "failed", "failure_kind": "timeout",
              "exit_code": 124, "cost_usd": 0.5, "duration_s": 61.0},
         ),
-        (["iteration-finished"], {"kind": "iteration-finished", "failed": False}),
+        (["iteration-finished"], {"kind": "iteration-finished", "failed": False, "wait": False}),
         (
             ["iteration-finished", "--iteration", "3", "--failed", "--summary", "x" * 5000],
-            {"kind": "iteration-finished", "iteration": 3, "failed": True, "summary": "x" * 4000},
+            {
+                "kind": "iteration-finished",
+                "iteration": 3,
+                "failed": True,
+                "summary": "x" * 4000,
+                "wait": False,
+            },
         ),
         (["waiting", "--until", "over"], {"kind": "waiting", "until": None}),
         (
@@ -150,7 +156,7 @@ def test_words_that_do_not_fit_are_usage_errors_and_send_nothing(
         ),
         (
             ["iteration-finished", "--summary", "cut amid \udced\udc95"],
-            {"failed": False, "summary": "cut amid ??"},
+            {"failed": False, "summary": "cut amid ??", "wait": False},
         ),
     ],
 )

@@ -7,14 +7,19 @@ import pytest
 
 from ralphd.core.checkpoint import Checkpoint, PauseReason
 from ralphd.core.failure import FailureKind
+from ralphd.core.heard import Heard
 from ralphd.core.ledger import Memory, Out, Standing, TaskRecord
 from ralphd.core.loop_model import Iteration, Loop, Resumed, SaveCheckpoint
+from ralphd.core.model import RunId
+from ralphd.core.model import Task as TaskName
 from ralphd.core.moments import parse_rfc3339
 from ralphd.core.phases import Phase, Phases
 from ralphd.core.plan import Task, TaskStatus
+from ralphd.core.verdict import VerdictKind
 from ralphd.errors import RalphdError
 from ralphd.loop.desk import MOST_NOTES, Desk
 from ralphd.loop.settings import Settings, by_hand
+from ralphd.store.gate_file import GateState, Last, save_gate
 
 STARTED, EARLIER = "2026-11-21T20:00:00.000000Z", "2026-11-21T08:00:00.000000Z"
 NOW = parse_rfc3339("2026-11-21T20:00:05.000000Z")
@@ -185,3 +190,25 @@ def test_l14_phases_are_gone_on_with_from_a_checkpoint_alone(place: Path, has_ch
     desk.load(NOW, resume=False)
     assert desk.phases is None
     assert not (settings_of(place).home / "phases.json").exists()
+
+
+def test_r9_the_last_verdict_is_read_as_it_is_and_only_where_it_is_news_about_a_task_of_ours(
+    place: Path,
+) -> None:
+    desk = Desk(settings_of(place))
+    desk.load(NOW, resume=True)
+    path, ledger = desk.prompt_file.with_name("gate.json"), {"A": FAILED}
+    sha, task = "a" * 40, TaskName("A", "do A")
+    run_id, kind = RunId("r000001-3fa9c1d2"), VerdictKind.REVERTED
+    last = Last("r1/7", 3, task, run_id, kind, "red", (sha,), (sha,), (), "1 failed\n", NOW)
+
+    assert desk.unheard(Memory(), ledger) is None
+    save_gate(path, GateState(last=last))
+    found = Heard("r1/7", kind, "red", "A", (sha[:7],), (sha[:7],), ("1 failed",))
+    assert desk.unheard(Memory(), ledger) == found
+    assert desk.unheard(Memory(judged="r1/7"), ledger) is None
+    assert desk.unheard(Memory(), {}) is None
+    for text in ("{", "[]", '{"version": 9}', '{"version": 1, "last": {"verdict": 3}}'):
+        path.write_text(text)
+        assert desk.unheard(Memory(), ledger) is None
+        assert path.read_text() == text

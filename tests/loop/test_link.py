@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from ralphd.core.heard import Heard
+from ralphd.core.model import Next
+from ralphd.core.verdict import VerdictKind
 from ralphd.loop import link as links
-from ralphd.loop.link import Link
+from ralphd.loop.link import Answer, Link
 from tests.helpers import wait_for
 
 
@@ -24,6 +27,9 @@ class Regent(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.heard: list[dict[str, Any]] = []
         self.statuses = list(statuses)
         self.next = "continue"
+        self.verdict: object = None
+        self.waits = threading.Event()
+        self.waits.set()
         super().__init__(str(path), _Handler)
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
@@ -49,8 +55,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         regent.heard.append({"path": self.path, **body})
         status = regent.statuses.pop(0) if regent.statuses else 200
         reply = (
-            {"id": body["id"], "next": regent.next, "verdict": None} if status == 200 else {"detail": "no"}
+            {"id": body["id"], "next": regent.next, "verdict": regent.verdict}
+            if status == 200
+            else {"detail": "no"}
         )
+        regent.waits.wait(20)
         data = json.dumps(reply).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -98,7 +107,7 @@ def test_reports_arrive_in_order_each_with_an_id_of_its_own(place: Path, regents
     link.report("hello", signals=True)
     answer = link.report("iteration-finished", iteration=1)
 
-    assert answer.result(timeout=20) == "continue"
+    assert answer.result(timeout=20) == Answer()
     link.close(10)
     assert [(said["kind"], said["id"]) for said in regents[0].heard] == [
         ("hello", "1"),
@@ -117,7 +126,7 @@ def test_while_nobody_listens_reports_are_kept_and_then_sent(place: Path, regent
 
     regents.append(listening(place))
 
-    assert [answer.result(timeout=20) for answer in answers] == ["continue"] * 3
+    assert [answer.result(timeout=20) for answer in answers] == [Answer()] * 3
     assert [said["usd"] for said in regents[0].heard] == [0, 1, 2]
     assert len(told) == 2  # gone, and back
     link.close(10)
@@ -140,8 +149,8 @@ def test_a_report_that_is_refused_is_told_and_not_sent_again(place: Path, regent
     regents.append(listening(place, 409))
     link = Link(str(place), "demo", "r1", told.append)
 
-    assert link.report("hello").result(timeout=20) == "continue"
-    assert link.report("heartbeat").result(timeout=20) == "continue"
+    assert link.report("hello").result(timeout=20) == Answer()
+    assert link.report("heartbeat").result(timeout=20) == Answer()
 
     assert [said["kind"] for said in regents[0].heard] == ["hello", "heartbeat"]
     assert told == ["the daemon refused a report: no"]
@@ -153,7 +162,28 @@ def test_what_the_regent_wants_comes_back(place: Path, regents: list[Regent]) ->
     regents[0].next = "pause"
     link = Link(str(place), "demo", "r1")
 
-    assert link.report("iteration-finished").result(timeout=20) == "pause"
+    assert link.report("iteration-finished").result(timeout=20) == Answer(Next.PAUSE)
+    link.close(10)
+
+
+def test_r9_a_verdict_may_take_as_long_as_tests_do_and_nobody_is_said_to_be_away(
+    place: Path, regents: list[Regent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "SLOW_LIMIT_S", 0.05)
+    told: list[str] = []
+    regents.append(listening(place))
+    regents[0].waits.clear()
+    regents[0].verdict = {"kind": "kept", "why": "the tests pass", "commits": ["a" * 40], "reverted": []}
+    link = Link(str(place), "demo", "r1", told.append)
+
+    answer = link.report("iteration-finished", slowly=True)
+    wait_for(lambda: len(regents[0].heard) > 1, what="the same report once more")
+    regents[0].waits.set()
+
+    verdict = answer.result(timeout=20).verdict
+    assert verdict == Heard("r1/1", VerdictKind.KEPT, "the tests pass", commits=("aaaaaaa",))
+    assert {said["id"] for said in regents[0].heard} == {"1"}
+    assert told == []
     link.close(10)
 
 

@@ -51,6 +51,7 @@ from ralphd.core.plan import Plan
 from ralphd.loop.attempt import AttemptResult
 from ralphd.loop.boundary import ANSWER_PATIENCE_S, AWAY_PATIENCE_S, LOOK_S
 from ralphd.loop.desk import _gone_on
+from ralphd.loop.link import Answer
 from ralphd.loop.ralph import LAST_WORDS_S, LONGEST_SLEEP_S
 from ralphd.loop.scribe import Scribe
 from ralphd.loop.settings import Settings
@@ -72,6 +73,7 @@ class Given:
 
     policy: LoopPolicy
     environment: Mapping[str, str]
+    has_gate: bool = False
 
 
 class LoopHands:
@@ -293,16 +295,16 @@ class LoopHands:
 
     # a boundary
 
-    def _await_verdict(self, answer: Future[str], waited_s: float) -> None:
+    def _await_verdict(self, answer: Future[Answer], waited_s: float) -> None:
         """As ``Boundary``: without a gate nobody waits long for a daemon that is away."""
         if not isinstance(self.loop.stage, Judging):
             return
         patience_s = AWAY_PATIENCE_S if self.mail.is_away else ANSWER_PATIENCE_S
         now = self._night.clock.wall
         if answer.done():
-            self._feed(Judged(now(), Next(answer.result()), self._read_plan()))
+            self._feed(Judged(now(), answer.result().next, self._read_plan()))
         elif waited_s >= patience_s:
-            answer.add_done_callback(lambda done: self._late(Next(done.result())))
+            answer.add_done_callback(lambda done: self._late(done.result().next))
             self._feed(Judged(now(), Next.CONTINUE, self._read_plan()))
         else:
             step_s = LOOK_S if waited_s or self.mail.is_away else 0.05

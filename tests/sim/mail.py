@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ralphd.core.model import LastWord, RunId, Task
+from ralphd.core.model import LastWord, Next, RunId, Task
 from ralphd.core.moments import parse_rfc3339
 from ralphd.core.reported import (
     AgentExhausted,
@@ -23,6 +23,7 @@ from ralphd.core.reported import (
     Report,
     WaitingUntil,
 )
+from ralphd.loop.link import Answer
 from tests.sim.world import Due
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Letter:
 
     id: str
     report: Report
-    answer: Future[str] = field(default_factory=Future)
+    answer: Future[Answer] = field(default_factory=Future)
 
 
 class Mail:
@@ -51,12 +52,12 @@ class Mail:
         self._due: Due | None = None
         self.is_away = False
 
-    def report(self, kind: str, **fields: Any) -> Future[str]:
+    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> Future[Answer]:
         """Queue a report; a heartbeat is not kept while others wait."""
         self._count += 1
         letter = Letter(str(self._count), in_core(kind, fields))
         if kind == "heartbeat" and self._letters:
-            letter.answer.set_result("continue")
+            letter.answer.set_result(Answer())
             return letter.answer
         self._letters.append(letter)
         if self._due is None:
@@ -93,7 +94,7 @@ class Mail:
         self._letters.popleft()
         if self._letters:
             self._again(POST_S)
-        letter.answer.set_result(said)
+        letter.answer.set_result(Answer(Next(said)))
 
     def _again(self, delay_s: float) -> None:
         if self._due is not None:

@@ -4,14 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from ralphd.core.boundary import Baseline, Boundary, JudgedCommit, Position
 from ralphd.core.model import RunId, Task
 from ralphd.core.verdict import (
-    Baseline,
-    Boundary,
-    JudgedCommit,
     Judgement,
     JudgeOrder,
-    Position,
     Push,
     PutBack,
     Restore,

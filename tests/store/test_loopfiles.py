@@ -13,6 +13,7 @@ import pytest
 
 from ralphd.core.checkpoint import Checkpoint, PauseReason
 from ralphd.core.failure import FailureKind
+from ralphd.core.heard import Reverted
 from ralphd.core.ledger import Ledger, Memory, Out, Standing, TaskRecord, UnderWay
 from ralphd.core.moments import parse_rfc3339
 from ralphd.core.phases import Phase, Phases
@@ -31,6 +32,8 @@ RECORD = TaskRecord(
     reopened=True,
     timeout_factor=2.25,
     unreviewed=True,
+    unjudged=True,
+    reverted=Reverted(("abc1234",), "the tests failed", ("1 failed", "", "ü"), "r000001-3fa9c1d2/6"),
 )
 LEDGER = {"US-1": RECORD, "": TaskRecord(""), "ü/2": TaskRecord("ü/2", standing=Standing.COMPLETE)}
 OUT = Out("claude", "usage limit", parse_rfc3339("2026-11-22T03:00:00Z"), probes=2, back=True)
@@ -45,6 +48,7 @@ MEMORY = Memory(
     rotates=True,
     list_file="TASKS.md",
     under_way=UnderWay(8, 2, "codex", "US-1", "story 1", parse_rfc3339("2026-11-22T01:10:00Z")),
+    judged="r000001-3fa9c1d2/7",
 )
 PHASES = Phases(
     task_id="US-1",

@@ -42,7 +42,8 @@ def rewrite(run: Path, **changes: Any) -> dict[str, Any]:
 def signals_received(pid: int) -> dict[str, str]:
     """What tells that a signal is pending for, or has stopped, a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return dict(line.split(":\t", 1) for line in lines if line.startswith(("ShdPnd", "SigPnd", "State")))
+    told = dict(line.split(":\t", 1) for line in lines if line.startswith(("ShdPnd", "SigPnd", "State")))
+    return told | {"State": "stopped" if told["State"].startswith(("T", "t")) else "not stopped"}
 
 
 def test_a_run_whose_shim_was_killed_is_lost_and_followed_by_one_that_is_alone(

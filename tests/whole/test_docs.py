@@ -177,6 +177,8 @@ def test_a_page_is_taken_at_its_word() -> None:
 def test_every_configuration_shown_has_no_faults(newcomer: Newcomer, page: Path) -> None:
     blocks = re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.M | re.S)
     for block in blocks:
+        if block.startswith("version = "):  # a file of data about an agent; its own test loads it
+            continue
         (newcomer.daemon.home / "ralph.toml").write_text(block)
         (code, lines), *_ = newcomer.types([Typed("ralphctl config check", ())])
         assert code == 0, (block, lines)

@@ -1,0 +1,95 @@
+"""verdicts and undo: what the guard has said of commits, and taking back what it did."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from ralphctl import show, verdict_words
+from ralphctl.grammar import (
+    Command,
+    known_names,
+    print_reply,
+    ralph_argument,
+    the_client,
+    the_name,
+    wants_json,
+)
+from ralphctl.tell import clean, columns, has_colour
+from ralphd.errors import UsageError
+
+_MOST = 1000
+
+
+@click.command(cls=Command)
+@ralph_argument
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="So many at most."
+)
+def verdicts(name: str | None, limit: int) -> None:
+    """What was said of the commits of NAME's iterations, newest first.
+
+    Kept, reverted, or untested, how often the tests ran and what they said, and why. With --json also the
+    last lines that red tests printed.
+    """
+    client = the_client()
+    name = the_name(client, name)
+    reply = client.verdicts(name, limit)
+    if wants_json():
+        print_reply(reply)
+        return
+    found = reply.value["verdicts"]
+    if not found:
+        click.echo("\n".join(verdict_words.none_yet(client.ralph(name).value)))
+        return
+    click.echo(
+        verdict_words.table(
+            found, time.time(), columns=columns(sys.stdout), colour=has_colour(sys.stdout)
+        )
+    )  # fmt: skip
+    if any(each.get("reverted") and not each.get("undone") for each in found):
+        click.echo(f"\n  next: ralphctl undo {name} ITER  (put the reverted commits of an iteration back)")
+
+
+@click.command(cls=Command)
+@click.argument("words", nargs=-1, metavar="[NAME] [N]", shell_complete=known_names)
+def undo(words: tuple[str, ...]) -> None:
+    """Put back the commits of NAME that were reverted in iteration N, else those that were reverted last.
+
+    Each gets a commit of its own on top of HEAD, and nothing is pushed. Only while nothing of NAME runs:
+    ralphctl pause NAME first. The tests run again before the next start. A word of digits alone is N.
+    """
+    name, iteration = _name_and_number(words)
+    client = the_client()
+    name = the_name(client, name)
+    reply = client.ask(name, "undo", {"iteration": iteration})
+    if wants_json():
+        print_reply(reply)
+        return
+    undone = reply.value
+    click.echo("\n".join(verdict_words.undone_lines(undone)))
+    does, how = _next(undone["ralph"])
+    click.echo(f"  next: {how}  ({does}; the tests run first)")
+
+
+def _name_and_number(words: tuple[str, ...]) -> tuple[str | None, int | None]:
+    numbers = [word for word in words[-1:] if word.isascii() and word.isdecimal()]
+    names = words[: len(words) - len(numbers)]
+    if len(names) > 1 or any(len(number) > 15 for number in numbers):
+        raise UsageError(
+            f"what is {clean(words[-1])!r}?",
+            why="undo takes a name and a number",
+            mend="ralphctl undo --help",
+        )
+    return names[0] if names else None, int(numbers[0]) if numbers else None
+
+
+def _next(view: show.View) -> tuple[str, str]:
+    if view.get("state") == "paused":
+        return "go on", f"ralphctl resume {view['name']}"
+    return next(
+        (step for step in show.next_steps(view) if step[1].startswith("ralphctl start")),
+        ("see how it is", f"ralphctl status {view['name']}"),
+    )

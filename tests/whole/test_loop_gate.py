@@ -1,0 +1,149 @@
+"""The built-in loop with its commits judged (L9, R9): played agents, a real daemon, real git, real tests."""
+
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from tests.helpers import wait_for
+from tests.players import agents
+from tests.whole.guarded import Guarded
+from tests.whole.harness import Daemon
+
+LONG_S = 30.0
+TESTS = """\
+test ! -e ../slow || touch ../testing; while test -e ../slow; do sleep 0.05; done
+if test -e broken; then printf '\\033[31mFAILED\\033[0m test_header\\a\\n```\\n'; fi
+! test -e broken && ! test -e ../red
+"""
+BROKEN = {"do": "task", "files": {"broken": "yes\n"}}
+
+
+class Project(Guarded):
+    """A project with a list that git does not hold, two tasks, an origin, and a played claude."""
+
+    @property
+    def script(self) -> Any:
+        """What the agent does."""
+        return self.daemon.root / "script.json"
+
+    def begins(self, *steps: dict[str, Any], **settings: object) -> None:
+        """Have the agent do these, and then its work; start the loop."""
+        stories = [{"id": f"US-00{number}", "title": "story", "passes": False} for number in (1, 2)]
+        (self.place / "prd.json").write_text(json.dumps({"userStories": stories}))
+        (self.place / "PROMPT.md").write_text("Do the next task.\n")
+        (self.place / ".gitignore").write_text(".ralph/\nprd.json\n")
+        self.git("add", "-A")
+        self.git("commit", "-qm", "start")
+        self.git("init", "-q", "--bare", "../origin")
+        self.git("remote", "add", "origin", "../origin")
+        self.git("push", "-q", "-u", "origin", "main")
+        programs = agents.install(self.daemon.root / "bin", ["claude"])
+        agents.write_script(self.script, steps)
+        flags = {
+            "git.auto_push": True,
+            "regent.rollback_on_test_failure": True,
+            "regent.test_command": TESTS,
+            "regent.test_retries": 0,
+            "regent.retry_backoff_seconds": 0.05,
+        }
+        flags |= {key.replace("__", "."): value for key, value in settings.items()}
+        environment = {"HOME": str(self.daemon.home), **agents.environment(programs, self.script)}
+        body = {"directory": str(self.place), "name": "demo", "flags": flags, "environment": environment}
+        self.daemon.ask("POST", "/v1/ralphs", body)
+
+    def prompt(self, number: int) -> str:
+        """What the agent was told in its call of this number, once that is under way."""
+        wait_for(lambda: len(agents.calls(self.script)) >= number, timeout_s=LONG_S, what=f"call {number}")
+        return agents.calls(self.script)[number - 1].prompt
+
+    def task(self, id_: str) -> dict[str, Any]:
+        """What is remembered of a task."""
+        kept = json.loads((self.daemon.files("demo") / "tasks.json").read_text())
+        return dict(kept["tasks"][id_])
+
+    def log(self) -> str:
+        """What the loop said, in all its runs."""
+        return bytes(self.daemon.ask("GET", "/v1/ralphs/demo/logs?tail=all")).decode()
+
+
+@pytest.fixture
+def project(daemon: Daemon) -> Project:
+    daemon.start()
+    project = Project.of(daemon)
+    assert isinstance(project, Project)
+    return project
+
+
+def test_r9_a_reverted_task_is_open_again_and_its_agent_is_told_why(daemon: Daemon, project: Project) -> None:
+    project.begins(BROKEN)
+
+    view = daemon.becomes("demo", "done", timeout_s=LONG_S)
+
+    assert (view["iteration"], view["reverts"], view["restarts"]) == (3, 1, 0)
+    assert project.subjects() == [
+        "US-002: done",
+        "US-001: done",
+        'Revert "US-001: done"',
+        "US-001: done",
+        "start",
+        "first",
+    ]
+    first, second, third = (project.prompt(number) for number in (1, 2, 3))
+    bad = project.git("rev-parse", "HEAD~3")[:7]
+    assert f"was reverted ({bad}): the tests failed, and pass without it" in second
+    assert "The end of what the tests printed:\n\n````\nFAILED test_header\n```\n````\n" in second
+    assert "Reverted" not in first + third and "Previous Attempt" not in second
+    assert [line for line in second if not line.isprintable() and line != "\n"] == []
+    log = project.log()
+    told = [line.partition("Ralph: ")[2] for line in log.splitlines()]
+    assert [line for line in told if line.startswith("verdict")][:2] == [
+        f"verdict: reverted {bad}: the tests failed, and pass without it",
+        f"verdict: kept {project.git('rev-parse', 'HEAD~1')[:7]}: the tests pass",
+    ], log
+    assert log.count("push: ") == 2, "nothing is pushed after a revert"
+    assert project.git("rev-parse", "origin/main") == project.git("rev-parse", "HEAD")
+    record = project.task("US-001")
+    assert (record["status"], record["failure_count"], record["reopened"]) == ("complete", 0, False)
+    assert (record["reverted"], record["unjudged"]) == (None, False)
+
+
+def test_r9_a_loop_that_is_killed_while_the_tests_run_knows_the_verdict_when_it_is_back(
+    daemon: Daemon, project: Project
+) -> None:
+    project.begins({"do": "task", "files": {"broken": "yes\n", "../slow": ""}}, {"do": "task", "takes_s": 1})
+    wait_for(lambda: (daemon.home / "testing").exists(), timeout_s=LONG_S, what="tests that run")
+    wait_for(lambda: "waits for the verdict: the tests run" in project.log(), timeout_s=LONG_S, what="words")
+    assert project.task("US-001")["unjudged"]
+
+    os.kill(daemon.view("demo")["ralph_pid"], signal.SIGKILL)
+    (daemon.home / "slow").unlink()
+
+    assert "FAILED test_header" in project.prompt(2)
+    record = project.task("US-001")
+    assert (record["status"], record["reopened"], record["failure_count"]) == ("in_progress", True, 1)
+    assert record["last_failure"].startswith("its commit was reverted (")
+    assert record["reverted"]["tail"] == ["FAILED test_header", "```"]
+    view = daemon.becomes("demo", "done", timeout_s=LONG_S)
+    assert (view["reverts"], view["restarts"]) == (1, 1)
+    assert "the loop before did not hear it" in project.log()
+    assert project.subjects()[:3] == ["US-002: done", "US-001: done", 'Revert "US-001: done"']
+
+
+def test_l9_nothing_is_pushed_that_a_person_has_to_look_at(daemon: Daemon, project: Project) -> None:
+    project.begins({"do": "task", "files": {"../red": ""}})
+
+    view = daemon.becomes("demo", "paused", timeout_s=LONG_S)
+
+    assert view["pause_reason"] == "guard"
+    assert project.subjects() == ["US-001: done", "start", "first"]
+    assert project.subject("origin/main") == "start"
+    log = project.log()
+    assert "push: " not in log
+    assert "pauses: a person has to look at it: the tests fail without these commits too" in log
+    (daemon.home / "red").unlink()
+    daemon.ask("POST", "/v1/ralphs/demo/resume", {})
+    daemon.becomes("demo", "done", timeout_s=LONG_S)
+    assert project.subjects()[:2] == ["US-002: done", "US-001: done"]
