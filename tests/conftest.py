@@ -23,7 +23,7 @@ _DEV = settings(
     database=None,
 )
 settings.register_profile("dev", _DEV)
-settings.register_profile("ci", _DEV, max_examples=200, stateful_step_count=50)
+settings.register_profile("ci", _DEV, max_examples=100, stateful_step_count=50)
 settings.register_profile(
     "mutants", _DEV, max_examples=15, stateful_step_count=20, phases=(Phase.explicit, Phase.generate)
 )
