@@ -180,7 +180,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a checkpoint says that the loop was, and why it waited there, until ``resume_at``."""
+    """Where a checkpoint of ``saved_at`` says that the loop was; why it waited there, until ``resume_at``."""
 
     task_id: str | None
     attempt: int = 0
@@ -189,6 +189,7 @@ class Resumed:
     reason: PauseReason = PauseReason.ITERATION_BOUNDARY
     why: str = ""
     resume_at: Moment | None = None
+    saved_at: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,12 +40,16 @@ def _wait_left(resumed: Resumed, agent: str, at: Moment, policy: LoopPolicy) -> 
     """The end of the wait in which the loop was killed: its agent is not asked before it. None: it is over.
 
     An agent that is out until its reset is known to the pool. What is further off than such a wait can be,
-    was not written by a loop with this clock and these rules.
+    was not written by a loop with this clock and these rules. By a clock that was set back since, the wait is
+    worth its own length at most (H5).
     """
     if resumed.reason not in _WAITS or agent != resumed.agent or resumed.resume_at is None:
         return None
+    until = resumed.resume_at
+    if resumed.saved_at is not None:
+        until = min(until, at + max(until - resumed.saved_at, 0.0))
     longest_s = max(policy.max_rate_limit_wait_s, policy.outage_max_wait_s)
-    return resumed.resume_at if at < resumed.resume_at <= at + longest_s else None
+    return until if at < until <= at + longest_s else None
 
 
 def rested(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:

@@ -241,6 +241,7 @@ def _gone_on(
         reason=checkpoint.pause_reason,
         why=checkpoint.why,
         resume_at=checkpoint.resume_at,
+        saved_at=checkpoint.created_at,
     )
     return memory, ledger, resumed
 

@@ -8,7 +8,17 @@ from ralphd.core.checkpoint import PauseReason
 from ralphd.core.events import DaemonStarted, DaemonStopping, Event, RestartRequested, StopRequested
 from ralphd.core.failure import FailureKind
 from ralphd.core.ledger import Memory
-from ralphd.core.loop_model import Began, Loop, LoopPolicy, Rest, Resting, SaveCheckpoint, Skipped, Woke
+from ralphd.core.loop_model import (
+    Began,
+    Loop,
+    LoopPolicy,
+    Rest,
+    Resting,
+    Resumed,
+    SaveCheckpoint,
+    Skipped,
+    Woke,
+)
 from ralphd.core.model import Said, Stopping
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.regent import step
@@ -100,3 +110,18 @@ def test_a_list_that_a_person_emptied_before_a_start_is_empty() -> None:
     again.feed(Began(play.now, None))
 
     assert again.task == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("at", "wait_s"), [(START + 10.0, 50.0), (START, 60.0), (START - 3000.0, 60.0), (START + 60.0, 0.0)]
+)
+def test_night_59169_a_wait_of_an_old_checkpoint_is_worth_its_length_when_the_clock_is_set_back(
+    at: float, wait_s: float
+) -> None:
+    """A rate limit of a minute, long over, was waited for again for 51."""
+    play = Play("A", begin=False)
+    waited = Resumed("A", 1, "claude", reason=PauseReason.RATE_LIMIT, resume_at=START + 60.0, saved_at=START)
+
+    play.feed(Began(at, play.plan, waited))
+
+    assert (play.ordered(Rest)[0].until - at if wait_s else len(play.ordered(Rest))) == wait_s

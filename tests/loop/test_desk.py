@@ -106,7 +106,7 @@ def test_a_persons_start_goes_on_from_the_checkpoint(place: Path) -> None:
     memory, _, resumed = Desk(settings_of(place)).load(NOW, resume=True)
 
     assert (memory.iteration, memory.cost_usd) == (4, 0.75)
-    assert resumed == Resumed("A", 2, "claude", None, PauseReason.RATE_LIMIT, "429", NOW + 40.0)
+    assert resumed == Resumed("A", 2, "claude", None, PauseReason.RATE_LIMIT, "429", NOW + 40.0, NOW)
 
 
 @pytest.mark.parametrize(("most", "iteration"), [(0, 4), (5, 4), (4, 0), (3, 0)])

@@ -110,7 +110,7 @@ class LoopHands:
         self._scribe.hello()
         plan = self._night.list.plan(known=False)
         remembered = memory_of(memory_json(disk.memory))
-        checkpoint = None if disk.checkpoint is None else _as_saved(disk.checkpoint, now)
+        checkpoint = None if disk.checkpoint is None else _as_saved(disk.checkpoint)
         memory, ledger, resumed = _gone_on(self._given, remembered, disk.ledger, checkpoint, now)
         self._knows_list = plan is not None or memory.list_file is not None
         self._night.checks.loop_reads_the_list(knows=self._knows_list)
@@ -174,10 +174,9 @@ class LoopHands:
                 self._look = self._after(left_s, self._look_at_clock)
 
     def clock_jumped(self) -> None:
-        """A wait looks at the clock every 30 s, so it is found out by then."""
+        """A wait looks at the clock every 30 s, so it is found out by then, however often it jumps."""
         if self._look is not None:
-            self._stop_looking()
-            self._look = self._after(LONGEST_SLEEP_S, self._look_at_clock)
+            self._after(LONGEST_SLEEP_S, self._look_at_clock)
 
     def _stop_looking(self) -> None:
         if self._look is not None:
@@ -263,6 +262,7 @@ class LoopHands:
             resume_at=order.resume_at,
             why=order.why,
             cost_usd=memory.cost_usd,
+            saved_at=self._night.clock.wall(),
         )
 
     def save_before_kill(self, iteration: Iteration, kind: FailureKind, why: str) -> None:
@@ -317,10 +317,10 @@ class LoopHands:
             self._after(0.0, lambda: self._feed(wish(at)))
 
 
-def _as_saved(kept: Checkpointed, now: Moment) -> Checkpoint:
+def _as_saved(kept: Checkpointed) -> Checkpoint:
     task = None if kept.task_id is None else CheckpointTask(kept.task_id, "", kept.attempt)
     return Checkpoint(
-        created_at=now,
+        created_at=kept.saved_at,
         iteration=kept.iteration,
         pause_reason=kept.reason,
         task=task,

@@ -125,6 +125,7 @@ class Checkpointed:
     resume_at: Moment | None
     why: str
     cost_usd: float
+    saved_at: Moment
 
 
 @dataclass(frozen=True, slots=True)
