@@ -133,6 +133,6 @@ class Guarded:
         told = [event["data"].get("message") for event in self.daemon.events() if event["type"] in kinds]
         return [str(line) for line in told if line]
 
-    def test_runs(self) -> int:
+    def runs_of_tests(self) -> int:
         """How often the tests were run."""
         return len(list((self.daemon.files("demo") / "tests").glob("r*")))

@@ -69,7 +69,7 @@ def test_a_script_hears_the_verdict_and_a_new_daemon_goes_on_with_the_tests(
     started = person("start", str(guarded.place), "--", "sh", str(script))
     assert started.returncode == 0, started
     wait_for(lambda: (daemon.home / "testing").exists(), timeout_s=30, what="tests that run")
-    runs = guarded.test_runs()
+    runs = guarded.runs_of_tests()
     daemon.send(signal.SIGUSR2)
     assert daemon.exit_code() == 0
     daemon.start()
@@ -79,7 +79,7 @@ def test_a_script_hears_the_verdict_and_a_new_daemon_goes_on_with_the_tests(
     assert (daemon.home / "answer").read_text() == "continue\n"
     [verdict] = guarded.judged(1)
     assert verdict["tests"] == ["red", "red", "green"]
-    assert guarded.test_runs() == runs + 2, "the tests that ran were adopted"
+    assert guarded.runs_of_tests() == runs + 2, "the tests that ran were adopted"
     said = (daemon.home / "verdict").read_text().splitlines()
     assert said[-1] == f"reverted {verdict['reverted'][0]}: the tests failed, and pass without it"
     assert daemon.becomes("demo", "done", timeout_s=30)["reverts"] == 1

@@ -81,11 +81,11 @@ def test_a_reverted_commit_is_seen_put_back_and_tested_before_ralph_goes_on(daem
     assert (again["iteration"], again["undone"]) == (2, True)
 
     # the tests are asked anew: what a person wants there is blamed on nobody
-    runs = guarded.test_runs()
+    runs = guarded.runs_of_tests()
     assert person("resume", "demo").returncode == 0
     guarded.does(4, "more")
     assert guarded.verdict(4)["kind"] == "untested"
-    assert guarded.test_runs() > runs + 1
+    assert guarded.runs_of_tests() > runs + 1
     assert "red since" in person("status", "demo").stdout
     daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
 
