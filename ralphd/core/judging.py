@@ -82,14 +82,19 @@ def over(now: Supervision, event: JudgementOver, policy: Policy) -> Step:
     return _paused(now, event, told, policy) if verdict.pauses else Step(now, told)
 
 
-def left_behind(event: LeftBehind) -> tuple[Announce, ...]:
+def told(event: CommitsRestored | LeftBehind) -> tuple[Announce, ...]:
+    """What is news of the repository, and changes nothing for the ralph."""
+    return _left_behind(event) if isinstance(event, LeftBehind) else _restored(event)
+
+
+def _left_behind(event: LeftBehind) -> tuple[Announce, ...]:
     """What is said of a repository in which a run has left something half done."""
     mended = Announce("state.recovered", f"Mended what the run had left: {'; '.join(event.done)}")
     left = Announce("guard.blocked", f"The run has left something half done: {'; '.join(event.told)}")
     return (*((mended,) if event.done else ()), *((left,) if event.told else ()))
 
 
-def restored(event: CommitsRestored) -> tuple[Announce, ...]:
+def _restored(event: CommitsRestored) -> tuple[Announce, ...]:
     """What is said of commits that a person has put back."""
     of = "" if event.number is None else f" of iteration {event.number}"
     text = f"Put back, as asked — {_commits(event.commits)}{of}; the tests run before the next start"

@@ -119,10 +119,8 @@ def step(now: Supervision, event: Event, policy: Policy) -> Step:
             return judging.over(now, event, policy)
         case BaselineTested():
             return judging.baseline(now, event)
-        case CommitsRestored():
-            return Step(now, judging.restored(event))
-        case LeftBehind():
-            return Step(now, judging.left_behind(event))
+        case CommitsRestored() | LeftBehind():
+            return Step(now, judging.told(event))
         case FellSilent():
             return _fell_silent(now, event)
         case Overran():
