@@ -30,6 +30,7 @@ class Demo:
         self._loses_its_daemon()
         self._is_stopped()
         self._does_tasks()
+        self._guards()
         self._leaves_nothing()
 
     def _welcome(self) -> None:
@@ -159,6 +160,36 @@ class Demo:
             [entry["agent"] for entry in attempts][-2:] == ["second", "second"],
             "the first agent is left alone until its limit resets, three hours from now",
             "the first agent was asked although its limit was reached",
+        )
+
+    def _guards(self) -> None:
+        self._tell.scene("A commit breaks the tests at two in the morning")
+        self._tell.say(
+            "~/guarded has a calculator, tests, one task, an agent in a hurry, and the guard switched on. "
+            f"{furniture.NOTES} there holds a line of yours that is not committed."
+        )
+        self._run("ralphctl start ~/guarded")
+        self._run("ralphctl wait guarded")
+        said = self._run("ralphctl logs guarded --stream regent")
+        self._tell.holds(
+            "Tests failed" in said and "reverting commit" in said,
+            "the tests ran after the iteration, and the log says what was reverted, and why",
+            "the log does not tell of a revert",
+        )
+        self._run("git -C ~/guarded log --format='%h %s' --reverse")
+        self._run("ralphctl verdicts guarded")
+        subjects = self._stage.run("git -C ~/guarded log --format=%s --reverse").splitlines()
+        hasty = furniture.HASTY_SUBJECT
+        self._tell.holds(
+            subjects[1:] == [hasty, f'Revert "{hasty}"', furniture.RIGHT_SUBJECT],
+            "the bad commit came and went; the next prompt said why, and the task was done anew",
+            "these are not the commit, its revert, and the right one",
+        )
+        notes = (self._stage.home / "guarded" / furniture.NOTES).read_text()
+        self._tell.holds(
+            notes == furniture.NOT_COMMITTED,
+            f"the line in {furniture.NOTES} is there, and still not committed",
+            f"{furniture.NOTES} was changed",
         )
 
     def _leaves_nothing(self) -> None:

@@ -161,7 +161,7 @@ class Stage:
         return "\n".join(_lines(self.state_directory / "ralphd.log")[-12:])
 
     def _furnish(self) -> None:
-        for directory in ("bin", "tmp", "project", "tasks"):
+        for directory in ("bin", "tmp", "project", "tasks", "guarded"):
             (self.home / directory).mkdir()
         # -P: a `json.py` where a command is typed must not be taken for Python's own.
         command = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m ralphctl "$@"\n'
@@ -171,14 +171,16 @@ class Stage:
         _write(self.project / "ralph.toml", _CONFIGURATION)
         for name, text in furniture.programs().items():
             _write(self.home / "bin" / name, text, 0o755)
-        for name, text in furniture.files().items():
-            _write(self.home / "tasks" / name, text)
+        for directory, files in (("tasks", furniture.tasks()), ("guarded", furniture.guarded())):
+            for name, text in files.items():
+                _write(self.home / directory / name, text)
         _write(self.home / ".gitconfig", "[user]\nname = demo\nemail = demo@localhost\n")
-        for name, what in (("project", "the loop"), ("tasks", "the tasks")):
+        for name, what in (("project", "the loop"), ("tasks", "the tasks"), ("guarded", "a calculator")):
             self.run(
                 f"cd {name} && git init --quiet && git symbolic-ref HEAD refs/heads/main"
                 f" && git add . && git commit --quiet --message '{what}'"
             )
+        _write(self.home / "guarded" / furniture.NOTES, furniture.NOT_COMMITTED)
 
 
 def eventually(fact: Callable[[], T], what: str) -> T:

@@ -76,7 +76,7 @@ def test_the_demo_shows_what_is_promised_and_leaves_nothing(tmp_path: Path) -> N
         said, _ = process.communicate(timeout=100)
 
     assert process.returncode == 0, said
-    assert re.findall(r"^(\d)\. ", said, re.M) == list("1234567")
+    assert re.findall(r"^(\d)\. ", said, re.M) == list("12345678")
     assert "Ralph exited (exit 1) — retrying in 1s (attempt 2/3)" in said
     assert "$ kill -9 $(cat ~/.local/state/ralphd/lock)" in said
     before, after = re.findall(r"^✓ pid (\d+) before, pid (\d+) after", said, re.M)[0]
@@ -85,6 +85,10 @@ def test_the_demo_shows_what_is_promised_and_leaves_nothing(tmp_path: Path) -> N
     assert "✓ 5 tasks, 5 commits: each done once" in said
     kinds = re.findall(r"attempt \d by (\w+) failed \(([\w ]+)\)", said)
     assert kinds == [("first", "rate limit"), ("first", "agent crash"), ("first", "usage limit")]
+    commits = re.findall(r"^  (\w{7}) (.*add.sh adds.*)$", said, re.M)
+    bad, again = "add.sh adds four numbers", "add.sh adds up to four numbers"
+    assert [subject for _, subject in commits] == [bad, f'Revert "{bad}"', again]
+    assert f"Tests failed ❌ — reverting commit {commits[0][0]}" in said
     assert "shims, the loop and all below: 0 found" in said
     assert "All of it held" in said
     assert "\x1b" not in said, "colour is for terminals"
