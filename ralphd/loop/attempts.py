@@ -9,6 +9,7 @@ from ralphd.core.loop_model import AttemptOver, StartAttempt
 from ralphd.core.plan import Plan, is_promised
 from ralphd.core.prompt import previous_of
 from ralphd.git.range import Made, made, present_head
+from ralphd.loop.aftermath import Aftermath
 from ralphd.loop.asking import Answer, Ask
 from ralphd.loop.phases import Ended, Hands, PhasedAttempt
 from ralphd.loop.plan import Plans
@@ -21,6 +22,7 @@ class Attempts:
     def __init__(self, hands: Hands, plans: Plans) -> None:
         self._hands = hands
         self._plans = plans
+        self._aftermath = Aftermath(hands.settings, hands.console, hands.desk)
         self.is_running = False
         self.latest: Answer | None = None
 
@@ -34,7 +36,7 @@ class Attempts:
         hands.scribe.working(iteration.agent)
         limit_s = order.budget_s if hands.settings.configuration.phases.enabled else order.timeout_s
         hands.console.say(f"attempt {iteration.attempt} by {iteration.agent}" + limit_words(limit_s))
-        before = await asyncio.to_thread(present_head, hands.settings.directory)
+        before = await self._aftermath.before()
         hands.asker.begin()
         self.is_running = True
         try:
@@ -42,7 +44,8 @@ class Attempts:
         finally:
             self.is_running = False
         self.latest = ended.answer
-        return await self._over(ended, before, plan)
+        await self._aftermath.after(before, iteration, ended.answer)
+        return await self._over(ended, before.position.head, plan)
 
     async def _run(self, order: StartAttempt, plan: Plan | None) -> Ended:
         if self._hands.settings.configuration.phases.enabled:

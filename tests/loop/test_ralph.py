@@ -328,6 +328,23 @@ def test_uncommitted_work_is_kept_in_a_snapshot_when_the_agent_crashes(night: Ni
     assert (night.directory / "half.txt").read_text() == "half of it\n"
 
 
+def test_what_a_crashed_agent_left_half_written_is_set_aside_where_that_is_asked_for(night: Night) -> None:
+    night.configure(more='[git]\nrepair = "abort"\n')
+    night.tasks(1)
+    night.write("mine.txt", "not committed\n")
+    night.plays({"do": "crash", "leaves": {"half.py": "def later(:"}}, "task")
+
+    code, log = night.ends()
+
+    assert code == 0, log
+    assert (night.directory / "mine.txt").read_text() == "not committed\n"
+    assert not (night.directory / "half.py").exists()
+    ref = night.git("for-each-ref", "--format=%(refname)", "refs/ralph/left").strip()
+    assert night.git("show", f"{ref}:half.py") == "def later(:"
+    told = f"set aside: half.py. See it: git show --stat {ref}"
+    assert told in log and told in night.calls()[-1].prompt
+
+
 def _break_list(night: Night) -> None:
     night.write("prd.json", '{"userStories": [\n{"id": "US-001"\n]}')
 

@@ -15,8 +15,8 @@ Each call takes the first step that is left and names no other ``agent``; when n
   ``holds_s`` every call of this agent within that time meets the same, is told what is left of it, and takes
   no step (``limited`` in its record); ``hint: false`` tells no time. ``rate_limit`` with ``seconds`` tells a
   time that does not hold;
-- ``crash`` (``exit``, ``signal``, ``message``), ``crash_then_hang`` (``message``), ``hang``,
-  ``hang_stubborn``, ``result_then_hang``, ``empty``, ``empty_steps`` (``seconds``);
+- ``crash`` (``exit``, ``signal``, ``message``, ``leaves``: files by name), ``crash_then_hang``
+  (``message``), ``hang``, ``hang_stubborn``, ``result_then_hang``, ``empty``, ``empty_steps`` (``seconds``);
 - ``retry_loop`` (``seconds``, then ``recovers`` or gives up with ``kind``);
 - ``think`` (``seconds``, ``every_s``): silent, writes a file now and then, does the task;
 - ``claim`` (``says``), ``promise`` (``after_task``), ``parrot`` (the prompt as its answer).
@@ -62,13 +62,17 @@ class Call:
 
 
 def install(directory: Path, names: Iterable[str] = NAMES) -> Path:
-    """Put agents of these names into ``directory``, which is made; gives it, for PATH."""
+    """Put agents of these names into ``directory``, which is made; gives it, for PATH.
+
+    Who asks for the version alone gets one, and that is no call.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     player = Path(__file__).with_name("agent.py").resolve()
     for name in names:
         program = directory / name
         words = shlex.join([sys.executable, "-S", "-E", str(player), name])
-        program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        asked = 'if [ "$*" = --version ]; then echo 1.0.0; exit; fi'
+        program.write_text(f'#!/bin/sh\n{asked}\nexec {words} "$@"\n')
         program.chmod(0o755)
     return directory
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers import wait_for
+from tests.whole.template import Forked, Template
 
 UP_S = 20.0
 REQUEST_S = 30.0
@@ -49,16 +50,16 @@ class _UnixConnection(http.client.HTTPConnection):
 
 @dataclass(slots=True)
 class Daemon:
-    """``python -m ralphd`` in the foreground, our child, with state, home and configuration below ``root``.
+    """``ralphd`` in the foreground, with state, home and configuration below ``root``.
 
     It may be killed and started again any number of times. ``failpoints`` are names of places at which the
-    one that is started with them ends itself by SIGKILL.
+    one that is started with them ends itself by SIGKILL. Without any, it is a fork of the template.
     """
 
     root: Path
     state: Path = field(init=False)
     home: Path = field(init=False)
-    _process: subprocess.Popen[bytes] | None = None
+    _process: subprocess.Popen[bytes] | Forked | None = None
 
     def __post_init__(self) -> None:
         self.state, self.home = self.root / "state", self.root / "home"
@@ -92,24 +93,35 @@ class Daemon:
         path.write_text(text)
         path.chmod(0o600)
 
-    def start(self, *, failpoints: Sequence[str] = (), wait: bool = True, unarmed: bool = False) -> None:
+    def start(
+        self,
+        *,
+        failpoints: Sequence[str] = (),
+        wait: bool = True,
+        unarmed: bool = False,
+        as_child: bool = False,
+    ) -> None:
         """Start it; unless told otherwise, return when it is ready and has adopted what lives.
 
-        ``unarmed`` failpoints hold from ``arm`` on.
+        ``unarmed`` failpoints hold from ``arm`` on. ``as_child``: no fork of the template, but ``python -m
+        ralphd`` with the limits of this process.
         """
         armed = {"RALPHD_FAILPOINTS": ",".join(f"{name}=kill" for name in failpoints)} if failpoints else {}
         if unarmed:
             armed["RALPHD_FAILPOINTS_WHEN"] = str(self.root / "armed")
             (self.root / "armed").unlink(missing_ok=True)
         with (self.root / "stderr").open("ab") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "ralphd"],
-                env=self.environment | armed,
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                cwd=self.root,
-            )
+            if armed or as_child:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "ralphd"],
+                    env=self.environment | armed,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stderr,
+                    stderr=stderr,
+                    cwd=self.root,
+                )
+            else:
+                self._process = Template.present().daemon(self.environment, self.root, stderr.fileno())
         if wait:
             wait_for(self._is_up, timeout_s=UP_S, what="an answer of the daemon")
 
@@ -139,6 +151,7 @@ class Daemon:
         wait_for(
             lambda: process.poll() is not None, timeout_s=UP_S, what=f"the daemon's end:\n{self.words()}"
         )
+        assert process.returncode is not None
         return process.returncode
 
     def send(self, number: signal.Signals) -> None:

@@ -147,7 +147,7 @@ def test_the_daemon_may_open_more_files_and_its_runs_as_many_as_before(
     few = 500 if hard == resource.RLIM_INFINITY else min(500, hard - 1)
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
     try:
-        daemon.start()
+        daemon.start(as_child=True)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     person = Person(daemon)

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from tests.players.played.record import Step
@@ -109,6 +110,9 @@ def fail(this: Play) -> int:
 
 
 def crash(this: Play) -> int:
+    for path, text in this.step.get("leaves", {}).items():
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(text)
     put(this.step.get("message", "Segmentation fault\n").encode(), 2)
     if number := this.step.get("signal"):
         os.kill(os.getpid(), int(number))

@@ -1,0 +1,102 @@
+"""What a crashed agent has left half written is kept, and taken out; what was there before it stays."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ralphd.git.halfway import PutAway, put_away, uncommitted_paths
+from tests.git.guard_world import committed, head, write
+from tests.git.work_tree import WorkTree
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> WorkTree:
+    """A repository in which a person has uncommitted work: a change, a staged change, a new file."""
+    tree = WorkTree.new(tmp_path / "tree")
+    committed(
+        tree, "first", code="one\n", mine="one\n", staged="one\n", gone="x\n", **{".gitignore": "out/\n"}
+    )
+    write(tree, "mine", "two\n")
+    write(tree, "staged", "two\n")
+    tree.git("add", "staged")
+    write(tree, "notes", "new\n")
+    return tree
+
+
+def before(tree: WorkTree) -> frozenset[bytes]:
+    found = uncommitted_paths(tree.path)
+    assert found is not None and set(found) == {b"mine", b"staged", b"notes"}
+    return found
+
+
+def away(tree: WorkTree, was: frozenset[bytes]) -> PutAway:
+    return put_away(tree.path, was, "my-ralph/r1-2-1", scratch=tree.path.parent)
+
+
+def test_what_came_with_the_attempt_goes_under_a_ref_and_what_was_there_stays(tree: WorkTree) -> None:
+    was, commit, status = before(tree), head(tree), tree.git("status", "--porcelain")
+    write(tree, "code", "half of")
+    write(tree, "new/deep.py", "def later(:")
+    write(tree, "out/built", "ignored")
+    write(tree, "mine", "two, and the agent was here\n")
+    (tree.path / "gone").unlink()
+    os.symlink("code", tree.path / "link")
+    tree.git("add", "new/deep.py")
+
+    found = away(tree, was)
+
+    assert found.trouble == "" and found.ref == "refs/ralph/left/my-ralph/r1-2-1/files"
+    assert set(found.files) == {"code", "new/deep.py", "gone", "link"}
+    assert tree.git("show", f"{found.ref}:code") == "half of"
+    assert tree.git("show", f"{found.ref}:new/deep.py") == "def later(:"
+    assert tree.git("show", f"{found.ref}:mine") == "two, and the agent was here\n"
+    assert (tree.path / "code").read_text() == "one\n" and (tree.path / "gone").read_text() == "x\n"
+    assert not (tree.path / "new").exists() and not (tree.path / "link").is_symlink()
+    assert (tree.path / "mine").read_text() == "two, and the agent was here\n"
+    assert (tree.path / "out" / "built").read_text() == "ignored"
+    assert (tree.git("status", "--porcelain"), head(tree)) == (status, commit)
+    tree.git("checkout", str(found.ref), "--", "new/deep.py")
+    assert (tree.path / "new" / "deep.py").read_text() == "def later(:"
+
+
+def test_nothing_new_is_nothing(tree: WorkTree) -> None:
+    refs = tree.git("for-each-ref")
+    assert away(tree, before(tree)) == PutAway() and PutAway().words == ""
+    assert tree.git("for-each-ref") == refs
+
+
+@pytest.mark.parametrize("what", ["large", "merge", "lock"])
+def test_where_it_cannot_all_be_kept_nothing_is_touched_and_that_is_said(tree: WorkTree, what: str) -> None:
+    was = before(tree)
+    write(tree, "code", "half of")
+    match what:
+        case "large":
+            with (tree.path / "core.dump").open("wb") as file:
+                file.truncate(11 << 20)
+        case "merge":
+            (tree.path / ".git" / "MERGE_HEAD").write_text(head(tree) + "\n")
+        case _:
+            (tree.path / ".git" / "index.lock").touch()
+
+    found = away(tree, was)
+
+    words = {"large": "core.dump is too large", "merge": "a merge is half done", "lock": "index.lock"}
+    assert found.ref is None and words[what] in found.trouble and found.trouble in found.words
+    assert (tree.path / "code").read_text() == "half of"
+
+
+def test_before_the_first_commit_new_files_are_kept_too(tmp_path: Path) -> None:
+    tree = WorkTree(tmp_path / "young")
+    tree.path.mkdir()
+    tree.git("init", "--quiet")
+    write(tree, "notes", "mine\n")
+    was = uncommitted_paths(tree.path)
+    assert was is not None and set(was) == {b"notes"}
+    write(tree, "half.py", "def")
+
+    found = away(tree, was)
+
+    assert found.files == ("half.py",) and not (tree.path / "half.py").exists()
+    assert tree.git("show", f"{found.ref}:half.py") == "def"
+    assert (tree.path / "notes").read_text() == "mine\n"
