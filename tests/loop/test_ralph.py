@@ -77,7 +77,7 @@ def test_a_usage_limit_hands_the_task_to_the_next_agent_and_the_first_one_comes_
 
 def test_us008_without_another_agent_it_pauses_with_75_and_goes_on_from_the_checkpoint(night: Night) -> None:
     night.tasks(2)
-    night.plays("task", {"do": "usage_limit", "holds_s": 2})
+    night.plays("task", {"do": "usage_limit", "holds_s": 5})
 
     code, log = night.ends()
 
