@@ -44,6 +44,11 @@ def none_yet(view: View) -> list[str]:
     ]
 
 
+def none_kept(name: str) -> str:
+    """The same where no daemon answers."""
+    return f"{clean(name)}: no verdict is kept; whether the guard is on only a daemon tells"
+
+
 def table(verdicts: Sequence[View], now: float, *, columns: int | None = None, colour: bool = False) -> str:
     """The verdicts, newest first, each with its reason wrapped beside it."""
     wanted = [_HEADS, *(_cells(each, now) for each in verdicts)]
@@ -108,6 +113,10 @@ def undone_lines(undone: View) -> list[str]:
         newest = clean(str(made[0]["sha"]))[:7]
         by = f"commit {newest}" if len(made) == 1 else f"{len(made)} commits up to {newest}"
         lines.append(f"  by {by}; nothing was pushed")
+    if unjudged := undone.get("unjudged"):
+        shas = commit_words([str(each["sha"])[:7] for each in unjudged])
+        gets = "gets none of its own" if len(unjudged) == 1 else "get none of their own"
+        lines.append(f"  {shas} had no verdict yet, and {gets}: the tests are for all of it")
     return lines
 
 

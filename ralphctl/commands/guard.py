@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from typing import Any
 
 import click
 
 from ralphctl import show, verdict_words
 from ralphctl.grammar import (
     Command,
-    known_names,
+    RalphArgument,
     print_reply,
     ralph_argument,
     the_client,
     the_name,
     wants_json,
 )
-from ralphctl.tell import clean, columns, has_colour
-from ralphd.errors import UsageError
+from ralphctl.tell import clean, columns, has_colour, message
+from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph, UsageError
 
+NO_DAEMON_HERE = "no daemon works here; what is kept"
 _MOST = 1000
 
 
@@ -32,11 +35,15 @@ def verdicts(name: str | None, limit: int) -> None:
     """What was said of the commits of NAME's iterations, newest first.
 
     Kept, reverted, or untested, how often the tests ran and what they said, and why. With --json also the
-    last lines that red tests printed.
+    last lines that red tests printed. Without a daemon, in the working directory, from what is kept there.
     """
     client = the_client()
-    name = the_name(client, name)
-    reply = client.verdicts(name, limit)
+    try:
+        name = the_name(client, name)
+        reply = client.verdicts(name, limit)
+    except (DaemonNotRunning, UnknownRalph) as fault:
+        _kept(name, limit, fault)
+        return
     if wants_json():
         print_reply(reply)
         return
@@ -44,17 +51,45 @@ def verdicts(name: str | None, limit: int) -> None:
     if not found:
         click.echo("\n".join(verdict_words.none_yet(client.ralph(name).value)))
         return
+    _put(found)
+    if _has_reverted(found):
+        click.echo(f"\n  next: ralphctl undo {name} ITER  (put the reverted commits of an iteration back)")
+
+
+def _kept(name: str | None, limit: int, fault: RalphdError) -> None:
+    """What is kept of this directory's ralph, where no daemon tells; the fault where that is nothing."""
+    from ralphctl.local import verdicts as past
+
+    kept = past.verdicts(name, limit)
+    if kept is None:
+        raise fault
+    known_as, found = kept
+    message("no daemon; what is kept:" if isinstance(fault, DaemonNotRunning) else f"{NO_DAEMON_HERE}:")
+    if wants_json():
+        print(json.dumps({"verdicts": found}))
+    elif not found:
+        click.echo(verdict_words.none_kept(known_as))
+    else:
+        _put(found)
+        if _has_reverted(found):
+            click.echo("\n  ralphctl undo needs a daemon. Without one: git log --grep 'This reverts commit'")
+            click.echo("  finds what has reverted a commit, and git revert takes that back")
+
+
+def _has_reverted(found: list[dict[str, Any]]) -> bool:
+    return any(each.get("reverted") and not each.get("undone") for each in found)
+
+
+def _put(found: list[dict[str, Any]]) -> None:
     click.echo(
         verdict_words.table(
             found, time.time(), columns=columns(sys.stdout), colour=has_colour(sys.stdout)
         )
     )  # fmt: skip
-    if any(each.get("reverted") and not each.get("undone") for each in found):
-        click.echo(f"\n  next: ralphctl undo {name} ITER  (put the reverted commits of an iteration back)")
 
 
 @click.command(cls=Command)
-@click.argument("words", nargs=-1, metavar="[NAME] [N]", shell_complete=known_names)
+@click.argument("words", nargs=-1, metavar="[NAME] [N]", cls=RalphArgument)
 def undo(words: tuple[str, ...]) -> None:
     """Put back the commits of NAME that were reverted in iteration N, else those that were reverted last.
 

@@ -157,8 +157,9 @@ def _told(event: JudgementOver, *, calls: bool) -> tuple[Action, ...]:
             if event.reverted:  # where a revert could not be taken back, or somebody has moved HEAD since
                 stays = f"{_commits(event.reverted)} stay{'s' if len(event.reverted) == 1 else ''} reverted"
             text = f"Not judged — {stays}: {verdict.why}"
-            told = Announce("guard.blocked", text, data=data)
-            return (told, Escalate(text)) if verdict.pauses or calls else (told,)
+            if verdict.pauses or calls:  # the call says it: one line of the log is enough
+                return (Announce("guard.blocked", data=(("message", text), *data)), Escalate(text))
+            return (Announce("guard.blocked", text, data=data),)
 
 
 def _commits(shas: tuple[str, ...]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ralphd import failpoint
 from ralphd.core.boundary import Baseline, Position
 from ralphd.core.events import BaselineTested, DaemonStopping, Event, StopRequested
-from ralphd.core.model import Goal, Mode, RunId, Starting, Supervision
+from ralphd.core.model import HAS_A_RUN, Goal, Mode, RunId, Starting, Supervision
 from ralphd.core.reported import IterationFinished, IterationStarted, Reported
 from ralphd.core.reports import boundary_id, is_known, why_not
 from ralphd.core.verdict import Result
@@ -28,6 +28,11 @@ NO_BOUNDARY: Final = (
     "no commit is judged: the command reports no end of an iteration at which it waits. One line in its "
     "loop does: ralphctl notify iteration-finished --wait"
 )
+UNJUDGED: Final = (
+    "what was committed after {since} is not judged: its run ended before the iteration did. The first "
+    "verdict of the next run is for it too"
+)
+SHORT: Final = 7
 _BASELINES: Final = {
     Result.GREEN: Baseline.GREEN,
     None: Baseline.UNKNOWN,
@@ -75,7 +80,20 @@ class Gate:
         notes = [] if self._has_boundaries else [NO_BOUNDARY]
         if self._memory.state.baseline is Baseline.RED:
             notes.append(RED_BEFORE)
+        if since := self._unjudged_since:
+            notes.append(UNJUDGED.format(since=since[:SHORT]))
         return tuple(notes)
+
+    @property
+    def _unjudged_since(self) -> str:
+        """The commit after which no verdict was said of what came, where nothing runs; else empty."""
+        state = self._memory.state
+        if isinstance(self._account.supervision.state, HAS_A_RUN) or self.is_busy or not state.is_open:
+            return ""
+        before, left = state.before, state.left
+        if before is None or left is None or left == before or not self._has_boundaries:
+            return ""
+        return before.head or "the beginning"
 
     @property
     def _has_boundaries(self) -> bool:
@@ -164,12 +182,21 @@ class Gate:
                 await self._memory.save(
                     replace(self._memory.state, before=now, is_open=False, baseline=Baseline.UNKNOWN)
                 )
-        elif self._account.policy.mode is Mode.ITERATION and record.code == 0:
-            number = self._account.supervision.tally.iteration + 1
-            await self._judge.judge(Occasion(record.run_id, record.run_id, number))
+        elif record.code == 0:
+            await self._judge_the_end(record)
         now = await asyncio.to_thread(self._judge.hands.position)
         is_open = self._memory.state.is_open or now != self._memory.state.before
         await self._memory.save(replace(self._memory.state, is_open=is_open, left=now))
+
+    async def _judge_the_end(self, record: ExitRecord) -> None:
+        """A run that ended well: its iteration, or what a loop has committed after its last boundary (R1)."""
+        number = self._account.supervision.tally.iteration
+        if self._account.policy.mode is Mode.ITERATION:
+            await self._judge.judge(Occasion(record.run_id, record.run_id, number + 1))
+        elif self._account.supervision.said.iterates and self._has_boundaries:
+            now = await asyncio.to_thread(self._judge.hands.position)
+            if now != self._memory.state.before:
+                await self._judge.judge(Occasion(record.run_id, record.run_id, number))
 
     async def settled(self) -> None:
         """Wait until nothing is being judged. Raises ShuttingDown."""

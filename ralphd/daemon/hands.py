@@ -82,9 +82,14 @@ class Hands:
         reverts = guard.reverted(self.directory, label)
         if not reverts:
             ref = refs_of(label)[1]
-            return Refused(f"{ref} is not there any more, and nothing else tells the reverts"), ()
+            why = f"{ref} is not there: it is kept of the last {guard.KEPT} iterations with a revert"
+            return Refused(f"{why}; git log --grep 'This reverts' finds older ones, for git revert"), ()
         commits = tuple(JudgedCommit(each.commit, _subject(each.subject)) for each in reversed(reverts))
         return guard.undo(self.directory, [each.revert for each in reverts]), commits
+
+    def forget_old(self, ralph: str, *spared: str) -> None:
+        """Drop the refs of reverts that are long ago, but for these labels."""
+        guard.forget_old(self.directory, ralph, spared=spared)
 
     def _push(self, judgement: Judgement) -> JudgeEvent:
         pushed = remote.push(self.directory, outside=self.environment() or None)

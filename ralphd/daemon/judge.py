@@ -229,6 +229,9 @@ class Judge:
         state = replace(self.memory.state, baseline=verdict.baseline, before=before, is_open=verdict.is_open)
         reverted = last if last.reverted else state.reverted
         await self.memory.save(replace(state, judging=None, test_run=None, last=last, reverted=reverted))
+        if last.reverted:
+            name = self._account.definition.name
+            await asyncio.to_thread(self.hands.forget_old, name, self._label(judging))
         return last
 
     def _last(self, judging: Judging, verdict: Verdict, at: float) -> Last:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ralphd import failpoint
-from ralphd.core.boundary import Baseline, JudgedCommit
+from ralphd.core.boundary import Baseline, JudgedCommit, Position
 from ralphd.core.events import CommitsRestored
 from ralphd.core.model import HAS_A_RUN, RunId, Starting, Supervision
 from ralphd.core.verdict import CarriedOut
@@ -29,6 +29,8 @@ class Undone:
     commits: tuple[JudgedCommit, ...]
     made: tuple[JudgedCommit, ...]
     head: str | None
+    unjudged: tuple[JudgedCommit, ...] = ()
+    """Of an iteration that did not end: no verdict is said of them any more."""
 
     def shown(self) -> dict[str, Any]:
         """As the API tells it."""
@@ -37,6 +39,7 @@ class Undone:
             "task": self.fact.task,
             "commits": [_shown(each) for each in self.commits],
             "made": [_shown(each) for each in self.made],
+            "unjudged": [_shown(each) for each in self.unjudged],
             "head": self.head,
         }
 
@@ -79,6 +82,7 @@ class Undoing:
         """
         wanted = await asyncio.to_thread(self._wanted, iteration)
         before, state = await asyncio.to_thread(self._hands.position), self._memory.state
+        unjudged = await self._unjudged(state, before)
         # First this: a branch that was moved, and tests that are still held for green, would blame the next.
         if fault := await self._memory.save(replace(state, baseline=Baseline.UNKNOWN)):
             await self._memory.save(state)
@@ -101,7 +105,13 @@ class Undoing:
             commits=wanted.commits,
             made=tuple(each.sha[:SHORT] for each in made),
         )
-        return Undone(fact, commits, made, done.head)
+        return Undone(fact, commits, made, done.head, unjudged)
+
+    async def _unjudged(self, state: GateState, at: Position) -> tuple[JudgedCommit, ...]:
+        """What no verdict was said of: it is below what is put back now, and nobody can tell them apart."""
+        if not state.is_open or state.before is None or state.left != at:
+            return ()
+        return (await asyncio.to_thread(self._hands.boundary, state.before)).commits
 
     def _wanted(self, iteration: int | None) -> ToUndo:
         found = to_undo(self._account.history.backwards(), iteration)

@@ -7,30 +7,35 @@ stay where they are. Where anything was changed in the meantime, nothing is put 
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from ralphd import failpoint
 from ralphd.git.calls import LIMIT_S, Calls, NotDone, WasKilled, shown
 from ralphd.git.entries import (
+    Entry,
     above,
+    blob_id,
     changes,
-    committed_at,
     differing,
     is_file,
+    is_plainly,
     put_entries,
     put_paths,
     staged_at,
 )
-from ralphd.git.facts import uncommitted
+from ralphd.git.facts import Uncommitted, trouble_of
 from ralphd.git.guard import Done, acted, ref_name
 from ralphd.git.kept import (
+    SAID,
+    SAID_BESIDE,
+    FileState,
     Kept,
     KeptFile,
     Kind,
-    blob_id,
     file_now,
+    keep_at_once,
     read_blobs,
     read_kept,
     write_blobs,
@@ -52,18 +57,24 @@ def set_aside(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
         ref = ASIDE + ref_name(label)
         kept = _kept(calls, ref)
         if kept is None:
-            refuse_trouble(calls)
-            names = uncommitted(calls).names
-            if not names:
+            found = refuse_trouble(calls)
+            if not found.entries:
                 return head
-            kept = _taken(calls, head, names)
+            index = _index_now(calls)
+            states = _states(calls, found)
+            kept = _taken(calls, head, found, states, index)
             _refuse_loss(calls, kept)
-            _keep(calls, kept, ref)
+            if kept.index:
+                _keep(calls, kept, index, ref)
+            else:
+                keep_at_once(calls, kept, states, ref)
         elif kept.head != head:
             raise NotDone(f"other work is still set aside under {ref}")
         failpoint.reach("guard.aside.kept")
         _refuse_changed(calls, kept, ref)
-        _as_committed(calls, kept, ref)
+        staged = staged_at(calls, [each.path for each in kept.files])
+        _refuse_changed_index(calls, kept, head, ref, staged)
+        _as_committed(calls, kept, ref, staged)
         return head
 
     return acted(directory, act, limit_s)
@@ -83,13 +94,15 @@ def put_back(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
         if kept is None:
             return head
         _free_lock(calls, kept)
-        refuse_trouble(calls)
+        if trouble := trouble_of(calls.directory, ()):  # of conflicts only those in its paths are in the way
+            raise NotDone(trouble)
         _refuse_changed(calls, kept, ref)
-        _refuse_changed_index(calls, kept, head, ref)
+        staged = staged_at(calls, [each.path for each in kept.files])
+        _refuse_changed_index(calls, kept, head, ref, staged)
         try:
             _put_files(calls, kept)
             failpoint.reach("guard.aside.files")
-            _put_index(calls, kept, head)
+            _put_index(calls, kept, head, staged)
         except OSError as error:
             raise NotDone(f"{error.strerror}; what was set aside is kept under {ref}") from error
         failpoint.reach("guard.aside.index")
@@ -100,35 +113,56 @@ def put_back(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
 
 
 def _kept(calls: Calls, ref: str) -> Kept | None:
-    if calls.looked_up("rev-parse", "--verify", "--quiet", ref) is None:
+    if calls.ref(ref) is None:
         return None
     return read_kept(calls.printed("cat-file", "blob", f"{ref}^2:files.json"))
 
 
-def _taken(calls: Calls, head: str, names: Sequence[bytes]) -> Kept:
-    """What is to be set aside; its contents become git objects. Raises NotDone for what cannot be."""
+def _index_now(calls: Calls) -> tuple[bytes, int]:
+    """The bytes of the index and its time."""
+    index = calls.repository.git / "index"
+    mtime_ns = index.stat().st_mtime_ns
+    return index.read_bytes(), mtime_ns
+
+
+def _states(calls: Calls, found: Uncommitted) -> dict[bytes, FileState]:
+    """The files that are to be set aside, as they are. Raises NotDone for what cannot be."""
+    names = found.names
     if len(names) > MOST_FILES:
         raise NotDone(f"{len(names)} tracked files are not committed: too many to set aside")
     _refuse_large(calls, names)
     refuse_filtered(calls, names)
-    committed, staged = (
-        committed_at(calls, names, head),
-        staged_at(calls, names),
-    )
     if modules := {
-        name for side in (committed, staged) for name, entry in side.items() if entry.is_submodule
+        name
+        for name, sides in found.entries.items()
+        if any(entry is not None and entry.is_submodule for entry in (sides.committed, sides.staged))
     }:
         raise NotDone(f"a submodule stands at another commit: {shown(modules)}")
-    states = {name: file_now(calls, name) for name in sorted(names)}
-    blobs = write_blobs(calls, states)
+    return {name: file_now(calls, name) for name in sorted(names)}
+
+
+def _taken(
+    calls: Calls, head: str, found: Uncommitted, states: Mapping[bytes, FileState], index: tuple[bytes, int]
+) -> Kept:
+    """What is to be set aside. The index is kept whole where anything is staged; its objects are there then.
+
+    Otherwise the index is as HEAD is, and is not changed. Raises NotDone.
+    """
+    is_staged = any(sides.committed != sides.staged for sides in found.entries.values())
+    if is_staged:
+        blobs = write_blobs(calls, states)
+    else:
+        blobs = {name: blob_id(now.data, like=head) for name, now in states.items()}
     files = [
-        KeptFile(name, now.kind, now.mode, blobs[name], committed.get(name), staged.get(name))
-        for name, now in states.items()
+        KeptFile(name, now.kind, now.mode, blobs[name], *_sides(found, name)) for name, now in states.items()
     ]
-    index = calls.repository.git / "index"
-    mtime_ns = index.stat().st_mtime_ns
-    blob = calls.text("hash-object", "-w", "--no-filters", "--stdin", given=index.read_bytes())
+    data, mtime_ns = index
+    blob = calls.text("hash-object", "-w", "--no-filters", "--stdin", given=data) if is_staged else ""
     return Kept(head, blob, mtime_ns, tuple(files))
+
+
+def _sides(found: Uncommitted, name: bytes) -> tuple[Entry | None, Entry | None]:
+    return found.entries[name].committed, found.entries[name].staged
 
 
 def _refuse_large(calls: Calls, names: Sequence[bytes]) -> None:
@@ -152,19 +186,17 @@ def _refuse_loss(calls: Calls, kept: Kept) -> None:
         raise NotDone(f"untracked files are in the way: {shown(way)}")
 
 
-def _keep(calls: Calls, kept: Kept, ref: str) -> None:
-    blobs = "".join(f"100644 blob {each.blob}\t{number:06}\n" for number, each in enumerate(kept.files))
-    staged, as_it_was = _trees(calls, kept)
+def _keep(calls: Calls, kept: Kept, index: tuple[bytes, int], ref: str) -> None:
+    staged, as_it_was = _trees(calls, kept, index)
     about = calls.text("hash-object", "-w", "--stdin", "--no-filters", given=kept.text())
-    entries = (
+    entries = [
         f"100644 blob {about}\tfiles.json",
-        f"100644 blob {kept.index}\tindex",
-        f"040000 tree {staged}\tstaged",
-        f"040000 tree {calls.text('mktree', given=blobs.encode())}\tfiles",
-    )
+        *(f"100644 blob {each.blob}\tfile-{number:06}" for number, each in enumerate(kept.files)),
+    ]
+    entries += [f"100644 blob {kept.index}\tindex", f"040000 tree {staged}\tstaged"]
     tree = calls.text("mktree", given="".join(f"{entry}\n" for entry in entries).encode())
-    beside = _commit(calls, tree, "index and list of what ralphd set aside")
-    commit = _commit(calls, as_it_was, "what ralphd set aside", kept.head, beside)
+    beside = _commit(calls, tree, SAID_BESIDE)
+    commit = _commit(calls, as_it_was, SAID, kept.head, beside)
     calls.printed("update-ref", "--stdin", given=f"create {ref} {commit}\n".encode())
 
 
@@ -173,12 +205,12 @@ def _commit(calls: Calls, tree: str, said: str, *parents: str) -> str:
     return calls.text("commit-tree", tree, *given, "--no-gpg-sign", "-m", said, also=calls.identity)
 
 
-def _trees(calls: Calls, kept: Kept) -> tuple[str, str]:
+def _trees(calls: Calls, kept: Kept, index: tuple[bytes, int]) -> tuple[str, str]:
     """What was staged, and the tracked files as they were, as trees; made in an index beside the real one."""
-    index = calls.work / "tmp-tree"
-    index.write_bytes(calls.printed("cat-file", "blob", kept.index))
-    os.utime(index, ns=(kept.index_mtime_ns, kept.index_mtime_ns))
-    also = {"GIT_INDEX_FILE": os.fspath(index)}
+    beside = calls.work / "tmp-tree"
+    beside.write_bytes(index[0])
+    os.utime(beside, ns=(index[1], index[1]))
+    also = {"GIT_INDEX_FILE": os.fspath(beside)}
     staged = calls.text("write-tree", also=also)
     given = b"".join(each.path + b"\0" for each in kept.files)
     calls.printed("update-index", "-z", "--add", "--remove", "--replace", "--stdin", given=given, also=also)
@@ -194,28 +226,30 @@ def _refuse_changed(calls: Calls, kept: Kept, ref: str) -> None:
         raise NotDone(f"{shown(changed)} changed meanwhile; what was set aside is kept under {ref}")
 
 
-def _as_committed(calls: Calls, kept: Kept, ref: str) -> None:
+def _as_committed(calls: Calls, kept: Kept, ref: str, staged: Mapping[bytes, Entry]) -> None:
     """Files and index of these paths as HEAD has them; where git fails, they are put back.
 
-    No others are written: changes may be hidden from git's status (assume-unchanged), and are not kept here.
+    ``staged`` is what the index has. No others are written: changes may be hidden from git's status
+    (assume-unchanged), and are not kept here.
     """
+    wanted = [(each.path, each.committed) for each in kept.files]
+    changed = {path for path, entry in wanted if entry is not None and not is_plainly(calls, path, entry)}
     try:
-        put_paths(calls, [(each.path, each.committed) for each in kept.files])
+        put_paths(calls, wanted, changed, staged)
     except (NotDone, OSError) as why:
         calls.allow_way_back()
         if isinstance(why, WasKilled):
             remove_left_by_ours(calls)
         _put_files(calls, kept)
-        _put_index(calls, kept, kept.head)
+        _put_index(calls, kept, kept.head, staged_at(calls, [each.path for each in kept.files]))
         calls.printed("update-ref", "-d", ref)
         raise
 
 
-def _refuse_changed_index(calls: Calls, kept: Kept, head: str, ref: str) -> None:
-    """Raises NotDone where these paths were staged or committed meanwhile."""
+def _refuse_changed_index(calls: Calls, kept: Kept, head: str, ref: str, now: Mapping[bytes, Entry]) -> None:
+    """Raises NotDone where these paths were staged or committed meanwhile; ``now`` is what is staged."""
     paths = {each.path for each in kept.files}
     committed = {each.path for each in changes(calls, kept.head, head)} if head != kept.head else set()
-    now = staged_at(calls, paths)
     staged = {each.path for each in kept.files if now.get(each.path) not in (each.committed, each.staged)}
     if changed := (paths & committed) | staged:
         raise NotDone(
@@ -233,12 +267,15 @@ def _put_files(calls: Calls, kept: Kept) -> None:
         write_file(calls, each.path, each.kind, each.mode, data)
 
 
-def _put_index(calls: Calls, kept: Kept, head: str) -> None:
-    """The index as it was: whole where nothing else is staged, otherwise the entries of these paths."""
-    now = staged_at(calls, [each.path for each in kept.files])
+def _put_index(calls: Calls, kept: Kept, head: str, now: Mapping[bytes, Entry]) -> None:
+    """The index as it was: whole where nothing else is staged, otherwise the entries of these paths.
+
+    ``now`` is what it has.
+    """
     if all(now.get(each.path) == each.staged for each in kept.files):
         return
-    if head == kept.head and calls.call("diff-index", "--cached", "--quiet", head, "--")[0] == 0:
+    is_kept_whole = kept.index and head == kept.head
+    if is_kept_whole and calls.call("diff-index", "--cached", "--quiet", head, "--")[0] == 0:
         _put_whole_index(calls, kept)
         return
     put_entries(calls, [(each.path, each.staged) for each in kept.files])
@@ -260,6 +297,8 @@ def _put_whole_index(calls: Calls, kept: Kept) -> None:
 def _free_lock(calls: Calls, kept: Kept) -> None:
     """Remove the lock of the index where it is ours, from a call that was cut off: it holds what we wrote."""
     lock = calls.repository.git / "index.lock"
+    if not kept.index:
+        return
     try:
         is_ours = blob_id(lock.read_bytes(), like=kept.index) == kept.index
     except OSError:

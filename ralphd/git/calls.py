@@ -16,6 +16,7 @@ from typing import Final
 
 from ralphd.git import repo
 from ralphd.git.repo import Repository
+from ralphd.git.trouble import lock_files, locked
 
 LIMIT_S: Final = 60.0
 """What one act may take in all."""
@@ -70,6 +71,8 @@ class Calls:
     @cached_property
     def top(self) -> Path:
         """The root of the work tree."""
+        if (told := self.repository.top) is not None:
+            return told
         printed = self._run(self._directory, "rev-parse", "--show-toplevel")
         return Path(os.fsdecode(printed.removesuffix(b"\n")))
 
@@ -148,6 +151,10 @@ class Calls:
         """What git prints, without the end of its last line. Raises NotDone when it does not go well."""
         return os.fsdecode(self._run(self.top, *words, given=given, also=also)).removesuffix("\n")
 
+    def ref(self, name: str) -> str | None:
+        """What a ref of ours has; None where there is none."""
+        return self.repository.value(name) or self.looked_up("rev-parse", "--verify", "--quiet", name)
+
     def looked_up(self, *words: str) -> str | None:
         """The one line that git prints; None where it finds nothing."""
         code, printed = self.call(*words)
@@ -167,6 +174,8 @@ class Calls:
             disk = os.statvfs(self.repository.git)
             if disk.f_bavail * disk.f_frsize < _FULL_BYTES:
                 return "the disk is full"
+        if locks := lock_files(self.repository):
+            return locked(locks[0])
         return f"try it: git -C {self._directory} status"
 
     def _call(

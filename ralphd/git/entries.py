@@ -1,9 +1,11 @@
 """What differs between two commits, path by path, and whether files are what a commit says of them."""
 
+import hashlib
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from ralphd.git.calls import Calls
@@ -11,6 +13,9 @@ from ralphd.git.calls import Calls
 LINK: Final = b"120000"
 SUBMODULE: Final = b"160000"
 _ABSENT: Final = b"000000"
+_MOST_READ_BYTES: Final = 32 << 20
+_MOST_ASKED: Final = 500
+_MOST_ASKED_BYTES: Final = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,14 @@ class Entry:
     @property
     def is_submodule(self) -> bool:
         return self.mode == SUBMODULE
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What HEAD and the index have at a path; None: nothing."""
+
+    committed: Entry | None
+    staged: Entry | None
 
 
 Wanted: TypeAlias = tuple[bytes, Entry | None]
@@ -72,11 +85,12 @@ def changes(calls: Calls, old: str, new: str) -> tuple[Change, ...]:
     for about, path in zip(fields[::2], fields[1::2], strict=False):
         modes_and_shas = about.removeprefix(b":").split(b" ")
         was, now = zip(modes_and_shas[:2], modes_and_shas[2:4], strict=True)
-        found.append(Change(path, _entry(*was), _entry(*now)))
+        found.append(Change(path, entry_of(*was), entry_of(*now)))
     return tuple(found)
 
 
-def _entry(mode: bytes, sha: bytes) -> Entry | None:
+def entry_of(mode: bytes, sha: bytes) -> Entry | None:
+    """What git tells by a mode and an object; a mode of zeros is nothing."""
     return None if mode == _ABSENT else Entry(mode, sha.decode())
 
 
@@ -88,9 +102,16 @@ def is_there(calls: Calls, path: bytes) -> bool:
 def differing(calls: Calls, entries: Sequence[tuple[bytes, Entry]]) -> set[bytes]:
     """The paths whose files are not what an entry says, in content, mode or kind; submodules are left out.
 
-    To be called within ``Calls.alone``. Raises NotDone.
+    What is so to the byte is seen without git, which is asked of the others: it converts line ends. To be
+    called within ``Calls.alone``. Raises NotDone.
     """
-    lines = _lines([(path, entry) for path, entry in entries if not entry.is_submodule])
+    lines = _lines(
+        [
+            (path, entry)
+            for path, entry in entries
+            if not (entry.is_submodule or is_plainly(calls, path, entry))
+        ]
+    )
     if not lines:
         return set()
     index = calls.work / "tmp-index"
@@ -104,24 +125,46 @@ def differing(calls: Calls, entries: Sequence[tuple[bytes, Entry]]) -> set[bytes
     return {path for path in found.split(b"\0") if path}
 
 
-def committed_at(calls: Calls, paths: Collection[bytes], commit: str) -> dict[bytes, Entry]:
-    """What a commit has at these paths. Raises NotDone."""
-    return _told(calls.printed("ls-tree", "-r", "-z", commit), paths, 2)
+def is_plainly(calls: Calls, path: bytes, entry: Entry) -> bool:
+    """Whether a file is what an entry says to the byte: nothing is lost with it, whatever git converts."""
+    if not all(is_folder(calls.path(each)) for each in above(path)):
+        return False
+    full = calls.path(path)
+    try:
+        found = os.lstat(full)
+        if found.st_size > _MOST_READ_BYTES:
+            return False
+        if entry.mode == LINK and stat.S_ISLNK(found.st_mode):
+            return blob_id(os.readlink(full), like=entry.sha) == entry.sha  # noqa: PTH115 - bytes are no Path
+        if not stat.S_ISREG(found.st_mode) or entry.mode != _mode_of(found.st_mode):
+            return False
+        return blob_id(Path(os.fsdecode(full)).read_bytes(), like=entry.sha) == entry.sha
+    except OSError:
+        return False
+
+
+def _mode_of(mode: int) -> bytes:
+    return b"100755" if mode & stat.S_IXUSR else b"100644"
+
+
+def blob_id(data: bytes, *, like: str) -> str:
+    """The name that git gives to a content, of the kind (SHA-1 or SHA-256) that another has."""
+    digest = hashlib.sha256 if len(like) == 64 else hashlib.sha1
+    return digest(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def staged_at(calls: Calls, paths: Collection[bytes]) -> dict[bytes, Entry]:
     """What the index has at these paths. Raises NotDone."""
-    return _told(calls.printed("ls-files", "-s", "-z"), paths, 1)
-
-
-def _told(printed: bytes, paths: Collection[bytes], place: int) -> dict[bytes, Entry]:
-    """From lines with the mode first, the object at a place, and the path after a tab."""
+    if not paths:
+        return {}
+    few = len(paths) <= _MOST_ASKED and sum(map(len, paths)) <= _MOST_ASKED_BYTES
+    asked = [os.fsdecode(path) for path in paths] if few else []  # of many all is told: no command is so long
     wanted, found = set(paths), {}
-    for line in printed.split(b"\0"):
+    for line in calls.printed("ls-files", "-s", "-z", "--", *asked).split(b"\0"):
         about, _, path = line.partition(b"\t")
         if path in wanted:
-            fields = about.split()
-            found[path] = Entry(fields[0], fields[place].decode())
+            mode, sha, _ = about.split()
+            found[path] = Entry(mode, sha.decode())
     return found
 
 
@@ -147,24 +190,32 @@ def put_entries(calls: Calls, wanted: Sequence[Wanted]) -> None:
         calls.printed("update-index", "-z", "--index-info", given=lines)
 
 
-def put_paths(calls: Calls, wanted: Sequence[Wanted], *, without: frozenset[bytes] = frozenset()) -> None:
+def put_paths(
+    calls: Calls,
+    wanted: Sequence[Wanted],
+    changed: set[bytes],
+    staged: Mapping[bytes, Entry],
+    *,
+    without: frozenset[bytes] = frozenset(),
+) -> None:
     """Index and files of these paths, as ``put_entries``; no other path is touched.
 
-    What is right already is not written; those of ``without`` have no file. Raises NotDone, OSError.
+    ``staged`` is what the index has. Only the files of ``changed`` are written; those of ``without`` have no
+    file. Raises NotDone, OSError.
     """
-    changed = differing(calls, [(path, entry) for path, entry in wanted if entry is not None]) - without
     for path, entry in wanted:
         if entry is None and is_there(calls, path):
             calls.remove(path)
-    staged = staged_at(calls, [path for path, _ in wanted])
-    put_entries(calls, [(path, entry) for path, entry in wanted if staged.get(path) != entry])
+    put = [(path, entry) for path, entry in wanted if staged.get(path) != entry]
+    put_entries(calls, put)
     if changed:
         given = b"".join(path + b"\0" for path in changed)
-        calls.printed("checkout-index", "-f", "-q", "-z", "--stdin", given=given)
+        calls.printed("checkout-index", "-f", "-u", "-q", "-z", "--stdin", given=given)
     if without:
         given = b"".join(path + b"\0" for path in without)
         calls.printed("update-index", "-z", "--skip-worktree", "--stdin", given=given)
-    calls.call("update-index", "-q", "--refresh")
+    if any(entry is not None and path not in changed for path, entry in put):
+        calls.call("update-index", "-q", "--refresh")  # the index knows nothing of these files yet
 
 
 def _lines(entries: Sequence[tuple[bytes, Entry]]) -> bytes:

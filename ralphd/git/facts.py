@@ -1,6 +1,7 @@
 """Where a repository stands, and what an iteration has made of it: the facts of a boundary (R1, R2, R8)."""
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 from ralphd.core.boundary import Boundary, JudgedCommit, Position
 from ralphd.git import repo
 from ralphd.git.calls import Calls, NotDone, readable, shown
+from ralphd.git.entries import Sides, entry_of, staged_at
 from ralphd.git.locks import wait_for_lock
 from ralphd.git.origins import RangeCommit, pulled
 from ralphd.git.repo import Repository
@@ -19,23 +21,34 @@ MOST_DIRTY: Final = 1000
 LIMIT_S: Final = 20.0
 _SUBJECT_CHARS: Final = 200
 _SHA: Final = re.compile(r"[0-9a-f]{40,64}")
-_UNMERGED: Final = frozenset({b"DD", b"AU", b"UD", b"UA", b"DU", b"AA", b"UU"})
 
 
 @dataclass(frozen=True, slots=True)
 class Uncommitted:
-    """Tracked files that differ from HEAD, staged or not, and among them those with conflicts."""
+    """Tracked files that differ from HEAD, staged or not, and among them those with conflicts.
 
-    names: tuple[bytes, ...]
+    ``entries``: what HEAD and the index have there, of those without conflicts.
+    """
+
+    entries: Mapping[bytes, Sides]
     unmerged: tuple[bytes, ...]
+
+    @property
+    def names(self) -> tuple[bytes, ...]:
+        """All of them."""
+        return (*self.entries, *self.unmerged)
 
 
 def position(directory: Path) -> Position:
     """The full sha of HEAD, None before the first commit; its branch, None when detached.
 
     The branch is without ``refs/heads/``. Both are None outside of a repository, and where git does
-    not tell in time. Blocks for 10 s at most.
+    not tell in time. Blocks for 10 s at most, mostly for two reads of a file.
     """
+    repository = Repository.find(directory)
+    if (found := repository.standing() if repository is not None else None) is not None:
+        ref, sha = found
+        return Position(sha, _short(ref.encode(errors="surrogateescape").decode(errors="replace")))
     words = ("rev-parse", "--revs-only", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
     code, printed = repo.answer(directory, *words) or (1, b"")
     sha, _, ref = printed.removesuffix(b"\n").decode(errors="replace").partition("\n")
@@ -70,7 +83,7 @@ def boundary(directory: Path, before: Position, *, limit_s: float = LIMIT_S) -> 
         told, is_whole = commits[:MOST_COMMITS], len(commits) <= MOST_COMMITS
         uncommitted_ = uncommitted(calls)
         judged = _judged(calls, told, before.head)
-        trouble = trouble_of(directory, uncommitted_)
+        trouble = trouble_of(directory, uncommitted_.unmerged)
     except NotDone as why:
         return Boundary(before, now, trouble=str(why))
     if not is_whole and not any(commit.pulled for commit in judged):
@@ -118,9 +131,15 @@ def _judged(calls: Calls, commits: tuple[_Listed, ...], before: str | None) -> t
     )
 
 
+def branch_ref(calls: Calls) -> str | None:
+    """The branch that HEAD is on, a ref in full; None when it is detached."""
+    found = calls.repository.standing()
+    return found[0] if found is not None else calls.looked_up("symbolic-ref", "--quiet", "HEAD")
+
+
 def _not_in_upstream(calls: Calls, now: str, before: str | None) -> frozenset[str] | None:
     """Those of the line that the upstream has not, as of the last fetch or push; None without an upstream."""
-    branch = calls.looked_up("symbolic-ref", "--quiet", "HEAD")
+    branch = branch_ref(calls)
     if branch is None:
         return None
     tracking = calls.looked_up("for-each-ref", "--format=%(upstream)", branch)
@@ -133,19 +152,34 @@ def _not_in_upstream(calls: Calls, now: str, before: str | None) -> frozenset[st
 
 def uncommitted(calls: Calls) -> Uncommitted:
     """Tracked files with changes, submodules at another commit included. Raises NotDone."""
-    words = ("--porcelain=v1", "-z", "-uno", "--no-renames", "--ignore-submodules=dirty")
-    entries = [entry for entry in calls.printed("status", *words).split(b"\0") if len(entry) > 3]
-    unmerged = tuple(entry[3:] for entry in entries if entry[:2] in _UNMERGED)
-    return Uncommitted(tuple(entry[3:] for entry in entries), unmerged)
+    words = ("--porcelain=v2", "-z", "-uno", "--no-renames", "--ignore-submodules=dirty")
+    entries: dict[bytes, Sides] = {}
+    unmerged, to_add = [], []
+    for line in calls.printed("status", *words).split(b"\0"):
+        if line.startswith(b"u "):  # u XY sub m1 m2 m3 mW h1 h2 h3 path
+            unmerged.append(line.split(b" ", 10)[10])
+        elif line.startswith(b"1 "):  # 1 XY sub mH mI mW hH hI path
+            _, flags, _, in_head, in_index, _, head, index, path = line.split(b" ", 8)
+            entries[path] = Sides(entry_of(in_head, head), entry_of(in_index, index))
+            to_add += [path] if flags.endswith(b"A") else []
+    for path, staged in staged_at(calls, to_add).items():  # git add -N: status does not tell what is staged
+        entries[path] = Sides(entries[path].committed, staged)
+    return Uncommitted(entries, tuple(unmerged))
 
 
-def trouble_of(directory: Path, found: Uncommitted) -> str:
+def unmerged(calls: Calls) -> tuple[bytes, ...]:
+    """Files with conflicts, as the index has them. Raises NotDone."""
+    lines = calls.printed("ls-files", "--unmerged", "-z").split(b"\0")
+    return tuple(sorted({line.partition(b"\t")[2] for line in lines if line}))
+
+
+def trouble_of(directory: Path, unmerged: Collection[bytes]) -> str:
     """What stands in the way of any change to the work tree, in words; empty: nothing (R8)."""
     lines = list(in_the_way(directory))
     repository = Repository.find(directory)
     if repository is not None and lines and "index.lock" in lines[0]:
         wait_for_lock(repository)
         lines = list(in_the_way(directory))
-    if found.unmerged:
-        lines.append(f"files with conflicts: {shown(found.unmerged)}")
+    if unmerged:
+        lines.append(f"files with conflicts: {shown(set(unmerged))}")
     return "; ".join(lines)

@@ -7,7 +7,7 @@ can be carried out twice, and where it is refused all is as it was: branch, inde
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -15,12 +15,13 @@ from typing import Final, TypeAlias
 from ralphd import failpoint
 from ralphd.core.verdict import CarriedOut, Moved, Refused
 from ralphd.git.calls import LIMIT_S, Calls, HasMoved, NotDone
+from ralphd.git.chain import MOST, chain
 from ralphd.git.moving import Move, move, recover, standing
 
 REVERTS: Final = "refs/ralph/reverts/"
 REVERTED: Final = "refs/ralph/reverted/"
-MOST: Final = 1000
-_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
+KEPT: Final = 100
+"""Of how many judgements of a ralph the refs are kept: of as many as there are runs."""
 _SAYS: Final = re.compile(r"^This reverts commit ([0-9a-f]{40,64})[.,]", re.MULTILINE)
 
 Done: TypeAlias = CarriedOut | Refused | Moved
@@ -32,16 +33,6 @@ class Reverted:
 
     revert: str
     commit: str
-    subject: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What a revert needs of a commit; ``parent`` is the first."""
-
-    sha: str
-    tree: str
-    parents: tuple[str, ...]
     subject: str
 
 
@@ -57,16 +48,17 @@ def revert(
 
     def act(calls: Calls) -> str:
         branch, now = standing(calls)
-        made = _kept(calls, commits, head, label)
+        tip = calls.ref(REVERTS + ref_name(label))
+        made = _kept(calls, commits, head, tip)
         if made is not None and now == made:
             return now
         if now != head:
             raise HasMoved(f"HEAD is at {now[:7]}, not at {head[:7]}")
         if made is None:
-            made = _chain(calls, commits, head)
+            made = chain(calls, commits, head)
             if made == head:
                 return head
-            _keep(calls, made, head, label)
+            _keep(calls, made, head, label, goes_on=tip == head)
         failpoint.reach("guard.reverts_kept")
         try:
             move(calls, Move(branch, head, made, f"revert: {len(commits)} by ralphd"))
@@ -102,7 +94,7 @@ def undo(directory: Path, reverts: Sequence[str], *, limit_s: float = LIMIT_S) -
 
     def act(calls: Calls) -> str:
         branch, now = standing(calls)
-        made = _chain(calls, reverts, now)
+        made = chain(calls, reverts, now)
         if made != now:
             move(calls, Move(branch, now, made, f"revert: undo {len(reverts)} by ralphd"))
         return made
@@ -114,11 +106,29 @@ def reverted(directory: Path, label: str) -> tuple[Reverted, ...]:
     """What was reverted under a label, the last revert first; empty where nothing is known of it."""
     try:
         calls = Calls(directory)
-        tip = calls.looked_up("rev-parse", "--verify", "--quiet", REVERTS + ref_name(label))
-        base = calls.looked_up("rev-parse", "--verify", "--quiet", REVERTED + ref_name(label))
+        tip, base = calls.ref(REVERTS + ref_name(label)), calls.ref(REVERTED + ref_name(label))
         return _reverted(calls, tip, base) if tip and base else ()
     except NotDone:
         return ()
+
+
+def forget_old(directory: Path, ralph: str, *, most: int = KEPT, spared: Collection[str] = ()) -> int:
+    """Of a ralph's labels keep the refs of the newest, and those that are ``spared``: how many went.
+
+    A ralph's labels are its name, a slash and the rest. What is in the branch stays there. Raises nothing.
+    """
+    try:
+        calls = Calls(directory)
+        words = ("for-each-ref", "--sort=-refname", "--sort=-committerdate", "--format=%(refname)")
+        listed = calls.text(*words, f"{REVERTS}{ref_name(ralph)}/").split()
+        stays = {ref_name(label) for label in spared}
+        gone = [name for ref in listed[most:] if (name := ref.removeprefix(REVERTS)) not in stays]
+        lines = "".join(f"delete {space}{name}\n" for name in gone for space in (REVERTS, REVERTED))
+        if lines:
+            calls.printed("update-ref", "--stdin", given=lines.encode())
+        return len(gone)
+    except NotDone:
+        return 0
 
 
 def acted(directory: Path, act: Callable[[Calls], str], limit_s: float) -> Done:
@@ -145,40 +155,9 @@ def ref_name(label: str) -> str:
     return "/".join(part if part[0] != "-" else f"_{part}" for part in quoted) or "_"
 
 
-def _chain(calls: Calls, commits: Sequence[str], head: str) -> str:
-    """Reverts of these commits on top of ``head``; the last of them, ``head`` where none changes anything."""
-    if len(commits) > MOST:
-        raise NotDone(f"{len(commits)} commits are too many to revert")
-    _refuse_strangers(calls, commits, head)
-    known = _known(calls, (head, *commits))
-    tree = known[0].tree
-    for commit in known[1:]:
-        after = _tree_without(calls, commit, tree)
-        if after == tree:
-            continue
-        words = ("commit-tree", after, "-p", head, "--no-gpg-sign", "-F", "-")
-        head = calls.text(*words, given=_message(commit), also=calls.identity)
-        tree = after
-    return head
-
-
-def _refuse_strangers(calls: Calls, commits: Sequence[str], head: str) -> None:
-    """Raises NotDone for what is no commit of the branch."""
-    for commit in commits:
-        if not _SHA.fullmatch(commit):
-            raise NotDone(f"{commit[:20]!r} is no commit")
-    if commits and calls.call("cat-file", "-e", f"{commits[-1]}^{{commit}}")[0]:
-        raise NotDone(f"the commit {commits[-1][:7]} is not there")
-    listed = calls.text(
-        "rev-list", "--stdin", given="".join(f"{c}\n" for c in (*commits, f"^{head}")).encode()
-    )
-    if listed:
-        raise NotDone(f"the commit {listed[:7]} is not in the branch")
-
-
 def _refuse_work(calls: Calls, expected: str, head: str, label: str) -> None:
     """Raises NotDone where there is more between the two than reverts of the label."""
-    tip = calls.looked_up("rev-parse", "--verify", "--quiet", REVERTS + ref_name(label))
+    tip = calls.ref(REVERTS + ref_name(label))
     between = calls.text("rev-list", expected, f"^{head}").split()
     ours = calls.text("rev-list", tip, f"^{head}").split() if tip else []
     known = {each.revert for each in _reverted(calls, tip, head)} if tip else set()
@@ -186,64 +165,8 @@ def _refuse_work(calls: Calls, expected: str, head: str, label: str) -> None:
         raise NotDone(f"between {head[:7]} and {expected[:7]} there is more than our own reverts")
 
 
-def _tree_without(calls: Calls, commit: _Known, tree: str) -> str:
-    """The tree without what a commit did. Raises NotDone at a conflict."""
-    before = _tree_of_parent(calls, commit)
-    if tree == commit.tree:
-        return before
-    if commit.tree == before:
-        return tree
-    # The base is the commit, and one side its parent: made as commits, since old gits know no --merge-base.
-    base = _object(calls, commit.tree)
-    ours, theirs = _object(calls, tree, base), _object(calls, before, base)
-    words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
-    code, printed = calls.call(*words)
-    after, *names = printed.decode(errors="replace").split("\0")
-    if code == 0 and _SHA.fullmatch(after.strip()):
-        return after.strip()
-    if code == 1:
-        raise NotDone(f"conflict: {commit.sha[:7]} and later changes of {', '.join(filter(None, names[:3]))}")
-    raise NotDone(
-        f"{commit.sha[:7]} is not the last commit, and git merge-tree ended with {code} (git 2.38 is needed)"
-    )
-
-
-def _object(calls: Calls, tree: str, *parents: str) -> str:
-    given = (word for parent in parents for word in ("-p", parent))
-    return calls.text("commit-tree", tree, *given, "-m", "x", "--no-gpg-sign", also=calls.identity)
-
-
-def _tree_of_parent(calls: Calls, commit: _Known) -> str:
-    if commit.parents:
-        return calls.text("rev-parse", "--verify", f"{commit.parents[0]}^{{tree}}")
-    return calls.text("mktree")
-
-
-def _known(calls: Calls, shas: Sequence[str]) -> tuple[_Known, ...]:
-    words = ("log", "-z", "--no-walk=unsorted", "--stdin", "--format=%H %T %P%x09%s", "--encoding=UTF-8")
-    given = "".join(f"{sha}\n" for sha in shas).encode()
-    printed = calls.printed(*words, "--no-show-signature", "--no-color", "--no-notes", given=given)
-    found = {}
-    for entry in printed.decode(errors="surrogateescape").split("\0"):
-        about, _, subject = entry.partition("\t")
-        if about:
-            sha, tree, *parents = about.split()
-            found[sha] = _Known(sha, tree, tuple(parents), subject)
-    return tuple(found[sha] for sha in shas)
-
-
-def _message(commit: _Known) -> bytes:
-    """As git's own: a revert of a revert is a reapply."""
-    said = f'Revert "{commit.subject}"'
-    if commit.subject.startswith('Revert "') and not commit.subject.startswith('Revert "Revert "'):
-        said = f'Reapply "{commit.subject[len("Revert ") + 1 :]}'
-    merged = f", reversing\nchanges made to {commit.parents[0]}" if len(commit.parents) > 1 else ""
-    return f"{said}\n\nThis reverts commit {commit.sha}{merged}.\n".encode(errors="surrogateescape")
-
-
-def _kept(calls: Calls, commits: Sequence[str], head: str, label: str) -> str | None:
-    """The last of the reverts that an earlier call has made of the same, and kept."""
-    tip = calls.looked_up("rev-parse", "--verify", "--quiet", REVERTS + ref_name(label))
+def _kept(calls: Calls, commits: Sequence[str], head: str, tip: str | None) -> str | None:
+    """The last of the reverts that an earlier call has made of the same, and kept at ``tip``."""
     if tip is None or tip == head:
         return None
     made = [each.commit for each in reversed(_reverted(calls, tip, head))]
@@ -252,10 +175,9 @@ def _kept(calls: Calls, commits: Sequence[str], head: str, label: str) -> str | 
     return tip if is_same else None
 
 
-def _keep(calls: Calls, made: str, head: str, label: str) -> None:
+def _keep(calls: Calls, made: str, head: str, label: str, *, goes_on: bool) -> None:
     """Under a ref; where the label's last revert is at ``head``, this goes on from there."""
     name = ref_name(label)
-    goes_on = calls.looked_up("rev-parse", "--verify", "--quiet", REVERTS + name) == head
     lines = [f"update {REVERTS}{name} {made}\n"]
     if not goes_on:
         lines.append(f"update {REVERTED}{name} {head}\n")
@@ -265,7 +187,7 @@ def _keep(calls: Calls, made: str, head: str, label: str) -> None:
 def _forget(calls: Calls, made: str, head: str, label: str) -> None:
     """Nothing was moved: the refs are as they were before ``_keep``."""
     name = ref_name(label)
-    goes_on = calls.looked_up("rev-parse", "--verify", "--quiet", REVERTED + name) != head
+    goes_on = calls.ref(REVERTED + name) != head
     lines = [f"update {REVERTS}{name} {head} {made}\n"]
     if not goes_on:
         lines = [f"delete {REVERTS}{name} {made}\n", f"delete {REVERTED}{name} {head}\n"]

@@ -1,7 +1,6 @@
 """Files as they were, to the byte, kept as git objects, and written back whole or not at all."""
 
 import errno
-import hashlib
 import json
 import os
 import stat
@@ -9,9 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from ralphd.git.calls import Calls, NotDone, readable
-from ralphd.git.entries import Entry, above, is_folder
+from ralphd.git.entries import Entry, above, blob_id, is_folder
+
+SAID: Final = "what ralphd set aside"
+SAID_BESIDE: Final = "index and list of what ralphd set aside"
+_REPORTS: Final = "fast_import_crash_*"
+"""What fast-import leaves where it fails."""
 
 
 class Kind(StrEnum):
@@ -116,12 +121,6 @@ def file_now(calls: Calls, path: bytes) -> FileState:
     raise NotDone(f"{readable(path)} is neither a file nor a link")
 
 
-def blob_id(data: bytes, *, like: str) -> str:
-    """The name that git gives to a content, of the kind (SHA-1 or SHA-256) that another has."""
-    digest = hashlib.sha256 if len(like) == 64 else hashlib.sha1
-    return digest(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-
-
 def write_blobs(calls: Calls, states: Mapping[bytes, FileState]) -> dict[bytes, str]:
     """Keep contents as git objects: their names by path. Raises NotDone where one changes meanwhile."""
     plain = [
@@ -138,6 +137,60 @@ def write_blobs(calls: Calls, states: Mapping[bytes, FileState]) -> dict[bytes, 
         if blobs[path] != blob_id(state.data, like=blobs[path]):
             raise NotDone(f"{readable(path)} changes while it is kept")
     return blobs
+
+
+def keep_at_once(calls: Calls, kept: Kept, states: Mapping[bytes, FileState], ref: str) -> None:
+    """Contents, trees, commits and a ref that is not there yet, by one call of git. Raises NotDone.
+
+    For what has nothing staged: as a tree the files are HEAD's, but for these, to the byte.
+    """
+    there = [(number, each) for number, each in enumerate(kept.files) if each.kind is not Kind.ABSENT]
+    who = (_plain_name(calls.identity[f"GIT_COMMITTER_{what}"]) for what in ("NAME", "EMAIL"))
+    committer = b"committer %b <%b> now\n" % tuple(name.encode(errors="surrogateescape") for name in who)
+    lists, beside = len(kept.files) + 1, len(kept.files) + 2
+    given = [_blob(number + 1, states[each.path].data) for number, each in there]
+    given += [_blob(lists, kept.text()), _began(ref, beside, committer, SAID_BESIDE)]
+    given += [b"M 100644 :%d files.json\n" % lists]
+    given += [b"M 100644 :%d file-%06d\n" % (number + 1, number) for number, _ in there]
+    given += [
+        _began(ref, beside + 1, committer, SAID),
+        b"from %b\nmerge :%d\n" % (kept.head.encode(), beside),
+    ]
+    given += [b"D %b\n" % _quoted(each.path) for each in kept.files]
+    given += [b"M %b :%d %b\n" % (_git_mode(each), number + 1, _quoted(each.path)) for number, each in there]
+    reports = set(calls.repository.git.glob(_REPORTS))
+    try:
+        words = ("fast-import", "--quiet", "--done", "--date-format=now")
+        calls.printed(*words, given=b"".join((*given, b"done\n")))
+    except NotDone:
+        for report in set(calls.repository.git.glob(_REPORTS)) - reports:
+            report.unlink(missing_ok=True)
+        raise
+
+
+def _blob(mark: int, data: bytes) -> bytes:
+    return b"blob\nmark :%d\ndata %d\n%b\n" % (mark, len(data), data)
+
+
+def _began(ref: str, mark: int, committer: bytes, said: str) -> bytes:
+    return b"commit %b\nmark :%d\n%bdata %d\n%b\n" % (ref.encode(), mark, committer, len(said), said.encode())
+
+
+def _git_mode(file: KeptFile) -> bytes:
+    if file.kind is Kind.LINK:
+        return b"120000"
+    return b"100755" if file.mode & stat.S_IXUSR else b"100644"
+
+
+def _quoted(path: bytes) -> bytes:
+    """A path as fast-import reads it."""
+    if b"\n" not in path and not path.startswith(b'"'):
+        return path
+    return b'"%b"' % path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+
+
+def _plain_name(name: str) -> str:
+    return "".join(each for each in name if each not in "<>\n\r\0")
 
 
 def read_blobs(calls: Calls, blobs: Sequence[str]) -> list[bytes]:

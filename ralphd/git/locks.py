@@ -3,22 +3,18 @@
 import os
 import stat
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from ralphd.core.model import Moment
 from ralphd.git.calls import Calls
 from ralphd.git.repo import Repository
+from ralphd.git.trouble import lock_files
 
 LOCK_WAIT_S: Final = 3.0
 _LOCK_LOOK_S: Final = 0.05
 _PROC: Final = Path("/proc")
-_MOST: Final = 1000
-_OWN: Final = ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "MERGE_HEAD.lock", "CHERRY_PICK_HEAD.lock")
-_SHARED: Final = ("packed-refs.lock", "config.lock", "shallow.lock")
 
 
 def removed_locks(
@@ -28,7 +24,7 @@ def removed_locks(
 
     The caller has proved that the tree of processes which may have made them is empty.
     """
-    locks = [lock for lock in _locks(repository) if _is_older(lock, ended_at)]
+    locks = [lock for lock in lock_files(repository) if _is_older(lock, ended_at)]
     if not locks:
         return (), ()
     if busy := _git_at_work(repository, top):
@@ -49,21 +45,6 @@ def remove_left_by_ours(calls: Calls) -> None:
     lock = calls.repository.git / "index.lock"
     if lock.exists() and not _git_at_work(calls.repository, calls.top):
         _is_removed(lock)
-
-
-def _locks(repository: Repository) -> list[Path]:
-    git, common = repository.git, repository.common
-    found = [*(git / name for name in _OWN), *(common / name for name in _SHARED)]
-    found += islice(git.glob("next-index-*.lock"), _MOST)
-    for refs in {git / "refs", common / "refs"}:
-        found += islice(_below(refs), _MOST)
-    return sorted({lock for lock in found if lock.exists()})
-
-
-def _below(refs: Path) -> Iterator[Path]:
-    return (
-        Path(place) / name for place, _, names in os.walk(refs) for name in names if name.endswith(".lock")
-    )
 
 
 def _is_older(lock: Path, moment: Moment) -> bool:

@@ -15,8 +15,18 @@ from typing import Final
 
 from ralphd import failpoint
 from ralphd.git.calls import Calls, HasMoved, NotDone, WasKilled, readable, shown
-from ralphd.git.entries import Change, above, changes, differing, is_file, is_there, left_out, put_paths
-from ralphd.git.facts import Uncommitted, trouble_of, uncommitted
+from ralphd.git.entries import (
+    Change,
+    above,
+    changes,
+    differing,
+    is_file,
+    is_there,
+    left_out,
+    put_paths,
+    staged_at,
+)
+from ralphd.git.facts import Uncommitted, trouble_of, uncommitted, unmerged
 from ralphd.git.locks import remove_left_by_ours, wait_for_lock
 from ralphd.git.submodules import move_submodules, refuse_submodules
 
@@ -44,6 +54,8 @@ class _Begun:
 
 def standing(calls: Calls) -> tuple[str, str]:
     """The branch, a ref in full, and the sha of HEAD. Raises NotDone without either."""
+    if (known := calls.repository.standing()) is not None:
+        return known
     branch = calls.looked_up("symbolic-ref", "--quiet", "HEAD")
     if branch is None or not branch.startswith(HEADS):
         raise NotDone("HEAD is on no branch: git switch BRANCH")
@@ -56,7 +68,7 @@ def standing(calls: Calls) -> tuple[str, str]:
 def refuse_trouble(calls: Calls) -> Uncommitted:
     """Raises NotDone where something is half done, locked, detached or unmerged (R8); else what is dirty."""
     found = uncommitted(calls)
-    if trouble := trouble_of(calls.directory, found):
+    if trouble := trouble_of(calls.directory, found.unmerged):
         raise NotDone(trouble)
     return found
 
@@ -65,10 +77,10 @@ def move(calls: Calls, to: Move) -> None:
     """Carry it out. Raises NotDone, HasMoved where HEAD is not at ``old``; all is as it was then."""
     if standing(calls) != (to.branch, to.old):
         raise HasMoved(f"HEAD is not at {to.old[:7]} of {to.branch.removeprefix(HEADS)} any more")
-    calls.call("update-index", "-q", "--refresh")  # files that were only touched are no changes
-    dirty = refuse_trouble(calls)
+    if trouble := trouble_of(calls.directory, ()):
+        raise NotDone(trouble)
     found = changes(calls, to.old, to.new)
-    without = _refuse_overlap(calls, found, dirty)
+    without = _refuse_overlap(calls, found)
     _refuse_filters(calls, found)
     refuse_submodules(calls, found)
     _write_journal(calls, _Begun(to, without))
@@ -86,9 +98,7 @@ def move(calls: Calls, to: Move) -> None:
 
 
 def _carried_out(calls: Calls, to: Move, found: Sequence[Change]) -> None:
-    code, _ = calls.call("read-tree", "-m", "-u", to.old, to.new)
-    if code != 0:
-        raise NotDone(f"git read-tree ended with {code}: is the disk full, or a file in the way?")
+    _read_tree(calls, to)
     failpoint.reach("guard.move.tree")
     move_submodules(calls, found)
     failpoint.reach("guard.move.submodules")
@@ -97,6 +107,19 @@ def _carried_out(calls: Calls, to: Move, found: Sequence[Change]) -> None:
     given = f"update {to.branch} {to.new} {to.old}\n".encode(errors="surrogateescape")
     calls.printed("update-ref", "-m", to.reason, "--stdin", given=given, also=calls.identity)
     failpoint.reach("guard.move.branch")
+
+
+def _read_tree(calls: Calls, to: Move) -> None:
+    """Raises NotDone. Refused for files that were only touched, it is tried again with these known."""
+    words = ("read-tree", "-m", "-u", to.old, to.new)
+    if calls.call(*words)[0] == 0:
+        return
+    calls.call("update-index", "-q", "--refresh")
+    code, _ = calls.call(*words)
+    if code != 0 and (conflicts := unmerged(calls)):
+        raise NotDone(trouble_of(calls.directory, conflicts))
+    if code != 0:
+        raise NotDone(f"git read-tree ended with {code}: is the disk full, or a file in the way?")
 
 
 def recover(calls: Calls) -> None:
@@ -135,18 +158,25 @@ def _changed_since(calls: Calls, found: Sequence[Change]) -> set[bytes]:
 def _as_it_was(calls: Calls, found: Sequence[Change], without: frozenset[bytes]) -> None:
     """Index and files of these paths as before the move; others are not touched. Raises NotDone."""
     move_submodules(calls, [each.reversed() for each in found])
-    put_paths(calls, [(each.path, each.old) for each in found], without=without)
+    was = [(each.path, each.old) for each in found]
+    changed = differing(calls, [(path, entry) for path, entry in was if entry is not None])
+    staged = staged_at(calls, [path for path, _ in was])
+    put_paths(calls, was, changed - without, staged, without=without)
 
 
-def _refuse_overlap(calls: Calls, found: Sequence[Change], dirty: Uncommitted) -> frozenset[bytes]:
+def _refuse_overlap(calls: Calls, found: Sequence[Change]) -> frozenset[bytes]:
     """Raises NotDone where a path that would be written holds work that is in no commit.
 
-    Files are looked at themselves too: changes may be hidden from git's status (assume-unchanged,
-    skip-worktree). What a sparse work tree leaves out is answered.
+    The index and the files are looked at themselves: changes may be hidden from git's status
+    (assume-unchanged, skip-worktree). What a sparse work tree leaves out is answered.
     """
     changed = differing(calls, [(each.path, each.old) for each in found if each.old])
     without = left_out(calls, changed)
-    if overlap := {each.path for each in found}.intersection(dirty.names) | (changed - without):
+    staged = staged_at(calls, [each.path for each in found])
+    overlap = {each.path for each in found if staged.get(each.path) != each.old}
+    if any(entry is not None and entry.is_submodule for each in found for entry in (each.old, each.new)):
+        overlap |= {each.path for each in found}.intersection(uncommitted(calls).names)
+    if overlap := overlap | (changed - without):
         raise NotDone(f"changes that are not committed are in the way: {shown(overlap)}")
     goes = {each.path for each in found if each.old}
     way = {name for each in found if each.new for name in _in_the_way(calls, each, goes)}

@@ -16,6 +16,8 @@ from ralphd.git.reflog import Commits, ReflogMark, commits_since, end_of
 TIME_LIMIT_S = 5.0
 _POINTER_BYTES: Final = 8192
 _BRANCH: Final = re.compile(r"ref: *(refs/[^\s\x00]+)\s*")
+_OTHER_TOP: Final = re.compile(r"worktree|include|bare(?! = false\n)", re.IGNORECASE)
+_VALUE: Final = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\n")
 _NO_BRANCH: Final = "refs/heads/.invalid"  # what HEAD says where refs are kept in tables
 
 Trace: TypeAlias = tuple[int, int, int, int]
@@ -42,9 +44,10 @@ def head(directory: Path) -> Head | None:
 class Repository:
     """The git directory of a work tree, looked at as files: no lock is taken and no process is started."""
 
-    __slots__ = ("_common", "_git", "_head_seen", "_others")
+    __slots__ = ("_common", "_git", "_head_seen", "_others", "_top")
 
-    def __init__(self, git: Path, common: Path) -> None:
+    def __init__(self, git: Path, common: Path, top: Path) -> None:
+        self._top = top
         self._git = str(git)
         self._common = str(common)
         self._head_seen: Trace | None = None
@@ -65,7 +68,7 @@ class Repository:
             if git is not None:
                 common = _pointed_at(git / "commondir", git) or git
                 if _is_repository(git, common):
-                    return cls(git, common)
+                    return cls(git, common, place)
         return None
 
     @property
@@ -77,6 +80,31 @@ class Repository:
     def common(self) -> Path:
         """What all its work trees share: refs, objects, the configuration."""
         return Path(self._common)
+
+    @property
+    def top(self) -> Path | None:
+        """The root of the work tree, told without git; None where a configuration may say otherwise."""
+        texts = (_text(f"{self._common}/config"), _text(f"{self._git}/config.worktree", if_gone=""))
+        plain = all(
+            text is not None and len(text) < _POINTER_BYTES and not _OTHER_TOP.search(text) for text in texts
+        )
+        return self._top if plain else None
+
+    def standing(self) -> tuple[str, str] | None:
+        """The branch that HEAD is on, a ref in full, and its commit; None where git has to be asked.
+
+        Read as git does. Not told of a detached or unborn HEAD, nor where refs are packed or in tables.
+        """
+        named = _BRANCH.fullmatch(_text(f"{self._git}/HEAD") or "")
+        if named is None or not named[1].startswith("refs/heads/") or ".." in named[1].split("/"):
+            return None
+        value = self.value(named[1])
+        return None if value is None else (named[1], value)
+
+    def value(self, ref: str) -> str | None:
+        """What a shared ref has; None where git has to be asked: it is not there, packed, or symbolic."""
+        found = _VALUE.fullmatch(_text(f"{self._common}/{ref}") or "")
+        return found[1] if found else None
 
     @property
     def is_linked(self) -> bool:
@@ -154,10 +182,12 @@ def _trace(path: str) -> Trace | None:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _text(path: str) -> str | None:
-    """The text of a small regular file; None where there is none."""
+def _text(path: str, *, if_gone: str | None = None) -> str | None:
+    """The text of a small regular file, or its first part; None where it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return if_gone
     except (OSError, ValueError):
         return None
     try:

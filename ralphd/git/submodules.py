@@ -11,7 +11,7 @@ from typing import Final
 
 from ralphd.git.calls import Calls, NotDone, readable
 from ralphd.git.entries import Change, changes
-from ralphd.git.facts import trouble_of, uncommitted
+from ralphd.git.facts import trouble_of, uncommitted, unmerged
 
 _LEFT: Final = "refs/ralph/branch"
 """In a submodule, a symbolic ref to the branch that HEAD was on."""
@@ -71,5 +71,5 @@ def _is_nested(change: Change) -> bool:
 
 def _half_done(calls: Calls) -> bool:
     """Whether more is in the way than a detached HEAD, which is usual in a submodule."""
-    trouble = trouble_of(calls.directory, uncommitted(calls))
+    trouble = trouble_of(calls.directory, unmerged(calls))
     return bool(trouble) and not trouble.startswith("HEAD is detached")

@@ -1,5 +1,7 @@
 """What stands in the way in a repository, in words for whoever works there next."""
 
+import os
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -9,6 +11,9 @@ from ralphd.git.repo import Repository
 
 _LIMIT_S: Final = 2.0
 _MOST_NAMES: Final = 10
+_MOST_LOCKS: Final = 1000
+_OWN: Final = ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "MERGE_HEAD.lock", "CHERRY_PICK_HEAD.lock")
+_SHARED: Final = ("packed-refs.lock", "config.lock", "shallow.lock")
 _BISECT: Final = "a bisect is under way: git bisect reset ends it"
 _UNDER_WAY: Final = (
     (("rebase-merge", "rebase-apply/rebasing"), "a rebase", "rebase"),
@@ -75,11 +80,30 @@ def _begun(repository: Repository) -> tuple[tuple[str, str], ...]:
     return tuple(islice(found, 1))
 
 
+def lock_files(repository: Repository) -> list[Path]:
+    """The locks of git that are there now: of the index, of HEAD, of branches and other refs."""
+    git, common = repository.git, repository.common
+    found = [*(git / name for name in _OWN), *(common / name for name in _SHARED)]
+    found += islice(git.glob("next-index-*.lock"), _MOST_LOCKS)
+    for refs in {git / "refs", common / "refs"}:
+        found += islice(_below(refs), _MOST_LOCKS)
+    return sorted({lock for lock in found if lock.exists()})
+
+
+def _below(refs: Path) -> Iterator[Path]:
+    return (
+        Path(place) / name for place, _, names in os.walk(refs) for name in names if name.endswith(".lock")
+    )
+
+
+def locked(lock: Path) -> str:
+    """What a lock means to whoever is kept out by it, and what to do."""
+    return f"{lock} is there: a git is at work, or was killed. Remove it only when no git runs here"
+
+
 def _lock(git: Path) -> str:
     lock = git / "index.lock"
-    if not lock.exists():
-        return ""
-    return f"{lock} is there: a git is at work, or was killed. Remove it only when no git runs here"
+    return locked(lock) if lock.exists() else ""
 
 
 def _unmerged(directory: Path) -> str:

@@ -30,11 +30,14 @@ from tests.bench import (
     page,
     rows_fleet,
     rows_guard,
+    rows_help,
     rows_loop,
     rows_output,
     rows_recovery,
+    rows_report,
     rows_start,
     rows_trees,
+    rows_view,
     table,
 )
 from tests.bench.bench import Bench, Row
@@ -54,11 +57,14 @@ ROWS = (
     Row("restart", rows_start.restarts, 90.0),
     Row("capture", rows_output.capture, 120.0, gates=True),
     Row("follow", rows_output.follow, 60.0),
+    Row("view", rows_view.watching, 60.0),
     Row("fleet", rows_fleet.fleet_rows, 180.0, gates=True),
     Row("start", rows_start.daemon_starts, 60.0),
     Row("loop", rows_loop.iterations, 90.0),
     Row("listening", rows_loop.listening, 180.0),
     Row("guard", rows_guard.judgements, 90.0),
+    Row("report", rows_report.reports, 60.0),
+    Row("help", rows_help.help_page, 30.0),
 )
 FULL = (Row("fleet500", rows_fleet.large_fleet, 300.0),)
 

@@ -6,6 +6,7 @@ children.py crasher RECORD                  lives for a moment, notes its begin 
 children.py flood RECORD BYTES              numbered blocks of 100-byte lines as fast as they are taken, once
                                             there is a file RECORD.go
 children.py ticker                          ten lines a second, each with the moment of its writing
+children.py chatter LINES                   so many lines of 100 bytes a second, some every hundredth of it
 """
 
 import os
@@ -144,6 +145,16 @@ def ticker() -> None:
         time.sleep(0.1)
 
 
+def chatter(lines: str) -> None:
+    began = time.monotonic()
+    written = 0
+    while (now := time.monotonic()) < began + LIFE_S:
+        due = int((now - began) * int(lines))
+        os.write(1, b"".join(b"line %-94d\n" % (written + n) for n in range(due - written)))
+        written = due
+        time.sleep(0.01)
+
+
 def argv(*words: object) -> list[str]:
     """The command that plays one of these."""
     return [sys.executable, "-I", "-S", "-u", __file__, *map(str, words)]
@@ -156,5 +167,6 @@ if __name__ == "__main__":
         "crasher": crasher,
         "flood": flood,
         "ticker": ticker,
+        "chatter": chatter,
     }
     PLAYS[sys.argv[1]](*sys.argv[2:])

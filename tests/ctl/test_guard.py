@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl import eventtext, explanation, show, verdict_words
+from ralphctl import eventtext, explanation, full, verdict_words
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, problem, view
 
@@ -133,7 +133,7 @@ def test_undo_of_what_is_back_of_a_stopped_ralph_and_a_refusal(daemon: FakeDaemo
 
 
 def status(**changes: Any) -> list[str]:
-    return show.ralph(view(**changes), NOW).splitlines()
+    return full.ralph(view(**changes), NOW).splitlines()
 
 
 def test_status_says_what_the_tests_say_and_what_was_reverted_last() -> None:

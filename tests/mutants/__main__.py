@@ -17,6 +17,7 @@ DECISIONS = (
     *("regent", "ends", "steps", "requests", "reports", "patience", "watch", "silence", "outcome"),
     *("loop", "loop_waits", "loop_failures", "loop_steps", "loop_model", "pool", "ladders", "tasks", "plan"),
     *("phases", "triage", "review", "phase_prompts"),
+    *("boundary", "verdict", "judging", "verdicts", "heard"),
 )
 TESTS = ("tests/core",)
 WANTED = 0.95

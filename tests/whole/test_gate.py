@@ -99,5 +99,7 @@ def test_r3_what_is_no_red_test_reverts_nothing(daemon: Daemon, guarded: Guarded
     guarded.does(4, "slow", script="git rm -q dirty")
     assert guarded.verdict(4)["why"] == "the tests did not end in time, twice"
     assert guarded.subjects() == ["slow", "three", "two", "one", "first"]
-    assert len(daemon.events("ralph.escalated")) == 2
+    [call], [held_back] = daemon.events("ralph.escalated"), daemon.events("incident.held_back")
+    assert "cannot be run" in call["data"]["message"] and "in time, twice" in held_back["data"]["message"]
+    assert daemon.view("demo")["incident"]["do"] == "ralphctl verdicts demo"
     assert daemon.leftovers() and not any("sleep" in line for _, line in daemon.leftovers())

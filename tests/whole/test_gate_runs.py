@@ -7,6 +7,7 @@ import pytest
 from tests.helpers import wait_for
 from tests.whole.guarded import TESTS, Guarded
 from tests.whole.harness import Daemon
+from tests.whole.person import Person
 
 SLOW = f"if test -e ../slow; then touch ../testing; sleep 60; fi; {TESTS}"
 
@@ -112,3 +113,43 @@ def test_r4_before_the_first_run_a_stop_ends_the_tests_and_nothing_starts(
     daemon.start()
     guarded.does(1, "good")
     assert guarded.verdict(1)["kind"] == "kept"
+
+
+def test_what_a_loop_commits_after_its_last_boundary_is_judged_at_its_good_end_else_told(
+    daemon: Daemon, guarded: Guarded
+) -> None:
+    daemon.start()
+    guarded.does(1, "good")
+    guarded.register(regent__max_retries=1)
+    guarded.told(1)
+    guarded.commit("broken")
+    guarded.ends(0)
+    daemon.becomes("demo", "done")
+    [_, last] = guarded.judged(2)
+    assert (last["verdict"], last["iteration"]) == ("reverted", 1)
+    assert guarded.subjects() == ['Revert "broken"', "broken", "good", "first"]
+    assert not [note for note in daemon.view("demo")["notes"] if "is not judged" in note]
+
+    daemon.ask("POST", "/v1/ralphs/demo/start", {})
+    daemon.becomes("demo", "running")
+    since = guarded.git("rev-parse", "HEAD")[:7]
+    guarded.commit("later")
+    guarded.ends(1)
+    daemon.becomes("demo", "failed")
+    [note] = [note for note in daemon.view("demo")["notes"] if "is not judged" in note]
+    assert note.startswith(f"what was committed after {since} is not judged")
+
+    # with an undo below it, it gets no verdict of its own: that is said
+    undone = Person(daemon)("undo", "demo")
+    assert undone.returncode == 0, undone
+    later = guarded.git("rev-parse", "--short=7", "HEAD~1")
+    assert f"  {later} had no verdict yet, and gets none of its own" in undone.stdout
+    assert not [note for note in daemon.view("demo")["notes"] if "is not judged" in note]
+
+    # without a daemon the verdicts are read from the history
+    shown = Person(daemon)("verdicts", "demo", cwd=guarded.place)
+    daemon.kill()
+    kept = Person(daemon)("verdicts", cwd=guarded.place)
+    assert (kept.returncode, kept.stdout) == (0, shown.stdout)
+    assert kept.stderr == "no daemon; what is kept:\n"
+    assert Person(daemon)("verdicts", "other", cwd=guarded.place).returncode == 3
