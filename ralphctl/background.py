@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ralphctl import service
 from ralphctl.client import Client
+from ralphctl.patience import telling
 from ralphd.errors import DaemonNotRunning, RalphdError, ShuttingDown
 
 _READY_LIMIT_S = 30.0
@@ -41,10 +42,11 @@ def start_daemon(socket: str | None) -> None:
     # -P: a `ralphd` or `json.py` in the directory we are in must not be taken for ours.
     command = [sys.executable, "-P", "-m", "ralphd", "--background"]
     try:
-        code = subprocess.run(
-            command, env=_environment(socket), stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(),
-            timeout=_READY_LIMIT_S, check=False,
-        ).returncode  # fmt: skip
+        with telling("ralphd to be ready", _READY_LIMIT_S):
+            code = subprocess.run(
+                command, env=_environment(socket), stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(),
+                timeout=_READY_LIMIT_S, check=False,
+            ).returncode  # fmt: skip
     except subprocess.TimeoutExpired as fault:
         raise StartFailed(
             f"ralphd was not ready after {_READY_LIMIT_S:g} s", 75, mend="ralphctl regent logs"

@@ -9,11 +9,12 @@ import http.client
 import json
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from ralphctl import fast, link, problem
+from ralphctl import fast, link, patience, problem
 from ralphd import wire
 from ralphd.errors import DaemonBusy, UnknownRalph
 
@@ -53,8 +54,10 @@ class Client:
     the daemon's problem document names when it refuses.
     """
 
-    def __init__(self, find: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, find: Callable[[], Sequence[str]], *, tells_waits: bool = False) -> None:
+        """``find`` gives where the socket may be; ``tells_waits`` to who sits at the terminal."""
         self._find = find
+        self._tells_waits = tells_waits
 
     @property
     def paths(self) -> Sequence[str]:
@@ -102,7 +105,7 @@ class Client:
         return self._call("POST", "/ralphs", registration)
 
     def ask(self, name: str, action: str, words: Mapping[str, object] | None = None) -> Reply:
-        """``start``, ``stop``, ``restart``, ``pause``, ``resume``, ``skip-wait``, ``reload``, ``undo``."""
+        """``start``, ``stop``, ``restart``, ``pause``, ``resume``, ``skip-wait``, ``reload``, ``undo``, ``ack``."""
         return self._call("POST", f"/ralphs/{name}/{action}", words or {})
 
     def report(self, name: str, report: Mapping[str, object], *, limit_s: float) -> Reply:
@@ -121,6 +124,30 @@ class Client:
         """Forget a ralph that does not run."""
         return self._call("DELETE", f"/ralphs/{name}", None)
 
+    def webhooks(self) -> Reply:
+        """Every webhook, wherever it comes from."""
+        return self._get("/webhooks")
+
+    def add_webhook(self, words: Mapping[str, object]) -> Reply:
+        """Add a webhook, or replace one that was added."""
+        return self._call("POST", "/webhooks", words)
+
+    def remove_webhook(self, id: str) -> Reply:
+        """Remove a webhook that was added."""
+        return self._call("DELETE", f"/webhooks/{id}", None)
+
+    def test_webhook(self, id: str) -> Reply:
+        """Send a test to a webhook, and hear what came back."""
+        return self._call("POST", f"/webhooks/{id}/test", {})
+
+    def deliveries(self, id: str | None, limit: int) -> Reply:
+        """The last deliveries to a webhook, or to all, newest first."""
+        return self._get((f"/webhooks/{id}" if id else "") + f"/deliveries?limit={limit}")
+
+    def replay(self, delivery: int) -> Reply:
+        """Send the message of a delivery again."""
+        return self._call("POST", f"/deliveries/{delivery}/replay", {})
+
     def reload(self) -> Reply:
         """Have the daemon read the user's own configuration again."""
         return self._call("POST", "/reload", {})
@@ -138,7 +165,8 @@ class Client:
         return self._parts(f"/events?replay={number}&follow=false")
 
     def _get(self, path: str) -> Reply:
-        status, body = link.get(self.paths, wire.API + path)
+        slow = patience.slow("ralphd to answer", link.ANSWER_LIMIT_S) if self._tells_waits else None
+        status, body = link.get(self.paths, wire.API + path, slow=slow)
         problem.check(status, body)
         return Reply(body)
 
@@ -153,8 +181,9 @@ class Client:
         connection = _Connection(self.paths, limit_s)
         body = None if words is None else json.dumps(words)
         try:
-            response = _exchange(connection, method, path, body)
-            held = _or_went_away(response.read, limit_s)
+            with patience.telling("ralphd to answer", limit_s) if self._tells_waits else nullcontext():
+                response = _exchange(connection, method, path, body)
+                held = _or_went_away(response.read, limit_s)
         finally:
             connection.close()
         problem.check(response.status, held)

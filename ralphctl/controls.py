@@ -1,80 +1,136 @@
-"""What the keys of ``ralphctl build`` do: p pauses, s skips the present wait (L12)."""
+"""What the keys of the live view do (L12): p pauses, s skips the present wait, q leaves or ends, S stops.
+
+What is not easily undone is asked first; the key after a question is its answer.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from ralphctl import countdown
 from ralphctl.client import Client
 from ralphctl.tell import clean
-from ralphctl.words import asked
 from ralphd.errors import RalphdError
 
-PAUSING = "Pausing after current iteration..."
-_QUESTION = "Skip the wait, at your own risk: what it waits for may not be over? [y/N] "
+View: TypeAlias = dict[str, Any]
+
+_SKIP = "Skip the wait, at your own risk: what it waits for may not be over? [y/N]"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key, what the help says of it, and what it does when it is pressed at that view."""
+
+    letter: str
+    help: str
+    act: Callable[[View], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that is open; ``yes`` is done for one of the ``letters``, any other key says ``no``."""
+
+    text: str
+    letters: str
+    yes: Callable[[View], None]
+    no: str
 
 
 class Controls:
-    """Keys to requests. Each request has a thread of its own: the main one stays free for signals."""
+    """Keys to requests. Each request has a thread of its own: the main one stays free for signals.
 
-    def __init__(self, client: Client, name: str, say: Callable[[str], None]) -> None:
+    ``quit_`` is what q does, and ``more`` are help's lines for what is no key of ours. ``may_stop``: S stops.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        say: Callable[[str], None],
+        *,
+        quit_: Key,
+        more: tuple[tuple[str, str], ...] = (),
+        may_stop: bool = False,
+    ) -> None:
         self._client, self._name, self._say = client, name, say
         self._pausing = False
-        self.asks = False
-        """Whether a question is open: the line it stands on is not to be written over."""
+        self._more = more
+        self.question: Question | None = None
+        """The one that is open."""
+        keys = [
+            Key("p", "pause it after the iteration", self._pause),
+            Key("s", "skip a wait", self._skip),
+            quit_,
+            *([Key("S", "stop it", self._stop)] if may_stop else []),
+            Key("?", "these keys", self._tell_keys),
+        ]
+        self._keys: Mapping[int, Key] = {ord(key.letter): key for key in keys}
 
-    def press(self, key: int, view: dict[str, Any]) -> str | None:
-        """Heed one key; gives a question to be put without a line's end, if there is one."""
-        if self.asks:
-            self.asks = False
-            self._answered(key in b"yY", view)
-        elif key == ord("p"):
-            self._pause()
-        elif key == ord("s"):
-            if countdown.line(view, time.time(), has_keys=False):
-                self.asks = True
-                return _QUESTION
+    def press(self, key: int, view: View) -> None:
+        """Heed one key; one that means nothing is passed over."""
+        open_, self.question = self.question, None
+        if open_ is not None and chr(key) in open_.letters:
+            open_.yes(view)
+        elif open_ is not None:
+            self._say(open_.no)
+        elif key in self._keys:
+            self._keys[key].act(view)
+
+    def help(self) -> list[str]:
+        """What the keys do, a line each."""
+        rows = [(key.letter, key.help) for key in self._keys.values()] + list(self._more)
+        width = max(len(letter) for letter, _ in rows)
+        return [f"{letter:<{width}}  {text}" for letter, text in rows]
+
+    def _tell_keys(self, view: View) -> None:
+        self._say("\n".join(f"  {line}" for line in self.help()))
+
+    def _skip(self, view: View) -> None:
+        if not countdown.left_of(view, time.time()):
             self._say(f"{self._name} does not wait for a moment now: there is nothing to skip")
-        return None
+            return
+        self.question = Question(_SKIP, "yY", self._skip_now, "no: it goes on waiting")
 
-    def _answered(self, yes: bool, view: dict[str, Any]) -> None:
-        if not yes:
-            self._say("no: it goes on waiting")
-        elif countdown.line(view, time.time(), has_keys=False):
+    def _skip_now(self, view: View) -> None:
+        if countdown.left_of(view, time.time()):
             self._say("yes: it waits no longer")
             self._in_background(lambda: self._ask("skip-wait"))
         else:
             self._say("it is over by itself")
 
-    def _pause(self) -> None:
+    def _stop(self, view: View) -> None:
+        if view.get("state") == "stopping":
+            self._say(f"it is stopping already; ralphctl stop --now {self._name} does not wait for that")
+            return
+        text = f"Stop {self._name}? S or y: it is asked to stop; any other key: it goes on [S/N]"
+        self.question = Question(text, "SyY", self._stop_now, "no: it goes on")
+
+    def _stop_now(self, view: View) -> None:
+        self._say(f"{self._name} is asked to stop; ralphctl stop --now {self._name} does not wait for that")
+        self._in_background(lambda: self._ask("stop"))
+
+    def _pause(self, view: View) -> None:
         if self._pausing:
-            self._say("it is asked to pause already; Ctrl-C ends it")
+            self._say("it is asked to pause already")
             return
         self._pausing = True
         self._in_background(self._ask_to_pause)
 
     def _ask_to_pause(self) -> None:
-        view = self._ask("pause")
-        self._pausing = view is not None
-        if view is not None and view["state"] == "pausing":
-            self._say(pausing_words(view))
+        self._pausing = self._ask("pause") is not None  # that it pauses then is a line of its Regent's
 
-    def _ask(self, action: str) -> dict[str, Any] | None:
+    def _ask(self, action: str) -> View | None:
         try:
-            view: dict[str, Any] = self._client.ask(self._name, action).value
+            view: View = self._client.ask(self._name, action).value
         except RalphdError as fault:
-            self._say(f"{action}: {clean(fault.what)}" + (f": {clean(fault.why)}" if fault.why else ""))
+            why = f": {clean(fault.why.splitlines()[0])}" if fault.why else ""
+            self._say(f"{action}: {clean(fault.what)}{why}")
             return None
         return view
 
     def _in_background(self, work: Callable[[], object]) -> None:
         threading.Thread(target=work, daemon=True).start()
-
-
-def pausing_words(view: dict[str, Any]) -> str:
-    """What a run that is to pause does first: it finishes its iteration, or is ended at once."""
-    what, since = asked(view.get("message"))
-    return PAUSING if what and since else "Pausing: its run is asked to end..."

@@ -17,6 +17,7 @@ from ralphctl import link
 from ralphctl.background import COOKIES, StartFailed
 from ralphctl.client import Client
 from ralphctl.local import orphans
+from ralphctl.patience import telling
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, DirectoryBusy, RalphdError
 
@@ -95,6 +96,10 @@ class PrivateDaemon:
 
     def await_ready(self, give_up: Callable[[], bool]) -> None:
         """Wait until it takes requests. Raises StartFailed, KeyboardInterrupt when ``give_up`` says so."""
+        with telling("the private ralphd to be ready", READY_LIMIT_S):
+            self._await_ready(give_up)
+
+    def _await_ready(self, give_up: Callable[[], bool]) -> None:
         deadline = time.monotonic() + READY_LIMIT_S
         while not is_ready(self.socket):
             if give_up():

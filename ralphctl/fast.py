@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from ralphctl import link, problem, show
+from ralphctl import full, link, problem
 from ralphctl.local import lastknown
 from ralphctl.tell import columns, has_colour, message
 from ralphctl.words import count
@@ -117,7 +117,7 @@ def answer(asked: Asked) -> int:
     target = f"{wire.API}/ralphs/{name}" if name else f"{wire.API}/status"
     target += "?resources=1" if asked.resources else ""
     try:
-        code, body = link.get(link.candidates(asked.socket, os.environ, directory), target)
+        code, body = link.get(link.candidates(asked.socket, os.environ, directory), target, slow=_tell_slow)
     except DaemonNotRunning as away:
         return _last_known(asked, name, directory, away)
     problem.check(code, body)
@@ -129,6 +129,11 @@ def answer(asked: Asked) -> int:
         return wire.status_exit_code([own["state"]])
     print(body.decode() if asked.as_json else _page(views, mine))
     return wire.status_exit_code([view["state"] for view in ([mine] if mine else views)])
+
+
+def _tell_slow() -> None:
+    if sys.stderr.isatty():
+        message(f"waiting for ralphd to answer; {link.ANSWER_LIMIT_S:g} s at most")
 
 
 def _page(views: Sequence[dict[str, Any]], mine: dict[str, Any] | None) -> str:
@@ -149,7 +154,9 @@ def _page(views: Sequence[dict[str, Any]], mine: dict[str, Any] | None) -> str:
         from ralphctl.checkpoint_words import fuller  # most have none
 
         checkpoint = fuller(told, checkpoint)
-    text = show.ralph(view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour)
+    text = full.ralph(
+        view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, columns=columns(sys.stdout)
+    )
     return text + _others(len(views) - 1, [v for v in views if v is not view])
 
 
@@ -208,7 +215,11 @@ def _tell_last_known(asked: Asked, view: dict[str, Any], head: str, *, alone: bo
         return
     now, colour = time.time(), has_colour(sys.stdout)
     fault = lastknown.checkpoint_fault(view["directory"])
-    print(show.ralph(view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, step=step))
+    shown = full.ralph(
+        view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, step=step,
+        columns=columns(sys.stdout),
+    )  # fmt: skip
+    print(shown)
 
 
 def _print_last_known(view: dict[str, Any], checkpoint: dict[str, Any] | None, *, alone: bool) -> None:

@@ -1,28 +1,25 @@
-"""What ``ralphctl build`` does while its ralph runs: prints the log, heeds signals, sees the end."""
+"""What ``ralphctl build`` does while its ralph runs: shows it, heeds signals and keys, sees the end."""
 
 from __future__ import annotations
 
-import json
-import os
-import select
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from types import FrameType
 from typing import Any, TypeAlias
 
-from ralphctl import countdown, link, streams
-from ralphctl.client import Client
-from ralphctl.controls import Controls
+from ralphctl import link
+from ralphctl.controls import Controls, Key
 from ralphctl.embedded import PrivateDaemon
 from ralphctl.keys import Keyboard
-from ralphctl.lines import lines_of
-from ralphctl.screen import Screen
 from ralphctl.tell import message, note
+from ralphctl.view.bell import Bell
+from ralphctl.view.live import LiveView, Over, Source
 from ralphctl.waiting import is_settled
 from ralphd import wire
 from ralphd.errors import DaemonBusy, RalphdError
@@ -31,11 +28,8 @@ View: TypeAlias = dict[str, Any]
 
 _STOP = (signal.SIGINT, signal.SIGTERM)
 _END = (signal.SIGQUIT, signal.SIGHUP)
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _LAST_LINES_S = 5.0
 _LOOK_S = 0.05
-_COUNT_S = 0.25
-"""Four looks a second at the wait, so that its line never skips one."""
 _ANSWER_S = 3.0
 _FOLLOWERS_S = 0.3
 """Followers in other terminals look every 0.04 s; they see the last lines before the daemon ends."""
@@ -54,25 +48,6 @@ def say(text: str) -> None:
     """A message, unless the terminal is gone."""
     with suppress(OSError):
         message(text)
-
-
-class Bell:
-    """Wakes the main thread: rung by other threads, by signals, and looked at with ``poll``."""
-
-    def __init__(self) -> None:
-        self.fd, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(self._rope, warn_on_full_buffer=False)
-
-    def ring(self) -> None:
-        """Wake it."""
-        with suppress(BlockingIOError):  # rung often enough
-            os.write(self._rope, b"!")
-
-    def hush(self) -> None:
-        """Forget that it was rung."""
-        with suppress(BlockingIOError):
-            while os.read(self.fd, 4096):
-                pass
 
 
 class Wishes:
@@ -97,97 +72,75 @@ class Wishes:
         self.stop = True
 
 
-class _Over(Exception):
-    """The daemon will not come back."""
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A ralph that was just registered: its log is shown from ``at`` on, its events after ``last_event``."""
+
+    name: str
+    at: str
+    last_event: int
 
 
 class Foreground:
     """One ralph in front of a person, from its registration to its end."""
 
     def __init__(
-        self,
-        daemon: PrivateDaemon,
-        name: str,
-        began_at: str,
-        wishes: Wishes,
-        bell: Bell,
-        keyboard: Keyboard,
+        self, daemon: PrivateDaemon, begun: Begun, wishes: Wishes, bell: Bell, keyboard: Keyboard
     ) -> None:
-        self._daemon, self._name, self._began_at = daemon, name, began_at
-        self._wishes, self._bell, self._keyboard = wishes, bell, keyboard
-        self._screen = Screen(self._unprinted)
-        self._controls = Controls(daemon.client, name, self._say)
-        self._told_wait: float | None = None
-        self._stirred = threading.Event()
-        self._over = False
+        self._daemon, self._wishes, self._keyboard = daemon, wishes, keyboard
+        self._name = begun.name
+        self._live = LiveView(
+            Source(
+                daemon.client, begun.name, {"since": begun.at}, begun.last_event,
+                look=self._look, is_over=lambda: wishes.now,
+            ),
+            bell,
+            keyboard,
+        )  # fmt: skip
+        self._live.controls = Controls(
+            daemon.client, self._name, self._live.say,
+            quit_=Key("q", "finish the iteration, then end; so does Ctrl-C", self._quit),
+            more=(("Ctrl-C again", "end it now"),),
+        )  # fmt: skip
         self._problems: list[str] = []
         self._asked = False
-        self.view: View = {}
         self.is_cut_short = False
         """Whether the end of what it printed may be missing."""
 
+    @property
+    def view(self) -> View:
+        """How it was when it was looked at last."""
+        return self._live.view
+
     def watch(self) -> End:
-        """Print and wait until it is over; says why it is."""
-        for work in (self._follow, self._look, self._count_down):
-            threading.Thread(target=work, daemon=True).start()
-        end = self._wait()
+        """Show it and wait until it is over; says why it is."""
+        self._live.begin()
+        end = self._live.wait(self._end, beside=(self._daemon.pidfd,))
         if end is End.SETTLED:
             self._print_the_rest()
             self._wait_for_followers()
-        self._over = True
-        self._screen.wipe(for_good=True)
+        self._live.close()
         return end
+
+    def tell(self, lines: list[str]) -> None:
+        """The last words: a panel where there is a view, else lines."""
+        say(self._live.last_words(lines))
 
     def _print_the_rest(self) -> None:
         """As long as its reader takes; but a terminal that is held, by Ctrl-S, does not keep us."""
-        printing = threading.Thread(target=self._screen.finish, args=(self._rest,), daemon=True)
+        printing = threading.Thread(target=self._live.finish, daemon=True)
         began = time.monotonic()
         printing.start()
         while printing.is_alive() and not self._wishes.now and self._wishes.stop == self._asked:
-            if self._screen.is_terminal and time.monotonic() - began > _LAST_LINES_S:
+            if self._live.screen.is_terminal and time.monotonic() - began > _LAST_LINES_S:
                 break
             printing.join(_LOOK_S)
         self.is_cut_short = printing.is_alive()
 
-    def _unprinted(self, why: str) -> None:
-        say(f"what {self._name} prints cannot be written here: {why}; it goes on, and ralphctl logs has it")
-
-    def _say(self, text: str) -> None:
-        """A message on a line of its own."""
-        self._screen.wipe()
-        say(text)
-
-    def _wait(self) -> End:
-        while (end := self._end()) is None:
-            found = dict(self._poll().poll())
-            self._bell.hush()
-            if found.get(sys.stdout.fileno(), 0) & (select.POLLERR | select.POLLHUP):
-                self._screen.is_broken = True
-            elif self._keyboard.is_ours and found.get(self._keyboard.fd, 0):
-                self._heed(self._keyboard.read())
-        return end
-
-    def _poll(self) -> select.poll:
-        poll = select.poll()
-        for descriptor in (self._bell.fd, self._daemon.pidfd):
-            poll.register(descriptor, select.POLLIN)
-        if self._keyboard.is_ours:
-            poll.register(self._keyboard.fd, select.POLLIN)
-        poll.register(sys.stdout.fileno(), 0)  # POLLERR, POLLHUP: its reader is gone
-        return poll
-
-    def _heed(self, keys: bytes) -> None:
-        for key in keys:
-            if question := self._controls.press(key, self.view):
-                self._screen.show("")
-                with suppress(OSError):
-                    sys.stderr.write(question)
-                    sys.stderr.flush()
-
     def _end(self) -> End | None:
         if self._wishes.now:
             return End.NOW
-        if self._screen.is_broken:
+        if self._live.screen.is_broken:
             return End.UNHEARD
         if not self._daemon.is_alive():
             return End.ALONE
@@ -197,88 +150,43 @@ class Foreground:
             self._asked = True
             threading.Thread(target=self._stop, daemon=True).start()
             echoed = sys.stderr.isatty() and not self._keyboard.is_ours  # then ^C stands on a line of its own
-            self._say(
+            self._live.say(
                 ("\n" if echoed else "")
                 + f"stopping: {self._name} is asked to end its run; Ctrl-C again ends it now"
             )
         return None
+
+    def _quit(self, view: View) -> None:
+        if self._wishes.stop:
+            self._live.say("it is asked to end already; Ctrl-C ends it now")
+        self._wishes.stop = True
 
     def _stop(self) -> None:
         with suppress(RalphdError):  # it ends, or has ended: that is seen otherwise
             try:
                 link.get([self._daemon.socket], f"{wire.API}/ready", timeout_s=_ANSWER_S)
             except DaemonBusy:
-                self._say("its ralphd does not answer; Ctrl-C again ends everything without it")
+                self._live.say("its ralphd does not answer; Ctrl-C again ends everything without it")
             self._daemon.client.ask(self._name, "stop")
-        self._stirred.set()
+        self._live.stir()
 
-    # --- in threads of their own ----------------------------------------------------------------------
-
-    def _follow(self) -> None:
-        """Print what comes. A line of the Regent's mostly means that something has changed."""
-        query = {"since": self._began_at}
+    def _look(self) -> View | None:
+        """How it is, and what is wrong with the daemon."""
+        if self._wishes.now:
+            raise Over
         try:
-            for record in streams.log(self._daemon.client, self._name, query, on_away=self._away):
-                if not self._screen.put(record):
-                    break
-                if record.get("stream") == "regent":
-                    self._stirred.set()
-        except (_Over, RalphdError):
-            pass
-        self._bell.ring()
-
-    def _away(self) -> None:
-        if self._over or self._wishes.now:
-            raise _Over
-
-    def _look(self) -> None:
-        """Look how it is: at once when something stirs, and soon again, then every second."""
-        pause_s = _FIRST_PAUSE_S
-        while not self._over:
-            try:
-                status = self._daemon.client.status().value
-            except RalphdError:
-                status = None
-            if status is not None:
-                self._tell_problems(status["daemon"]["problems"])
-                view = next((view for view in status["ralphs"] if view["name"] == self._name), None)
-                if view is not None:
-                    self.view = view
-                    if is_settled(view):
-                        self._bell.ring()
-            if self._stirred.wait(pause_s):
-                self._stirred.clear()
-                pause_s = _FIRST_PAUSE_S
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-    def _count_down(self) -> None:
-        """Show a wait that lasts, each second; where there is no terminal, say it once."""
-        while not self._over:
-            now = time.time()
-            if not self._screen.is_terminal:
-                self._tell_wait(now)
-            elif not self._controls.asks:
-                self._screen.show(countdown.line(self.view, now, has_keys=self._keyboard.is_ours))
-            time.sleep(_COUNT_S)
-
-    def _tell_wait(self, now: float) -> None:
-        ends = countdown.end_of(self.view)
-        if ends != self._told_wait and (said := countdown.beginning(self.view, now)):
-            say(said)
-        self._told_wait = ends
+            status = self._daemon.client.status().value
+        except RalphdError:
+            return None
+        self._tell_problems(status["daemon"]["problems"])
+        return next((view for view in status["ralphs"] if view["name"] == self._name), None)
 
     def _tell_problems(self, problems: list[str]) -> None:
         fresh = [problem for problem in problems if problem not in self._problems]
         self._problems = problems
         for problem in fresh:
-            self._screen.wipe()
-            with suppress(OSError):
+            with self._live.screen.aside(), suppress(OSError):
                 note(problem)
-
-    def _rest(self, cursor: str | None) -> Iterator[dict[str, Any]]:
-        client: Client = self._daemon.client
-        place = {"since": self._began_at} if cursor is None else {"cursor": cursor}
-        return map(json.loads, lines_of(client.log(self._name, {**place, "format": "json"})))
 
     def _wait_for_followers(self) -> None:
         if not self._wishes.now:

@@ -8,28 +8,18 @@ import importlib
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ralphctl import fast, link
-from ralphd.errors import RalphdError
+from ralphctl.entry import DIRECTORY_HELP, JSON_HELP, SOCKET_HELP
+from ralphctl.entry import Entry as Entry  # with the rest, for groups of commands
 
 if TYPE_CHECKING:
     from ralphctl.client import Client, Reply
 
 _JSON, _SOCKET = "ralphctl.json", "ralphctl.socket"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A command by the place it is loaded from (``package.module:name``) and its line in the help."""
-
-    place: str
-    help: str
-    section: str = "Commands"
-    hidden: bool = False
 
 
 def _remember(key: str) -> Any:
@@ -49,11 +39,11 @@ def _common_options() -> list[click.Parameter]:
     """``-C``, ``--socket`` and ``--json``: understood before and after the command."""
     return [
         click.Option(["-C", "directory_"], metavar="DIR", expose_value=False, is_eager=True, callback=_go,
-                     help="Go to DIR first."),
+                     help=DIRECTORY_HELP),
         click.Option(["--socket"], metavar="PATH", expose_value=False, callback=_remember(_SOCKET),
-                     help="The daemon's socket."),
+                     help=SOCKET_HELP),
         click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember(_JSON),
-                     help="Print the API's reply."),
+                     help=JSON_HELP),
     ]  # fmt: skip
 
 
@@ -133,7 +123,7 @@ def the_client(context: click.Context | None = None) -> Client:
 
     socket: str | None = (context or click.get_current_context()).meta.get(_SOCKET)
     directory = fast.here()
-    return Client(lambda: link.candidates(socket, os.environ, directory))
+    return Client(lambda: link.candidates(socket, os.environ, directory), tells_waits=True)
 
 
 def the_name(client: Client, name: str | None) -> str:
@@ -147,17 +137,11 @@ def print_reply(reply: Reply) -> None:
         click.echo(reply.body.decode().rstrip("\n"))
 
 
-def known_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The names of ralphs that begin with what was typed."""
-    try:
-        return [
-            name for view in the_client(ctx).views() if (name := str(view["name"])).startswith(incomplete)
-        ]
-    except RalphdError:  # a TAB key must not answer with an error
-        return []
+class RalphArgument(click.Argument):
+    """An argument that is the name of a ralph: shells complete those that are registered."""
 
 
-ralph_argument = click.argument("name", required=False, shell_complete=known_names)
+ralph_argument = click.argument("name", required=False, cls=RalphArgument)
 """NAME, which may be left out inside a ralph's directory."""
 
 

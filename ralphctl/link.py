@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from _socket import AF_UNIX, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET
+from _socket import AF_UNIX, MSG_PEEK, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET
 from _socket import socket as RawSocket
 
 from ralphd import wire
@@ -18,9 +18,10 @@ from ralphd.errors import DaemonBusy, DaemonNotRunning, Forbidden, InternalError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ANSWER_LIMIT_S = 10.0
+_QUIET_S = 1.0
 _LONGEST_ADDRESS = 107  # sun_path has 108 bytes, the last of them NUL
 _NOBODY = ("nothing is there", "nobody listens")
 
@@ -165,12 +166,23 @@ def _silent(path: str, timeout_s: float) -> DaemonBusy:
     )
 
 
-def get(paths: Sequence[str], target: str, *, timeout_s: float = ANSWER_LIMIT_S) -> tuple[int, bytes]:
-    """The HTTP status and body of ``GET target``. Raises as ``connect`` does."""
+def get(
+    paths: Sequence[str],
+    target: str,
+    *,
+    timeout_s: float = ANSWER_LIMIT_S,
+    slow: Callable[[], None] | None = None,
+) -> tuple[int, bytes]:
+    """The HTTP status and body of ``GET target``. Raises as ``connect`` does.
+
+    ``slow`` is called once where the answer takes longer than a second.
+    """
     link = connect(paths, timeout_s=timeout_s)
     try:
         # HTTP/1.0: the reply is never chunked and ends with the connection.
         link.sendall(f"GET {target} HTTP/1.0\r\nHost: ralphd\r\nAccept: application/json\r\n\r\n".encode())
+        if slow is not None and not _answers(link, timeout_s):
+            slow()
         return _read_reply(link)
     except TimeoutError:
         raise _silent(", ".join(paths), timeout_s) from None
@@ -178,6 +190,18 @@ def get(paths: Sequence[str], target: str, *, timeout_s: float = ANSWER_LIMIT_S)
         raise went_away(_in_words(fault)) from fault
     finally:
         link.close()
+
+
+def _answers(link: RawSocket, timeout_s: float) -> bool:
+    """Whether the answer begins within a second; nothing of it is taken."""
+    link.settimeout(min(_QUIET_S, timeout_s))
+    try:
+        link.recv(1, MSG_PEEK)
+    except TimeoutError:
+        return False
+    finally:
+        link.settimeout(timeout_s)
+    return True
 
 
 def went_away(why: str) -> DaemonNotRunning:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from ralphctl.explanation import localised
+from ralphctl.letters import in_ascii
 from ralphctl.tell import ORANGE, paint
 from ralphctl.terminal import neutralise
 
@@ -24,16 +25,23 @@ class LogPrinter:
     """Prints records in the order they are given.
 
     ``safe`` neutralises control sequences, for a terminal. A line that another stream breaks into is ended
-    first, so that two streams never share one.
+    first, so that two streams never share one. ``ascii_only`` is for a terminal that has no other letters.
     """
 
     def __init__(
-        self, out: Sink, *, safe: bool = False, timestamps: bool = False, colour: bool = False
+        self,
+        out: Sink,
+        *,
+        safe: bool = False,
+        timestamps: bool = False,
+        colour: bool = False,
+        ascii_only: bool = False,
     ) -> None:
         self._out = out
         self._safe = safe
         self._timestamps = timestamps
         self._colour = colour
+        self._ascii_only = ascii_only
         self._unended: str | None = None
 
     def put(self, record: dict[str, Any]) -> None:
@@ -80,6 +88,8 @@ class LogPrinter:
         self._write(text + "\n")
 
     def _write(self, text: str) -> None:
+        if self._ascii_only and not text.isascii():
+            text = in_ascii(text)
         self._out.write(text.encode("utf-8", "replace"))
 
 

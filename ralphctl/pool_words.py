@@ -7,7 +7,7 @@ reasons may be somebody else's text.
 from __future__ import annotations
 
 from ralphctl.tell import clean
-from ralphctl.words import clock, moment
+from ralphctl.words import clock, moment, wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,18 +28,7 @@ def rows(pool: Mapping[str, Any], now: float, *, columns: int = COLUMNS) -> list
     told = [_agent(agent, now) for agent in agents]
     if head and len(agents) > 1:
         told[0] = f"{head}: {told[0]}"
-    return _wrapped(_SEPARATOR.join(told), columns)
-
-
-def _wrapped(text: str, columns: int) -> list[str]:
-    """``textwrap`` would cost ``status`` its import. A word that is too long stays whole."""
-    lines = [""]
-    for word in text.split(" "):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > columns:
-            lines.append(word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
+    return wrapped(_SEPARATOR.join(told), columns)
 
 
 def _agent(agent: Mapping[str, Any], now: float) -> str:

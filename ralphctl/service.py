@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralphctl.local import units
+from ralphctl.patience import telling
 from ralphd import wire
 from ralphd.errors import Forbidden, RalphdError
 
@@ -93,7 +94,8 @@ class Service:
 
     def work(self, word: str) -> None:
         """``start``, ``stop`` or ``restart`` the daemon, and wait for it. Raises as ``ask`` does."""
-        self._checked((word, units.SERVICE), WORK_LIMIT_S)
+        with telling(f"systemd to {word} {units.SERVICE}", WORK_LIMIT_S):
+            self._checked((word, units.SERVICE), WORK_LIMIT_S)
 
     def main_pid(self) -> int | None:
         """The pid of the daemon, where it runs."""

@@ -1,4 +1,4 @@
-"""Views to text: one ralph in full, its state in words, and what to do next.
+"""Views to text: a ralph's state in words, what it does, and what to do next. ``full`` shows all of one.
 
 A view is what the API sends (``ralphd.wire.RalphView``) or what was read from ``.ralph``; any key may be
 missing, and any text in it may be somebody else's, so it is shown with its control characters made visible.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 
-from ralphctl.tell import BLUE, BOLD, DIM, GREEN, RED, YELLOW, clean, paint
-from ralphctl.words import ago, asked, count, duration, last_exit, moment, pause_words, until, wait_words
+from ralphctl.tell import BLUE, GREEN, RED, YELLOW, clean
+from ralphctl.words import asked, count, duration, last_exit, moment, pause_words, until, wait_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ COLOURS = {
     "stopping": YELLOW,
 }
 MOST_OF_A_TASK = 60
+_LABEL = 12
+_NARROWEST = 20
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%")
 
 
@@ -155,6 +157,23 @@ def started_words(view: View, *, before: Sequence[int] = ()) -> str:
 
 def next_steps(view: View) -> list[tuple[str, str]]:
     """What a person may want to do now, best first: what it does, and the command that does it."""
+    steps, do = _steps(view), needed(view)
+    if not do:
+        return steps
+    does = next((does for does, how in steps if how == do), "what it needs")
+    return [(does, do), *((does, how) for does, how in steps if how not in do)]
+
+
+def needed(view: View) -> str:
+    """The command that a person was called for, while nothing goes on without it."""
+    incident = view.get("incident")
+    waits = view.get("state") == "failed" or (
+        view.get("state") == "paused" and not wait_of(view).get("until")
+    )
+    return clean(str(incident.get("do") or "")) if waits and isinstance(incident, dict) else ""
+
+
+def _steps(view: View) -> list[tuple[str, str]]:
     name = view.get("name", "")
     again, logs, follow = f"ralphctl start {name}", f"ralphctl logs {name}", f"ralphctl logs -f {name}"
     why = f"ralphctl explain {name}"
@@ -188,71 +207,6 @@ def _after_a_look(view: View) -> list[tuple[str, str]]:
     return [see, undo, on] if is_undoable else [see, on]
 
 
-def ralph(
-    view: View,
-    now: float,
-    *,
-    checkpoint: View | None = None,
-    checkpoint_fault: str = "",
-    colour: bool = False,
-    step: tuple[str, str] | None = None,
-) -> str:
-    """One ralph in full. With a ``step`` to take next, the view is what is last known, without a daemon."""
-    daemon = step is None
-    state = paint(state_words(view, now), COLOURS.get(str(view.get("state")), BOLD), on=colour)
-    head = f"{paint(clean(str(view.get('name') or '?')), BOLD, on=colour)}  {state}"
-    steps = next_steps(view) if step is None else [step]
-    runs = bool(view.get("ralph_pid"))
-    rows = [
-        *_facts(view, now, daemon=daemon),
-        *_checkpoint_rows(checkpoint, checkpoint_fault, now, runs=runs),
-    ]
-    rows += _remarks(view)
-    rows += [("next" if i == 0 else "", f"{command}  ({what})") for i, (what, command) in enumerate(steps)]
-    return "\n".join([head, *(f"  {paint(f'{label:<12}', DIM, on=colour)} {text}" for label, text in rows)])
-
-
-def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
-    rows = [("directory", directory_words(view)), ("command", _command(view))]
-    if work := work_words(view):
-        rows.append(("work", work))
-    rows += _agents(view, now)
-    # The state file is written anew every few seconds only: a first output may not be in it yet.
-    unseen = not daemon and view.get("run_id") and not view.get("last_output_at")
-    rows.append(("last output", "unknown" if unseen else ago(view.get("last_output_at"), now)))
-    if view.get("last_commit"):
-        rows.append(("last commit", clean(str(view["last_commit"]))))
-    ending = view.get("last_exit")
-    if isinstance(ending, dict):
-        rows.append(("last exit", f"{clean(last_exit(ending))}, {ago(ending.get('at'), now)}"))
-    rows.append(("restarts", _restarts(view)))
-    rows += _guard(view, now)
-    if resources := _resources(view):
-        rows.append(("resources", resources))
-    return [(label, text) for label, text in rows if text]
-
-
-def _agents(view: View, now: float) -> list[tuple[str, str]]:
-    """Who may be asked: where there is a choice, or nobody."""
-    pool = view.get("pool")
-    if not isinstance(pool, dict):
-        return []
-    agents = pool["agents"]
-    if not agents or (len(agents) == 1 and agents[0]["in"]):
-        return []
-    from ralphctl.pool_words import rows  # most have one agent, and `status` is to be quick
-
-    return [("agents" if i == 0 else "", line) for i, line in enumerate(rows(pool, now))]
-
-
-def _guard(view: View, now: float) -> list[tuple[str, str]]:
-    if not view.get("guard"):
-        return []
-    from ralphctl.guard_words import rows  # most have none, and `status` is to be quick
-
-    return rows(view, now)
-
-
 def directory_words(view: View) -> str:
     """Where it works, and on which branch."""
     branch = f" (branch {clean(str(view['branch']))})" if view.get("branch") else ""
@@ -267,17 +221,6 @@ def place(view: View) -> str:
 def _home(path: str) -> str:
     home = os.path.expanduser("~")
     return "~" + path[len(home) :] if home != "/" and (path == home or path.startswith(home + "/")) else path
-
-
-def _command(view: View) -> str:
-    command = view.get("command")
-    if not isinstance(command, list):
-        return ""
-    return " ".join(_quoted(clean(str(word))) for word in command) or "the built-in loop"
-
-
-def _quoted(word: str) -> str:
-    return word if word and _PLAIN.issuperset(word) else "'" + word.replace("'", "'\\''") + "'"
 
 
 def work_words(view: View) -> str:
@@ -301,23 +244,6 @@ def _task(task: object) -> str:
     return said if len(said) <= MOST_OF_A_TASK else said[: MOST_OF_A_TASK - 1] + "…"
 
 
-def _restarts(view: View) -> str:
-    said = str(view.get("restarts") or 0)
-    errors = view.get("consecutive_errors") or 0
-    if errors:
-        said += f", {count(errors, 'failure')} in a row"
-    if view.get("reverts"):
-        said += f", {count(view['reverts'], 'iteration')} reverted"
-    return said
-
-
-def _resources(view: View) -> str:
-    cpu, memory, processes = resource_cells(view)
-    parts = [f"{cpu} of processor time" if cpu else "", memory]
-    parts.append("1 process" if processes == "1" else f"{processes} processes" if processes else "")
-    return ", ".join(part for part in parts if part)
-
-
 def resource_cells(view: View) -> tuple[str, str, str]:
     """Processor time, memory and number of processes; empty for what is not known."""
     used = view.get("resources")
@@ -328,24 +254,3 @@ def resource_cells(view: View) -> tuple[str, str, str]:
         f"{rss / 1e6:.0f} MB" if isinstance(rss, int) else "",
         str(count) if isinstance(count, int) else "",
     )
-
-
-def _checkpoint_rows(checkpoint: View | None, fault: str, now: float, *, runs: bool) -> list[tuple[str, str]]:
-    if fault:
-        return [("checkpoint", clean(fault))]
-    if not checkpoint:
-        return []
-    from ralphctl.checkpoint_words import summary  # most have none, and `status` is to be quick
-
-    lines = summary(checkpoint, now, runs=runs)
-    return [("checkpoint" if i == 0 else "", line) for i, line in enumerate(lines)]
-
-
-def _remarks(view: View) -> list[tuple[str, str]]:
-    rows = []
-    if view.get("drift"):
-        from ralphctl.changes import drift_rows  # most have none, and `status` is to be quick
-
-        rows += [("changed" if i == 0 else "", row) for i, row in enumerate(drift_rows(view))]
-    notes = view.get("notes")
-    return rows + ([("note", clean(str(line))) for line in notes] if isinstance(notes, list) else [])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
+from ralphctl import show, table
 from ralphctl.client import Client, Reply
 from ralphctl.local import lastknown
-from ralphctl.tell import message
-from ralphctl.words import clock
+from ralphctl.tell import columns, message
+from ralphctl.words import clock, duration
 from ralphd import wire
-from ralphd.errors import DaemonNotRunning, RalphdError
+from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError
 
 View: TypeAlias = Mapping[str, Any]
 
@@ -36,52 +39,112 @@ def until(
     timeout_s: float | None = None,
     directory: str | None = None,
     since: float | None = None,
+    remark: Callable[[View], str] = lambda view: "",
 ) -> Reply:
     """The first reply for which ``reached`` holds.
 
     While no daemon answers, what is last known in the ralph's ``directory`` counts: that of ``ralphctl
     build`` ends as soon as its ralph does.
 
-    What it waits for, since when and ``force`` (the command that forces it) are printed once, on stderr, if
-    it takes a while; ``since`` is when that was asked, where it was not just now. Raises WaitTimeout after
-    ``timeout_s`` seconds, UnknownRalph when it is forgotten.
+    What it waits for, since when, how long at most and ``force`` (the command that forces it) are printed
+    once, on stderr, if it takes a while; on a terminal a line below tells how the ralph is meanwhile.
+    ``since`` is when that was asked, where it was not just now. ``remark`` is what else to say of a view,
+    once as long as it is the same. Raises WaitTimeout after ``timeout_s`` seconds, UnknownRalph when it is
+    forgotten.
     """
+    words = _Words(name, waiting_for, force, timeout_s, since)
     try:
-        return _until(_Look(client, name, directory), name, reached, waiting_for, force, timeout_s, since)
+        return _until(_Look(client, name, directory, words.say), reached, words, remark, timeout_s)
     except KeyboardInterrupt:
-        message("\nit was only the waiting that ended" + forced(force))
+        words.say("\nit was only the waiting that ended" + forced(force))
         raise
+    finally:
+        words.clear()
 
 
 def _until(
     look: _Look,
-    name: str,
     reached: Callable[[View], bool],
-    waiting_for: str,
-    force: str,
+    words: _Words,
+    remark: Callable[[View], str],
     timeout_s: float | None,
-    since: float | None,
 ) -> Reply:
-    began, pause_s, said = time.monotonic(), _FIRST_PAUSE_S, False
+    began, pause_s = time.monotonic(), _FIRST_PAUSE_S
     while True:
         reply = look()
         if reply is not None and reached(reply.value):
             return reply
         waited_s = time.monotonic() - began
         if timeout_s is not None and waited_s >= timeout_s:
-            raise _timeout(name, reply, waiting_for, timeout_s, force)
-        if not said and waited_s >= QUIET_S:
-            said = True
-            now = time.time()
-            message(f"waiting for {waiting_for}, since {clock(since or now - waited_s, now)}" + forced(force))
+            raise words.timeout(reply)
+        if waited_s >= QUIET_S:
+            words.show(reply, waited_s, "" if reply is None else remark(reply.value))
         time.sleep(pause_s if timeout_s is None else min(pause_s, max(0.0, timeout_s - waited_s)))
         pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+
+
+class _Words:
+    """What a person reads of a wait, on stderr. The line that is written over is gone at the end."""
+
+    def __init__(
+        self, name: str, waiting_for: str, force: str, timeout_s: float | None, since: float | None
+    ) -> None:
+        self._name, self._waiting_for, self._force = name, waiting_for, force
+        self._timeout_s, self._since = timeout_s, since
+        self._begun, self._remarked, self._line = False, "", ""
+        self._moves = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+    def show(self, reply: Reply | None, waited_s: float, remark: str) -> None:
+        """Say it, the first time; a remark that is new; and how it is by now."""
+        now = time.time()
+        if not self._begun:
+            self._begun = True
+            most = "" if self._timeout_s is None else f", {_seconds(self._timeout_s)} at most"
+            since = clock(self._since or now - waited_s, now)
+            self.say(f"waiting for {self._waiting_for}, since {since}{most}" + forced(self._force))
+        if remark and remark != self._remarked:
+            self.say(remark)
+        self._remarked = remark
+        if self._moves:
+            state = "unknown: ralphd is away" if reply is None else show.state_words(reply.value, now)
+            self._write(f"  {duration(waited_s)}: {self._name} is {state}")
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.clear()
+        message(text)
+
+    def clear(self) -> None:
+        """Take away the line that is written over."""
+        if self._line:
+            self._line = ""
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def _write(self, text: str) -> None:
+        line = table.cut(text, (columns(sys.stderr) or 80) - 1)
+        if line != self._line:
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            self._line = line
+
+    def timeout(self, reply: Reply | None) -> WaitTimeout:
+        """The time is over."""
+        state = reply.value["state"] if reply is not None else "unknown, since ralphd is away"
+        return WaitTimeout(
+            f"after {_seconds(self._timeout_s or 0)} still waiting for {self._waiting_for}",
+            why=f"{self._name} is {state}; it was only the waiting that ended",
+            mend=self._force or f"ralphctl status {self._name}",
+        )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:g} s"
 
 
 class _Look:
     """Looks at a ralph; None while nobody knows how it is, which is said once each time."""
 
-    def __init__(self, client: Client, name: str, directory: str | None) -> None:
+    def __init__(self, client: Client, name: str, directory: str | None, say: Callable[[str], None]) -> None:
+        self._say = say
         self._client = client
         self._name = name
         self._directory = directory
@@ -90,11 +153,11 @@ class _Look:
     def __call__(self) -> Reply | None:
         try:
             reply = self._client.ralph(self._name)
-        except DaemonNotRunning:
+        except (DaemonNotRunning, DaemonBusy):  # one that begins may not answer yet
             if (known := self._last_known()) is not None:
                 return known
             if not self._away:
-                message("ralphd is away; waiting for it to come back (ralphctl regent start)")
+                self._say("ralphd is away; waiting for it to come back (ralphctl regent start)")
             self._away = True
             return None
         self._away = False
@@ -112,15 +175,6 @@ class _Look:
 def forced(force: str) -> str:
     """How to force it, as the end of a line about waiting."""
     return f"; to force it: {force}" if force else ""
-
-
-def _timeout(name: str, reply: Reply | None, waiting_for: str, timeout_s: float, force: str) -> WaitTimeout:
-    state = reply.value["state"] if reply is not None else "unknown, since ralphd is away"
-    return WaitTimeout(
-        f"after {timeout_s:g} s still waiting for {waiting_for}",
-        why=f"{name} is {state}; it was only the waiting that ended",
-        mend=force or f"ralphctl status {name}",
-    )
 
 
 def is_settled(view: View) -> bool:

@@ -167,3 +167,19 @@ def asked(message: object) -> tuple[str, float | None]:
 def count(number: int, noun: str) -> str:
     """``1 ralph``, ``2 ralphs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """``text`` in lines of so many characters; ``textwrap`` would cost ``status`` its import.
+
+    A word that is too long stays whole, so that it can be copied.
+    """
+    if len(text) <= columns:
+        return [text]
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > columns:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return lines

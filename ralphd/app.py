@@ -15,6 +15,7 @@ from ralphd.api.listen import Listener
 from ralphd.daemon.host import Host
 from ralphd.daemon.services import News, Services
 from ralphd.errors import DaemonBusy
+from ralphd.notify.courier import Courier
 from ralphd.notify.hub import Hub
 from ralphd.notify.webhooks import Sender
 from ralphd.process.clock import Clock
@@ -68,18 +69,19 @@ async def serve(settings: Settings, ready: Callable[[], None]) -> None:
         clock, hub = Clock(), Hub()
         events = await EventStore.open(settings.state_directory / "events.db")
         parts.push_async_callback(events.close)
-        sender = Sender(events, lambda: host.destinations())
+        courier = Courier()
+        sender = Sender(events, lambda: host.webhooks, courier)
         services = Services(
             state_directory=settings.state_directory,
             socket_path=handed_over.path if handed_over else settings.socket_path,
             umask=settings.umask,
             clock=clock,
             news=News(events, hub, clock, sender.nudge),
-            refusals=lambda: sender.disabled,
+            refusals=lambda: host.webhooks.refusals(),
             tied=settings.tied,
             systemd=settings.systemd,
         )
-        host = Host(services, events, hub)
+        host = Host(services, events, hub, courier=courier, sender=sender)
         _obey_signals(host)
         if settings.tied is not None:
             _end_with(settings.tied, host)

@@ -105,6 +105,18 @@ class NotUndone(RalphdError):
     slug, status, exit_code = "not-undone", 409, 1
 
 
+class WebhookRefused(RalphdError):
+    """A webhook that could not do its work: its address is private, or its secret cannot be read."""
+
+    slug, status, exit_code = "webhook-refused", 422, 1
+
+
+class WebhookConflict(RalphdError):
+    """What was asked does not fit where the webhook comes from, or what its receiver said."""
+
+    slug, status, exit_code = "webhook-conflict", 409, 1
+
+
 class DirectoryUnusable(RalphdError):
     """The working directory is missing, no directory, not ours to write, or its ``.ralph`` is in the way."""
 

@@ -62,6 +62,9 @@ EVENT_TYPES = (
     "guard.blocked",
     "agent.exhausted",
     "agent.returned",
+    "incident.held_back",
+    "incident.acknowledged",
+    "incident.closed",
     "config.drifted",
     "log.gap",
 )

@@ -3,6 +3,7 @@
 ``docs/states.md``: what ``ralphd.core.regent.step`` answers to each event in each state.
 ``docs/routes.md``: what the daemon answers to, from its OpenAPI document (``tests.generated_routes``).
 ``docs/configuration.md``: every key, from the specs (``tests.generated_configuration``).
+``docs/commands.md``, ``docs/events.md``, ``docs/exit-codes.md``: from help, wire and errors.
 ``systemd/``: the units that ``ralphctl.local.units`` makes, for who packages ralphd.
 """
 
@@ -94,7 +95,10 @@ from ralphd.core.reported import (
 from ralphd.core.requests import why_not
 from ralphd.core.steps import Step
 from ralphd.core.verdict import Result, Verdict, VerdictKind
+from tests.generated_commands import commands_page
 from tests.generated_configuration import configuration_page
+from tests.generated_events import events_page
+from tests.generated_exit_codes import exit_codes_page
 from tests.generated_routes import routes_page
 
 ROOT = Path(__file__).parent.parent
@@ -400,6 +404,9 @@ PAGES: Mapping[Path, Callable[[], str]] = {
     ROOT / "systemd" / "ralphd.socket": lambda: units.system_socket("ralph"),
     ROOT / "systemd" / "user" / "ralphd.service": lambda: units.user_service(units.PACKAGED),
     ROOT / "docs" / "configuration.md": configuration_page,
+    ROOT / "docs" / "commands.md": commands_page,
+    ROOT / "docs" / "events.md": events_page,
+    ROOT / "docs" / "exit-codes.md": exit_codes_page,
 }
 
 

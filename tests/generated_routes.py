@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 Json = Mapping[str, Any]
 
 MEANINGS: Mapping[str, str] = {
+    "allow_private": "private and loopback addresses too, where the user's own file allows it",
+    "body format": "what is sent: the event, or words as Slack or an ntfy topic takes them",
     "command": "the words to execute, no shell; empty: the one in the configuration",
     "cursor": "go on after this place, as an earlier reply gave it; makes `tail` void",
     "directory": "the working directory, an absolute path",
@@ -22,19 +24,24 @@ MEANINGS: Mapping[str, str] = {
     "format": "`text`: bytes as they were printed; `json`: one object a line",
     "grep": "lines that hold this text; no pattern",
     "last-event-id": "begin after this event",
+    "id": "which one",
     "iteration": "of that iteration, by the run's own count; null: what was reverted last and is not back",
     "limit": "how many",
     "name": "the ralph's name",
     "now": "kill the tree instead of asking first",
+    "on": "the events to send; `*` stands for any letters",
     "replay": "begin so many events back",
     "resume": "false: the built-in loop begins anew, its checkpoint put aside; else it goes on from there",
     "resources": "with the CPU time and memory of each tree",
     "runs": "`finish`: ended as by a stop; `leave`: left for the next daemon; `now`: killed",
+    "secret_env": "a variable of the daemon's environment that holds the secret",
+    "secret_file": "an absolute path of a file that holds it",
     "since": "not earlier than this moment; of events: after this id",
     "start": "false: register only",
     "stream": "of this stream only",
     "tail": "the last so many, or `all`; 100 where neither `since` nor `cursor` is given",
     "until": "not later than this moment",
+    "url": "where to send to, http or https",
 }
 """What each parameter and each field of a body is for."""
 
@@ -85,8 +92,9 @@ Written by `make docs` from the daemon's OpenAPI document; a test fails when it 
 
 HTTP over the Unix socket, JSON both ways. The document itself is at `/openapi.json`:
 
-```sh
-curl --unix-socket ~/.local/state/ralphd/ralphd.sock http://ralphd/openapi.json
+```console
+$ curl --silent --unix-socket ~/.local/state/ralphd/ralphd.sock http://ralphd/openapi.json
+{"openapi":…
 ```
 
 Fields and parameters that are not listed are refused (422), and so are bodies over 1 MiB (413), bodies that
@@ -169,7 +177,8 @@ def _reported(kinds: Mapping[str, str]) -> Iterator[str]:
 
 def _row(name: str, where: str, schema: Json, *, needed: bool) -> str:
     default = "(needed)" if needed else _default(schema)
-    return f"| `{name}` | {where} | {_kind(schema)} | {default} | {MEANINGS[name]} |"
+    meaning = MEANINGS.get(f"{where} {name}") or MEANINGS[name]
+    return f"| `{name}` | {where} | {_kind(schema)} | {default} | {meaning} |"
 
 
 def _default(schema: Json) -> str:

@@ -1,7 +1,10 @@
 """A terminal with one command in its foreground: what is typed, what is on the screen, and its settings."""
 
+import fcntl
 import os
 import pty
+import re
+import struct
 import subprocess
 import sys
 import termios
@@ -23,8 +26,11 @@ os.execv(sys.argv[1], sys.argv[1:])
 class Terminal:
     """A real pty, of which ``command`` is the session's leader. To be closed."""
 
-    def __init__(self, command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], columns: int = 80
+    ) -> None:
         self._master, self._slave = pty.openpty()
+        self.resize(columns)
         os.set_blocking(self._master, False)
         self._screen = b""
         self.before = self.settings()
@@ -60,11 +66,23 @@ class Terminal:
         """Type something."""
         os.write(self._master, keys)
 
-    def screen(self) -> str:
-        """All that was ever on it."""
+    def resize(self, columns: int) -> None:
+        """Make it so wide; who is in the foreground is told."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def lines(self) -> list[str]:
+        """What is on it now, with all that has scrolled off it."""
+        return seen(self.screen())
+
+    def take(self) -> None:
+        """Take what was printed, so that who prints can go on."""
         with suppress(BlockingIOError, OSError):  # EIO: nobody has it open any more
             while piece := os.read(self._master, 65536):
                 self._screen += piece
+
+    def screen(self) -> str:
+        """All that was ever on it."""
+        self.take()
         return self._screen.decode(errors="replace")
 
     def shows(self, text: str) -> None:
@@ -80,3 +98,26 @@ class Terminal:
 
         wait_for(ended, timeout_s=END_S, what=f"the end:\n{self.screen()}")
         return int(self.process.returncode)
+
+
+_PIECES = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
+
+
+def seen(text: str) -> list[str]:
+    """What is left to be read of ``text`` on a wide terminal: lines, without colours."""
+    lines, row, column = [""], 0, 0
+    for piece in _PIECES.finditer(text):
+        number, command = piece[1], piece[2]
+        if piece[0] == "\r":
+            column = 0
+        elif piece[0] == "\n":
+            row += 1
+            lines += [""] * (row >= len(lines))
+        elif command == "A":
+            row = max(0, row - int(number or 1))
+        elif command == "J":
+            lines[row:] = [lines[row][:column]]
+        elif command is None:
+            lines[row] = lines[row][:column].ljust(column) + piece[0] + lines[row][column + len(piece[0]) :]
+            column += len(piece[0])
+    return lines

@@ -4,7 +4,7 @@ import ast
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from ralphd.process.rundir import RunRecord
 from ralphd.process.shim import FORMAT_VERSION
 from ralphd.store import mirror, state
 from ralphd.store.loopfiles import LoopFiles
+from tests.generated_events import TOLD
 from tests.helpers import wait_for
 from tests.whole.harness import Daemon, daemon_in
 from tests.whole.witnesses import Witness
@@ -31,6 +32,7 @@ PAGE = ROOT / "docs" / "files.md"
 SECTION = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"`([^`]+)`")
+FILE = re.compile(r"[\w.-]*\w\.(json|jsonl|md|log|db|err|sock)")
 
 Json = Mapping[str, Any]
 
@@ -41,6 +43,7 @@ REPORTS: tuple[Json, ...] = (
     {"kind": "waiting", "until": None},
     {"kind": "iteration-started", "iteration": 1, "task": {"id": "US-1", "title": "Parse the list"}},
     {"kind": "attempt-finished", "agent": "claude", "outcome": "done", "exit_code": 0, "cost_usd": 0.21},
+    {"kind": "cost", "usd": 0.05},
     {"kind": "iteration-finished", "iteration": 1, "summary": "US-1 is done"},
     {"kind": "agent-exhausted", "agent": "claude", "reason": "weekly limit", "until": "2100-01-01T00:00:00Z"},
     {"kind": "agent-returned", "agent": "claude"},
@@ -130,6 +133,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
         witness.end(1)
         daemon.becomes("demo", "failed", timeout_s=60)
         daemon.ask("POST", "/v1/ralphs/demo/undo", {})
+        daemon.ask("POST", "/v1/ralphs/demo/ack")
         found = (path for root in (daemon.state, place) for path in root.rglob("*"))
         names = frozenset(path.name for path in found if ".git" not in path.parts)
         yield Written(daemon, signpost or {}, daemon.events(), names)
@@ -195,7 +199,7 @@ def test_the_signpost_holds_what_is_told(written: Written) -> None:
 
 
 def test_every_file_that_is_written_is_in_the_picture_of_the_directories(written: Written) -> None:
-    drawn = " ".join(examples("The state directory", ""))
+    drawn = " ".join(examples("The state directory", "text"))
     varying = re.compile(r"r\d{6}-[0-9a-f]{8}|demo|events\.db-(wal|shm)")
     unnamed = {name for name in written.names if not varying.fullmatch(name) and name not in drawn}
 
@@ -203,24 +207,41 @@ def test_every_file_that_is_written_is_in_the_picture_of_the_directories(written
 
 
 def test_an_event_has_the_keys_that_are_told_and_its_data_too(written: Written) -> None:
-    told = {cells[0].strip("`"): cells[2] for cells in tables("Events")[1]}
-
     assert keys("Events") == list(example("Events")) == list(written.events[0])
     for event in written.events:
-        sure = set(NAME.findall(re.sub(r"\(.*?\)", "", told[event["type"]])))
-        assert sure <= set(event["data"]) <= set(NAME.findall(told[event["type"]])), event
+        told = TOLD[event["type"]]
+        assert set(told.data) <= set(event["data"]) <= {*told.data, *told.at_times}, event
 
 
 def test_the_events_that_are_told_are_those_that_the_code_tells() -> None:
     sources = [path for path in (ROOT / "ralphd").rglob("*.py") if path.name != "wire.py"]
-    constants = {
-        node.value
-        for path in sources
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
 
-    assert {cells[0].strip("`") for cells in tables("Events")[1]} == constants & set(wire.EVENT_TYPES)
+    assert set(TOLD) == texts_in(sources) & set(wire.EVENT_TYPES), "tests/generated_events.py says when"
+
+
+def test_every_file_that_the_code_names_is_in_the_picture_of_the_directories() -> None:
+    ours = ("ralphd/app.py", "ralphd/__main__.py", "ralphctl/embedded.py")
+    sources = [ROOT / path for path in ours]
+    for package in ("store", "process", "daemon", "notify", "api"):
+        sources += (ROOT / "ralphd" / package).rglob("*.py")
+    named = {text for text in texts_in(sources) if FILE.fullmatch(text)}
+    drawn = "\n".join(examples("The state directory", "text"))
+
+    assert "ralph.json" in named
+    assert {name for name in named if name not in drawn} == set(), "docs/files.md, The state directory"
+
+
+def texts_in(sources: Iterable[Path]) -> set[str]:
+    """All texts that these modules hold."""
+    return set().union(*map(texts_of, sources))
+
+
+@cache
+def texts_of(source: Path) -> frozenset[str]:
+    """The same of one module."""
+    held = ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+    constants = (node.value for node in held if isinstance(node, ast.Constant))
+    return frozenset(value for value in constants if isinstance(value, str))
 
 
 def test_the_states_are_those_on_the_wire() -> None:

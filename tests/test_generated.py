@@ -7,7 +7,10 @@ import pytest
 
 from ralphd.core.events import Event
 from ralphd.core.model import State
+from ralphd.wire import EVENT_TYPES
+from tests import generated_exit_codes
 from tests.generated import EVENTS, PAGES, SCENES
+from tests.generated_events import TOLD
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -18,3 +21,13 @@ def test_a_generated_page_is_what_the_code_says(path: Path) -> None:
 def test_every_state_and_every_event_is_on_the_page_of_states() -> None:
     assert {type(now.state) for now in SCENES.values()} == set(get_args(State))
     assert {type(event) for event in EVENTS.values()} == set(get_args(Event))
+
+
+def test_every_error_ends_with_a_code_that_the_page_explains() -> None:
+    codes = {code for _, code in generated_exit_codes.errors()}
+
+    assert codes <= set(generated_exit_codes.MEANS)
+
+
+def test_what_is_said_of_events_is_of_those_on_the_wire() -> None:
+    assert set(TOLD) <= set(EVENT_TYPES)

@@ -17,13 +17,15 @@ from ralphctl import checkpoint_words, fast, resumption, show
 from ralphctl.background import StartFailed
 from ralphctl.client import Client
 from ralphctl.embedded import PrivateDaemon, await_the_earlier, refuse_beside
-from ralphctl.foreground import Bell, End, Foreground, View, Wishes, say
+from ralphctl.foreground import Begun, End, Foreground, View, Wishes, say
 from ralphctl.keys import Keyboard
 from ralphctl.local import builds, checkpoint, lastknown
 from ralphctl.registration import WithCommand, command_given, flags_of, key_options, registration
 from ralphctl.resumption import resume_options, wish_of
 from ralphctl.screen import have_streams, let_go_of_stderr
 from ralphctl.tell import clean, note
+from ralphctl.view.bell import Bell
+from ralphctl.view.live import last_event
 from ralphctl.words import until
 from ralphd import wire
 from ralphd.errors import CommandNotStartable, DaemonNotRunning, DirectoryBusy, RalphdError, UsageError
@@ -69,8 +71,8 @@ def build(
     Where the built-in loop left a checkpoint, it is asked what becomes of it: resume, discard, view. Without
     a terminal it goes on from there.
 
-    Keys: p pauses after the iteration, s skips a wait. Ctrl-C asks it to end, a second one ends it now.
-    However this command ends, nothing of it stays alive.
+    Keys: p pauses after the iteration, s skips a wait, ? shows them all. Ctrl-C asks it to end, a second one
+    ends it now. However this command ends, nothing of it stays alive.
     From another terminal, in this directory: ralphctl status, logs -f, pause, skip-wait, stop.
 
     Exits with 0 when it is done, or gets nowhere and stops by itself; 5 at a limit, 1 when it failed, 75 when
@@ -89,19 +91,22 @@ def build(
     await_the_earlier(place, lambda: False, say)
     if command is None:
         command, wish = _settled(directory, place, flags, wish)
-    order = _Order(directory, command, name, flags, wish)
+    return _supervised(_Order(directory, command, name, flags, wish), place)
+
+
+def _supervised(order: _Order, place: Path) -> int:
+    """From the start of the private ralphd to its end, with all that it started; gives the exit code."""
     daemon = PrivateDaemon(place)
     bell, wishes = Bell(), Wishes(daemon.cut)
     await_the_earlier(place, lambda: wishes.stop, say)  # one that began while somebody was asked
-    view: View = {}
     try:
         daemon.start()
         daemon.await_ready(lambda: wishes.stop)
-        began_at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        began_at, after = datetime.now(UTC).isoformat().replace("+00:00", "Z"), last_event(daemon.client)
         view = _register(daemon.client, order, wishes)
         with Keyboard(bell.ring) as keyboard:
             _tell_start(view, has_keys=keyboard.is_usable)
-            front = Foreground(daemon, view["name"], began_at, wishes, bell, keyboard)
+            front = Foreground(daemon, Begun(view["name"], began_at, after), wishes, bell, keyboard)
             end = front.watch()
         view = front.view or view
     finally:
@@ -111,7 +116,8 @@ def build(
         raise BrokenPipeError
     if front.is_cut_short:
         say("the end of what it printed may be missing here; ralphctl logs has it")
-    code = _tell_end(end, view, daemon, wishes)
+    lines, code = _last_words(end, view, daemon, wishes)
+    front.tell(lines)
     let_go_of_stderr()
     return code
 
@@ -189,22 +195,19 @@ def _tell_start(view: View, *, has_keys: bool) -> None:
     say(f"{keys}Ctrl-C stops it; from another terminal, here: ralphctl status, logs -f, pause, stop")
 
 
-def _tell_end(end: End, view: View, daemon: PrivateDaemon, wishes: Wishes) -> int:
-    """The last words, and the exit code."""
+def _last_words(end: End, view: View, daemon: PrivateDaemon, wishes: Wishes) -> tuple[list[str], int]:
+    """What is said of the end, and the exit code."""
+    name = view["name"]
     if end is End.NOW or wishes.now:
-        say(f"{view['name']}: ended at once, with all that it had started")
-        code = wire.EXIT_INTERRUPTED
+        lines, code = [f"{name}: ended at once, with all that it had started"], wire.EXIT_INTERRUPTED
     elif end is End.ALONE and daemon.code != 0:
-        say(f"{view['name']}: ended, since its ralphd has died (its log: {daemon.log})")
+        lines = [f"{name}: ended, since its ralphd has died (its log: {daemon.log})"]
         code = wire.EXIT_FAILED
     elif end is End.ALONE:  # asked to end from elsewhere, it stopped the ralph first
-        say(f"{view['name']}: stopped, with its ralphd")
-        code = wire.EXIT_INTERRUPTED
+        lines, code = [f"{name}: stopped, with its ralphd"], wire.EXIT_INTERRUPTED
     else:
-        code = _tell_settled(view)
-    for does, how in _next_steps(view):
-        say(f"  next: {how}  ({does})")
-    return code
+        lines, code = _settled_words(view, time.time()), _settled_code(view)
+    return lines + [f"  next: {how}  ({does})" for does, how in _next_steps(view)], code
 
 
 def _next_steps(view: View) -> list[tuple[str, str]]:
@@ -217,19 +220,21 @@ def _next_steps(view: View) -> list[tuple[str, str]]:
     return steps
 
 
-def _tell_settled(view: View) -> int:
-    now = time.time()
+def _settled_words(view: View, now: float) -> list[str]:
     # Nothing goes on by itself once this command has ended.
     held = checkpoint_words.fuller(view.get("checkpoint"), lastknown.checkpoint(str(view["directory"])))
     said = show.state_words({**view, "wait": None}, now)
     if view["state"] == "paused":
         resets = until((held or {}).get("resume_at") or show.wait_of(view).get("until"), now)
         said += f"; its limit resets {resets}" if resets else ""
-    say(f"{view['name']}: {said}")
+    lines = [f"{view['name']}: {said}"]
     if view["state"] in ("paused", "stopped") and show.is_built_in(view) and held:
-        _tell_rest(held, now)
-    elif work := show.work_words(view):
-        say(f"  {'work':<12} {work}")
+        return lines + _rest_words(held, now)
+    work = show.work_words(view)
+    return lines + ([f"  {'work':<12} {work}"] if work else [])
+
+
+def _settled_code(view: View) -> int:
     if view["state"] == "done" and view.get("message"):
         return wire.EXIT_LIMIT
     if view["state"] == "stopped" and view.get("message"):  # by itself: it got nowhere (L10)
@@ -237,8 +242,7 @@ def _tell_settled(view: View) -> int:
     return _EXITS[view["state"]]
 
 
-def _tell_rest(held: Mapping[str, Any], now: float) -> None:
+def _rest_words(held: Mapping[str, Any], now: float) -> list[str]:
     """What a loop that rests has kept, and that it goes on only when it is asked to (002-US-010)."""
-    for label, text in checkpoint_words.rows(held, now):
-        say(f"  {label:<12} {text}")
-    say("  all of it is kept: ralphctl build asks, and goes on from there")
+    rows = [f"  {label:<12} {text}" for label, text in checkpoint_words.rows(held, now)]
+    return [*rows, "  all of it is kept: ralphctl build asks, and goes on from there"]

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
+
 import click
-from click.shell_completion import get_completion_class
 
 from ralphctl.grammar import Command
 
-_PROGRAMS = ("ralphctl", "ralph")
+_SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command(cls=Command)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
     """Print the completion script of SHELL, for ralphctl and ralph.
 
     \b
-      bash    eval "$(ralphctl completion bash)"          in ~/.bashrc
-      zsh     eval "$(ralphctl completion zsh)"           in ~/.zshrc
-      fish    ralphctl completion fish | source           in config.fish
-    """
-    from ralphctl.cli import COMPLETE, cli
+      bash    ralphctl completion bash > ~/.ralphctl.bash
+              echo '. ~/.ralphctl.bash' >> ~/.bashrc
+      zsh     ralphctl completion zsh > ~/.ralphctl.zsh
+              echo '. ~/.ralphctl.zsh' >> ~/.zshrc
+      fish    ralphctl completion fish > ~/.config/fish/completions/ralphctl.fish
+              ln -s ralphctl.fish ~/.config/fish/completions/ralph.fish
 
-    kind = get_completion_class(shell)
-    assert kind is not None  # click knows all three
-    for program in _PROGRAMS:
-        click.echo(kind(cli, {}, program, COMPLETE).source())
+    The script starts nothing when TAB is pressed: the names of ralphs are those in the state directory.
+    After an upgrade, write it anew.
+    """
+    from ralphctl.root import cli
+    from ralphctl.shells.places import places
+    from ralphd import __version__
+
+    writer = importlib.import_module(f"ralphctl.shells.{shell}")
+    click.echo(writer.script(places(cli), __version__), nl=False)

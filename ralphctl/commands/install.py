@@ -15,6 +15,7 @@ from ralphctl import background, link
 from ralphctl.client import Client
 from ralphctl.grammar import Command, wants_json
 from ralphctl.local import installed, units
+from ralphctl.patience import telling
 from ralphctl.service import NoSystemd, NotRoot, Service, hosting
 from ralphctl.tell import message, note
 from ralphd import wire
@@ -108,7 +109,8 @@ def _take_over(service: Service) -> int | None:
     ending = background.Ending(pid, client)
     try:
         client.shutdown("leave")
-        ending.wait(_HAND_OVER_LIMIT_S)
+        with telling(f"ralphd (pid {pid}) to make room; its runs go on", _HAND_OVER_LIMIT_S):
+            ending.wait(_HAND_OVER_LIMIT_S)
     finally:
         ending.close()
     return pid

@@ -12,7 +12,7 @@ import click
 from ralphctl import background, fast, resumption, show
 from ralphctl.client import Client, Reply
 from ralphctl.commands.control import tell_view
-from ralphctl.grammar import socket_given, the_client
+from ralphctl.grammar import RalphArgument, socket_given, the_client
 from ralphctl.local import checkpoint, registered
 from ralphctl.registration import WithCommand, command_given, flags_of, key_options, registration
 from ralphctl.resumption import resume_options, wish_of
@@ -26,7 +26,7 @@ from ralphd.errors import DaemonNotRunning, DirectoryUnusable, UnknownRalph, Usa
     options_metavar="[OPTIONS]",
     epilog="Options that take a value, but --name, are keys of ralph.toml too.",
 )
-@click.argument("directory", required=False, metavar="[DIR | NAME] [-- COMMAND...]")
+@click.argument("directory", required=False, metavar="[DIR | NAME] [-- COMMAND...]", cls=RalphArgument)
 @click.argument("more", nargs=-1, metavar="")
 @click.option("--name", help="The ralph's name; the directory's name when left out.")
 @click.option("--no-autostart", is_flag=True, help="Do not start the daemon when there is none.")

@@ -50,6 +50,7 @@ def wait(name: str | None, goal: str, wait_timeout: float | None) -> int:
         waiting.one_of(wanted | _FINAL),
         waiting_for=f"{name} to be {goal}",
         timeout_s=wait_timeout,
+        remark=_who_it_waits_for,
     )
     view = reply.value
     if wants_json():
@@ -61,3 +62,11 @@ def wait(name: str | None, goal: str, wait_timeout: float | None) -> int:
         message(f"{name} will not be {goal} by itself any more")
         return code or wire.EXIT_FAILED
     return code
+
+
+def _who_it_waits_for(view: waiting.View) -> str:
+    """That nothing will come of the wait before a person acts; empty while something runs, or will."""
+    if view["state"] != "paused" or show.wait_of(view).get("until"):
+        return ""
+    does, how = show.next_steps(view)[0]
+    return f"{view['name']} is {show.state_words(view, time.time())}, and waits for you: {how}  ({does})"

@@ -47,6 +47,8 @@ _STATE_KEYS: dict[str, Any] = {
     "pause_reason": _TEXT,
     "run_id": _TEXT,
     "message": _TEXT,
+    "last_change": dict | None,
+    "incident": dict | None,
 }
 
 
@@ -59,6 +61,11 @@ def state(directory: str) -> dict[str, Any] | None:
     held = _read(directory, "regent-state.json")
     if held is None:
         return _by_checkpoint(directory)
+    return shown(held, directory)
+
+
+def shown(held: Mapping[str, Any], directory: str) -> dict[str, Any]:
+    """What a ``regent-state.json`` holds as a view, without what does not fit."""
     view = {
         key: value for key, value in held.items() if key in _STATE_KEYS and _fits(value, _STATE_KEYS[key])
     }

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 import ralphd
-from ralphd.api import daemon, events, logs, metrics, ralphs, reports
+from ralphd.api import daemon, events, logs, metrics, ralphs, reports, webhooks
 from ralphd.api.errors import LastResort, add_handlers
 from ralphd.api.limits import Limits
 from ralphd.api.streams import Turnstile
@@ -49,6 +49,6 @@ def create_app(host: "Host") -> Api:
     app.state.host = host
     app.state.turnstile = Turnstile()
     add_handlers(app)
-    for routes in (daemon, metrics, ralphs, reports, logs, events):
+    for routes in (daemon, metrics, ralphs, reports, logs, events, webhooks):
         app.include_router(routes.router)
     return app

@@ -94,6 +94,17 @@ class UndoRequest(Strict):
     iteration: int | None = Field(default=None, ge=0, le=(1 << 53) - 1)
 
 
+class WebhookRequest(Strict):
+    """A webhook to be added; of ``secret_file`` and ``secret_env`` one at most."""
+
+    url: Annotated[Text, Field(max_length=2048)]
+    on: list[Text] = Field(default_factory=lambda: ["ralph.escalated"], max_length=100)
+    format: Literal["json", "slack", "ntfy"] = "json"
+    secret_file: Path | None = None
+    secret_env: Text | None = None
+    allow_private: bool = False
+
+
 class NoFields(Strict):
     """A body that may be left out, and holds nothing."""
 
@@ -150,6 +161,7 @@ KNOWN_FIELDS = sorted(
             RegisterRequest,
             StopRequest,
             UndoRequest,
+            WebhookRequest,
             ShutdownRequest,
             ViewQuery,
             RunsQuery,

@@ -133,6 +133,22 @@ async def skip_wait(host: TheHost, name: RalphName, nothing: NoFields | None = N
 
 
 @router.post(
+    "/{name}/ack",
+    status_code=202,
+    operation_id="acknowledge",
+    responses={202: RALPH},
+    dependencies=[NO_QUERY],
+)
+async def acknowledge(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
+    """Acknowledge what a person was called for: no reminder follows.
+
+    `incident` says what it was, until the ralph works again; where it runs already, the incident is over and
+    the next call is told at once. Where none is open nothing changes.
+    """
+    return json_bytes(await host.acknowledge(name), 202)
+
+
+@router.post(
     "/{name}/reload",
     status_code=202,
     operation_id="reload_ralph",

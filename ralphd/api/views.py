@@ -102,6 +102,31 @@ class GuardView(BaseModel):
     reverted: VerdictView | None
 
 
+class LastChangeView(BaseModel):
+    """The last thing that got anywhere: an iteration finished, a commit kept."""
+
+    what: str
+    at: str
+
+
+class IncidentView(BaseModel):
+    """What a person was called for, as long as it is open.
+
+    `held_back` further calls were not told, `latest` is what the last of them said; `needs` is what it takes,
+    `do` the command to type. `told_at` is the last message, which `reminders` others came before.
+    """
+
+    opened_at: str
+    message: str
+    needs: str
+    do: str
+    held_back: int
+    latest: str | None
+    reminders: int
+    told_at: str
+    acknowledged_at: str | None
+
+
 class RalphView(BaseModel):
     """One ralph: the keys of ``regent-state.json``, where it is and what it runs."""
 
@@ -137,6 +162,8 @@ class RalphView(BaseModel):
     guard: GuardView | None
     notes: list[str]
     message: str | None
+    last_change: LastChangeView | None
+    incident: IncidentView | None
     resources: dict[str, Any] | None = None
 
 
@@ -189,12 +216,16 @@ class CommitView(BaseModel):
 
 
 class UndoneView(BaseModel):
-    """What is back: ``commits`` as they were, ``made`` the commits that do it, both newest first."""
+    """What is back: ``commits`` as they were, ``made`` the commits that do it, both newest first.
+
+    ``unjudged`` are those of an unfinished iteration, of which no verdict is said any more.
+    """
 
     iteration: int | None
     task: TaskView | None
     commits: list[CommitView]
     made: list[CommitView]
+    unjudged: list[CommitView]
     head: str | None
     ralph: RalphView
 

@@ -180,7 +180,7 @@ def load(
     part). ``flags`` maps flags or keys to values, ``home`` replaces ``$HOME``. Raises ConfigFaults with all
     that is wrong in any layer.
     """
-    home = home or _home(environ)
+    home = home or home_of(environ)
     layers = [files.layer(files.user_file(environ, home), directory, home, users_own=True)]
     if directory is not None and (found := files.project_file(directory, home)):
         layers.append(files.layer(found, directory, home, users_own=False))
@@ -192,7 +192,7 @@ def load(
 
 def sources(directory: Path, *, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """The files whose content ``load`` depends on, whether they are there or not."""
-    home = _home(environ)
+    home = home_of(environ)
     return (files.user_file(environ, home), *files.project_places(directory, home))
 
 
@@ -202,7 +202,8 @@ def config_faults(faults: list[Fault]) -> ConfigFaults:
     return ConfigFaults(f"{count} in the configuration", why="\n".join(str(fault) for fault in faults))
 
 
-def _home(environ: Mapping[str, str]) -> Path:
+def home_of(environ: Mapping[str, str]) -> Path:
+    """The person's home: ``$HOME``, else what the system knows; a place that is not there for neither."""
     given = Path(environ.get("HOME", ""))
     if given.is_absolute():
         return given

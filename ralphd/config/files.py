@@ -60,6 +60,11 @@ def layer(path: Path, directory: Path | None, home: Path, *, users_own: bool) ->
     return _parsed(text, shown, _Paths(path.parent, home), users_own)
 
 
+def layer_of(text: str, path: Path, home: Path, *, users_own: bool) -> Layer:
+    """What a file would say with this text; nothing is read."""
+    return _parsed(text, path.name, _Paths(path.parent, home), users_own)
+
+
 @dataclass(frozen=True, slots=True)
 class _Paths:
     """What the paths in a file are relative to."""

@@ -58,12 +58,15 @@ _BUILT: Mapping[str, tuple[str, ...]] = {
     ),
     "git": ("auto_pull_rebase", "auto_push", "repair"),
     "logs": ("run_bytes", "total_bytes"),
+    "notify": ("allow_private", "reminder_minutes"),
     WEBHOOKS: ("url", "secret_file", "secret_env", "on", "format", "allow_private"),
 }
 BUILT = frozenset(f"{section}.{name}" for section, names in _BUILT.items() for name in names)
 """What this version acts on. A key that is set and not here is told when the ralph starts."""
 
-USER_FILE_ONLY = frozenset({"logs.run_bytes", "logs.total_bytes", "webhooks.allow_private"})
+USER_FILE_ONLY = frozenset(
+    {"logs.run_bytes", "logs.total_bytes", "webhooks.allow_private", "notify.allow_private"}
+)
 """What a repository, and so an agent, must not decide."""
 
 FLAGS: Mapping[str, str] = {

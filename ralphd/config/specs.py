@@ -22,6 +22,7 @@ def says(text: str) -> Any:
 
 
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=A_YEAR_S, allow_inf_nan=False)]
+Minutes: TypeAlias = Annotated[float, Field(ge=0, le=A_YEAR_S / 60, allow_inf_nan=False)]
 WholeSeconds: TypeAlias = Annotated[int, Field(ge=0, le=A_YEAR_S)]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
 Bytes: TypeAlias = Annotated[int, Field(ge=MIB, le=1 << 50)]
@@ -207,7 +208,10 @@ class WebhookSpec:
     on: Annotated[
         FilledTexts, AfterValidator(event_patterns), says("The events to send; '*' stands for any letters.")
     ] = ("ralph.escalated",)
-    format: Annotated[Literal["json"], says("The form of the body.")] = "json"
+    format: Annotated[
+        Literal["json", "slack", "ntfy"],
+        says("What is sent: the event as JSON, or words as Slack or an ntfy topic takes them."),
+    ] = "json"
     allow_private: Annotated[
         bool, says("Send to private and loopback addresses too. In the user's own file only.")
     ] = False
@@ -217,4 +221,12 @@ class WebhookSpec:
 class NotifySpec:
     """``[notify]``"""
 
-    reminder_minutes: Annotated[Count, says("Remind of an escalation so often; 0 for never.")] = 0
+    reminder_minutes: Annotated[
+        Minutes, says("Tell again so often that a person is needed, until they acknowledge it; 0 for never.")
+    ] = 0.0
+    allow_private: Annotated[
+        bool,
+        says(
+            "Let `ralphctl webhooks add --allow-private` add private addresses. In the user's own file only."
+        ),
+    ] = False

@@ -4,11 +4,7 @@ Pure: the moment and the jitter come in as values. ``ralphd.store`` keeps delive
 sends them; what both need to know is here.
 """
 
-import base64
-import binascii
 import hashlib
-import hmac
-import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -28,7 +24,7 @@ GIVE_UP_AFTER_S = sum(RETRY_AFTER_S)
 """The age from which an undelivered message is given up, once it has also failed often enough."""
 LONGEST_RETRY_AFTER_S = 86400.0
 NO_ADDRESS = "(not an address)"
-SECRET_PREFIX = "whsec_"  # noqa: S105 - the name of a form, not a secret
+_GONE = 410
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +54,8 @@ class Format(StrEnum):
     """``[[webhooks]] format``: what the body looks like."""
 
     JSON = "json"
+    SLACK = "slack"
+    NTFY = "ntfy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +102,24 @@ class Delivery:
     queued_at: Moment
     failures: int
     next_at: Moment
+
+
+class DeliveryState(StrEnum):
+    """What became of a delivery. One that was given up is a dead letter: kept, listed, to be replayed."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    GIVEN_UP = "given_up"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDelivery:
+    """A delivery with what became of it. ``done_at`` is when it arrived or was given up."""
+
+    delivery: Delivery
+    state: DeliveryState = DeliveryState.PENDING
+    last_error: str | None = None
+    done_at: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +170,6 @@ class Disable:
 Sequel: TypeAlias = Delivered | Retry | GiveUp | Disable
 
 
-class BadSecret(ValueError):
-    """A ``whsec_`` secret whose rest is not base64, or an empty one."""
-
-
 def wanted(destinations: Iterable[Destination], event_type: str) -> tuple[Destination, ...]:
     """Those destinations that want events of this type, each address once."""
     return tuple({d.id: d for d in destinations if d.wants(event_type)}.values())
@@ -169,73 +181,34 @@ def message_id(event: StoredEvent, key: str) -> str:
     return "msg_" + hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
-def body(event: StoredEvent, form: Format = Format.JSON) -> bytes:
-    """What is posted, the same bytes at each try."""
-    match form:
-        case Format.JSON:
-            message = {"type": event.type, "timestamp": event.at, "data": event.as_object()}
-            return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-
-
-def secret_key(text: str) -> bytes:
-    """The key that a secret stands for: ``whsec_<base64>``, or any other text as it is. Raises BadSecret."""
-    text = text.strip()
-    if not text.startswith(SECRET_PREFIX):
-        key = text.encode()
-    else:
-        try:
-            key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
-        except binascii.Error as error:
-            raise BadSecret("the part after whsec_ is not base64") from error
-    if not key:
-        raise BadSecret("it is empty")
-    return key
-
-
-def headers(message: str, at: Moment, payload: bytes, key: bytes | None) -> dict[str, str]:
-    """The headers of Standard Webhooks; without a key the message goes out unsigned."""
-    timestamp = str(int(at))
-    plain = {"webhook-id": message, "webhook-timestamp": timestamp}
-    if key is None:
-        return plain
-    digest = hmac.new(key, f"{message}.{timestamp}.".encode() + payload, hashlib.sha256).digest()
-    return plain | {"webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
-
-
 def sequel(answer: Answer, delivery: Delivery, *, now: Moment, jitter: float) -> Sequel:
     """What follows from an answer. ``jitter`` in [0, 1) spreads a wait by 10 % to either side."""
-    match answer:
-        case Answered(status=status) if 200 <= status < 300:
-            return Delivered()
-        case Answered(status=410):
-            return Disable("answered 410 Gone")
-    why = _why(answer)
+    why = why_failed(answer)
+    if why is None:
+        return Delivered()
+    if is_gone(answer):
+        return Disable(why)
     if _is_used_up(delivery, now):
         return GiveUp(why)
     return Retry(now + max(_delay_s(answer, delivery.failures, jitter), _asked_for_s(answer, now)), why)
 
 
-def are_public(addresses: Iterable[str]) -> bool:
-    """Whether every address of a name is public; one that is not makes the name untrustworthy."""
-    return all(map(is_public, addresses))
+def why_failed(answer: Answer) -> str | None:
+    """Why a message did not arrive, in words; None when it did."""
+    match answer:
+        case Unreached(why=why):
+            return why
+        case Answered(status=status) if 200 <= status < 300:
+            return None
+        case Answered(status=status) if 300 <= status < 400:
+            return f"answered {status}, a redirect, which is not followed: configure the final address"
+        case Answered(status=status):
+            return "answered 410 Gone" if status == _GONE else f"answered {status}"
 
 
-def is_public(address: str) -> bool:
-    """Whether an IP address belongs to the public internet, an IPv4 address inside an IPv6 one included."""
-    ip = ipaddress.ip_address(address)
-    if isinstance(ip, ipaddress.IPv6Address) and (inner := _inner_ipv4(ip)) is not None:
-        ip = inner
-    # is_global alone lets multicast through.
-    return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified or ip.is_link_local)
-
-
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-
-
-def _inner_ipv4(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    if ip in _NAT64:
-        return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-    return ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+def is_gone(answer: Answer) -> bool:
+    """Whether the receiver says that it is gone for good."""
+    return isinstance(answer, Answered) and answer.status == _GONE
 
 
 def _fits(pattern: str, event_type: str) -> bool:
@@ -265,13 +238,3 @@ def _asked_for_s(answer: Answer, now: Moment) -> float:
 
 def _seconds_until(http_date: str, now: Moment) -> float:
     return parsedate_to_datetime(http_date).timestamp() - now
-
-
-def _why(answer: Answer) -> str:
-    match answer:
-        case Unreached(why=why):
-            return why
-        case Answered(status=status) if 300 <= status < 400:
-            return f"answered {status}, a redirect, which is not followed: configure the final address"
-        case Answered(status=status):
-            return f"answered {status}"

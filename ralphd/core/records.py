@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from ralphd.core.explain import in_seconds
 from ralphd.core.model import Moment
 from ralphd.core.moments import rfc3339
-from ralphd.core.reported import AttemptFinished, IterationFinished, Reported, WaitingUntil
+from ralphd.core.reported import AttemptFinished, Cost, IterationFinished, Reported, WaitingUntil
 from ralphd.core.reports import bounded
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -32,6 +32,10 @@ def entry_of(event: Reported) -> tuple[str, dict[str, Any]] | None:
             return "iteration", dict(finished.data())
         case WaitingUntil(until=float() as until, reason=reason) if until > event.at:
             return "wait", {"reason": reason, "until": rfc3339(bounded(until, event.at))}
+        case WaitingUntil():
+            return "wait_over", {}
+        case Cost(usd=usd):
+            return "cost", {"usd": usd}
         case _:
             return None
 

@@ -14,6 +14,13 @@ from typing import Any, Final, NamedTuple
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.visible_lines import visible_lines
 
+AUTO: Final = "auto"
+LISTS: Final = ("prd.json", "fix_plan.md", ".ralph/fix_plan.md", "IMPLEMENTATION_PLAN.md", "TASKS.md")
+"""What ``tasks = "auto"`` looks for, in this order."""
+
+HEADED_LISTS: Final = ("PLAN.md", "PRD.md")
+"""What it looks for then: files that are a list of tasks only when they have headings like ``## Task 1``."""
+
 MAX_TASKS: Final = 5000
 _TITLE_CHARS: Final = 200
 _ID_CHARS: Final = 48

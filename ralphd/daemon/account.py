@@ -5,16 +5,18 @@ events know them by their keys, so that each end is entered and told once.
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ralphd import failpoint
 from ralphd.config.configuration import Configuration
+from ralphd.core import incidents
 from ralphd.core.actions import Announce, Escalate
+from ralphd.core.calls import of_a_bug
+from ralphd.core.change import change_of
 from ralphd.core.events import CommitsRestored, Event, JudgementOver, RunEnded
+from ralphd.core.incidents import Incident
 from ralphd.core.model import (
     HAS_A_RUN,
     SETTLED,
@@ -36,21 +38,17 @@ from ralphd.core.reported import Heartbeat, Reported
 from ralphd.core.reports import is_known
 from ralphd.core.steps import Step
 from ralphd.daemon.pinning import InForce
-from ralphd.daemon.records import Records, end_data, event_key, news_of_end
+from ralphd.daemon.records import Records, end_data, news_of_end
 from ralphd.daemon.services import Services
+from ralphd.daemon.telling import Telling, Told
 from ralphd.git.reflog import ReflogMark
 from ralphd.git.repo import head
-from ralphd.process.output import append_regent_line
 from ralphd.process.spawn import ExitRecord, RunRecord
 from ralphd.store import copies
 from ralphd.store.checkpoint_file import Summary
 from ralphd.store.history import History
 from ralphd.store.loop_watch import LoopWatch
 from ralphd.store.state import Definition, Facts, RalphFiles, Record
-
-logger = logging.getLogger(__name__)
-
-ESCALATION = "escalation"
 
 
 class Account:
@@ -61,6 +59,7 @@ class Account:
     ) -> None:
         self.files = files
         self.records = Records(files, history, services, definition.name)
+        self.telling = Telling(files, self.records, services)
         self.definition = definition
         self.in_force = InForce.of(definition)
         self.drift: tuple[Mapping[str, Any], ...] = ()
@@ -72,7 +71,6 @@ class Account:
         self._kept = LoopWatch(files.home)
         self._unsaved = False
         self._stale = False
-        self._untold = False
         # What is written last is what is so last: a look round never writes over a newer transition.
         self._writing = asyncio.Lock()
 
@@ -185,9 +183,7 @@ class Account:
         if isinstance(fact, CommitsRestored):
             await self.records.enter_undo(fact)
             await self._mirror()
-        for action in answer.actions:
-            if isinstance(action, Announce | Escalate):
-                await self._announce(action, fact, replace(self._facts, **news))
+        news |= await self._tell(fact, answer, replace(self._facts, **news))
         failpoint.reach("account.before_state")
         async with self._writing:
             if news or answer.supervision != self._supervision or self._unsaved:
@@ -237,67 +233,41 @@ class Account:
             await asyncio.to_thread(self._kept.look)
             self._stale = self._stale or self._pool != before
 
-    async def _announce(self, action: Announce | Escalate, fact: Event, facts: Facts) -> None:
-        if self._untold:
-            self._untold = False
-            await self.tell_registered()
-        kind = "ralph.escalated" if isinstance(action, Escalate) else action.type
-        key = event_key(kind, fact, facts)
-        data = self._data(action, facts)
-        if isinstance(action, Escalate):
-            key = key or f"{self.definition.name}/{kind}/{rfc3339(fact.at)}"
-            # The outbox may be lost before this is sent: then it is queued again from the history.
-            entry = {"run_id": facts.run_id, "data": data}
-            await asyncio.to_thread(self.history.append, ESCALATION, key, fact.at, entry)
-        told = await self._services.news.tell(
-            kind,
-            data,
-            ralph=self.definition.name,
-            run_id=facts.run_id,
-            at=fact.at,
-            key=key,
-            destinations=self.configuration.destinations(),
-        )
-        if told and action.text is not None:
-            level = logging.ERROR if isinstance(action, Escalate) else logging.INFO
-            logger.log(level, "%s", action.text, extra={"ralph": self.definition.name})
-            self._line(fact.at, action.text)
+    async def _tell(self, fact: Event, answer: Step, facts: Facts) -> dict[str, Any]:
+        """Tell what is ordered to be told; what becomes known by that, by the names of ``Facts``."""
+        before, after, news = self._supervision, answer.supervision, dict[str, Any]()
+        if (change := change_of(before, fact, after, facts.last_commit)) is not None:
+            news["last_change"] = change
+        incident = facts.incident
+        if incident is not None and (why := incidents.over(incident, before, fact, after, self.policy)):
+            await self.telling.over(incident, why, fact.at, self._told(facts))
+            incident = None
+        elif incident is not None:
+            incident = incidents.heeded(incident, fact)
+        for action in answer.actions:
+            told = self._told(replace(facts, incident=incident))
+            match action:
+                case Announce():
+                    await self.telling.announce(action, fact, told)
+                case Escalate():
+                    incident = await self.telling.call(action, fact, before, after, told)
+        return news if incident is facts.incident else news | {"incident": incident}
+
+    def _told(self, facts: Facts) -> Told:
+        return Told(self.definition, facts, self.configuration.destinations())
+
+    def told(self) -> Told:
+        """Of whom something is told, as things are."""
+        return self._told(self._facts)
 
     async def tell_registered(self) -> None:
         """Tell that there is this ralph."""
-        await self._services.news.tell(
-            "ralph.registered",
-            {"directory": str(self.definition.directory)},
-            ralph=self.definition.name,
-            destinations=self.configuration.destinations(),
-        )
+        await self.telling.registered(self.told())
 
-    def _data(self, action: Announce | Escalate, facts: Facts) -> dict[str, Any]:
-        data: dict[str, Any] = {} if action.text is None else {"message": action.text}
-        if isinstance(action, Announce):
-            data |= dict(action.data)
-        if isinstance(action, Escalate):
-            return data | {
-                "directory": str(self.definition.directory),
-                "do": f"ralphctl logs {self.definition.name}",
-            }
-        if action.wait_until is not None:
-            data["until"] = rfc3339(action.wait_until)
-        if action.type == "ralph.exited" and (last := facts.last_exit) is not None:
-            data |= {"code": last.code, "signal": last.signal, "outcome": last.outcome}
-        if action.type in ("ralph.started", "ralph.adopted"):
-            data["pid"] = facts.ralph_pid
-        return data
-
-    def _line(self, at: Moment, text: str) -> None:
-        """The Regent's line beside the output of the run that it is about (C4)."""
-        if self._facts.run_id is not None:
-            with suppress(OSError):
-                append_regent_line(self.files.runs / self._facts.run_id, at, text)
-
-    def introduce(self) -> None:
-        """This ralph is new: told with the first news of it, so that what came to nothing is no news."""
-        self._untold = True
+    async def note_incident(self, incident: Incident | None) -> None:
+        """Know what is open for a person to see to; on disk when this returns."""
+        self._facts = replace(self._facts, incident=incident)
+        await self.save()
 
     async def save(self) -> None:
         """Write definition and state as they are."""
@@ -391,3 +361,8 @@ class Account:
         self._supervision = replace(self._supervision, goal=Goal.STOPPED, state=Failed(why))
         self._facts = replace(self._facts, ralph_pid=None)
         await self.save()
+        at = self._services.clock.now()
+        key = f"{self.definition.name}/ralph.escalated/{rfc3339(at)}"
+        await self.note_incident(
+            await self.telling.call_for(of_a_bug(f"Ralph failed: {why}"), key, at, self.told())
+        )

@@ -44,7 +44,7 @@ class Admission:
         record, history = Record(Supervision()), History(files.history_file)
         account = Account(files, self._definition(wanted), record, history, self._services)
         account.notes = list(wanted.notes)
-        account.introduce()
+        account.telling.introduce()
         regent = Regent(account, self._services)
         regent.holds.take()  # before anything is written: what another Regent keeps there is not ours
         mirrored = Mirror(wanted.directory).exists()

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from ralphd import __version__, config
-from ralphd.core.delivery import Destination
 from ralphd.core.events import (
     Event,
     PauseRequested,
@@ -32,8 +31,11 @@ from ralphd.daemon.renewal import renewed
 from ralphd.daemon.roster import Roster
 from ralphd.daemon.services import Services
 from ralphd.daemon.users import UsersConfiguration
+from ralphd.daemon.webhooks import DaemonsWebhooks
 from ralphd.errors import ConfigFaults, ShuttingDown, WrongState
+from ralphd.notify.courier import Courier
 from ralphd.notify.hub import Hub
+from ralphd.notify.webhooks import Sender
 from ralphd.process import tree
 from ralphd.process.output import Log
 from ralphd.process.resources import resources_of
@@ -50,7 +52,9 @@ CLOSING_S = 10.0
 class Host:
     """All that the API needs. Used on the event loop only."""
 
-    def __init__(self, services: Services, events: EventStore, hub: Hub) -> None:
+    def __init__(
+        self, services: Services, events: EventStore, hub: Hub, *, courier: Courier, sender: Sender
+    ) -> None:
         self.events = events
         self.hub = hub
         self.ready = False
@@ -58,6 +62,9 @@ class Host:
         self._roster = Roster(services.state_directory / "ralphs")
         self._admission = Admission(self._roster, services)
         self._users = UsersConfiguration(services)
+        self.webhooks = DaemonsWebhooks(
+            services, events, self._users, self._roster, courier=courier, nudge=sender.nudge
+        )
         self._started_at = services.clock.now()
         self._registering = asyncio.Lock()
         self._shutdown: asyncio.Future[HowToEnd] = asyncio.get_running_loop().create_future()
@@ -72,6 +79,7 @@ class Host:
     async def recover(self) -> None:
         """Take over what an earlier daemon left (P1, G2)."""
         self._users.read()
+        await self.webhooks.read()
         await lifecycle.recover(self._roster, self._services, self.events)
 
     async def look_round(self) -> None:
@@ -189,12 +197,6 @@ class Host:
         """Why the last thing was done to a ralph, or what is thought of its run. Raises UnknownRalph."""
         return await self._roster.get(name).explain()
 
-    def destinations(self) -> Mapping[str, Destination]:
-        """Where deliveries go, by id, over all ralphs."""
-        configurations = [self._users.present, *(regent.account.configuration for regent in self._roster)]
-        every = [known.destinations() for known in configurations]
-        return {destination.id: destination for some in every for destination in some}
-
     # --- what is asked --------------------------------------------------------------------------------
 
     async def register(self, registration: Registration) -> bytes:
@@ -267,6 +269,13 @@ class Host:
     async def skip_wait(self, name: str) -> bytes:
         """Do not wait any longer."""
         return await self._ask(name, SkipWaitRequested(self._services.clock.now()))
+
+    async def acknowledge(self, name: str) -> bytes:
+        """A person knows of what they were called for; no reminder follows. Raises UnknownRalph."""
+        self._refuse_when_stopping()
+        regent = self._roster.get(name)
+        await regent.incidents.acknowledge()
+        return regent.view_bytes()
 
     async def report(
         self, name: str, run_id: RunId, report_id: str, digest: str, report: Report

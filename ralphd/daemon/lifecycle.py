@@ -12,12 +12,12 @@ from ralphd.core.events import DaemonStarted, DaemonStopping, StopRequested
 from ralphd.core.model import SETTLED, Paused
 from ralphd.core.moments import parse_rfc3339
 from ralphd.daemon import recovery
-from ralphd.daemon.account import ESCALATION
 from ralphd.daemon.drift import DriftWatch
 from ralphd.daemon.recovery import Recovered
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.roster import Roster, feed
 from ralphd.daemon.services import Services
+from ralphd.daemon.telling import ESCALATION
 from ralphd.errors import UnusableState
 from ralphd.process.output import prune
 from ralphd.store.events import EventStore

@@ -42,7 +42,7 @@ class Records:
             self._progress.follow(entered=is_new)
 
     async def enter_report(self, fact: Reported) -> bool:
-        """Enter what a run reported; what it cost and its heartbeats are no entries, and False."""
+        """Enter what a run reported; of what is no entry, such as heartbeats, False."""
         if (entry := entry_of(fact)) is None:
             return False
         kind, data = entry
@@ -105,6 +105,7 @@ def end_data(
         "run_id": ending.run_id,
         "started_at": None if ending.started_at is None else rfc3339(ending.started_at),
         "duration_s": None if ending.started_at is None else round(ending.at - ending.started_at, 3),
+        "last_sign_at": None if ending.last_sign_at is None else rfc3339(ending.last_sign_at),
         "code": ending.code,
         "signal": ending.signal,
         "outcome": meant.value,

@@ -39,6 +39,7 @@ from ralphd.daemon.endings import ending_of
 from ralphd.daemon.gate import Gate
 from ralphd.daemon.headway import Headway
 from ralphd.daemon.holds import Holds
+from ralphd.daemon.incidents import Incidents
 from ralphd.daemon.life import Life
 from ralphd.daemon.run_specs import spec_of
 from ralphd.daemon.services import Services
@@ -93,6 +94,7 @@ class Regent:
         self.gate = Gate(account, services, ask=self.ask, begin=self._begin)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._alone = asyncio.Lock()
+        self.incidents = Incidents(account, services, self._alone)
         self._spawn_fault: RalphdError | None = None
         self._shown: tuple[object, ...] = ()
         self._shown_bytes = b""
@@ -209,6 +211,7 @@ class Regent:
 
     async def supervise(self) -> None:
         """Answer one fact after the other, until cancelled. Cancelled, it leaves the run alone."""
+        self._begin(self.incidents.watch())
         try:
             while True:
                 letter = await self._inbox.get()
@@ -363,6 +366,7 @@ class Regent:
         self._settle()
 
     def _settle(self) -> None:
+        self.incidents.heed()
         supervised = not isinstance(self.account.supervision.state, SETTLED)
         self.holds.settle(supervised=supervised, living=self._life is not None)
 

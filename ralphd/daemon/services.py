@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 class News:
     """Tells the event stream: stored first, with what is to be delivered, then given to listeners.
 
-    ``always`` are the webhooks of the user's own file, beside those that a ralph is pinned to; ``told``
-    counts the events by type since the daemon's start.
+    ``always`` are the webhooks of the user's own file, ``added`` those that were added over the API, beside
+    those that a ralph is pinned to; ``told`` counts the events by type since the daemon's start.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class News:
         self._clock = clock
         self._nudge = nudge
         self.always: tuple[Destination, ...] = ()
+        self.added: tuple[Destination, ...] = ()
         self.told: Counter[str] = Counter()
 
     async def tell(
@@ -49,7 +50,7 @@ class News:
     ) -> bool:
         """Store and publish one event. False, and nothing happens, when ``key`` was told before."""
         moment = self._clock.now() if at is None else at
-        deliver_to = wanted((*self.always, *destinations), kind)
+        deliver_to = wanted((*self.added, *self.always, *destinations), kind)
         event = await self._events.append(
             kind, moment, ralph, run_id, dict(data), key=key, deliver_to=deliver_to
         )

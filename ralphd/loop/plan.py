@@ -9,16 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.core.plan import Plan
-from ralphd.core.task_lists import has_task_headings, parse
+from ralphd.core.task_lists import AUTO, HEADED_LISTS, LISTS, has_task_headings, parse
 from ralphd.core.tasks import has_tasks
 from ralphd.loop.inside import Unreadable, read_inside
-
-AUTO: Final = "auto"
-LISTS: Final = ("prd.json", "fix_plan.md", ".ralph/fix_plan.md", "IMPLEMENTATION_PLAN.md", "TASKS.md")
-"""What ``tasks = "auto"`` looks for, in this order."""
-
-HEADED_LISTS: Final = ("PLAN.md", "PRD.md")
-"""What it looks for then: files that are a list of tasks only when they have headings like ``## Task 1``."""
 
 MAX_BYTES: Final = 1 << 20
 

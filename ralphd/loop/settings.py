@@ -13,9 +13,9 @@ from ralphd.config.configuration import Configuration, load
 from ralphd.config.names import fit_name
 from ralphd.core.loop_model import LoopPolicy
 from ralphd.core.phases import PhasePolicy
+from ralphd.core.task_lists import AUTO
 from ralphd.errors import ConfigFaults
 from ralphd.loop.link import Link, NoRegent, Reports
-from ralphd.loop.plan import AUTO
 from ralphd.store.files import make_private_directory
 from ralphd.store.state import RalphFiles
 

@@ -11,7 +11,8 @@ import certifi
 import httpx
 
 from ralphd import __version__
-from ralphd.core.delivery import Answer, Answered, Unreached, are_public
+from ralphd.core.addresses import why_not
+from ralphd.core.delivery import Answer, Answered, Unreached
 
 CONNECT_LIMIT_S = 3.0
 READ_LIMIT_S = 8.0
@@ -34,15 +35,15 @@ async def post(url: str, *, headers: dict[str, str], payload: bytes, allow_priva
     try:
         target = httpx.URL(url)
         port = target.port or _PORTS[target.scheme]
+        if target.userinfo:  # httpx would make it an Authorization header
+            return Unreached("its address holds a name or password before the @, which is refused")
         addresses = await _resolve(target.raw_host.decode("ascii"), port)
     except (httpx.InvalidURL, KeyError, UnicodeError):
         return Unreached("its address is not of the form https://host/path")
     except OSError as error:
         return Unreached(f"its name is not known: {error.strerror}")
-    if not allow_private and not are_public(addresses):
-        return Unreached(
-            "its address is private; the user's own configuration may allow that (allow_private)"
-        )
+    if why := why_not(addresses, allow_private=allow_private):
+        return Unreached(why)
     return await _post_to_first(target, addresses, headers, payload)
 
 
@@ -58,6 +59,10 @@ async def _post_to_first(
                 return await _post_to(client, target, address, headers, payload)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 answer = Unreached(f"no connection: {error or type(error).__name__}")
+            except httpx.TimeoutException:
+                return Unreached(f"no answer within {READ_LIMIT_S:g} s")
+            except httpx.RemoteProtocolError:
+                return Unreached("it hung up, or what it answered is no HTTP")
             except httpx.HTTPError as error:
                 return Unreached(f"the connection failed: {type(error).__name__}")
     return answer
@@ -72,7 +77,6 @@ async def _post_to(
         content=payload,
         headers={
             "host": target.netloc.decode("ascii"),
-            "content-type": "application/json",
             "user-agent": f"ralphd/{__version__}",
             "accept-encoding": "identity",
             **headers,

@@ -2,19 +2,16 @@
 
 import asyncio
 import logging
-import os
 import random
-import stat
 import time
 from collections.abc import Callable, Mapping
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
 from typing import Protocol
 
+from ralphd import failpoint
 from ralphd.core.delivery import (
     Answer,
-    BadSecret,
     Delivered,
     Delivery,
     Destination,
@@ -22,21 +19,17 @@ from ralphd.core.delivery import (
     GiveUp,
     Retry,
     Unreached,
-    body,
-    headers,
-    secret_key,
     sequel,
 )
 from ralphd.core.model import Moment
+from ralphd.notify.courier import Courier
 
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 30.0
 """The longest sleep: moments are the wall clock's, which jumps when it is set, and after a suspend."""
-SEND_LIMIT_S = 10.0
 AT_ONCE = 1000
 """How many heads are looked at: more than there are, so that a dead destination hides no other one."""
-_SECRET_BYTES = 4096
 
 
 class Outbox(Protocol):
@@ -55,46 +48,43 @@ class Outbox(Protocol):
         """It did not; None: given up."""
 
 
-class Post(Protocol):
-    """``ralphd.notify._http.post``, which is imported at first use."""
+class Known(Protocol):
+    """What the sender needs to know of destinations."""
 
-    async def __call__(
-        self, url: str, *, headers: dict[str, str], payload: bytes, allow_private: bool
-    ) -> Answer:
-        """Post and say what came back."""
+    def destinations(self) -> Mapping[str, Destination]:
+        """Those that are configured now, by their id."""
+
+    def why_gone(self, destination_id: str) -> str | None:
+        """Why a destination wants nothing more, if it said so."""
+
+    async def note_gone(self, destination_id: str, why: str) -> None:
+        """It said so now; to be known to later daemons too, before this returns."""
 
 
 class Sender:
     """Sends due deliveries: one after another to each destination, to several destinations at once.
 
     At least once: a message that was sent, but not marked before the daemon died, is sent again under the
-    same ``webhook-id``. Secrets are read from their file or variable for each message and never kept. A
-    destination that answers 410 gets nothing more until the next daemon asks it again.
+    same ``webhook-id``. A destination that answers 410 gets nothing more until a person has it tried again.
     """
 
     def __init__(
         self,
         outbox: Outbox,
-        destinations: Callable[[], Mapping[str, Destination]],
+        known: Callable[[], Known],
+        courier: Courier,
         *,
         clock: Callable[[], Moment] = time.time,
         jitter: Callable[[], float] = random.random,
-        environ: Mapping[str, str] = os.environ,
     ) -> None:
-        """``destinations`` gives those of the configuration as it is now, by their id."""
+        """``known`` is asked for when something is to be sent: it is made after the sender."""
         self._outbox = outbox
-        self._destinations = destinations
+        self._known = known
+        self._courier = courier
         self._clock = clock
         self._jitter = jitter
-        self._environ = environ
         self._news = asyncio.Event()
         self._busy: set[str] = set()
-        self._disabled: dict[str, str] = {}
-
-    @property
-    def disabled(self) -> Mapping[str, str]:
-        """Destinations that want nothing more: id to the words for a person."""
-        return dict(self._disabled)
 
     def nudge(self) -> None:
         """Say that there may be something to send."""
@@ -126,7 +116,7 @@ class Sender:
     async def _send_all(self, destination: str, deliveries: list[Delivery]) -> None:
         try:
             for delivery in deliveries:
-                await self._send(self._destinations().get(destination), delivery)
+                await self._send(self._known().destinations().get(destination), delivery)
                 self._news.set()
         except Exception:  # a bug must end neither the other sending nor the daemon
             logger.exception("sending webhooks to one destination failed; it is tried again")
@@ -136,7 +126,7 @@ class Sender:
             self._news.set()
 
     async def _send(self, destination: Destination | None, delivery: Delivery) -> None:
-        if why := self._disabled.get(delivery.destination):
+        if why := self._known().why_gone(delivery.destination):
             await self._outbox.failed(delivery.id, why, None)
             return
         answer = await self._ask(destination, delivery)
@@ -144,6 +134,7 @@ class Sender:
         told = {"event_type": delivery.event.type, "ralph": delivery.event.ralph, "where": where}
         match sequel(answer, delivery, now=self._clock(), jitter=self._jitter()):
             case Delivered():
+                failpoint.reach("webhook.arrived")
                 await self._outbox.delivered(delivery.id)
                 logger.info("webhook delivered: %s to %s", delivery.event.type, where, extra=told)
             case Retry(at=at, why=why):
@@ -153,69 +144,17 @@ class Sender:
                 await self._outbox.failed(delivery.id, why, None)
                 logger.error("webhook given up, to %s: %s", where, why, extra=told)
             case Disable(why=why):
-                self._disabled[delivery.destination] = f"{where} {why}: nothing more is sent there"
+                await self._known().note_gone(delivery.destination, why)
                 await self._outbox.failed(delivery.id, why, None)
                 logger.error("webhook destination gone: %s %s", where, why, extra=told)
 
     async def _ask(self, destination: Destination | None, delivery: Delivery) -> Answer:
         if destination is None:
             return Unreached("its destination is not in the configuration (any more)")
-        try:
-            async with asyncio.timeout(SEND_LIMIT_S):
-                return await self._post(destination, delivery)
-        except TimeoutError:
-            return Unreached(f"no answer within {SEND_LIMIT_S:g} s")
-        except Exception as error:  # one message that trips over a bug must not end all sending
-            logger.exception("webhook could not be sent to %s", destination.label)
-            return Unreached(f"internal error: {type(error).__name__}")
-
-    async def _post(self, destination: Destination, delivery: Delivery) -> Answer:
-        # httpx costs the daemon 6 MB and 0.1 s, which is paid by those who use webhooks, and not by the loop.
-        post = await asyncio.to_thread(_load_post)
-        try:
-            key = await asyncio.to_thread(_key, destination, self._environ)
-        except (OSError, BadSecret) as error:
-            return Unreached(
-                f"the secret cannot be used: {error.strerror if isinstance(error, OSError) else error}"
-            )
-        payload = body(delivery.event, destination.format)
-        signed = headers(delivery.message_id, self._clock(), payload, key)
-        return await post(
-            destination.url, headers=signed, payload=payload, allow_private=destination.allow_private
-        )
-
-
-def _load_post() -> "Post":
-    from ralphd.notify._http import post
-
-    return post
+        return await self._courier.ask(destination, delivery.event, delivery.message_id)
 
 
 def _by_destination(deliveries: list[Delivery]) -> list[tuple[str, list[Delivery]]]:
     of_destination = attrgetter("destination")
     groups = groupby(sorted(deliveries, key=of_destination), of_destination)
     return [(destination, list(group)) for destination, group in groups]
-
-
-def _key(destination: Destination, environ: Mapping[str, str]) -> bytes | None:
-    """The signing key as it is now; None for a destination without a secret. Raises OSError, BadSecret."""
-    if destination.secret_file is not None:
-        return secret_key(_secret_text(Path(destination.secret_file).expanduser()))
-    if destination.secret_env is not None:
-        if destination.secret_env not in environ:
-            raise BadSecret(f"the environment of ralphd has no {destination.secret_env}")
-        return secret_key(environ[destination.secret_env])
-    return None
-
-
-def _secret_text(path: Path) -> str:
-    # O_NONBLOCK: a FIFO without a writer must not hold the thread.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise BadSecret(f"{path} is not a plain file")
-        return os.read(fd, _SECRET_BYTES).decode()
-    except UnicodeDecodeError as error:
-        raise BadSecret(f"{path} is not text") from error
-    finally:
-        os.close(fd)

@@ -27,6 +27,7 @@ __all__ = [
     "strangers",
     "sweep",
     "tree_means",
+    "unescaped",
     "writable_cgroup",
 ]
 
@@ -180,7 +181,7 @@ def _own_cgroup() -> Path | None:
         return None
     for mount in mounts:
         before, _, after = mount.partition(" - ")
-        root, point = (_unescaped(field) for field in before.split()[3:5])
+        root, point = (unescaped(field) for field in before.split()[3:5])
         if after.split()[0] == "cgroup2" and Path(mine).is_relative_to(root):
             return Path(point) / Path(mine).relative_to(root)
     return None
@@ -189,7 +190,7 @@ def _own_cgroup() -> Path | None:
 _TRIAL = "ralphd-trial-"
 
 
-def _unescaped(field: str) -> str:
+def unescaped(field: str) -> str:
     """A field of mountinfo, in which white space and backslashes are octal."""
     for code in ("040", "011", "012", "134"):
         field = field.replace(f"\\{code}", chr(int(code, 8)))

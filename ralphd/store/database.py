@@ -55,6 +55,7 @@ _SCHEMA = (
     )""",
     "CREATE INDEX outbox_pending ON outbox (id) WHERE state = 'pending'",
     "CREATE INDEX outbox_event ON outbox (event_id)",
+    "CREATE INDEX outbox_destination ON outbox (destination)",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from ralphd.core.delivery import Delivery, Destination, StoredEvent, message_id
+from ralphd.core.delivery import Delivery, DeliveryState, Destination, KeptDelivery, StoredEvent
 from ralphd.core.model import Moment
 from ralphd.core.moments import rfc3339
 from ralphd.store import rows
 from ralphd.store.database import Database, Statement, is_broken, is_of_the_file
-from ralphd.store.outbox import Queues
+from ralphd.store.outbox import Outbox
 
 __all__ = ["EventStore", "StoredEvent"]
 
@@ -43,8 +43,7 @@ class _Write:
 class EventStore:
     """Every event gets the next id, is kept with its deliveries in one transaction, and can be read again.
 
-    ``degraded`` says why nothing can be written at the moment, ``recovered`` where a broken file went (F2),
-    ``counted`` how many tries were ``delivered``, ``failed`` or ``given_up`` since it was opened.
+    ``degraded`` says why nothing can be written at the moment, ``recovered`` where a broken file went (F2).
     Cancelling a call does not undo it: it is carried out by the store's own thread.
     """
 
@@ -54,17 +53,20 @@ class EventStore:
         self._clock = clock
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="events")
         self._backlog: deque[_Write] = deque()
-        self._queues = Queues()
+        self._outbox = Outbox(clock, lambda statement: self._record(_Write((statement,))), self._rows)
         self._loaded = False
         self._last_event = 0
-        self._last_delivery = 0
         self.degraded: str | None = None
-        self.counted: Counter[str] = Counter()
 
     @property
     def pending(self) -> int:
         """How many deliveries wait."""
-        return len(self._queues)
+        return len(self._outbox.queues)
+
+    @property
+    def counted(self) -> Counter[str]:
+        """How many tries were ``delivered``, ``failed`` or ``given_up`` since it was opened."""
+        return self._outbox.counted
 
     @property
     def recovered(self) -> str | None:
@@ -111,22 +113,42 @@ class EventStore:
 
     async def due(self, now: Moment, limit: int = 100) -> list[Delivery]:
         """Deliveries to be made now: of each destination and ralph only the oldest."""
-        return await self._do(lambda: self._queues.due(now, limit))
+        return await self._do(lambda: self._outbox.queues.due(now, limit))
 
     async def next_due_at(self) -> Moment | None:
         """When the next delivery is due; None when none waits."""
-        return await self._do(lambda: self._queues.next_due_at())
+        return await self._do(lambda: self._outbox.queues.next_due_at())
 
     async def delivered(self, delivery_id: int) -> None:
         """It arrived."""
-        await self._do(self._finish, delivery_id, "delivered", None)
+        await self._do(self._outbox.finish, delivery_id, DeliveryState.DELIVERED, None)
 
     async def failed(self, delivery_id: int, why: str, next_at: Moment | None) -> None:
         """It did not arrive: to be sent again at ``next_at``, or given up when that is None."""
         if next_at is None:
-            await self._do(self._finish, delivery_id, "given_up", why)
+            await self._do(self._outbox.finish, delivery_id, DeliveryState.GIVEN_UP, why)
         else:
-            await self._do(self._retry, delivery_id, why, next_at)
+            await self._do(self._outbox.retry, delivery_id, why, next_at)
+
+    async def deliveries(self, destination: str | None, limit: int) -> list[KeptDelivery]:
+        """The last deliveries, newest first, whatever became of them; to one destination, or to all."""
+        return await self._do(self._outbox.newest, destination, limit)
+
+    async def delivery(self, delivery_id: int) -> KeptDelivery | None:
+        """One of them."""
+        return await self._do(self._outbox.find, delivery_id)
+
+    async def replay(self, delivery_id: int) -> KeptDelivery | None:
+        """Queue the message of a delivery again, or let it go now where it waits; None for an unknown one."""
+        return await self._do(self._outbox.replay, delivery_id)
+
+    async def hasten(self, destination: str) -> None:
+        """Let what waits for a destination go now, whenever it was to be tried again."""
+        await self._do(self._outbox.hasten, destination)
+
+    async def abandon(self, destination: str, why: str) -> None:
+        """Give up what waits for a destination."""
+        await self._do(self._outbox.abandon, destination, why)
 
     async def heal(self) -> bool:
         """Try to write what waits; True when nothing waits any more."""
@@ -154,7 +176,7 @@ class EventStore:
     def _start(self) -> None:
         # Ids start at the epoch's milliseconds and never lag behind them at a start, so that they go on
         # rising above ids that were given out and lost: with a broken file, or while the disk was full.
-        self._last_event = self._last_delivery = int(self._clock() * 1000)
+        self._last_event = self._outbox.last_id = int(self._clock() * 1000)
         self._with_file(lambda: None, None)
 
     def _append(
@@ -164,20 +186,10 @@ class EventStore:
             return None
         self._last_event += 1
         event = replace(event, id=self._last_event)
-        queued = [self._queued(event, destination, key) for destination in destinations]
+        queued = self._outbox.made(event, key, destinations)
         self._record(_Write((rows.event_row(event, key), *map(rows.delivery_row, queued)), event, key))
-        for delivery in queued:
-            if crowded_out := self._queues.add(delivery):
-                logger.warning("a webhook was given up: too many wait (%s)", crowded_out.message_id)
-                self.counted["given_up"] += 1
-                self._record(_Write((self._finish_row(crowded_out.id, "given_up", "too many were waiting"),)))
+        self._outbox.take(queued)
         return event
-
-    def _queued(self, event: StoredEvent, destination: Destination, key: str | None) -> Delivery:
-        self._last_delivery += 1
-        now = self._clock()
-        message = message_id(event, key or str(event.id))
-        return Delivery(self._last_delivery, destination.id, message, event, now, failures=0, next_at=now)
 
     def _has(self, key: str) -> bool:
         if any(write.key == key for write in self._backlog):
@@ -193,21 +205,6 @@ class EventStore:
         stored = [rows.to_event(row) for row in reversed(self._rows(rows.LAST, count))]
         waiting = [write.event for write in self._backlog if write.event]
         return [*stored, *waiting][-count:] if count > 0 else []
-
-    def _finish(self, delivery_id: int, state: str, why: str | None) -> None:
-        if self._queues.remove(delivery_id):
-            self.counted[state] += 1
-            self._record(_Write((self._finish_row(delivery_id, state, why),)))
-
-    def _finish_row(self, delivery_id: int, state: str, why: str | None) -> Statement:
-        return rows.FINISH, (state, self._clock(), why, delivery_id)
-
-    def _retry(self, delivery_id: int, why: str, next_at: Moment) -> None:
-        if delivery := self._queues.find(delivery_id):
-            later = replace(delivery, failures=delivery.failures + 1, next_at=next_at)
-            self._queues.replace(later)
-            self.counted["failed"] += 1
-            self._record(_Write(((rows.RETRY, (later.failures, next_at, why, delivery_id)),)))
 
     def _prune(self, before: str) -> int:
         def forget() -> int:
@@ -266,12 +263,10 @@ class EventStore:
     def _load(self) -> None:
         if self._loaded:
             return
-        pending = [rows.to_delivery(row) for row in self._database.rows(rows.PENDING)]
-        added = self._queues.all()
-        self._queues = Queues([d for d in pending if self._queues.find(d.id) is None] + added)
+        self._outbox.load(rows.to_delivery(row) for row in self._database.rows(rows.PENDING))
         used = dict(self._database.rows("SELECT name, seq FROM sqlite_sequence"))
         self._last_event = max(self._last_event, used.get("events", 0))
-        self._last_delivery = max(self._last_delivery, used.get("outbox", 0))
+        self._outbox.last_id = max(self._outbox.last_id, used.get("outbox", 0))
         self._loaded = True
 
     def _start_over(self) -> bool:
@@ -281,7 +276,9 @@ class EventStore:
             self._degrade(f"the file is broken and cannot be moved: {error}")
             return False
         # What is still to be delivered is known here as well, and goes into the new file.
-        kept = [_Write((rows.event_row(d.event, None), rows.delivery_row(d))) for d in self._queues.all()]
+        kept = [
+            _Write((rows.event_row(d.event, None), rows.delivery_row(d))) for d in self._outbox.queues.all()
+        ]
         self._backlog.extendleft(reversed(kept))
         return True
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from ralphd.core.delivery import Delivery, StoredEvent
+from ralphd.core.delivery import Delivery, DeliveryState, KeptDelivery, StoredEvent
 from ralphd.store.database import Statement
 
 ADD_EVENT = (
@@ -15,8 +15,15 @@ ADD_DELIVERY = """INSERT OR IGNORE INTO outbox
 RETRY = "UPDATE outbox SET failures = ?, next_at = ?, last_error = ? WHERE id = ?"
 FINISH = "UPDATE outbox SET state = ?, done_at = ?, last_error = coalesce(?, last_error) WHERE id = ?"
 EVENT_COLUMNS = "e.id, e.type, e.at, e.ralph, e.run_id, e.data"
-PENDING = f"""SELECT {EVENT_COLUMNS}, o.id, o.destination, o.message_id, o.queued_at, o.failures, o.next_at
-    FROM outbox o JOIN events e ON e.id = o.event_id WHERE o.state = 'pending' ORDER BY o.id"""  # noqa: S608
+HASTEN = "UPDATE outbox SET next_at = ? WHERE destination = ? AND state = 'pending' AND next_at > ?"
+ABANDON = """UPDATE outbox SET state = 'given_up', done_at = ?, last_error = ?
+    WHERE destination = ? AND state = 'pending'"""
+_DELIVERIES = f"""SELECT {EVENT_COLUMNS}, o.id, o.destination, o.message_id, o.queued_at, o.failures,
+    o.next_at, o.state, o.last_error, o.done_at FROM outbox o JOIN events e ON e.id = o.event_id"""  # noqa: S608
+PENDING = f"{_DELIVERIES} WHERE o.state = 'pending' ORDER BY o.id"
+NEWEST = f"{_DELIVERIES} ORDER BY o.id DESC LIMIT ?"
+NEWEST_TO = f"{_DELIVERIES} WHERE o.destination = ? ORDER BY o.id DESC LIMIT ?"
+DELIVERY = f"{_DELIVERIES} WHERE o.id = ?"
 WITH_KEY = "SELECT 1 FROM events WHERE key = ?"
 SINCE = f"SELECT {EVENT_COLUMNS} FROM events e WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608
 LAST = f"SELECT {EVENT_COLUMNS} FROM events e ORDER BY id DESC LIMIT ?"  # noqa: S608
@@ -51,6 +58,12 @@ def to_event(row: tuple[Any, ...]) -> StoredEvent:
 
 
 def to_delivery(row: tuple[Any, ...]) -> Delivery:
-    """A row of PENDING."""
-    id, destination, message, queued_at, failures, next_at = row[6:]
+    """A row of PENDING, NEWEST, DELIVERY."""
+    id, destination, message, queued_at, failures, next_at = row[6:12]
     return Delivery(id, destination, message, to_event(row), queued_at, failures, next_at)
+
+
+def to_kept(row: tuple[Any, ...]) -> KeptDelivery:
+    """The same with what became of it."""
+    state, last_error, done_at = row[12:]
+    return KeptDelivery(to_delivery(row), DeliveryState(state), last_error, done_at)

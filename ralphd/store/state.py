@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from ralphd.core.change import Change
+from ralphd.core.incidents import Incident
 from ralphd.core.model import (
     Done,
     Failed,
@@ -107,6 +109,7 @@ class Facts:
     """What is known of a ralph beside its supervision. The pid is the command's, not the shim's.
 
     ``start_commit`` is where HEAD was when the run began, ``reflog`` up to where its commits are counted.
+    ``incident`` is what a person was called for, while it is open; ``last_change`` what got anywhere last.
     """
 
     run_id: RunId | None = None
@@ -119,6 +122,8 @@ class Facts:
     reflog: tuple[int, str] | None = None
     branch: str | None = None
     last_exit: LastExit | None = None
+    last_change: Change | None = None
+    incident: Incident | None = None
 
 
 _FACTS = TypeAdapter(Facts)
@@ -168,6 +173,8 @@ class Record:
             "pause_reason": now.state.reason if isinstance(now.state, Paused) else None,
             "run_id": facts.run_id,
             "message": message(now),
+            "last_change": None if facts.last_change is None else _change(facts.last_change),
+            "incident": None if facts.incident is None else _incident(facts.incident),
         }
 
     @classmethod
@@ -239,6 +246,24 @@ def _last_exit(last: LastExit | None) -> dict[str, Any] | None:
         "signal": last.signal,
         "outcome": last.outcome,
         "at": rfc3339(last.at),
+    }
+
+
+def _change(last: Change) -> dict[str, str]:
+    return {"what": last.what, "at": rfc3339(last.at)}
+
+
+def _incident(incident: Incident) -> dict[str, Any]:
+    return {
+        "opened_at": rfc3339(incident.opened_at),
+        "message": incident.message,
+        "needs": incident.call.needs,
+        "do": incident.call.do,
+        "held_back": incident.held_back,
+        "latest": incident.latest or None,
+        "reminders": incident.reminders,
+        "told_at": rfc3339(incident.told_at),
+        "acknowledged_at": _text(incident.acknowledged_at),
     }
 
 

@@ -149,6 +149,9 @@ class MemoryHost:
         self._told("report", name, run_id, report_id, digest, report)
         return {"id": report_id, "next": "continue", "verdict": None}
 
+    async def acknowledge(self, name: str) -> bytes:
+        return self._told("ack", name)
+
     async def explain(self, name: str) -> dict[str, Any]:
         self._told("explain", name)
         return {"run_id": None, "living": False, **asdict(NOTHING_YET), "evidence": None}
@@ -209,4 +212,6 @@ def a_view(name: str, directory: str, command: list[str]) -> dict[str, Any]:
         "guard": None,
         "notes": [],
         "message": None,
+        "last_change": None,
+        "incident": None,
     }

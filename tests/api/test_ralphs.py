@@ -39,7 +39,7 @@ async def test_a_ralph_that_runs_is_not_replaced(api: Whole) -> None:
     assert reply.json()["try"] == "ralphctl stop alice"
 
 
-@pytest.mark.parametrize("act", ["start", "stop", "restart", "pause", "resume", "skip-wait"])
+@pytest.mark.parametrize("act", ["start", "stop", "restart", "pause", "resume", "skip-wait", "ack"])
 @pytest.mark.parametrize("body", [None, {}])
 async def test_a_request_to_a_ralph_answers_at_once_with_its_view(
     api: Whole, act: str, body: dict[str, object] | None

@@ -43,7 +43,8 @@ def test_every_flag_is_told_at_its_key() -> None:
 
 @pytest.mark.parametrize("section", [section for section in SECTIONS if section != "logs"])
 def test_a_variable_that_is_told_sets_its_key(section: str) -> None:
-    for name, cells in rows(section).items():
+    everyones = {name: row for name, row in rows(section).items() if f"{section}.{name}" not in USER_FILE_ONLY}
+    for name, cells in everyones.items():
         (variable,) = re.findall(r"`(RALPH_[A-Z0-9_]+)`", cells[-1])
         layer = environment_layer({variable: "1"})
         told = {*layer.settings, *(fault.key for fault in layer.faults)}
@@ -52,6 +53,7 @@ def test_a_variable_that_is_told_sets_its_key(section: str) -> None:
 
 def test_what_only_the_user_may_set_has_no_variable() -> None:
     assert {cells[-1] for cells in rows("logs").values()} == {"-"}
+    assert rows("notify")["allow_private"][-1] == "-"
 
 
 def test_the_page_names_the_retries_of_phase_3_and_their_limit() -> None:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ralphd.core.addresses import is_metadata, is_public, why_not
 from ralphd.core.delivery import (
     GIVE_UP_AFTER_S,
     LONGEST_RETRY_AFTER_S,
     RETRY_AFTER_S,
     UNREACHED_AFTER_S,
     Answered,
-    BadSecret,
     Delivered,
     Delivery,
     Destination,
@@ -24,15 +24,12 @@ from ralphd.core.delivery import (
     Retry,
     StoredEvent,
     Unreached,
-    are_public,
-    body,
-    headers,
-    is_public,
     message_id,
-    secret_key,
     sequel,
     wanted,
 )
+from ralphd.core.signing import BadSecret, secret_key, secret_text, signature_headers
+from ralphd.core.webhook_bodies import posted
 
 EVENT = StoredEvent(
     7, "ralph.escalated", "2026-11-21T20:00:00.000000Z", "demo", "r000001-00000000", {"why": "é"}
@@ -85,7 +82,7 @@ def test_a_label_is_there_even_for_an_address_that_is_none(url: str) -> None:
 
 
 def test_the_body_names_type_and_time_and_holds_the_event() -> None:
-    assert json.loads(body(EVENT)) == {
+    assert json.loads(posted(EVENT).payload) == {
         "type": "ralph.escalated",
         "timestamp": EVENT.at,
         "data": {
@@ -100,7 +97,9 @@ def test_the_body_names_type_and_time_and_holds_the_event() -> None:
 
 
 def test_a_byte_that_is_no_text_does_not_stop_a_message() -> None:
-    assert json.loads(body(replace(EVENT, data={"file": "a\udcff"})))["data"]["data"] == {"file": "a?"}
+    assert json.loads(posted(replace(EVENT, data={"file": "a\udcff"})).payload)["data"]["data"] == {
+        "file": "a?"
+    }
 
 
 def test_a_message_keeps_its_id_whoever_queues_it_again() -> None:
@@ -123,7 +122,7 @@ def test_a_secret_that_is_none_is_told_without_repeating_it(text: str) -> None:
 
 
 def test_without_a_secret_there_is_no_signature() -> None:
-    assert headers("msg_1", 12.9, b"{}", None) == {"webhook-id": "msg_1", "webhook-timestamp": "12"}
+    assert signature_headers("msg_1", 12.9, b"{}", None) == {"webhook-id": "msg_1", "webhook-timestamp": "12"}
 
 
 @pytest.mark.parametrize("status", [200, 202, 204, 299])
@@ -236,6 +235,9 @@ def test_addresses_of_the_internet_are_public(address: str) -> None:
         "64:ff9b::a00:1",
         "2002:7f00:1::",
         "2001:0:0:0:0:0:f5ff:fffe",
+        "64:ff9b:1::a00:1",
+        "64:ff9b:1::5db8:d822",
+        "::169.254.169.254",
     ],
 )
 def test_all_other_addresses_are_not_whatever_they_hide_in(address: str) -> None:
@@ -243,5 +245,31 @@ def test_all_other_addresses_are_not_whatever_they_hide_in(address: str) -> None
 
 
 def test_one_private_address_among_public_ones_is_enough_to_refuse_a_name() -> None:
-    assert are_public(["93.184.216.34", "2606:2800:220:1::1"])
-    assert not are_public(["93.184.216.34", "10.0.0.1"])
+    public = ["93.184.216.34", "2606:2800:220:1::1"]
+
+    assert why_not(public, allow_private=False) is None
+    assert "private" in (why_not([*public, "10.0.0.1"], allow_private=False) or "")
+    assert why_not([*public, "10.0.0.1", "::1"], allow_private=True) is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254",
+        "169.254.0.1",
+        "fe80::1%eth0",
+        "::ffff:169.254.169.254",
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::a9fe:a9fe",
+        "2002:a9fe:a9fe::1",
+        "fd00:ec2::254",
+        "100.100.100.200",
+    ],
+)
+def test_a_metadata_service_is_never_reached_whatever_is_allowed(address: str) -> None:
+    assert is_metadata(address)
+    assert "metadata" in (why_not(["93.184.216.34", address], allow_private=True) or "")
+
+
+def test_a_secret_that_we_make_is_one_that_receivers_take() -> None:
+    assert secret_key(secret_text(b"k" * 32)) == b"k" * 32

@@ -93,12 +93,14 @@ def test_the_history_keeps_all_of_an_iteration() -> None:
     )
 
 
-def test_a_wait_is_kept_and_costs_and_heartbeats_are_not() -> None:
+def test_a_wait_its_end_and_a_cost_are_kept_and_heartbeats_are_not() -> None:
     assert entry_of(report(WaitingUntil(NOW + 60, "usage limit"))) == (
         "wait",
         {"reason": "usage limit", "until": "2026-11-21T20:01:00.000000Z"},
     )
-    assert entry_of(report(Cost(1.0))) is None
+    assert entry_of(report(WaitingUntil(None))) == ("wait_over", {})
+    assert entry_of(report(WaitingUntil(NOW - 60))) == ("wait_over", {})
+    assert entry_of(report(Cost(1.0))) == ("cost", {"usd": 1.0})
     assert entry_of(report(Heartbeat())) is None
 
 

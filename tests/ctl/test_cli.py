@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphctl import words
+from ralphctl import overview, words
 from ralphctl.cli import TABLE
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
@@ -21,7 +21,8 @@ NOW = 1_795_000_000.0
 def test_help_names_every_command_and_imports_none(environment: dict[str, str], tmp_path: Path) -> None:
     script = (
         "import sys; from ralphctl.main import main; main(); "
-        "print(*[m for m in sys.modules if m.startswith(('ralphctl.commands.', 'http', 'pydantic'))])"
+        "heavy = ('ralphctl.commands.', 'click', 'http', 'pydantic'); "
+        "print(*[m for m in sys.modules if m.startswith(heavy)])"
     )
     out = subprocess.run(
         [sys.executable, "-P", "-c", script, "--help"],
@@ -32,6 +33,15 @@ def test_help_names_every_command_and_imports_none(environment: dict[str, str], 
     ).stdout
     assert all(f"  {name} " in out for name, entry in TABLE.items() if not entry.hidden)
     assert out.endswith("\n\n") or out.splitlines()[-1] == ""
+
+
+@pytest.mark.parametrize("width", [20, 44, 80])
+def test_the_help_is_as_wide_as_the_terminal_and_the_same_by_click(width: int, ctl: Ctl) -> None:
+    lines = overview.text(TABLE, width).splitlines()
+
+    assert all(len(line) <= max(width, 22) for line in lines[lines.index("Options:") :])
+    asked = ctl("--json", "--help", more={"COLUMNS": str(width)})
+    assert asked.stdout.splitlines() == lines
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE if name != "demo"])
@@ -164,22 +174,6 @@ def test_a_pipe_that_closes_ends_it_without_a_word(
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(10) == 141
-
-
-def test_completion_knows_commands_and_ralphs(daemon: FakeDaemon, ctl: Ctl) -> None:
-    daemon.views = {"api": view(), "web": view("web")}
-    assert "_RALPHCTL_COMPLETE=bash_complete" in ctl("completion", "bash").stdout
-
-    def complete(line: str) -> list[str]:
-        asked = {
-            "_RALPHCTL_COMPLETE": "bash_complete",
-            "COMP_WORDS": line,
-            "COMP_CWORD": str(line.count(" ")),
-        }
-        return [answer.partition(",")[2] for answer in ctl(more=asked).stdout.splitlines()]
-
-    assert complete("ralphctl sta") == ["start", "status"]
-    assert complete("ralphctl stop a") == ["api"]
 
 
 def test_what_speaks_no_http_is_said_to(ctl: Ctl, daemon: FakeDaemon) -> None:

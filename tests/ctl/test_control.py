@@ -49,7 +49,8 @@ def test_a_stop_that_waits_for_a_boundary_says_so_and_since_when_it_was_asked(
     boundary, first, second = reply.stderr.splitlines()[:3]
     assert boundary == "Stopping after current iteration..."
     assert re.fullmatch(
-        "waiting for api to finish its iteration, since .*05:00(:00)?; to force it: ralphctl stop --now api",
+        "waiting for api to finish its iteration, since .*05:00(:00)?, 0.6 s at most; "
+        "to force it: ralphctl stop --now api",
         first,
     )
     assert second == "error: after 0.6 s still waiting for api to finish its iteration"

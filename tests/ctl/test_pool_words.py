@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl import show
+from ralphctl import full
 from ralphctl.pool_words import rows
 from tests.ctl.fake import view
 
@@ -63,7 +63,7 @@ def test_one_whose_time_out_is_over_by_now_is_in() -> None:
 def test_lines_fit_80_columns_and_no_text_moves_the_terminal() -> None:
     away = agent("cl\x1b[2Jaude", out="your limit\r\nresets " + "at last " * 40, until=TILL_NINE)
 
-    shown = show.ralph(view(pool=pool(away, *(agent(f"agent-{n}") for n in range(8)))), NOW)
+    shown = full.ralph(view(pool=pool(away, *(agent(f"agent-{n}") for n in range(8)))), NOW)
 
     lines = shown.splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("  agents"))
@@ -85,4 +85,4 @@ def test_lines_fit_80_columns_and_no_text_moves_the_terminal() -> None:
 def test_the_pool_is_shown_where_there_is_a_choice_or_nobody(
     given: dict[str, Any] | None, is_shown: bool
 ) -> None:
-    assert ("  agents " in show.ralph(view(pool=given), NOW)) is is_shown
+    assert ("  agents " in full.ralph(view(pool=given), NOW)) is is_shown

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl import show, table
+from ralphctl import full, table
 from ralphctl.changes import drift_rows
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, problem, view
@@ -19,7 +19,7 @@ def reloaded(when: str, changes: list[dict[str, Any]], **ralph: Any) -> dict[str
 
 
 def test_status_says_what_differs_and_how_to_take_it_up() -> None:
-    said = show.ralph(view(drift=[DRIFT]), NOW)
+    said = full.ralph(view(drift=[DRIFT]), NOW)
 
     assert (
         "  changed      the configuration was changed; to have it from the next run on: ralphctl reload api"
@@ -58,7 +58,7 @@ def test_more_than_a_person_reads_is_left_to_json() -> None:
 
 
 def test_a_view_without_drift_says_nothing_of_it() -> None:
-    assert "changed" not in show.ralph(view(), NOW)
+    assert "changed" not in full.ralph(view(), NOW)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl import countdown, show, words
+from ralphctl import countdown, full, show, words
 from ralphctl.commands import build
 from ralphd import wire
 from ralphd.core.checkpoint import PauseReason
@@ -84,8 +84,8 @@ def test_of_a_loop_that_works_again_the_checkpoint_tells_no_end_of_a_wait() -> N
         "pause_reason": "rate_limit",
         "resume_at": "2026-11-21T07:01:00Z",
     }
-    assert "may go on in 1m" in show.ralph(view(state="paused", ralph_pid=None), NOW, checkpoint=held)
-    shown = show.ralph(view(), NOW, checkpoint=held)
+    assert "may go on in 1m" in full.ralph(view(state="paused", ralph_pid=None), NOW, checkpoint=held)
+    shown = full.ralph(view(), NOW, checkpoint=held)
     assert "may go on" not in shown
     assert "checkpoint   iteration 2\n" in shown  # a limit counts from each start anew
 
@@ -103,16 +103,16 @@ def test_a_clock_names_the_day_when_it_is_not_today(at: float, said: str) -> Non
 
 
 def test_last_output_tells_its_age_and_its_time() -> None:
-    text = show.ralph(view(last_output_at="2026-11-21T06:59:48Z"), NOW)
+    text = full.ralph(view(last_output_at="2026-11-21T06:59:48Z"), NOW)
     assert "last output  12s ago (15:59:48)" in text
-    assert "last output  never" in show.ralph(view(last_output_at=None), NOW)
+    assert "last output  never" in full.ralph(view(last_output_at=None), NOW)
 
 
 def test_without_a_daemon_an_output_that_is_not_in_the_file_yet_is_unknown() -> None:
-    assert "last output  unknown" in show.ralph(view(last_output_at=None), NOW, step=("start it", "now"))
+    assert "last output  unknown" in full.ralph(view(last_output_at=None), NOW, step=("start it", "now"))
     idle = view(last_output_at=None, state="idle", run_id=None)
-    assert "last output  never" in show.ralph(idle, NOW, step=("start it", "now"))
-    assert "last output  12s ago" in show.ralph(
+    assert "last output  never" in full.ralph(idle, NOW, step=("start it", "now"))
+    assert "last output  12s ago" in full.ralph(
         view(last_output_at="2026-11-21T06:59:48Z"), NOW, step=("start it", "now")
     )
 
@@ -147,7 +147,7 @@ def test_a_wait_is_counted_down_in_one_line() -> None:
 
 def test_text_of_others_cannot_move_the_terminal() -> None:
     evil = "\x1b[2J\nfake  running\u202e"
-    text = show.ralph(
+    text = full.ralph(
         view(
             task=evil,
             directory=f"/{evil}",
@@ -166,27 +166,25 @@ def test_text_of_others_cannot_move_the_terminal() -> None:
 
 def test_what_a_tree_uses_is_told_when_it_was_asked_for() -> None:
     used = {"cpu_s": 754.2, "rss_bytes": 91_000_000, "processes": 3}
-    text = show.ralph(view(resources=used), NOW)
+    text = full.ralph(view(resources=used), NOW)
     assert "resources    12m 34s of processor time, 91 MB, 3 processes" in text
 
 
 def test_a_command_is_shown_as_it_would_be_typed_and_a_home_is_short() -> None:
-    text = show.ralph(view(command=["sh", "-c", "echo 'hi' there"], directory="/home/someone/x"), NOW)
+    text = full.ralph(view(command=["sh", "-c", "echo 'hi' there"], directory="/home/someone/x"), NOW)
     assert "command      sh -c 'echo '\\''hi'\\'' there'" in text
     assert "directory    ~/x (branch main)" in text
-    assert "command      the built-in loop" in show.ralph(view(command=[]), NOW)
+    assert "command      the built-in loop" in full.ralph(view(command=[]), NOW)
 
 
-def test_a_pause_before_the_loop_has_begun_tells_of_no_checkpoint(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pause_before_the_loop_has_begun_tells_of_no_checkpoint(tmp_path: Path) -> None:
     paused = view(
         state="paused", pause_reason="requested", command=[], checkpoint=None, directory=str(tmp_path)
     )
-    assert build._tell_settled(paused) == wire.EXIT_PAUSED
-    said = capsys.readouterr().err
-    assert said.startswith("api: paused because you asked\n")
-    assert not any(word in said for word in ("saved", "iteration  ", "kept"))
+    assert build._settled_code(paused) == wire.EXIT_PAUSED
+    first, *more = build._settled_words(paused, NOW)
+    assert first == "api: paused because you asked"
+    assert not any(word in line for line in more for word in ("saved", "iteration  ", "kept"))
 
 
 def test_what_a_start_advises_is_said_in_the_words_of_build() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl import show
+from ralphctl import full
 from ralphctl.local import lastknown
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import FakeDaemon, problem, view
@@ -180,7 +180,7 @@ def test_without_a_daemon_the_last_known_pool_is_told(tmp_path: Path) -> None:
 
     assert known is not None
     assert known["pool"] == {"strategy": "rotate", "agents": [_AGENT, _OTHER]}
-    shown = show.ralph(known, 0.0, step=("x", "y"))
+    shown = full.ralph(known, 0.0, step=("x", "y"))
     assert "rotation: co^[[2Jdex in, asked last · claude out until you act" in shown
 
 
@@ -199,7 +199,7 @@ def test_a_pool_that_cannot_be_is_left_out(held: object, tmp_path: Path) -> None
 
     assert known is not None
     assert known["pool"] is None
-    assert "agents" not in show.ralph(known, 0.0, step=("x", "y"))
+    assert "agents" not in full.ralph(known, 0.0, step=("x", "y"))
 
 
 @pytest.mark.parametrize(

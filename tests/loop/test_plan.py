@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ralphd.core.plan import Plan, TaskStatus, is_complete
-from ralphd.loop.plan import HEADED_LISTS, LISTS, MAX_BYTES, read_plan
+from ralphd.core.task_lists import HEADED_LISTS, LISTS
+from ralphd.loop.plan import MAX_BYTES, read_plan
 
 OPEN_JSON = '{"userStories": [{"id": "US-1", "title": "one", "passes": false}]}'
 

@@ -14,12 +14,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
 
-from ralphd.core.delivery import Destination, StoredEvent
-from ralphd.notify import _http, webhooks
+from ralphd.core.delivery import Destination, Format, StoredEvent
+from ralphd.notify import _http, courier, webhooks
+from ralphd.notify.courier import Courier
 from ralphd.notify.webhooks import Sender
 from ralphd.store.events import EventStore
 from tests.helpers import eventually
@@ -33,14 +35,20 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from ralphd.core.delivery import Destination
 from ralphd.store.events import EventStore
+from ralphd.notify.courier import Courier
 from ralphd.notify.webhooks import Sender
+
+class Known:
+    def __init__(self, to): self.to = to
+    def destinations(self): return {self.to.id: self.to}
+    def why_gone(self, id): return None
 
 async def main(path, url, send):
     events = await EventStore.open(Path(path))
     to = Destination(url, allow_private=True)
     await events.append("ralph.escalated", 1.0, "demo", "r1", {}, key="k", deliver_to=[to])
     if send == "send":
-        await Sender(events, lambda: {to.id: to}).run()
+        await Sender(events, lambda: Known(to), Courier()).run()
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main(*sys.argv[1:]))
@@ -56,15 +64,33 @@ async def outbox(tmp_path: Path) -> AsyncIterator[EventStore]:
         await store.close()
 
 
+class Marks:
+    """The destinations of a test, and who said that it is gone."""
+
+    def __init__(self, *known: Destination) -> None:
+        self.known = {destination.id: destination for destination in known}
+        self.gone: dict[str, str] = {}
+
+    def destinations(self) -> Mapping[str, Destination]:
+        return self.known
+
+    def why_gone(self, destination_id: str) -> str | None:
+        return self.gone.get(destination_id)
+
+    async def note_gone(self, destination_id: str, why: str) -> None:
+        self.gone[destination_id] = why
+
+
 @asynccontextmanager
 async def sending(
     store: EventStore,
     *destinations: Destination,
     environ: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.time,
+    marks: Marks | None = None,
 ) -> AsyncIterator[Sender]:
-    known = {destination.id: destination for destination in destinations}
-    sender = Sender(store, lambda: known, environ=environ or {}, clock=clock)
+    known = marks or Marks(*destinations)
+    sender = Sender(store, lambda: known, Courier(environ=environ or {}, clock=clock), clock=clock)
     running = asyncio.create_task(sender.run())
     try:
         yield sender
@@ -120,6 +146,82 @@ async def test_a_message_arrives_signed_as_standard_webhooks_want_it(tmp_path: P
     assert request.headers["content-type"] == "application/json"
     assert request.headers["host"] == receiver.url.split("/")[2]
     assert request.headers["user-agent"].startswith("ralphd/")
+
+
+async def test_the_receiver_that_the_page_shows_knows_what_is_ours(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text()
+    shown: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], shown)
+    with receiving() as receiver:
+        destination = to(receiver, secret_env="S")
+        async with outbox(tmp_path) as store:
+            await add(store, destination)
+            async with sending(store, destination, environ={"S": SECRET}):
+                await nothing_waits(store)
+
+    [request] = receiver.received
+    assert shown["is_from_ralphd"](SECRET, request.headers, request.body)
+    assert not shown["is_from_ralphd"](SECRET, request.headers, request.body + b" ")
+    late = request.headers | {"webhook-timestamp": str(int(time.time()) - 1000)}
+    assert not shown["is_from_ralphd"](SECRET, late, request.body)
+
+
+async def test_what_is_sent_to_slack_is_signed_over_the_very_bytes(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        destination = to(receiver, secret_env="S", format=Format.SLACK)
+        async with outbox(tmp_path) as store:
+            await add(store, destination)
+            async with sending(store, destination, environ={"S": SECRET}):
+                await nothing_waits(store)
+
+    [request] = receiver.received
+    assert "text" in Webhook(SECRET).verify(request.body, request.headers)
+
+
+async def test_a_name_that_leads_elsewhere_by_then_is_not_looked_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    look_up = socket.getaddrinfo
+
+    def fickle(host: str, *more: Any, **words: Any) -> Any:
+        asked.append(host)
+        first = asked.count("fickle.example") == 1
+        return look_up("127.0.0.1" if first else "169.254.169.254", *more, **words)
+
+    monkeypatch.setattr(socket, "getaddrinfo", fickle)
+    with receiving() as receiver:
+        destination = to(receiver, url=receiver.url.replace("127.0.0.1", "fickle.example"))
+        async with outbox(tmp_path) as store:
+            await add(store, destination)
+            async with sending(store, destination):
+                await nothing_waits(store)
+
+    assert asked.count("fickle.example") == 1
+    assert receiver.received[0].headers["host"].startswith("fickle.example:")
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://169.254.169.254/latest/meta-data", "metadata"),
+        ("http://[::ffff:169.254.169.254]/", "metadata"),
+        ("http://me:hunter2@127.0.0.1/", "before the @"),
+        ("file:///etc/passwd", "not of the form"),
+    ],
+)
+async def test_what_is_never_sent_to_is_not_even_where_private_addresses_are(
+    tmp_path: Path, url: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    destination = Destination(url, allow_private=True)
+    async with outbox(tmp_path) as store:
+        await add(store, destination)
+        async with sending(store, destination):
+            await failed(store)
+            (kept,) = await store.deliveries(None, 1)
+
+    assert why in (kept.last_error or "")
+    assert "hunter2" not in caplog.text
 
 
 async def test_a_secret_comes_from_the_environment_or_there_is_no_signature(tmp_path: Path) -> None:
@@ -244,7 +346,7 @@ def release(receiver: Receiver) -> None:
 async def test_a_destination_that_hangs_is_left_after_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(webhooks, "SEND_LIMIT_S", 0.3)
+    monkeypatch.setattr(courier, "SEND_LIMIT_S", 0.3)
     with receiving() as dead:
         dead.replies.append(lambda handler: release(dead))
         async with outbox(tmp_path) as store:
@@ -335,14 +437,17 @@ async def test_a_destination_that_is_gone_gets_nothing_more(tmp_path: Path) -> N
         async with outbox(tmp_path) as store:
             await add(store, to(receiver))
             await add(store, to(receiver))
-            async with sending(store, to(receiver)) as sender:
+            marks = Marks(to(receiver))
+            async with sending(store, marks=marks) as sender:
                 await nothing_waits(store)
                 await add(store, to(receiver))
                 sender.nudge()
                 await nothing_waits(store)
-                assert "410" in sender.disabled[to(receiver).id]
+            kept = await store.deliveries(to(receiver).id, 10)
 
     assert len(receiver.received) == 1
+    assert marks.gone == {to(receiver).id: "answered 410 Gone"}
+    assert [(each.state.value, each.last_error) for each in kept] == [("given_up", "answered 410 Gone")] * 3
 
 
 @pytest.mark.parametrize(
@@ -423,16 +528,17 @@ async def test_a_bug_ends_neither_the_sending_nor_the_daemon(
     monkeypatch.setattr(webhooks, "LOOK_AGAIN_S", 0.05)
     asked = 0
 
-    def destinations() -> Mapping[str, Destination]:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            raise KeyError("a bug")
-        return {}
+    class Buggy(Marks):
+        def destinations(self) -> Mapping[str, Destination]:
+            nonlocal asked
+            asked += 1
+            if asked == 1:
+                raise KeyError("a bug")
+            return {}
 
     async with outbox(tmp_path) as store:
         await add(store, Destination("http://one.example"))
-        sending_all = asyncio.create_task(Sender(store, destinations).run())
+        sending_all = asyncio.create_task(Sender(store, Buggy, Courier()).run())
         await failed(store)
         sending_all.cancel()
         await asyncio.gather(sending_all, return_exceptions=True)
@@ -539,6 +645,6 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path, 
 
 
 def test_a_daemon_without_webhooks_does_not_load_httpx() -> None:
-    look = "import sys, ralphd.notify.webhooks, ralphd.notify.hub; print('httpx' in sys.modules)"
+    look = "import sys, ralphd.app, ralphd.daemon.webhooks; print('httpx' in sys.modules)"
 
     assert subprocess.check_output([sys.executable, "-c", look], text=True) == "False\n"

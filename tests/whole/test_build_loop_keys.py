@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ralphd.process.shim import children
 from tests.helpers import wait_for
 from tests.players import player
 from tests.terminal import Terminal
@@ -49,7 +50,7 @@ def test_p_pauses_after_the_iteration_and_everything_else_is_passed_over(build: 
     terminal.shows("begun")
     terminal.shows("p pauses after the iteration, s skips a wait, Ctrl-C stops it")
     assert terminal.is_raw()
-    terminal.type(b"xqP\r\x1b[A\x1b[1;2p\x1bOps")  # the arrow and the like are no letters
+    terminal.type(b"xSP\r\x1b[A\x1b[1;2p\x1bOps")  # the arrow and the like are no letters
     terminal.shows("there is nothing to skip")
     assert "Pausing" not in terminal.screen()
     terminal.type(b"p")
@@ -58,8 +59,34 @@ def test_p_pauses_after_the_iteration_and_everything_else_is_passed_over(build: 
     assert terminal.exit_code() == 75
     assert not build.daemon.leftovers()
     terminal.shows("finished")
-    terminal.shows("demo: paused")
+    terminal.shows("info: demo: paused because you asked")
     assert terminal.settings() == terminal.before
+
+
+def test_q_asks_it_to_end_as_the_first_ctrl_c_does_and_a_question_mark_shows_the_keys(
+    build: Build, at: At
+) -> None:
+    terminal = at(*player("loop_like"))
+    terminal.shows("── demo · running")
+    terminal.type(b"?q")
+    terminal.shows("q             finish the iteration, then end")
+    terminal.shows("Ctrl-C again ends it now")
+
+    assert terminal.exit_code() == 130
+    assert not build.daemon.leftovers()
+    assert terminal.settings() == terminal.before
+
+
+def test_killed_it_leaves_the_terminal_as_it_was_and_nobody_behind(build: Build, at: At) -> None:
+    terminal = at(*player("loop_like"))
+    terminal.shows("begun")
+    wait_for(terminal.is_raw)
+    below = children(terminal.process.pid)
+    assert len(below) == 2  # its ralphd, and who watches over the terminal
+    terminal.process.kill()
+    terminal.exit_code()
+    wait_for(lambda: terminal.settings() == terminal.before, what="the terminal as it was")
+    build.nothing_is_left(below)
 
 
 def test_s_asks_once_and_only_a_yes_skips_the_wait(build: Build, at: At) -> None:
@@ -71,7 +98,7 @@ def test_s_asks_once_and_only_a_yes_skips_the_wait(build: Build, at: At) -> None
     terminal.shows("no: it goes on waiting")
     assert "skipped" not in terminal.screen()
     terminal.type(b"s")
-    wait_for(lambda: terminal.screen().count("[y/N]") == 2)
+    wait_for(lambda: any("[y/N]" in line for line in terminal.lines()[-3:]))
     terminal.type(b"y")
     terminal.shows("skipped")
     terminal.type(b"\x03")
@@ -80,15 +107,15 @@ def test_s_asks_once_and_only_a_yes_skips_the_wait(build: Build, at: At) -> None
     assert terminal.settings() == terminal.before
 
 
-def test_the_countdown_is_one_line_that_gives_way_to_output(at: At) -> None:
+def test_the_countdown_stands_below_the_log_and_is_gone_without_a_trace(at: At) -> None:
     terminal = at(*player("loop_like", "--wait", 600))
     terminal.shows(COUNTING)
     terminal.shows("9m 5")
     terminal.type(b"p")
     terminal.shows("Pausing after current iteration...")
     assert terminal.exit_code() == 75
-    lines = [line.rsplit("\r", 1)[-1] for line in terminal.screen().split("\r\n")]
-    assert not [line for line in lines if COUNTING in line]
+    lines = terminal.lines()
+    assert not [line for line in lines if COUNTING in line or line.startswith("── ")]
     assert "finished" in lines
 
 

@@ -1,0 +1,102 @@
+"""What ``ralphctl attach`` does: shows a ralph of a daemon, and leaves it as it is when somebody leaves."""
+
+from __future__ import annotations
+
+import signal
+from enum import Enum
+from types import FrameType
+from typing import Any, TypeAlias
+
+from ralphctl.client import Client
+from ralphctl.controls import Controls, Key
+from ralphctl.keys import Keyboard
+from ralphctl.local import lastknown
+from ralphctl.view.bell import Bell
+from ralphctl.view.live import LiveView, Over, Source
+from ralphctl.waiting import is_settled
+from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph
+
+View: TypeAlias = dict[str, Any]
+
+_LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+
+
+class End(Enum):
+    """Why the watching is over."""
+
+    SETTLED = "nothing of it runs any more"
+    LEFT = "a key asked for it"
+    INTERRUPTED = "a signal asked for it"
+    UNHEARD = "nobody reads what is printed"
+    FORGOTTEN = "the daemon knows it no more"
+
+
+class Attached:
+    """One ralph of a daemon in front of a person. ``view`` is how it is at the beginning."""
+
+    def __init__(
+        self, client: Client, view: View, tail: str, after: int, bell: Bell, keyboard: Keyboard
+    ) -> None:
+        self._client, self._name, self._directory = client, str(view["name"]), str(view["directory"])
+        self._left: End | None = None
+        self._bell = bell
+        source = Source(client, self._name, {"tail": tail}, after, look=self._look, is_over=self._is_left)
+        self._live = LiveView(source, bell, keyboard)
+        self._live.view = view
+        self._live.controls = Controls(
+            client, self._name, self._live.say, may_stop=True,
+            quit_=Key("q", "leave; it goes on. So does Ctrl-C", self._quit),
+        )  # fmt: skip
+        for number in _LEAVING:
+            signal.signal(number, self._heard)
+
+    @property
+    def view(self) -> View:
+        """How it was when it was looked at last."""
+        return self._live.view
+
+    def watch(self) -> End:
+        """Show it until it is over, or somebody leaves; says which."""
+        self._live.begin()
+        end = self._live.wait(self._end)
+        if end is End.SETTLED:
+            self._live.finish()
+        self._live.close()
+        return end
+
+    def last_words(self, lines: list[str]) -> str:
+        """What to say of its end, in the form of the view."""
+        return self._live.last_words(lines)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        self._left = End.INTERRUPTED
+
+    def _quit(self, view: View) -> None:
+        self._left = End.LEFT
+        self._bell.ring()
+
+    def _is_left(self) -> bool:
+        return self._left is not None
+
+    def _end(self) -> End | None:
+        if self._left is not None:
+            return self._left
+        if self._live.screen.is_broken:
+            return End.UNHEARD
+        if self._live.is_gone:
+            return End.FORGOTTEN
+        return End.SETTLED if is_settled(self.view) else None
+
+    def _look(self) -> View | None:
+        """How it is; where no daemon answers, how it was left, if at rest: that of ``build`` ends with it."""
+        try:
+            view: View = self._client.ralph(self._name).value
+            return view
+        except UnknownRalph as forgotten:
+            raise Over from forgotten
+        except DaemonNotRunning:
+            known = lastknown.state(self._directory)
+            is_its = known is not None and known["name"] == self._name and is_settled(known)
+            return known if is_its else None
+        except RalphdError:
+            return None

@@ -1,0 +1,74 @@
+"""attach: the live view of a ralph that a daemon works for; leaving it changes nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from ralphctl import show
+from ralphctl.attached import Attached, End
+from ralphctl.foreground import say
+from ralphctl.grammar import Command, ralph_argument, the_client, the_name
+from ralphctl.keys import Keyboard
+from ralphctl.screen import have_streams, let_go_of_stderr
+from ralphctl.view.bell import Bell
+from ralphctl.view.live import last_event
+from ralphctl.waiting import is_settled
+from ralphd import wire
+from ralphd.errors import UnknownRalph
+
+
+@click.command(cls=Command)
+@ralph_argument
+@click.option(
+    "-n", "--tail", type=click.IntRange(0, 10_000), default=20, show_default=True, metavar="N",
+    help="Begin with the last N lines.",
+)  # fmt: skip
+def attach(name: str | None, tail: int) -> int:
+    """Watch NAME: its log as it comes, and below it its state, task, cost, and what it waits for.
+
+    \b
+      ralphctl attach          this directory's ralph
+      ralphctl attach api      q leaves it, and it goes on
+
+    Keys: p pauses after the iteration, s skips a wait, S stops it, q or Ctrl-C leaves, ? shows them all.
+    A restart of the daemon is waited for. Where stdout is no terminal there are plain lines, and no keys.
+
+    When nothing of NAME runs any more it ends, with what status exits with: 0, 1 failed, 75 paused. Left with
+    q: 0; with Ctrl-C: 130.
+    """
+    have_streams()
+    client = the_client()
+    name = the_name(client, name)
+    view, after = client.ralph(name).value, last_event(client)
+    bell = Bell()
+    with Keyboard(bell.ring) as keyboard:
+        attached = Attached(client, view, str(tail), after, bell, keyboard)
+        if keyboard.is_usable and not is_settled(view):
+            say(f"{name}: {show.state_words(view, time.time())}; ? shows the keys, q leaves")
+        end = attached.watch()
+    code = _tell_end(attached, name, end)
+    let_go_of_stderr()
+    return code
+
+
+def _tell_end(attached: Attached, name: str, end: End) -> int:
+    match end:
+        case End.SETTLED:
+            say(attached.last_words(_settled_words(attached.view, time.time())))
+            return wire.status_exit_code([attached.view["state"]])
+        case End.UNHEARD:
+            raise BrokenPipeError
+        case End.FORGOTTEN:
+            raise UnknownRalph(f"{name} has been forgotten", mend="ralphctl status --all")
+        case End.LEFT | End.INTERRUPTED:
+            say(f"left; {name} goes on as it is. To watch it again: ralphctl attach {name}")
+            return wire.EXIT_OK if end is End.LEFT else wire.EXIT_INTERRUPTED
+
+
+def _settled_words(view: dict[str, Any], now: float) -> list[str]:
+    """What happened, and what to type."""
+    does, how = show.next_steps(view)[0]
+    return [f"{view['name']}: {show.state_words(view, now)}", f"next: {how}  ({does})"]

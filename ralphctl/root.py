@@ -1,0 +1,71 @@
+"""``ralphctl`` as click sees it, and how its errors are told."""
+
+from __future__ import annotations
+
+import click
+
+from ralphctl import entry, overview
+from ralphctl.cli import TABLE
+from ralphctl.grammar import LazyGroup, UnknownWord
+from ralphctl.tell import error
+from ralphd import __version__, wire
+from ralphd.errors import UsageError
+
+
+class _Root(LazyGroup):
+    """Its help is the one that is told without click."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        """The page of ``ralphctl --help``."""
+        return overview.text(self.table)
+
+
+def _version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(f"ralphctl {__version__}")
+        context.exit()
+
+
+@click.pass_context
+def _help_without_a_command(context: click.Context) -> None:
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+cli = _Root(
+    "ralphctl",
+    table=TABLE,
+    epilog=overview.EXIT_CODES,
+    no_args_is_help=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    callback=_help_without_a_command,
+    params=[
+        click.Option(["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_version,
+                     help=entry.VERSION_HELP),
+    ],
+)  # fmt: skip
+
+
+def run(arguments: list[str]) -> int:
+    """Carry out the command that ``arguments`` name; gives its exit code. Raises RalphdError."""
+    try:
+        # Not cli.main: it would take Ctrl-C and a closed pipe for itself.
+        with cli.make_context("ralphctl", list(arguments)) as context:
+            code = cli.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as fault:
+        click.echo(fault.format_message(), err=True)
+        return wire.EXIT_USAGE
+    except click.ClickException as fault:
+        error(_usage(fault))
+        return wire.EXIT_USAGE
+    return code if isinstance(code, int) else wire.EXIT_OK
+
+
+def _usage(fault: click.ClickException) -> UsageError:
+    what = fault.format_message().rstrip(".")
+    context = getattr(fault, "ctx", None)
+    better = fault.better if isinstance(fault, UnknownWord) else ""
+    return UsageError(what, mend=better or f"{context.command_path if context else 'ralphctl'} --help")

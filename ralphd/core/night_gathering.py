@@ -1,0 +1,255 @@
+"""What the entries of a span tell, gathered one by one in the order of the record."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from ralphd.core.model import Moment
+from ralphd.core.night_entries import (
+    FAILED_ENDS,
+    Entry,
+    commits,
+    count,
+    lines,
+    moment,
+    number,
+    task_of,
+    text,
+)
+from ralphd.core.night_model import MICRO, Call, Failure, Money, Undone
+from ralphd.core.night_times import Timeline
+
+MOST_USD: Final = 1e9
+TAIL_LINES: Final = 8
+BACKWARDS_S: Final = 120.0
+"""Entries may come late by that much before the clock is said to have been set back."""
+SHORT: Final = 7
+"""So many digits have all abbreviations of commits."""
+_SILENT: Final = frozenset({"wait", "wait_over", "ack", "reminder"})
+Handlers: TypeAlias = dict[str, Callable[[Entry, Moment], None]]
+_IN_ORDER: Final = frozenset({"run", "wait", "verdict", "escalation", "undo"})
+
+
+@dataclass(slots=True)
+class Sum:
+    """Money that is being counted; ``failures`` of the attempts failed."""
+
+    micro_usd: int = 0
+    unknown: int = 0
+    estimated: int = 0
+    attempts: int = 0
+    failures: int = 0
+
+    def attempt(self, micro_usd: int, *, is_estimated: bool, has_failed: bool) -> None:
+        """Count an attempt."""
+        self.micro_usd += micro_usd
+        self.estimated += is_estimated
+        self.attempts += 1
+        self.failures += has_failed
+
+    def money(self) -> Money:
+        """What there is so far."""
+        return Money(self.micro_usd, self.unknown, self.estimated, self.attempts)
+
+
+@dataclass(slots=True)
+class GatheredTask:
+    """What is gathered of a task."""
+
+    id: str | None
+    title: str = ""
+    done: list[tuple[str, Moment]] = field(default_factory=list)
+    numbers: dict[int, None] = field(default_factory=dict)
+    commits: dict[str, str] = field(default_factory=dict)
+    sum: Sum = field(default_factory=Sum)
+    last_failure: str = ""
+
+
+@dataclass(slots=True)
+class Gathering:
+    """What the entries of the span tell."""
+
+    since: Moment
+    until: Moment
+    timeline: Timeline = field(default_factory=Timeline)
+    tasks: dict[str | None, GatheredTask] = field(default_factory=dict)
+    agents: dict[str | None, Sum] = field(default_factory=lambda: defaultdict(Sum))
+    failures: dict[str, Failure] = field(default_factory=dict)
+    undone: dict[str, Undone] = field(default_factory=dict)
+    put_back: dict[str, Moment] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    silent: list[tuple[str, str | None, str | None]] = field(default_factory=list)
+    told_apart: set[str] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    unknown_kinds: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    undated: int = 0
+    first_at: Moment | None = None
+    last_at: Moment | None = None
+    newest_at: Moment = 0.0
+    set_back_at: Moment | None = None
+    head_before: str | None = None
+    _in_time: Handlers = field(default_factory=dict)
+    _inside: Handlers = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        timeline = self.timeline
+        self._in_time = {
+            "attempt": timeline.attempt,
+            "iteration": timeline.iteration,
+            "verdict": timeline.verdict,
+            "run": self._run_ended,
+            "wait": timeline.wait,
+            "wait_over": timeline.wait_over,
+            "escalation": timeline.called,
+            "undo": self._put_back,
+        }
+        self._inside = {
+            "attempt": self._attempt,
+            "iteration": self._iteration,
+            "verdict": self._verdict,
+            "run": self._run,
+            "escalation": self._call,
+            "undo": self._undo,
+            "cost": self._cost,
+        }
+
+    def take(self, entry: Entry) -> None:
+        """One entry, in the order of the record.
+
+        What it tells of time, and of reverts, counts from before the span and after it too.
+        """
+        kind, at = text(entry.get("kind")), moment(entry.get("at"))
+        if at is None:
+            self.undated += 1
+            return
+        if kind in _IN_ORDER:
+            self._watch_the_clock(at)
+        if self.first_at is None or at < self.first_at:
+            self.first_at = at
+        if (in_time := self._in_time.get(kind)) is not None:
+            in_time(entry, at)
+        if self.since <= at < self.until:
+            if self.last_at is None or at > self.last_at:
+                self.last_at = at
+            if (inside := self._inside.get(kind)) is not None:
+                inside(entry, at)
+            elif kind not in _SILENT:
+                self.unknown_kinds[kind or "none"] += 1
+
+    def _run_ended(self, entry: Entry, at: Moment) -> None:
+        began_at = moment(entry.get("started_at"))
+        if began_at is not None and (self.first_at is None or began_at < self.first_at):
+            self.first_at = began_at
+        self.timeline.ended(entry, at)
+        if at < self.since:
+            self.head_before = next(iter(commits([entry.get("commit")])), None)
+
+    def _put_back(self, entry: Entry, at: Moment) -> None:
+        self.timeline.undo(entry, at)
+        self.put_back[text(entry.get("key")).removesuffix("/undo")] = at
+
+    def _call(self, entry: Entry, at: Moment) -> None:
+        self.calls.append(Call(at, _message(entry)))
+
+    def _undo(self, entry: Entry, at: Moment) -> None:
+        self._commit(self._task(entry), commits(entry.get("made"))[::-1])
+
+    def _watch_the_clock(self, at: Moment) -> None:
+        if at < self.newest_at - BACKWARDS_S and self.since <= at < self.until:
+            self.set_back_at = self.newest_at
+        self.newest_at = at
+
+    def _attempt(self, entry: Entry, at: Moment) -> None:
+        self.counts["attempts"] += 1
+        agent, task = text(entry.get("agent")) or None, self._task(entry)
+        failed = entry.get("failure_kind") is not None or entry.get("outcome") == "lost"
+        micro_usd = _micro_usd(entry)
+        if micro_usd is None:
+            self.silent.append((text(entry.get("run_id")), agent, task.id))
+        is_estimated = micro_usd is not None and entry.get("cost_source") == "estimated"
+        for spent in (task.sum, self.agents[agent]):
+            spent.attempt(micro_usd or 0, is_estimated=is_estimated, has_failed=failed)
+        if (iteration := count(entry.get("iteration"))) is not None:
+            task.numbers[iteration] = None
+        if failed:
+            why = text(entry.get("why"))
+            kind = text(entry.get("failure_kind")) or "lost"
+            task.last_failure = why or kind
+            self._failed(kind, why, at)
+
+    def _iteration(self, entry: Entry, at: Moment) -> None:
+        self.counts["iterations"] += 1
+        task, key = self._task(entry), text(entry.get("key"))
+        if (iteration := count(entry.get("iteration"))) is not None:
+            task.numbers[iteration] = None
+        if entry.get("complete") is True:
+            task.done.append((key, at))
+        self._commit(task, commits(entry.get("commits")))
+
+    def _verdict(self, entry: Entry, at: Moment) -> None:
+        made, gone = commits(entry.get("commits")), commits(entry.get("reverted"))
+        boundary = text(entry.get("key")).removesuffix("/verdict")
+        task = self._task(entry)
+        self._commit(task, made[::-1])
+        if entry.get("verdict") == "untested" and made:
+            self.counts["unjudged"] += 1
+        if gone:
+            tail = lines(entry.get("tail"), TAIL_LINES)
+            why, iteration = text(entry.get("why")), count(entry.get("iteration"))
+            self.undone[boundary] = Undone(at, iteration, task.id, task.title, gone, why, tail, None)
+
+    def _run(self, entry: Entry, at: Moment) -> None:
+        self.counts["runs"] += 1
+        outcome = text(entry.get("outcome"))
+        if outcome in FAILED_ENDS:
+            self.counts["failed_runs"] += 1
+            self._failed(f"run {outcome}", text(entry.get("why")) or _end_words(entry), at)
+
+    def _cost(self, entry: Entry, at: Moment) -> None:
+        usd = number(entry.get("usd"))
+        self.told_apart.add(text(entry.get("run_id")))
+        if usd is not None:
+            for spent in (self._task({}).sum, self.agents[None]):
+                spent.micro_usd += _micro(usd)
+
+    def _failed(self, kind: str, why: str, at: Moment) -> None:
+        before = self.failures.get(kind)
+        self.failures[kind] = Failure(kind, 1 if before is None else before.count + 1, why, at)
+
+    def _task(self, entry: Entry) -> GatheredTask:
+        id_, title = task_of(entry)
+        task = self.tasks.get(id_)
+        if task is None:
+            task = self.tasks[id_] = GatheredTask(id_)
+        if title:
+            task.title = title
+        return task
+
+    def _commit(self, task: GatheredTask, shas: Iterable[str]) -> None:
+        for sha in shas:
+            task.commits.setdefault(sha[:SHORT], sha)
+            self.made.setdefault(sha[:SHORT], sha)
+
+
+def _micro_usd(entry: Entry) -> int | None:
+    """What an attempt cost; None where it did not say."""
+    usd, source = number(entry.get("cost_usd")), entry.get("cost_source")
+    return None if usd is None or source == "unknown" or (usd == 0 and source is None) else _micro(usd)
+
+
+def _micro(usd: float) -> int:
+    return round(min(max(usd, 0.0), MOST_USD) * MICRO)
+
+
+def _message(entry: Entry) -> str:
+    data = entry.get("data")
+    return text(data.get("message")) if isinstance(data, Mapping) else ""
+
+
+def _end_words(entry: Entry) -> str:
+    code, signal = count(entry.get("code")), count(entry.get("signal"))
+    if signal is not None:
+        return f"signal {signal}"
+    return "nobody saw how it ended" if code is None else f"exit {code}"

@@ -1,0 +1,305 @@
+"""The daemon's webhooks: those of all files, those added over the API, and what is asked about them."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from ralphd.core.delivery import Destination, Format, StoredEvent, is_gone, why_failed
+from ralphd.core.moments import rfc3339
+from ralphd.core.signing import SECRET_BYTES, secret_text
+from ralphd.daemon.roster import Roster
+from ralphd.daemon.services import Services
+from ralphd.daemon.users import UsersConfiguration
+from ralphd.daemon.webhook_checks import NewWebhook, checked
+from ralphd.daemon.webhook_views import Hook, View, configured, delivery_view, hook_view, view_of_test
+from ralphd.errors import DaemonBusy, NewerState, NotFound, WebhookConflict, WebhookRefused
+from ralphd.notify.courier import Courier
+from ralphd.store.events import EventStore
+from ralphd.store.files import Broken
+from ralphd.store.webhooks_file import MOST_WEBHOOKS, WEBHOOKS_FILE, Added, Gone, Webhooks, WebhooksFile
+
+logger = logging.getLogger(__name__)
+
+TEST_TYPE = "webhook.test"
+
+
+class DaemonsWebhooks:
+    """All webhooks of a daemon. Used on the event loop only; changes are made one after the other."""
+
+    def __init__(
+        self,
+        services: Services,
+        events: EventStore,
+        users: UsersConfiguration,
+        roster: Roster,
+        *,
+        courier: Courier,
+        nudge: Callable[[], None],
+    ) -> None:
+        self._services = services
+        self._events = events
+        self._users = users
+        self._roster = roster
+        self._courier = courier
+        self._nudge = nudge
+        self._file = WebhooksFile(services.state_directory)
+        self._held = Webhooks()
+        self._newer: NewerState | None = None
+        self._changing = asyncio.Lock()
+
+    async def read(self) -> None:
+        """Know what an earlier daemon kept. What cannot be read is told, and keeps nothing from starting."""
+        try:
+            self._held = await asyncio.to_thread(self._file.load)
+        except NewerState as fault:
+            self._newer = fault
+            self._services.trouble(WEBHOOKS_FILE, str(fault))
+        except Broken as broken:
+            what = f"it was damaged ({broken.why}); webhooks that were added have to be added again"
+            self._services.trouble(WEBHOOKS_FILE, what)
+            kept_as = None if broken.kept_as is None else str(broken.kept_as)
+            data = {"file": WEBHOOKS_FILE, "kept_as": kept_as, "rebuilt_from": "nothing"}
+            await self._services.news.tell("state.recovered", data)
+        self._services.news.added = self._added()
+
+    # --- what the sender asks -------------------------------------------------------------------------
+
+    def destinations(self) -> Mapping[str, Destination]:
+        """Where deliveries go, by id, over all files and all that was added."""
+        return {id: hook.destination for id, hook in self._every().items()}
+
+    def why_gone(self, destination_id: str) -> str | None:
+        """Why a destination wants nothing more, if it said so."""
+        gone = self._held.gone.get(destination_id)
+        return None if gone is None else gone.why
+
+    async def note_gone(self, destination_id: str, why: str) -> None:
+        """It said so now. A full disk does not unsay it, before the daemon ends."""
+        async with self._changing:
+            self._held = self._held.with_gone(destination_id, Gone(why, self._services.clock.now()))
+            with suppress(DaemonBusy):
+                await self._save(self._held)
+
+    def refusals(self) -> Mapping[str, str]:
+        """What is wrong with destinations, in words, by their id."""
+        if not self._held.gone:
+            return {}
+        known = self.destinations()
+        return {
+            id: f"webhook {known[id].label} {gone.why}: nothing more is sent there;"
+            f" ralphctl webhooks test {id} asks it again"
+            for id, gone in self._held.gone.items()
+            if id in known
+        }
+
+    # --- what people ask ------------------------------------------------------------------------------
+
+    async def views(self) -> list[View]:
+        """Every webhook, and what became of the last message to it."""
+        return [await self._view(hook) for hook in self._every().values()]
+
+    async def add(self, asked: NewWebhook) -> View:
+        """Add a webhook, or replace one that was added. The view, with what only this moment knows.
+
+        ``secret_made``: a secret lies at the place that the view names, and was made up now. Raises
+        UsageError, WebhookRefused, WebhookConflict, DaemonBusy; then nothing was changed.
+        """
+        async with self._changing:
+            self._refuse_newer()
+            new = checked(asked, may_be_private=self._users.present.notify.allow_private)
+            before = self._held.added.get(new.id)
+            self._refuse_twin(new, before)
+            if why := await self._courier.why_unusable(new):
+                raise WebhookRefused(
+                    f"the secret cannot be used: {why}",
+                    why="ralphd reads it for each message, from a file or from the environment it runs in",
+                    mend="ralphctl webhooks add URL --secret-file FILE",
+                )
+            added, made_now = await self._with_secret(new, before)
+            await self._save(self._held.with_added(added))
+            if before is not None and before.is_made and not added.is_made:
+                await asyncio.to_thread(self._file.forget_secret, new.id)
+        logger.info("webhook added: %s", new.label)
+        view = await self._view(self._get(new.id))
+        return view | {"secret_made": made_now, "replaced": before is not None}
+
+    async def remove(self, id: str) -> None:
+        """Remove one that was added; what waits for it is given up. Raises NotFound, WebhookConflict."""
+        async with self._changing:
+            self._refuse_newer()
+            hook = self._get(id)
+            if id not in self._held.added:
+                raise _is_configured(hook)
+            await self._save(self._held.without(id))
+            await asyncio.to_thread(self._file.forget_secret, id)
+        if id not in self._every():  # no file names it as well
+            await self._events.abandon(id, "its webhook was removed")
+        logger.info("webhook removed: %s", hook.destination.label)
+
+    async def test(self, id: str) -> View:
+        """Send a test now and say what came back; one that arrives ends what a 410 has begun."""
+        to = self._get(id).destination
+        at = self._services.clock.now()
+        data = {
+            "message": "A test from ralphd: this is where you will be called when a ralph needs you.",
+            "do": "ralphctl status",
+        }
+        event = StoredEvent(0, TEST_TYPE, rfc3339(at), None, None, data)
+        began = time.monotonic()
+        answer = await self._courier.ask(to, event, f"msg_test_{secrets.token_hex(8)}")
+        took_s = time.monotonic() - began
+        was_gone = id in self._held.gone
+        arrived = why_failed(answer) is None
+        if is_gone(answer):
+            await self.note_gone(id, why_failed(answer) or "")
+        elif arrived:
+            await self._welcome(id)
+        return view_of_test(to, answer, took_s=took_s, is_back=arrived and was_gone)
+
+    async def deliveries(self, id: str | None, limit: int) -> list[View]:
+        """The last deliveries, newest first: to one webhook, or to all. Raises NotFound."""
+        found = await self._events.deliveries(id, limit)
+        if id is not None and not found:
+            self._get(id)
+        known = self.destinations()
+        return [delivery_view(kept, known.get(kept.delivery.destination)) for kept in found]
+
+    async def replay(self, delivery_id: int) -> View:
+        """Send the message of a delivery again, under its id. Raises NotFound, WebhookConflict."""
+        kept = await self._events.delivery(delivery_id)
+        if kept is None and self._events.degraded:
+            raise DaemonBusy(
+                "deliveries cannot be read now", why=self._events.degraded, mend="try again later"
+            )
+        if kept is None:
+            raise _no_delivery(delivery_id)
+        to = self.destinations().get(kept.delivery.destination)
+        if to is None:
+            raise WebhookConflict(
+                f"delivery {delivery_id} has nowhere to go",
+                why="its webhook is not configured any more",
+                mend="ralphctl webhooks list",
+            )
+        if why := self.why_gone(to.id):
+            raise WebhookConflict(
+                f"nothing is sent to {to.label}",
+                why=f"it {why}; a test that arrives changes that",
+                mend=f"ralphctl webhooks test {to.id}",
+            )
+        again = await self._events.replay(delivery_id)
+        if again is None:
+            raise _no_delivery(delivery_id)
+        self._nudge()
+        return delivery_view(again, to)
+
+    # --- within ---------------------------------------------------------------------------------------
+
+    def _every(self) -> dict[str, Hook]:
+        ralphs = [
+            (each.name, each.account.definition.directory, each.account.configuration)
+            for each in self._roster
+        ]
+        every = configured(self._users.present, ralphs, self._held.added)
+        may = self._users.present.notify.allow_private
+        return {id: hook if may or hook.place else _public_only(hook) for id, hook in every.items()}
+
+    def _get(self, id: str) -> Hook:
+        hook = self._every().get(id)
+        if hook is None:
+            raise NotFound(f"there is no webhook {id[:40]!r}", mend="ralphctl webhooks list")
+        return hook
+
+    async def _view(self, hook: Hook) -> View:
+        id = hook.destination.id
+        last = await self._events.deliveries(id, 1)
+        return hook_view(hook, self._held.gone.get(id), last[0] if last else None)
+
+    def _added(self) -> tuple[Destination, ...]:
+        return tuple(one.destination for one in self._held.added.values())
+
+    async def _save(self, held: Webhooks) -> None:
+        """Make it so, on disk first. Raises DaemonBusy for a disk that does not take it."""
+        if self._newer is None:
+            try:
+                await asyncio.to_thread(self._file.save, held)
+            except OSError as fault:
+                words = f"it cannot be written: {fault.strerror or fault}"
+                self._services.trouble(WEBHOOKS_FILE, words)
+                raise DaemonBusy(
+                    f"{WEBHOOKS_FILE} was not changed", why=words, mend="ralphctl doctor"
+                ) from fault
+            self._services.trouble(WEBHOOKS_FILE, None)
+        self._held = held
+        self._services.news.added = self._added()
+
+    async def _welcome(self, id: str) -> None:
+        """A destination takes messages: it is wanted again, and what waits for it goes now."""
+        async with self._changing:
+            if id in self._held.gone:
+                await self._save(self._held.without_gone(id))
+        await self._events.hasten(id)
+        self._nudge()
+
+    def _refuse_newer(self) -> None:
+        if self._newer is not None:
+            raise self._newer.with_traceback(None)
+
+    def _refuse_twin(self, new: Destination, before: Added | None) -> None:
+        if before is not None:
+            return
+        known = self._every().get(new.id)
+        if known is not None and known.ralphs is None:
+            raise WebhookConflict(
+                f"{new.label} is there already, with this very address",
+                why=f"it is configured in {known.place}",
+                mend=f"change it there, or ralphctl webhooks test {new.id}",
+            )
+        if len(self._held.added) >= MOST_WEBHOOKS:
+            raise WebhookConflict(
+                f"there are {MOST_WEBHOOKS} webhooks already", mend="ralphctl webhooks remove ID"
+            )
+
+    async def _with_secret(self, new: Destination, before: Added | None) -> tuple[Added, bool]:
+        """The webhook with the secret that it names; where a receiver can check one and none is named, with
+        one that is made up, once. Whether it was made up now."""
+        now = self._services.clock.now()
+        if new.format is not Format.JSON or new.secret_file or new.secret_env:
+            return Added(new, now), False
+        path = self._file.secret_path(new.id)
+        make = before is None or not before.is_made or not path.exists()
+        if make:
+            text = secret_text(secrets.token_bytes(SECRET_BYTES))
+            try:
+                await asyncio.to_thread(self._file.keep_secret, new.id, text)
+            except OSError as fault:
+                raise DaemonBusy(
+                    "the webhook's secret cannot be written", why=f"{path}: {fault.strerror}"
+                ) from fault
+        return Added(replace(new, secret_file=str(path)), now, is_made=True), make
+
+
+def _public_only(hook: Hook) -> Hook:
+    """What was added may reach private addresses as long as the user's own file allows it."""
+    return replace(hook, destination=replace(hook.destination, allow_private=False))
+
+
+def _is_configured(hook: Hook) -> WebhookConflict:
+    file = (hook.place or "").rpartition(":")[0]
+    again = f"ralphctl reload {hook.ralphs[0]}" if hook.ralphs else "ralphctl regent reload"
+    return WebhookConflict(
+        f"{hook.destination.label} is not removed: it is configured in {hook.place}",
+        why="only what `ralphctl webhooks add` has added is removed this way",
+        mend=f"take that [[webhooks]] entry out of {file}, then {again}",
+    )
+
+
+def _no_delivery(delivery_id: int) -> NotFound:
+    return NotFound(
+        f"there is no delivery {delivery_id}",
+        why="deliveries are kept as long as their event, 30 days",
+        mend="ralphctl webhooks deliveries",
+    )

@@ -1,0 +1,347 @@
+"""``ralphctl config set`` and ``unset``: one key changes, and nothing else of what a person wrote."""
+
+import os
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralphctl import cli
+from ralphctl.local import config_file
+from ralphctl.local.config_edit import Edit, set_key, unset_key
+from ralphctl.local.config_effect import known_ralphs, obstacles
+from ralphctl.local.config_file import ChangedMeanwhile, ConfigFile
+from ralphd.errors import ConfigFaults, DirectoryUnusable, UsageError
+from tests.config.conftest import Place
+
+MINE = """\
+#:schema x
+# my own words
+
+[regent]   # supervision
+max_retries = 5     # five is right
+test_command = 'make "all"'
+
+# about the agents
+[agents.claude]
+args = [
+  "--one",   # first
+  "--two",
+]
+
+[[webhooks]]
+url = "https://example.com/a"
+
+[git]
+auto_push = true
+"""
+
+
+class Person:
+    """Somebody who sets keys in a directory and its home."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.environ = {"HOME": str(place.home)}
+
+    def sets(self, key: str, value: str, *, user: bool = False) -> Edit:
+        return set_key(key, value, directory=self.place.directory, environ=self.environ, users_own=user)
+
+    def unsets(self, key: str) -> Edit:
+        return unset_key(key, directory=self.place.directory, environ=self.environ, users_own=False)
+
+    def refused(self, key: str, value: str, *, user: bool = False) -> str:
+        with pytest.raises(ConfigFaults) as told:
+            self.sets(key, value, user=user)
+        assert told.value.exit_code == 78
+        return told.value.why
+
+    @property
+    def toml(self) -> Path:
+        return self.place.directory / "ralph.toml"
+
+
+@pytest.fixture
+def person(place: Place) -> Person:
+    return Person(place)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "old", "new"),
+    [
+        ("regent.max_retries", "7", "max_retries = 5 ", "max_retries = 7 "),
+        ("regent.test_command", "tox", "'make \"all\"'", '"tox"'),
+        ("regent.enabled", "no", "'make \"all\"'\n", "'make \"all\"'\nenabled = false\n"),
+        ("git.auto_push", "off", "auto_push = true", "auto_push = false"),
+        ("agents.claude.model", "opus", ']\n\n[[', ']\nmodel = "opus"\n\n[['),
+        (
+            "webhooks[0].on",
+            "ralph.*,tests.failed",
+            'com/a"\n',
+            'com/a"\non = ["ralph.*", "tests.failed"]\n',
+        ),
+        (
+            "notify.reminder_minutes",
+            "5",
+            "auto_push = true\n",
+            "auto_push = true\n\n[notify]\nreminder_minutes = 5\n",
+        ),
+        (
+            "webhooks[1].url",
+            "https://example.com/b",
+            'com/a"\n',
+            'com/a"\n\n[[webhooks]]\nurl = "https://example.com/b"\n',
+        ),
+    ],
+)  # fmt: skip
+def test_one_key_is_set_and_every_other_byte_stays(
+    person: Person, key: str, value: str, old: str, new: str
+) -> None:
+    person.place.project(MINE)
+    assert person.sets(key, value).is_changed
+    assert person.toml.read_text() == MINE.replace(old, new)
+    assert person.place.load()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "typed"),
+    [
+        ("regent.retry_backoff_seconds", "1e1", 10),
+        ("ralph.max_cost_usd", "12.5", 12.5),
+        ("ralph.command", "./loop.sh 'a b'", ["./loop.sh", "a b"]),
+        ("ralph.command", '["./loop.sh"]', ["./loop.sh"]),
+        ("agents.fallback", "codex, gemini", ["codex", "gemini"]),
+        ("agents.fallback", "", []),
+        ("agents.claude.env", '{A = "b"}', {"A": "b"}),
+        ("agents.claude.env.A_B", "c", "c"),
+        ("regent.test_command", "5", "5"),
+    ],
+)
+def test_a_value_is_written_as_the_type_of_its_key_into_a_file_that_is_made(
+    person: Person, key: str, value: str, typed: object
+) -> None:
+    assert person.sets(key, value).was is None
+    tree = tomllib.loads(person.toml.read_text())
+    for part in key.split("."):
+        tree = tree[part]
+    assert tree == typed
+    assert stat.S_IMODE(person.toml.stat().st_mode) & 0o022 == 0
+    assert person.place.load()
+
+
+def test_what_check_would_not_accept_is_refused_in_its_words(person: Person) -> None:
+    person.place.project(MINE)
+    for key, value, fault in (
+        ("regent.max_retires", "1", "unknown key, did you mean max_retries?"),
+        ("regnt.max_retries", "1", "unknown section, did you mean regent?"),
+        ("max_retries", "1", "unknown key, it belongs in [regent]"),
+        ("regent.max_retries", "-1", "has to be a whole number from 0 to 1000000, is -1"),
+        ("regent.max_retries", "many", 'has to be a whole number from 0 to 1000000, is "many"'),
+        ("regent.enabled", "5", 'has to be true or false, is "5"'),
+        ("ralph.mode", "lop", 'has to be one of "loop", "iteration", is "lop"'),
+        ("agents.Claude.model", "x", "an agent's name is of lower case letters, digits, '-' and '_'"),
+        ("webhooks[0].url", "ftp://x", "has to be an http or https address"),
+        ("webhooks[1].url", "https://example.com/a", "is there twice; put all its events in one `on`"),
+        ("logs.run_bytes", "5000000", "can only be set in the user's own file, ralph/config.toml"),
+    ):
+        assert person.refused(key, value) == f"{key}: {fault}"
+    assert person.refused("webhooks[1].format", "json") == "webhooks[1]: has no url"
+    for key in ("", "a..b", "webhooks[x].url"):
+        with pytest.raises(UsageError):
+            person.sets(key, "1")
+    with pytest.raises(UsageError, match=r"there is no webhooks\[2\]"):
+        person.sets("webhooks[2].url", "https://example.com/c")
+    assert person.toml.read_text() == MINE
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("webhooks[0].secret", "hunter2"),
+        ("webhooks[0].secret_env", "whsec_aHVudGVyMg=="),
+        ("webhooks[0].secret_file", "whsec_aHVudGVyMg=="),
+        ("webhooks[0].secret_env", "hunter2!"),
+    ],
+)
+def test_a_secret_is_named_and_never_held(person: Person, key: str, value: str) -> None:
+    person.place.project(MINE)
+    with pytest.raises(UsageError) as told:
+        person.sets(key, value)
+    assert value not in str(told.value)
+    assert person.toml.read_text() == MINE
+    assert person.sets("webhooks[0].secret_env", "HOOK_SECRET").now == '"HOOK_SECRET"'
+
+
+def test_what_may_be_a_secret_is_not_shown_and_warned_of(person: Person) -> None:
+    edit = person.sets("agents.claude.env.API_KEY", "sk-1")
+    assert (edit.now, edit.was) == ("(not shown)", None)
+    assert "often committed" in edit.warning
+    assert person.sets("agents.claude.env.LANG", "C").warning == ""
+
+
+@pytest.mark.parametrize("text", ["[regent\n", "x = 1\nx = 2\n", "a.b" * 40, "\udcff"])
+def test_a_broken_file_is_told_and_not_touched(person: Person, text: str) -> None:
+    person.place.project("")
+    person.toml.write_bytes(text.encode(errors="surrogateescape"))
+    before = person.toml.read_bytes()
+    with pytest.raises(ConfigFaults) as told:
+        person.sets("regent.max_retries", "1")
+    assert told.value.what == "ralph.toml cannot be changed: nothing was written"
+    assert "ralph.toml" in told.value.why
+    assert person.toml.read_bytes() == before
+
+
+def test_a_file_with_another_fault_can_be_mended_key_by_key(person: Person) -> None:
+    person.place.project("[regent]\nmax_retires = 5\nenabled = 1\n")
+    person.sets("regent.max_retries", "5")
+    person.sets("regent.enabled", "true")
+    person.unsets("regent.max_retires")
+    assert person.toml.read_text() == "[regent]\nenabled = true\nmax_retries = 5\n"
+
+
+def test_unset_takes_out_one_key_and_says_what_is_not_there(person: Person) -> None:
+    person.place.project(MINE)
+    assert person.unsets("regent.max_retries").was == "5"
+    assert person.toml.read_text() == MINE.replace("max_retries = 5     # five is right\n", "")
+    assert not person.unsets("regent.max_retries").is_changed
+    with pytest.raises(ConfigFaults):
+        person.unsets("regent.max_retires")
+
+
+def test_the_nearest_file_is_the_one_that_is_changed(person: Person) -> None:
+    above = person.place.directory
+    (above / ".git").mkdir()
+    person.place.project(MINE)
+    inside = above / "deep" / "down"
+    inside.mkdir(parents=True)
+    edit = set_key("regent.max_retries", "6", directory=inside, environ=person.environ, users_own=False)
+    assert edit.path == person.toml.resolve()
+
+
+def test_the_mode_and_a_link_stay_and_your_own_file_is_private(person: Person, place: Place) -> None:
+    person.place.project(MINE).chmod(0o640)
+    real = place.home / "dotfiles.toml"
+    person.toml.rename(real)
+    person.toml.symlink_to(real)
+    person.sets("regent.max_retries", "6")
+    assert person.toml.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    edit = person.sets("logs.total_bytes", "5000000", user=True)
+    assert stat.S_IMODE(edit.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(edit.path.parent.stat().st_mode) == 0o700
+    assert [path.name for path in edit.path.parent.iterdir()] == ["config.toml"]
+
+
+def test_windows_line_ends_stay(person: Person) -> None:
+    person.place.project("")
+    person.toml.write_bytes(b"[regent]\r\nmax_retries = 5\r\n")
+    person.sets("git.auto_push", "on")
+    assert person.toml.read_bytes() == (b"[regent]\r\nmax_retries = 5\r\n\r\n[git]\r\nauto_push = true\r\n")
+
+
+def test_a_file_that_somebody_else_writes_meanwhile_is_left_to_them(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person.place.project(MINE)
+    file = ConfigFile.read(person.toml, person.environ, users_own=False)
+    person.place.project("# theirs\n")
+    with pytest.raises(ChangedMeanwhile):
+        file.change(("regent", "max_retries"), 6)
+    monkeypatch.setattr(os, "fsync", _full)
+    with pytest.raises(DirectoryUnusable, match="nothing was changed"):
+        person.sets("regent.max_retries", "6")
+    assert person.toml.read_text() == "# theirs\n"
+    assert [path.name for path in person.place.directory.iterdir()] == ["ralph.toml"]
+
+
+def _full(descriptor: int) -> None:
+    raise OSError(28, os.strerror(28))
+
+
+KEYS = {
+    "regent.max_retries": "7",
+    "agents.claude.model": "m",
+    "git.repair": "abort",
+    "webhooks[0].format": "json",
+}
+PIECES = (
+    "[regent]\nenabled = true\n",
+    "[agents]\nprimary = 'claude' # x\n",
+    "[agents.claude]\nmodel = 'a'\n",
+    "[agents.codex.env]\nA = '''\n[git]\n'''\n",
+    "# alone\n",
+    "[git]\n",
+    "[[webhooks]]\nurl = 'https://example.com/1'\n",
+    "[[webhooks]]\nurl = 'https://example.com/2'\non = [ '*' ]\n",
+    "\n",
+)
+
+
+@settings(max_examples=40)
+@given(st.permutations(PIECES), st.integers(0, len(PIECES)), st.sampled_from(sorted(KEYS)), st.booleans())
+def test_whatever_the_order_of_a_file_no_line_is_lost_and_no_other_key_changes(
+    pieces: list[str], count: int, key: str, inline: bool
+) -> None:
+    text = ("git = { auto_push = true }\n" if inline else "") + "".join(pieces[:count])
+    text = text.replace("[git]\n", "") if inline else text
+    file = ConfigFile(Path("/x"), Path("/x"), text, tomllib.loads(text), (), Path("/"), False)
+    path = {"webhooks[0].format": ("webhooks", 0, "format")}.get(key, tuple(key.split(".")))
+    value = int(KEYS[key]) if KEYS[key].isdigit() else KEYS[key]
+
+    after = file.text_with(path, value)
+
+    assert config_file.value_at(tomllib.loads(after), path) == value
+    lost = [
+        line for line in text.splitlines() if line and line not in after and line.split(" ")[0] not in key
+    ]
+    assert [line for line in lost if not line.startswith("git =")] == []
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_was_changed_what_counts_more_and_what_to_type(
+    person: Person,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home = tmp_path / "state" / "ralphs" / "demo"
+    home.mkdir(parents=True)
+    (home / "ralph.json").write_text(f'{{"directory": "{person.place.directory}"}}')
+    monkeypatch.setenv("HOME", str(person.place.home))
+    monkeypatch.setenv("RALPHD_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("RALPH_REGENT_MAX_RETRIES", "9")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(person.place.directory)
+
+    assert cli.run(["config", "set", "regent.max_retries", "4"]) == 0
+
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
+        "ralph.toml: regent.max_retries = 4",
+        "  next: ralphctl reload demo  (it goes by what it was started with)",
+    ]
+    assert "set by environment RALPH_REGENT_MAX_RETRIES, and that counts more" in said.err
+    assert cli.run(["config", "set", "regent.max_retries", "4", str(person.place.directory)]) == 0
+    assert capsys.readouterr().out == "ralph.toml: regent.max_retries is 4; nothing was changed\n"
+    with pytest.raises(ConfigFaults, match="nothing was written"):
+        cli.run(["config", "set", "regent.max_retries", "-1"])
+    assert cli.run(["config", "unset", "regent.max_retries", "--json"]) == 0
+    assert '"ralphs": [\n    "demo"\n  ]' in capsys.readouterr().out
+
+
+def test_your_own_file_is_of_all_ralphs_and_lies_below_the_projects(person: Person, tmp_path: Path) -> None:
+    person.place.project(MINE)
+    edit = person.sets("regent.max_retries", "3", user=True)
+    [told] = obstacles(edit.key, edit.path, person.place.directory, person.environ)
+    assert told == "here regent.max_retries is set by ralph.toml:5, and that counts more"
+    home = tmp_path / "state" / "ralphs" / "far"
+    home.mkdir(parents=True)
+    (home / "ralph.json").write_text('{"directory": "/nowhere"}')
+    environ = person.environ | {"RALPHD_STATE_DIR": str(tmp_path / "state")}
+    assert known_ralphs(edit.path, environ, users_own=True) == ["far"]
+    assert known_ralphs(person.toml, environ, users_own=False) == []

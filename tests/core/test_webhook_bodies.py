@@ -1,0 +1,141 @@
+"""What a person reads in Slack and on a phone: what happened, what it needs, what to type, and no markup."""
+
+import json
+from dataclasses import replace
+from email.header import decode_header, make_header
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralphd.core.delivery import Format, StoredEvent
+from ralphd.core.webhook_bodies import (
+    MOST_MESSAGE_CHARS,
+    MOST_NTFY_BYTES,
+    header_text,
+    posted,
+)
+from ralphd.wire import EVENT_TYPES
+
+CALL = StoredEvent(
+    7,
+    "ralph.escalated",
+    "2026-11-21T20:00:00.000000Z",
+    "demo",
+    "r1",
+    {
+        "message": "Ralph exited (exit 1) — giving up after 3 failures",
+        "needs": "a look at why",
+        "do": "ralphctl explain demo",
+        "directory": "/srv/demo",
+    },
+)
+
+
+def slack(event: StoredEvent) -> str:
+    found: dict[str, str] = json.loads(posted(event, Format.SLACK).payload)
+    assert list(found) == ["text"]
+    return found["text"]
+
+
+def test_slack_is_told_what_happened_what_it_needs_and_what_to_type() -> None:
+    assert slack(CALL).splitlines() == [
+        "*demo: needs you*",
+        "Ralph exited (exit 1) — giving up after 3 failures",
+        "a look at why",
+        "`ralphctl explain demo`",
+        "/srv/demo · 2026-11-21 20:00 UTC",
+    ]
+    assert posted(CALL, Format.SLACK).headers == {"content-type": "application/json"}
+
+
+def test_ntfy_is_told_the_same_with_its_headers() -> None:
+    message = posted(CALL, Format.NTFY)
+
+    assert message.payload.decode().splitlines() == [
+        "Ralph exited (exit 1) — giving up after 3 failures",
+        "a look at why",
+        "$ ralphctl explain demo",
+        "/srv/demo · 2026-11-21 20:00 UTC",
+    ]
+    assert message.headers == {
+        "content-type": "text/plain; charset=utf-8",
+        "title": "demo: needs you",
+        "priority": "5",
+        "tags": "rotating_light,ralphd",
+    }
+
+
+@pytest.mark.parametrize(
+    ("event_type", "priority"),
+    [("ralph.failed", "4"), ("ralph.done", "3"), ("ralph.started", "2"), ("webhook.test", "3")],
+)
+def test_ntfy_is_loud_only_where_somebody_has_to_act(event_type: str, priority: str) -> None:
+    assert posted(replace(CALL, type=event_type), Format.NTFY).headers["priority"] == priority
+
+
+def test_an_event_without_words_of_its_own_tells_its_plain_values() -> None:
+    data = {"pid": 7, "version": "1", "deep": {"a": 1}}
+    event = replace(CALL, type="daemon.started", ralph=None, data=data)
+
+    assert slack(event).splitlines() == [
+        "*ralphd: daemon.started*",
+        "pid: 7",
+        "version: 1",
+        "2026-11-21 20:00 UTC",
+    ]
+
+
+def test_nobody_is_mentioned_and_nothing_linked_by_what_an_agent_wrote() -> None:
+    message = "<!channel> see <https://evil.example|this> & more"
+    text = slack(replace(CALL, data={"message": message, "do": "`rm`"}))
+
+    assert "<" not in text and ">" not in text
+    assert "&lt;!channel&gt;" in text and "&amp; more" in text
+    assert "`rm`" in text and "``" not in text
+
+
+@pytest.mark.parametrize("form", [Format.SLACK, Format.NTFY])
+def test_a_message_without_end_is_cut(form: Format) -> None:
+    message = posted(replace(CALL, data={"message": "é" * 100_000, "do": "x" * 100_000}), form)
+
+    assert len(message.payload) < 8 * MOST_MESSAGE_CHARS
+    assert form is Format.SLACK or len(message.payload) <= MOST_NTFY_BYTES
+    assert "…" in message.payload.decode()
+
+
+@pytest.mark.parametrize("text", ["ralph: done", "", "a" * 200])
+def test_plain_ascii_is_a_header_as_it_is(text: str) -> None:
+    assert header_text(text) == text
+
+
+@given(st.text(max_size=120))
+def test_a_header_is_one_ascii_line_that_reads_as_what_was_meant(text: str) -> None:
+    header = header_text(text)
+    meant = " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
+
+    assert header.isascii() and (header.isprintable() or not header)
+    assert all(len(word) <= 75 for word in header.split(" ")) or header == meant
+    assert str(make_header(decode_header(header))) == meant
+
+
+def test_no_line_of_a_text_becomes_a_header() -> None:
+    evil = replace(CALL, ralph="x\r\nX-Evil: 1\r\n\r\nbody")
+    headers = posted(evil, Format.NTFY).headers
+
+    assert headers["title"] == "x X-Evil: 1 body: needs you"
+    assert header_text("=?UTF-8?B?aGk=?=").startswith("=?UTF-8?B?")
+
+
+@given(
+    st.sampled_from(EVENT_TYPES),
+    st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.floats() | st.text(), max_size=4),
+    st.sampled_from(Format),
+)
+def test_every_event_has_a_body_and_headers_that_can_be_sent(
+    event_type: str, data: dict[str, object], form: Format
+) -> None:
+    message = posted(replace(CALL, type=event_type, data=data), form)
+
+    assert message.payload
+    assert all(value.isascii() and value.isprintable() for value in message.headers.values())

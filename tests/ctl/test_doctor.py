@@ -1,0 +1,428 @@
+"""`ralphctl doctor`: each check fails for real, is told with what to do, and mended where that is safe."""
+
+import fcntl
+import json
+import os
+import resource
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphctl.local.doctor import agents, daemon, database, homes, machine, repository, rounds
+from ralphctl.local.doctor.findings import Finding, Level, SetMode, as_json, exit_code, page
+from ralphctl.local.doctor.programs import Answer, ask
+from ralphctl.local.doctor.repairs import repaired
+from ralphctl.local.doctor.rounds import Check, carried_out
+from ralphd import __version__
+from tests.ctl.fake import Answer as Reply
+from tests.ctl.fake import FakeDaemon
+from tests.helpers import is_alive, wait_for
+
+SECRET, ADDRESS = "sk-ant-0123456789abcdef", "someone@example.invalid"
+
+LOGGED_IN = f"""#!/bin/sh
+case "$1" in
+  --version) echo "2.1.330 (Claude Code)" ;;
+  *) echo '{{"loggedIn": true, "email": "{ADDRESS}", "key": "{SECRET}"}}' ;;
+esac
+"""
+LOGGED_OUT = """#!/bin/sh
+case "$1" in
+  --version) echo "codex-cli 0.169.0" ;;
+  *) echo "Not logged in" >&2; exit 1 ;;
+esac
+"""
+HANGS = """#!/bin/sh
+setsid sh -c 'echo $$ > "$GRANDCHILD"; exec sleep 1000' &
+exec sleep 1000
+"""
+NEVER_STOPS = """#!/bin/sh
+exec yes 9.9.9
+"""
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    """An agent that is there."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+def asked(
+    environment: Mapping[str, str], cwd: Path, *words: str, limits: Mapping[int, int] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command itself, with resource limits."""
+
+    def limit() -> None:
+        for which, most in (limits or {}).items():
+            resource.setrlimit(which, (most, most))
+
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "ralphctl", "doctor", *words],
+        cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        preexec_fn=limit,
+    )  # fmt: skip
+
+
+def by_check(said: str) -> dict[str, dict[str, Any]]:
+    """The findings in a reply, by their check."""
+    return {each["check"]: each for each in json.loads(said)["checks"]}
+
+
+def repository_in(place: Path, *words: str) -> None:
+    """A repository with nothing in it."""
+    subprocess.run(["git", "init", "-q", *words, str(place)], check=True)
+
+
+@pytest.fixture
+def ill(tmp_path: Path, environment: dict[str, str]) -> dict[str, str]:
+    """A place where nearly all is wrong; the environment in which it is looked at."""
+    state, work, tools = tmp_path / "state", tmp_path / "work", tmp_path / "tools"
+    work.mkdir()
+    repository_in(work)
+    (state / "ralphs" / "api").mkdir(parents=True)
+    (state / "ralphs" / "api" / "env").write_text("{}")
+    (state / "ralphs" / "api" / "env").chmod(0o644)
+    state.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(state / "ralphd.sock"))
+    (state / "events.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 8192)
+    (state / "ralphd.log").touch()
+    os.utime(state / "ralphd.log", (time.time() + 7200, time.time() + 7200))
+    (work / ".ralph").mkdir()
+    (work / "ralph.toml").write_text("[regent]\nmax_retrys = 3\n")
+    program(tools, "claude", LOGGED_IN)
+    program(tools, "codex", LOGGED_OUT)
+    return environment | {
+        "PATH": f"{tools}:{environment['PATH']}",
+        "PYTHONDONTWRITEBYTECODE": "1",  # files are limited in size, and half a module would stay
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_SYSTEM": "/dev/null",
+    }
+
+
+def test_all_that_is_wrong_is_told_at_once_and_what_is_safe_is_mended(
+    ill: dict[str, str], tmp_path: Path
+) -> None:
+    work, state = tmp_path / "work", tmp_path / "state"
+    told = asked(
+        ill, work, "--json", limits={resource.RLIMIT_NOFILE: 200, resource.RLIMIT_FSIZE: 64}
+    )  # fmt: skip
+
+    assert told.returncode == 1, told.stderr
+    found = by_check(told.stdout)
+    failed = {name for name, each in found.items() if each["level"] == "failed"}
+    assert failed == {"state directory", "sqlite", "events.db", "open files", "configuration"}
+    warned = {name for name, each in found.items() if each["level"] == "warning"}
+    assert warned >= {"socket", "clock", "repository", ".ralph", "login codex"}
+    assert all(each["mend"] for each in found.values() if each["level"] in ("failed", "warning"))
+    assert "did you mean max_retries?" in found["configuration"]["found"]
+    assert found["agent claude"]["found"].startswith("2.1.330")
+    assert found["login claude"]["level"] == "ok"
+    assert SECRET not in told.stdout
+    assert ADDRESS not in told.stdout
+
+    mended = by_check(asked(ill, work, "--json", "--fix").stdout)
+
+    assert [mended[name]["level"] for name in ("state directory", "socket", ".ralph")] == ["ok"] * 3
+    assert f"chmod 0700 {state}" in mended["state directory"]["repaired"]
+    assert stat.S_IMODE((state / "ralphs" / "api" / "env").stat().st_mode) == 0o600
+    assert not (state / "ralphd.sock").exists()
+    assert (work / ".ralph" / ".gitignore").read_text() == "*\n"
+    assert mended["sqlite"]["level"] == "ok"
+
+
+def test_agents_that_hang_or_print_for_ever_are_ended_and_not_known(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    tools, grandchild = tmp_path / "tools", tmp_path / "grandchild"
+    program(tools, "gemini", HANGS)
+    program(tools, "opencode", NEVER_STOPS)
+    around = environment | {"PATH": f"{tools}:{environment['PATH']}", "GRANDCHILD": str(grandchild)}
+    began = time.monotonic()
+
+    told = asked(around, tmp_path, "--json", "--limit", "0.5")
+
+    assert time.monotonic() - began < 15
+    found = by_check(told.stdout)
+    hung = [
+        found[f"{what} {name}"]["level"] for what in ("agent", "login") for name in ("gemini", "opencode")
+    ]
+    assert hung == ["not known"] * 4
+    pid = grandchild.read_text().strip() if grandchild.exists() else ""
+    assert not pid or not is_alive(int(pid))
+
+
+def test_without_git_a_home_a_daemon_that_answers_or_an_agent_it_looks_at_the_rest(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "no-home").touch()
+    state = tmp_path / "state"
+    with (state / "lock").open("w") as held:
+        held.write("4711\n")
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        deep = tmp_path / ("d" * 100) / "ralphd.sock"
+        around = environment | {"PATH": "/nowhere", "HOME": str(tmp_path / "no-home"), "COLUMNS": "200"}
+
+        told = asked(around | {"RALPHD_SOCKET": str(deep)}, tmp_path)
+        narrow = asked(around | {"COLUMNS": "20", "RALPHD_STATE_DIR": str(tmp_path / "no-home/s")}, tmp_path)
+
+    assert told.returncode == 1, told.stderr
+    lines = told.stdout.splitlines()
+    assert "ok         lock             held by pid 4711" in lines
+    assert any(line.startswith("failed     daemon           pid 4711 has the lock") for line in lines)
+    assert any(line.startswith("warning    git              not on PATH") for line in lines)
+    assert any(line.startswith("warning    agents           none of those") for line in lines)
+    assert any(line.startswith("warning    socket ") for line in lines)
+    assert "                            try: ralphctl regent logs" in lines
+    assert told.stderr == ""
+    assert "failed     state\n  directory\n" not in narrow.stdout
+    assert "cannot be" in narrow.stdout
+    assert all(len(line) <= 20 for line in narrow.stdout.splitlines() if " " not in line.strip())
+
+
+def test_a_daemon_of_another_version_and_one_that_is_degraded_are_told(
+    daemon_: FakeDaemon, environment: dict[str, str], tmp_path: Path
+) -> None:
+    def says(version: str, problems: list[str]) -> Finding:
+        body = {"version": version, "daemon": {"pid": 7, "problems": problems, "tree_means": "cgroup"}}
+        daemon_.on("GET /v1/status", lambda _: Reply(body))
+        (found,) = daemon.daemon(None, environment, str(tmp_path), 5.0)
+        return found
+
+    assert says(__version__, []).level is Level.OK
+    assert "by cgroup" in says(__version__, []).found
+    older = says("0.0.1", [])
+    assert (older.level, older.mend) == (Level.WARNING, "ralphctl regent restart  (the runs go on)")
+    assert "the disk is full" in says(__version__, ["the disk is full"]).found
+    daemon_.on("GET /v1/status", lambda _: Reply(b"<html>"))
+    assert daemon.daemon(None, environment, str(tmp_path), 5.0)[0].level is Level.FAILED
+
+
+@pytest.fixture
+def daemon_(daemon: FakeDaemon) -> FakeDaemon:
+    """The fake one, by a name that is free here."""
+    return daemon
+
+
+def test_ralphs_that_should_run_while_no_daemon_does_are_told(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    home = tmp_path / "state" / "ralphs" / "api"
+    home.mkdir(parents=True)
+    (home / "ralph.json").write_text(json.dumps({"directory": "/srv/api", "goal": "running"}))
+
+    (found,) = daemon.daemon(None, environment, str(tmp_path), 1.0)
+
+    assert found.level is Level.WARNING
+    assert "1 ralph should: api" in found.found
+
+
+def test_events_that_are_still_in_the_log_are_read_from_a_copy(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE events (id INTEGER)")
+    connection.commit()
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+
+    (found,) = database.events(tmp_path, limit_s=10.0)
+
+    assert (found.level, found.found) == (Level.OK, "whole")
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+    connection.close()
+
+
+def test_what_is_configured_in_a_repository_is_told_without_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, "/dev/null")
+    work = tmp_path / "work"
+    repository_in(work)
+    for key, value in (("user.name", "Someone"), ("user.email", ADDRESS)):
+        subprocess.run(["git", "-C", str(work), "config", key, value], check=True)
+
+    (sound,) = repository.repository(work, os.environ, 10.0)
+    subprocess.run(["git", "-C", str(work), "config", "core.logAllRefUpdates", "false"], check=True)
+    (warned,) = repository.repository(work, os.environ, 10.0)
+
+    assert sound.level is Level.OK
+    assert ADDRESS not in sound.found
+    assert warned.level is Level.WARNING
+    assert "core.logAllRefUpdates is off" in warned.found
+
+
+def test_a_primary_that_is_configured_and_not_there_fails_and_a_fallback_warns(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    from ralphd.config.configuration import load
+
+    (tmp_path / "ralph.toml").write_text('[agents]\nprimary = "claude"\nfallback = ["codex"]\n')
+    around = environment | {"PATH": str(tmp_path)}
+
+    found = [
+        each for check in agents.checks(load(tmp_path, environ=around), around, 1.0) for each in check.look()
+    ]
+
+    assert [(each.check, each.level) for each in found] == [
+        ("agent claude", Level.FAILED),
+        ("agent codex", Level.WARNING),
+    ]
+    assert "npm install -g @anthropic-ai/claude-code" in found[0].mend
+
+
+@pytest.mark.parametrize(
+    ("agent", "answer", "keys", "level"),
+    [
+        ("claude", Answer(0, '{"loggedIn": true}'), [], Level.OK),
+        ("claude", Answer(1, 'warning\n{"loggedIn": false}'), [], Level.WARNING),
+        ("claude", Answer(1, "error: unknown command 'auth'"), [], Level.UNKNOWN),
+        ("codex", Answer(0, f"Logged in using an API key - {SECRET}"), [], Level.OK),
+        ("codex", Answer(1, "Not logged in"), [], Level.WARNING),
+        ("codex", Answer(1, "Not logged in"), ["CODEX_API_KEY"], Level.UNKNOWN),
+        ("codex", Answer(1, "Logged in? no idea"), [], Level.UNKNOWN),
+        ("codex", Answer(None, ""), [], Level.UNKNOWN),
+        ("cursor", Answer(0, f"\x1b[32m✓\x1b[0m Logged in as {ADDRESS}"), [], Level.OK),
+        ("kiro", None, [], Level.UNKNOWN),
+    ],
+)
+def test_a_login_is_never_guessed_and_its_answer_never_shown(
+    agent: str, answer: Answer | None, keys: list[str], level: Level
+) -> None:
+    found = agents.logged_in(f"login {agent}", agents.LOGINS[agent], answer, keys)
+
+    assert found.level is level
+    assert SECRET not in found.found + found.mend
+    assert ADDRESS not in found.found + found.mend
+
+
+def test_room_is_judged_by_bytes_and_by_inodes() -> None:
+    def level(free: int, inodes: int | None) -> Level:
+        return machine.free("disk", "/", free, inodes).level
+
+    assert level(10 << 30, 10**6) is level(10 << 30, None) is Level.OK
+    assert level(500 << 20, 10**6) is level(10 << 30, 5000) is Level.WARNING
+    assert level(50 << 20, 10**6) is level(10 << 30, 10) is Level.FAILED
+
+
+def test_the_file_system_of_a_place_is_that_of_its_innermost_mount() -> None:
+    mountinfo = (
+        "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "2 1 0:9 / /home rw,relatime shared:5 - nfs4 server:/home rw\n"
+        "3 2 0:10 / /home/some\\040one/local rw - xfs /dev/sdb rw\n"
+        "broken\n"
+    )
+
+    assert machine.mounted(mountinfo, Path("/var/lib")) == "ext4"
+    assert machine.mounted(mountinfo, Path("/home/you/.local")) == "nfs4"
+    assert machine.mounted(mountinfo, Path("/home/some one/local/x")) == "xfs"
+    assert machine.on_network("nfs4", Path("/home/you")).level is Level.WARNING
+    assert machine.on_network("xfs", Path("/home/you")).level is Level.OK
+
+
+def test_a_clock_that_cannot_be_right_or_is_not_synchronised_is_told() -> None:
+    assert machine.impossible(2026, 0.0, 1.0) is None
+    assert machine.impossible(1970, 0.0, 0.0).level is Level.FAILED  # type: ignore[union-attr]  # it is one
+    assert "set back" in machine.impossible(2026, 3600.0, 0.0).found  # type: ignore[union-attr]  # it is one
+    assert "off the kernel's" in machine.impossible(2026, 0.0, -90.0).found  # type: ignore[union-attr]  # it is one
+    assert machine.synchronised("no", "now").level is Level.WARNING
+    assert machine.synchronised("", "now").level is machine.synchronised("yes", "now").level is Level.OK
+
+
+def test_a_unit_without_linger_is_warned_of() -> None:
+    assert machine.lingering(False).mend == "loginctl enable-linger"
+    assert machine.lingering(False).level is Level.WARNING
+    assert machine.lingering(True).level is Level.OK
+
+
+def test_what_is_no_directory_no_socket_or_a_link_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "link-work").mkdir()
+    (tmp_path / "link-work" / ".ralph").symlink_to(tmp_path)
+
+    assert homes.state_directory(tmp_path / "file")[0].level is Level.FAILED
+    assert homes.state_directory(tmp_path / "link")[0].level is Level.FAILED
+    assert homes.state_directory(tmp_path / "file" / "below")[0].level is Level.FAILED
+    assert homes.state_directory(tmp_path / "new")[0].level is Level.OK
+    assert homes.socket(tmp_path / "file", tmp_path / "lock")[0].level is Level.FAILED
+    assert homes.mirror(tmp_path / "link-work")[0].level is Level.FAILED
+    assert homes.mirror(tmp_path) == []
+
+
+def test_a_repair_follows_no_link_and_says_why_it_was_not_made(tmp_path: Path) -> None:
+    (tmp_path / "theirs").write_text("x")
+    (tmp_path / "theirs").chmod(0o644)
+    (tmp_path / "link").symlink_to(tmp_path / "theirs")
+    gone = SetMode(tmp_path / "gone", 0o600)
+
+    repaired([Finding("a", Level.FAILED, "open", "x", (SetMode(tmp_path / "link", 0o600),))])
+    (left,) = repaired([Finding("b", Level.FAILED, "open", "x", (gone,))])
+
+    assert stat.S_IMODE((tmp_path / "theirs").stat().st_mode) == 0o644
+    assert left.level is Level.FAILED
+    assert "--fix could not put it right" in left.found
+
+
+def test_a_check_that_hangs_is_named_and_then_told_as_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "QUIET_S", 0.05)
+    free, named = threading.Event(), list[list[str]]()
+
+    def hangs() -> list[Finding]:
+        free.wait(60)
+        return []
+
+    quick = Check("quick", lambda: [Finding("quick", Level.OK, "well")])
+
+    def broken() -> list[Finding]:
+        raise OSError("no such device")
+
+    found = carried_out(
+        [Check("nfs", hangs), quick, Check("broken", broken)],
+        limit_s=0.3,
+        waiting=lambda names: named.append([*names]),
+    )
+    free.set()
+
+    assert named == [["nfs"]]
+    assert [each.level for each in found] == [Level.UNKNOWN, Level.OK, Level.FAILED]
+
+
+def test_a_program_is_ended_with_its_group_when_its_time_is_up(tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $! > {tmp_path / 'pid'}; wait"
+
+    answer = ask(["/bin/sh", "-c", script], os.environ, 1.0)
+
+    assert answer == Answer(None, "")
+    pid = int(wait_for(lambda: (tmp_path / "pid").read_text().strip(), what="a pid"))
+    wait_for(lambda: not is_alive(pid), what="its end")
+    assert ask(["/bin/sh", "-c", "echo 1.2.3; exit 3"], os.environ, 30.0) == Answer(3, "1.2.3\n")
+    assert ask(["/nowhere/at/all"], os.environ, 1.0) is None
+
+
+def test_the_page_says_what_to_do_and_neutralises_what_comes_from_outside() -> None:
+    findings = [
+        Finding("git", Level.OK, "2.39"),
+        Finding("clock", Level.WARNING, "odd\x1b[2J " + "word " * 30, "date\nntp"),
+    ]
+
+    text = page(findings, columns=80, colour=False)
+
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.splitlines()[-1] == "1 ok, 1 warning"
+    assert "                  try: date" in text.splitlines()
+    assert exit_code(findings) == 0
+    assert exit_code([Finding("git", Level.FAILED, "x")]) == 1
+    assert json.loads(as_json(findings))["counts"] == {"ok": 1, "not known": 0, "warning": 1, "failed": 0}

@@ -1,0 +1,411 @@
+"""``ralphctl init``: what it finds, what it writes, what it leaves alone, and what it asks."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from ralphctl import cli
+from ralphctl.local import config, init, init_text
+from ralphctl.local.found import task_list
+from ralphctl.local.found_agents import FoundAgent, found_agents
+from ralphctl.local.found_git import found_git
+from ralphctl.local.found_tests import found_tests
+from ralphctl.local.init import Wishes
+from ralphctl.local.init_text import Choices
+from ralphd.core.plan import PROMISE, is_promised
+from ralphd.core.task_lists import HEADED_LISTS, LISTS
+from ralphd.errors import ConfigFaults, DirectoryUnusable, RalphdError, UnknownAgent, UsageError
+from ralphd.loop.plan import read_plan
+from tests.terminal import Terminal
+
+BOXES = "- [ ] one\n- [x] two\n"
+Files = Mapping[str, str]
+
+
+def put(directory: Path, files: Files) -> Path:
+    """Write files, scripts as ones that can be executed."""
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755 if text.startswith("#!") else 0o644)
+    return directory
+
+
+def agent(directory: Path, name: str, script: str = "echo 1.2.3") -> Path:
+    """A program on PATH."""
+    return put(directory, {name: f"#!/bin/sh\n{script}\n"})
+
+
+def git(directory: Path, *words: str) -> None:
+    subprocess.run(["git", "-C", str(directory), *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    directory = tmp_path / "project"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """A home, and a PATH with claude and git on it."""
+    tools = agent(tmp_path / "bin", "claude", 'echo "2.1.330 (Claude Code)"')
+    (tmp_path / "home").mkdir(exist_ok=True)
+    return {"HOME": str(tmp_path / "home"), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+
+
+def run(place: Path, environ: Mapping[str, str], *, force: bool = False, **wishes: object) -> init.Written:
+    """What the command does where nobody is asked."""
+    asked = Wishes(**wishes)  # type: ignore[arg-type]
+    found = init.look(place, environ, asked, force=force)
+    return init.write(found, init.choices(found, asked))
+
+
+# --- the tests of a project -----------------------------------------------------------------------------
+
+PACKAGE = '{"scripts": {"test": "jest"}}'
+
+
+@pytest.mark.parametrize(
+    ("files", "command"),
+    [
+        ({"Makefile": ".PHONY: test\nall test: x\n\ttrue\n"}, "make test"),
+        ({"justfile": "@test FILTER='':\n  true\n"}, "just test"),
+        ({"bin/test": "#!/bin/sh\n"}, "./bin/test"),
+        ({"package.json": PACKAGE}, "npm test"),
+        ({"package.json": PACKAGE, "yarn.lock": ""}, "yarn test"),
+        ({"package.json": PACKAGE, "pnpm-lock.yaml": ""}, "pnpm test"),
+        ({"package.json": PACKAGE, "bun.lock": ""}, "bun run test"),
+        (
+            {"package.json": '{"packageManager": "pnpm@9", "scripts": {"test": "x"}}', "yarn.lock": ""},
+            "pnpm test",
+        ),
+        ({"package.json": PACKAGE, "Makefile": "test:\n"}, "make test"),
+        ({"deno.json": '{"tasks": {"test": "x"}}'}, "deno task test"),
+        ({"deno.jsonc": "{ // a comment\n}"}, "deno test"),
+        ({"pyproject.toml": "[tool.pytest.ini_options]\n"}, "python3 -m pytest"),
+        ({"pyproject.toml": "[tool.pytest.ini_options]\n", "uv.lock": ""}, "uv run pytest"),
+        ({"pytest.ini": "", ".venv/bin/python": "#!/bin/sh\n"}, ".venv/bin/python -m pytest"),
+        ({"tests/test_a.py": "", "requirements.txt": "pytest>=8\n"}, "python3 -m pytest"),
+        ({"tox.ini": "[testenv]\n"}, "tox"),
+        ({"manage.py": "import django\n"}, "python3 manage.py test"),
+        ({"Cargo.toml": ""}, "cargo test"),
+        ({"go.mod": ""}, "go test ./..."),
+        ({"Gemfile": "", ".rspec": ""}, "bundle exec rspec"),
+        ({"Gemfile": "", "Rakefile": "Rake::TestTask.new"}, "bundle exec rake test"),
+        ({"mix.exs": ""}, "mix test"),
+        ({"build.gradle.kts": "", "gradlew": "#!/bin/sh\n"}, "./gradlew test"),
+        ({"pom.xml": ""}, "mvn -q test"),
+        ({"a.csproj": ""}, "dotnet test"),
+        ({"composer.json": '{"scripts": {"test": "phpunit"}}'}, "composer test"),
+    ],
+)
+def test_the_command_for_the_tests_is_told_from_the_files(place: Path, files: Files, command: str) -> None:
+    assert found_tests(put(place, files), "")[0].command == command
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"Makefile": "test := x\ntests:\n\ttest: x\n# test:\n"},
+        {"package.json": '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'},
+        {"package.json": "[1]"},
+        {"package.json": "[" * 9999},
+        {"pyproject.toml": "= broken"},
+        {"bin/test": "not to be executed"},
+        {"tests/test_a.py": ""},
+    ],
+)
+def test_where_the_files_tell_of_no_tests_none_is_made_up(place: Path, files: Files) -> None:
+    assert found_tests(put(place, files), "") == ()
+
+
+def test_tests_that_would_not_do_are_told_and_come_last(place: Path, tmp_path: Path) -> None:
+    tools = agent(tmp_path / "bin", "npm")
+    agent(tools, "python3")
+    watching = '{"scripts": {"test": "vitest --watch"}}'
+    put(place, {"package.json": watching, "Cargo.toml": "", "pytest.ini": ""})
+
+    told = [(each.command, each.fault) for each in found_tests(place, str(tools))]
+
+    assert told == [
+        ("python3 -m pytest", ""),
+        ("npm test", "its script watches for changes and does not end"),
+        ("cargo test", "cargo is not on PATH"),
+    ]
+
+
+# --- task lists, agents, git ----------------------------------------------------------------------------
+
+
+def test_l1_the_task_list_is_the_one_that_the_loop_will_find(place: Path) -> None:
+    for name in reversed((*LISTS, *HEADED_LISTS)):
+        text = '{"userStories": [{"id": "1"}]}' if name.endswith(".json") else "## Task 1: a\n"
+        put(place, {name: text})
+        assert task_list(place, "auto") == read_plan(place, "auto")
+    assert task_list(place, "TASKS.md") == read_plan(place, "TASKS.md")
+    named = task_list(place, "nix.md")
+    assert named is not None and named.fault == "nix.md cannot be read"
+
+
+def test_agents_are_asked_at_once_within_a_time_and_are_not_believed(tmp_path: Path) -> None:
+    tools = agent(tmp_path / "bin", "claude", 'echo "2.1.330 (Claude Code)"')
+    agent(tools, "gemini", "exec sleep 60")
+    agent(tools, "codex", "yes no version here")
+    agent(tools, "opencode", "printf '\\033[2J1.18.33\\n'")
+    slow: list[str] = []
+    began = time.monotonic()
+
+    environ = {"PATH": f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin"}
+    found = found_agents(environ, slow=lambda: slow.append("x"), limit_s=1.2)
+
+    assert [(each.name, each.version) for each in found if each.program.startswith(str(tools))] == [
+        ("claude", "2.1.330"),
+        ("codex", ""),
+        ("gemini", ""),
+        ("opencode", "1.18.33"),
+    ]
+    assert slow == ["x"]
+    assert time.monotonic() - began < 15
+    assert FoundAgent("x", "/x", "").words == "x (version unknown)"
+    assert found_agents({"PATH": str(tmp_path)}) == ()
+
+
+def test_the_state_of_git_is_told(place: Path, environ: dict[str, str]) -> None:
+    assert found_git(place, environ).fault == "not a git repository"
+    git(place, "init", "-q", "-b", "main")
+    for key, value in (("user.name", "A"), ("user.email", "a@example.com")):
+        git(place, "config", key, value)
+    found = found_git(place, environ)
+    assert (found.branch, found.has_commit, found.upstream, found.has_identity) == ("main", False, "", True)
+    git(place, "commit", "-q", "--allow-empty", "-m", "x")
+    git(place, "init", "-q", "--bare", str(place.parent / "o.git"))
+    git(place, "remote", "add", "origin", str(place.parent / "o.git"))
+    git(place, "push", "-qu", "origin", "main")
+    found = found_git(place, environ)
+    assert (found.has_commit, found.upstream) == (True, "origin/main")
+
+
+# --- what is written ------------------------------------------------------------------------------------
+
+
+def test_what_is_written_passes_check_and_says_what_its_keys_mean(
+    place: Path, environ: dict[str, str]
+) -> None:
+    put(place, {"TASKS.md": BOXES, "Makefile": "test:\n"})
+    before = os.umask(0o002)  # a file that a group may write is not believed
+    try:
+        written = run(place, environ, pushes=True, fallback=("codex",))
+    finally:
+        os.umask(before)
+
+    assert written.made == (".ralph/.gitignore", ".ralph/ralph.schema.json", "PROMPT.md", "ralph.toml")
+    assert written.left_alone == ("TASKS.md",)
+    assert config.check(place, environ) == "no faults; set by ralph.toml"
+    text = (place / "ralph.toml").read_text()
+    told = tomllib.loads(text)
+    assert told["agents"] == {
+        "primary": "claude",
+        "fallback": ["codex"],
+        "timeout_seconds": 3600,
+        "iteration_timeout_seconds": 5400,
+    }
+    assert told["git"] == {"auto_push": True, "auto_pull_rebase": False}
+    assert told["regent"] == {"test_command": "make test", "rollback_on_test_failure": False}
+    assert max(map(len, text.splitlines())) <= 80
+    line, *_ = text.splitlines()
+    assert json.loads((place / line.removeprefix("#:schema ")).read_text())["title"] == "ralph.toml"
+    assert (place / ".ralph" / ".gitignore").read_text() == "*\n"
+
+
+def test_the_prompt_names_the_tests_and_an_echo_of_it_is_no_promise() -> None:
+    text = init_text.prompt_text(test_command="make test", tasks="prd.json")
+    assert "`make test`" in text and "prd.json" in text and "blocked" in text
+    assert PROMISE in text and not is_promised(text.splitlines())
+    assert max(map(len, text.splitlines())) <= 80
+    assert "x`y" not in init_text.prompt_text(test_command="x`y", tasks="")
+
+
+def test_a_command_with_any_marks_comes_back_as_it_was() -> None:
+    command = 'sh -c "a \\"b\\"" \x07 # é'
+    assert tomllib.loads(init_text.toml_text(Choices("claude", test_command=command), tasks=""))["regent"][
+        "test_command"
+    ] == command  # fmt: skip
+
+
+def test_nothing_that_is_there_is_written_over(place: Path, environ: dict[str, str]) -> None:
+    mine = {"PROMPT.md": "mine", "TASKS.md": BOXES, "ralph.toml": '[ralph]\ntasks = "TASKS.md"\n'}
+    put(place, mine)
+    written = run(place, environ)
+    assert written.left_alone == ("ralph.toml", "PROMPT.md", "TASKS.md")
+    assert {name: (place / name).read_text() for name in mine} == mine
+
+    written = run(place, environ, force=True)
+    assert (place / written.kept).read_text() == mine.pop("ralph.toml")
+    assert {name: (place / name).read_text() for name in mine} == mine
+    assert config.check(place, environ).startswith("no faults")
+
+
+def test_with_a_command_of_ones_own_there_is_no_prompt(place: Path, environ: dict[str, str]) -> None:
+    put(place, {"ralph.toml": '[ralph]\ncommand = ["./loop.sh"]\n'})
+    assert not run(place, environ).made[2:]
+    assert not (place / "PROMPT.md").exists()
+
+
+def test_the_prompt_of_a_ralph_toml_that_is_there_has_its_name(place: Path, environ: dict[str, str]) -> None:
+    put(place, {"ralph.toml": '[ralph]\nprompt_file = "docs/what.md"\n[regent]\ntest_command = "x y"\n'})
+    assert "docs/what.md" in run(place, environ).made
+    assert "`x y`" in (place / "docs" / "what.md").read_text()
+
+
+def test_what_is_asked_for_and_cannot_be_is_an_error(place: Path, environ: dict[str, str]) -> None:
+    with pytest.raises(UnknownAgent, match="did you mean claude"):
+        run(place, environ, agent="claud")
+    with pytest.raises(UsageError, match="--rollback needs the tests"):
+        run(place, environ, rolls_back=True)
+    with pytest.raises(ConfigFaults) as fault:
+        run(place, environ, test_command="a\0b")
+    assert "regent.test_command: cannot hold a NUL character" in fault.value.why
+    put(place, {"ralph.toml": ""})
+    with pytest.raises(init.AlreadyThere):
+        run(place, environ, pushes=True)
+    put(place, {"ralph.toml": "[regnt]\n"})
+    with pytest.raises(ConfigFaults):
+        run(place, environ)
+    assert [path.name for path in place.iterdir()] == ["ralph.toml"]
+
+
+def test_what_is_in_the_way_is_said_before_anything_is_written(
+    place: Path, environ: dict[str, str], tmp_path: Path
+) -> None:
+    for name, what in (("ralph.toml", "a directory"), ("PROMPT.md", "a directory")):
+        (place / name).mkdir()
+        with pytest.raises(DirectoryUnusable, match=f"{name} is {what}"):
+            run(place, environ)
+        (place / name).rmdir()
+        (place / name).symlink_to("nowhere")
+        with pytest.raises(DirectoryUnusable, match="a link to nothing"):
+            run(place, environ)
+        (place / name).unlink()
+    (place / ".ralph").symlink_to(tmp_path)
+    with pytest.raises(DirectoryUnusable, match="symbolic link"):
+        run(place, environ)
+    (place / ".ralph").unlink()
+    with pytest.raises(DirectoryUnusable, match="is your home"):
+        run(tmp_path / "home", environ)
+    assert not list(place.iterdir()) and not list((tmp_path / "home").iterdir())
+    assert run(tmp_path / "home", environ, force=True).made
+
+
+def test_what_fails_in_the_middle_is_taken_away_again(place: Path, environ: dict[str, str]) -> None:
+    put(place, {".ralph/ralph.schema.json/x": "", "ralph.toml": "# mine\n"})
+    with pytest.raises(RalphdError, match="nothing was written"):
+        run(place, environ, force=True)
+    assert sorted(path.name for path in place.iterdir()) == [".ralph", "ralph.toml"]
+    assert (place / "ralph.toml").read_text() == "# mine\n"
+    assert [path.name for path in (place / ".ralph").iterdir()] == ["ralph.schema.json"]
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_nothing_is_asked_and_what_is_a_risk_stays_off(
+    place: Path,
+    environ: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    git(place, "init", "-q")
+    put(place, {"Makefile": "test:\n"})
+    monkeypatch.chdir(place)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+
+    assert cli.run(["init"]) == 0
+
+    printed = capsys.readouterr().out
+    said = printed.splitlines()
+    assert said[1].startswith("  agents claude 2.1.330")
+    assert said[2] == "  tests  make test  (Makefile, target test)"
+    assert said[-1] == "  next: ralphctl start  (then go to bed; in the morning: ralphctl status)"
+    assert "  next: ralphctl config set regent.rollback_on_test_failure true" in printed
+    told = tomllib.loads((place / "ralph.toml").read_text())
+    assert told["git"] == {"auto_push": False, "auto_pull_rebase": False}
+    assert told["regent"]["rollback_on_test_failure"] is False
+
+    assert cli.run(["init", "--force", "--yes", "--json", str(place)]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["chosen"]["rolls_back"], told["chosen"]["pushes"]) == (True, False)
+    assert told["written"] == ["ralph.toml"] and told["kept_as"].startswith("ralph.toml.kept-")
+
+
+def test_on_a_terminal_each_risk_is_a_question_and_ctrl_c_writes_nothing(
+    place: Path, environment: dict[str, str], environ: dict[str, str]
+) -> None:
+    git(place, "init", "-q", "-b", "main")
+    put(place, {"Makefile": "test:\n"})
+    git(place, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-mx")
+    git(place, "init", "-q", "--bare", str(place.parent / "o.git"))
+    git(place, "remote", "add", "origin", str(place.parent / "o.git"))
+    git(place, "push", "-qu", "origin", "main")
+    argv = [sys.executable, "-P", "-m", "ralphctl", "init"]
+    with Terminal(argv, cwd=place, environment=environment | environ) as terminal:
+        terminal.shows("[Y/n]")
+        terminal.type(b"\x03")
+        assert terminal.exit_code() == 130
+        assert "nothing was written" in terminal.screen()
+    assert sorted(path.name for path in place.iterdir()) == [".git", "Makefile"]
+
+    with Terminal(argv, cwd=place, environment=environment | environ) as terminal:
+        terminal.shows("Revert commits that break the tests (make test)?")
+        terminal.type(b"\r")
+        terminal.shows("Push what is kept")
+        terminal.type(b"what\r")
+        terminal.shows("y or n")
+        terminal.type(b"y\r")
+        terminal.shows("Pull with rebase")
+        terminal.type(b"\r")
+        assert terminal.exit_code() == 0
+        assert terminal.screen().count("risk: ") == 3
+    told = tomllib.loads((place / "ralph.toml").read_text())
+    assert told["regent"]["rollback_on_test_failure"] is True
+    assert told["git"] == {"auto_push": True, "auto_pull_rebase": False}
+
+
+def test_what_a_person_should_know_before_going_to_bed_is_said(
+    place: Path,
+    environ: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    git(place, "init", "-q", "-b", "main")
+    put(place, {"ralph.toml": "[git]\n", "app/Makefile": "test:\n"})
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for name, value in (environ | {"GIT_CONFIG_GLOBAL": "/dev/null"}).items():
+        monkeypatch.setenv(name, value)
+
+    assert cli.run(["init", "--agent", "kiro", "--push", str(place / "app")]) == 0
+
+    said = capsys.readouterr()
+    assert f"a part of {place}" in said.out
+    for words in (
+        "kiro is not installed",
+        f"until now {place / 'ralph.toml'} held here",
+        "git knows no author",
+        "the branch has no upstream",
+    ):
+        assert words in said.err
+    assert f"next: ralphctl start {place / 'app'}" in said.out
+    assert f"next: git -C {place / 'app'} add PROMPT.md ralph.toml" in said.out

@@ -1,0 +1,340 @@
+"""``ralphctl report``: read at seven in the morning, with a daemon, without one, and from what is torn."""
+
+import fcntl
+import io
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphctl import report_overview, report_page, report_words
+from ralphctl.commands.report import Progress, last_evening
+from ralphctl.local import report as local
+from ralphctl.local.record import Record
+from ralphd.core.moments import rfc3339
+from tests.ctl.conftest import Ctl
+from tests.written_nights import attempt, entry, night, write
+
+NOW = 1_795_330_800.0  # 2026-11-22 07:00:00 UTC
+EVENING = NOW - 13 * 3600.0
+DOCS = Path(__file__).parents[2] / "docs" / "report.md"
+EVIL = "\x1b[2J\u202etitle | *bold* `code` <b>\nnext"
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+
+
+@pytest.fixture
+def held(tmp_path: Path, environment: dict[str, str]) -> Iterator[Path]:
+    """A state directory that a daemon holds."""
+    place = tmp_path / "state"
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield place
+
+
+def ralph(place: Path, entries: Iterator[dict[str, Any]], name: str = "demo", **view: Any) -> Path:
+    """A ralph's files in a state directory; gives where it works."""
+    directory = place.parent / "work" / name
+    directory.mkdir(parents=True)
+    write(place / "ralphs" / name, directory, entries, run_id="r000001-0000beef", **view)
+    return directory
+
+
+def read(held: Path, name: str = "demo", since: float = EVENING) -> local.Report:
+    places = local.known({"RALPHD_STATE_DIR": str(held)})
+    place = local.named(name, "/", places)
+    assert place is not None
+    return local.read(place, since, NOW, NOW)
+
+
+def text(report: local.Report, columns: int = 80) -> str:
+    return report_page.text(report_words.page(report, NOW), columns=columns)
+
+
+def test_the_first_screen_says_how_it_is_what_is_done_what_blocks_when_it_goes_on_and_what_it_cost(
+    held: Path,
+) -> None:
+    directory = ralph(
+        held,
+        night(200, NOW - 12.5 * 3600),
+        state="paused",
+        pause_reason="usage_limit",
+        wait={"reason": "usage_limit", "until": rfc3339(NOW + 8000)},
+        branch="main",
+        total_cost_usd=31.5,
+        message=None,
+    )
+    boxes = [f"- [{'x' if number < 60 else ' '}] Story {number} of the list\n" for number in range(72)]
+    (directory / "TASKS.md").write_text("".join(boxes))
+    lines = text(read(held)).splitlines()
+    assert lines[:10] == [
+        "demo  paused at the agent's usage limit; resumes by itself in 2h 13m (09:13:20)",
+        "  report       Sat 21 Nov 18:29 to now, 07:00:00 (12h 30m)",
+        "  done         60 of 72 tasks (TASKS.md), 60 of them in this time",
+        "  blocked by   it waits for the agent's usage limit to reset",
+        "  goes on      in 2h 13m (09:13:20), by itself",
+        "  cost         $22.16, and 11 attempts of unknown cost; $31.50 since it was",
+        "               started",
+        "  commits      194 kept, 6 reverted",
+        "  time         work 8h 5m, wait: rate limit 1h 50m, the loop itself 1h 25m,",
+        "               wait: usage limit 23m 4s",
+    ]
+    assert max(map(len, lines)) <= 80
+    assert "  next         ralphctl resume demo  (go on now)" in lines[:24]
+    assert len(lines) < 150
+
+
+@pytest.mark.parametrize(
+    ("view", "blocked", "goes_on"),
+    [
+        (
+            {"state": "failed", "message": "Ralph exited (exit 1) — giving up after 3 failures in a row"},
+            "Ralph exited (exit 1) — giving up after 3 failures in a row",
+            "when you type ralphctl start demo",
+        ),
+        (
+            {"state": "paused", "pause_reason": "guard", "message": "the tests fail without them too"},
+            "the tests fail without them too",
+            "when you type ralphctl resume demo",
+        ),
+        (
+            {"state": "paused", "pause_reason": "user_requested"},
+            "nothing",
+            "when you type ralphctl resume demo",
+        ),
+        ({"state": "stopped"}, "nothing", "when you type ralphctl start demo"),
+        ({"state": "done"}, "nothing", "it is done; ralphctl start demo starts it again"),
+        ({"state": "running"}, "nothing", "it runs now"),
+        (
+            {"state": "running", "wait": {"reason": "rate limit of claude", "until": rfc3339(NOW + 60)}},
+            "it waits — rate limit of claude",
+            "in 1m (07:01:00), by itself",
+        ),
+        (
+            {"state": "waiting_for_retry", "wait": {"reason": "crash", "until": rfc3339(NOW + 30)}},
+            "it waits to start again after a failure",
+            "in 30s (07:00:30), by itself",
+        ),
+    ],
+)
+def test_what_blocks_it_and_what_to_type(
+    held: Path, view: dict[str, Any], blocked: str, goes_on: str
+) -> None:
+    ralph(held, iter(()), **view)
+    rows = dict(report_words.page(read(held), NOW).rows)
+    assert rows["blocked by"] == blocked
+    assert rows["goes on"].replace(report_page.CODE, "") == goes_on
+
+
+def test_without_a_daemon_nothing_is_promised_to_go_on_by_itself(tmp_path: Path) -> None:
+    wait = {"reason": "usage_limit", "until": rfc3339(NOW + 8000)}
+    ralph(tmp_path / "state", iter(()), state="paused", pause_reason="usage_limit", wait=wait)
+    rows = report_words.page(read(tmp_path / "state"), NOW).rows
+    assert ("goes on", f"when you type {report_page.typed('ralphctl resume demo')}") in rows
+    assert ("note", "it was to go on by itself, but no ralphd is there to see to that") in rows
+
+
+def test_unknown_costs_are_never_told_as_0(held: Path) -> None:
+    told = {"run_id": "r1", "iteration": 1, "task": None}
+    ralph(held, iter([attempt(NOW - 60, told, 1, cost=None), attempt(NOW - 30, told, 2, cost=None)]))
+    report = read(held)
+    assert dict(report_words.page(report, NOW).rows)["cost"] == "unknown: no attempt told its cost"
+    assert "$0" not in text(report)
+
+
+def test_other_peoples_text_moves_no_terminal_and_breaks_no_markdown(held: Path) -> None:
+    told = {"run_id": "r1", "iteration": 1, "task": {"id": "US-1", "title": EVIL}}
+    bad = {"verdict": "reverted", "commits": ["abc1234"], "reverted": ["abc1234"], "why": EVIL, "tail": EVIL}
+    entries = [
+        attempt(NOW - 60, told, 1, kind="agent_crash"),
+        entry("verdict", "1/verdict", NOW - 50, **told, **bad),
+        entry("escalation", "e", NOW - 40, data={"message": EVIL}),
+    ]
+    ralph(held, iter(entries), state="failed", message=EVIL, branch=EVIL)
+    report = read(held)
+    page = report_words.page(report, NOW)
+    for shown in (text(report), report_page.markdown(page)):
+        assert [line for line in shown.splitlines() if not line.isprintable()] == []
+    marked = report_page.markdown(page)
+    assert "\\*bold\\* \\`code\\` \\<b\\>" in marked
+    assert "to put it back: `ralphctl undo demo 1`" in marked
+    prose = [line for line in marked.splitlines() if not line.startswith(" " * 6)]  # which is shown as it is
+    assert not re.search(r"(?<!\\)[*`|<](bold|code|b>)", "\n".join(prose))
+
+
+def test_20_columns_are_enough(held: Path) -> None:
+    ralph(held, night(40, NOW - 3 * 3600), state="failed", message="giving up")
+    assert max(map(len, text(read(held), 20).splitlines())) <= 20
+
+
+def test_a_record_that_is_torn_is_read_as_far_as_it_goes_and_said_to_be(held: Path) -> None:
+    ralph(held, night(40, NOW - 3 * 3600))
+    path = held / "ralphs" / "demo" / "history.jsonl"
+    data = path.read_bytes()
+    path.write_bytes(b'{"kind":"att' + data[:2000] + b'\n[1]\nnull\n\xff\xfe\n{"kind":"moon","key":"","at":"'
+                     + rfc3339(NOW - 5).encode() + b'"}\n' + data[2000:] + b'{"half')  # fmt: skip
+    page = report_words.page(read(held), NOW)
+    notes = [said for label, said in page.rows if label == "note"]
+    assert notes[0].endswith("lines of the record could not be read: what was told there is missing")
+    assert notes[-1].startswith("1 entries of the kind 'moon' are not known")
+
+
+# --- reading --------------------------------------------------------------------------------------------
+
+
+def test_a_long_record_is_read_from_its_end_with_what_was_so_before(tmp_path: Path) -> None:
+    home = tmp_path / "demo"
+    old = [entry("run", f"r{number}", number * 60.0, run_id=f"r{number}") for number in range(9000)]
+    new = list(night(3, NOW - 3600))
+    path = write(home, tmp_path, iter([*old, *new]))
+    told: list[tuple[int, int]] = []
+    record = Record(path)
+    found = list(record.entries(rfc3339(NOW - 4000), lambda read, of: told.append((read, of))))
+    assert [each["key"] for each in found] == ["r8999", *(each["key"] for each in new)]
+    assert (record.torn, record.is_whole) == (0, False)
+    assert told[-1][1] < path.stat().st_size
+    assert list(Record(tmp_path / "none").entries("")) == []
+    whole = Record(path)
+    assert len(list(whole.entries("1970"))) == 9000 + len(new)
+    assert whole.is_whole
+
+
+def test_a_fifo_or_a_link_in_place_of_the_record_is_no_record(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    assert [list(Record(tmp_path / name).entries("")) for name in ("fifo", "link")] == [[], []]
+
+
+def test_since_last_night_is_since_18_of_the_day_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [last_evening(NOW + hours * 3600) for hours in (-6.9, 0, 16.9)] == [NOW - 13 * 3600] * 3
+    assert last_evening(NOW + 17 * 3600) == NOW + 11 * 3600
+
+
+def test_the_commits_of_a_command_that_tells_none_are_those_since_the_run_before(
+    held: Path, tmp_path: Path
+) -> None:
+    directory = ralph(held, iter(()))
+
+    def git(*words: str) -> str:
+        someone = ("-c", "user.name=Ralph", "-c", "user.email=ralph@example.invalid")
+        done = subprocess.run(
+            ["git", *someone, *words], cwd=directory, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    git("init", "-q")
+    heads = []
+    for lines in (1, 3, 6):
+        (directory / "a").write_text("x\n" * lines)
+        git("add", "a")
+        git("commit", "-qm", "more")
+        heads.append(git("rev-parse", "--short", "HEAD"))
+    before = entry("run", "r0", EVENING - 60, run_id="r0", commit=heads[0], outcome="done")
+    home = held / "ralphs" / "demo"
+    (home / "history.jsonl").write_text(f"{json.dumps(before)}\n")
+    (home / "regent-state.json").write_text(json.dumps({"state": "done", "last_commit": heads[2]}))
+    report = read(held)
+    assert list(report.commits) == heads[1:]
+    assert dict(report_words.page(report, NOW).rows)["commits"] == "2 kept (1 file, +5 −0)"
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+
+def test_several_ralphs_are_an_overview_and_each_can_be_named(held: Path, ctl: Ctl) -> None:
+    ralph(held, night(5, NOW - 1800), "api")
+    web = ralph(held, iter(()), "web", state="failed", message="giving up")
+    reports = [read(held, name) for name in ("api", "web")]
+    page = report_page.text(report_overview.page(reports, EVENING, NOW, NOW))
+    assert page.splitlines()[0] == "2 ralphs  1 wait for you"
+    assert page.index("  web  failed: giving up") < page.index("  api  done")
+    assert "      blocked by: giving up; goes on when you type ralphctl start web" in page
+    every = ctl("report")
+    assert (every.returncode, every.stderr) == (0, "")
+    assert every.stdout.startswith("2 ralphs  1 wait for you\n")
+    assert ctl("report", cwd=web).stdout.startswith("web  failed: giving up\n")
+    assert ctl("report", "api", "--md").stdout.startswith("## api: done\n")
+
+
+def test_the_json_has_a_version_and_the_keys_that_are_documented(held: Path, ctl: Ctl) -> None:
+    ralph(held, night(30, NOW - 7200), state="done")
+    (held / "ralphs" / "demo" / "tasks.json").write_text('{"tasks": {"A": {"status": "failed"}}}')
+    said = ctl("report", "--json", "--since", f"@{EVENING}", "--until", f"@{NOW}")
+    found = json.loads(said.stdout)
+    assert (found["version"], found["since"], found["until"]) == (1, rfc3339(EVENING), rfc3339(NOW))
+    documented = set(re.findall(r"`([a-z_]+)`", DOCS.read_text(encoding="utf-8").partition("## --json")[2]))
+    assert _keys(found) - documented == set()
+    (demo,) = found["ralphs"]
+    assert sum(each["seconds"] for each in demo["times"]) == pytest.approx(7201.0)
+    assert sum(each["usd"] or 0 for each in demo["cost_by_agent"]) == pytest.approx(demo["cost"]["usd"])
+
+
+def _keys(value: object) -> set[str]:
+    if isinstance(value, dict):
+        return set(value) | set().union(*map(_keys, value.values()))
+    return set().union(*map(_keys, value)) if isinstance(value, list) else set()
+
+
+def test_what_a_build_has_left_is_found_in_its_directory_and_gone_on_with_there(tmp_path: Path) -> None:
+    place = tmp_path / "state" / "build" / "demo-0123abcd"
+    directory = ralph(place, iter(()), state="paused", pause_reason="user_requested")
+    found = local.here(str(directory), local.known({"RALPHD_STATE_DIR": str(tmp_path / "state")}))
+    assert found is not None
+    assert found.is_build
+    rows = dict(report_words.page(local.read(found, EVENING, NOW, NOW), NOW).rows)
+    assert rows["next"] == f"{report_page.typed(f'ralphctl -C {directory} build')}  (go on)"
+
+
+def test_copies_in_the_directory_are_enough(tmp_path: Path, ctl: Ctl) -> None:
+    home = tmp_path / "elsewhere" / "demo"
+    path = write(home, tmp_path, night(5, NOW - 1800))
+    kept = tmp_path / "work" / ".ralph"
+    kept.mkdir(parents=True)
+    for each in (path, home / "regent-state.json"):
+        each.rename(kept / each.name)
+    said = ctl("report", "--since", "2026-11-21", cwd=kept.parent)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "  cost         $0.55\n" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["nobody"], 4, "nothing is kept of a ralph 'nobody'"),
+        ([], 4, "there is no ralph to report of"),
+        (["--since", "soon"], 2, "--since 'soon' is no time"),
+        (["--since", "1h", "--until", "2h"], 2, "--since is not before --until"),
+        (["--md", "--json"], 2, "--md and --json at once"),
+        (["UPPER"], 2, "no ralph's name"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(words: list[str], code: int, said: str, ctl: Ctl) -> None:
+    done = ctl("report", *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr.splitlines()[0]
+
+
+def test_a_long_reading_says_on_a_terminal_how_far_it_is_and_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stderr", screen := Terminal())
+    progress = Progress(slow_s=0.0)
+    progress.told(50, 200)
+    progress.over()
+    assert screen.getvalue() == f"\rreading the record: 25 %\r{'':<40}\r"
+    quiet = Progress()
+    quiet.told(50, 200)
+    quiet.over()
+    assert "25 %" not in screen.getvalue().partition("\r" + " " * 40)[2]

@@ -1,0 +1,111 @@
+"""``docs/exit-codes.md``: what ``ralphctl`` ends with, and what the end of a run means."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import ralphctl
+from ralphctl import reporting
+from ralphd import wire
+from ralphd.core.model import Ending, Outcome, RunId, Running, Said
+from ralphd.core.outcome import in_words, outcome
+from ralphd.errors import RalphdError
+
+MEANS = {
+    wire.EXIT_OK: "It went well. `status`: no ralph is failed or paused.",
+    wire.EXIT_FAILED: "Failed, or refused: stderr says what, why and what to do. "
+    "`status`, `build`: a ralph is `failed`. `wait`: that, or what was waited for cannot come any more.",
+    wire.EXIT_USAGE: "The words of the command do not fit.",
+    3: "No daemon answers; the message has the command that starts one. `notify`: not delivered in time.",
+    4: "There is no such ralph, or none in this directory.",
+    wire.EXIT_LIMIT: "`build`: a limit of yours was reached.",
+    reporting.EXIT_CODES["stop"]: "`notify iteration-finished --wait`: the loop is to stop.",
+    69: "Something that the command needs is not installed.",
+    wire.EXIT_PAUSED: "Paused, or try again later. `status`, `wait`, `build`: a ralph is paused. "
+    "`notify iteration-finished --wait`: the loop is to pause.",
+    78: "The configuration, or a file that has to be read, is not usable.",
+    wire.EXIT_TIMED_OUT: "The time of `--wait-timeout` ran out. What was asked for goes on.",
+    wire.EXIT_INTERRUPTED: "Interrupted by Ctrl-C. `build`: its ralph was stopped.",
+    141: "Whoever read the output has closed it.",
+}
+"""Every exit code of ``ralphctl`` and ``ralphd``, and what it means."""
+
+ENDS: dict[Outcome, str] = {
+    Outcome.DONE: 'done; started again only with `restart = "always"`',
+    Outcome.PAUSED: "paused; after a usage limit with a known reset it goes on by itself",
+    Outcome.LIMIT: "done: a limit was reached",
+    Outcome.REFUSED: "failed at once: no restart mends it",
+    Outcome.FAILED: "a failure: started again, until `max_retries` in a row",
+}
+CODES = (0, 1, 2, 5, 75, 78, 126, 127)
+
+INTRODUCTION = """\
+# Exit codes
+
+Written by `make docs` from the code; a test fails when it is stale. Do not edit it.
+
+## Of `ralphctl`
+
+`ralphd` itself ends with 0, 1, 2, 75 and 78, with the same meanings: 75 where another daemon owns the state
+directory. Of several ralphs `status` tells the worst: 1 before 75 before 0. The third column has the kinds of
+error that end so, as they stand in a [problem document](routes.md#problems).
+
+| code | means | errors |
+| --- | --- | --- |
+"""
+
+OF_A_RUN = """
+## Of your command
+
+What the Regent makes of the end of a run that it did not ask for. *Reports* is a run that has said
+[`hello`](reports.md), as the built-in loop does: only then its 2, 5 and 78 mean more than a failure.
+
+| it ends with | any command | one that reports |
+| --- | --- | --- |
+"""
+
+
+def exit_codes_page() -> str:
+    """The text of ``docs/exit-codes.md``."""
+    kinds = {code: sorted(slug for slug, its in errors() if its == code) for code in MEANS}
+    rows = [f"| {code} | {means} | {_list(kinds[code])} |\n" for code, means in sorted(MEANS.items())]
+    ends = [
+        f"| {_code(_ended(code))} | {_follows(code)} | {_follows(code, hello=True)} |\n" for code in CODES
+    ]
+    ends.append(f"| a signal | {_means(_ended(signal=15))} | {_means(_ended(signal=15), hello=True)} |\n")
+    return "".join([INTRODUCTION, *rows, OF_A_RUN, *ends])
+
+
+def errors() -> Iterator[tuple[str, int]]:
+    """Every kind of error of the product by its slug, with the code that ``ralphctl`` ends with."""
+    for module in pkgutil.walk_packages(ralphctl.__path__, "ralphctl."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    ours = (kind for kind in _below(RalphdError) if not kind.__module__.startswith("tests."))
+    yield from {(kind.slug, kind.exit_code) for kind in ours}
+
+
+def _below(base: type[RalphdError]) -> Iterator[type[RalphdError]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _below(kind)
+
+
+def _list(slugs: list[str]) -> str:
+    return ", ".join(f"`{slug}`" for slug in slugs) or "-"
+
+
+def _ended(code: int | None = None, signal: int | None = None) -> Ending:
+    return Ending(RunId("r000001-3fa9c1d2"), 0.0, code=code, signal=signal)
+
+
+def _code(ending: Ending) -> str:
+    return in_words(ending).removeprefix("exit ")
+
+
+def _follows(code: int, *, hello: bool = False) -> str:
+    return _means(_ended(code), hello=hello)
+
+
+def _means(ending: Ending, *, hello: bool = False) -> str:
+    return ENDS[outcome(Running(ending.run_id), ending, Said(hello=hello))]
