@@ -19,6 +19,7 @@ _OFF = "the guard is off"
 _HEADS = ("WHEN", "ITER", "VERDICT", "COMMITS", "TESTS", "WHY")
 _MOST = (16, 6, 9, 8, 16)
 _LEAST_WHY = 16
+_MOST_LAST = 160
 _GAP = "  "
 
 
@@ -86,8 +87,15 @@ def _cells(verdict: View, now: float) -> tuple[str, ...]:
         f"{kind}, put back" if verdict.get("undone") else kind,
         commit_words(verdict.get("reverted") or verdict.get("commits")) or "-",
         _tests(verdict) or "-",
-        clean(str(verdict.get("why") or "")),
+        _why(verdict),
     )
+
+
+def _why(verdict: View) -> str:
+    """The reason, and the last line of what red tests printed."""
+    why, tail = clean(str(verdict.get("why") or "")), verdict.get("tail")
+    lines = [line for line in tail.splitlines() if line.strip()] if isinstance(tail, str) else []
+    return f"{why}; they end with: {clean(lines[-1].strip())[:_MOST_LAST]}" if lines else why
 
 
 def _tests(verdict: View) -> str:

@@ -172,7 +172,7 @@ class Demo:
         self._run("ralphctl wait guarded")
         said = self._run("ralphctl logs guarded --stream regent")
         self._tell.holds(
-            "Tests failed" in said and "reverting commit" in said,
+            "The tests end with: add.sh 2 3 is not 5" in said and "reverting commit" in said,
             "the tests ran after the iteration, and the log says what was reverted, and why",
             "the log does not tell of a revert",
         )

@@ -20,10 +20,12 @@ from ralphd.core.model import (
     Supervision,
     Waiting,
 )
+from ralphd.core.plain_text import plain
 from ralphd.core.reported import task_data
 from ralphd.core.steps import GUARD, PAUSED_ON_REQUEST, STOPPED, Step, has_boundaries
 from ralphd.core.verdict import Result, VerdictKind
 
+MOST_LINE_CHARS = 160
 UNFIT = "the tests cannot be run: test_command is not found or not executable"
 
 
@@ -147,8 +149,9 @@ def _told(event: JudgementOver, *, calls: bool) -> tuple[Action, ...]:
         case VerdictKind.REVERTED:
             text = f"Tests failed ❌ — reverting {_commits(event.reverted)}"
             called = (Escalate(f"{text}; {verdict.why}"),) if calls else ()
+            word = last_line(event.tail)
             return (
-                Announce("tests.failed", data=data),
+                Announce("tests.failed", f"The tests end with: {word}" if word else None, data=data),
                 Announce("commit.reverted", text, data=data),
                 *called,
             )
@@ -166,6 +169,13 @@ def _commits(shas: tuple[str, ...]) -> str:
     """``commit abc1234``, ``commits abc1234, def5678``."""
     more = f" and {len(shas) - 3} more" if len(shas) > 3 else ""
     return f"commit{'s' if len(shas) > 1 else ''} {', '.join(shas[:3])}{more}"
+
+
+def last_line(printed: str) -> str:
+    """The last line of what the tests printed, for a person to see at once what it was about."""
+    lines = [" ".join(line.split()) for line in plain(printed).splitlines()]
+    last = next((line for line in reversed(lines) if line), "")
+    return last if len(last) <= MOST_LINE_CHARS else last[: MOST_LINE_CHARS - 1] + "…"
 
 
 def data_of(event: JudgementOver) -> tuple[tuple[str, object], ...]:

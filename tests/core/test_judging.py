@@ -53,6 +53,21 @@ def test_c4_a_reverted_commit_as_well_and_it_is_counted() -> None:
     assert told.supervision.goal is Goal.RUNNING
 
 
+@pytest.mark.parametrize(
+    ("printed", "line"),
+    [
+        ("ok 1\nadd.sh 2 3 is   not 5\n\n", "The tests end with: add.sh 2 3 is not 5"),
+        ("\x1b[31mFAILED\x1b[0m a.py\r\n", "The tests end with: FAILED a.py"),
+        ("x" * 200, f"The tests end with: {'x' * 159}…"),
+        (" \n\n", None),
+    ],
+)
+def test_what_red_tests_printed_last_stands_before_their_revert(printed: str, line: str | None) -> None:
+    event = over(REVERTED, reverted=("abc1234",), tail=printed)
+    told = lines(step(ralph(RUNNING, said=ITERATES), event, POLICY).actions)
+    assert told == [*([line] if line else []), "Tests failed ❌ — reverting commit abc1234"]
+
+
 def test_an_iteration_without_a_commit_is_no_news() -> None:
     nothing = Verdict(VerdictKind.KEPT, "there is no new commit", Baseline.GREEN)
     assert step(ralph(RUNNING, said=ITERATES), over(nothing, commits=(), tests=()), POLICY).actions == ()
