@@ -126,7 +126,7 @@ def _until(data: Mapping[str, Any], now: float) -> tuple[str, ...]:
 
 
 def _do(data: Mapping[str, Any]) -> tuple[str, ...]:
-    return (f"do: {clean(str(data['do']))}",) if data.get("do") else ()
+    return tuple(f"{key}: {clean(str(data[key]))}" for key in ("needs", "do") if data.get(key))
 
 
 _LAST = {"done": Kind.SUCCESS, "failed": Kind.ERROR, "paused": Kind.WARNING}

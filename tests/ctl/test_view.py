@@ -126,9 +126,9 @@ def test_a_wait_by_itself_is_information_and_a_short_one_is_none() -> None:
 
 
 def test_a_person_is_called_in_red_unless_the_last_words_do_so() -> None:
-    call = event("ralph.escalated", message="red twice", do="ralphctl logs api")
+    call = event("ralph.escalated", message="red twice", needs="a look", do="ralphctl logs api")
     (panel,) = panels(call)
-    assert (panel.kind, panel.lines) == (Kind.ERROR, ("red twice", "do: ralphctl logs api"))
+    assert (panel.kind, panel.lines) == (Kind.ERROR, ("red twice", "needs: a look", "do: ralphctl logs api"))
     assert panels(call, ralph=working(state="failed")) == []
 
 
