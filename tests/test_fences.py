@@ -43,7 +43,9 @@ SET_UP = re.compile(
     """,
     re.VERBOSE,
 )
-COMMAND = re.compile(r"^\s*(\$ |(sudo|ralph|ralphctl|ralphd|git|make|curl|export|systemctl|docker|npm|pip) )")
+COMMAND = re.compile(
+    r"^\s*(\$ |(sudo|ralph|ralphctl|ralphd|git|make|curl|export|ssh|systemctl|docker|npm|pip) )"
+)
 
 
 def all_fences() -> list[Fence]:

@@ -244,7 +244,7 @@ def _next(found: Found, chosen: Choices, written: Written, given: str | None) ->
         git = f"git -C{where}" if given else "git"
         names = " ".join(map(shlex.quote, mine))
         yield "no clean-up takes it then", f"{git} add {names} && {git} commit -m ralph"
-    yield "then go to bed; in the morning: ralphctl status", f"ralphctl start{where}"
+    yield "then go to bed; in the morning: ralphctl report", f"ralphctl start{where}"
 
 
 def _path(path: Path) -> str:

@@ -135,8 +135,8 @@ class Telling:
         level: int = logging.INFO,
     ) -> None:
         """Enter and tell what becomes of an incident."""
-        what = kind.removeprefix("incident.")
-        await self._records.enter(INCIDENT, key, at, {"run_id": whom.facts.run_id, "what": what, "data": data})
+        entry = {"run_id": whom.facts.run_id, "what": kind.removeprefix("incident."), "data": data}
+        await self._records.enter(INCIDENT, key, at, entry)
         await self._tell(kind, data, text, whom, at=at, key=key, level=level)
 
     async def _tell(

@@ -1,4 +1,4 @@
-"""What an agent has left in the repository that did not end well, looked at when its tree is gone.
+"""What an agent has left in the repository, looked at when its tree is gone.
 
 Locks of a git that was killed with it are removed. With ``[git] repair = "abort"`` what it left half done is
 brought to an end, and what it left half written is set aside where it crashed: whoever comes next does not
@@ -48,8 +48,12 @@ class Aftermath:
         return Before(position(directory), uncommitted_paths(directory) if aborts else None)
 
     async def after(self, before: Before, iteration: Iteration, answer: Answer) -> None:
-        """Mend what is to be mended after an attempt that failed; the next agent is told, and the log."""
-        if answer.finding.kind is None or not self._settings.configuration.regent.enabled:
+        """Mend what is to be mended after an attempt; the next agent is told, and the log.
+
+        After a good one too: whoever did the task on a detached HEAD has done it, and its commits can be
+        judged once they are on the branch.
+        """
+        if not self._settings.configuration.regent.enabled:
             return
         for line in await asyncio.to_thread(self._mended, before, iteration, answer):
             self._console.say(line)

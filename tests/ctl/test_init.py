@@ -338,7 +338,7 @@ def test_without_a_terminal_nothing_is_asked_and_what_is_a_risk_stays_off(
     said = printed.splitlines()
     assert said[1].startswith("  agents claude 2.1.330")
     assert said[2] == "  tests  make test  (Makefile, target test)"
-    assert said[-1] == "  next: ralphctl start  (then go to bed; in the morning: ralphctl status)"
+    assert said[-1] == "  next: ralphctl start  (then go to bed; in the morning: ralphctl report)"
     assert "  next: ralphctl config set regent.rollback_on_test_failure true" in printed
     told = tomllib.loads((place / "ralph.toml").read_text())
     assert told["git"] == {"auto_push": False, "auto_pull_rebase": False}

@@ -345,6 +345,19 @@ def test_what_a_crashed_agent_left_half_written_is_set_aside_where_that_is_asked
     assert told in log and told in night.calls()[-1].prompt
 
 
+def test_what_was_done_on_no_branch_is_brought_to_the_branch_before_it_is_judged(night: Night) -> None:
+    night.configure(more='[git]\nrepair = "abort"\n')
+    night.tasks(2)
+    night.plays({"do": "task", "detaches": True}, "task")
+
+    code, log = night.ends()
+
+    assert code == 0, log
+    assert night.git("symbolic-ref", "HEAD") == "refs/heads/main\n"
+    night.check_commits(2)
+    assert "HEAD was on no branch: it is on main again, with its commits" in log
+
+
 def _break_list(night: Night) -> None:
     night.write("prd.json", '{"userStories": [\n{"id": "US-001"\n]}')
 

@@ -10,7 +10,8 @@
 Each call takes the first step that is left and names no other ``agent``; when none is left, ``otherwise``
 (``{"do": "task"}``). ``do`` is one of HABITS in ``played/habits.py``:
 
-- ``task``: a file, the tick in every list, a commit; ``files`` writes more, ``says`` are its last words;
+- ``task``: a file, the tick in every list, a commit; ``files`` writes more, ``says`` are its last words,
+  ``detaches``: on no branch;
 - ``rate_limit, usage_limit, overloaded, econnreset, fatal, context``: gives up as that CLI does. With
   ``holds_s`` every call of this agent within that time meets the same, is told what is left of it, and takes
   no step (``limited`` in its record); ``hint: false`` tells no time. ``rate_limit`` with ``seconds`` tells a

@@ -1,4 +1,4 @@
-"""Somebody who watches a command until it has printed so many lines and one that matches; then presses Ctrl-C.
+"""Somebody who watches a command until so many lines came, the last of which matches, and presses Ctrl-C.
 
 ``watcher.py LINES PATTERN COMMAND``: COMMAND is for a shell; its exit code is ours.
 """

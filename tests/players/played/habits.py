@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.players.played.record import Step
-from tests.players.played.tasks import do_task
+from tests.players.played.tasks import do_task, git
 from tests.players.played.texts import Failure
 from tests.players.played.voices import Voice, put
 
@@ -94,6 +94,8 @@ def _leave_a_child() -> None:
 
 
 def task(this: Play) -> int:
+    if this.step.get("detaches"):
+        git("checkout", "--quiet", "--detach")
     done = do_task(this.prompt, this.step.get("files", {}), this.number)
     this.voice.use("make test", "5 passed")
     return this.voice.good(this.step.get("says", f"Done: {done}. All tests pass."))

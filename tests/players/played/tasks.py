@@ -26,19 +26,24 @@ def do_task(prompt: str, files: dict[str, str], number: int) -> str:
 
 def commit(message: str) -> None:
     """Commit all there is, as an agent does; where there is no repository, nothing."""
-    import subprocess
-
     if not os.path.exists(".git"):
         return
     who = ("-c", "user.name=Player", "-c", "user.email=player@example.invalid", "-c", "commit.gpgsign=false")
-    for argv in (("add", "-A"), (*who, "commit", "-qm", message)):
-        subprocess.run(
-            ["git", *argv],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            check=False,
-            timeout=_GIT_LIMIT_S,
-        )
+    git("add", "-A")
+    git(*who, "commit", "-qm", message)
+
+
+def git(*words: str) -> None:
+    """One call of git, whatever comes of it."""
+    import subprocess
+
+    subprocess.run(
+        ["git", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=False,
+        timeout=_GIT_LIMIT_S,
+    )
 
 
 def _task(prompt: str) -> str | None:
