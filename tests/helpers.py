@@ -8,23 +8,32 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_FIRST_REST_S, _LONGEST_REST_S = 0.005, 0.025
+
 
 def wait_for(fact: Callable[[], T], *, timeout_s: float = 10.0, what: str = "the awaited fact") -> T:
     """Give the first truthy answer of ``fact``; fail when there is none within ``timeout_s`` seconds."""
-    deadline = time.monotonic() + timeout_s
+    deadline, rest_s = time.monotonic() + timeout_s, _FIRST_REST_S
     while not (answer := fact()):
         assert time.monotonic() < deadline, f"{what} did not come true within {timeout_s} s"
-        time.sleep(0.005)
+        time.sleep(rest_s)
+        rest_s = _longer(rest_s)
     return answer
 
 
 async def eventually(fact: Callable[[], T], *, timeout_s: float = 10.0, what: str = "the awaited fact") -> T:
     """The same on an event loop, which goes on meanwhile."""
-    deadline = time.monotonic() + timeout_s
+    deadline, rest_s = time.monotonic() + timeout_s, _FIRST_REST_S
     while not (answer := fact()):
         assert time.monotonic() < deadline, f"{what} did not come true within {timeout_s} s"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(rest_s)
+        rest_s = _longer(rest_s)
     return answer
+
+
+def _longer(rest_s: float) -> float:
+    """What takes long is looked at less often: a look is a request to a daemon, or a walk through /proc."""
+    return min(_LONGEST_REST_S, rest_s * 1.25)
 
 
 def is_alive(pid: int) -> bool:

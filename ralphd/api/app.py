@@ -10,7 +10,7 @@ from ralphd.api import daemon, events, logs, metrics, ralphs, reports, webhooks
 from ralphd.api.errors import LastResort, add_handlers
 from ralphd.api.limits import Limits
 from ralphd.api.streams import Turnstile
-from ralphd.api.views import PROBLEM, Problem
+from ralphd.api.views import Problem
 
 if TYPE_CHECKING:
     from ralphd.daemon.host import Host
@@ -44,11 +44,10 @@ def create_app(host: "Host") -> Api:
             "operation_spans": False,
         },
         middleware=[Middleware(LastResort), Middleware(Limits)],
-        responses={422: PROBLEM, "default": PROBLEM},
     )
     app.state.host = host
     app.state.turnstile = Turnstile()
     add_handlers(app)
     for routes in (daemon, metrics, ralphs, reports, logs, events, webhooks):
-        app.include_router(routes.router)
+        app.router.routes.extend(routes.router.routes)  # as they are: to include them builds each anew
     return app

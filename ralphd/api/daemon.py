@@ -7,10 +7,10 @@ from fastapi import APIRouter, Query, Response
 
 from ralphd.api.context import NO_QUERY, TheHost, json_bytes
 from ralphd.api.models import NoFields, ShutdownRequest, ViewQuery
-from ralphd.api.views import DAEMON, HEALTH, READY, RELOADED, STATUS, change_object
+from ralphd.api.views import DAEMON, FAULTS, HEALTH, READY, RELOADED, STATUS, change_object
 from ralphd.errors import ConfigFaults, DaemonBusy, ShuttingDown
 
-router = APIRouter(prefix="/v1", tags=["daemon"])
+router = APIRouter(prefix="/v1", tags=["daemon"], responses=FAULTS)
 
 
 @router.get("/status", operation_id="show_status", responses={200: STATUS})

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from ralphd.api.context import TheHost, stream_reply
 from ralphd.api.models import EventsQuery
 from ralphd.api.streams import Stream
-from ralphd.api.views import EVENTS
+from ralphd.api.views import EVENTS, FAULTS
 from ralphd.core.delivery import StoredEvent
 from ralphd.errors import UsageError
 from ralphd.notify.hub import Hub, Subscription
@@ -20,7 +20,7 @@ from ralphd.store.events import EventStore
 PING_S = 15.0
 PAGE = 500
 RETRY_MS = 1000
-router = APIRouter(prefix="/v1", tags=["events"])
+router = APIRouter(prefix="/v1", tags=["events"], responses=FAULTS)
 
 
 @router.get("/events", operation_id="follow_events", responses={200: EVENTS}, response_class=Response)

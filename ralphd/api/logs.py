@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from ralphd.api.context import TheHost, stream_reply
 from ralphd.api.models import LogsQuery, Name
 from ralphd.api.streams import Stream
-from ralphd.api.views import LOG
+from ralphd.api.views import FAULTS, LOG
 from ralphd.core.model import Moment
 from ralphd.core.moments import parse_rfc3339, rfc3339
 from ralphd.errors import UsageError
@@ -26,7 +26,7 @@ PIECE_BYTES = 65536
 Line: TypeAlias = output.Record | output.Gap
 Item: TypeAlias = output.Text | output.Record | output.Gap
 T = TypeVar("T", bound=Item)
-router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"])
+router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"], responses=FAULTS)
 
 
 @router.get("/{name}/logs", operation_id="read_log", responses={200: LOG}, response_class=Response)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from fastapi import APIRouter, Response
 
 from ralphd.api.context import NO_QUERY, TheHost
+from ralphd.api.views import FAULTS
 from ralphd.daemon.measures import Measures, RalphMeasures
 from ralphd.wire import EVENT_TYPES, STATES
 
@@ -22,7 +23,7 @@ DELIVERED, FAILED, GIVEN_UP = "delivered", "failed", "given_up"
 
 Sample: TypeAlias = tuple[Mapping[str, str], float]
 
-router = APIRouter(tags=["daemon"])
+router = APIRouter(tags=["daemon"], responses=FAULTS)
 
 
 @router.get(

@@ -16,10 +16,20 @@ from ralphd.api.models import (
     UndoRequest,
     ViewQuery,
 )
-from ralphd.api.views import ITERATIONS, RALPH, RALPHS, RELOADED_RALPH, RUNS, UNDONE, VERDICTS, change_object
+from ralphd.api.views import (
+    FAULTS,
+    ITERATIONS,
+    RALPH,
+    RALPHS,
+    RELOADED_RALPH,
+    RUNS,
+    UNDONE,
+    VERDICTS,
+    change_object,
+)
 from ralphd.daemon.registration import Registration
 
-router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"])
+router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"], responses=FAULTS)
 RalphName = Annotated[Name, Path(description="The ralph's name.")]
 
 

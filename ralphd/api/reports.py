@@ -24,6 +24,7 @@ from ralphd.api.report_models import (
     TaskReport,
     WaitingReport,
 )
+from ralphd.api.views import FAULTS
 from ralphd.core.model import LastWord, Moment, RunId, Task
 from ralphd.core.moments import parse_rfc3339
 from ralphd.core.reported import (
@@ -40,7 +41,7 @@ from ralphd.core.reported import (
     WaitingUntil,
 )
 
-router = APIRouter(prefix="/v1/ralphs", tags=["reports"])
+router = APIRouter(prefix="/v1/ralphs", tags=["reports"], responses=FAULTS)
 
 
 @router.post(

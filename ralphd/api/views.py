@@ -307,6 +307,8 @@ PROBLEM: dict[str, Any] = {
     "description": "What went wrong, why, and what to do.",
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
+FAULTS: dict[int | str, dict[str, Any]] = {422: PROBLEM, "default": PROBLEM}
+"""What every route may answer besides."""
 
 
 def change_object(change: Difference) -> dict[str, str | None]:

@@ -7,11 +7,12 @@ from fastapi import APIRouter, Path, Query, Response
 
 from ralphd.api.context import NO_QUERY, TheHost, json_bytes
 from ralphd.api.models import MAX_EVENT_ID, NoFields, RunsQuery, WebhookRequest
+from ralphd.api.views import FAULTS
 from ralphd.api.webhook_models import ADDED, DELIVERIES, REPLAYED, TESTED, WEBHOOKS
 from ralphd.core.delivery import Format
 from ralphd.daemon.webhook_checks import NewWebhook
 
-router = APIRouter(prefix="/v1", tags=["webhooks"])
+router = APIRouter(prefix="/v1", tags=["webhooks"], responses=FAULTS)
 WebhookId = Annotated[str, Path(description="The webhook's id.", max_length=64)]
 DeliveryId = Annotated[int, Path(description="The delivery's id.", ge=0, le=MAX_EVENT_ID)]
 

@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.ctl.fake import FakeDaemon
+from tests.template import ralphctl
 
 Ctl = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -41,14 +41,6 @@ def ctl(environment: dict[str, str], tmp_path: Path) -> Ctl:
     def run(
         *words: str, cwd: Path | None = None, more: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "ralphctl", *words],
-            cwd=cwd or tmp_path,
-            env=environment | (more or {}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=20,
-        )
+        return ralphctl(words, environment | (more or {}), cwd or tmp_path, 20)
 
     return run

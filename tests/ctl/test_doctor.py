@@ -346,6 +346,15 @@ def test_a_unit_without_linger_is_warned_of() -> None:
     assert machine.lingering(True).level is Level.OK
 
 
+def test_a_directory_that_cannot_be_written_is_no_place_for_a_ralph(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    try:
+        found = daemon.working_directory(tmp_path)[0]
+    finally:
+        tmp_path.chmod(0o755)
+    assert found.level is (Level.FAILED if os.geteuid() else Level.OK)  # root writes anywhere
+
+
 def test_what_is_no_directory_no_socket_or_a_link_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)

@@ -344,6 +344,9 @@ def test_without_a_terminal_nothing_is_asked_and_what_is_a_risk_stays_off(
     assert told["git"] == {"auto_push": False, "auto_pull_rebase": False}
     assert told["regent"]["rollback_on_test_failure"] is False
 
+    assert cli.run(["init", "--force", "--agent", "codex"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2].startswith("  next: ralphctl doctor  (when its agent")
+
     assert cli.run(["init", "--force", "--yes", "--json", str(place)]) == 0
 
     told = json.loads(capsys.readouterr().out)

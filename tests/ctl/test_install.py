@@ -5,9 +5,12 @@ import os
 import pwd
 import shlex
 import signal
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +20,11 @@ from ralphctl import service
 from ralphctl.local import units
 from tests.ctl.conftest import Ctl
 from tests.helpers import is_alive, wait_for
+from tests.template import Forked, Template
 
 # Notes what it is asked, and does of it what a test looks at: a started service is a real daemon.
 SYSTEMCTL = """
-import os, signal, subprocess, sys, time
+import json, os, signal, socket, sys, time
 place = os.environ["FAKE_SYSTEMD"]
 words = [word for word in sys.argv[1:] if word not in ("--user", "--no-ask-password")]
 with open(f"{place}/asked", "a") as asked:
@@ -45,33 +49,20 @@ def end(number):
 
 def begin():
     if not pid():
-        heard, said = os.pipe()
-        child = subprocess.Popen([sys.executable, "-c", REAPED, place, str(said)], pass_fds=[said],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        os.close(said)
-        child.wait()
-        os.read(heard, 1)
+        with socket.socket(socket.AF_UNIX) as starter:
+            starter.connect(f"/proc/self/fd/{os.open(place, os.O_PATH)}/starter")
+            starter.sendall(json.dumps(dict(os.environ)).encode())
+            starter.shutdown(socket.SHUT_WR)
+            answer = starter.recv(100)
+        with open(f"{place}/pid", "wb") as file:
+            file.write(answer)
+        held = os.open(os.environ["RALPHD_STATE_DIR"], os.O_PATH)
+        for _ in range(3000):
+            try:
+                return socket.socket(socket.AF_UNIX).connect(f"/proc/self/fd/{held}/ralphd.sock")
+            except OSError:
+                time.sleep(0.01)
 
-REAPED = '''
-import os, socket, subprocess, sys, time
-place, said = sys.argv[1:]
-if os.fork() == 0:
-    os.setsid()
-    daemon = subprocess.Popen([sys.executable, "-P", "-m", "ralphd"])
-    with open(f"{place}/pid", "w") as pid:
-        pid.write(str(daemon.pid))
-    path = os.environ["RALPHD_STATE_DIR"] + "/ralphd.sock"
-    held = os.open(os.path.dirname(path), os.O_PATH)
-    for _ in range(3000):
-        try:
-            socket.socket(socket.AF_UNIX).connect(f"/proc/self/fd/{held}/ralphd.sock")
-            break
-        except OSError:
-            time.sleep(0.01)
-    os.write(int(said), b"x")
-    os.close(int(said))
-    daemon.wait()
-'''
 match words[0]:
     case "show" if "MainPID" in words[1]:
         print(pid())
@@ -120,6 +111,41 @@ class Fake:
         path = self.place / "pid"
         return int(path.read_text()) if path.exists() else 0
 
+    def dies(self) -> None:
+        """End the service as a power cut would."""
+        pid = self.pid()
+        assert pid, "no service was started"
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not is_alive(pid), what="the end of the service")
+
+
+@contextmanager
+def starter(path: Path, directory: Path) -> Iterator[None]:
+    """Starts a daemon in the environment that it is told, and answers with its pid."""
+
+    class Start(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with open(os.devnull, "wb") as nowhere:
+                to = nowhere.fileno()
+                daemon = Template.present().start(
+                    "ralphd", (), json.load(self.rfile), directory, output=to, errors=to
+                )
+            started.append(daemon)
+            self.wfile.write(str(daemon.pid).encode())
+
+    started: list[Forked] = []
+    held = os.open(path.parent, os.O_PATH)  # however long the path is
+    with socketserver.UnixStreamServer(f"/proc/self/fd/{held}/{path.name}", Start) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            os.close(held)
+            for daemon in started:
+                daemon.kill()
+                daemon.wait(60)
+
 
 @pytest.fixture
 def fake(tmp_path: Path, environment: dict[str, str], ctl: Ctl) -> Iterator[Fake]:
@@ -133,10 +159,8 @@ def fake(tmp_path: Path, environment: dict[str, str], ctl: Ctl) -> Iterator[Fake
     environment["FAKE_SYSTEMD"] = str(place)
     fake = Fake(place, tmp_path / "home" / ".config" / "systemd" / "user" / "ralphd.service")
     fake.lingers("yes")
-    yield fake
-    if (pid := fake.pid()) and is_alive(pid):
-        os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not is_alive(pid), what="the end of the service")
+    with starter(place / "starter", tmp_path):
+        yield fake
 
 
 def written_by_an_earlier_version() -> str:
@@ -405,8 +429,7 @@ def test_uninstall_stops_disables_and_removes_and_says_what_stays(
 
 def test_regent_start_starts_the_service_where_it_is_installed(ctl: Ctl, fake: Fake) -> None:
     ctl("regent", "install")
-    os.kill(fake.pid(), signal.SIGKILL)
-    wait_for(lambda: not is_alive(fake.pid()))
+    fake.dies()
     (fake.place / "pid").unlink()
     fake.forget()
 
@@ -419,8 +442,7 @@ def test_regent_start_starts_the_service_where_it_is_installed(ctl: Ctl, fake: F
 
 def test_a_service_whose_systemd_is_away_is_not_started_behind_its_back(ctl: Ctl, fake: Fake) -> None:
     ctl("regent", "install")
-    os.kill(fake.pid(), signal.SIGKILL)
-    wait_for(lambda: not is_alive(fake.pid()))
+    fake.dies()
     (fake.place / "away").touch()
 
     reply = ctl("regent", "start")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,15 @@ def test_what_blocks_it_and_what_to_type(
     assert rows["goes on"].replace(report_page.CODE, "") == goes_on
 
 
+def test_a_long_reason_leaves_room_on_the_first_screen(held: Path) -> None:
+    ralph(held, iter(()), state="failed", message="Ralph gave up: " + "a task failed 5 times; " * 99)
+    report = read(held)
+    screen = text(report).splitlines()[:24]
+    for label in ("done", "blocked by", "goes on", "cost", "next"):
+        assert any(line.startswith(f"  {label} ") for line in screen), screen
+    assert len(report_page.text(report_overview.page([report], EVENING, NOW, NOW), columns=80)) < 900
+
+
 def test_without_a_daemon_nothing_is_promised_to_go_on_by_itself(tmp_path: Path) -> None:
     wait = {"reason": "usage_limit", "until": rfc3339(NOW + 8000)}
     ralph(tmp_path / "state", iter(()), state="paused", pause_reason="usage_limit", wait=wait)
@@ -148,6 +158,19 @@ def test_unknown_costs_are_never_told_as_0(held: Path) -> None:
     report = read(held)
     assert dict(report_words.page(report, NOW).rows)["cost"] == "unknown: no attempt told its cost"
     assert "$0" not in text(report)
+
+
+def test_what_a_command_cost_that_tells_nothing_is_unknown(held: Path, ctl: Ctl) -> None:
+    run = entry("run", "r1", NOW - 60, run_id="r1", outcome="done", started_at=rfc3339(NOW - 900))
+    ralph(held, iter([run]))
+    assert dict(report_words.page(read(held), NOW).rows)["cost"] == "nothing was spent"
+    path = held / "ralphs" / "demo" / "ralph.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"command": ["./loop.sh"]}))
+    assert dict(report_words.page(read(held), NOW).rows)["cost"] == "unknown: its command tells none"
+    told = json.loads(ctl("report", "--json", "--since", rfc3339(NOW - 1000)).stdout)
+    assert told["ralphs"][0]["cost"]["usd"] is None
+    overview = report_overview.page([read(held)], EVENING, NOW, NOW)
+    assert dict(overview.rows)["cost"] == "unknown: their commands tell none"
 
 
 def test_other_peoples_text_moves_no_terminal_and_breaks_no_markdown(held: Path) -> None:
@@ -184,7 +207,7 @@ def test_a_record_that_is_torn_is_read_as_far_as_it_goes_and_said_to_be(held: Pa
     page = report_words.page(read(held), NOW)
     notes = [said for label, said in page.rows if label == "note"]
     assert notes[0].endswith("lines of the record could not be read: what was told there is missing")
-    assert notes[-1].startswith("1 entries of the kind 'moon' are not known")
+    assert notes[-1] == "left out: 1 entry of the kind 'moon', which this ralphctl does not know"
 
 
 # --- reading --------------------------------------------------------------------------------------------
@@ -244,6 +267,13 @@ def test_the_commits_of_a_command_that_tells_none_are_those_since_the_run_before
     report = read(held)
     assert list(report.commits) == heads[1:]
     assert dict(report_words.page(report, NOW).rows)["commits"] == "2 kept (1 file, +5 −0)"
+    first = entry("run", "r1", time.time(), run_id="r1", commit=heads[2], outcome="done",
+                  started_at=rfc3339(time.time() - 60))  # fmt: skip
+    (home / "history.jsonl").write_text(f"{json.dumps(first)}\n")
+    place = local.named("demo", "/", local.known({"RALPHD_STATE_DIR": str(held)}))
+    assert place is not None
+    its_first_night = local.read(place, EVENING, time.time() + 1, time.time() + 1)
+    assert list(its_first_night.commits) == heads  # all of them were made after the run began
 
 
 # --- the command ----------------------------------------------------------------------------------------
@@ -254,7 +284,7 @@ def test_several_ralphs_are_an_overview_and_each_can_be_named(held: Path, ctl: C
     web = ralph(held, iter(()), "web", state="failed", message="giving up")
     reports = [read(held, name) for name in ("api", "web")]
     page = report_page.text(report_overview.page(reports, EVENING, NOW, NOW))
-    assert page.splitlines()[0] == "2 ralphs  1 wait for you"
+    assert page.splitlines()[0] == "2 ralphs  1 waits for you"
     assert page.index("  web  failed: giving up") < page.index("  api  done")
     assert "      blocked by: giving up; goes on when you type ralphctl start web" in page
     every = ctl("report")

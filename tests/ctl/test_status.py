@@ -238,6 +238,8 @@ def test_where_a_build_worked_no_other_directorys_ralph_is_meant(
     reply = ctl("status", cwd=below)
     assert reply.returncode == 75
     assert reply.stderr == "no daemon works here; last known:\n"
+    named = ctl("status", "api", cwd=below)
+    assert (named.returncode, named.stdout, named.stderr) == (75, reply.stdout, reply.stderr)
     assert reply.stdout.startswith("api  paused at the agent's usage limit")
     assert "next         ralphctl build  (go on)" in reply.stdout
     refused = ctl("stop", cwd=below)

@@ -51,7 +51,11 @@ def test_a_command_that_reports_nothing_has_one_line_which_tells_its_silence() -
 @pytest.mark.parametrize("width", [1, 10, 20, 33, 80, 200])
 def test_no_line_is_wider_than_the_terminal_and_one_column_stays_free(width: int) -> None:
     wide = working(wait=WAIT, task={"id": "x", "title": "把解析器修好" * 9}, name="a" * 63)
-    for sight in (KEYS, Sight(question="Skip the wait, at your own risk? [y/N]"), Sight(is_away=True)):
+    for sight in (
+        KEYS,
+        Sight(question="Skip the wait, at your own risk? [y/N]"),
+        Sight(trouble="ralphd is away"),
+    ):
         lines = said(wide, sight, width)
         assert all(region.cells(line) <= max(width - 1, region.LEAST_WIDTH) for line in lines)
 
@@ -70,7 +74,7 @@ def test_on_a_low_terminal_one_line_is_all_and_a_question_is_never_cut() -> None
 
 
 def test_a_daemon_that_is_away_is_told_in_place_of_the_state() -> None:
-    assert said(working(), Sight(is_away=True))[0].startswith("── api · ralphd is away · ")
+    assert said(working(), Sight(trouble="ralphd is away"))[0].startswith("── api · ralphd is away · ")
 
 
 def test_control_characters_of_others_are_shown_and_not_obeyed() -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from tests.helpers import is_alive, wait_for
 from tests.players import agents
+from tests.template import Forked, Template
 
 HURRY = """
 [retry]
@@ -42,7 +42,7 @@ class Night:
         self.directory.mkdir()
         self.bin = agents.install(root / "bin")
         self.script = root / "script.json"
-        self.loop: subprocess.Popen[str] | None = None
+        self.loop: Forked | None = None
         self.git("init", "-q", "-b", "main")
         self.write("PROMPT.md", "Do the next task.\n")
         self.configure()
@@ -88,29 +88,19 @@ class Night:
         own = {"HOME": str(self.root), "XDG_STATE_HOME": str(self.root / "state"), "TZ": "UTC"}
         return kept | identity | own | agents.environment(self.bin, self.script)
 
-    def start(self, *words: str, **more: str) -> "subprocess.Popen[str]":
+    def start(self, *words: str, **more: str) -> Forked:
         """Start the loop, and give its process."""
-        self.loop = subprocess.Popen(
-            [sys.executable, "-E", "-P", "-m", "ralphd.loop", *words],
-            cwd=self.directory,
-            env=self.environment | more,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        self.loop = Template.present().piped("ralphd.loop", words, self.environment | more, self.directory)
         return self.loop
 
     def ends(self, *words: str, **more: str) -> tuple[int, str]:
         """Run the loop to its end: exit code and log."""
         return self.end(self.start(*words, **more))
 
-    def end(self, loop: "subprocess.Popen[str]") -> tuple[int, str]:
+    def end(self, loop: Forked) -> tuple[int, str]:
         """Wait for its end."""
         log, _ = loop.communicate(timeout=60)
-        return loop.returncode, log
+        return loop.wait(0), log
 
     def calls(self, count: int = 0) -> list[agents.Call]:
         """The calls of agents, as soon as there are ``count``."""

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,10 @@ def test_us008_without_another_agent_it_pauses_with_75_and_goes_on_from_the_chec
     code, log = night.ends()  # too early: the agent is still out
     assert code == 75, log
     assert len(night.calls()) == 2
-    wait_for(lambda: night.ends()[0] == 0, timeout_s=30, what="the end of the limit")
+    over = datetime.fromisoformat(held["resume_at"])
+    wait_for(lambda: datetime.now(UTC) >= over, timeout_s=30, what="the end of the limit")
+    code, log = night.ends()
+    assert code == 0, log
     night.check_commits(2)
     assert not (night.home / "checkpoint.json").exists()
 

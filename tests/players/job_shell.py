@@ -1,8 +1,8 @@
 """A shell with one job, as small as can be: the job has the terminal, until it rests.
 
 It says ``shell: it rests`` when the job is stopped, ``shell: read 'WORD'`` for each line, and goes on with
-the job in the foreground at ``fg``. With ``--background`` the job begins without the terminal. It ends as the
-job does.
+the job in the foreground at ``fg``; a job that does not rest then gets no signal. With ``--background`` the
+job begins without the terminal. It ends as the job does.
 
 job_shell.py [--background] COMMAND...
 """
@@ -35,14 +35,14 @@ def foreground() -> None:
         os.tcsetpgrp(0, os.getpgrp())
         print("shell: it rests", flush=True)
         commands()
+        os.killpg(job, signal.SIGCONT)
 
 
 def commands() -> None:
-    """Read lines until one says ``fg``."""
+    """Read lines until one says ``fg``; it has the terminal then."""
     while (line := sys.stdin.readline().strip()) != "fg":
         print(f"shell: read {line!r}", flush=True)
     os.tcsetpgrp(0, job)
-    os.killpg(job, signal.SIGCONT)
 
 
 if in_background:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from tests.helpers import is_alive, wait_for
 from tests.players import player
+from tests.template import Forked, Template
 from tests.whole.harness import Daemon, View
-from tests.whole.person import Person, argv
+from tests.whole.person import Person
 from tests.whole.witnesses import Witness
 
 START_S = 30.0
@@ -26,7 +27,7 @@ class Build:
 
     daemon: Daemon
     directory: Path
-    process: "subprocess.Popen[bytes] | None" = None
+    process: subprocess.Popen[bytes] | Forked | None = None
     witness: Witness = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,13 +37,13 @@ class Build:
     def start(self, *words: str, stdout: int | None = None) -> "Build":
         """Type it; ``stdout`` is where its output goes instead of a file."""
         with self._said("out").open("wb") as out, self._said("err").open("wb") as err:
-            self.process = subprocess.Popen(
-                argv(["build", *words]),
-                cwd=self.directory,
-                env=Person(self.daemon).environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out if stdout is None else stdout,
-                stderr=err,
+            self.process = Template.present().start(
+                "ralphctl",
+                ["build", *words],
+                Person(self.daemon).environment,
+                self.directory,
+                output=out.fileno() if stdout is None else stdout,
+                errors=err.fileno(),
             )
         return self
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers import wait_for
-from tests.whole.template import Forked, Template
+from tests.template import Forked, Template
 
 UP_S = 20.0
 REQUEST_S = 30.0
@@ -53,7 +53,7 @@ class Daemon:
     """``ralphd`` in the foreground, with state, home and configuration below ``root``.
 
     It may be killed and started again any number of times. ``failpoints`` are names of places at which the
-    one that is started with them ends itself by SIGKILL. Without any, it is a fork of the template.
+    one that is started with them ends itself by SIGKILL.
     """
 
     root: Path
@@ -111,17 +111,20 @@ class Daemon:
             armed["RALPHD_FAILPOINTS_WHEN"] = str(self.root / "armed")
             (self.root / "armed").unlink(missing_ok=True)
         with (self.root / "stderr").open("ab") as stderr:
-            if armed or as_child:
+            environment = self.environment | armed
+            if as_child:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "ralphd"],
-                    env=self.environment | armed,
+                    env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=stderr,
                     stderr=stderr,
                     cwd=self.root,
                 )
             else:
-                self._process = Template.present().daemon(self.environment, self.root, stderr.fileno())
+                self._process = Template.present().start(
+                    "ralphd", (), environment, self.root, output=stderr.fileno(), errors=stderr.fileno()
+                )
         if wait:
             wait_for(self._is_up, timeout_s=UP_S, what="an answer of the daemon")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tests.helpers import wait_for
+from tests.template import ralphctl
 from tests.whole.harness import Daemon, View
 
 ANSWER_S = 30.0
@@ -27,15 +28,7 @@ class Person:
 
     def __call__(self, *words: str, cwd: Path | None = None, timeout_s: float = ANSWER_S) -> Said:
         """Type a command and read the answer."""
-        return subprocess.run(
-            argv(words),
-            cwd=cwd or self.daemon.home,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-        )
+        return ralphctl(words, self.environment, cwd or self.daemon.home, timeout_s)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -51,7 +51,7 @@ def test_it_goes_on_over_a_restart_of_the_daemon_and_no_line_is_lost_or_comes_tw
     wait_for(lambda: "── demo · running" in terminal.lines()[-1], what="the daemon seen again")
     last = len(daemon.ask("GET", "/v1/ralphs/demo/logs?tail=all&stream=stdout").splitlines())
     terminal.shows(f"line {last}\r")
-    terminal.type(b"S")
+    terminal.type(b"Syes")  # as it is pasted by mistake: who answers has read the question
     terminal.shows("Stop demo?")
     terminal.type(b"y")
 
@@ -61,6 +61,7 @@ def test_it_goes_on_over_a_restart_of_the_daemon_and_no_line_is_lost_or_comes_tw
     assert numbers == list(range(1, len(numbers) + 1))
     assert sum("ralphd is away" in line for line in lines) == 1
     assert any("info: demo: stopped" in line for line in lines)
+    assert "demo is asked to stop; ralphctl stop --now demo does not wait for that" in lines
     assert daemon.view("demo")["state"] == "stopped"
     assert terminal.settings() == terminal.before
 

@@ -1,0 +1,79 @@
+"""Keys of the live view: what is said of them is so, and a question is seen before it is answered."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphctl.client import Client
+from ralphctl.controls import Controls, Key
+from ralphctl.screen import Screen
+from ralphctl.view.drawing import Painted
+from ralphd.errors import DaemonNotRunning
+from tests.ctl.fake import FakeDaemon, view
+from tests.helpers import wait_for
+
+
+def controls(path: Path, said: list[str]) -> Controls:
+    client = Client(lambda: [str(path)])
+    return Controls(
+        client,
+        "api",
+        said.append,
+        stir=lambda: None,
+        quit_=Key("q", "leave", lambda view: None),
+        may_stop=True,
+    )
+
+
+def press(keys: Controls, letters: str, **changes: Any) -> None:
+    for letter in letters:
+        keys.press(ord(letter), view(**changes))
+
+
+def test_a_request_is_said_to_be_made_when_it_has_been(tmp_path: Path) -> None:
+    said: list[str] = []
+    press(controls(tmp_path / "nobody.sock", said), "Sy")
+    wait_for(lambda: said, what="what came of it")
+    assert said[0].startswith("stop: no ralphd is running") and len(said) == 1
+
+
+def test_who_leaves_hears_what_becomes_of_it(tmp_path: Path) -> None:
+    keys = controls(tmp_path / "nobody.sock", [])
+    assert keys.going(view()) == "goes on as it is"
+    assert keys.going(view(state="stopping")) == "is asked to stop"
+    assert keys.going(view(state="pausing")) == "is asked to pause"
+
+
+def test_a_client_that_keeps_to_a_daemon_asks_no_other_when_that_is_gone(tmp_path: Path) -> None:
+    first, beside = FakeDaemon(tmp_path / "first.sock"), FakeDaemon(tmp_path / "beside.sock")
+    try:
+        first.views, beside.views = {"api": view()}, {"api": view(state="done")}
+        client = Client(lambda: [str(first.path), str(beside.path)], keeps=True)
+        assert client.ralph("api").value["state"] == "running"
+        first.stop()
+        for same in (client, client.untelling()):
+            with pytest.raises(DaemonNotRunning):
+                same.ralph("api")
+        assert beside.asked == []
+    finally:
+        first.stop()
+        beside.stop()
+
+
+def test_a_question_is_seen_though_the_last_line_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = os.openpty()
+    with os.fdopen(slave, "w") as terminal, os.fdopen(master, "rb", buffering=0) as shown:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        screen = Screen(lambda why: None)
+        dots = {"stream": "stdout", "text": "dots.", "partial": True, "cursor": "c1"}
+        screen.put([dots])
+        screen.show(Painted("── api", (6,)))
+        assert shown.read(4096).decode() == "dots."
+        screen.show(Painted("Stop api?", (9,)), must_be_seen=True)
+        assert shown.read(4096).decode() == "\r\nStop api?"
+        screen.put([dots])
+        assert shown.read(4096).decode() == "\r\x1b[Jdots.\r\nStop api?"
