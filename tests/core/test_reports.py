@@ -683,5 +683,8 @@ def test_what_the_history_keeps_of_a_report() -> None:
     assert entry_of(report(WaitingUntil(NOW + 1e9, "ages"))) == (
         "wait", {"reason": "ages", "until": "2026-12-22T20:00:00.000000Z"},
     )  # fmt: skip
-    for nothing in (Hello(), STARTED, WaitingUntil(None), WaitingUntil(NOW), Cost(1.0), Heartbeat()):
+    for over in (WaitingUntil(None), WaitingUntil(NOW)):
+        assert entry_of(report(over)) == ("wait_over", {})
+    assert entry_of(report(Cost(1.0))) == ("cost", {"usd": 1.0})
+    for nothing in (Hello(), STARTED, Heartbeat()):
         assert entry_of(report(nothing)) is None
