@@ -15,7 +15,7 @@ from ralphctl.local import lastknown
 from ralphctl.tell import columns, has_colour, message
 from ralphctl.words import count
 from ralphd import wire
-from ralphd.errors import BadName, DaemonNotRunning, DirectoryUnusable
+from ralphd.errors import BadName, DaemonNotRunning, DirectoryUnusable, UnknownRalph
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,7 +120,13 @@ def answer(asked: Asked) -> int:
         code, body = link.get(link.candidates(asked.socket, os.environ, directory), target, slow=_tell_slow)
     except DaemonNotRunning as away:
         return _last_known(asked, name, directory, away)
-    problem.check(code, body)
+    try:
+        problem.check(code, body)
+    except UnknownRalph:
+        if name and (own := left_here(directory)) is not None and own["name"] == name:
+            _tell_last_known(asked, own, "no daemon works here; last known:", alone=True)
+            return wire.status_exit_code([own["state"]])
+        raise
     held = json.loads(body)
     views = [held] if name else held["ralphs"]
     mine = None if asked.every or name else of_directory(views, directory)
@@ -213,6 +219,10 @@ def _tell_last_known(asked: Asked, view: dict[str, Any], head: str, *, alone: bo
     if asked.as_json:
         _print_last_known(view, checkpoint, alone=alone)
         return
+    if step is again and isinstance(view.get("incident"), dict):
+        from ralphctl.incident_words import of_build  # most have none
+
+        view = of_build(view)
     now, colour = time.time(), has_colour(sys.stdout)
     fault = lastknown.checkpoint_fault(view["directory"])
     shown = full.ralph(

@@ -10,6 +10,8 @@ from ralphctl.words import ago, count, duration, moment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ralphctl.show import View
 
 _AT_REST = frozenset({"failed", "paused"})
@@ -21,25 +23,40 @@ def open_incident(view: View) -> View:
     return incident if isinstance(incident, dict) else {}
 
 
-def rows(view: View, now: float) -> list[tuple[str, str]]:
-    """Since when a person is called, whether they know, and what it needs from them."""
+def of_build(view: View) -> dict[str, Any]:
+    """The view of what ``ralphctl build`` has left, with commands that work without its daemon."""
+    name, incident = view.get("name"), dict(open_incident(view))
+    swaps = {"start": "build", "explain": "logs", "logs": "logs"}
+    for key in ("needs", "do"):
+        for verb, instead in swaps.items():
+            told = str(incident.get(key) or "")
+            incident[key] = told.replace(f"ralphctl {verb} {name}", f"ralphctl {instead}")
+    return {**view, "incident": incident}
+
+
+def rows(view: View, now: float, *, daemon: bool = True) -> list[tuple[str, str]]:
+    """Since when a person is called, whether they know, and what it needs from them.
+
+    Without a ``daemon`` nobody can be told that they know.
+    """
     incident = open_incident(view)
     at_rest = view.get("state") in _AT_REST
-    found = [("called you", _called(incident, str(view.get("name") or ""), now, at_rest=at_rest))]
+    ack = f": ralphctl ack {clean(str(view.get('name') or ''))}" if daemon else ""
+    found = [("called you", _called(incident, ack, now, at_rest=at_rest))]
     if not at_rest and view.get("state") != "stopped" and incident.get("message"):
         found.append(("", f"for: {clean(str(incident['message']))}"))
     needs = clean(str(incident.get("needs") or ""))
     return [*found, ("needs", needs)] if needs and at_rest else found
 
 
-def _called(incident: View, name: str, now: float, *, at_rest: bool) -> str:
+def _called(incident: View, ack: str, now: float, *, at_rest: bool) -> str:
     parts = [ago(incident.get("opened_at"), now), *held_back(incident)]
     if reminders := incident.get("reminders"):
         parts.append(f"reminded {_times(reminders)}")
     if (known := moment(incident.get("acknowledged_at"))) is not None:
         parts.append(f"acknowledged {duration(now - known)} ago")
     elif at_rest:
-        parts.append(f"not acknowledged: ralphctl ack {clean(name)}")
+        parts.append(f"not acknowledged{ack}")
     else:
         parts.append("over when it has worked")
     return ", ".join(parts)

@@ -3,6 +3,7 @@
 Nothing is imported here that ``status`` does not need (P3); a test looks at what is loaded.
 """
 
+import errno
 import os
 import sys
 
@@ -27,6 +28,12 @@ def main() -> int:
     except BrokenPipeError:
         _let_stdout_go()
         return _EXIT_BROKEN_PIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _let_stdout_go()
+        tell.error(RalphdError("no space left on device", why="the answer is not whole", mend="df -h"))
+        return RalphdError.exit_code
     return code
 
 

@@ -55,7 +55,7 @@ def _ralph(report: Report) -> dict[str, Any]:
             },
         },
         "times": _times(night),
-        "cost": _money(night.money),
+        "cost": _money(night.money) | ({"usd": None} if report.has_untold_costs else {}),
         "cost_by_agent": [
             {"agent": work.agent, "failures": work.failures, **_money(work.money)} for work in night.agents
         ],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ralphctl import show
 from ralphctl.guard_words import commit_words
@@ -42,10 +42,16 @@ def page(report: Report, now: float) -> Page:
     view = report.view
     return Page(
         clean(report.place.name),
-        show.state_words(view, now),
+        show.state_words(brief(view), now),
         tuple(_rows(report, now)),
         tuple(section for section in sections if section.items or section.rows),
     )
+
+
+def brief(view: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with a message that leaves room on the first screen."""
+    message = view.get("message")
+    return {**view, "message": _cut(message, _MOST_WHY)} if isinstance(message, str) else view
 
 
 # --- the first lines ------------------------------------------------------------------------------------
@@ -157,9 +163,14 @@ def next_steps(report: Report) -> list[tuple[str, str]]:
     return [] if report.standing.runs else [(again, f"ralphctl -C {shlex.quote(where)} build")]
 
 
+def cost_words(report: Report) -> str:
+    """What was spent in the span, or that nobody has told."""
+    return "unknown: its command tells none" if report.has_untold_costs else money_words(report.night.money)
+
+
 def _cost(report: Report) -> str:
     spent = report.view.get("total_cost_usd")
-    said = money_words(report.night.money)
+    said = cost_words(report)
     if isinstance(spent, int | float) and round(spent, 2) > round(report.night.money.micro_usd / 1e6, 2):
         said += f"; {usd(round(spent * 1e6))} since it was started"
     return said

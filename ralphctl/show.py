@@ -178,6 +178,8 @@ def _steps(view: View) -> list[tuple[str, str]]:
     again, logs, follow = f"ralphctl start {name}", f"ralphctl logs {name}", f"ralphctl logs -f {name}"
     why = f"ralphctl explain {name}"
     match view.get("state"):
+        case "waiting_for_retry" if wait_of(view).get("reason") == "no_daemon":
+            return [("starts it again", "ralphctl regent start")]
         case "waiting_for_retry":
             return [("see why", why), ("do not wait", f"ralphctl skip-wait {name}")]
         case "paused" if view.get("pause_reason") == "guard":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from ralphd.core.moments import rfc3339
 
 LIMIT_S = 5.0
 MOST_COMMITS = 2000
@@ -46,9 +49,18 @@ def diffstat(directory: Path, commits: Sequence[str], *, limit_s: float = LIMIT_
 
 def commits_between(directory: Path, first: str, last: str, *, limit_s: float = LIMIT_S) -> list[str] | None:
     """The commits that lead from one to the other, oldest first; None where that cannot be told."""
+    return _listed(directory, f"{first}..{last}", limit_s=limit_s)
+
+
+def commits_after(directory: Path, at: float, last: str, *, limit_s: float = LIMIT_S) -> list[str] | None:
+    """The commits up to ``last`` that were made after a moment; git knows whole seconds alone."""
+    return _listed(directory, f"--since={rfc3339(math.floor(at) + 1)}", last, limit_s=limit_s)
+
+
+def _listed(directory: Path, *which: str, limit_s: float) -> list[str] | None:
     from ralphd.git import repo
 
-    words = ("rev-list", "--reverse", "--abbrev-commit", f"--max-count={MOST_COMMITS}", f"{first}..{last}")
+    words = ("rev-list", "--reverse", "--abbrev-commit", f"--max-count={MOST_COMMITS}", *which)
     answer = repo.answer(directory, *words, "--", limit_s=limit_s)
     return None if answer is None or answer[0] != 0 else answer[1].decode(errors="replace").split()
 

@@ -100,7 +100,7 @@ def look(
     Blocks for as long as agents take to tell their version; ``slow`` is called where that is over a second.
     """
     has_toml = _check_way(directory, environ, force=force)
-    if has_toml and wishes.are_any:
+    if has_toml and wishes.are_any and not force:
         raise AlreadyThere(
             f"{TOML} is there already, and stays as it is: nothing was written",
             mend="ralphctl config set KEY VALUE  (changes one key)\n"

@@ -7,6 +7,7 @@ in ``.ralph/`` stand for them.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +15,15 @@ from typing import Any
 
 from ralphctl import link
 from ralphctl.local import lastknown
-from ralphctl.local.diffstat import Diffstat, commits_between, diffstat
+from ralphctl.local.diffstat import Diffstat, commits_after, commits_between, diffstat
 from ralphctl.local.record import Record, Told
 from ralphd import wire
 from ralphd.core.moments import rfc3339
-from ralphd.core.night_model import Night
+from ralphd.core.night_model import Money, Night
 from ralphd.core.night_report import night
 from ralphd.core.night_standing import Standing, Tasks, living, standing, tasks_of
 
+_SHA = re.compile(r"[0-9a-f]{4,64}")
 _STATE, _HISTORY, _TASKS = "regent-state.json", "history.jsonl", "tasks.json"
 
 
@@ -50,6 +52,12 @@ class Report:
     tasks: Tasks | None
     commits: tuple[str, ...]
     changed: Diffstat | None
+
+    @property
+    def has_untold_costs(self) -> bool:
+        """Whether a command ran that is not the built-in loop, and told of no attempt and no cost."""
+        has_run = self.night.runs > 0 or self.standing.runs
+        return has_run and self.view.get("command") != [] and self.night.money == Money()
 
 
 def known(environ: Mapping[str, str]) -> list[Place]:
@@ -151,10 +159,14 @@ def _section(definition: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _commits(place: Place, found: Night, view: Mapping[str, Any]) -> tuple[str, ...]:
-    """What stays; of a command that tells no commits, those since the last run before."""
+    """What stays; of a command that tells no commits, those since the last run before.
+
+    Where none was before, those that are younger than the span.
+    """
     last = view.get("last_commit")
-    if found.kept or found.reverted or found.head_before is None or not isinstance(last, str):
+    if found.kept or found.reverted or not (isinstance(last, str) and _SHA.fullmatch(last)):
         return found.kept
-    if not set(last) <= set("0123456789abcdef"):
-        return found.kept
-    return tuple(commits_between(Path(place.directory), found.head_before, last) or ())
+    directory = Path(place.directory)
+    if found.head_before is None:
+        return tuple(commits_after(directory, found.since, last) or ())
+    return tuple(commits_between(directory, found.head_before, last) or ())

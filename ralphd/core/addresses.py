@@ -11,6 +11,7 @@ _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
+_TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _METADATA = frozenset(map(ipaddress.ip_address, ("169.254.169.254", "100.100.100.200", "fd00:ec2::254")))
 """Where clouds hand out a machine's credentials. Link-local addresses, which most of them are, count too."""
@@ -36,6 +37,8 @@ def is_public(address: str) -> bool:
     if isinstance(outer, ipaddress.IPv6Address) and outer in _NAT64_LOCAL:
         return False
     ip = _innermost(outer)
+    if isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local:
+        return False
     # is_global alone lets multicast through.
     return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified or ip.is_link_local)
 
@@ -50,6 +53,8 @@ def _innermost(ip: _Address) -> _Address:
     """The IPv4 address that an IPv6 one leads to, where it does (mapped, NAT64, 6to4, Teredo)."""
     if isinstance(ip, ipaddress.IPv4Address):
         return ip
-    if ip in _NAT64 or ip in _NAT64_LOCAL or (ip in _COMPATIBLE and int(ip) > 0xFFFF):
+    if any(ip in net for net in (_NAT64, _NAT64_LOCAL, _TRANSLATED)) or (
+        ip in _COMPATIBLE and int(ip) > 0xFFFF
+    ):
         return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
     return ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else ip)

@@ -206,9 +206,8 @@ def tell_at(incident: Incident, now: Supervision, every_s: float) -> Moment | No
     """When a person is to be told again; None for never as things are. ``every_s`` 0: no reminders."""
     if not needs_a_person(incident, now):
         return None
-    if incident.due_at is not None:
-        return incident.due_at
-    return incident.told_at + max(every_s, SHORTEST_S) if every_s > 0 else None
+    reminder_at = incident.told_at + max(every_s, SHORTEST_S) if every_s > 0 else None
+    return min((at for at in (incident.due_at, reminder_at) if at is not None), default=None)
 
 
 def told_again(incident: Incident, at: Moment) -> Incident:

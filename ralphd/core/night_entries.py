@@ -59,6 +59,8 @@ def number(value: object) -> float | None:
 
 def seconds(value: object) -> float:
     """A duration from 0 to a year; 0 for anything else."""
+    if type(value) is float and 0.0 <= value <= _LONGEST_S:
+        return value
     found = number(value)
     return 0.0 if found is None else min(max(found, 0.0), _LONGEST_S)
 
@@ -84,7 +86,7 @@ def task_of(entry: Entry) -> tuple[str | None, str]:
 
 def commits(value: object) -> tuple[str, ...]:
     """The commits that are named; whatever is no abbreviated sha is none."""
-    if not isinstance(value, list):
+    if not value or not isinstance(value, list):
         return ()
     return tuple([sha for sha in value if isinstance(sha, str) and _COMMIT.fullmatch(sha)])
 

@@ -26,8 +26,7 @@ BACKWARDS_S: Final = 120.0
 """Entries may come late by that much before the clock is said to have been set back."""
 SHORT: Final = 7
 """So many digits have all abbreviations of commits."""
-_SILENT: Final = frozenset({"wait", "wait_over", "ack", "reminder"})
-Handlers: TypeAlias = dict[str, Callable[[Entry, Moment], None]]
+Handler: TypeAlias = Callable[[Entry, Moment], None]
 _IN_ORDER: Final = frozenset({"run", "wait", "verdict", "escalation", "undo"})
 
 
@@ -90,29 +89,23 @@ class Gathering:
     newest_at: Moment = 0.0
     set_back_at: Moment | None = None
     head_before: str | None = None
-    _in_time: Handlers = field(default_factory=dict)
-    _inside: Handlers = field(default_factory=dict)
+    _handlers: dict[str, tuple[Handler | None, Handler | None]] = field(default_factory=dict)
+    _last_task: tuple[object, GatheredTask] | None = None
 
     def __post_init__(self) -> None:
         timeline = self.timeline
-        self._in_time = {
-            "attempt": timeline.attempt,
-            "iteration": timeline.iteration,
-            "verdict": timeline.verdict,
-            "run": self._run_ended,
-            "wait": timeline.wait,
-            "wait_over": timeline.wait_over,
-            "escalation": timeline.called,
-            "undo": self._put_back,
-        }
-        self._inside = {
-            "attempt": self._attempt,
-            "iteration": self._iteration,
-            "verdict": self._verdict,
-            "run": self._run,
-            "escalation": self._call,
-            "undo": self._undo,
-            "cost": self._cost,
+        # What each kind tells of time, from before and after the span too, and what it tells of the span.
+        self._handlers = {
+            "attempt": (timeline.attempt, self._attempt),
+            "iteration": (timeline.iteration, self._iteration),
+            "verdict": (timeline.verdict, self._verdict),
+            "run": (self._run_ended, self._run),
+            "wait": (timeline.wait, None),
+            "wait_over": (timeline.wait_over, None),
+            "escalation": (timeline.called, self._call),
+            "undo": (self._put_back, self._undo),
+            "cost": (None, self._cost),
+            "incident": (None, None),
         }
 
     def take(self, entry: Entry) -> None:
@@ -128,15 +121,17 @@ class Gathering:
             self._watch_the_clock(at)
         if self.first_at is None or at < self.first_at:
             self.first_at = at
-        if (in_time := self._in_time.get(kind)) is not None:
+        in_time, inside = self._handlers.get(kind, (None, self._unknown))
+        if in_time is not None:
             in_time(entry, at)
         if self.since <= at < self.until:
             if self.last_at is None or at > self.last_at:
                 self.last_at = at
-            if (inside := self._inside.get(kind)) is not None:
+            if inside is not None:
                 inside(entry, at)
-            elif kind not in _SILENT:
-                self.unknown_kinds[kind or "none"] += 1
+
+    def _unknown(self, entry: Entry, at: Moment) -> None:
+        self.unknown_kinds[text(entry.get("kind")) or "none"] += 1
 
     def _run_ended(self, entry: Entry, at: Moment) -> None:
         began_at = moment(entry.get("started_at"))
@@ -181,21 +176,22 @@ class Gathering:
 
     def _iteration(self, entry: Entry, at: Moment) -> None:
         self.counts["iterations"] += 1
-        task, key = self._task(entry), text(entry.get("key"))
+        task = self._task(entry)
         if (iteration := count(entry.get("iteration"))) is not None:
             task.numbers[iteration] = None
         if entry.get("complete") is True:
-            task.done.append((key, at))
+            task.done.append((text(entry.get("key")), at))
         self._commit(task, commits(entry.get("commits")))
 
     def _verdict(self, entry: Entry, at: Moment) -> None:
         made, gone = commits(entry.get("commits")), commits(entry.get("reverted"))
-        boundary = text(entry.get("key")).removesuffix("/verdict")
         task = self._task(entry)
-        self._commit(task, made[::-1])
+        if made:
+            self._commit(task, made[::-1])
         if entry.get("verdict") == "untested" and made:
             self.counts["unjudged"] += 1
         if gone:
+            boundary = text(entry.get("key")).removesuffix("/verdict")
             tail = lines(entry.get("tail"), TAIL_LINES)
             why, iteration = text(entry.get("why")), count(entry.get("iteration"))
             self.undone[boundary] = Undone(at, iteration, task.id, task.title, gone, why, tail, None)
@@ -219,6 +215,13 @@ class Gathering:
         self.failures[kind] = Failure(kind, 1 if before is None else before.count + 1, why, at)
 
     def _task(self, entry: Entry) -> GatheredTask:
+        """The task that an entry is about, which is mostly that of the entry before."""
+        told = entry.get("task")
+        if self._last_task is None or self._last_task[0] != told:
+            self._last_task = told, self._named(entry)
+        return self._last_task[1]
+
+    def _named(self, entry: Entry) -> GatheredTask:
         id_, title = task_of(entry)
         task = self.tasks.get(id_)
         if task is None:
@@ -229,8 +232,10 @@ class Gathering:
 
     def _commit(self, task: GatheredTask, shas: Iterable[str]) -> None:
         for sha in shas:
-            task.commits.setdefault(sha[:SHORT], sha)
-            self.made.setdefault(sha[:SHORT], sha)
+            short = sha[:SHORT]
+            if short not in task.commits:
+                task.commits[short] = sha
+                self.made.setdefault(short, sha)
 
 
 def _micro_usd(entry: Entry) -> int | None:

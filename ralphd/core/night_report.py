@@ -125,8 +125,12 @@ def _notes(found: Gathering, torn: int) -> Iterable[str]:
         lines = "1 line" if torn == 1 else f"{torn} lines"
         yield f"{lines} of the record could not be read: what was told there is missing"
     if found.undated:
-        yield f"{found.undated} entries of the record have no time, and are left out"
+        yield f"left out: {_entries(found.undated)} of the record without a time"
     if found.set_back_at is not None:
         yield "the clock was set back meanwhile: times overlap, and durations may be off by as much"
     for kind, times in found.unknown_kinds.items():
-        yield f"{times} entries of the kind {kind!r} are not known to this ralphctl, and are left out"
+        yield f"left out: {_entries(times)} of the kind {kind!r}, which this ralphctl does not know"
+
+
+def _entries(times: int) -> str:
+    return "1 entry" if times == 1 else f"{times} entries"

@@ -215,8 +215,7 @@ class DaemonsWebhooks:
 
     async def _view(self, hook: Hook) -> View:
         id = hook.destination.id
-        last = await self._events.deliveries(id, 1)
-        return hook_view(hook, self._held.gone.get(id), last[0] if last else None)
+        return hook_view(hook, self._held.gone.get(id), await self._events.last_delivery(id))
 
     def _added(self) -> tuple[Destination, ...]:
         return tuple(one.destination for one in self._held.added.values())

@@ -58,7 +58,7 @@ async def _post_to_first(
             try:
                 return await _post_to(client, target, address, headers, payload)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                answer = Unreached(f"no connection: {error or type(error).__name__}")
+                answer = Unreached(f"no connection: {_words(error)}")
             except httpx.TimeoutException:
                 return Unreached(f"no answer within {READ_LIMIT_S:g} s")
             except httpx.RemoteProtocolError:
@@ -66,6 +66,12 @@ async def _post_to_first(
             except httpx.HTTPError as error:
                 return Unreached(f"the connection failed: {type(error).__name__}")
     return answer
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, httpx.TimeoutException):
+        return f"nobody has answered within {CONNECT_LIMIT_S:g} s"
+    return str(error) or type(error).__name__
 
 
 async def _post_to(

@@ -134,6 +134,10 @@ class EventStore:
         """The last deliveries, newest first, whatever became of them; to one destination, or to all."""
         return await self._do(self._outbox.newest, destination, limit)
 
+    async def last_delivery(self, destination: str) -> KeptDelivery | None:
+        """The last to a destination, or, where it waits for its turn, the one that it waits for."""
+        return await self._do(self._outbox.last, destination)
+
     async def delivery(self, delivery_id: int) -> KeptDelivery | None:
         """One of them."""
         return await self._do(self._outbox.find, delivery_id)

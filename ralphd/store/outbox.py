@@ -55,6 +55,11 @@ class Queues:
         """The delivery as it stands, None when it does not wait any more."""
         return self._by_id.get(delivery_id)
 
+    def head_before(self, delivery: Delivery) -> Delivery | None:
+        """The one that it waits for; itself where it is the head, None when it does not wait any more."""
+        lane = self._lanes.get(_lane_of(delivery))
+        return lane[0] if lane else None
+
     def all(self) -> list[Delivery]:
         """Every pending delivery, oldest first."""
         return sorted(self._by_id.values(), key=lambda delivery: delivery.id)
@@ -165,6 +170,14 @@ class Outbox:
         waiting = [each for each in self.queues.all() if destination in (None, each.destination)]
         every = {each.id: KeptDelivery(each) for each in waiting} | found
         return [self._now(every[id]) for id in sorted(every, reverse=True)[:limit]]
+
+    def last(self, destination: str) -> KeptDelivery | None:
+        """The last to a destination, or, where that waits for its turn, the one that holds it up."""
+        last = next(iter(self.newest(destination, 1)), None)
+        if last is None or last.state is not DeliveryState.PENDING:
+            return last
+        head = self.queues.head_before(last.delivery)
+        return last if head is None else self.find(head.id)
 
     def find(self, delivery_id: int) -> KeptDelivery | None:
         """One of them."""

@@ -237,6 +237,8 @@ def test_addresses_of_the_internet_are_public(address: str) -> None:
         "2001:0:0:0:0:0:f5ff:fffe",
         "64:ff9b:1::a00:1",
         "64:ff9b:1::5db8:d822",
+        "fec0::1",
+        "::ffff:0:a00:1",
         "::169.254.169.254",
     ],
 )
@@ -261,6 +263,7 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse_a_name() -> N
         "::ffff:169.254.169.254",
         "64:ff9b::a9fe:a9fe",
         "64:ff9b:1::a9fe:a9fe",
+        "::ffff:0:a9fe:a9fe",
         "2002:a9fe:a9fe::1",
         "fd00:ec2::254",
         "100.100.100.200",

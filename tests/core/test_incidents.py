@@ -100,6 +100,8 @@ def test_what_a_person_starts_and_fails_at_once_is_told_a_quarter_of_an_hour_aft
     assert incidents.tell_at(started, DEAD, HOUR_S) is None  # they are at it
     assert (failed.key, failed.held_back, failed.taken_up) == ("k1", 1, False)
     assert incidents.tell_at(failed, DEAD, 0) == NOW + QUIET_S
+    assert incidents.tell_at(failed, DEAD, 60) == NOW + 60  # who asked for reminders hears of it with them
+    assert incidents.tell_at(failed, DEAD, HOUR_S) == NOW + QUIET_S
     assert incidents.tell_at(again(failed, key="k3", after_s=70), DEAD, 0) == NOW + QUIET_S
     assert incidents.tell_at(incidents.heeded(failed, asked(NOW + 90)), LIVES, 0) is None
     assert incidents.tell_at(incidents.told_again(failed, NOW + QUIET_S), DEAD, 0) is None

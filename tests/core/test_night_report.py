@@ -1,5 +1,7 @@
 """What a night was, from its record: done and undone, times that add up, money neither lost nor invented."""
 
+import re
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +18,7 @@ from ralphd.core.night_times import Living
 
 BEGIN = 1_795_244_400.0  # 2026-11-21 07:00:00 UTC
 HOUR = 3600.0
+FILES = Path(__file__).parents[2] / "docs" / "files.md"
 END = BEGIN + 10 * HOUR
 US1, US2 = {"id": "US-1", "title": "Parse the list"}, {"id": "US-2", "title": "Print it"}
 Entry = dict[str, Any]
@@ -290,16 +293,22 @@ def test_costs_that_are_told_apart_from_attempts_are_counted_once() -> None:
     assert {work.agent: work.money.micro_usd for work in found.agents} == {None: 750_000, "claude": 0}
 
 
+def test_every_kind_of_entry_that_is_documented_is_known() -> None:
+    kinds = set(re.findall(r"^### `history.jsonl`: kind `(\w+)`$", FILES.read_text(), re.MULTILINE))
+    assert {"run", "incident", "undo"} < kinds
+    assert told(*(entry(kind, 1, kind) for kind in sorted(kinds))).notes == ()
+
+
 # --- a record that is not as it should be ---------------------------------------------------------------
 
 
 def test_a_clock_that_was_set_back_and_unknown_kinds_are_told_in_words() -> None:
     found = told(run(0, 5), entry("sabbath", 6), {"kind": "run"}, run(1, 2, "r2"))
 
-    assert [note.split(":")[0] for note in found.notes] == [
-        "1 entries of the record have no time, and are left out",
+    assert [note.partition(": times")[0] for note in found.notes] == [
+        "left out: 1 entry of the record without a time",
         "the clock was set back meanwhile",
-        "1 entries of the kind 'sabbath' are not known to this ralphctl, and are left out",
+        "left out: 1 entry of the kind 'sabbath', which this ralphctl does not know",
     ]
 
 

@@ -213,3 +213,13 @@ def test_moments_are_read_without_datetime(text: str | None, moment: float | Non
 )  # fmt: skip
 def test_ends_are_told_in_words(code: int | None, signal: int | None, text: str) -> None:
     assert words.exit_words(code, signal) == text
+
+
+def test_a_full_disk_under_the_answer_is_one_clear_error(environment: dict[str, str], tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        said = subprocess.run(
+            [sys.executable, "-P", "-m", "ralphctl", "--help"],
+            env=environment, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (said.returncode, said.stderr.splitlines()[0]) == (1, "error: no space left on device")
+    assert len(said.stderr.splitlines()) == 3

@@ -230,6 +230,17 @@ def test_a_long_record_is_read_from_its_end_with_what_was_so_before(tmp_path: Pa
     assert whole.is_whole
 
 
+def test_entries_are_read_across_blocks_and_one_by_one_where_one_of_them_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    wide = json.dumps({"kind": "a", "at": rfc3339(1.0), "tail": "x" * 700_000})
+    path.write_text(
+        f'{wide}\n{{"kind": "b"}}\n\n{{"kind"\n{{"kind": "\\ud800"}}\n{"y" * 1_500_000}\n{{"kind": "c"}}'
+    )
+    record = Record(path)
+    assert [each["kind"] for each in record.entries("")] == ["a", "b", "\ud800", "c"]
+    assert record.torn >= 2
+
+
 def test_a_fifo_or_a_link_in_place_of_the_record_is_no_record(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("/etc/passwd")
@@ -289,7 +300,7 @@ def test_several_ralphs_are_an_overview_and_each_can_be_named(held: Path, ctl: C
     assert "      blocked by: giving up; goes on when you type ralphctl start web" in page
     every = ctl("report")
     assert (every.returncode, every.stderr) == (0, "")
-    assert every.stdout.startswith("2 ralphs  1 wait for you\n")
+    assert every.stdout.startswith("2 ralphs  1 waits for you\n")
     assert ctl("report", cwd=web).stdout.startswith("web  failed: giving up\n")
     assert ctl("report", "api", "--md").stdout.startswith("## api: done\n")
 

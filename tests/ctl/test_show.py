@@ -122,6 +122,11 @@ def test_every_state_comes_with_something_to_do() -> None:
         assert all(how.startswith("ralphctl ") for _, how in show.next_steps(view(state=state)))
 
 
+def test_without_a_daemon_what_waits_for_one_is_not_told_to_skip_its_wait() -> None:
+    waits = view(state="waiting_for_retry", wait={"reason": "no_daemon", "until": None})
+    assert show.next_steps(waits) == [("starts it again", "ralphctl regent start")]
+
+
 def test_every_reason_for_a_pause_has_words() -> None:
     assert not [reason for reason in PauseReason if "(" in words.pause_words(reason.value)]
 

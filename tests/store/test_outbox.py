@@ -139,3 +139,19 @@ async def test_a_full_disk_does_not_make_the_list_untrue(tmp_path: Path, small_d
             arrived.id,
             "delivered",
         )
+
+
+async def test_the_last_delivery_that_waits_for_its_turn_is_told_by_the_one_that_holds_it_up(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as store:
+        assert await store.last_delivery(ONE.id) is None
+        first = await queue(store, ONE)
+        await store.failed(first.id, "answered 500", FOREVER)
+        await queue(store, ONE)
+        held_up = await store.last_delivery(ONE.id)
+        assert held_up is not None
+        assert (held_up.delivery.id, held_up.last_error) == (first.id, "answered 500")
+        other = await queue(store, ONE, ralph="other")
+        await store.delivered(other.id)
+        assert (await store.last_delivery(ONE.id)) == (await store.deliveries(ONE.id, 1))[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -78,7 +79,10 @@ def lock(state: Path) -> Sequence[Finding]:
 
 
 def working_directory(directory: Path) -> Sequence[Finding]:
-    """Whether a Regent or a run has this directory (S2)."""
+    """Whether a Regent or a run has this directory (S2), and whether a ralph could work in it."""
+    if not os.access(directory, os.W_OK | os.X_OK):
+        found = f"{directory} cannot be written: no ralph can work here"
+        return [Finding("directory", Level.FAILED, found, f"ls -ld {directory}")]
     if not link.is_flocked(directory.stat().st_ino):
         return [Finding("directory", Level.OK, f"{directory}, where no ralph is at work")]
     whose = link.signpost(str(directory))
