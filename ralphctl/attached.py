@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from enum import Enum
 from types import FrameType
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph
 
 View: TypeAlias = dict[str, Any]
 
+_LOOK_S = 0.05
 _LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 
@@ -37,14 +39,15 @@ class Attached:
     def __init__(
         self, client: Client, view: View, tail: str, after: int, bell: Bell, keyboard: Keyboard
     ) -> None:
-        self._client, self._name, self._directory = client, str(view["name"]), str(view["directory"])
+        self._client = client = client.untelling()  # a word of its own would tear the region
+        self._name, self._directory = str(view["name"]), str(view["directory"])
         self._left: End | None = None
         self._bell = bell
         source = Source(client, self._name, {"tail": tail}, after, look=self._look, is_over=self._is_left)
         self._live = LiveView(source, bell, keyboard)
         self._live.view = view
         self._live.controls = Controls(
-            client, self._name, self._live.say, may_stop=True,
+            client, self._name, self._live.say, stir=self._live.stir, may_stop=True,
             quit_=Key("q", "leave; it goes on. So does Ctrl-C", self._quit),
         )  # fmt: skip
         for number in _LEAVING:
@@ -60,9 +63,22 @@ class Attached:
         self._live.begin()
         end = self._live.wait(self._end)
         if end is End.SETTLED:
-            self._live.finish()
+            self._print_the_rest()
         self._live.close()
         return end
+
+    def _print_the_rest(self) -> None:
+        """As long as its reader takes, unless somebody leaves."""
+        printing = threading.Thread(target=self._live.finish, daemon=True)
+        printing.start()
+        while printing.is_alive() and self._left is None:
+            printing.join(_LOOK_S)
+
+    @property
+    def going(self) -> str:
+        """What becomes of it when nobody watches any more."""
+        assert self._live.controls is not None
+        return self._live.controls.going(self.view)
 
     def last_words(self, lines: list[str]) -> str:
         """What to say of its end, in the form of the view."""

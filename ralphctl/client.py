@@ -37,32 +37,50 @@ class Reply:
 
 
 class _Connection(http.client.HTTPConnection):
-    def __init__(self, paths: Sequence[str], limit_s: float) -> None:
+    def __init__(self, paths: Sequence[str], limit_s: float, reached: Callable[[str], None]) -> None:
         super().__init__("ralphd", timeout=limit_s)
         self.limit_s = limit_s
-        self._paths = paths
+        self._paths, self._reached = paths, reached
 
     def connect(self) -> None:
-        self.sock = socket.socket(fileno=link.connect(self._paths, timeout_s=self.limit_s).detach())
+        reached, path = link.reach(self._paths, timeout_s=self.limit_s)
+        self.sock = socket.socket(fileno=reached.detach())
         self.sock.settimeout(self.limit_s)
+        self._reached(path)
 
 
 class Client:
-    """Calls to the daemon behind the first socket that answers.
+    """Calls to the daemon behind the first socket that answers; one that ``keeps`` to it then asks no other.
 
     Every method raises DaemonNotRunning or DaemonBusy when it cannot be reached, and the RalphdError that
     the daemon's problem document names when it refuses.
     """
 
-    def __init__(self, find: Callable[[], Sequence[str]], *, tells_waits: bool = False) -> None:
-        """``find`` gives where the socket may be; ``tells_waits`` to who sits at the terminal."""
+    def __init__(
+        self, find: Callable[[], Sequence[str]], *, tells_waits: bool = False, keeps: bool = False
+    ) -> None:
+        """``find`` gives where the socket may be; ``tells_waits`` to who sits at the terminal.
+
+        ``keeps``: when that of ``ralphctl build`` has ended, the daemon beside it, which may know another
+        ralph of the same name, is not asked in its place.
+        """
         self._find = find
         self._tells_waits = tells_waits
+        self._keeps, self._kept = keeps, ""
+
+    def untelling(self) -> Client:
+        """The same, for who shows by means of its own that it waits."""
+        kept = self._kept
+        return Client(lambda: [kept], keeps=True) if kept else Client(self._find, keeps=self._keeps)
 
     @property
     def paths(self) -> Sequence[str]:
-        """Where the socket may be, best first, looked for anew each time."""
-        return self._find()
+        """Where the socket may be, best first, looked for anew each time; where it is, once that is kept."""
+        return [self._kept] if self._kept else self._find()
+
+    def _reached(self, path: str) -> None:
+        if self._keeps:
+            self._kept = path
 
     def status(self, *, resources: bool = False) -> Reply:
         """The daemon and all its ralphs."""
@@ -105,7 +123,7 @@ class Client:
         return self._call("POST", "/ralphs", registration)
 
     def ask(self, name: str, action: str, words: Mapping[str, object] | None = None) -> Reply:
-        """``start``, ``stop``, ``restart``, ``pause``, ``resume``, ``skip-wait``, ``reload``, ``undo``, ``ack``."""
+        """``start, stop, restart, pause, resume, skip-wait, reload, undo, ack``."""
         return self._call("POST", f"/ralphs/{name}/{action}", words or {})
 
     def report(self, name: str, report: Mapping[str, object], *, limit_s: float) -> Reply:
@@ -166,7 +184,7 @@ class Client:
 
     def _get(self, path: str) -> Reply:
         slow = patience.slow("ralphd to answer", link.ANSWER_LIMIT_S) if self._tells_waits else None
-        status, body = link.get(self.paths, wire.API + path, slow=slow)
+        status, body = link.get(self.paths, wire.API + path, slow=slow, reached=self._reached)
         problem.check(status, body)
         return Reply(body)
 
@@ -178,7 +196,7 @@ class Client:
         *,
         limit_s: float = _CHANGE_LIMIT_S,
     ) -> Reply:
-        connection = _Connection(self.paths, limit_s)
+        connection = _Connection(self.paths, limit_s, self._reached)
         body = None if words is None else json.dumps(words)
         try:
             with patience.telling("ralphd to answer", limit_s) if self._tells_waits else nullcontext():
@@ -190,7 +208,7 @@ class Client:
         return Reply(held)
 
     def _parts(self, path: str) -> Iterator[bytes]:
-        connection = _Connection(self.paths, _CHANGE_LIMIT_S)
+        connection = _Connection(self.paths, _CHANGE_LIMIT_S, self._reached)
         try:
             response = _exchange(connection, "GET", path, None)
             if response.status >= 400:

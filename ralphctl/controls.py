@@ -43,7 +43,8 @@ class Question:
 class Controls:
     """Keys to requests. Each request has a thread of its own: the main one stays free for signals.
 
-    ``quit_`` is what q does, and ``more`` are help's lines for what is no key of ours. ``may_stop``: S stops.
+    ``stir`` is called when one is answered. ``quit_`` is what q does, and ``more`` are help's lines for what
+    is no key of ours. ``may_stop``: S stops.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class Controls:
         name: str,
         say: Callable[[str], None],
         *,
+        stir: Callable[[], None],
         quit_: Key,
         more: tuple[tuple[str, str], ...] = (),
         may_stop: bool = False,
     ) -> None:
-        self._client, self._name, self._say = client, name, say
-        self._pausing = False
+        self._client, self._name, self._say, self._stir = client, name, say, stir
+        self._asking = ""
+        """The request that is under way."""
         self._more = more
         self.question: Question | None = None
         """The one that is open."""
@@ -97,8 +100,7 @@ class Controls:
 
     def _skip_now(self, view: View) -> None:
         if countdown.left_of(view, time.time()):
-            self._say("yes: it waits no longer")
-            self._in_background(lambda: self._ask("skip-wait"))
+            self._in_background("skip-wait", said="yes: it waits no longer")
         else:
             self._say("it is over by itself")
 
@@ -110,27 +112,37 @@ class Controls:
         self.question = Question(text, "SyY", self._stop_now, "no: it goes on")
 
     def _stop_now(self, view: View) -> None:
-        self._say(f"{self._name} is asked to stop; ralphctl stop --now {self._name} does not wait for that")
-        self._in_background(lambda: self._ask("stop"))
+        said = f"{self._name} is asked to stop; ralphctl stop --now {self._name} does not wait for that"
+        self._in_background("stop", said=said)
 
     def _pause(self, view: View) -> None:
-        if self._pausing:
+        if "pause" in (self._asking, self._asked_of(view)):
             self._say("it is asked to pause already")
             return
-        self._pausing = True
-        self._in_background(self._ask_to_pause)
+        self._in_background("pause")  # that it pauses then is a line of its Regent's
 
-    def _ask_to_pause(self) -> None:
-        self._pausing = self._ask("pause") is not None  # that it pauses then is a line of its Regent's
+    def going(self, view: View) -> str:
+        """What becomes of it when nobody watches any more; a request of ours may not show in ``view`` yet."""
+        asked = self._asking or self._asked_of(view)
+        return {"stop": "is asked to stop", "pause": "is asked to pause"}.get(asked, "goes on as it is")
 
-    def _ask(self, action: str) -> View | None:
+    def _asked_of(self, view: View) -> str:
+        return {"stopping": "stop", "pausing": "pause"}.get(str(view.get("state")), "")
+
+    def _ask(self, action: str, said: str) -> None:
         try:
-            view: View = self._client.ask(self._name, action).value
+            self._client.ask(self._name, action)
         except RalphdError as fault:
             why = f": {clean(fault.why.splitlines()[0])}" if fault.why else ""
             self._say(f"{action}: {clean(fault.what)}{why}")
-            return None
-        return view
+        else:
+            if said:
+                self._say(said)
+        finally:
+            self._asking = ""
+            self._stir()
 
-    def _in_background(self, work: Callable[[], object]) -> None:
-        threading.Thread(target=work, daemon=True).start()
+    def _in_background(self, action: str, *, said: str = "") -> None:
+        """Ask for it; ``said`` is what is said when it is asked, not before."""
+        self._asking = action
+        threading.Thread(target=self._ask, args=(action, said), daemon=True).start()

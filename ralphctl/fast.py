@@ -219,10 +219,6 @@ def _tell_last_known(asked: Asked, view: dict[str, Any], head: str, *, alone: bo
     if asked.as_json:
         _print_last_known(view, checkpoint, alone=alone)
         return
-    if step is again and isinstance(view.get("incident"), dict):
-        from ralphctl.incident_words import of_build  # most have none
-
-        view = of_build(view)
     now, colour = time.time(), has_colour(sys.stdout)
     fault = lastknown.checkpoint_fault(view["directory"])
     shown = full.ralph(

@@ -98,7 +98,7 @@ class Foreground:
             keyboard,
         )  # fmt: skip
         self._live.controls = Controls(
-            daemon.client, self._name, self._live.say,
+            daemon.client, self._name, self._live.say, stir=self._live.stir,
             quit_=Key("q", "finish the iteration, then end; so does Ctrl-C", self._quit),
             more=(("Ctrl-C again", "end it now"),),
         )  # fmt: skip

@@ -47,7 +47,7 @@ def ralph(
     steps = next_steps(view) if step is None else _last_known_steps(view, step)
     runs = bool(view.get("ralph_pid"))
     rows = [
-        *_incident(view, now),
+        *_incident(view, now, daemon=daemon),
         *_work(view, now),
         *_checkpoint_rows(checkpoint, checkpoint_fault, now, runs=runs),
         *_facts(view, now, daemon=daemon),
@@ -79,12 +79,12 @@ def _last_known_steps(view: View, step: tuple[str, str]) -> list[tuple[str, str]
     return [step, ("then what it needs", do)] if do else [step]
 
 
-def _incident(view: View, now: float) -> list[tuple[str, str]]:
+def _incident(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
     if not isinstance(view.get("incident"), dict):
         return []
     from ralphctl.incident_words import rows  # most have none, and `status` is to be quick
 
-    return rows(view, now)
+    return rows(view, now, daemon=daemon)
 
 
 def _work(view: View, now: float) -> list[tuple[str, str]]:

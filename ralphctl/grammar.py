@@ -123,7 +123,7 @@ def the_client(context: click.Context | None = None) -> Client:
 
     socket: str | None = (context or click.get_current_context()).meta.get(_SOCKET)
     directory = fast.here()
-    return Client(lambda: link.candidates(socket, os.environ, directory), tells_waits=True)
+    return Client(lambda: link.candidates(socket, os.environ, directory), tells_waits=True, keeps=True)
 
 
 def the_name(client: Client, name: str | None) -> str:

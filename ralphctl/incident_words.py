@@ -10,8 +10,6 @@ from ralphctl.words import ago, count, duration, moment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ralphctl.show import View
 
 _AT_REST = frozenset({"failed", "paused"})
@@ -21,17 +19,6 @@ def open_incident(view: View) -> View:
     """What a person was called for and is not over; empty where nothing is."""
     incident = view.get("incident")
     return incident if isinstance(incident, dict) else {}
-
-
-def of_build(view: View) -> dict[str, Any]:
-    """The view of what ``ralphctl build`` has left, with commands that work without its daemon."""
-    name, incident = view.get("name"), dict(open_incident(view))
-    swaps = {"start": "build", "explain": "logs", "logs": "logs"}
-    for key in ("needs", "do"):
-        for verb, instead in swaps.items():
-            told = str(incident.get(key) or "")
-            incident[key] = told.replace(f"ralphctl {verb} {name}", f"ralphctl {instead}")
-    return {**view, "incident": incident}
 
 
 def rows(view: View, now: float, *, daemon: bool = True) -> list[tuple[str, str]]:

@@ -64,6 +64,15 @@ class Keyboard:
         """Whether what is typed now is for us."""
         return self._saved is not None and self._in_foreground()
 
+    def look(self) -> bool:
+        """Take it, where it has become ours; whether it is.
+
+        A shell that brings a running job to the foreground sends no signal.
+        """
+        if self.is_usable and self._saved is None:
+            self._take()
+        return self.is_ours
+
     def read(self) -> bytes:
         """What was typed, a key a byte. At the terminal's end it is not ours any more."""
         try:

@@ -172,12 +172,14 @@ def get(
     *,
     timeout_s: float = ANSWER_LIMIT_S,
     slow: Callable[[], None] | None = None,
+    reached: Callable[[str], None] = lambda path: None,
 ) -> tuple[int, bytes]:
     """The HTTP status and body of ``GET target``. Raises as ``connect`` does.
 
-    ``slow`` is called once where the answer takes longer than a second.
+    ``slow`` is called once where the answer takes longer than a second, ``reached`` with who is asked.
     """
-    link = connect(paths, timeout_s=timeout_s)
+    link, path = reach(paths, timeout_s=timeout_s)
+    reached(path)
     try:
         # HTTP/1.0: the reply is never chunked and ends with the connection.
         link.sendall(f"GET {target} HTTP/1.0\r\nHost: ralphd\r\nAccept: application/json\r\n\r\n".encode())

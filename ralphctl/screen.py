@@ -11,6 +11,7 @@ import errno
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -27,6 +28,8 @@ _NOBODY = (errno.EPIPE, errno.EIO)
 """A closed pipe, a terminal that is gone. Anything else, a full disk above all, may pass."""
 _COLUMNS, _LINES = 80, 24
 _PIECE_BYTES = 1 << 16
+_UNENDED_S = 2.0
+"""Who prints dots prints the next one by then."""
 
 
 class _Out:
@@ -73,6 +76,7 @@ class Screen:
         self._over = False
         self._region = self._drawn = NOTHING
         self.is_resting = False
+        self._put_at, self._must_be_seen = 0.0, False
         self.cursor: str | None = None
         self.is_broken = False
 
@@ -88,6 +92,7 @@ class Screen:
         """Print records; False when that is over, or nobody reads it."""
         with self._lock:
             if not self._over:
+                self._put_at = time.monotonic()
                 with self._above_the_region():
                     for record in records:
                         self._print(record)
@@ -101,11 +106,15 @@ class Screen:
                     self._printer.end()
                     self._write(panel)
 
-    def show(self, region: Painted) -> None:
-        """Have ``region`` below all that is printed, from now on."""
+    def show(self, region: Painted, *, must_be_seen: bool = False) -> None:
+        """Have ``region`` below all that is printed, from now on.
+
+        One that ``must_be_seen`` ends a line that has not ended yet; so does any where the line stays so.
+        """
         with self._lock:
             if self.is_live and not self._over and (region != self._region or self._drawn is NOTHING):
                 self._region = region
+                self._must_be_seen = must_be_seen or time.monotonic() - self._put_at > _UNENDED_S
                 with self._above_the_region():
                     pass
 
@@ -151,6 +160,8 @@ class Screen:
     def _above_the_region(self) -> Iterator[None]:
         self._erase()
         yield
+        if self._must_be_seen:
+            self._printer.end()
         self._draw()
         self._flush()
 

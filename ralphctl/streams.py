@@ -20,7 +20,7 @@ from ralphctl.client import Client
 from ralphctl.lines import batches_of, events_of
 from ralphctl.tell import message
 from ralphd import wire
-from ralphd.errors import DaemonNotRunning, ShuttingDown
+from ralphd.errors import DaemonBusy, DaemonNotRunning, ShuttingDown
 
 _PAUSE_S = 0.2
 _CONNECT_LIMIT_S = 10.0
@@ -94,7 +94,7 @@ def _following(
             for lines in _batches(client, request()):
                 away = False
                 yield lines
-        except (DaemonNotRunning, ShuttingDown, httpx.TransportError):
+        except (DaemonBusy, DaemonNotRunning, ShuttingDown, httpx.TransportError):
             if not away:
                 on_away()
             away = True

@@ -54,7 +54,9 @@ def until(
     """
     words = _Words(name, waiting_for, force, timeout_s, since)
     try:
-        return _until(_Look(client, name, directory, words.say), reached, words, remark, timeout_s)
+        return _until(
+            _Look(client.untelling(), name, directory, words.say), reached, words, remark, timeout_s
+        )
     except KeyboardInterrupt:
         words.say("\nit was only the waiting that ended" + forced(force))
         raise

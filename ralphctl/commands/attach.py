@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from ralphctl.attached import Attached, End
 from ralphctl.foreground import say
 from ralphctl.grammar import Command, ralph_argument, the_client, the_name
 from ralphctl.keys import Keyboard
+from ralphctl.local import lastknown
 from ralphctl.screen import have_streams, let_go_of_stderr
 from ralphctl.view.bell import Bell
 from ralphctl.view.live import last_event
@@ -64,11 +66,13 @@ def _tell_end(attached: Attached, name: str, end: End) -> int:
         case End.FORGOTTEN:
             raise UnknownRalph(f"{name} has been forgotten", mend="ralphctl status --all")
         case End.LEFT | End.INTERRUPTED:
-            say(f"left; {name} goes on as it is. To watch it again: ralphctl attach {name}")
+            say(f"left; {name} {attached.going}. To watch it again: ralphctl attach {name}")
             return wire.EXIT_OK if end is End.LEFT else wire.EXIT_INTERRUPTED
 
 
 def _settled_words(view: dict[str, Any], now: float) -> list[str]:
     """What happened, and what to type."""
     does, how = show.next_steps(view)[0]
+    if view["state"] != "done" and lastknown.build_home(view, os.environ) is not None:
+        does, how = ("go on" if view["state"] == "paused" else "start again"), "ralphctl build"
     return [f"{view['name']}: {show.state_words(view, now)}", f"next: {how}  ({does})"]

@@ -91,14 +91,15 @@ def init(
         click.echo("\n".join(_found_lines(found)))
     chosen = _settled(found, wishes, chosen, yes=yes)
     written = local.write(found, chosen)
-    notes = _notes(found, chosen, local.missing(found, chosen, os.environ))
+    missing = local.missing(found, chosen, os.environ)
+    notes = _notes(found, chosen, missing)
     if wants_json():
         click.echo(_as_json(found, chosen, written, notes))
         return
     click.echo("\n".join(_written_lines(written)))
     for line in notes:
         note(line)
-    for does, how in _next(found, chosen, written, directory):
+    for does, how in _next(found, chosen, written, directory, can_start=not missing):
         click.echo(f"  next: {how}  ({does})")
 
 
@@ -229,7 +230,9 @@ def _written_lines(written: Written) -> Iterator[str]:
         yield from _filled(f"left alone {clean(', '.join(written.left_alone))}")
 
 
-def _next(found: Found, chosen: Choices, written: Written, given: str | None) -> Iterator[tuple[str, str]]:
+def _next(
+    found: Found, chosen: Choices, written: Written, given: str | None, *, can_start: bool
+) -> Iterator[tuple[str, str]]:
     """What to type now, with what it does."""
     base, where = Path(given or ""), f" {_path(Path(given))}" if given else ""
     if found.tasks is None and not (found.has_toml and found.configuration.ralph.command):
@@ -244,6 +247,8 @@ def _next(found: Found, chosen: Choices, written: Written, given: str | None) ->
         git = f"git -C{where}" if given else "git"
         names = " ".join(map(shlex.quote, mine))
         yield "no clean-up takes it then", f"{git} add {names} && {git} commit -m ralph"
+    if not can_start:
+        yield "when its agent is installed, this says whether all is well", "ralphctl doctor"
     yield "then go to bed; in the morning: ralphctl report", f"ralphctl start{where}"
 
 

@@ -12,7 +12,7 @@ import click
 
 from ralphctl import link, logtext
 from ralphctl.client import Client
-from ralphctl.fast import here
+from ralphctl.fast import here, left_here
 from ralphctl.grammar import Command, ralph_argument, the_client, the_name, wants_json
 from ralphctl.lines import lines_of
 from ralphctl.local import lastknown
@@ -75,6 +75,8 @@ def logs(name: str | None, follow: bool, raw: bool, timestamps: bool, **query: s
         return
     try:
         name = the_name(client, name)
+        if follow or left_here(here()) is not None:
+            client.ralph(name)  # nobody knows it: that is said at once, and not waited for
     except UnknownRalph:  # the log of a build is where it was
         if follow or (past := _past(name, words)) is None:
             raise
@@ -120,7 +122,6 @@ def _kept(client: Client, name: str, words: dict[str, str]) -> Iterator[dict[str
 def _followed(client: Client, name: str, words: dict[str, str]) -> Iterator[dict[str, Any]]:
     from ralphctl import streams
 
-    client.ralph(name)  # nobody answers, or nobody knows it: an error at once; later it is waited for
     return streams.log(client, name, words)
 
 

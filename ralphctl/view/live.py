@@ -44,6 +44,10 @@ _MOST_NEWS = 200
 _PLACES_S = 5.0
 """The task list is read so often at most."""
 _REGION_ROWS, _SMALL_LINES = 3, 8
+_BACKGROUND_S = 0.5
+"""So often it is looked whether the terminal is ours by now."""
+_SILENT_S = 5.0
+"""A daemon that has not answered for so long is not about to."""
 _AWAY_S = 1.0
 """A daemon that is away for less is not worth a word."""
 
@@ -90,6 +94,7 @@ class LiveView:
         self._news: deque[tuple[float, dict[str, Any]]] = deque(maxlen=_MOST_NEWS)
         self._place: tuple[float, object, tuple[int, int] | None] = (0.0, None, None)
         self._away_since: float | None = None
+        self._asked_at: float | None = None
         self._told_away = False
         self._told_wait: float | None = None
         self._stirred, self._stale = threading.Event(), threading.Event()
@@ -110,7 +115,8 @@ class LiveView:
         ``beside`` are descriptors that wake it too.
         """
         while (found := end()) is None:
-            ready = dict(self._poll(beside).poll())
+            again_ms = self._look_at_the_terminal()
+            ready = dict(self._poll(beside).poll(again_ms))
             self._bell.hush()
             if ready.get(sys.stdout.fileno(), 0) & (select.POLLERR | select.POLLHUP):
                 self.screen.is_broken = True
@@ -120,6 +126,15 @@ class LiveView:
                 self.screen.wake()
             self._stale.set()
         return found
+
+    def _look_at_the_terminal(self) -> float | None:
+        """Take it where it is ours by now; else in how many milliseconds to look again."""
+        if self._keyboard.look():
+            self.screen.wake()
+            self._stale.set()
+        elif self._keyboard.is_usable:
+            return 1000 * _BACKGROUND_S
+        return None
 
     def _poll(self, beside: Sequence[int]) -> select.poll:
         poll = select.poll()
@@ -134,8 +149,10 @@ class LiveView:
         assert self.controls is not None
         for key in keys:
             self.controls.press(key, self.view)
-            if self.controls.question is not None and not self.screen.is_live:
-                self.say(self.controls.question.text)
+            if self.controls.question is not None:
+                if not self.screen.is_live:
+                    self.say(self.controls.question.text)
+                return  # what was typed, or pasted, together with it has not read it
 
     def say(self, text: str) -> None:
         """A message on lines of its own, above the region."""
@@ -148,8 +165,7 @@ class LiveView:
     def finish(self) -> None:
         """Print what is left of the log, and the news that is left. Blocks as long as its reader takes."""
         if self._drawing is not None:
-            with suppress(IndexError):  # the other thread has just taken them
-                self._place_news(self._drawing, 0.0)
+            self._place_news(self._drawing, 0.0)
         self.screen.finish(self._rest)
 
     def close(self) -> None:
@@ -212,6 +228,7 @@ class LiveView:
         """Look how it is: at once when something stirs, and soon again, then every second."""
         pause_s = _FIRST_PAUSE_S
         while not self._over:
+            self._asked_at = self._asked_at or time.monotonic()
             try:
                 view = self._source.look()
             except Over:
@@ -219,6 +236,7 @@ class LiveView:
                 self._bell.ring()
                 return
             if view is not None:
+                self._asked_at = None
                 self._seen(view)
             if self._stirred.wait(pause_s):
                 self._stirred.clear()
@@ -251,23 +269,34 @@ class LiveView:
         asked = self.controls.question if self.controls is not None else None
         columns, rows = self.screen.size
         sight = region.Sight(
-            place=self._place[2], is_away=self._is_away(), question=asked.text if asked else "",
+            place=self._place[2], trouble=self._trouble(), question=asked.text if asked else "",
             has_keys=self._keyboard.is_ours,
         )  # fmt: skip
         most = _REGION_ROWS if rows > _SMALL_LINES else 1
         lines = region.lines(self.view, sight, time.time(), columns, rows=most)
-        self.screen.show(drawing.region(lines, columns))
+        self.screen.show(drawing.region(lines, columns), must_be_seen=asked is not None)
 
     def _place_news(self, drawing: Drawing, settled_s: float) -> None:
         """Panels for what is known for so long."""
-        if self._news and time.monotonic() - self._news[0][0] >= settled_s:
-            events = [self._news.popleft()[1] for _ in range(len(self._news))]
-            for panel in news.panels(events, self.view, time.time()):
-                self.screen.place(drawing.panel(panel, self.screen.size[0]))
+        events: list[dict[str, Any]] = []
+        with suppress(IndexError):  # none left, or another thread has just taken them
+            if time.monotonic() - self._news[0][0] >= settled_s:
+                while True:
+                    events.append(self._news.popleft()[1])
+        for panel in news.panels(events, self.view, time.time()):
+            self.screen.place(drawing.panel(panel, self.screen.size[0]))
 
     def _is_away(self) -> bool:
         since = self._away_since
         return since is not None and time.monotonic() - since > _AWAY_S
+
+    def _trouble(self) -> str:
+        """Why what is shown may be old; empty when it is not."""
+        if self._is_away():
+            return "ralphd is away"
+        asked_at = self._asked_at
+        is_silent = asked_at is not None and time.monotonic() - asked_at > _SILENT_S
+        return "ralphd does not answer" if is_silent else ""
 
     def _tell_away(self) -> None:
         if self._is_away() and not self._told_away and not self._over:

@@ -27,11 +27,11 @@ _MOST_QUESTION_LINES = 6
 class Sight:
     """What is known beside the view: which of how many tasks it is at (``place``), a question that is open.
 
-    ``is_away``: no daemon answers.
+    ``trouble``: why nobody knows how it is now.
     """
 
     place: tuple[int, int] | None = None
-    is_away: bool = False
+    trouble: str = ""
     question: str = ""
     has_keys: bool = False
 
@@ -68,7 +68,7 @@ def _parts(view: View, sight: Sight, now: float) -> list[tuple[int, str]]:
     cost = view.get("total_cost_usd")
     found = [
         (0, clean(str(view.get("name") or "?"))),
-        (1, "ralphd is away" if sight.is_away else clean(_STATES.get(state, state))),
+        (1, sight.trouble or clean(_STATES.get(state, state))),
         (4, duration(now - began) if runs and began is not None else ""),
         (2, iteration_words(view)),
         (5, clean(str(view.get("agent") or ""))),

@@ -32,7 +32,14 @@ class Mending:
             return None
         label = f"{self._account.definition.name}/{record.run_id}"
         mode = RepairMode(self._account.configuration.git.repair)
-        found = repair(directory, mode, ended_at=record.ended_at, label=label, branch=branch)
+        found = repair(
+            directory,
+            mode,
+            ended_at=record.ended_at,
+            began_at=record.started_at or 0.0,
+            label=label,
+            branch=branch,
+        )
         told = () if found.told == self._told else found.told
         self._told = found.told
         return LeftBehind(record.ended_at, record.run_id, found.done, told) if found.done or told else None

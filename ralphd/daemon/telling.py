@@ -75,7 +75,9 @@ class Telling:
         """Call a person, where no incident is open already; the one that is open then."""
         kind = "ralph.escalated"
         key = event_key(kind, fact, whom.facts) or f"{whom.name}/{kind}/{rfc3339(fact.at)}"
-        place = Place(whom.name, str(whom.definition.directory), await asyncio.to_thread(self._logins, whom))
+        logins = await asyncio.to_thread(self._logins, whom)
+        is_built = self._services.tied is not None
+        place = Place(whom.name, str(whom.definition.directory), logins, is_built)
         return await self.call_for(call_of(action.text, fact, before, after, place), key, fact.at, whom)
 
     async def call_for(self, call: Call, key: str, at: Moment, whom: Told) -> Incident:

@@ -5,20 +5,23 @@ person can take them too, and as its second parent one with the index and a list
 stay where they are. Where anything was changed in the meantime, nothing is put back and the ref stays.
 """
 
+import errno
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from ralphd import failpoint
-from ralphd.git.calls import LIMIT_S, Calls, NotDone, WasKilled, shown
+from ralphd.git.away import Away
+from ralphd.git.calls import LIMIT_S, Calls, NotDone, WasKilled, readable, shown
 from ralphd.git.entries import (
     Entry,
     above,
     blob_id,
     changes,
     differing,
+    files_below,
     is_file,
     is_plainly,
     put_entries,
@@ -34,10 +37,12 @@ from ralphd.git.kept import (
     Kept,
     KeptFile,
     Kind,
+    Trace,
     file_now,
     keep_at_once,
     read_blobs,
     read_kept,
+    traces,
     write_blobs,
     write_file,
 )
@@ -96,11 +101,12 @@ def put_back(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
         _free_lock(calls, kept)
         if trouble := trouble_of(calls.directory, ()):  # of conflicts only those in its paths are in the way
             raise NotDone(trouble)
+        seen = traces(calls, [each.path for each in kept.files])
         _refuse_changed(calls, kept, ref)
         staged = staged_at(calls, [each.path for each in kept.files])
         _refuse_changed_index(calls, kept, head, ref, staged)
         try:
-            _put_files(calls, kept)
+            _put_files(calls, kept, seen=seen)
             failpoint.reach("guard.aside.files")
             _put_index(calls, kept, head, staged)
         except OSError as error:
@@ -179,9 +185,7 @@ def _refuse_loss(calls: Calls, kept: Kept) -> None:
         if each.committed is None:
             continue
         way |= {name for name in above(each.path) if is_file(calls.path(name)) and name not in paths}
-        for place, _, names in os.walk(calls.path(each.path)):
-            inside = {os.path.relpath(b"%b/%b" % (place, name), os.fsencode(calls.top)) for name in names}
-            way |= inside - paths
+        way |= set(files_below(calls, each.path)) - paths
     if way:
         raise NotDone(f"untracked files are in the way: {shown(way)}")
 
@@ -218,8 +222,13 @@ def _trees(calls: Calls, kept: Kept, index: tuple[bytes, int]) -> tuple[str, str
 
 
 def _refuse_changed(calls: Calls, kept: Kept, ref: str) -> None:
-    """Raises NotDone where a file is neither as it was, nor as HEAD had it then."""
-    others = [each for each in kept.files if not each.is_as(file_now(calls, each.path))]
+    """Raises NotDone where a file is neither as it was, nor as HEAD had it then, nor gone."""
+    now = {each.path: file_now(calls, each.path) for each in kept.files}
+    others = [
+        each
+        for each in kept.files
+        if not (each.is_as(now[each.path]) or now[each.path].kind is Kind.ABSENT)  # cut off, maybe
+    ]
     changed = differing(calls, [(each.path, each.committed) for each in others if each.committed])
     changed |= {each.path for each in others if each.committed is None and is_file(calls.path(each.path))}
     if changed:
@@ -234,14 +243,21 @@ def _as_committed(calls: Calls, kept: Kept, ref: str, staged: Mapping[bytes, Ent
     """
     wanted = [(each.path, each.committed) for each in kept.files]
     changed = {path for path, entry in wanted if entry is not None and not is_plainly(calls, path, entry)}
+    away = Away(calls)
     try:
-        put_paths(calls, wanted, changed, staged)
+        away.take([each for each in kept.files if each.committed is None or each.path in changed])
+        failpoint.reach("guard.aside.moved")
+        put_paths(calls, wanted, changed, staged, writes_over=not away.is_whole)
+        away.check()
     except (NotDone, OSError) as why:
         calls.allow_way_back()
         if isinstance(why, WasKilled):
             remove_left_by_ours(calls)
-        _put_files(calls, kept)
+        left = away.bring_back(kept)
+        _put_files(calls, kept, without=left)
         _put_index(calls, kept, kept.head, staged_at(calls, [each.path for each in kept.files]))
+        if left:
+            raise NotDone(f"{shown(left)} changed meanwhile; what was there is kept under {ref}") from why
         calls.printed("update-ref", "-d", ref)
         raise
 
@@ -257,14 +273,29 @@ def _refuse_changed_index(calls: Calls, kept: Kept, head: str, ref: str, now: Ma
         )
 
 
-def _put_files(calls: Calls, kept: Kept) -> None:
-    """The files as they were: first those that go, since one may be in the place of another's folder."""
-    for each in kept.files:
+def _put_files(
+    calls: Calls, kept: Kept, *, without: Collection[bytes] = (), seen: Mapping[bytes, Trace] | None = None
+) -> None:
+    """The files as they were: first those that go, since one may be in the place of another's folder.
+
+    With what was ``seen`` of them, each is looked at again right before: OSError where it is another.
+    """
+    files = [each for each in kept.files if each.path not in without]
+    for each in files:
         if each.kind is Kind.ABSENT and is_file(calls.path(each.path)):
+            _refuse_other(calls, each.path, seen)
             calls.remove(each.path)
-    left = [each for each in kept.files if not each.is_as(file_now(calls, each.path))]
+    left = [each for each in files if not each.is_as(file_now(calls, each.path))]
     for each, data in zip(left, read_blobs(calls, [each.blob for each in left]), strict=True):
+        _refuse_other(calls, each.path, seen)
         write_file(calls, each.path, each.kind, each.mode, data)
+
+
+def _refuse_other(calls: Calls, path: bytes, seen: Mapping[bytes, Trace] | None) -> None:
+    """Raises OSError where somebody has saved a file since it was seen."""
+    now = traces(calls, [path]).get(path)
+    if seen is not None and is_file(calls.path(path)) and seen.get(path) != now:
+        raise OSError(errno.EBUSY, f"{readable(path)} changed meanwhile")
 
 
 def _put_index(calls: Calls, kept: Kept, head: str, now: Mapping[bytes, Entry]) -> None:

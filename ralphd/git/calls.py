@@ -83,6 +83,10 @@ class Calls:
     def remove(self, name: bytes) -> None:
         """Remove a file, and the folders that it leaves empty, as git does."""
         Path(os.fsdecode(self.path(name))).unlink()
+        self.prune(name)
+
+    def prune(self, name: bytes) -> None:
+        """Remove the folders that a file which is gone has left empty."""
         while name := name.rpartition(b"/")[0]:
             try:
                 Path(os.fsdecode(self.path(name))).rmdir()
@@ -225,6 +229,13 @@ class Calls:
             for entry in self.work.iterdir():
                 if entry.name.startswith("tmp-"):
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def said_of(error: OSError) -> str:
+    """What the kernel has against it, and where, for people."""
+    name = error.filename
+    place = readable(name) if isinstance(name, bytes) else name or "in the repository"
+    return f"{error.strerror}: {place}"
 
 
 def shown(names: "list[bytes] | set[bytes] | tuple[bytes, ...]") -> str:

@@ -71,6 +71,14 @@ def is_folder(path: bytes) -> bool:
         return False
 
 
+def files_below(calls: Calls, path: bytes) -> Iterator[bytes]:
+    """The files and links in the folder at a path and below; none where there is a link to a folder."""
+    full, top = calls.path(path), os.fsencode(calls.top)
+    for place, folders, names in os.walk(full) if is_folder(full) else ():
+        inside = (b"%b/%b" % (place, name) for name in (*names, *folders))
+        yield from (os.path.relpath(each, top) for each in inside if is_file(each))
+
+
 def above(path: bytes) -> Iterator[bytes]:
     """The folders that lead to a path, the outermost first."""
     parts = path.split(b"/")
@@ -197,11 +205,12 @@ def put_paths(
     staged: Mapping[bytes, Entry],
     *,
     without: frozenset[bytes] = frozenset(),
+    writes_over: bool = True,
 ) -> None:
     """Index and files of these paths, as ``put_entries``; no other path is touched.
 
-    ``staged`` is what the index has. Only the files of ``changed`` are written; those of ``without`` have no
-    file. Raises NotDone, OSError.
+    ``staged`` is what the index has. Only the files of ``changed`` are written, not ``writes_over``: where
+    there is none; those of ``without`` have no file. Raises NotDone, OSError.
     """
     for path, entry in wanted:
         if entry is None and is_there(calls, path):
@@ -210,7 +219,8 @@ def put_paths(
     put_entries(calls, put)
     if changed:
         given = b"".join(path + b"\0" for path in changed)
-        calls.printed("checkout-index", "-f", "-u", "-q", "-z", "--stdin", given=given)
+        how = ("-f", "-q") if writes_over else ()  # -q would pass over a file that is there
+        calls.printed("checkout-index", *how, "-u", "-z", "--stdin", given=given)
     if without:
         given = b"".join(path + b"\0" for path in without)
         calls.printed("update-index", "-z", "--skip-worktree", "--stdin", given=given)

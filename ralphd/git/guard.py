@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from ralphd import failpoint
 from ralphd.core.verdict import CarriedOut, Moved, Refused
-from ralphd.git.calls import LIMIT_S, Calls, HasMoved, NotDone
+from ralphd.git.calls import LIMIT_S, Calls, HasMoved, NotDone, said_of
 from ralphd.git.chain import MOST, chain
 from ralphd.git.moving import Move, move, recover, standing
 
@@ -143,7 +143,7 @@ def acted(directory: Path, act: Callable[[Calls], str], limit_s: float) -> Done:
     except NotDone as why:
         return Refused(str(why))
     except OSError as error:
-        return Refused(f"{error.strerror}: {error.filename or 'in the repository'}")
+        return Refused(said_of(error))
 
 
 def ref_name(label: str) -> str:

@@ -4,11 +4,12 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from ralphd.git.calls import Calls, NotDone, readable
 from ralphd.git.entries import Entry, above, blob_id, is_folder
@@ -17,6 +18,7 @@ SAID: Final = "what ralphd set aside"
 SAID_BESIDE: Final = "index and list of what ralphd set aside"
 _REPORTS: Final = "fast_import_crash_*"
 """What fast-import leaves where it fails."""
+Trace: TypeAlias = tuple[int, int, int]
 
 
 class Kind(StrEnum):
@@ -103,9 +105,13 @@ def _entry(plain: list[str] | None) -> Entry | None:
 
 def file_now(calls: Calls, path: bytes) -> FileState:
     """What is at a path now, links above it not followed. Raises NotDone for what can be no file of git's."""
-    full = calls.path(path)
     if not all(is_folder(calls.path(each)) for each in above(path)):
         return FileState(Kind.ABSENT)
+    return state_at(calls.path(path), path)
+
+
+def state_at(full: bytes, path: bytes) -> FileState:
+    """What is at a place; ``path`` is what it is called. Raises NotDone as ``file_now``."""
     try:
         found = os.lstat(full)
         if stat.S_ISLNK(found.st_mode):
@@ -121,12 +127,22 @@ def file_now(calls: Calls, path: bytes) -> FileState:
     raise NotDone(f"{readable(path)} is neither a file nor a link")
 
 
+def traces(calls: Calls, paths: Iterable[bytes]) -> dict[bytes, Trace]:
+    """By what a file that is written to or replaced is known to be another one."""
+    found: dict[bytes, Trace] = {}
+    for path in paths:
+        with suppress(OSError):
+            now = os.lstat(calls.path(path))
+            found[path] = (now.st_ino, now.st_size, now.st_mtime_ns)
+    return found
+
+
 def write_blobs(calls: Calls, states: Mapping[bytes, FileState]) -> dict[bytes, str]:
     """Keep contents as git objects: their names by path. Raises NotDone where one changes meanwhile."""
     plain = [
         path
         for path, state in states.items()
-        if state.kind is Kind.FILE and b"\n" not in path and not path.startswith(b'"')
+        if state.kind is Kind.FILE and b"\n" not in path and not path.startswith(b'"') and path[-1:] != b"\r"
     ]
     given = b"".join(path + b"\n" for path in plain)
     words = ("hash-object", "-w", "--no-filters")

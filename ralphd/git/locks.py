@@ -64,8 +64,11 @@ def _is_removed(lock: Path) -> bool:
 
 
 def _git_at_work(repository: Repository, top: Path) -> int | None:
-    """A git whose working directory is in the work tree or the repository, or is not to be known."""
-    places = [str(place.resolve()) for place in (top, repository.git, repository.common)]
+    """A git whose working directory is in a work tree or the repository, or is not to be known.
+
+    In any of its work trees: they share branches, and the locks of these.
+    """
+    places = [str(place.resolve()) for place in (top, repository.git, *repository.work_trees())]
     for entry in _PROC.iterdir():
         if not entry.name.isdigit():
             continue

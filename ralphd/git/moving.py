@@ -14,12 +14,13 @@ from itertools import islice
 from typing import Final
 
 from ralphd import failpoint
-from ralphd.git.calls import Calls, HasMoved, NotDone, WasKilled, readable, shown
+from ralphd.git.calls import SHOWN, Calls, HasMoved, NotDone, WasKilled, readable, shown
 from ralphd.git.entries import (
     Change,
     above,
     changes,
     differing,
+    files_below,
     is_file,
     is_there,
     left_out,
@@ -194,12 +195,9 @@ def _in_the_way(calls: Calls, change: Change, goes: set[bytes]) -> Iterator[byte
             return
     if change.old is not None:
         return
-    full = calls.path(change.path)
-    if is_file(full):
+    if is_file(calls.path(change.path)):
         yield change.path
-    for place, _, names in os.walk(full):
-        inside = (os.path.relpath(b"%b/%b" % (place, name), os.fsencode(calls.top)) for name in names)
-        yield from islice((name for name in inside if name not in goes), 1)
+    yield from islice((name for name in files_below(calls, change.path) if name not in goes), SHOWN + 1)
 
 
 def _refuse_filters(calls: Calls, found: Sequence[Change]) -> None:

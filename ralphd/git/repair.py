@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.core.model import Moment
-from ralphd.git.calls import LIMIT_S, Calls, NotDone
+from ralphd.git.calls import LIMIT_S, Calls, NotDone, said_of
 from ralphd.git.guard import ref_name
 from ralphd.git.locks import removed_locks
 from ralphd.git.moving import HEADS, recover
 from ralphd.git.snapshot import snapshot
 from ralphd.git.support import filtered_files
-from ralphd.git.trouble import half_done, in_the_way, ways_back
+from ralphd.git.trouble import half_done, in_the_way, is_older, ways_back
 
 LEFT: Final = "refs/ralph/left/"
-_CAME_FROM: Final = re.compile(r"checkout: moving from (\S+) to ")
+_CAME_FROM: Final = re.compile(r"\S+@\{(\d+)\} checkout: moving from (\S+) to ")
 
 
 class RepairMode(StrEnum):
@@ -44,14 +44,16 @@ def repair(
     mode: RepairMode,
     *,
     ended_at: Moment,
+    began_at: Moment = 0.0,
     label: str,
     branch: str | None = None,
     limit_s: float = LIMIT_S,
 ) -> Repaired:
     """Mend what processes have left that all ended before ``ended_at``; the caller has proved that they did.
 
-    ``branch`` is where HEAD was before them; without it, where the reflog says it came from. ``label`` names
-    the refs. Carried out twice it does nothing more. Raises nothing for what it finds.
+    What was half done or detached before ``began_at`` is none of theirs: it is only told. ``branch`` is where
+    HEAD was before them; without it, where the reflog says it came from. ``label`` names the refs. Carried
+    out twice it does nothing more. Raises nothing for what it finds.
     """
     done: list[str] = []
     told: list[str] = []
@@ -62,10 +64,10 @@ def repair(
         with calls.alone():
             recover(calls)
             if mode is RepairMode.ABORT and not _has_lock(directory):
-                for line in _mended(calls, label, branch):
+                for line in _mended(calls, label, branch, began_at):
                     done.append(line)  # one by one: what went before one that fails is done
     except (NotDone, OSError) as why:
-        told.append(str(why))
+        told.append(said_of(why) if isinstance(why, OSError) else str(why))
     return Repaired(tuple(done), (*told, *in_the_way(directory)))
 
 
@@ -73,11 +75,14 @@ def _has_lock(directory: Path) -> bool:
     return any("index.lock" in line for line in in_the_way(directory))
 
 
-def _mended(calls: Calls, label: str, branch: str | None) -> Iterator[str]:
-    for words in ways_back(calls.directory):
+def _mended(calls: Calls, label: str, branch: str | None, began_at: Moment) -> Iterator[str]:
+    for words in ways_back(calls.directory) if not is_older(calls.directory, began_at) else ():
         yield _ended(calls, words, label)
-    if not half_done(calls.directory) and calls.looked_up("symbolic-ref", "--quiet", "HEAD") is None:
-        yield _on_branch(calls, label, branch or _came_from(calls))
+    if half_done(calls.directory) or calls.looked_up("symbolic-ref", "--quiet", "HEAD") is not None:
+        return
+    name, since = (branch, None) if branch else _came_from(calls)
+    if since is None or since >= int(began_at):
+        yield _on_branch(calls, label, name)
 
 
 def _ended(calls: Calls, words: tuple[str, str], label: str) -> str:
@@ -138,11 +143,12 @@ def _commit(calls: Calls, revision: str) -> str | None:
     return calls.looked_up("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
 
 
-def _came_from(calls: Calls) -> str | None:
-    """The branch from which HEAD was detached last."""
-    code, printed = calls.call("log", "-g", "--format=%gs", "--max-count=200", "HEAD", "--")
+def _came_from(calls: Calls) -> tuple[str | None, Moment | None]:
+    """The branch from which HEAD was detached last, and when; None: that is not known."""
+    words = ("log", "-g", "--date=unix", "--format=%gd %gs", "--max-count=200", "HEAD", "--")
+    code, printed = calls.call(*words)
     for line in printed.decode(errors="surrogateescape").splitlines() if code == 0 else ():
         found = _CAME_FROM.match(line)
-        if found and _commit(calls, HEADS + found[1]):
-            return found[1]
-    return None
+        if found and _commit(calls, HEADS + found[2]):
+            return found[2], int(found[1])
+    return None, None

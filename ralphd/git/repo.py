@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -15,6 +16,7 @@ from ralphd.git.reflog import Commits, ReflogMark, commits_since, end_of
 
 TIME_LIMIT_S = 5.0
 _POINTER_BYTES: Final = 8192
+_MOST_WORK_TREES: Final = 1000
 _BRANCH: Final = re.compile(r"ref: *(refs/[^\s\x00]+)\s*")
 _OTHER_TOP: Final = re.compile(r"worktree|include|bare(?! = false\n)", re.IGNORECASE)
 _VALUE: Final = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\n")
@@ -110,6 +112,12 @@ class Repository:
     def is_linked(self) -> bool:
         """Whether it is that of a linked worktree, which shares its refs with others."""
         return self._git != self._common
+
+    def work_trees(self) -> tuple[Path, ...]:
+        """The shared git directory and where the linked work trees are; the main one's place too."""
+        named = (_text(str(each)) for each in self.common.glob("worktrees/*/gitdir"))
+        linked = (Path(text.strip()).parent for text in named if text and text.strip())
+        return (self.common, self.common.parent, *islice(linked, _MOST_WORK_TREES))
 
     def signature(self) -> Signature:
         """What differs once HEAD, its branch or its reflog has changed; equal signatures: nothing has.

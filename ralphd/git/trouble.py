@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
+from ralphd.core.model import Moment
 from ralphd.git import repo
 from ralphd.git.repo import Repository
 
@@ -70,6 +71,16 @@ def ways_back(directory: Path) -> tuple[tuple[str, str], ...]:
     return (*found, *([("bisect", "reset")] if (repository.git / "BISECT_LOG").exists() else []))
 
 
+def is_older(directory: Path, moment: Moment) -> bool:
+    """Whether what is half done here was begun before that: its oldest file is older. From files alone."""
+    repository = Repository.find(directory)
+    if repository is None:
+        return False
+    names = (*chain(*(names for names, _, _ in _UNDER_WAY)), "rebase-apply", "sequencer", "BISECT_LOG")
+    found = [place for name in names for place in (repository.git / name, *(repository.git / name).glob("*"))]
+    return any(os.path.lexists(place) and place.lstat().st_mtime < moment for place in found)
+
+
 def _begun(repository: Repository) -> tuple[tuple[str, str], ...]:
     """What was begun, in words, and the verb for git; one at most, since a rebase uses others' files."""
     found = (
@@ -88,6 +99,12 @@ def lock_files(repository: Repository) -> list[Path]:
     for refs in {git / "refs", common / "refs"}:
         found += islice(_below(refs), _MOST_LOCKS)
     return sorted({lock for lock in found if lock.exists()})
+
+
+def has_locks(directory: Path) -> bool:
+    """Whether any of these is there, in the repository around a directory."""
+    repository = Repository.find(directory)
+    return repository is not None and bool(lock_files(repository))
 
 
 def _below(refs: Path) -> Iterator[Path]:
@@ -115,10 +132,11 @@ def _unmerged(directory: Path) -> str:
 
 
 def _detached(git: Path) -> str:
+    head = git / "HEAD"
     try:
-        text = (git / "HEAD").read_text(errors="replace")
+        text = head.read_text(errors="replace")
     except OSError:
         return ""
-    if text.startswith("ref:"):
+    if text.startswith("ref:") or head.is_symlink():  # a link to its branch, as git once made it
         return ""
     return f"HEAD is detached at {text[:7]}: what is committed here belongs to no branch (git switch BRANCH)"

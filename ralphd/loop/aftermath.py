@@ -6,15 +6,17 @@ commit it unseen. After a time-out or a limit the work stays: the next attempt g
 """
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from ralphd.core.boundary import Position
 from ralphd.core.failure import FailureKind
 from ralphd.core.loop_model import Iteration
+from ralphd.core.model import Moment
 from ralphd.git.facts import position
 from ralphd.git.halfway import put_away, uncommitted_paths
 from ralphd.git.repair import RepairMode, repair
-from ralphd.git.trouble import in_the_way
+from ralphd.git.trouble import has_locks, in_the_way
 from ralphd.loop.asking import Answer
 from ralphd.loop.console import Console
 from ralphd.loop.desk import Desk
@@ -25,6 +27,7 @@ from ralphd.loop.settings import Settings
 class Before:
     """How the repository was before an attempt. ``uncommitted`` None: not known, or nothing is set aside."""
 
+    at: Moment
     position: Position
     uncommitted: frozenset[bytes] | None
 
@@ -45,7 +48,8 @@ class Aftermath:
     def _before(self) -> Before:
         directory = self._settings.directory
         aborts = self._mode is RepairMode.ABORT
-        return Before(position(directory), uncommitted_paths(directory) if aborts else None)
+        uncommitted = uncommitted_paths(directory) if aborts else None
+        return Before(time.time(), position(directory), uncommitted)
 
     async def after(self, before: Before, iteration: Iteration, answer: Answer) -> None:
         """Mend what is to be mended after an attempt; the next agent is told, and the log.
@@ -64,9 +68,11 @@ class Aftermath:
         lines: list[str] = []
         where, branch = settings.directory, before.position.branch
         label = f"{settings.name}/{settings.run_id or 'run'}-{iteration.number}-{iteration.attempt}"
-        if in_the_way(where):
-            ended_at = answer.result.ended_at
-            lines += repair(where, self._mode, ended_at=ended_at, label=label, branch=branch).done
+        if in_the_way(where) or has_locks(where):
+            ended_at, began_at = answer.result.ended_at, before.at
+            lines += repair(
+                where, self._mode, ended_at=ended_at, began_at=began_at, label=label, branch=branch
+            ).done
         if answer.finding.kind is FailureKind.AGENT_CRASH and before.uncommitted is not None:
             lines.append(put_away(where, before.uncommitted, label, scratch=settings.home).words)
         return tuple(filter(None, lines))

@@ -100,3 +100,15 @@ def test_anything_else_says_where_to_look() -> None:
 )
 def test_a_directory_is_one_word_of_the_command(text: str, word: str) -> None:
     assert shell_word(text) == word
+
+
+def test_who_is_called_by_a_build_is_given_commands_that_work_without_its_daemon() -> None:
+    place = Place("demo", "/srv/my demo", CLAUDE, is_built=True)
+    end, said = after(1, "no_agent")
+    login = call_of("it happened", end, ralph(RUNNING, said=said), DEAD, place)
+    assert login.do == "claude auth login && ralphctl -C '/srv/my demo' build"
+    end, said = after(1)
+    failed = call_of("it happened", end, ralph(RUNNING, said=said), DEAD, place)
+    assert failed.do == "ralphctl -C '/srv/my demo' logs"
+    assert failed.needs.endswith("then start it again: ralphctl -C '/srv/my demo' build")
+    assert (place.resume, place.look("verdicts")) == (place.start, "ralphctl -C '/srv/my demo' verdicts")

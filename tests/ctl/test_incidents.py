@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from ralphctl import full, show
-from ralphctl.incident_words import of_build
 from ralphctl.local import lastknown
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
@@ -133,13 +132,6 @@ def test_without_a_daemon_status_tells_of_the_call_too(ctl: Ctl, tmp_path: Path)
     assert "next         ralphctl regent start  (start the daemon)" in reply.stdout
     assert "claude auth login && ralphctl start api  (then what it needs)" in reply.stdout
     assert "ralphctl ack" not in reply.stdout  # that needs one
-
-
-def test_what_a_build_left_is_told_with_commands_that_work_without_its_daemon() -> None:
-    needs = "a look at the tasks that failed; then start it again: ralphctl start api"
-    incident = of_build(view(incident=INCIDENT | {"needs": needs, "do": "ralphctl explain api"}))["incident"]
-    assert incident["needs"] == "a look at the tasks that failed; then start it again: ralphctl build"
-    assert incident["do"] == "ralphctl logs"
 
 
 @pytest.mark.parametrize("evil", [5, "x", [1], {"what": [], "at": {}}, {"opened_at": []}])

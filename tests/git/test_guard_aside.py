@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from ralphd.core.verdict import Refused
 from ralphd.git import aside, repo
 from ralphd.git.aside import put_back, set_aside
+from ralphd.git.away import Away
 from tests.git.guard_world import carried_out, committed, everything, head, refusal, write
 from tests.git.work_tree import WorkTree
 
@@ -34,7 +36,8 @@ def everything_uncommitted(tree: WorkTree) -> None:
     write(tree, "new\nstaged", "new")
     (tree.path / "link").symlink_to("nowhere")
     Path(os.fsdecode(os.fsencode(tree.path) + b"/not \xff unicode")).write_bytes(b"\r\n\0")
-    tree.git("add", "staged", "both", "new\nstaged", "link", ":(glob)not*")
+    write(tree, "return\r", "new")
+    tree.git("add", "staged", "both", "new\nstaged", "return\r", "link", ":(glob)not*")
     write(tree, "both", "and more")
     write(tree, "meant", "to add")
     tree.git("add", "-N", "meant")
@@ -146,6 +149,30 @@ def test_what_changed_meanwhile_is_not_written_over_and_the_work_is_kept(
     assert tree.git("show", f"{REF}:changed") == "mine"
 
 
+@pytest.mark.parametrize(("module", "name"), [(Away, "take"), (aside, "put_paths"), (aside, "read_blobs")])
+def test_what_a_person_saves_at_that_very_moment_is_there_afterwards(
+    tree: WorkTree, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    """Before it is moved, after that, and right before it is put back."""
+    act = getattr(module, name)
+
+    def saved(*given: Any, **named: Any) -> Any:
+        write(tree, "saved", "theirs")
+        (tree.path / "saved").rename(tree.path / "changed")
+        return act(*given, **named)
+
+    write(tree, "changed", "mine")
+    (tree.path / "gone").unlink()
+    monkeypatch.setattr(module, name, saved)
+
+    done = (set_aside(tree.path, LABEL), put_back(tree.path, LABEL))
+
+    why = next(refusal(each) for each in done if isinstance(each, Refused))
+    assert "changed changed meanwhile; what was" in why
+    assert (tree.path / "changed").read_text() == "theirs"
+    assert tree.git("show", f"{REF}:changed") == "mine"
+
+
 def test_after_another_commit_it_is_put_back_where_that_goes(tree: WorkTree) -> None:
     write(tree, "changed", "mine")
     write(tree, "staged", "mine")
@@ -190,6 +217,23 @@ def test_what_would_be_lost_is_refused_and_all_is_as_it_was(tree: WorkTree) -> N
     assert refusal(set_aside(tree.path, LABEL)) == "untracked files are in the way: changed/untracked"
     assert everything(tree) == before
     assert tree.git("for-each-ref", "refs/ralph") == ""
+
+
+def test_a_link_to_a_folder_is_no_folder_and_is_not_lost_in_one(tree: WorkTree, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").touch()
+    (tree.path / "changed").unlink()
+    (tree.path / "changed").symlink_to(tmp_path / "elsewhere")
+    before = everything(tree)
+    carried_out(set_aside(tree.path, LABEL))
+    carried_out(put_back(tree.path, LABEL))
+    assert everything(tree) == before
+
+    (tree.path / "changed").unlink()
+    (tree.path / "changed").mkdir()
+    (tree.path / "changed" / "mine").symlink_to(tmp_path / "elsewhere")
+    assert refusal(set_aside(tree.path, LABEL)) == "untracked files are in the way: changed/mine"
+    assert (tree.path / "changed" / "mine").is_symlink()
 
 
 def test_pipes_large_files_and_filters_are_refused(tree: WorkTree, monkeypatch: pytest.MonkeyPatch) -> None:

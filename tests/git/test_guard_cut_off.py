@@ -105,7 +105,8 @@ def test_an_undo_that_was_cut_off_is_done_once(tree: WorkTree, place: str) -> No
 
 
 @pytest.mark.parametrize(
-    "place", ["guard.aside.kept", "guard.aside.files", "guard.aside.lock", "guard.aside.index"]
+    "place",
+    ["guard.aside.kept", "guard.aside.moved", "guard.aside.files", "guard.aside.lock", "guard.aside.index"],
 )
 def test_what_is_set_aside_comes_back_wherever_it_was_cut_off(tree: WorkTree, place: str) -> None:
     write(tree, "c", "not staged\n")
@@ -116,7 +117,7 @@ def test_what_is_set_aside_comes_back_wherever_it_was_cut_off(tree: WorkTree, pl
         carried_out(put_back(tree.path, LABEL))
 
     killed_at(place, acts)
-    if place == "guard.aside.kept":
+    if place in ("guard.aside.kept", "guard.aside.moved"):
         carried_out(set_aside(tree.path, LABEL))
         assert tree.git("status", "--porcelain") == "?? untracked\n"
     carried_out(put_back(tree.path, LABEL))

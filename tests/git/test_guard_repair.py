@@ -88,6 +88,24 @@ def test_a_lock_of_a_git_that_is_at_work_stays(tree: WorkTree) -> None:
         git.wait(10)
 
 
+def test_a_lock_that_all_work_trees_share_stays_while_a_git_works_in_another(
+    tree: WorkTree, tmp_path: Path
+) -> None:
+    tree.git("worktree", "add", "--quiet", str(tmp_path / "linked"), "other")
+    lock = tree.path / ".git" / "packed-refs.lock"
+    lock.touch()
+    words = ["git", "-C", str(tmp_path / "linked"), "cat-file", "--batch"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as git:
+        assert git.stdin is not None and git.stdout is not None
+        git.stdin.write(b"HEAD\n")
+        git.stdin.flush()
+        git.stdout.readline()  # it is at work
+        found = mended(tree)
+        git.communicate(timeout=10)
+
+    assert lock.exists() and f"(process {git.pid})" in found.told[0]
+
+
 # Half done
 
 
@@ -124,6 +142,23 @@ def test_what_was_left_half_done_is_told_or_aborted_with_all_kept(
     assert head(tree, f"refs/ralph/left/my-ralph/run/{at[:12]}") == at
     assert tree.git("show", "refs/ralph/checkpoints/000001:both") == "the agent's answer\n"
     assert mended(tree) == Repaired()
+
+
+def test_what_a_person_began_before_is_left_to_them(tree: WorkTree) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        tree.git("rebase", "other")
+    before, now = everything(tree), time.time() + 5
+
+    found = repair(
+        tree.path, RepairMode.ABORT, ended_at=now, began_at=now, label="my-ralph/run", branch="main"
+    )
+    assert everything(tree) == before and found.done == () and "a rebase is half done" in found.told[0]
+
+    tree.git("rebase", "--abort")
+    tree.git("checkout", "--quiet", "--detach")
+    before = everything(tree)
+    found = repair(tree.path, RepairMode.ABORT, ended_at=now, began_at=now, label="my-ralph/run")
+    assert everything(tree) == before and found.done == () and "HEAD is detached" in found.told[0]
 
 
 def test_a_bisect_is_ended(tree: WorkTree) -> None:

@@ -1,10 +1,13 @@
 """What a crashed agent has left half written is kept, and taken out; what was there before it stays."""
 
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ralphd.git import halfway
 from ralphd.git.halfway import PutAway, put_away, uncommitted_paths
 from tests.git.guard_world import committed, head, write
 from tests.git.work_tree import WorkTree
@@ -100,3 +103,88 @@ def test_before_the_first_commit_new_files_are_kept_too(tmp_path: Path) -> None:
     assert found.files == ("half.py",) and not (tree.path / "half.py").exists()
     assert tree.git("show", f"{found.ref}:half.py") == "def"
     assert (tree.path / "notes").read_text() == "mine\n"
+
+
+def test_what_was_ignored_before_stays_whatever_became_of_the_list(tree: WorkTree) -> None:
+    """A person's own settings, say; and a repository inside, whose ``.git`` went."""
+    write(tree, "out/secret", "mine\n")
+    write(tree, "inside/file", "mine\n")
+    WorkTree.new(tree.path / "inside")
+    was = uncommitted_paths(tree.path)
+    assert was is not None and {b"out/", b"inside/"} <= was
+    write(tree, ".gitignore", "")
+    shutil.rmtree(tree.path / "inside" / ".git")
+
+    found = away(tree, was)
+
+    assert found.files == (".gitignore",) and (tree.path / ".gitignore").read_text() == "out/\n"
+    assert (tree.path / "out" / "secret").exists() and (tree.path / "inside" / "file").exists()
+
+
+@pytest.mark.parametrize("what", ["ignored file", "ignored folder", "repository"])
+def test_what_git_does_not_keep_is_not_lost_for_a_file_of_heads(tree: WorkTree, what: str) -> None:
+    committed(tree, "second", dir__file="x\n")
+    (tree.path / ".git" / "info" / "exclude").write_text("dir\nhere\n")
+    match what:
+        case "ignored file":
+            shutil.rmtree(tree.path / "dir")
+            kept = tree.path / "dir"
+        case "ignored folder":
+            (tree.path / "code").unlink()
+            kept = tree.path / "code" / "here"
+        case _:
+            (tree.path / "code").unlink()
+            WorkTree.new(tree.path / "code")
+            kept = tree.path / "code" / "work"
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text("precious")
+
+    found = away(tree, frozenset())
+
+    assert kept.read_text() == "precious"
+    assert found.ref is None and "what git does not keep is in the way" in found.trouble
+
+
+def test_a_folder_that_became_a_link_is_not_followed(tree: WorkTree) -> None:
+    was, outside = before(tree), tree.path.parent / "outside"
+    write(tree, "dir/file", "half of")
+    tree.git("add", "dir")
+    shutil.move(tree.path / "dir", outside)
+    os.symlink(outside, tree.path / "dir")
+
+    found = away(tree, was)
+
+    assert set(found.files) == {"dir", "dir/file"} and not (tree.path / "dir").is_symlink()
+    assert (outside / "file").read_text() == "half of"
+
+
+def test_what_was_staged_and_is_in_no_file_is_kept_beside(tree: WorkTree) -> None:
+    was = before(tree)
+    write(tree, "code", "half of")
+    write(tree, "new", "whole\n")
+    tree.git("add", "new")
+    (tree.path / "new").unlink()
+
+    found = away(tree, was)
+
+    assert set(found.files) == {"code", "new"} and str(found.staged) in found.words
+    assert tree.git("show", f"{found.staged}:new") == "whole\n"
+
+
+def test_what_a_person_saves_at_that_very_moment_stays(
+    tree: WorkTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    was, act = before(tree), halfway._as_committed
+    write(tree, "code", "half of")
+    write(tree, "new", "half of")
+
+    def saved(*given: Any) -> None:
+        write(tree, "code", "a person's\n")
+        write(tree, "new", "a person's\n")
+        act(*given)
+
+    monkeypatch.setattr(halfway, "_as_committed", saved)
+    found = away(tree, was)
+
+    assert (tree.path / "code").read_text() == (tree.path / "new").read_text() == "a person's\n"
+    assert tree.git("show", f"{found.ref}:code") == "half of"

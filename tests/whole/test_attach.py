@@ -89,7 +89,7 @@ def test_to_leave_it_changes_nothing_and_says_how_to_come_back(
 def test_p_pauses_it_and_the_view_ends_as_status_does(daemon: Daemon, attach: Attach) -> None:
     begun(daemon, *player("loop_like", "--wait", 600))
     terminal = attach("demo", columns=20)
-    terminal.shows("left: waiting")
+    terminal.shows("s left: wait")  # "9m 59s left: waiti…", where there is room for no more
     terminal.resize(80)
     terminal.shows("waiting for the agent's rate limit to pass: 9m 5")
     terminal.type(b"p")
