@@ -43,7 +43,9 @@ def test_every_flag_is_told_at_its_key() -> None:
 
 @pytest.mark.parametrize("section", [section for section in SECTIONS if section != "logs"])
 def test_a_variable_that_is_told_sets_its_key(section: str) -> None:
-    everyones = {name: row for name, row in rows(section).items() if f"{section}.{name}" not in USER_FILE_ONLY}
+    everyones = {
+        name: row for name, row in rows(section).items() if f"{section}.{name}" not in USER_FILE_ONLY
+    }
     for name, cells in everyones.items():
         (variable,) = re.findall(r"`(RALPH_[A-Z0-9_]+)`", cells[-1])
         layer = environment_layer({variable: "1"})

@@ -10,9 +10,7 @@ from tests.whole.harness import Daemon
 from tests.whole.person import Person
 
 
-def test_it_stopped_why_and_what_now(
-    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_stopped_why_and_what_now(daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = agents.install(tmp_path / "bin", ("claude",))
     script = agents.write_script(tmp_path / "script.json", [{"do": "task"}, {"do": "fatal"}])
     monkeypatch.setenv("PATH", agents.environment(tools, script)["PATH"])
