@@ -217,9 +217,8 @@ async def test_a_stop_that_comes_twice_is_one_stop(stage: Stage) -> None:
 async def test_a_command_that_knows_our_signals_is_asked_to_end_alone_and_what_it_started_is_let_be(
     stage: Stage,
 ) -> None:
-    shell = (
-        "trap 'echo asked' TERM; (trap - TERM; sleep 1000; echo cut) & echo ready; wait; echo waited; wait"
-    )
+    started = "(trap - TERM; sleep 1000 & echo ready; wait; echo cut)"
+    shell = f"trap 'echo asked' TERM; {started} & wait; echo waited; wait"
     run = await stage.spawn(("/bin/sh", "-c", shell))
     await said(run.directory, b"ready")
     (run.directory.path / "signals").touch()
