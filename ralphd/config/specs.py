@@ -63,7 +63,12 @@ class RalphSpec:
     ] = "on-failure"
     max_iterations: Annotated[Count, says("End after so many iterations; 0 for no limit.")] = 0
     max_cost_usd: Annotated[Dollars, says("End when the agents have cost so much; 0 for no limit.")] = 0.0
-    max_runtime_seconds: Annotated[Seconds, says("End after so long; 0 for no limit.")] = 0.0
+    max_runtime_seconds: Annotated[
+        Seconds,
+        says(
+            "End after so long; 0 for no limit. A command that reports no iteration goes on: see max_run_seconds."
+        ),
+    ] = 0.0
     iteration_pause_seconds: Annotated[Seconds, says("The pause between two runs in iteration mode.")] = 1.0
 
 
