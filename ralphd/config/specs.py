@@ -66,7 +66,8 @@ class RalphSpec:
     max_runtime_seconds: Annotated[
         Seconds,
         says(
-            "End after so long; 0 for no limit. A command that reports no iteration goes on: see max_run_seconds."
+            "End after so long; 0 for no limit. A command that reports no iteration goes on: see"
+            " max_run_seconds."
         ),
     ] = 0.0
     iteration_pause_seconds: Annotated[Seconds, says("The pause between two runs in iteration mode.")] = 1.0
