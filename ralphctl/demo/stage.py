@@ -220,6 +220,7 @@ def _environment(home: Path) -> dict[str, str]:
         "XDG_STATE_HOME": str(home / ".local" / "state"),
         "GIT_CONFIG_NOSYSTEM": "1",
         "PYTHONIOENCODING": "utf-8",
+        "COLUMNS": "76",  # what is shown is indented, and a terminal may have 80
     }
 
 
