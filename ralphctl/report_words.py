@@ -259,9 +259,19 @@ def _undone(undone: Undone, report: Report, now: float) -> Item:
     if undone.back_at is not None:
         more = (f"put back at {short_clock(undone.back_at, now)}",)
     else:
-        number = "" if undone.number is None else f" {undone.number}"
-        more = (f"to put it back: {typed(f'ralphctl undo {report.place.name}{number}')}",)
+        more = (_way_back(undone, report),)
     return Item(f"{said}: {_cut(clean(undone.why), _MOST_WHY) or 'no reason is kept'}", quoted, more)
+
+
+def _way_back(undone: Undone, report: Report) -> str:
+    """The command that puts it back, or, where no daemon knows the ralph, that finds what to revert."""
+    place = report.place
+    if place.is_build:
+        oldest = undone.commits[-1] if undone.commits else ""
+        found = typed(f"git -C {shlex.quote(place.directory)} log --grep 'This reverts commit {oldest}'")
+        return f"to put it back: git revert what is found by {found}"
+    number = "" if undone.number is None else f" {undone.number}"
+    return f"to put it back: {typed(f'ralphctl undo {place.name}{number}')}"
 
 
 def _failed(failure: Failure, now: float) -> Item:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,11 @@ def test_other_peoples_text_moves_no_terminal_and_breaks_no_markdown(held: Path)
     marked = report_page.markdown(page)
     assert "\\*bold\\* \\`code\\` \\<b\\>" in marked
     assert "to put it back: `ralphctl undo demo 1`" in marked
+    built = replace(report, place=replace(report.place, is_build=True, directory="/srv/my demo"))
+    assert (  # no daemon knows the ralph of a build
+        "to put it back: git revert what is found by "
+        "`git -C '/srv/my demo' log --grep 'This reverts commit abc1234'`"
+    ) in report_page.markdown(report_words.page(built, NOW))
     prose = [line for line in marked.splitlines() if not line.startswith(" " * 6)]  # which is shown as it is
     assert not re.search(r"(?<!\\)[*`|<](bold|code|b>)", "\n".join(prose))
 
