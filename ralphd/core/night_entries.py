@@ -2,20 +2,25 @@
 
 import math
 import re
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Container, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from ralphd.core.printed import CONTROL
 
 Entry: TypeAlias = Mapping[str, Any]
+Of: TypeAlias = tuple[str, int | None]
+"""The run, or nothing, and the iteration, by which the time of an attempt and its verdict belong together."""
 
 HANGS: Final = frozenset({"stall", "timeout"})
 FAILED_ENDS: Final = frozenset({"failed", "stalled", "timeout", "lost", "refused", "gave_up"})
 ENDED_WELL: Final = "agent_incomplete"
 """A failure kind of which the agent ended well: its time was work."""
+SHORT: Final = 7
+"""So many digits have all abbreviations of commits."""
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{4,64}")
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _FROM_YEAR: Final = 0.0
 _TO_YEAR: Final = 32_503_680_000.0  # 3000-01-01
 _LONGEST_S: Final = 366 * 86400.0
@@ -32,16 +37,13 @@ _LIMITS: Final = (
 )
 
 
-def moment(value: object) -> float | None:
+def moment(value: Any) -> float | None:
     """Seconds since the epoch for an RFC 3339 time; None for anything else."""
-    if not isinstance(value, str):
-        return None
     try:
-        at = datetime.fromisoformat(value)
-        found = at.timestamp() if at.tzinfo is not None else None
-    except (ValueError, OverflowError):
+        found = (datetime.fromisoformat(value) - _EPOCH).total_seconds()
+    except (TypeError, ValueError, OverflowError):  # TypeError: it is no text, or has no time zone
         return None
-    return found if found is not None and _FROM_YEAR <= found <= _TO_YEAR else None
+    return found if _FROM_YEAR <= found <= _TO_YEAR else None
 
 
 def number(value: object) -> float | None:
@@ -67,7 +69,7 @@ def seconds(value: object) -> float:
 
 def count(value: object) -> int | None:
     """A whole number; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if type(value) is int else None
 
 
 def text(value: object) -> str:
@@ -84,11 +86,13 @@ def task_of(entry: Entry) -> tuple[str | None, str]:
     return (id_ or None), text(task.get("title")) or id_
 
 
-def commits(value: object) -> tuple[str, ...]:
-    """The commits that are named; whatever is no abbreviated sha is none."""
+def commits(value: object, known: Container[str] = ()) -> list[str]:
+    """The commits that are named, without those whose first digits are ``known``, and what is no sha."""
     if not value or not isinstance(value, list):
-        return ()
-    return tuple([sha for sha in value if isinstance(sha, str) and _COMMIT.fullmatch(sha)])
+        return []
+    return [
+        sha for sha in value if isinstance(sha, str) and sha[:SHORT] not in known and _COMMIT.fullmatch(sha)
+    ]
 
 
 def lines(value: object, most: int) -> tuple[str, ...]:

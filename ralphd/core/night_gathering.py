@@ -1,14 +1,16 @@
 """What the entries of a span tell, gathered one by one in the order of the record."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ralphd.core.model import Moment
 from ralphd.core.night_entries import (
     FAILED_ENDS,
+    SHORT,
     Entry,
+    Of,
     commits,
     count,
     lines,
@@ -24,9 +26,7 @@ MOST_USD: Final = 1e9
 TAIL_LINES: Final = 8
 BACKWARDS_S: Final = 120.0
 """Entries may come late by that much before the clock is said to have been set back."""
-SHORT: Final = 7
-"""So many digits have all abbreviations of commits."""
-Handler: TypeAlias = Callable[[Entry, Moment], None]
+Handler: TypeAlias = Callable[[Entry, Moment, Of], None]
 _IN_ORDER: Final = frozenset({"run", "wait", "verdict", "escalation", "undo"})
 
 
@@ -117,95 +117,91 @@ class Gathering:
         if at is None:
             self.undated += 1
             return
+        of = text(entry.get("run_id")), count(entry.get("iteration"))
+        is_inside = self.since <= at < self.until
         if kind in _IN_ORDER:
-            self._watch_the_clock(at)
+            if is_inside and at < self.newest_at - BACKWARDS_S:
+                self.set_back_at = self.newest_at
+            self.newest_at = at
         if self.first_at is None or at < self.first_at:
             self.first_at = at
-        in_time, inside = self._handlers.get(kind, (None, self._unknown))
+        in_time, inside = self._handlers.get(kind) or (None, self._unknown)
         if in_time is not None:
-            in_time(entry, at)
-        if self.since <= at < self.until:
+            in_time(entry, at, of)
+        if is_inside:
             if self.last_at is None or at > self.last_at:
                 self.last_at = at
             if inside is not None:
-                inside(entry, at)
+                inside(entry, at, of)
 
-    def _unknown(self, entry: Entry, at: Moment) -> None:
+    def _unknown(self, entry: Entry, at: Moment, of: Of) -> None:
         self.unknown_kinds[text(entry.get("kind")) or "none"] += 1
 
-    def _run_ended(self, entry: Entry, at: Moment) -> None:
+    def _run_ended(self, entry: Entry, at: Moment, of: Of) -> None:
         began_at = moment(entry.get("started_at"))
         if began_at is not None and (self.first_at is None or began_at < self.first_at):
             self.first_at = began_at
-        self.timeline.ended(entry, at)
+        self.timeline.ended(entry, at, of)
         if at < self.since:
             self.head_before = next(iter(commits([entry.get("commit")])), None)
 
-    def _put_back(self, entry: Entry, at: Moment) -> None:
-        self.timeline.undo(entry, at)
+    def _put_back(self, entry: Entry, at: Moment, of: Of) -> None:
+        self.timeline.undo(entry, at, of)
         self.put_back[text(entry.get("key")).removesuffix("/undo")] = at
 
-    def _call(self, entry: Entry, at: Moment) -> None:
+    def _call(self, entry: Entry, at: Moment, of: Of) -> None:
         self.calls.append(Call(at, _message(entry)))
 
-    def _undo(self, entry: Entry, at: Moment) -> None:
-        self._commit(self._task(entry), commits(entry.get("made"))[::-1])
+    def _undo(self, entry: Entry, at: Moment, of: Of) -> None:
+        self._commit(self._task(entry), entry.get("made"), newest_first=True)
 
-    def _watch_the_clock(self, at: Moment) -> None:
-        if at < self.newest_at - BACKWARDS_S and self.since <= at < self.until:
-            self.set_back_at = self.newest_at
-        self.newest_at = at
-
-    def _attempt(self, entry: Entry, at: Moment) -> None:
+    def _attempt(self, entry: Entry, at: Moment, of: Of) -> None:
         self.counts["attempts"] += 1
         agent, task = text(entry.get("agent")) or None, self._task(entry)
         failed = entry.get("failure_kind") is not None or entry.get("outcome") == "lost"
         micro_usd = _micro_usd(entry)
         if micro_usd is None:
-            self.silent.append((text(entry.get("run_id")), agent, task.id))
+            self.silent.append((of[0], agent, task.id))
         is_estimated = micro_usd is not None and entry.get("cost_source") == "estimated"
         for spent in (task.sum, self.agents[agent]):
             spent.attempt(micro_usd or 0, is_estimated=is_estimated, has_failed=failed)
-        if (iteration := count(entry.get("iteration"))) is not None:
-            task.numbers[iteration] = None
+        if of[1] is not None:
+            task.numbers[of[1]] = None
         if failed:
             why = text(entry.get("why"))
             kind = text(entry.get("failure_kind")) or "lost"
             task.last_failure = why or kind
             self._failed(kind, why, at)
 
-    def _iteration(self, entry: Entry, at: Moment) -> None:
+    def _iteration(self, entry: Entry, at: Moment, of: Of) -> None:
         self.counts["iterations"] += 1
         task = self._task(entry)
-        if (iteration := count(entry.get("iteration"))) is not None:
-            task.numbers[iteration] = None
+        if of[1] is not None:
+            task.numbers[of[1]] = None
         if entry.get("complete") is True:
             task.done.append((text(entry.get("key")), at))
-        self._commit(task, commits(entry.get("commits")))
+        self._commit(task, entry.get("commits"))
 
-    def _verdict(self, entry: Entry, at: Moment) -> None:
-        made, gone = commits(entry.get("commits")), commits(entry.get("reverted"))
+    def _verdict(self, entry: Entry, at: Moment, of: Of) -> None:
         task = self._task(entry)
-        if made:
-            self._commit(task, made[::-1])
-        if entry.get("verdict") == "untested" and made:
+        self._commit(task, entry.get("commits"), newest_first=True)
+        if entry.get("verdict") == "untested" and commits(entry.get("commits")):
             self.counts["unjudged"] += 1
-        if gone:
+        if (reverted := entry.get("reverted")) and (gone := tuple(commits(reverted))):
             boundary = text(entry.get("key")).removesuffix("/verdict")
-            tail = lines(entry.get("tail"), TAIL_LINES)
-            why, iteration = text(entry.get("why")), count(entry.get("iteration"))
-            self.undone[boundary] = Undone(at, iteration, task.id, task.title, gone, why, tail, None)
+            why, tail = text(entry.get("why")), lines(entry.get("tail"), TAIL_LINES)
+            self.undone[boundary] = Undone(at, of[1], task.id, task.title, gone, why, tail, None)
 
-    def _run(self, entry: Entry, at: Moment) -> None:
+    def _run(self, entry: Entry, at: Moment, of: Of) -> None:
         self.counts["runs"] += 1
         outcome = text(entry.get("outcome"))
         if outcome in FAILED_ENDS:
             self.counts["failed_runs"] += 1
             self._failed(f"run {outcome}", text(entry.get("why")) or _end_words(entry), at)
 
-    def _cost(self, entry: Entry, at: Moment) -> None:
+    def _cost(self, entry: Entry, at: Moment, of: Of) -> None:
         usd = number(entry.get("usd"))
-        self.told_apart.add(text(entry.get("run_id")))
+        self.told_apart.add(of[0])
         if usd is not None:
             for spent in (self._task({}).sum, self.agents[None]):
                 spent.micro_usd += _micro(usd)
@@ -230,12 +226,11 @@ class Gathering:
             task.title = title
         return task
 
-    def _commit(self, task: GatheredTask, shas: Iterable[str]) -> None:
-        for sha in shas:
-            short = sha[:SHORT]
-            if short not in task.commits:
-                task.commits[short] = sha
-                self.made.setdefault(short, sha)
+    def _commit(self, task: GatheredTask, shas: object, *, newest_first: bool = False) -> None:
+        if made := commits(shas, task.commits):
+            for sha in reversed(made) if newest_first else made:
+                task.commits.setdefault(sha[:SHORT], sha)
+                self.made.setdefault(sha[:SHORT], sha)
 
 
 def _micro_usd(entry: Entry) -> int | None:
@@ -245,7 +240,7 @@ def _micro_usd(entry: Entry) -> int | None:
 
 
 def _micro(usd: float) -> int:
-    return round(min(max(usd, 0.0), MOST_USD) * MICRO)
+    return round((usd if 0.0 <= usd <= MOST_USD else min(max(usd, 0.0), MOST_USD)) * MICRO)
 
 
 def _message(entry: Entry) -> str:
