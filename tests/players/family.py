@@ -29,11 +29,12 @@ if os.fork() == 0:
 if os.fork() == 0:
     os.setsid()
     rest("setsid")
-if os.fork() == 0:
+if (between := os.fork()) == 0:
     os.setsid()
     if os.fork() == 0:
         rest("double")
     os._exit(0)
+os.waitpid(between, 0)  # whoever has read all names finds nobody else
 if os.fork() == 0:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     rest("stubborn")

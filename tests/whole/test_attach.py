@@ -132,8 +132,9 @@ def test_a_dumb_terminal_gets_plain_lines_and_one_without_letters_words(
 
 
 def test_without_a_terminal_there_are_lines_alone_and_a_closed_pipe_ends_it(daemon: Daemon) -> None:
-    begun(daemon, *player("says", "out:a\\x1b[2Jb\\n"))
+    daemon.start()
     person = Person(daemon)
+    person.starts(person.directory(), player("says", "out:a\\x1b[2Jb\\n"))
     daemon.becomes("demo", "done")
     said = person("attach", "demo")
     assert said.returncode == 0
