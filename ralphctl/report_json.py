@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ def document(reports: Sequence[Report], since: float, until: float) -> dict[str,
 
 
 def _ralph(report: Report) -> dict[str, Any]:
-    night, stands, changed = report.night, report.standing, report.changed
+    night, stands = report.night, report.standing
     return {
         "name": report.place.name,
         "directory": report.place.directory,
@@ -44,15 +45,7 @@ def _ralph(report: Report) -> dict[str, Any]:
             "kept": list(report.commits),
             "reverted": list(night.reverted),
             "unjudged_iterations": night.unjudged,
-            "changed": None
-            if changed is None
-            else {
-                "commits": changed.commits,
-                "missing": changed.missing,
-                "files": changed.files,
-                "added": changed.added,
-                "removed": changed.removed,
-            },
+            "changed": None if report.changed is None else asdict(report.changed),
         },
         "times": _times(night),
         "cost": _money(night.money) | ({"usd": None} if report.has_untold_costs else {}),

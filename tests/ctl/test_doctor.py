@@ -23,6 +23,9 @@ from ralphctl.local.doctor.programs import Answer, ask
 from ralphctl.local.doctor.repairs import repaired
 from ralphctl.local.doctor.rounds import Check, carried_out
 from ralphd import __version__
+from ralphd.agents import known
+from ralphd.agents.logins import login_command
+from ralphd.config.specs import AgentSpec
 from tests.ctl.fake import Answer as Reply
 from tests.ctl.fake import FakeDaemon
 from tests.helpers import is_alive, wait_for
@@ -303,6 +306,10 @@ def test_a_login_is_never_guessed_and_its_answer_never_shown(
     found = agents.logged_in(f"login {agent}", agents.LOGINS[agent], answer, keys)
 
     assert found.level is level
+    if level is Level.WARNING:
+        assert found.mend == login_command(agent)
+    if "says" in found.found:
+        assert found.found.endswith(agents.LOGINS[agent].asked)
     assert SECRET not in found.found + found.mend
     assert ADDRESS not in found.found + found.mend
 
@@ -435,3 +442,10 @@ def test_the_page_says_what_to_do_and_neutralises_what_comes_from_outside() -> N
     assert exit_code(findings) == 0
     assert exit_code([Finding("git", Level.FAILED, "x")]) == 1
     assert json.loads(as_json(findings))["counts"] == {"ok": 1, "not known": 0, "warning": 1, "failed": 0}
+
+
+@pytest.mark.parametrize("agent", agents.LOGINS)
+def test_the_command_that_is_named_is_that_of_the_agents_program(agent: str) -> None:
+    program = known.agent_of(agent, AgentSpec()).program
+    assert agents.LOGINS[agent].asked.split()[0] == program
+    assert (login_command(agent) or "").split()[0] == program

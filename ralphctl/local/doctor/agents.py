@@ -19,6 +19,7 @@ from ralphctl.local.doctor.rounds import Check
 from ralphd.agents import known
 from ralphd.agents.agent import Agent, Order
 from ralphd.agents.cli import Cli
+from ralphd.agents.logins import login_command
 from ralphd.config.configuration import Configuration
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME
 from ralphd.config.specs import AgentSpec
@@ -29,15 +30,19 @@ _VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+(?:[-+][0-9A-Za-z.]{1,20})?)")
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How an agent is asked, how its answer is read, and how one logs in.
+    """How an agent is asked, as a person would type it, and how its answer is read.
 
     ``keys`` are the variables by which it works without a login, which its answer may not tell of.
     """
 
-    words: tuple[str, ...]
+    asked: str
     read: Callable[[Answer], bool | None]
-    mend: str
     keys: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """What follows the program's name."""
+        return self.asked.split()[1:]
 
 
 def _json_logged_in(answer: Answer) -> bool | None:
@@ -59,15 +64,10 @@ def _in_words(answer: Answer) -> bool | None:
 
 
 LOGINS: Mapping[str, Login] = {
-    "claude": Login(
-        ("auth", "status"),
-        _json_logged_in,
-        "claude auth login",
-        ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
-    ),
-    "codex": Login(("login", "status"), _in_words, "codex login", ("CODEX_API_KEY", "OPENAI_API_KEY")),
-    "cursor": Login(("status",), _in_words, "cursor-agent login", ("CURSOR_API_KEY",)),
-    "kiro": Login(("whoami",), _in_words, "kiro-cli login", ("KIRO_API_KEY",)),
+    "claude": Login("claude auth status", _json_logged_in, ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")),
+    "codex": Login("codex login status", _in_words, ("CODEX_API_KEY", "OPENAI_API_KEY")),
+    "cursor": Login("cursor-agent status", _in_words, ("CURSOR_API_KEY",)),
+    "kiro": Login("kiro-cli whoami", _in_words, ("KIRO_API_KEY",)),
 }
 """The agents with a command that tells; of the others it is not known."""
 
@@ -160,7 +160,7 @@ def _login(name: str, agent: str, program: str, around: Mapping[str, str], limit
 
 def logged_in(name: str, login: Login, answer: Answer | None, keys: Sequence[str]) -> Finding:
     """What an answer means; ``keys`` are those of its variables that are set."""
-    typed = f"{name.removeprefix('login ')} {' '.join(login.words)}"
+    typed = login.asked
     if answer is None or answer.code is None:
         return Finding(name, Level.UNKNOWN, f"{typed} did not answer in time", typed)
     match login.read(answer):
@@ -170,6 +170,7 @@ def logged_in(name: str, login: Login, answer: Answer | None, keys: Sequence[str
             found = f"not logged in, but {keys[0]} is set: whether that one is good shows the first attempt"
             return Finding(name, Level.UNKNOWN, found)
         case False:
-            return Finding(name, Level.WARNING, f"not logged in, says {typed}", login.mend)
+            mend = login_command(name.removeprefix("login ")) or ""
+            return Finding(name, Level.WARNING, f"not logged in, says {typed}", mend)
         case _:
             return Finding(name, Level.UNKNOWN, f"{typed} does not tell it clearly", typed)
