@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ralphd import __version__, background, logs, systemd, wire
-from ralphd.app import Settings, own, serve
+from ralphd import __version__, background, diagnostics, systemd, wire
+from ralphd.app import DaemonSettings, own, serve
 from ralphd.errors import RalphdError
 
 
@@ -19,7 +19,7 @@ def main() -> None:
     umask = os.umask(0o077)
     manager = systemd.take_over(os.environ)
     environ = {**os.environ, **({"RALPHD_STATE_DIR": given.state_dir} if given.state_dir else {})}
-    settings = Settings(
+    settings = DaemonSettings(
         state_directory=Path(wire.state_directory(environ)),
         socket_path=Path(given.socket or wire.socket_path(environ)).absolute(),
         umask=umask,
@@ -47,12 +47,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(settings: Settings, ready: Callable[[], None], *, foreground: bool) -> int:
+def _run(settings: DaemonSettings, ready: Callable[[], None], *, foreground: bool) -> int:
     """Be the daemon; the answer is its exit code. A fault that a person can mend is printed in words."""
     try:
         faulthandler.enable()  # the watchdog's SIGABRT leaves word of where every thread was
         lock = own(settings.state_directory)
-        logs.begin(settings.state_directory / "ralphd.log", foreground=foreground)
+        diagnostics.start_logging(settings.state_directory / "ralphd.log", foreground=foreground)
         try:
             asyncio.run(serve(settings, ready))
         finally:

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Literal
 
 from ralphd import __version__
-from ralphd.api.listen import Listener
+from ralphd.api.server import Listener
 from ralphd.daemon.host import Host
-from ralphd.daemon.services import News, Services
+from ralphd.daemon.services import EventPublisher, Services
 from ralphd.errors import DaemonBusy
-from ralphd.notify.courier import Courier
+from ralphd.notify.client import WebhookClient
 from ralphd.notify.hub import Hub
-from ralphd.notify.webhooks import Sender
-from ralphd.process.clock import Clock
-from ralphd.process.descriptors import raise_own_limit
+from ralphd.notify.worker import DeliveryWorker
+from ralphd.process.machine import Clock, raise_own_limit
 from ralphd.store.events import EventStore
 from ralphd.store.files import Held, Lock, make_private_directory, remove_leftovers
 from ralphd.systemd import Systemd
@@ -28,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DaemonSettings:
     """Where the daemon lives. ``umask`` is the one it was started under, and its runs are.
 
     ``tied`` is the descriptor of a pipe: at its end of file the daemon ends with all it started (P5).
@@ -57,7 +56,7 @@ def own(state_directory: Path) -> Lock:
     return lock
 
 
-async def serve(settings: Settings, ready: Callable[[], None]) -> None:
+async def serve(settings: DaemonSettings, ready: Callable[[], None]) -> None:
     """Be the daemon until asked to end. ``ready`` is called once it has adopted what lives and answers.
 
     The caller holds the state directory (``own``). Raises RalphdError for what a person can put right.
@@ -69,14 +68,14 @@ async def serve(settings: Settings, ready: Callable[[], None]) -> None:
         clock, hub = Clock(), Hub()
         events = await EventStore.open(settings.state_directory / "events.db")
         parts.push_async_callback(events.close)
-        courier = Courier()
-        sender = Sender(events, lambda: host.webhooks, courier)
+        courier = WebhookClient()
+        sender = DeliveryWorker(events, lambda: host.webhooks, courier)
         services = Services(
             state_directory=settings.state_directory,
             socket_path=handed_over.path if handed_over else settings.socket_path,
             umask=settings.umask,
             clock=clock,
-            news=News(events, hub, clock, sender.nudge),
+            news=EventPublisher(events, hub, clock, sender.nudge),
             refusals=lambda: host.webhooks.refusals(),
             tied=settings.tied,
             systemd=settings.systemd,
@@ -91,7 +90,7 @@ async def serve(settings: Settings, ready: Callable[[], None]) -> None:
 
 
 async def _serve_until_shutdown(
-    host: Host, services: Services, sender: Sender, listener: Listener, ready: Callable[[], None]
+    host: Host, services: Services, sender: DeliveryWorker, listener: Listener, ready: Callable[[], None]
 ) -> None:
     # Imported this late: runs are watched again before half a second of imports.
     from ralphd.api.app import create_app

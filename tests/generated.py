@@ -1,6 +1,6 @@
 """Writes the files that say what the code does: ``python -m tests.generated --write``.
 
-``docs/states.md``: what ``ralphd.core.regent.step`` answers to each event in each state.
+``docs/states.md``: what ``ralphd.core.supervision.step.step`` answers to each event in each state.
 ``docs/routes.md``: what the daemon answers to, from its OpenAPI document (``tests.generated_routes``).
 ``docs/configuration.md``: every key, from the specs (``tests.generated_configuration``).
 ``docs/commands.md``, ``docs/events.md``, ``docs/exit-codes.md``: from help, wire and errors.
@@ -13,20 +13,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from ralphctl.local import units
-from ralphd.core.actions import (
-    Action,
-    Announce,
-    Escalate,
-    KillAfter,
-    KillTree,
-    PassOn,
-    Spawn,
-    Terminate,
-    WakeAt,
-    Wish,
-)
-from ralphd.core.boundary import Baseline
-from ralphd.core.events import (
+from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
+from ralphd.core.supervision.events import (
     BaselineTested,
     CommitsRestored,
     Committed,
@@ -51,16 +39,22 @@ from ralphd.core.events import (
     StopRequested,
     Woke,
 )
-from ralphd.core.model import (
+from ralphd.core.supervision.model import (
     HAS_A_RUN,
+    Action,
+    Announce,
+    ControlSignal,
     Done,
-    Ending,
+    Escalate,
+    ExitFacts,
     Failed,
     Goal,
+    KillAfter,
+    KillTree,
     LastWord,
     Mode,
-    Moment,
     Overdue,
+    PassOn,
     Paused,
     Pausing,
     Policy,
@@ -69,17 +63,19 @@ from ralphd.core.model import (
     Restart,
     RunId,
     Running,
-    Said,
+    RunReports,
+    Spawn,
     Starting,
     State,
     Stopped,
     Stopping,
     Supervision,
     Tally,
+    Terminate,
     Waiting,
+    WakeAt,
 )
-from ralphd.core.regent import step
-from ralphd.core.reported import (
+from ralphd.core.supervision.reports import (
     AgentExhausted,
     AgentReturned,
     AttemptFinished,
@@ -92,9 +88,10 @@ from ralphd.core.reported import (
     Reported,
     WaitingUntil,
 )
-from ralphd.core.requests import why_not
-from ralphd.core.steps import Step
-from ralphd.core.verdict import Result, Verdict, VerdictKind
+from ralphd.core.supervision.requests import why_not
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import Step
+from ralphd.core.time import Moment
 from tests.generated_commands import commands_page
 from tests.generated_configuration import configuration_page
 from tests.generated_events import events_page
@@ -115,25 +112,27 @@ SCENES: Mapping[str, Supervision] = {
     "running": Supervision(Goal.RUNNING, Running(RUN)),
     "running, after two failures in a row": Supervision(Goal.RUNNING, Running(RUN), Tally(2, 2)),
     "running, and reports its iterations": Supervision(
-        Goal.RUNNING, Running(RUN), Tally(2, 2), Said(iterates=True)
+        Goal.RUNNING, Running(RUN), Tally(2, 2), RunReports(iterates=True)
     ),
     "running, and knows our signals": Supervision(
-        Goal.RUNNING, Running(RUN), said=Said(hello=True, signals=True, iterates=True)
+        Goal.RUNNING, Running(RUN), said=RunReports(hello=True, signals=True, iterates=True)
     ),
     "running, and waits, as it reported": Supervision(
         Goal.RUNNING,
         Running(RUN),
-        said=Said(hello=True, signals=True, wait=ReportedWait("rate_limit", T + 30)),
+        said=RunReports(hello=True, signals=True, wait=ReportedWait("rate_limit", T + 30)),
     ),
     "running, and says that it gives up (1)": Supervision(
         Goal.RUNNING,
         Running(RUN),
-        said=Said(hello=True, signals=True, last_word=LastWord(1, "no_agent", "no agent is left")),
+        said=RunReports(hello=True, signals=True, last_word=LastWord(1, "no_agent", "no agent is left")),
     ),
     "running, and says that it gets nowhere (0)": Supervision(
         Goal.RUNNING,
         Running(RUN),
-        said=Said(hello=True, signals=True, last_word=LastWord(0, "no_progress", "nothing was committed")),
+        said=RunReports(
+            hello=True, signals=True, last_word=LastWord(0, "no_progress", "nothing was committed")
+        ),
     ),
     "running, ended as a stall": Supervision(Goal.RUNNING, Running(RUN, Overdue.STALL)),
     "running, ended for its length": Supervision(Goal.RUNNING, Running(RUN, Overdue.TIMEOUT)),
@@ -143,22 +142,22 @@ SCENES: Mapping[str, Supervision] = {
     ),
     "pausing": Supervision(Goal.PAUSED, Pausing(RUN, T, T + 30)),
     "pausing, at the next boundary": Supervision(
-        Goal.PAUSED, Pausing(RUN, T, None, asked=False), said=Said(iterates=True)
+        Goal.PAUSED, Pausing(RUN, T, None, asked=False), said=RunReports(iterates=True)
     ),
     "paused, on request": Supervision(Goal.PAUSED, Paused("requested")),
     "paused, until a limit's reset": Supervision(Goal.RUNNING, Paused("usage_limit", T + 3600)),
     "paused, by a run that ended with 75": Supervision(Goal.RUNNING, Paused("usage_limit")),
     "stopping": Supervision(Goal.STOPPED, Stopping(RUN, T, T + 30)),
     "stopping, at the next boundary": Supervision(
-        Goal.STOPPED, Stopping(RUN, T, None, asked=False), said=Said(iterates=True)
+        Goal.STOPPED, Stopping(RUN, T, None, asked=False), said=RunReports(iterates=True)
     ),
     "stopping, told so at a boundary": Supervision(
-        Goal.STOPPED, Stopping(RUN, T, T + 30, asked=False), said=Said(iterates=True)
+        Goal.STOPPED, Stopping(RUN, T, T + 30, asked=False), said=RunReports(iterates=True)
     ),
     "stopping, at a limit of the user's own": Supervision(
         Goal.RUNNING,
         Stopping(RUN, T, T + 30, asked=False),
-        said=Said(iterates=True, limit="5 iterations, as you asked"),
+        said=RunReports(iterates=True, limit="5 iterations, as you asked"),
     ),
     "stopping, to start again": Supervision(Goal.RUNNING, Stopping(RUN, T, T + 30, again=True)),
     "stopping, with the daemon": Supervision(Goal.RUNNING, Stopping(RUN, T, T + 30)),
@@ -169,8 +168,8 @@ SCENES: Mapping[str, Supervision] = {
 }
 
 
-def _end(code: int | None = None, *, signal: int | None = None) -> Ending:
-    return Ending(RUN, T + 5, code=code, signal=signal)
+def _end(code: int | None = None, *, signal: int | None = None) -> ExitFacts:
+    return ExitFacts(RUN, T + 5, code=code, signal=signal)
 
 
 def _report(what: Report) -> Event:
@@ -258,7 +257,7 @@ POLICIES: Mapping[str, Policy] = {
 INTRODUCTION = """\
 # What follows what
 
-Written by `make docs` from `ralphd.core.regent.step`; a test fails when it is stale. Do not edit it.
+Written by `make docs` from `ralphd.core.supervision.step`; a test fails when it is stale. Do not edit it.
 
 Each heading is a state, with the goal: what is wanted. Each row holds the events that change something or
 lead to an order, for a ralph with the default policy. The wait, the stop or the pause of a heading began at
@@ -378,7 +377,9 @@ def _order(action: Action) -> str:
         case Terminate():
             return "ask it to end"
         case PassOn(wish=wish):
-            return "ask it to pause (SIGUSR1)" if wish is Wish.PAUSE else "ask it not to wait (SIGUSR2)"
+            return (
+                "ask it to pause (SIGUSR1)" if wish is ControlSignal.PAUSE else "ask it not to wait (SIGUSR2)"
+            )
         case KillTree():
             return "kill the tree"
         case KillAfter(delay_s=delay_s):

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from ralphd.config.keys import AGENT, BUILT, FLAGS, SECTIONS, USER_FILE_ONLY, WEBHOOKS, Key, keys_of
+from ralphd.config.keys import AGENT, BUILT, FLAGS, SECTIONS, USER_FILE_ONLY, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import variable_of
 from ralphd.config.specs import A_YEAR_S, MIB
-from ralphd.config.words import in_words, toml_value
+from ralphd.config.values import in_words, toml_value
 
 INTRODUCTION = """\
 # Configuration
@@ -69,14 +69,14 @@ def _section(section: str) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _row(key: Key) -> str:
+def _row(key: ConfigKey) -> str:
     marks = ("" if _is_built(key) else " ○") + (" *mine*" if key.dotted in USER_FILE_ONLY else "")
     default = "(needed)" if key.default is None else f"`{toml_value(key.default)}`"
     also = ", ".join(f"`{name}`" for name in _also(key)) or "-"
     return f"| `{key.name}`{marks} | {_is(key)} | {default} | {key.schema['description']} | {also} |"
 
 
-def _is(key: Key) -> str:
+def _is(key: ConfigKey) -> str:
     """What a value has to be; of seconds and bytes in their units."""
     schema = key.schema
     if schema.get("maximum") == A_YEAR_S:
@@ -86,11 +86,11 @@ def _is(key: Key) -> str:
     return in_words(schema).replace("|", "\\|")
 
 
-def _is_built(key: Key) -> bool:
+def _is_built(key: ConfigKey) -> bool:
     return key.dotted in BUILT
 
 
-def _also(key: Key) -> Iterator[str]:
+def _also(key: ConfigKey) -> Iterator[str]:
     """The flag and the variable of a key, where there are."""
     if key.dotted in FLAG_OF:
         yield f"--{FLAG_OF[key.dotted]}"

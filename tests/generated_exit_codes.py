@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import ralphctl
 from ralphctl import reporting
 from ralphd import wire
-from ralphd.core.model import Ending, Outcome, RunId, Running, Said
-from ralphd.core.outcome import in_words, outcome
+from ralphd.core.supervision.exit_policy import in_words, outcome
+from ralphd.core.supervision.model import ExitFacts, Outcome, RunId, Running, RunReports
 from ralphd.errors import RalphdError
 
 MEANS = {
@@ -95,11 +95,11 @@ def _list(slugs: list[str]) -> str:
     return ", ".join(f"`{slug}`" for slug in slugs) or "-"
 
 
-def _ended(code: int | None = None, signal: int | None = None) -> Ending:
-    return Ending(RunId("r000001-3fa9c1d2"), 0.0, code=code, signal=signal)
+def _ended(code: int | None = None, signal: int | None = None) -> ExitFacts:
+    return ExitFacts(RunId("r000001-3fa9c1d2"), 0.0, code=code, signal=signal)
 
 
-def _code(ending: Ending) -> str:
+def _code(ending: ExitFacts) -> str:
     return in_words(ending).removeprefix("exit ")
 
 
@@ -107,5 +107,5 @@ def _follows(code: int, *, hello: bool = False) -> str:
     return _means(_ended(code), hello=hello)
 
 
-def _means(ending: Ending, *, hello: bool = False) -> str:
-    return ENDS[outcome(Running(ending.run_id), ending, Said(hello=hello))]
+def _means(ending: ExitFacts, *, hello: bool = False) -> str:
+    return ENDS[outcome(Running(ending.run_id), ending, RunReports(hello=hello))]

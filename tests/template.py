@@ -350,7 +350,7 @@ def _prepare(program: str, words: Sequence[str], environment: Mapping[str, str])
     _show([sys.executable, "-P", "-m", program, *words], environment)
     sys.argv = [str(sys.modules[PROGRAMS[program][0]].__file__), *words]
     random.seed()
-    if failpoint := sys.modules.get("ralphd.failpoint"):
+    if failpoint := sys.modules.get("ralphd.diagnostics"):
         importlib.reload(failpoint)  # it reads the environment as it is imported
 
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from ralphd import wire
-from ralphd.api.logs import as_json
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.moments import parse_rfc3339
-from ralphd.process.output import Cursor, Gap, Log, Query, Record
-from ralphd.process.output_records import Chunk, parse
+from ralphd.api.routes.logs import as_json
+from ralphd.core.loop.state import PauseReason
+from ralphd.core.time import parse_rfc3339
+from ralphd.process.log.log import RalphLog
+from ralphd.process.log.segments import Chunk, Cursor, Gap, LogQuery, LogRecord, parse
 from ralphd.process.rundir import RunRecord
 from ralphd.process.shim import FORMAT_VERSION
 from ralphd.store import mirror, state
-from ralphd.store.loopfiles import LoopFiles
+from ralphd.store.loop_files import LoopFiles
 from tests.generated_events import TOLD
 from tests.helpers import wait_for
 from tests.whole.harness import Daemon, daemon_in
@@ -258,9 +258,9 @@ def test_the_examples_of_a_log_are_records(written: Written) -> None:
     assert all(parse_rfc3339(record.at) for record in records)
     assert str(Cursor.parse(examples("Logs", "cursor")[0].strip())) == examples("Logs", "cursor")[0].strip()
     shown = [json.loads(line) for line in examples("Logs")[0].splitlines()]
-    read = next(each for each in Log(written.daemon.files("demo") / "runs").read(Query()))
+    read = next(each for each in RalphLog(written.daemon.files("demo") / "runs").read(LogQuery()))
     gap = Gap(Cursor.parse(shown[1]["cursor"]), shown[1]["gap"])
-    assert isinstance(read, Record)
+    assert isinstance(read, LogRecord)
     assert [list(each) for each in shown] == [list(json.loads(as_json(each))) for each in (read, gap)]
 
 
@@ -298,7 +298,7 @@ def test_the_examples_of_what_the_loop_keeps_are_what_it_writes(tmp_path: Path) 
 
 def test_the_examples_of_a_definition_and_of_a_state_are_read() -> None:
     definition = state.Definition.from_json(example("`ralph.json`"))
-    record = state.Record.from_json(example("`regent-state.json`"))
+    record = state.RegentState.from_json(example("`regent-state.json`"))
 
     assert record.to_json(definition) == example("`regent-state.json`")
 

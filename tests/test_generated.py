@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
-from ralphd.core.events import Event
-from ralphd.core.model import State
+from ralphd.core.supervision.events import Event
+from ralphd.core.supervision.model import State
 from ralphd.wire import EVENT_TYPES
 from tests import generated_exit_codes
 from tests.generated import EVENTS, PAGES, SCENES

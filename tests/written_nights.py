@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ralphd.core.moments import rfc3339
+from ralphd.core.time import rfc3339
 
 PACE_S = 180.0
 """How long an iteration takes, its waits not counted."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ralphctl.entry import Entry
 from ralphctl.fast import here
-from ralphctl.grammar import Command, Entry, LazyGroup, wants_json
+from ralphctl.grammar import Command, LazyGroup, wants_json
 from ralphctl.tell import clean, note
 from ralphd.errors import DirectoryUnusable
 

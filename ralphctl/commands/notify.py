@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from ralphctl import reporting
-from ralphctl.grammar import Command, Entry, LazyGroup, Number, print_reply, socket_given, wants_json
+from ralphctl.entry import Entry
+from ralphctl.grammar import Command, LazyGroup, Number, print_reply, socket_given, wants_json
 from ralphctl.reporting import Postman, Run
 from ralphctl.tell import error, message
 from ralphd.errors import RalphdError

@@ -13,16 +13,8 @@ import click
 from ralphctl import background, link, service, waiting
 from ralphctl.changes import change_lines
 from ralphctl.client import Client, Reply
-from ralphctl.grammar import (
-    SECONDS,
-    Command,
-    Entry,
-    LazyGroup,
-    print_reply,
-    socket_given,
-    the_client,
-    wants_json,
-)
+from ralphctl.entry import Entry
+from ralphctl.grammar import SECONDS, Command, LazyGroup, print_reply, socket_given, the_client, wants_json
 from ralphctl.local import units
 from ralphctl.tell import clean, message
 from ralphctl.words import ago, clock, count, last_exit

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from ralphctl import webhook_words
-from ralphctl.grammar import Command, Entry, LazyGroup, print_reply, the_client, wants_json
+from ralphctl.entry import Entry
+from ralphctl.grammar import Command, LazyGroup, print_reply, the_client, wants_json
 from ralphctl.tell import clean, has_colour, message
 from ralphd import wire
 from ralphd.errors import UsageError

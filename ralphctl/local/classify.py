@@ -13,17 +13,17 @@ from typing import Any, BinaryIO, Final
 
 from ralphctl.words import clock, duration
 from ralphd.agents.agent import MAX_LINE_CHARS, Agent
-from ralphd.agents.general import General
+from ralphd.agents.described import General
 from ralphd.agents.known import KNOWN, agent_of, first_events, known_as, printer_of, spec_of
 from ralphd.agents.patterns import patterns_of
-from ralphd.agents.zone import local_zone
-from ralphd.config.checks import did_you_mean
 from ralphd.config.configuration import load
 from ralphd.config.specs import AgentSpec
-from ralphd.core.classify import Evidence, Finding, Rules, classify
-from ralphd.core.failure import hint, meaning
-from ralphd.core.signs import Limited, RetryingItself, Started, Text, ToolUse, Verdict
+from ralphd.config.values import did_you_mean
+from ralphd.core.failures.agent_events import AgentText, FinalEvent, Limited, RetryingItself, Started, ToolUse
+from ralphd.core.failures.classify import Classification, Evidence, Rules, classify
+from ralphd.core.failures.kinds import hint, meaning
 from ralphd.errors import UnknownAgent, UsageError
+from ralphd.process.machine import local_zone
 
 STDOUT, STDERR = "stdout", "stderr"
 STREAMS: Final = (STDOUT, STDERR)
@@ -47,7 +47,7 @@ def judged(
     now: float,
     environ: dict[str, str],
     directory: Path,
-) -> Finding:
+) -> Classification:
     """What the attempt that printed ``log`` ended as.
 
     ``agent`` None: guessed from the first lines. A negative ``code`` is a signal. Raises UnknownAgent,
@@ -68,7 +68,7 @@ def finding_of(
     stream: str = STDOUT,
     now: float,
     zone: tzinfo | None = None,
-) -> Finding:
+) -> Classification:
     """What the attempt of ``agent`` that printed these lines on ``stream`` ended as."""
     rules = Rules(agent.name, agent.patterns, agent.exits, agent.has_verdict, zone)
     return classify(_evidence(lines, agent, code=code, stream=stream), rules, now=now)
@@ -88,7 +88,7 @@ def plain_agent(name: str) -> Agent:
     )
 
 
-def text_of(finding: Finding, now: float) -> str:
+def text_of(finding: Classification, now: float) -> str:
     """A finding for people: short aligned lines, times in local time."""
     reset = finding.reset
     rows = [("kind", _kind(finding))]
@@ -102,7 +102,7 @@ def text_of(finding: Finding, now: float) -> str:
     return "\n".join(f"{name:<6} {value}" for name, value in rows)
 
 
-def json_of(finding: Finding, now: float) -> str:
+def json_of(finding: Classification, now: float) -> str:
     """A finding for programs: ``kind, reset_at, wait_seconds, rule, why``."""
     reset = finding.reset
     record: dict[str, Any] = {
@@ -115,7 +115,7 @@ def json_of(finding: Finding, now: float) -> str:
     return json.dumps(record, indent=2, ensure_ascii=False)
 
 
-def _kind(finding: Finding) -> str:
+def _kind(finding: Classification) -> str:
     return finding.kind.value if finding.kind else "ok"
 
 
@@ -140,7 +140,7 @@ def _evidence(lines: Iterable[str], agent: Agent, *, code: int, stream: str) -> 
             printed = True
         for sign in read(line):
             match sign:
-                case Verdict():
+                case FinalEvent():
                     verdict = sign
                 case Limited():
                     limited = sign
@@ -148,7 +148,7 @@ def _evidence(lines: Iterable[str], agent: Agent, *, code: int, stream: str) -> 
                     retrying = sign
                 case Started():
                     whole = whole or _event(line) in first
-                case Text() | ToolUse():
+                case AgentText() | ToolUse():
                     retrying = None
     return Evidence(
         code=code if code >= 0 else None,

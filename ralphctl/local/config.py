@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ralphd.config.configuration import Configuration, load
-from ralphd.config.json_schema import schema as json_schema
+from ralphd.config.keys import schema as json_schema
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME
-from ralphd.config.words import toml_value
+from ralphd.config.values import toml_value
 
 _NO_EFFECT = "not acted on by this version yet"
 

@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from ralphctl.local.config_file import ConfigFile, refused, value_at
 from ralphd.config import files
-from ralphd.config.compare import HIDDEN
-from ralphd.config.configuration import home_of
-from ralphd.config.keys import AGENT, SECTIONS, WEBHOOKS, Key, keys_of
-from ralphd.config.layers import Fault, KeyPath, dotted, from_text, tree_layer
-from ralphd.config.words import toml_value
+from ralphd.config.configuration import HIDDEN, home_of
+from ralphd.config.keys import AGENT, SECTIONS, WEBHOOKS, ConfigKey, keys_of
+from ralphd.config.layers import ConfigFault, KeyPath, dotted, from_text, tree_layer
+from ralphd.config.values import toml_value
 from ralphd.errors import UsageError
 
 _PART: Final = re.compile(r"([^.\[\]]+)((?:\[\d{1,4}\])?)")
@@ -98,7 +97,7 @@ def _path_of(key: str) -> KeyPath:
     return tuple(found)
 
 
-def _key_at(path: KeyPath) -> Key | None:
+def _key_at(path: KeyPath) -> ConfigKey | None:
     """The entry in the list of keys; None for what is not in it, and for one variable of an agent."""
     match path:
         case (str(section), str(name)) if section in SECTIONS:
@@ -135,7 +134,7 @@ def _known(path: KeyPath, value: object = None, *, users_own: bool) -> None:
     layer = tree_layer(tree, lambda _: "", users_own=users_own, resolve=str)
     shown = [fault for fault in layer.faults if fault.text != "has no url"]
     if shown:
-        raise refused([Fault("", dotted(path), fault.text) for fault in shown])
+        raise refused([ConfigFault("", dotted(path), fault.text) for fault in shown])
 
 
 def _refuse_secret(path: KeyPath, value: str) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ralphd.config import files
 from ralphd.config.configuration import home_of
-from ralphd.config.layers import Fault, KeyPath, dotted
+from ralphd.config.layers import ConfigFault, KeyPath, dotted
 from ralphd.errors import ConfigFaults, DirectoryUnusable, RalphdError, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ConfigFile:
     shown: Path
     text: str
     tree: Mapping[str, Any]
-    faults: tuple[Fault, ...]
+    faults: tuple[ConfigFault, ...]
     home: Path
     users_own: bool
 
@@ -112,7 +112,7 @@ class ConfigFile:
         known = {(fault.key, fault.text) for fault in self.faults}
         after = files.layer_of(text, self.shown, self.home, users_own=self.users_own).faults
         if new := [fault for fault in after if (fault.key, fault.text) not in known]:
-            raise refused([Fault("", fault.key, fault.text) for fault in new])
+            raise refused([ConfigFault("", fault.key, fault.text) for fault in new])
 
     def _write(self, text: str) -> None:
         """Put the text in the place of the old one, with the mode and the owner that it had."""
@@ -128,7 +128,7 @@ class ConfigFile:
             ) from fault
 
 
-def refused(faults: list[Fault]) -> ConfigFaults:
+def refused(faults: list[ConfigFault]) -> ConfigFaults:
     """Faults, in the words of ``check``, for which nothing is written."""
     return ConfigFaults("nothing was written", why="\n".join(map(str, faults)))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralphd.core.moments import rfc3339
+from ralphd.core.time import rfc3339
 
 LIMIT_S = 5.0
 MOST_COMMITS = 2000

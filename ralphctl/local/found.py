@@ -15,8 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ralphd.core.plan import Plan
-from ralphd.core.task_lists import AUTO, HEADED_LISTS, LISTS, has_task_headings, parse
+from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, has_task_headings, parse
 
 _MOST_BYTES = 1 << 20
 _MOST_ENTRIES = 2000

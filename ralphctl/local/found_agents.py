@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from ralphctl.local.doctor.programs import ask
-from ralphd.agents.cli import QUIET
+from ralphd.agents.agent import QUIET
 from ralphd.agents.known import KNOWN, agent_of
 from ralphd.config.specs import AgentSpec
 

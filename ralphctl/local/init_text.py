@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ralphd.config.keys import keys_of
-from ralphd.config.words import toml_value
+from ralphd.config.values import toml_value
 from ralphd.core.plan import PROMISE
 
 SCHEMA_FILE = "ralph.schema.json"

@@ -184,7 +184,7 @@ def _home_in(place: str, view: dict[str, Any]) -> str | None:
 
 
 CHECKPOINT_VERSION = 1
-"""As in ``ralphd.core.checkpoint``, which ``status`` does not load; a test holds them together."""
+"""As in ``ralphd.core.loop.state``, which ``status`` does not load; a test holds them together."""
 CHECKPOINT_FILE = "checkpoint.json"
 
 

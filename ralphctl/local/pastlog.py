@@ -6,21 +6,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ralphd.core.moments import parse_rfc3339
-from ralphd.process.output import Gap, Log, Query
+from ralphd.core.time import parse_rfc3339
+from ralphd.process.log.log import RalphLog
+from ralphd.process.log.segments import Gap, LogQuery
 
 
 def records(home: str, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The records in the ralph's files below ``home``, as the API words them. ``words`` are its query's."""
     tail = words.get("tail", "all")
-    query = Query(
+    query = LogQuery(
         tail=None if tail == "all" else int(tail),
         since=_moment(words.get("since")),
         until=_moment(words.get("until")),
         stream=words.get("stream"),
         grep=words.get("grep"),
     )
-    for line in Log(Path(home) / "runs").read(query):
+    for line in RalphLog(Path(home) / "runs").read(query):
         if isinstance(line, Gap):
             yield {"gap": line.reason, "cursor": str(line.cursor)}
         else:

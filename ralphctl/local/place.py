@@ -29,7 +29,7 @@ def of_task(view: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[int, i
     text = _read(Path(str(view["directory"])), file) if isinstance(file, str) else None
     if text is None:
         return None
-    from ralphd.core.task_lists import parse
+    from ralphd.core.plan import parse
 
     ids = [each.id for each in parse(str(file), text).tasks]
     return (ids.index(task["id"]) + 1, len(ids)) if task.get("id") in ids else None

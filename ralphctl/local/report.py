@@ -18,10 +18,10 @@ from ralphctl.local import lastknown
 from ralphctl.local.diffstat import Diffstat, commits_after, commits_between, diffstat
 from ralphctl.local.record import Record, Told
 from ralphd import wire
-from ralphd.core.moments import rfc3339
 from ralphd.core.night_model import Money, Night
 from ralphd.core.night_report import night
 from ralphd.core.night_standing import Standing, Tasks, living, standing, tasks_of
+from ralphd.core.time import rfc3339
 
 _SHA = re.compile(r"[0-9a-f]{4,64}")
 _STATE, _HISTORY, _TASKS = "regent-state.json", "history.jsonl", "tasks.json"

@@ -9,7 +9,7 @@ from typing import Any
 from ralphctl import link
 from ralphctl.fast import here
 from ralphctl.local import lastknown
-from ralphd.core import verdicts as kept
+from ralphd.core.gate import verdict_views as kept
 from ralphd.store.history import History
 
 HISTORY = "history.jsonl"

@@ -7,7 +7,7 @@ verdict.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ralphd.agents.cli import Ways
+from ralphd.agents.agent import Ways
 from ralphd.agents.reading import (
     ALIVE,
     LAST_MESSAGE_CHARS,
@@ -15,7 +15,7 @@ from ralphd.agents.reading import (
     NOTHING,
     OwnLines,
     Sessions,
-    Share,
+    SessionShare,
     Signs,
     content,
     count,
@@ -29,14 +29,14 @@ from ralphd.agents.reading import (
     text,
     whole,
 )
-from ralphd.core.signs import (
+from ralphd.core.failures.agent_events import (
+    AgentEvent,
+    AgentText,
+    FinalEvent,
     Limited,
     RetryingItself,
-    Sign,
     Spent,
     Started,
-    Text,
-    Verdict,
     Warned,
 )
 
@@ -51,10 +51,10 @@ class ClaudeParser:
 
     def __init__(self, sessions: Sessions | None = None) -> None:
         self._own = OwnLines()
-        self._cost = Share(sessions or Sessions())
+        self._cost = SessionShare(sessions or Sessions())
         self._error_name: str | None = None
 
-    def line(self, line: str) -> Iterable[Sign]:
+    def line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stdout says."""
         if line.startswith(_NO_EVIDENCE) and line.endswith("}"):
             return ALIVE  # the bulk of all output
@@ -74,7 +74,7 @@ class ClaudeParser:
             case _:
                 return ALIVE
 
-    def error_line(self, line: str) -> Iterable[Sign]:
+    def error_line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stderr says: usage errors, refusals, crashes of the program."""
         return self._own.complaint(line)
 
@@ -93,7 +93,7 @@ class ClaudeParser:
             return self._complaint(data, said)
         if said and not data.get("parent_tool_use_id"):
             self._own.said(said)
-        return (*((Text(said),) if said else ()), *tools) or ALIVE
+        return (*((AgentText(said),) if said else ()), *tools) or ALIVE
 
     def _complaint(self, data: dict[str, Any], said: str) -> Signs:
         """A message that the CLI wrote itself in place of the model's."""
@@ -107,7 +107,7 @@ class ClaudeParser:
         said = text(data.get("result"), LAST_MESSAGE_CHARS)
         if good:
             self._own.said(said)
-            verdict = Verdict(good=True, message=said)
+            verdict = FinalEvent(good=True, message=said)
         else:
             verdict = self._failure(data, said)
             self._own.add(verdict.message)
@@ -125,13 +125,13 @@ class ClaudeParser:
         spent = Spent(cost, read, count(usage.get("output_tokens")))
         return (spent,) if spent != Spent(0.0) and spent != Spent(None) else NOTHING
 
-    def _failure(self, data: dict[str, Any], said: str) -> Verdict:
+    def _failure(self, data: dict[str, Any], said: str) -> FinalEvent:
         errors = "\n".join(filter(None, (text(error) for error in listed(data.get("errors"))[:20])))
         subtype = text(data.get("subtype"), NAME_CHARS)
         code = text(data.get("api_error"), NAME_CHARS) or _end_name(data)
         code = code or text(data.get("api_error_type"), NAME_CHARS) or self._error_name or ""
         message = said or errors or subtype
-        return Verdict(False, message, http_status(data.get("api_error_status")), code or None)
+        return FinalEvent(False, message, http_status(data.get("api_error_status")), code or None)
 
 
 def _is_good(data: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ralphd.agents.cli import Ways
+from ralphd.agents.agent import Ways
 from ralphd.agents.reading import (
     ALIVE,
     LAST_MESSAGE_CHARS,
@@ -17,7 +17,7 @@ from ralphd.agents.reading import (
     OWN_LINES,
     OwnLines,
     Sessions,
-    Share,
+    SessionShare,
     Signs,
     about,
     count,
@@ -30,9 +30,17 @@ from ralphd.agents.reading import (
     text,
     vendor_error,
 )
-from ralphd.core.classify import ExitMeaning
-from ralphd.core.failure import FailureKind
-from ralphd.core.signs import RetryingItself, Sign, Spent, Started, Text, ToolUse, Verdict, Warned
+from ralphd.core.failures.agent_events import (
+    AgentEvent,
+    AgentText,
+    FinalEvent,
+    RetryingItself,
+    Spent,
+    Started,
+    ToolUse,
+    Warned,
+)
+from ralphd.core.failures.kinds import ExitMeaning, FailureKind
 
 _ITEM_DONE: Final = '{"type":"item.completed"'
 _NO_EVIDENCE: Final = ('"type":"command_execution"', '"type":"reasoning"')
@@ -53,11 +61,11 @@ class CodexParser:
         self._own = OwnLines()
         self._thread: str | None = None
         known = sessions or Sessions()
-        self._read, self._written = Share(known), Share(known)
+        self._read, self._written = SessionShare(known), SessionShare(known)
         self._prints_transcript = False
         self._last_errors = OwnLines()
 
-    def line(self, line: str) -> Iterable[Sign]:
+    def line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stdout says."""
         if line.startswith(_ITEM_DONE) and line.endswith("}"):
             head = line[:_HEAD_CHARS]
@@ -78,13 +86,13 @@ class CodexParser:
             case "error":
                 return self._error(text(data.get("message")))
             case "turn.completed":
-                return (*self._spent(table(data.get("usage"))), Verdict(True, self._own.last_message))
+                return (*self._spent(table(data.get("usage"))), FinalEvent(True, self._own.last_message))
             case "turn.failed":
                 return (self._failure(table(data.get("error"))),)
             case _:
                 return ALIVE
 
-    def error_line(self, line: str) -> Iterable[Sign]:
+    def error_line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stderr says; of the transcript, with tool output, only the errors it ends with."""
         if line.startswith(_TRANSCRIPT):
             self._prints_transcript = True
@@ -111,7 +119,7 @@ class CodexParser:
             case "agent_message":
                 said = text(item.get("text"), LAST_MESSAGE_CHARS)
                 self._own.said(said)
-                return (Text(said),) if said.strip() else ALIVE
+                return (AgentText(said),) if said.strip() else ALIVE
             case "file_change":
                 paths = [text(table(change).get("path")) for change in listed(item.get("changes"))[:20]]
                 return (ToolUse("file_change", short(" ".join(filter(None, paths)))),)
@@ -136,12 +144,12 @@ class CodexParser:
             written = int(self._written.of(f"{self._thread} written", written))
         return (Spent(None, read, written),) if read or written else NOTHING
 
-    def _failure(self, error: Mapping[str, Any]) -> Verdict:
+    def _failure(self, error: Mapping[str, Any]) -> FinalEvent:
         told = text(error.get("message")) or "the turn failed"
         message, code, status = vendor_error(told)
         self._own.add(message)
         code = code or text(error.get("code"), NAME_CHARS) or None
-        return Verdict(False, message, status or _status(told), code, body=told if told != message else "")
+        return FinalEvent(False, message, status or _status(told), code, body=told if told != message else "")
 
 
 def _begun(item: Mapping[str, Any]) -> Signs:

@@ -1,13 +1,13 @@
 """The parsers of CLIs that are described by data: of JSON lines by a table of events, and of plain text."""
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ralphd.agents.agent import Parser
-from ralphd.agents.cli import Ways
-from ralphd.agents.description import Description, Event, Line, Place, description_of
-from ralphd.agents.general import GeneralParser
+from ralphd.agents.agent import EXITS, QUIET, Launch, LaunchSpec, Parser, Ways, prompt_as
+from ralphd.agents.description import Description, EventRule, LineRule, Place, description_of
 from ralphd.agents.reading import (
     ALIVE,
     LAST_MESSAGE_CHARS,
@@ -30,9 +30,95 @@ from ralphd.agents.reading import (
     vendor_error,
     whole,
 )
-from ralphd.core.classify import ExitMeaning
-from ralphd.core.patterns import LONGEST_LINE, folded
-from ralphd.core.signs import RetryingItself, Sign, Spent, Started, Text, ToolUse, Verdict, Warned
+from ralphd.config.specs import AgentSpec
+from ralphd.core.failures.agent_events import (
+    AgentEvent,
+    AgentText,
+    FinalEvent,
+    RetryingItself,
+    Spent,
+    Started,
+    ToolUse,
+    Warned,
+)
+from ralphd.core.failures.kinds import ExitMeaning
+from ralphd.core.failures.patterns import LONGEST_LINE, Patterns, folded
+
+# Any command of the user's as an agent: it prints text, and ends.
+
+_LAST_LINES: Final = 50
+"""As much of stdout as counts as its last message: where a promise is looked for (E4)."""
+
+
+class GeneralParser:
+    """Keeps the last lines, whatever they are."""
+
+    def __init__(self) -> None:
+        self._own = OwnLines()
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
+
+    def line(self, line: str) -> Iterable[AgentEvent]:
+        """A line of stdout is the command's own word."""
+        if not line.strip():
+            self._own.gap()
+            return NOTHING
+        kept = text(line, OWN_LINE_CHARS)
+        self._own.add(kept)
+        self._last.append(kept)
+        return (AgentText(kept),)
+
+    def error_line(self, line: str) -> Iterable[AgentEvent]:
+        """A line of stderr as well."""
+        return self._own.complaint(line)
+
+    def own_lines(self) -> tuple[str, ...]:
+        """The last lines of stdout and stderr."""
+        return self._own.lines()
+
+    def last_message(self) -> str:
+        """The last lines of stdout."""
+        return "\n".join(self._last)[-LAST_MESSAGE_CHARS:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class General:
+    """``[agents.NAME]`` with a ``command``: started as it is, the prompt on stdin unless told otherwise.
+
+    As an argument or a file's path the prompt is the last word of the command line.
+    """
+
+    name: str
+    spec: AgentSpec
+    patterns: Patterns = field(repr=False)
+
+    @property
+    def program(self) -> str:
+        """What has to be found on PATH."""
+        return self.spec.command[0]
+
+    @property
+    def has_verdict(self) -> bool:
+        """Nobody knows what a final event of it would look like."""
+        return False
+
+    @property
+    def exits(self) -> Mapping[int, ExitMeaning]:
+        """What exit statuses mean for any command."""
+        return EXITS
+
+    def launch(self, order: LaunchSpec) -> Launch:
+        """The command, its arguments, the prompt. Sessions are not known, so none is resumed."""
+        argv = (*self.spec.command, *self.spec.args)
+        environment = {**QUIET, **self.spec.env}
+        if self.spec.prompt_via == "file":
+            return Launch((*argv, str(order.prompt_file)), environment)
+        words, stdin = prompt_as(self.spec.prompt_via, order)
+        return Launch((*argv, *words), environment, stdin)
+
+    def parser(self) -> Parser:
+        """A reader for the lines of one attempt."""
+        return GeneralParser()
+
 
 _TYPE: Final = re.compile(r'\{"type": ?"([\w.-]{1,60})"')
 _FACTORS: Final[Mapping[str, float]] = {"": 1.0, "k": 1e3, "m": 1e6}
@@ -82,9 +168,9 @@ class EventParser:
         self._types = frozenset(event.type for event in given.event)
         self._lines = given.line
         self._own = OwnLines()
-        self._failed: Verdict | None = None
+        self._failed: FinalEvent | None = None
 
-    def line(self, line: str) -> Iterable[Sign]:
+    def line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stdout says."""
         if self._is_unnamed(line):
             return ALIVE  # the bulk of all output
@@ -98,7 +184,7 @@ class EventParser:
             return (*_spent(event, data), *self._told(event, data)) or ALIVE
         return self._own.complaint(line) if is_own_error(line) else ALIVE
 
-    def error_line(self, line: str) -> Iterable[Sign]:
+    def error_line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stderr says."""
         told = _told_by_line(self._lines, self._own, line)
         return self._own.complaint(line) if told is None else told
@@ -118,7 +204,7 @@ class EventParser:
             found is not None and found[1] not in self._types and "error" not in found[1] and line[-1] == "}"
         )
 
-    def _told(self, event: Event, data: dict[str, Any]) -> Signs:
+    def _told(self, event: EventRule, data: dict[str, Any]) -> Signs:
         match event.tells:
             case "start":
                 return (Started(session_id(at(data, event.session)), _name(data, event.model) or None),)
@@ -141,28 +227,28 @@ class EventParser:
             case "spent":
                 return NOTHING
 
-    def _message(self, event: Event, data: dict[str, Any]) -> Signs:
+    def _message(self, event: EventRule, data: dict[str, Any]) -> Signs:
         said, tools = content(at(data, event.text))
         if said and not at(data, event.aside):
             self._own.said(said)
-        return (*((Text(said),) if said.strip() else ()), *tools)
+        return (*((AgentText(said),) if said.strip() else ()), *tools)
 
-    def _end(self, event: Event, data: dict[str, Any]) -> Signs:
+    def _end(self, event: EventRule, data: dict[str, Any]) -> Signs:
         session = session_id(at(data, event.session))
         begun: Signs = (Started(session),) if session else ()
         if not _is_good(event, data):
             return (*begun, self._bad(event, data))
         self._own.said(text(at(data, event.answer), LAST_MESSAGE_CHARS))
-        return (*begun, Verdict(True, self._own.last_message))
+        return (*begun, FinalEvent(True, self._own.last_message))
 
-    def _bad(self, event: Event, data: dict[str, Any]) -> Verdict:
+    def _bad(self, event: EventRule, data: dict[str, Any]) -> FinalEvent:
         """A failure by what the event says, else by what was told of one before."""
-        before = self._failed or Verdict(False)
+        before = self._failed or FinalEvent(False)
         told = text(at(data, event.text)) or text(at(data, event.answer))
         message, code, status = vendor_error(told)
         message = message or before.message or "it ended with an error and did not say which"
         self._own.add(message)
-        return Verdict(
+        return FinalEvent(
             good=False,
             message=message,
             status=http_status(at(data, event.status)) or status or before.status,
@@ -178,7 +264,7 @@ class TextParser(GeneralParser):
         super().__init__()
         self._lines = given.line
 
-    def line(self, line: str) -> Iterable[Sign]:
+    def line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stdout says."""
         found = _line_of(self._lines, line)
         if found is None:
@@ -188,7 +274,7 @@ class TextParser(GeneralParser):
             self._last.append(text(line, OWN_LINE_CHARS))
         return _told_by_line(self._lines, self._own, line) or NOTHING
 
-    def error_line(self, line: str) -> Iterable[Sign]:
+    def error_line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stderr says."""
         told = _told_by_line(self._lines, self._own, line)
         return super().error_line(line) if told is None else told
@@ -205,7 +291,7 @@ def at(data: object, place: Place) -> object:
     return data
 
 
-def _fits(event: Event, data: dict[str, Any]) -> bool:
+def _fits(event: EventRule, data: dict[str, Any]) -> bool:
     return data.get("type") == event.type and _holds(data, event.where)
 
 
@@ -216,7 +302,7 @@ def _holds(data: dict[str, Any], wanted: Mapping[Place, object]) -> bool:
     )
 
 
-def _is_good(event: Event, data: dict[str, Any]) -> bool:
+def _is_good(event: EventRule, data: dict[str, Any]) -> bool:
     return _holds(data, event.good) and not any(at(data, place) for place in event.good_without)
 
 
@@ -228,7 +314,7 @@ def _first_name(value: object) -> str:
     return text(next(iter(value), ""), NAME_CHARS) if isinstance(value, dict) else ""
 
 
-def _retry(event: Event, data: dict[str, Any]) -> RetryingItself:
+def _retry(event: EventRule, data: dict[str, Any]) -> RetryingItself:
     delay_ms = number(at(data, event.delay_ms))
     return RetryingItself(
         reason=vendor_error(text(at(data, event.reason)))[0],
@@ -239,7 +325,7 @@ def _retry(event: Event, data: dict[str, Any]) -> RetryingItself:
     )
 
 
-def _spent(event: Event, data: dict[str, Any]) -> Signs:
+def _spent(event: EventRule, data: dict[str, Any]) -> Signs:
     cost = number(at(data, event.cost_usd))
     read, written = (
         sum(count(at(data, place)) for place in places) for places in (event.tokens_in, event.tokens_out)
@@ -248,7 +334,7 @@ def _spent(event: Event, data: dict[str, Any]) -> Signs:
     return (spent,) if cost or read or written else NOTHING
 
 
-def _line_of(lines: tuple[Line, ...], line: str) -> tuple[Line, re.Match[str]] | None:
+def _line_of(lines: tuple[LineRule, ...], line: str) -> tuple[LineRule, re.Match[str]] | None:
     plain = line[:LONGEST_LINE] if line.isascii() and "\x1b" not in line else folded(line)
     for each in lines:
         if found := each.match.match(plain):
@@ -256,7 +342,7 @@ def _line_of(lines: tuple[Line, ...], line: str) -> tuple[Line, re.Match[str]] |
     return None
 
 
-def _told_by_line(lines: tuple[Line, ...], own: OwnLines, line: str) -> Signs | None:
+def _told_by_line(lines: tuple[LineRule, ...], own: OwnLines, line: str) -> Signs | None:
     """What a plain line says that a description knows; None where it knows none such."""
     found = _line_of(lines, line)
     if found is None:
@@ -266,7 +352,7 @@ def _told_by_line(lines: tuple[Line, ...], own: OwnLines, line: str) -> Signs | 
     if entry.tells == "noise":
         return NOTHING
     if entry.tells == "quoted":
-        return (Text(kept),)
+        return (AgentText(kept),)
     own.add(kept)
     groups = {name: held for name, held in match.groupdict().items() if held}
     match entry.tells:
@@ -277,7 +363,7 @@ def _told_by_line(lines: tuple[Line, ...], own: OwnLines, line: str) -> Signs | 
         case _:
             cost = _amount(groups["cost_usd"]) if "cost_usd" in groups else None
             read, written = (int(_amount(groups.get(name, ""))) for name in ("tokens_in", "tokens_out"))
-            return Text(kept), Spent(cost, read, written, total=entry.spends == "total")
+            return AgentText(kept), Spent(cost, read, written, total=entry.spends == "total")
 
 
 def _retry_of(groups: Mapping[str, str]) -> RetryingItself:

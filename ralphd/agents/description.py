@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, StrictBool, TypeAdapter, ValidationError
 
-from ralphd.config.checks import variables
 from ralphd.config.specs import FilledText, FilledTexts, Text, Texts
-from ralphd.core.failure import FailureKind
+from ralphd.config.values import variables
+from ralphd.core.failures.kinds import FailureKind
 from ralphd.errors import ConfigFaults
 
 VERSION: Final = 1
@@ -58,7 +58,7 @@ Held: TypeAlias = Annotated[Mapping[Place, Scalar], BeforeValidator(_by_place)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Starting:
+class StartSpec:
     """``[start]``: the command line. ``resume`` that ends with ``=`` takes the session's id into one word."""
 
     __pydantic_config__ = _STRICT
@@ -75,7 +75,7 @@ class Starting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class ExitRule:
     """``[exits.N]``: what an exit status means."""
 
     __pydantic_config__ = _STRICT
@@ -85,7 +85,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class EventRule:
     """``[[event]]``: one kind of JSON line. All but ``type`` and ``tells`` are places in it.
 
     ``where`` tells it from others of its type. ``good`` are the values that an end has to have to be a good
@@ -120,7 +120,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LineRule:
     """``[[line]]``: one kind of plain line, on stdout or stderr; its named groups say more.
 
     ``noise`` is neither shown nor read, ``quoted`` is shown, and never read for failures.
@@ -151,11 +151,11 @@ class Description:
     known_by: Expression | None = None
     tells_costs: StrictBool = False
     format: Literal["text", "json"] = "text"
-    start: Starting
+    start: StartSpec
     environment: Annotated[dict[str, Text], AfterValidator(variables)] = field(default_factory=dict)
-    exits: dict[int, Exit] = field(default_factory=dict)
-    event: tuple[Event, ...] = ()
-    line: tuple[Line, ...] = ()
+    exits: dict[int, ExitRule] = field(default_factory=dict)
+    event: tuple[EventRule, ...] = ()
+    line: tuple[LineRule, ...] = ()
 
     @property
     def has_verdict(self) -> bool:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ralphd.agents.cli import Ways
+from ralphd.agents.agent import Ways
 from ralphd.agents.reading import (
     ALIVE,
     LAST_MESSAGE_CHARS,
@@ -25,9 +25,17 @@ from ralphd.agents.reading import (
     text,
     vendor_error,
 )
-from ralphd.core.classify import ExitMeaning
-from ralphd.core.failure import FailureKind
-from ralphd.core.signs import RetryingItself, Sign, Spent, Started, Text, ToolUse, Verdict, Warned
+from ralphd.core.failures.agent_events import (
+    AgentEvent,
+    AgentText,
+    FinalEvent,
+    RetryingItself,
+    Spent,
+    Started,
+    ToolUse,
+    Warned,
+)
+from ralphd.core.failures.kinds import ExitMeaning, FailureKind
 
 _TOOL_RESULT: Final = '{"type":"tool_result"'
 _API_ERROR: Final = "[API Error: "
@@ -58,7 +66,7 @@ class GeminiParser:
         self._in_message = False
         self._complaint = ""
 
-    def line(self, line: str) -> Iterable[Sign]:
+    def line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stdout says."""
         if line.startswith(_TOOL_RESULT) and line.endswith("}"):
             return self._flushed(ALIVE)  # the bulk of all output, and nothing in it is evidence
@@ -82,7 +90,7 @@ class GeminiParser:
             case _:
                 return ALIVE
 
-    def error_line(self, line: str) -> Iterable[Sign]:
+    def error_line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stderr says: its retries, and the cause of its end."""
         if line.startswith(_NOISE):
             return NOTHING
@@ -117,7 +125,7 @@ class GeminiParser:
         whole, _, self._unshown = unshown.rpartition("\n")
         if len(self._unshown) > _FLUSH_CHARS:
             whole, self._unshown = f"{whole}\n{self._unshown}".lstrip("\n"), ""
-        return (*shown, *((Text(whole),) if whole.strip() else ())) or ALIVE
+        return (*shown, *((AgentText(whole),) if whole.strip() else ())) or ALIVE
 
     def _begin(self) -> None:
         """A message; the one before it stays the last one until this one says something."""
@@ -135,7 +143,7 @@ class GeminiParser:
     def _flushed(self, signs: Signs) -> Signs:
         """What is not shown yet of a message that is over, and then ``signs``."""
         rest, self._unshown, self._in_message = self._unshown, "", False
-        return (Text(rest), *signs) if rest.strip() else signs
+        return (AgentText(rest), *signs) if rest.strip() else signs
 
     def _error(self, data: dict[str, Any]) -> Signs:
         message = text(data.get("message"))
@@ -149,15 +157,15 @@ class GeminiParser:
         spent = Spent(None, count(stats.get("input_tokens")), count(stats.get("output_tokens")))
         return (*((spent,) if spent != Spent() else ()), self._verdict(data))
 
-    def _verdict(self, data: dict[str, Any]) -> Verdict:
+    def _verdict(self, data: dict[str, Any]) -> FinalEvent:
         error = table(data.get("error"))
         if data.get("status") == "success" and not error:
-            return Verdict(True, self.last_message())
+            return FinalEvent(True, self.last_message())
         told = text(error.get("message"))
         message, code, status = vendor_error(_unwrapped(told))
         message = message or self._complaint or "it ended with an error and did not say which"
         self._own.add(message)
-        return Verdict(False, message, status, code, body=told if told != message else "")
+        return FinalEvent(False, message, status, code, body=told if told != message else "")
 
 
 def _unwrapped(told: str) -> str:

@@ -4,6 +4,7 @@ Four of the known ones have a module each, the others a file in ``clis``, which 
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -11,15 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.agents import claude, codex, gemini, opencode
-from ralphd.agents.agent import Agent
-from ralphd.agents.cli import Cli, Ways
-from ralphd.agents.described import ways_of
+from ralphd.agents.agent import Agent, Cli, Ways
+from ralphd.agents.described import General, ways_of
 from ralphd.agents.description import DESCRIBED, description_of
-from ralphd.agents.general import General
 from ralphd.agents.patterns import patterns_of
-from ralphd.config.checks import did_you_mean
 from ralphd.config.specs import AgentSpec
-from ralphd.config.words import printable
+from ralphd.config.values import did_you_mean, printable
 from ralphd.errors import ConfigFaults, UnknownAgent
 
 _WAYS: Final[Mapping[str, Ways]] = {
@@ -144,3 +142,35 @@ def _unknown(name: str, defined: tuple[str, ...]) -> UnknownAgent:
         why=f"known are: {', '.join(every)}",
         mend=f"one of these, or define it: [agents.{printable(name)}] with a command, in ralph.toml",
     )
+
+
+# How people log in to the agents that ralphd knows, and by what a missing login is known.
+
+_COMMANDS: Final[Mapping[str, str]] = {
+    "amp": "amp login",
+    "claude": "claude auth login",
+    "codex": "codex login",
+    "copilot": "copilot login",
+    "cursor": "cursor-agent login",
+    "gemini": "gemini",
+    "kiro": "kiro-cli login",
+    "opencode": "opencode auth login",
+    "qwen": "qwen",
+}
+"""Of those that have one; `gemini` and `qwen` ask when they are started by hand."""
+
+_NO_LOGIN: Final = re.compile(
+    r"log(?:ged)?[ _-]?in\b|unauthori[sz]ed|authenticat|\bauth\b|oauth|api[ _-]?key|access token",
+    re.IGNORECASE,
+)
+
+
+def login_command(agent: str) -> str | None:
+    """What a person types to log in to the agent of that name; None where ralphd knows of nothing."""
+    known = known_as(agent)
+    return None if known is None else _COMMANDS.get(known)
+
+
+def is_no_login(rule: object, why: object) -> bool:
+    """Whether an attempt failed for want of a login, by the rule that told its kind and its reason."""
+    return _NO_LOGIN.search(f"{rule} {why}") is not None

@@ -7,7 +7,7 @@ breaks makes it take empty steps for ever, which are no progress (L6). Prices ar
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ralphd.agents.cli import Ways
+from ralphd.agents.agent import Ways
 from ralphd.agents.reading import (
     ALIVE,
     LAST_MESSAGE_CHARS,
@@ -28,7 +28,15 @@ from ralphd.agents.reading import (
     text,
     vendor_error,
 )
-from ralphd.core.signs import Empty, Sign, Spent, Started, Text, ToolUse, Verdict
+from ralphd.core.failures.agent_events import (
+    AgentEvent,
+    AgentText,
+    Empty,
+    FinalEvent,
+    Spent,
+    Started,
+    ToolUse,
+)
 
 _GOES_ON: Final = ("tool-calls", "unknown", "")
 """Reasons for the end of a step after which it takes another."""
@@ -43,7 +51,7 @@ class OpencodeParser:
         self._message = ""
         self._has_ended = False
 
-    def line(self, line: str) -> Iterable[Sign]:
+    def line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stdout says."""
         data = record(line)
         if data is None:
@@ -51,7 +59,7 @@ class OpencodeParser:
         self._own.event_seen()
         return self._event(data) if self._session else (*self._started(data), *self._event(data))
 
-    def error_line(self, line: str) -> Iterable[Sign]:
+    def error_line(self, line: str) -> Iterable[AgentEvent]:
         """What a line of stderr says."""
         return self._own.complaint(line)
 
@@ -101,7 +109,7 @@ class OpencodeParser:
             return ALIVE
         self._message = f"{self._message}\n{said}"[-LAST_MESSAGE_CHARS:].lstrip("\n")
         self._own.said(self._message)
-        return (Text(said),)
+        return (AgentText(said),)
 
     def _finish(self, part: Mapping[str, Any]) -> Signs:
         reason = text(part.get("reason"), NAME_CHARS)
@@ -111,9 +119,9 @@ class OpencodeParser:
         self._has_ended = True
         good = reason == "stop"
         message = self._own.last_message if good else f"its last step ended for the reason {reason!r}"
-        return (*spent, Verdict(good, message, code=None if good else reason))
+        return (*spent, FinalEvent(good, message, code=None if good else reason))
 
-    def _error(self, error: Mapping[str, Any]) -> Verdict:
+    def _error(self, error: Mapping[str, Any]) -> FinalEvent:
         data = table(error.get("data")) or error  # a vendor's own, passed on as it came
         told, body = text(data.get("message")), text(data.get("responseBody"))
         message, code, status = vendor_error(told)
@@ -122,7 +130,7 @@ class OpencodeParser:
         self._own.add(message)
         body = body or (told if told != message else "")
         status = http_status(data.get("statusCode")) or status
-        return Verdict(False, message, status, code, headers(data.get("responseHeaders")), body)
+        return FinalEvent(False, message, status, code, headers(data.get("responseHeaders")), body)
 
 
 def _spent(part: Mapping[str, Any]) -> Signs:

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ralphd.core.failure import FailureKind
-from ralphd.core.patterns import AfterGoodExit, Pattern, Patterns, anchored, anywhere
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.failures.patterns import AfterGoodExit, Pattern, Patterns, anchored, anywhere
 from ralphd.errors import ConfigFaults
 
 VERSION: Final = 1

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ralphd.core.signs import Alive, Sign, ToolUse, Warned
+from ralphd.core.failures.agent_events import AgentEvent, Alive, ToolUse, Warned
 
-Signs = tuple[Sign, ...]
+Signs = tuple[AgentEvent, ...]
 
 NOTHING: Final[Signs] = ()
 ALIVE: Final[Signs] = (Alive(),)
@@ -163,7 +163,7 @@ def content(value: object) -> tuple[str, Signs]:
     if isinstance(value, str):
         return text(value, LAST_MESSAGE_CHARS), NOTHING
     said: list[str] = []
-    tools: list[Sign] = []
+    tools: list[AgentEvent] = []
     for block in listed(value)[:_BLOCKS]:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "text":
@@ -209,7 +209,7 @@ class Sessions:
                 del self._totals[next(iter(self._totals))]
 
 
-class Share:
+class SessionShare:
     """One attempt's part of what its session comes to."""
 
     def __init__(self, sessions: Sessions) -> None:

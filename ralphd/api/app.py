@@ -6,11 +6,11 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 import ralphd
-from ralphd.api import daemon, events, logs, metrics, ralphs, reports, webhooks
 from ralphd.api.errors import LastResort, add_handlers
-from ralphd.api.limits import Limits
+from ralphd.api.limits import RequestLimits
+from ralphd.api.routes import daemon, events, logs, ralphs, reports, webhooks
+from ralphd.api.schemas import Problem
 from ralphd.api.streams import Turnstile
-from ralphd.api.views import Problem
 
 if TYPE_CHECKING:
     from ralphd.daemon.host import Host
@@ -43,11 +43,11 @@ def create_app(host: "Host") -> Api:
             "logs": False,
             "operation_spans": False,
         },
-        middleware=[Middleware(LastResort), Middleware(Limits)],
+        middleware=[Middleware(LastResort), Middleware(RequestLimits)],
     )
     app.state.host = host
     app.state.turnstile = Turnstile()
     add_handlers(app)
-    for routes in (daemon, metrics, ralphs, reports, logs, events, webhooks):
+    for routes in (daemon, ralphs, reports, logs, events, webhooks):
         app.router.routes.extend(routes.router.routes)  # as they are: to include them builds each anew
     return app

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from fastapi import Depends, Request, Response
 
-from ralphd.api.streams import Stream, Turnstile
+from ralphd.api.streams import StreamReply, Turnstile
 from ralphd.errors import UsageError
 
 if TYPE_CHECKING:  # routes are handed a host; they need not load the daemon to name its type
@@ -36,8 +36,8 @@ def json_bytes(body: bytes, status: int = 200) -> Response:
     return Response(body, status, media_type="application/json")
 
 
-def stream_reply(request: Request, pieces: AsyncGenerator[bytes, None], media_type: str) -> Stream:
+def stream_reply(request: Request, pieces: AsyncGenerator[bytes, None], media_type: str) -> StreamReply:
     """A reply that goes on until ``pieces`` ends, the client leaves, or the daemon stops."""
     state: Any = request.app.state
     turnstile: Turnstile = state.turnstile
-    return Stream(pieces, media_type=media_type, stopping=state.host.stopping, turnstile=turnstile)
+    return StreamReply(pieces, media_type=media_type, stopping=state.host.stopping, turnstile=turnstile)

@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ralphd.api.models import KNOWN_FIELDS
 from ralphd.api.report_models import ORIGINS, REPORT_FIELDS
+from ralphd.api.schemas import KNOWN_FIELDS
 from ralphd.errors import PROBLEM_PREFIX, InternalError, NotFound, RalphdError, UsageError
 
 MEDIA_TYPE = "application/problem+json"

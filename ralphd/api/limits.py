@@ -22,7 +22,7 @@ class ClientGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """What the limits look at in the head of a request."""
 
     has_body: bool
@@ -32,7 +32,7 @@ class Head:
     path_escapes: bool
 
     @classmethod
-    def read(cls, scope: Scope) -> "Head":
+    def read(cls, scope: Scope) -> "RequestHead":
         """The head of the request in ``scope``. A body of unknown length counts as 0 bytes here."""
         chunked, length, media_type, origin = False, 0, b"", False
         for name, value in scope["headers"]:
@@ -71,7 +71,7 @@ class Head:
         return None
 
 
-class Limits:
+class RequestLimits:
     """Refuses browser requests, paths that escape, and bodies that are too large, too slow, or not JSON.
 
     The size is counted while the body comes in; what a client says of it is only a reason to refuse sooner.
@@ -85,7 +85,7 @@ class Limits:
         """Serve one request, or refuse it."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        head = Head.read(scope)
+        head = RequestHead.read(scope)
         if fault := head.fault():
             return await _refuse(fault, head, scope, receive, send)
         if not head.has_body:
@@ -146,7 +146,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _refuse(fault: RalphdError, head: Head, scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(fault: RalphdError, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with ``fault`` and close the connection, after what is still being sent was thrown away."""
     reply = problem(fault, headers={"connection": "close"})
     start: Message = {

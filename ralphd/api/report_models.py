@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from ralphd.api.models import Strict
-from ralphd.core.moments import parse_rfc3339
+from ralphd.api.schemas import Strict
+from ralphd.core.time import parse_rfc3339
 
 MOST_ID_CHARS, MOST_LINE_CHARS, MOST_TEXT_CHARS = 100, 500, 4000
 MOST_COMMITS = 1000
@@ -209,7 +209,7 @@ ORIGINS = {
 """Where the fields that every report needs come from."""
 
 
-class VerdictView(BaseModel):
+class VerdictReply(BaseModel):
     """What became of an iteration's commits, and why.
 
     ``commits`` and ``reverted`` are full shas, newest first. ``task`` is the one whose work was judged,
@@ -229,7 +229,7 @@ class ReportAnswerView(BaseModel):
 
     id: str
     next: Literal["continue", "stop", "pause"]
-    verdict: VerdictView | None
+    verdict: VerdictReply | None
 
 
 class FigureView(BaseModel):

@@ -1,21 +1,285 @@
-"""uvicorn inside our own event loop, on a socket of our own, leaving signals to the daemon."""
+"""Listen on a Unix socket that is private from its first moment, wherever its path leads."""
 
 import asyncio
 import contextlib
+import errno
 import logging
-from collections.abc import Iterator
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ralphd.api.listen import Listener
-from ralphd.api.peer import PeerProtocol
-from ralphd.errors import RalphdError
+from ralphd.api.errors import problem
+from ralphd.errors import DaemonBusy, HandedOverUnusable, RalphdError, SocketUnusable, UsageError
 
+MAX_PATH_BYTES = 107
+"""What fits ``sun_path`` beside its closing NUL (unix(7))."""
 BACKLOG = 256
+
+
+class Listener:
+    """A listening socket and the file that leads to it.
+
+    The caller holds the daemon's lock, so that of two daemons only one gets here. uvicorn's own ``uds=``
+    is not used: it opens the file to everybody for a moment.
+    """
+
+    def __init__(self, path: Path, listening: socket.socket, *, is_ours: bool = True) -> None:
+        """Use ``bind`` or ``handed_over``."""
+        self.path = path
+        self.socket = listening
+        self._is_ours = is_ours
+        self._inode = _inode(path)
+
+    @classmethod
+    def bind(cls, path: Path) -> "Listener":
+        """Listen at ``path``, mode 0600 under any umask; a stale socket there is replaced.
+
+        Makes the directory (0700) when it is missing. Raises DaemonBusy when somebody listens there, and
+        SocketUnusable when the directory is not ours alone to write, or something else is in the way.
+        """
+        with _open_directory(path.parent) as directory:
+            address = _address(path, directory)
+            _make_way(path, address)
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            try:
+                _bind_private(listening, address)
+                listening.listen(BACKLOG)
+                return cls(path, listening)
+            except OSError as fault:
+                listening.close()
+                raise SocketUnusable(f"cannot listen at {path}", why=str(fault)) from fault
+
+    @classmethod
+    def handed_over(cls, fds: Sequence[int]) -> "Listener":
+        """Listen on what systemd listens on already (``LISTEN_FDS``). Its file and its mode are systemd's.
+
+        Who may call is looked at for each connection. Raises HandedOverUnusable for anything but one
+        listening Unix stream socket that has a path.
+        """
+        if len(fds) != 1:
+            raise _not_a_listener(f"there are {len(fds)} descriptors, and ralphd takes one")
+        try:
+            if not stat.S_ISSOCK(os.fstat(fds[0]).st_mode):
+                raise _not_a_listener("it is no socket")
+            listening = socket.socket(fileno=fds[0])
+        except OSError as fault:
+            raise _not_a_listener(str(fault)) from fault
+        if why := _why_no_listener(listening):
+            listening.close()
+            raise _not_a_listener(why)
+        listening.setblocking(False)
+        return cls(Path(os.fsdecode(listening.getsockname())), listening, is_ours=False)
+
+    def is_reachable(self) -> bool:
+        """Whether the file at ``path`` still leads here. One that is systemd's is systemd's to look after."""
+        return not self._is_ours or _inode(self.path) == self._inode
+
+    def close(self) -> None:
+        """Stop listening; remove the file, but only our own."""
+        if self._is_ours and self.is_reachable():
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        self.socket.close()
+
+
+def _why_no_listener(given: socket.socket) -> str | None:
+    name = given.getsockname()
+    if given.family != socket.AF_UNIX or given.type != socket.SOCK_STREAM:
+        return "it is no Unix stream socket; ListenStream= has to be a path"
+    if not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return "nobody listens on it; Accept= has to be no"
+    # An abstract name (bytes that begin with NUL) has no permissions, and runs could not be told of it.
+    if not isinstance(name, str) or not name.startswith("/"):
+        return "it has no path; ListenStream= has to be an absolute one"
+    return None
+
+
+def _not_a_listener(why: str) -> HandedOverUnusable:
+    return HandedOverUnusable(
+        "what systemd handed over cannot be listened on",
+        why=why,
+        mend="systemctl cat ralphd.socket  (systemd/ralphd.socket beside the sources is one that works)",
+    )
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextlib.contextmanager
+def _open_directory(directory: Path) -> Iterator[int]:
+    """The socket's directory, made when it is missing, held open so that what was checked is what is used."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as fault:
+        why = (
+            "it is a symbolic link or no directory"
+            if fault.errno in (errno.ENOTDIR, errno.ELOOP)
+            else str(fault)
+        )
+        raise _unusable(directory, why) from fault
+    try:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid():
+            raise _unusable(directory, f"it belongs to uid {found.st_uid}")
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise _unusable(directory, f"others may write to it (mode {stat.S_IMODE(found.st_mode):04o})")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _unusable(directory: Path, why: str) -> SocketUnusable:
+    return SocketUnusable(
+        f"the socket's directory cannot be used: {directory}",
+        why=why,
+        mend="name a directory of your own with RALPHD_STATE_DIR, or a socket in one with RALPHD_SOCKET",
+    )
+
+
+def _address(path: Path, directory: int) -> str:
+    """The address to bind and connect to: the path, or a way round one that does not fit."""
+    fits = len(os.fsencode(path)) <= MAX_PATH_BYTES
+    return str(path) if fits else f"/proc/self/fd/{directory}/{path.name}"
+
+
+def _make_way(path: Path, address: str) -> None:
+    """Remove a socket on which nobody listens. Raises when somebody does, and for anything but a socket."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise SocketUnusable(
+            f"cannot listen at {path}",
+            why="there is something else, and it is no socket",
+            mend=f"mv {path} {path}.old",
+        )
+    if _somebody_listens(address):
+        raise DaemonBusy(
+            f"somebody listens at {path} already", mend="ralphctl regent status, or another RALPHD_SOCKET"
+        )
+    path.unlink()
+
+
+def _somebody_listens(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(address)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # a full backlog (EAGAIN), or one that we may not ask (EACCES)
+    return True
+
+
+def _bind_private(listening: socket.socket, address: str) -> None:
+    """Bind so that the file is born 0600.
+
+    Linux gives the file the mode of the socket's own inode, less the umask (unix(7)), so the mode is right
+    from the first moment; no chmod comes after. The umask belongs to the whole process: 0077 meanwhile, and
+    not 0177, leaves a directory usable that another thread makes at this very moment.
+    """
+    os.fchmod(listening.fileno(), 0o600)
+    former = os.umask(0o077)
+    try:
+        listening.bind(address)
+    finally:
+        os.umask(former)
+
+
+# Who calls: the kernel's word on the other end of a connection, before a byte of HTTP is read.
+
+MAX_CONNECTIONS = 512
+"""More are cut at once: file descriptors are needed to supervise."""
+FIRST_REQUEST_S = 30.0
+"""A connection whose first request has not begun in earnest by then is cut; uvicorn would wait for ever."""
+
+_UCRED = struct.Struct("3i")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process that connected, as it was at that moment (SO_PEERCRED); its pid may be another's by now."""
+
+    pid: int
+    uid: int
+    gid: int
+
+    @property
+    def is_welcome(self) -> bool:
+        """Whether it is our own user's, or root's. A foreign user namespace shows as 65534: not welcome."""
+        return self.uid in (os.geteuid(), 0)
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Who is at the other end of a Unix socket."""
+    return Peer(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+
+
+class PeerProtocol(H11Protocol):
+    """HTTP for those who may call, and a closed connection for everybody else.
+
+    Puts ``peer`` and ``abort`` (cuts the connection, unsent bytes and all) into the state of each request.
+    ``app_state``, ``connections``, ``conn`` and ``cycle`` are uvicorn's own names: tests hold them.
+    """
+
+    _silence: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Let the connection in, or cut it."""
+        peer = peer_of(transport.get_extra_info("socket"))
+        if not peer.is_welcome or len(self.connections) >= MAX_CONNECTIONS:
+            logger.warning("connection refused", extra={"peer_pid": peer.pid, "peer_uid": peer.uid})
+            self.transport = transport
+            transport.abort()
+            return
+        self.app_state = {**self.app_state, "peer": peer, "abort": transport.abort}
+        super().connection_made(transport)
+        self._silence = self.loop.call_later(FIRST_REQUEST_S, self._cut_if_silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, for whatever reason."""
+        if self._silence is not None:
+            self._silence.cancel()
+        super().connection_lost(exc)
+
+    def _cut_if_silent(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Tell a client that what it sends is not HTTP, if there is still a reply to be given."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
+        wrong = UsageError("the request is not HTTP as this daemon reads it", mend="speak HTTP/1.1")
+        reply = problem(wrong, status=400, headers={"connection": "close"})
+        head = h11.Response(status_code=400, headers=reply.raw_headers, reason=b"Bad Request")
+        for event in (head, h11.Data(data=bytes(reply.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+# uvicorn inside our own event loop, on a socket of our own, leaving signals to the daemon.
+
 GRACE_S = 3
 KEEP_ALIVE_S = 30
-logger = logging.getLogger(__name__)
 
 
 class ApiServer(uvicorn.Server):

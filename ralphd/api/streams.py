@@ -40,7 +40,7 @@ class Turnstile:
             self._open -= 1
 
 
-class Stream(Response):
+class StreamReply(Response):
     """A reply made of ``pieces`` while they come, each at most some 64 KiB.
 
     ``pieces`` ends by itself soon after ``stopping`` is set; if not, it is cancelled. It is cancelled too

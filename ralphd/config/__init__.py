@@ -1,18 +1,16 @@
 """Reads ``ralph.toml``, the user's file, the environment and flags, once, into frozen specs.
 
-Nothing is imported here before it is asked for: ``names`` and ``environment`` serve commands that must not
+Nothing is imported here before it is asked for: ``values`` serves commands that must not
 load pydantic.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ralphd.config.compare import Difference, differences
-    from ralphd.config.configuration import Configuration, load, sources
-    from ralphd.config.environment import for_runs
-    from ralphd.config.json_schema import schema
+    from ralphd.config.configuration import Configuration, Difference, differences, load, sources
+    from ralphd.config.keys import schema
     from ralphd.config.layers import Origin
-    from ralphd.config.names import fit_name
+    from ralphd.config.values import fit_name, for_runs
 
 __all__ = [
     "Configuration",
@@ -28,13 +26,13 @@ __all__ = [
 
 _HOMES = {
     "Configuration": "configuration",
-    "Difference": "compare",
+    "Difference": "configuration",
     "Origin": "layers",
-    "differences": "compare",
-    "fit_name": "names",
-    "for_runs": "environment",
+    "differences": "configuration",
+    "fit_name": "values",
+    "for_runs": "values",
     "load": "configuration",
-    "schema": "json_schema",
+    "schema": "keys",
     "sources": "configuration",
 }
 

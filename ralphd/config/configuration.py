@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ralphd.config import files
-from ralphd.config.keys import AGENT, BUILT, SECTIONS, WEBHOOKS, Key, keys_of
+from ralphd.config.keys import AGENT, BUILT, SECTIONS, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import (
     DEFAULT,
     DIRECTORYS_NAME,
-    Fault,
+    ConfigFault,
     Layer,
     Origin,
     Setting,
@@ -23,7 +23,6 @@ from ralphd.config.layers import (
     flags_layer,
     tree_layer,
 )
-from ralphd.config.names import fit_name
 from ralphd.config.specs import (
     AgentSpec,
     AgentsSpec,
@@ -37,9 +36,10 @@ from ralphd.config.specs import (
     RetrySpec,
     WebhookSpec,
 )
+from ralphd.config.values import fit_name, toml_value
 from ralphd.core.delivery import Destination, Format
-from ralphd.core.model import Mode, Policy, Restart
-from ralphd.core.watch import Limits
+from ralphd.core.stall_detector import SilenceLimits
+from ralphd.core.supervision.model import Mode, Policy, Restart
 from ralphd.errors import ConfigFaults, NewerState
 
 PINNED_VERSION = 1
@@ -83,9 +83,9 @@ class Configuration:
             reset_margin_s=self.retry.reset_margin_seconds,
         )
 
-    def limits(self) -> Limits:
+    def limits(self) -> SilenceLimits:
         """How long a run may be silent, and what counts as evidence that it works (H1 to H6)."""
-        return Limits(
+        return SilenceLimits(
             hang_timeout_s=self.regent.hang_timeout_seconds,
             startup_grace_s=self.regent.startup_grace_seconds,
             warn_after_s=self.agents.missed_heartbeats * self.agents.heartbeat_seconds,
@@ -147,7 +147,7 @@ class Configuration:
             name for name, value, key in self.values() if key.dotted not in BUILT and value != key.default
         ]
 
-    def values(self) -> list[tuple[str, Any, Key]]:
+    def values(self) -> list[tuple[str, Any, ConfigKey]]:
         """Each key as it is called, its value, and its entry in the list of keys."""
         found = [
             (key.dotted, getattr(getattr(self, section), key.name), key)
@@ -196,7 +196,7 @@ def sources(directory: Path, *, environ: Mapping[str, str]) -> tuple[Path, ...]:
     return (files.user_file(environ, home), *files.project_places(directory, home))
 
 
-def config_faults(faults: list[Fault]) -> ConfigFaults:
+def config_faults(faults: list[ConfigFault]) -> ConfigFaults:
     """All faults as one error, a line each."""
     count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
     return ConfigFaults(f"{count} in the configuration", why="\n".join(str(fault) for fault in faults))
@@ -272,3 +272,56 @@ def _as_json(value: Any) -> Any:
             return [_as_json(part) for part in value]
         case _:
             return value
+
+
+# What a reload would change: the pinned configuration beside the one that the files give now.
+
+FIXED = "project.name"
+"""A ralph is called what it was registered as."""
+COMMAND = "ralph.command"
+HIDDEN = "(not shown)"
+LONGEST_VALUE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One key, as it would stand in ``ralph.toml``; None for a key that is not set there.
+
+    ``origin`` is where the present value comes from. It is shown in ``status``, so what may hold a secret
+    (agents' variables, webhooks' addresses) is ``(not shown)``.
+    """
+
+    key: str
+    pinned: str | None
+    now: str | None
+    origin: str
+
+    def as_object(self) -> Mapping[str, str | None]:
+        """``{key, pinned, now, origin}``"""
+        return asdict(self)
+
+
+def differences(pinned: Configuration, current: Configuration) -> tuple[Difference, ...]:
+    """Every key whose value is another one now, in the order of the sections."""
+    before = {name: value for name, value, _ in pinned.values()}
+    after = {name: value for name, value, _ in current.values()}
+    return tuple(
+        Difference(name, _shown(name, before), _shown(name, after), _origin(name, current))
+        for name in {**before, **after}
+        if before.get(name) != after.get(name) and name != FIXED
+    )
+
+
+def _shown(name: str, values: Mapping[str, object]) -> str | None:
+    if name not in values:
+        return None
+    if name.endswith((".env", ".url")):
+        return HIDDEN
+    text = toml_value(values[name])
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+
+
+def _origin(name: str, current: Configuration) -> str:
+    """Where the value comes from: that of a webhook's key is its table's."""
+    found = current.origins.get(name) or current.origins.get(name.rpartition(".")[0])
+    return "default" if found is None else found.text

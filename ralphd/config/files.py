@@ -6,13 +6,145 @@ import pwd
 import re
 import stat
 import tomllib
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from ralphd.config.layers import Fault, KeyPath, Layer, tree_layer
-from ralphd.config.places import key_lines
+from ralphd.config.layers import ConfigFault, KeyPath, Layer, tree_layer
+
+# The line of every key in a TOML text. tomllib tells none, so this reads the text once more.
+
+_KeyPath: TypeAlias = tuple[str | int, ...]
+
+_BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_BARE_VALUE = re.compile(r"[^,\]}#\n]*")
+_STRING = re.compile(
+    r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}|"(?:[^"\\\n]|\\.)*"'''
+    r"""|'''(?:[^']|'{1,2}(?!'))*'{3,5}|'[^'\n]*'""",
+    re.DOTALL,
+)
+
+
+def key_lines(text: str) -> dict[_KeyPath, int]:
+    """The line, from 1, of each key: ``("regent", "max_retries")``, ``("webhooks", 0, "url")``.
+
+    A table has the line of its header. Text nested too deeply for this reader gives what was found so far.
+    """
+    scan = _Scan(text)
+    with suppress(RecursionError):
+        scan.document()
+    return scan.lines
+
+
+class _Scan:
+    """A walk over the text, which notes the line of each key it comes by."""
+
+    def __init__(self, text: str) -> None:
+        self.lines: dict[_KeyPath, int] = {}
+        self._text = text
+        self._at = 0
+        self._ends = [found.start() for found in re.finditer("\n", text)]
+        self._entries: dict[_KeyPath, int] = {}
+
+    def document(self) -> None:
+        table: _KeyPath = ()
+        self._blank()
+        while self._at < len(self._text):
+            if self._text[self._at] == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+            self._blank()
+
+    def _header(self) -> _KeyPath:
+        line = self._line()
+        many = self._text.startswith("[[", self._at)
+        self._at += 2 if many else 1
+        *above, name = self._key()
+        self._at += 2 if many else 1
+        path = (*self._inside((), above), name)
+        if many:
+            index = self._entries[path] = self._entries.get(path, -1) + 1
+            self.lines.setdefault(path, line)
+            path = (*path, index)
+        else:
+            path = self._inside((), [*above, name])
+        self.lines.setdefault(path, line)
+        return path
+
+    def _pair(self, table: _KeyPath) -> None:
+        line = self._line()
+        path = table
+        for name in self._key():
+            path = (*path, name)
+            self.lines.setdefault(path, line)
+        self._at += 1  # the equals sign
+        self._value(path)
+
+    def _value(self, path: _KeyPath) -> None:
+        self._blank()
+        match self._text[self._at]:
+            case "[":
+                self._items("]", path)
+            case "{":
+                self._items("}", path)
+            case '"' | "'":
+                self._take(_STRING)
+            case _:
+                self._take(_BARE_VALUE)
+
+    def _items(self, end: str, path: _KeyPath) -> None:
+        self._at += 1
+        self._blank()
+        index = 0
+        while self._text[self._at] != end:
+            if end == "}":
+                self._pair(path)
+            else:
+                self.lines[(*path, index)] = self._line()
+                self._value((*path, index))
+                index += 1
+            self._blank()
+            self._at += self._text[self._at] == ","
+            self._blank()
+        self._at += 1
+
+    def _key(self) -> list[str]:
+        names: list[str] = []
+        while True:
+            self._blank()
+            quoted = self._text[self._at] in "\"'"
+            name = self._take(_STRING if quoted else _BARE_KEY)
+            names.append(tomllib.loads(f"key = {name}")["key"] if quoted else name)
+            self._blank()
+            if self._text[self._at] != ".":
+                return names
+            self._at += 1
+
+    def _inside(self, path: _KeyPath, names: list[str]) -> _KeyPath:
+        """Where a header leads: a name that stands for a list of tables means the last of them."""
+        for name in names:
+            path = (*path, name)
+            if path in self._entries:
+                path = (*path, self._entries[path])
+        return path
+
+    def _blank(self) -> None:
+        self._take(_BLANK)
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        assert found is not None, "text that tomllib accepts"
+        self._at = found.end()
+        return found[0]
+
+    def _line(self) -> int:
+        return bisect_left(self._ends, self._at) + 1
+
 
 PROJECT_FILE = "ralph.toml"
 MOST_DOTS = 32
@@ -51,12 +183,12 @@ def layer(path: Path, directory: Path | None, home: Path, *, users_own: bool) ->
     except FileNotFoundError:
         return Layer()
     except OSError as fault:
-        return Layer(faults=[Fault(shown, "", f"cannot be read: {fault.strerror}")])
+        return Layer(faults=[ConfigFault(shown, "", f"cannot be read: {fault.strerror}")])
     except Untrusted as fault:
-        return Layer(faults=[Fault(shown, "", f"{fault}; it is not used")])
+        return Layer(faults=[ConfigFault(shown, "", f"{fault}; it is not used")])
     except UnicodeDecodeError as fault:
         line = fault.object[: fault.start].count(b"\n") + 1
-        return Layer(faults=[Fault(f"{shown}:{line}", "", "is not UTF-8 text")])
+        return Layer(faults=[ConfigFault(f"{shown}:{line}", "", "is not UTF-8 text")])
     return _parsed(text, shown, _Paths(path.parent, home), users_own)
 
 
@@ -128,11 +260,11 @@ def _private_group() -> int | None:
 
 def _parsed(text: str, shown: str, paths: _Paths, users_own: bool) -> Layer:
     if line := _too_deep(text):
-        return Layer(faults=[Fault(f"{shown}:{line}", "", f"has a key of more than {MOST_DOTS} dots")])
+        return Layer(faults=[ConfigFault(f"{shown}:{line}", "", f"has a key of more than {MOST_DOTS} dots")])
     try:
         tree: dict[str, Any] = tomllib.loads(text)
     except RecursionError:
-        return Layer(faults=[Fault(shown, "", "is nested too deeply")])
+        return Layer(faults=[ConfigFault(shown, "", "is nested too deeply")])
     except ValueError as fault:
         return Layer(faults=[_not_toml(str(fault), text, shown)])
     lines = key_lines(text)
@@ -151,9 +283,9 @@ def _too_deep(text: str) -> int:
     return 0 if found is None else text.count("\n", 0, found.start()) + 1
 
 
-def _not_toml(why: str, text: str, shown: str) -> Fault:
+def _not_toml(why: str, text: str, shown: str) -> ConfigFault:
     where = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", why)
     if where is None:
-        return Fault(shown, "", f"is not TOML: {why}")
+        return ConfigFault(shown, "", f"is not TOML: {why}")
     line = where[1] or text.count("\n") + 1
-    return Fault(f"{shown}:{line}", "", f"is not TOML: {why[: where.start()]}")
+    return ConfigFault(f"{shown}:{line}", "", f"is not TOML: {why[: where.start()]}")

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ralphd.config import specs
-from ralphd.config.words import in_words, shown
+from ralphd.config.values import in_words, shown
 
 SECTIONS: Mapping[str, type[Any]] = {
     "project": specs.ProjectSpec,
@@ -89,7 +89,7 @@ class BadValue(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ConfigKey:
     """One key of one section. ``default`` is None where the key has to be given."""
 
     section: str
@@ -122,11 +122,13 @@ class Key:
 
 
 @cache
-def keys_of(section: str) -> Mapping[str, Key]:
+def keys_of(section: str) -> Mapping[str, ConfigKey]:
     """The keys of a section by their name, in the order of its spec."""
     spec = _SPECS[section]
     return {
-        item.name: Key(section, item.name, _default(item)) for item in fields(spec) if item.name != "named"
+        item.name: ConfigKey(section, item.name, _default(item))
+        for item in fields(spec)
+        if item.name != "named"
     }
 
 
@@ -140,3 +142,38 @@ def _default(item: "Field[Any]") -> object:
 def _adapter(section: str, name: str) -> TypeAdapter[Any]:
     annotation = get_type_hints(_SPECS[section], include_extras=True)[name]
     return TypeAdapter(annotation, config=ConfigDict(strict=True))
+
+
+# The form of ``ralph.toml`` as JSON Schema, for editors that complete and check while one types.
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of ``ralph.toml`` and of the user's file."""
+    properties = {section: _table(section) for section in SECTIONS}
+    properties["agents"]["additionalProperties"] = _table(AGENT)
+    properties[WEBHOOKS] = {"type": "array", "items": _webhook()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "ralph.toml",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def _table(section: str) -> dict[str, Any]:
+    keys = keys_of(section)
+    properties = {name: _property(key) for name, key in keys.items()}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _webhook() -> dict[str, Any]:
+    one_secret: Mapping[str, Any] = {"required": ["secret_file", "secret_env"]}
+    return {**_table(WEBHOOKS), "required": ["url"], "not": one_secret}
+
+
+def _property(key: ConfigKey) -> dict[str, Any]:
+    if key.default is None:
+        return key.schema
+    default = list(key.default) if isinstance(key.default, tuple) else key.default
+    return {**key.schema, "default": default}

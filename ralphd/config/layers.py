@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ralphd.config.checks import did_you_mean
-from ralphd.config.keys import AGENT, FLAGS, SECTIONS, USER_FILE_ONLY, WEBHOOKS, BadValue, Key, keys_of
+from ralphd.config.keys import AGENT, FLAGS, SECTIONS, USER_FILE_ONLY, WEBHOOKS, BadValue, ConfigKey, keys_of
 from ralphd.config.specs import WebhookSpec
-from ralphd.config.words import printable
+from ralphd.config.values import did_you_mean, printable
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 Place: TypeAlias = Callable[[KeyPath], str]
@@ -28,7 +27,7 @@ DIRECTORYS_NAME = Origin("the directory's name")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ConfigFault:
     """One thing that is wrong: where, with which key, and what would be right."""
 
     place: str
@@ -43,7 +42,7 @@ class Fault:
 class Setting:
     """One value that someone gave."""
 
-    key: Key
+    key: ConfigKey
     dotted: str
     value: Any
     origin: Origin
@@ -55,19 +54,21 @@ class Layer:
 
     settings: dict[str, Setting] = field(default_factory=dict)
     webhooks: dict[str, tuple[WebhookSpec, Origin]] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[ConfigFault] = field(default_factory=list)
 
-    def take(self, key: Key, dotted: str, value: object, place: str, *, users_own: bool = False) -> None:
+    def take(
+        self, key: ConfigKey, dotted: str, value: object, place: str, *, users_own: bool = False
+    ) -> None:
         """Read one value for ``key`` into the settings, or into the faults."""
         if key.dotted in USER_FILE_ONLY and not users_own:
             self.faults.append(
-                Fault(place, dotted, "can only be set in the user's own file, ralph/config.toml")
+                ConfigFault(place, dotted, "can only be set in the user's own file, ralph/config.toml")
             )
             return
         try:
             self.settings[dotted] = Setting(key, dotted, key.read(value), Origin(place))
         except BadValue as fault:
-            self.faults.append(Fault(place, dotted, str(fault)))
+            self.faults.append(ConfigFault(place, dotted, str(fault)))
 
 
 def tree_layer(
@@ -154,7 +155,7 @@ class _TreeReader:
         self.fault(path, what + (f", it belongs in [{home}]" if home else near))
 
     def fault(self, path: KeyPath, text: str) -> None:
-        self.layer.faults.append(Fault(self.place(path), dotted(path), text))
+        self.layer.faults.append(ConfigFault(self.place(path), dotted(path), text))
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -169,7 +170,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
             key, path = found
             layer.take(key, path, from_text(key, environ[name]), place)
         elif name.startswith("RALPH_WEBHOOKS_"):
-            layer.faults.append(Fault(place, "", "webhooks are lists of tables; set them in a file"))
+            layer.faults.append(ConfigFault(place, "", "webhooks are lists of tables; set them in a file"))
         elif any(name.startswith(f"RALPH_{section.upper()}_") for section in SECTIONS):
             layer.faults.extend(_near(name, place, list(known)))
     return layer
@@ -186,13 +187,13 @@ def flags_layer(flags: Mapping[str, object]) -> Layer:
         if value is None:
             continue
         if not (key := keys.get(path)):
-            layer.faults.append(Fault(place, "", "unknown key" + did_you_mean(name, [*FLAGS, *keys])))
+            layer.faults.append(ConfigFault(place, "", "unknown key" + did_you_mean(name, [*FLAGS, *keys])))
             continue
         layer.take(key, key.dotted, from_text(key, value) if isinstance(value, str) else value, place)
     return layer
 
 
-def from_text(key: Key, text: str) -> object:
+def from_text(key: ConfigKey, text: str) -> object:
     """What a variable or a flag says, as the type of its key; text that does not fit stays text."""
     kind = key.schema.get("type")
     try:
@@ -247,12 +248,12 @@ def _commas(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def variable_of(key: Key) -> str:
+def variable_of(key: ConfigKey) -> str:
     """``RALPH_REGENT_MAX_RETRIES``"""
     return f"RALPH_{key.dotted}".replace(".", "_").upper()
 
 
-def _agents_key(name: str) -> tuple[Key, str] | None:
+def _agents_key(name: str) -> tuple[ConfigKey, str] | None:
     """``RALPH_AGENTS_CLAUDE_MODEL``: an agent's key, whose name is what stands between."""
     rest = name.removeprefix("RALPH_AGENTS_")
     for key in keys_of(AGENT).values():
@@ -262,6 +263,6 @@ def _agents_key(name: str) -> tuple[Key, str] | None:
     return None
 
 
-def _near(name: str, place: str, known: list[str]) -> Iterator[Fault]:
+def _near(name: str, place: str, known: list[str]) -> Iterator[ConfigFault]:
     if near := did_you_mean(name, known, cutoff=0.8):
-        yield Fault(place, "", "unknown key" + near)
+        yield ConfigFault(place, "", "unknown key" + near)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from ralphd.config.checks import an_address, event_patterns, storable, variables
+from ralphd.config.values import an_address, event_patterns, storable, variables
 
 A_YEAR_S = 365 * 24 * 3600
 MIB = 1 << 20

@@ -4,7 +4,11 @@ Pure: the moment and the jitter come in as values. ``ralphd.store`` keeps delive
 sends them; what both need to know is here.
 """
 
+import base64
+import binascii
 import hashlib
+import hmac
+import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +18,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from ralphd.core.model import Moment
+from ralphd.core.time import Moment
 
 RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
 """How long to wait after the first, second, … failed delivery: the example of Standard Webhooks."""
@@ -123,7 +127,7 @@ class KeptDelivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ReceiverReply:
     """The receiver answered. ``retry_after`` is that header, as it came."""
 
     status: int
@@ -137,7 +141,7 @@ class Unreached:
     why: str
 
 
-Answer: TypeAlias = Answered | Unreached
+Answer: TypeAlias = ReceiverReply | Unreached
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,17 +202,17 @@ def why_failed(answer: Answer) -> str | None:
     match answer:
         case Unreached(why=why):
             return why
-        case Answered(status=status) if 200 <= status < 300:
+        case ReceiverReply(status=status) if 200 <= status < 300:
             return None
-        case Answered(status=status) if 300 <= status < 400:
+        case ReceiverReply(status=status) if 300 <= status < 400:
             return f"answered {status}, a redirect, which is not followed: configure the final address"
-        case Answered(status=status):
+        case ReceiverReply(status=status):
             return "answered 410 Gone" if status == _GONE else f"answered {status}"
 
 
 def is_gone(answer: Answer) -> bool:
     """Whether the receiver says that it is gone for good."""
-    return isinstance(answer, Answered) and answer.status == _GONE
+    return isinstance(answer, ReceiverReply) and answer.status == _GONE
 
 
 def _fits(pattern: str, event_type: str) -> bool:
@@ -221,12 +225,12 @@ def _is_used_up(delivery: Delivery, now: Moment) -> bool:
 
 
 def _delay_s(answer: Answer, failures: int, jitter: float) -> float:
-    steps = RETRY_AFTER_S if isinstance(answer, Answered) else UNREACHED_AFTER_S
+    steps = RETRY_AFTER_S if isinstance(answer, ReceiverReply) else UNREACHED_AFTER_S
     return steps[min(failures, len(steps) - 1)] * (0.9 + 0.2 * jitter)
 
 
 def _asked_for_s(answer: Answer, now: Moment) -> float:
-    if not isinstance(answer, Answered) or answer.retry_after is None:
+    if not isinstance(answer, ReceiverReply) or answer.retry_after is None:
         return 0.0
     text = answer.retry_after.strip()
     try:
@@ -238,3 +242,99 @@ def _asked_for_s(answer: Answer, now: Moment) -> float:
 
 def _seconds_until(http_date: str, now: Moment) -> float:
     return parsedate_to_datetime(http_date).timestamp() - now
+
+
+# The headers of Standard Webhooks, and the key that a secret stands for. Pure: the moment comes in.
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the name of a form, not a secret
+SECRET_BYTES = 32
+"""How many bytes of chance a secret that we make holds."""
+
+
+class BadSecret(ValueError):
+    """A ``whsec_`` secret whose rest is not base64, or an empty one."""
+
+
+def secret_key(text: str) -> bytes:
+    """The key that a secret stands for: ``whsec_<base64>``, or any other text as it is. Raises BadSecret."""
+    text = text.strip()
+    if not text.startswith(SECRET_PREFIX):
+        key = text.encode()
+    else:
+        try:
+            key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+        except binascii.Error as error:
+            raise BadSecret("the part after whsec_ is not base64") from error
+    if not key:
+        raise BadSecret("it is empty")
+    return key
+
+
+def secret_text(chance: bytes) -> str:
+    """The secret that holds ``chance``, as receivers take it."""
+    return SECRET_PREFIX + base64.b64encode(chance).decode()
+
+
+def signature_headers(message: str, at: Moment, payload: bytes, key: bytes | None) -> dict[str, str]:
+    """Who sent a message, and when; without a key it goes out unsigned."""
+    timestamp = str(int(at))
+    plain = {"webhook-id": message, "webhook-timestamp": timestamp}
+    if key is None:
+        return plain
+    digest = hmac.new(key, f"{message}.{timestamp}.".encode() + payload, hashlib.sha256).digest()
+    return plain | {"webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
+
+
+# Which IP addresses a message may be sent to: the public ones, and private ones where that was allowed.
+
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
+_TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_METADATA = frozenset(map(ipaddress.ip_address, ("169.254.169.254", "100.100.100.200", "fd00:ec2::254")))
+"""Where clouds hand out a machine's credentials. Link-local addresses, which most of them are, count too."""
+
+
+def why_not(addresses: Iterable[str], *, allow_private: bool) -> str | None:
+    """Why a name that has these addresses is not connected to; None when it may be.
+
+    One address that is not public makes the whole name untrustworthy. ``allow_private`` lets private and
+    loopback addresses through, metadata services never.
+    """
+    every = list(addresses)
+    if any(map(is_metadata, every)):
+        return "its address is that of a metadata service or link-local; nothing is ever sent there"
+    if not allow_private and not all(map(is_public, every)):
+        return "its address is private; only the user's own configuration file can allow that"
+    return None
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address belongs to the public internet, an IPv4 address inside an IPv6 one included."""
+    outer = ipaddress.ip_address(address)
+    if isinstance(outer, ipaddress.IPv6Address) and outer in _NAT64_LOCAL:
+        return False
+    ip = _innermost(outer)
+    if isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local:
+        return False
+    # is_global alone lets multicast through.
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified or ip.is_link_local)
+
+
+def is_metadata(address: str) -> bool:
+    """Whether an address is link-local, or one at which a cloud's machines are told their secrets."""
+    ip = _innermost(ipaddress.ip_address(address))
+    return ip.is_link_local or ip in _METADATA
+
+
+def _innermost(ip: _Address) -> _Address:
+    """The IPv4 address that an IPv6 one leads to, where it does (mapped, NAT64, 6to4, Teredo)."""
+    if isinstance(ip, ipaddress.IPv4Address):
+        return ip
+    if any(ip in net for net in (_NAT64, _NAT64_LOCAL, _TRANSLATED)) or (
+        ip in _COMPATIBLE and int(ip) > 0xFFFF
+    ):
+        return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+    return ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else ip)

@@ -9,11 +9,14 @@ A ralph that stops altogether is told though an incident is open over which it w
 Pure: moments come in as values.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ralphd.core.calls import Call, Cause
-from ralphd.core.events import (
+from ralphd.core.backoff import was_healthy
+from ralphd.core.gate.verdict import Result
+from ralphd.core.supervision.events import (
     BaselineTested,
     Committed,
     Event,
@@ -22,13 +25,15 @@ from ralphd.core.events import (
     ResumeRequested,
     RunEnded,
     SkipWaitRequested,
+    SpawnFailed,
     StartRequested,
 )
-from ralphd.core.model import (
+from ralphd.core.supervision.exit_policy import last_word, outcome
+from ralphd.core.supervision.model import (
     Done,
     Failed,
     Goal,
-    Moment,
+    LastWord,
     Outcome,
     Paused,
     Policy,
@@ -38,11 +43,141 @@ from ralphd.core.model import (
     Supervision,
     Waiting,
 )
-from ralphd.core.outcome import outcome
-from ralphd.core.patience import was_healthy
-from ralphd.core.reported import IterationFinished, Reported
-from ralphd.core.reports import boundary_id, is_known
-from ralphd.core.verdict import Result
+from ralphd.core.supervision.reports import IterationFinished, Reported, boundary_id, is_known
+from ralphd.core.time import Moment
+
+# What a person is told who is called: what happened, what it needs from them, and the command to type.
+
+_PLAIN = re.compile(r"[\w@%+=:,./~-]+", re.ASCII)
+
+
+class Cause(StrEnum):
+    """Who calls: the supervision of the runs, or the guard, which cannot judge what was committed."""
+
+    RUN = "run"
+    GUARD = "guard"
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """One call. ``stands``: nothing goes on before a person acts."""
+
+    message: str
+    needs: str
+    do: str
+    cause: Cause = Cause.RUN
+    stands: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EscalationContext:
+    """The ralph that calls. ``logins`` are the commands by which those of its agents log in that have to.
+
+    ``is_built``: its daemon is that of a ``ralphctl build`` (P5), which has gone when somebody reads this.
+    """
+
+    name: str
+    directory: str
+    logins: Mapping[str, str]
+    is_built: bool = False
+
+    @property
+    def start(self) -> str:
+        """The command that has it work again."""
+        return self._here("build") if self.is_built else f"ralphctl start {self.name}"
+
+    @property
+    def resume(self) -> str:
+        """The command that has it go on after a pause."""
+        return self.start if self.is_built else f"ralphctl resume {self.name}"
+
+    @property
+    def explain(self) -> str:
+        """The command that shows why."""
+        return self._here("logs") if self.is_built else f"ralphctl explain {self.name}"
+
+    def look(self, what: str) -> str:
+        """A command that works without a daemon too."""
+        return self._here(what) if self.is_built else f"ralphctl {what} {self.name}"
+
+    def _here(self, what: str) -> str:
+        return f"ralphctl -C {shell_word(self.directory)} {what}"
+
+
+def call_of(
+    text: str, event: Event, before: Supervision, after: Supervision, place: EscalationContext
+) -> Escalation:
+    """What to tell of an escalation: its ``text``, and what follows from the event that led to it."""
+    stands = isinstance(after.state, Failed | Paused) or not _goes_on(after)
+    match event:
+        case JudgementOver():
+            return _of_guard(text, place, pauses=event.verdict.pauses)
+        case BaselineTested():
+            needs = "[regent] test_command has to be put right in ralph.toml; then start it again"
+            return Escalation(text, needs, place.start, Cause.GUARD)
+        case SpawnFailed():
+            needs = "its command has to be put right; then start it again"
+            return Escalation(text, needs, place.start)
+        case RunEnded():
+            return _of_end(text, event, before, place)
+        case _:
+            needs = "a look at why; then start it again"
+            return Escalation(text, needs, place.explain, stands=stands)
+
+
+def _goes_on(now: Supervision) -> bool:
+    return getattr(now.state, "run_id", None) is not None
+
+
+def _of_guard(text: str, place: EscalationContext, *, pauses: bool) -> Escalation:
+    see = place.look("verdicts")
+    if pauses:
+        needs = f"a look at its commits; when the repository is as you want it: {place.resume}"
+        return Escalation(text, needs, see, Cause.GUARD)
+    needs = "a look when you have time: Ralph goes on, and these commits are not judged"
+    return Escalation(text, needs, see, Cause.GUARD, stands=False)
+
+
+def _of_end(text: str, event: RunEnded, before: Supervision, place: EscalationContext) -> Escalation:
+    start = place.start
+    word = last_word(event.ending, before.said)
+    if word is not None and word.reason == "no_agent":
+        return _of_no_agent(text, place)
+    if word is not None and word.reason == "tasks_failed":
+        needs = f"a look at the tasks that failed, which progress.md tells; then start it again: {start}"
+        return Escalation(text, needs, f"less {shell_word(place.directory + '/.ralph/progress.md')}")
+    if _is_configuration(event, word):
+        needs = f"its configuration has to be put right; then start it again: {start}"
+        return Escalation(text, needs, f"ralphctl -C {shell_word(place.directory)} config check")
+    if event.ending.code in (2, 126, 127):
+        needs = f"its command has to be put right; then start it again: {start}"
+        return Escalation(text, needs, place.look("logs"))
+    needs = f"a look at why it failed; then start it again: {start}"
+    return Escalation(text, needs, place.explain)
+
+
+def _is_configuration(event: RunEnded, word: LastWord | None) -> bool:
+    return event.ending.code == 78 and (word is None or word.reason == "configuration")
+
+
+def _of_no_agent(text: str, place: EscalationContext) -> Escalation:
+    start = place.start
+    if not place.logins:
+        return Escalation(text, "an agent that can work; then start it again", start)
+    agents = " and ".join(place.logins)
+    needs = f"{agents} {'has' if len(place.logins) == 1 else 'have'} to be logged in; then start it again"
+    return Escalation(text, needs, " && ".join([*place.logins.values(), start]))
+
+
+def of_a_bug(text: str) -> Escalation:
+    """The Regent itself has failed."""
+    return Escalation(text, "a look at the log of ralphd: it has the traceback", "ralphctl regent logs")
+
+
+def shell_word(text: str) -> str:
+    """``text`` as one word of a shell."""
+    return text if _PLAIN.fullmatch(text) else "'" + text.replace("'", "'\\''") + "'"
+
 
 QUIET_S = 900.0
 """Whoever starts a ralph that fails at once, again and again, is told so often at most."""
@@ -64,7 +199,7 @@ class Incident:
     opened_at: Moment
     told_at: Moment
     message: str
-    call: Call
+    call: Escalation
     run_id: str | None = None
     held_back: int = 0
     latest: str = ""
@@ -74,7 +209,7 @@ class Incident:
     due_at: Moment | None = None
 
 
-class Over(StrEnum):
+class CloseReason(StrEnum):
     """Why an incident is over."""
 
     WORKS = "works"
@@ -82,7 +217,7 @@ class Over(StrEnum):
     STOPPED = "stopped"
 
 
-def called(now: Incident | None, call: Call, key: str, at: Moment, run_id: str | None) -> Incident:
+def called(now: Incident | None, call: Escalation, key: str, at: Moment, run_id: str | None) -> Incident:
     """The incident after a call. It was told where ``key`` is the incident's, else held back."""
     if now is None:
         return Incident(key, at, at, call.message, call, run_id)
@@ -110,19 +245,19 @@ def acknowledged(now: Incident, at: Moment) -> Incident:
 
 def over(
     incident: Incident, before: Supervision, event: Event, after: Supervision, policy: Policy
-) -> Over | None:
+) -> CloseReason | None:
     """Whether ``event`` ends the incident, and why."""
     if isinstance(after.state, Done) or _works(incident, before, event, after, policy):
-        return Over.WORKS
+        return CloseReason.WORKS
     return settled_by_a_person(incident, after)
 
 
-def settled_by_a_person(incident: Incident, now: Supervision) -> Over | None:
+def settled_by_a_person(incident: Incident, now: Supervision) -> CloseReason | None:
     """A person has stopped the ralph, or has acknowledged the incident and the ralph is set to run."""
     if isinstance(now.state, Stopped) and not now.state.why and now.goal is Goal.STOPPED:
-        return Over.STOPPED
+        return CloseReason.STOPPED
     is_seen_to = incident.acknowledged_at is not None and now.goal is Goal.RUNNING
-    return Over.KNOWN if is_seen_to and isinstance(now.state, Running) else None
+    return CloseReason.KNOWN if is_seen_to and isinstance(now.state, Running) else None
 
 
 def _works(incident: Incident, before: Supervision, event: Event, after: Supervision, policy: Policy) -> bool:
@@ -235,13 +370,13 @@ def told_of(incident: Incident) -> str:
 
 
 _WHY = {
-    Over.WORKS: "Ralph works again",
-    Over.KNOWN: "Ralph runs again, and you know",
-    Over.STOPPED: "Ralph was stopped",
+    CloseReason.WORKS: "Ralph works again",
+    CloseReason.KNOWN: "Ralph runs again, and you know",
+    CloseReason.STOPPED: "Ralph was stopped",
 }
 
 
-def over_text(incident: Incident, why: Over, at: Moment) -> str:
+def over_text(incident: Incident, why: CloseReason, at: Moment) -> str:
     """What a person reads of the end of an incident."""
     after = f", {lasted(at - incident.opened_at)} after the call"
     return f"{_WHY[why]}{after}: {told_of(incident)}"

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
-from ralphd.core.printed import CONTROL
+from ralphd.core.text import CONTROL
 
 Entry: TypeAlias = Mapping[str, Any]
 Of: TypeAlias = tuple[str, int | None]

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from ralphd.core.model import Moment
 from ralphd.core.night_entries import (
     FAILED_ENDS,
     SHORT,
@@ -21,6 +20,7 @@ from ralphd.core.night_entries import (
 )
 from ralphd.core.night_model import MICRO, Call, Failure, Money, Undone
 from ralphd.core.night_times import Timeline
+from ralphd.core.time import Moment
 
 MOST_USD: Final = 1e9
 TAIL_LINES: Final = 8

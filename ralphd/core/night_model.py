@@ -6,7 +6,7 @@ Times are whole microseconds and money whole millionths of a dollar, so that par
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ralphd.core.model import Moment
+from ralphd.core.time import Moment
 
 MICRO = 1_000_000
 

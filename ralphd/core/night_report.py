@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from ralphd.core.model import Moment
 from ralphd.core.night_entries import SHORT, Entry
 from ralphd.core.night_gathering import GatheredTask, Gathering
 from ralphd.core.night_model import AgentWork, Money, Night, TaskWork, Undone
 from ralphd.core.night_times import Living, shares
+from ralphd.core.time import Moment
 
 
 class Source(Protocol):

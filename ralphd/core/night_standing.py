@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ralphd.core.model import Moment
 from ralphd.core.night_entries import count, moment, text, wait_reason
 from ralphd.core.night_times import Living
 from ralphd.core.plan import Plan, TaskStatus
+from ralphd.core.time import Moment
 
 HAS_A_RUN: Final = frozenset({"starting", "running", "testing", "pausing", "stopping"})
 _ASKED: Final = frozenset({"requested", "user_requested"})

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from ralphd.core.model import Moment
 from ralphd.core.night_entries import (
     ENDED_WELL,
     FAILED_ENDS,
@@ -23,6 +22,7 @@ from ralphd.core.night_entries import (
     wait_reason,
 )
 from ralphd.core.night_model import MICRO, Doing, Share
+from ralphd.core.time import Moment
 
 EARLY_S: Final = 600.0
 """A run that reports nothing and fails sooner was a failure; later, it had worked (C3)."""

@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from ralphd.config import Configuration
-from ralphd.core.events import StartRequested
-from ralphd.core.model import Supervision
-from ralphd.daemon.account import Account
+from ralphd.core.supervision.events import StartRequested
+from ralphd.core.supervision.model import Supervision
+from ralphd.daemon.lifecycle import Roster
+from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.registration import Candidate, notes_on
-from ralphd.daemon.renewal import renewed
-from ralphd.daemon.roster import Roster
+from ralphd.daemon.reload import renewed
 from ralphd.daemon.services import Services
 from ralphd.errors import AlreadyRunning, DaemonBusy, RalphdError, UsageError
-from ralphd.store.checkpoint import CheckpointManager
-from ralphd.store.checkpoint_file import put_back, take_over
+from ralphd.store.checkpoint import CheckpointManager, put_back, take_over
 from ralphd.store.history import History
 from ralphd.store.mirror import Mirror
-from ralphd.store.state import Definition, RalphFiles, Record
+from ralphd.store.state import Definition, RalphFiles, RegentState
 
 
 class Admission:
@@ -41,8 +40,8 @@ class Admission:
 
     async def _take_on(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
         files = RalphFiles(self._roster.home / wanted.name)
-        record, history = Record(Supervision()), History(files.history_file)
-        account = Account(files, self._definition(wanted), record, history, self._services)
+        record, history = RegentState(Supervision()), History(files.history_file)
+        account = RalphRecord(files, self._definition(wanted), record, history, self._services)
         account.notes = list(wanted.notes)
         account.telling.introduce()
         regent = Regent(account, self._services)
@@ -111,7 +110,7 @@ class Admission:
             await regent.ask(StartRequested(self._services.clock.now()))
 
 
-def notes_of(account: Account, definition: Definition) -> tuple[str, ...]:
+def notes_of(account: RalphRecord, definition: Definition) -> tuple[str, ...]:
     """What is to be told of ``definition``. Raises RalphdError where it cannot be pinned. Blocks."""
     configuration = Configuration.from_pinned(definition.configuration)
     environment = account.files.load_environment()
@@ -130,7 +129,7 @@ def refuse_to_replace(regent: Regent) -> None:
 
 
 @asynccontextmanager
-async def _checkpoint_settled(account: Account, *, resume: bool | None) -> AsyncIterator[None]:
+async def _checkpoint_settled(account: RalphRecord, *, resume: bool | None) -> AsyncIterator[None]:
     """What the built-in loop is to go on from is in its place."""
     definition, home = account.definition, account.files.home
     if not definition.runs_own_loop:
@@ -161,11 +160,11 @@ def _settle(home: Path, directory: Path, *, resume: bool | None) -> Path | None:
     return CheckpointManager(home, directory).discard() if resume is False else None
 
 
-def _write_new(account: Account, wanted: Candidate) -> None:
+def _write_new(account: RalphRecord, wanted: Candidate) -> None:
     """Write the files of a ralph that is new. Raises OSError, DirectoryUnusable."""
     files = account.files
     Mirror(wanted.directory).make()
     files.create()
     files.save_environment(wanted.environment)
     files.save_definition(account.definition)
-    files.save_record(Record(account.supervision), account.definition)
+    files.save_record(RegentState(account.supervision), account.definition)

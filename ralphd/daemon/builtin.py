@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from ralphd.config import Configuration
 from ralphd.config.specs import AgentsSpec, PhasesSpec
-from ralphd.core.phases import UNREVIEWED
+from ralphd.core.loop.phases import UNREVIEWED
+from ralphd.core.loop.pool import rotation_words
 from ralphd.core.plan import parallel_words
-from ralphd.core.pool import rotation_words
 from ralphd.errors import CommandNotStartable, ConfigFaults
-from ralphd.loop.plan import read_plan
-from ralphd.loop.prompt_file import read_prompt
+from ralphd.loop.workdir_files import read_plan, read_prompt
 
 if TYPE_CHECKING:
     from ralphd.agents.agent import Agent
@@ -72,9 +71,9 @@ def _turns(agents: "list[Agent]", configuration: Configuration) -> list[str]:
 
 def _twins(agents: "list[Agent]") -> list[str]:
     """Agents that are started by the same words: what keeps one out keeps the other out as well."""
-    from ralphd.agents.agent import Order
+    from ralphd.agents.agent import LaunchSpec
 
-    launches = [(agent.name, agent.launch(Order("", Path("prompt")))) for agent in agents]
+    launches = [(agent.name, agent.launch(LaunchSpec("", Path("prompt")))) for agent in agents]
     return [
         f"{first} and {second} are one agent under two names: same command, arguments, model and environment"
         for i, (second, launch) in enumerate(launches)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ralphd import __version__, config
-from ralphd.core.events import (
+from ralphd.core.supervision.events import (
     Event,
     PauseRequested,
     RestartRequested,
@@ -17,28 +17,25 @@ from ralphd.core.events import (
     SkipWaitRequested,
     StopRequested,
 )
-from ralphd.core.model import SETTLED, RunId
-from ralphd.core.moments import rfc3339
-from ralphd.core.reported import Report
+from ralphd.core.supervision.model import SETTLED, RunId
+from ralphd.core.supervision.reports import Report
+from ralphd.core.time import rfc3339
 from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
-from ralphd.daemon.answers import verdict_view
-from ralphd.daemon.lifecycle import HowToEnd
+from ralphd.daemon.lifecycle import HowToEnd, Roster
 from ralphd.daemon.measures import Measures, measured
-from ralphd.daemon.regent import Regent
+from ralphd.daemon.regent import Regent, verdict_view
 from ralphd.daemon.registration import Registration, candidate
-from ralphd.daemon.renewal import renewed
-from ralphd.daemon.roster import Roster
-from ralphd.daemon.services import Services
-from ralphd.daemon.users import UsersConfiguration
+from ralphd.daemon.reload import renewed
+from ralphd.daemon.services import Services, UserConfiguration
 from ralphd.daemon.webhooks import DaemonsWebhooks
 from ralphd.errors import ConfigFaults, ShuttingDown, WrongState
-from ralphd.notify.courier import Courier
+from ralphd.notify.client import WebhookClient
 from ralphd.notify.hub import Hub
-from ralphd.notify.webhooks import Sender
+from ralphd.notify.worker import DeliveryWorker
 from ralphd.process import tree
-from ralphd.process.output import Log
-from ralphd.process.resources import resources_of
+from ralphd.process.activity.proc_stats import resources_of
+from ralphd.process.log.log import RalphLog
 from ralphd.store.events import EventStore
 
 logger = logging.getLogger(__name__)
@@ -53,7 +50,13 @@ class Host:
     """All that the API needs. Used on the event loop only."""
 
     def __init__(
-        self, services: Services, events: EventStore, hub: Hub, *, courier: Courier, sender: Sender
+        self,
+        services: Services,
+        events: EventStore,
+        hub: Hub,
+        *,
+        courier: WebhookClient,
+        sender: DeliveryWorker,
     ) -> None:
         self.events = events
         self.hub = hub
@@ -61,7 +64,7 @@ class Host:
         self._services = services
         self._roster = Roster(services.state_directory / "ralphs")
         self._admission = Admission(self._roster, services)
-        self._users = UsersConfiguration(services)
+        self._users = UserConfiguration(services)
         self.webhooks = DaemonsWebhooks(
             services, events, self._users, self._roster, courier=courier, nudge=sender.nudge
         )
@@ -170,7 +173,7 @@ class Host:
             for each in regents
         ]
 
-    def log(self, name: str) -> Log:
+    def log(self, name: str) -> RalphLog:
         """The log of a ralph's runs. Raises UnknownRalph."""
         return self._roster.get(name).log
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralphd.core.model import HAS_A_RUN, Moment, Paused, Supervision, Waiting
+from ralphd.core.supervision.model import HAS_A_RUN, Paused, Supervision, Waiting
+from ralphd.core.time import Moment
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.services import Services
 from ralphd.store.events import EventStore

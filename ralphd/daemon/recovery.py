@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ralphd.config.configuration import Configuration
-from ralphd.core.events import Event, RunEnded, Spawned, SpawnFailed
-from ralphd.core.model import (
+from ralphd.core.supervision.events import Event, RunEnded, Spawned, SpawnFailed
+from ralphd.core.supervision.model import (
     HAS_A_RUN,
-    Ending,
+    ExitFacts,
     Goal,
-    Moment,
     Pausing,
     Running,
     Starting,
@@ -27,17 +26,19 @@ from ralphd.core.model import (
     Stopping,
     Supervision,
 )
-from ralphd.daemon.account import Account
-from ralphd.daemon.endings import ending_of
+from ralphd.core.time import Moment
+from ralphd.daemon.ralph.live_run import ending_of
+from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.services import Services
 from ralphd.errors import ConfigFaults, DirectoryUnusable, NewerState, UnusableState
-from ralphd.process.spawn import Run, RunDirectory, RunRecord, read_ended
+from ralphd.process.rundir import RunDirectory, RunRecord
+from ralphd.process.spawn import Run, read_ended
 from ralphd.store.files import Broken, read_json, remove_leftovers, set_aside
-from ralphd.store.gate_file import load_gate
+from ralphd.store.gate import load_gate
 from ralphd.store.history import History, mend
 from ralphd.store.mirror import Mirror
-from ralphd.store.state import Definition, Facts, RalphFiles, Record
+from ralphd.store.state import Definition, Facts, RalphFiles, RegentState
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def run_directories(runs: Path) -> list[RunDirectory]:
         return []
 
 
-def load(files: RalphFiles, services: Services, recovered: list[Recovered]) -> Account | None:
+def load(files: RalphFiles, services: Services, recovered: list[Recovered]) -> RalphRecord | None:
     """The account of a ralph as its files tell it; notes in ``recovered`` what had to be rebuilt.
 
     None where no ralph was ever registered, or nothing is left of one: its name is free. Raises UnusableState
@@ -93,7 +94,7 @@ def load(files: RalphFiles, services: Services, recovered: list[Recovered]) -> A
     _remove_leftovers_in_mirror(definition.directory)
     _look_at_environment(files, recovered)
     _look_at_history(files, services, recovered)
-    account = Account(files, definition, record, History(files.history_file), services)
+    account = RalphRecord(files, definition, record, History(files.history_file), services)
     if len(recovered) > before:
         account.redefine(definition)  # what was rebuilt is saved with the next thing written down
     return account
@@ -146,7 +147,7 @@ def _intended(directory: RunDirectory, files: RalphFiles) -> Definition | None:
         return None
 
 
-def _record(files: RalphFiles, definition: Definition, recovered: list[Recovered]) -> Record | None:
+def _record(files: RalphFiles, definition: Definition, recovered: list[Recovered]) -> RegentState | None:
     """The state as it was written down; None when it has to be rebuilt. Raises NewerState."""
     kept_as = None
     try:
@@ -205,11 +206,11 @@ def _look_at_history(files: RalphFiles, services: Services, recovered: list[Reco
         recovered.append(Recovered(files.home.name, path.name, str(kept_as), source))
 
 
-def _rebuilt(files: RalphFiles, goal: Goal) -> Record:
+def _rebuilt(files: RalphFiles, goal: Goal) -> RegentState:
     """The state before the end of the newest run, which is then told again; what was counted is gone."""
     found = [run for directory in run_directories(files.runs) if (run := directory.run_record())]
     if not found:
-        return Record(Supervision(goal))
+        return RegentState(Supervision(goal))
     run = found[-1]
     facts = Facts(run_id=run.run_id, ralph_pid=run.pid, started_at=run.started_at)
     states: dict[Goal, State] = {
@@ -217,7 +218,7 @@ def _rebuilt(files: RalphFiles, goal: Goal) -> Record:
         Goal.PAUSED: Pausing(run.run_id, run.started_at, run.started_at),
         Goal.STOPPED: Stopping(run.run_id, run.started_at, run.started_at),
     }
-    return Record(Supervision(goal, states[goal]), facts)
+    return RegentState(Supervision(goal, states[goal]), facts)
 
 
 async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> AsyncIterator[Event]:
@@ -262,12 +263,12 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
     state = account.supervision.state
     if regent.living is None and isinstance(state, HAS_A_RUN):
         await regent.gate.settled()
-        yield RunEnded(Ending(state.run_id, at))  # its directory was removed: nobody saw the end
+        yield RunEnded(ExitFacts(state.run_id, at))  # its directory was removed: nobody saw the end
     if regent.living is None:
         account.take_up()
 
 
-def _govern_by_intent(account: Account, directory: RunDirectory) -> None:
+def _govern_by_intent(account: RalphRecord, directory: RunDirectory) -> None:
     """Follow the rules that a run was started by: the definition may have been reloaded since."""
     try:
         found = _object(directory.intent(), "definition")["configuration"]

@@ -1,4 +1,4 @@
-"""The Regent of one ralph: carries out what ``core/regent`` orders, and tells it what happened.
+"""The Regent of one ralph: carries out what ``core/supervision/step`` orders, and tells it what happened.
 
 One task owns a ralph and is the only one to change it.
 """
@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ralphd import failpoint
-from ralphd.core.actions import Action, KillAfter, KillTree, PassOn, Spawn, Terminate, WakeAt
-from ralphd.core.events import (
+from ralphd import diagnostics
+from ralphd.core.supervision.events import (
     Committed,
     Event,
     JudgementBegan,
@@ -25,26 +24,35 @@ from ralphd.core.events import (
     SpawnPostponed,
     StopRequested,
 )
-from ralphd.core.explain import NOT_KNOWN, NOTHING_YET, explain_end
-from ralphd.core.model import HAS_A_RUN, SETTLED, Ending, RunId, Supervision
-from ralphd.core.moments import rfc3339
-from ralphd.core.outcome import outcome
-from ralphd.core.regent import step
-from ralphd.core.reported import Hello, Report, Reported
-from ralphd.core.reports import answer
-from ralphd.core.requests import why_not
-from ralphd.daemon.account import Account
-from ralphd.daemon.answers import Told
-from ralphd.daemon.endings import ending_of
-from ralphd.daemon.gate import Gate
-from ralphd.daemon.headway import Headway
-from ralphd.daemon.holds import Holds
-from ralphd.daemon.incidents import Incidents
-from ralphd.daemon.life import Life
-from ralphd.daemon.run_specs import spec_of
-from ralphd.daemon.services import Services
-from ralphd.daemon.timers import Timers
-from ralphd.daemon.undoing import Undone, refuse_while_it_works
+from ralphd.core.supervision.exit_policy import outcome
+from ralphd.core.supervision.explain import NOT_KNOWN, NOTHING_YET, explain_end
+from ralphd.core.supervision.model import (
+    HAS_A_RUN,
+    SETTLED,
+    Action,
+    ExitFacts,
+    KillAfter,
+    KillTree,
+    Next,
+    PassOn,
+    RunId,
+    Spawn,
+    Supervision,
+    Terminate,
+    WakeAt,
+)
+from ralphd.core.supervision.reports import Hello, Report, Reported, answer, task_data
+from ralphd.core.supervision.requests import why_not
+from ralphd.core.supervision.step import step
+from ralphd.core.time import rfc3339
+from ralphd.daemon.gate.gate import Gate
+from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
+from ralphd.daemon.ralph.commits import CommitWatcher
+from ralphd.daemon.ralph.incidents import Incidents
+from ralphd.daemon.ralph.live_run import LiveRun, ending_of, spec_of
+from ralphd.daemon.ralph.lock import DirectoryClaim
+from ralphd.daemon.ralph.record import RalphRecord
+from ralphd.daemon.services import Services, Timers
 from ralphd.errors import (
     CommandNotStartable,
     DirectoryBusy,
@@ -54,10 +62,38 @@ from ralphd.errors import (
     StaleReport,
     WrongState,
 )
-from ralphd.process.output import Log
-from ralphd.process.spawn import ExitRecord, Run, RunRecord, next_run_directory
-from ralphd.process.tree import Stranger, command_line, strangers
-from ralphd.store.evidence import load, save_explanation
+from ralphd.process.log.log import RalphLog
+from ralphd.process.rundir import ExitRecord, RunRecord, next_run_directory
+from ralphd.process.shim import command_line
+from ralphd.process.spawn import Run
+from ralphd.process.tree import Stranger, strangers
+from ralphd.store.gate import LastVerdict
+from ralphd.store.history import load, save_explanation
+
+# What a report is answered: what to do next, and the verdict where there is one.
+
+
+@dataclass(frozen=True, slots=True)
+class ReportReply:
+    """The answer to a report. ``verdict`` is what was said of the commits of its iteration."""
+
+    next: Next
+    verdict: LastVerdict | None = None
+
+
+def verdict_view(last: LastVerdict | None) -> dict[str, Any] | None:
+    """A verdict as whoever reported the boundary gets it."""
+    if last is None:
+        return None
+    return {
+        "kind": last.verdict.value,
+        "why": last.why,
+        "commits": list(last.commits),
+        "reverted": list(last.reverted),
+        "task": task_data(last.task),
+        "tail": last.tail,
+    }
+
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +103,7 @@ STRANGERS_AFTER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Letter:
+class _Envelope:
     """A fact in the inbox; ``answered`` is for whoever waits until it has been carried out."""
 
     event: Event
@@ -77,19 +113,19 @@ class _Letter:
 class Regent:
     """Supervises one ralph. All public methods are called on the event loop."""
 
-    def __init__(self, account: Account, services: Services) -> None:
+    def __init__(self, account: RalphRecord, services: Services) -> None:
         self.account = account
-        self.log = Log(account.files.runs)
-        self.holds = Holds(
+        self.log = RalphLog(account.files.runs)
+        self.holds = DirectoryClaim(
             account.definition.directory,
             socket_path=services.socket_path,
             state_directory=services.state_directory,
         )
         self._services = services
-        self._inbox: asyncio.Queue[_Letter] = asyncio.Queue(INBOX_BOUND)
-        self._life: Life | None = None
-        self._past: Life | None = None
-        self._headway = Headway(account)
+        self._inbox: asyncio.Queue[_Envelope] = asyncio.Queue(INBOX_BOUND)
+        self._life: LiveRun | None = None
+        self._past: LiveRun | None = None
+        self._headway = CommitWatcher(account)
         self._timers = Timers(services, self.tell)
         self.gate = Gate(account, services, ask=self.ask, begin=self._begin)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -159,10 +195,10 @@ class Regent:
     async def ask(self, event: Event) -> None:
         """Have ``event`` carried out. Raises WrongState, or why the command cannot be started."""
         answered = asyncio.get_running_loop().create_future()
-        await self._inbox.put(_Letter(event, answered))
+        await self._inbox.put(_Envelope(event, answered))
         await answered
 
-    async def report(self, run_id: RunId, report_id: str, digest: str, report: Report) -> Told:
+    async def report(self, run_id: RunId, report_id: str, digest: str, report: Report) -> ReportReply:
         """Have a report of the run acted upon, once, and answer it; a boundary when its verdict is known.
 
         Raises StaleReport, and ShuttingDown where the next daemon will know it.
@@ -178,20 +214,20 @@ class Regent:
                 ):  # noted again where a daemon died before; a full disk costs the signals
                     life.run.directory.note_signals()
             life.hear()
-        failpoint.reach("regent.before_answer")
-        return Told(answer(self.account.supervision, report_id), verdict)
+        diagnostics.reach("regent.before_answer")
+        return ReportReply(answer(self.account.supervision, report_id), verdict)
 
-    async def undo(self, iteration: int | None) -> Undone:
+    async def undo(self, iteration: int | None) -> UndoResult:
         """Put back what was reverted of an iteration, else what was reverted last, while nothing begins.
 
         Raises WrongState, DirectoryBusy, NotUndone; cancelled, it is brought to its end.
         """
-        done: Undone | RalphdError = await asyncio.shield(self._begin(self._undo(iteration)))
+        done: UndoResult | RalphdError = await asyncio.shield(self._begin(self._undo(iteration)))
         if isinstance(done, RalphdError):
             raise done
         return done
 
-    async def _undo(self, iteration: int | None) -> Undone | RalphdError:
+    async def _undo(self, iteration: int | None) -> UndoResult | RalphdError:
         async with self._alone:
             try:
                 refuse_while_it_works(self.name, self.account.supervision, is_busy=self.gate.is_busy)
@@ -207,7 +243,7 @@ class Regent:
 
     def tell(self, event: Event) -> None:
         """Put ``event`` into the inbox and go on."""
-        self._inbox.put_nowait(_Letter(event))
+        self._inbox.put_nowait(_Envelope(event))
 
     async def supervise(self) -> None:
         """Answer one fact after the other, until cancelled. Cancelled, it leaves the run alone."""
@@ -309,11 +345,11 @@ class Regent:
     def adopt(self, run: Run, record: RunRecord) -> None:
         """Watch a run, of our own or of an earlier daemon (P1)."""
         clock, tell = self._services.clock, self.tell
-        life = self._life = Life(run, record, self.account, log=self.log, clock=clock, tell=tell)
+        life = self._life = LiveRun(run, record, self.account, log=self.log, clock=clock, tell=tell)
         self.account.note_run(record)
         self._begin(self._await_end(life, self._begin(life.watch())))
 
-    async def _explain(self, ending: Ending, before: Supervision, after: Supervision) -> None:
+    async def _explain(self, ending: ExitFacts, before: Supervision, after: Supervision) -> None:
         """Keep with the run why its end leads to what it does."""
         if not isinstance(before.state, HAS_A_RUN) or before.state.run_id != ending.run_id:
             return
@@ -323,9 +359,9 @@ class Regent:
         directory = self.account.files.runs / ending.run_id
         await asyncio.to_thread(save_explanation, directory, ending.at, explanation)
 
-    async def _await_end(self, life: Life, watch: "asyncio.Task[Any]") -> None:
+    async def _await_end(self, life: LiveRun, watch: "asyncio.Task[Any]") -> None:
         record = await life.run.ended()
-        failpoint.reach("regent.end_seen")
+        diagnostics.reach("regent.end_seen")
         watch.cancel()
         commits = await self._headway.commits()
         self._life, self._past = None, life
@@ -333,10 +369,10 @@ class Regent:
         await self.gate.run_over(record)
         ending = await ending_of(self.account, self.log, record)
         if self._services.is_cut_off() and record.code is None:  # its shim ended it: that is no failure (P5)
-            await self._inbox.put(_Letter(StopRequested(self._services.clock.now(), now=True)))
+            await self._inbox.put(_Envelope(StopRequested(self._services.clock.now(), now=True)))
         if commits:
-            await self._inbox.put(_Letter(Committed(ending.at, record.run_id, commits)))
-        await self._inbox.put(_Letter(RunEnded(ending)))
+            await self._inbox.put(_Envelope(Committed(ending.at, record.run_id, commits)))
+        await self._inbox.put(_Envelope(RunEnded(ending)))
         await self._note_strangers(record)
 
     async def _note_strangers(self, record: ExitRecord) -> None:

@@ -2,24 +2,29 @@
 
 import asyncio
 import logging
+import os
 import select
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from ralphd import config
 from ralphd.core.delivery import Destination, wanted
-from ralphd.core.model import Moment, RunId
+from ralphd.core.supervision.events import Event, GraceOver, Woke
+from ralphd.core.supervision.model import RunId
+from ralphd.core.time import Moment
+from ralphd.errors import ConfigFaults
 from ralphd.notify.hub import Hub
-from ralphd.process.clock import Clock
+from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
 from ralphd.systemd import Systemd
 
 logger = logging.getLogger(__name__)
 
 
-class News:
+class EventPublisher:
     """Tells the event stream: stored first, with what is to be delivered, then given to listeners.
 
     ``always`` are the webhooks of the user's own file, ``added`` those that were added over the API, beside
@@ -74,7 +79,7 @@ class Services:
     socket_path: Path
     umask: int
     clock: Clock
-    news: News
+    news: EventPublisher
     refusals: Callable[[], Mapping[str, str]] = dict
     tied: int | None = None
     systemd: Systemd = field(default_factory=Systemd)
@@ -114,3 +119,76 @@ class Services:
         untold, self._untold = self._untold, []
         for what in untold:
             await self.news.tell("daemon.degraded", {"message": what})
+
+
+# The user's own configuration file as far as it is the daemon's: its webhooks, its bounds of logs.
+
+TOPIC = "the user's configuration"
+
+
+class UserConfiguration:
+    """What the file said when it was last read without faults; the defaults before that."""
+
+    def __init__(self, services: Services) -> None:
+        self.present = config.Configuration()
+        self._services = services
+
+    def read(self) -> tuple[config.Difference, ...] | ConfigFaults:
+        """Read the file again: what has changed; or what is wrong with it.
+
+        Faults are a trouble until they are mended, and change nothing.
+        """
+        try:
+            current = config.load(None, environ=os.environ)
+        except ConfigFaults as faults:
+            self._services.trouble(TOPIC, None)  # it may be about other faults
+            self._services.trouble(TOPIC, str(faults))
+            return faults
+        self._services.trouble(TOPIC, None)
+        before, self.present = self.present, current
+        self._services.news.always = current.destinations()
+        logger.info("read the user's configuration")
+        return config.differences(before, current)
+
+
+# The moments that a Regent is to be told of: the end of a wait, by the wall clock, and that of a grace.
+
+LONGEST_SLEEP_S: Final = 30.0
+"""Waits follow the wall clock, which can be set, so it is looked at this often (H5)."""
+
+
+class Timers:
+    """One of each kind; a later one takes the place of an earlier one."""
+
+    def __init__(self, services: Services, tell: Callable[[Event], None]) -> None:
+        self._services = services
+        self._tell = tell
+        self._wait: asyncio.TimerHandle | None = None
+        self._grace: asyncio.TimerHandle | None = None
+
+    def wake_at(self, at: Moment) -> None:
+        """Tell ``Woke`` at this moment, or earlier, to look at the clock."""
+        if self._wait is not None:
+            self._wait.cancel()
+        delay_s = min(max(at - self._services.clock.now(), 0.0), LONGEST_SLEEP_S)
+        self._wait = asyncio.get_running_loop().call_later(delay_s, self._wake)
+
+    def kill_after(self, run_id: RunId, delay_s: float) -> None:
+        """Tell ``GraceOver`` when so much time has passed."""
+        if self._grace is not None:
+            self._grace.cancel()
+        self._grace = asyncio.get_running_loop().call_later(delay_s, self._grace_over, run_id)
+
+    def cancel(self) -> None:
+        """Tell nothing any more."""
+        for timer in (self._wait, self._grace):
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        self._wait = None
+        if not self._services.stopping.is_set():
+            self._tell(Woke(self._services.clock.now()))
+
+    def _grace_over(self, run_id: RunId) -> None:
+        self._tell(GraceOver(self._services.clock.now(), run_id))

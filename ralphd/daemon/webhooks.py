@@ -8,19 +8,33 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ralphd.core.delivery import Destination, Format, StoredEvent, is_gone, why_failed
-from ralphd.core.moments import rfc3339
-from ralphd.core.signing import SECRET_BYTES, secret_text
-from ralphd.daemon.roster import Roster
-from ralphd.daemon.services import Services
-from ralphd.daemon.users import UsersConfiguration
-from ralphd.daemon.webhook_checks import NewWebhook, checked
-from ralphd.daemon.webhook_views import Hook, View, configured, delivery_view, hook_view, view_of_test
+from ralphd.core.delivery import (
+    SECRET_BYTES,
+    Destination,
+    Format,
+    StoredEvent,
+    is_gone,
+    secret_text,
+    why_failed,
+)
+from ralphd.core.time import rfc3339
+from ralphd.daemon.lifecycle import Roster
+from ralphd.daemon.services import Services, UserConfiguration
+from ralphd.daemon.webhook_views import (
+    Hook,
+    NewWebhook,
+    View,
+    checked,
+    configured,
+    delivery_view,
+    hook_view,
+    view_of_test,
+)
 from ralphd.errors import DaemonBusy, NewerState, NotFound, WebhookConflict, WebhookRefused
-from ralphd.notify.courier import Courier
+from ralphd.notify.client import WebhookClient
 from ralphd.store.events import EventStore
 from ralphd.store.files import Broken
-from ralphd.store.webhooks_file import MOST_WEBHOOKS, WEBHOOKS_FILE, Added, Gone, Webhooks, WebhooksFile
+from ralphd.store.webhooks import MOST_WEBHOOKS, WEBHOOKS_FILE, Added, Gone, Webhooks, WebhooksFile
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +48,10 @@ class DaemonsWebhooks:
         self,
         services: Services,
         events: EventStore,
-        users: UsersConfiguration,
+        users: UserConfiguration,
         roster: Roster,
         *,
-        courier: Courier,
+        courier: WebhookClient,
         nudge: Callable[[], None],
     ) -> None:
         self._services = services

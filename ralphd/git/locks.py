@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ralphd.core.model import Moment
-from ralphd.git.calls import Calls
+from ralphd.core.time import Moment
+from ralphd.git.diagnostics import lock_files
 from ralphd.git.repo import Repository
-from ralphd.git.trouble import lock_files
+from ralphd.git.runner import GitRunner
 
 LOCK_WAIT_S: Final = 3.0
 _LOCK_LOOK_S: Final = 0.05
@@ -40,7 +40,7 @@ def wait_for_lock(repository: Repository) -> None:
         time.sleep(_LOCK_LOOK_S)
 
 
-def remove_left_by_ours(calls: Calls) -> None:
+def remove_left_by_ours(calls: GitRunner) -> None:
     """Remove the lock of the index after a git of ours was killed; there was none before it."""
     lock = calls.repository.git / "index.lock"
     if lock.exists() and not _git_at_work(calls.repository, calls.top):

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from ralphd.git import repo
+from ralphd.git.diagnostics import half_done
 from ralphd.git.repo import Repository
-from ralphd.git.trouble import half_done
 
 PULL_LIMIT_S: Final = 60.0
 PUSH_LIMIT_S: Final = 120.0

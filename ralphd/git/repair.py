@@ -11,14 +11,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from ralphd.core.model import Moment
-from ralphd.git.calls import LIMIT_S, Calls, NotDone, said_of
-from ralphd.git.guard import ref_name
+from ralphd.core.time import Moment
+from ralphd.git.diagnostics import half_done, in_the_way, is_older, ways_back
 from ralphd.git.locks import removed_locks
-from ralphd.git.moving import HEADS, recover
+from ralphd.git.rewrite.move_branch import HEADS, recover
+from ralphd.git.rewrite.revert import ref_name
+from ralphd.git.runner import LIMIT_S, GitRunner, NotDone, said_of
 from ralphd.git.snapshot import snapshot
 from ralphd.git.support import filtered_files
-from ralphd.git.trouble import half_done, in_the_way, is_older, ways_back
 
 LEFT: Final = "refs/ralph/left/"
 _CAME_FROM: Final = re.compile(r"\S+@\{(\d+)\} checkout: moving from (\S+) to ")
@@ -58,7 +58,7 @@ def repair(
     done: list[str] = []
     told: list[str] = []
     try:
-        calls = Calls(directory, limit_s=limit_s)
+        calls = GitRunner(directory, limit_s=limit_s)
         removed, left = removed_locks(calls.repository, calls.top, ended_at=ended_at)
         done, told = list(removed), list(left)
         with calls.alone():
@@ -75,7 +75,7 @@ def _has_lock(directory: Path) -> bool:
     return any("index.lock" in line for line in in_the_way(directory))
 
 
-def _mended(calls: Calls, label: str, branch: str | None, began_at: Moment) -> Iterator[str]:
+def _mended(calls: GitRunner, label: str, branch: str | None, began_at: Moment) -> Iterator[str]:
     for words in ways_back(calls.directory) if not is_older(calls.directory, began_at) else ():
         yield _ended(calls, words, label)
     if half_done(calls.directory) or calls.looked_up("symbolic-ref", "--quiet", "HEAD") is not None:
@@ -85,7 +85,7 @@ def _mended(calls: Calls, label: str, branch: str | None, began_at: Moment) -> I
         yield _on_branch(calls, label, name)
 
 
-def _ended(calls: Calls, words: tuple[str, str], label: str) -> str:
+def _ended(calls: GitRunner, words: tuple[str, str], label: str) -> str:
     """End something half done as if it had not been begun. Raises NotDone where that would lose anything."""
     command = f"git {' '.join(words)}"
     if filtered := filtered_files(calls):
@@ -102,7 +102,7 @@ def _ended(calls: Calls, words: tuple[str, str], label: str) -> str:
     return f"{command}: what was there is kept under {refs}"
 
 
-def _on_branch(calls: Calls, label: str, branch: str | None) -> str:
+def _on_branch(calls: GitRunner, label: str, branch: str | None) -> str:
     """Bring HEAD back to its branch, with its commits where that is a fast-forward. Raises NotDone."""
     if branch is None or (tip := _commit(calls, HEADS + branch)) is None:
         raise NotDone("HEAD is on no branch, and it is not known where it came from")
@@ -129,7 +129,7 @@ def _on_branch(calls: Calls, label: str, branch: str | None) -> str:
     )
 
 
-def _kept_head(calls: Calls, label: str) -> str:
+def _kept_head(calls: GitRunner, label: str) -> str:
     """Keep HEAD under a ref of its own, whose name is answered; empty without a commit."""
     head = _commit(calls, "HEAD")
     if head is None:
@@ -139,11 +139,11 @@ def _kept_head(calls: Calls, label: str) -> str:
     return ref
 
 
-def _commit(calls: Calls, revision: str) -> str | None:
+def _commit(calls: GitRunner, revision: str) -> str | None:
     return calls.looked_up("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
 
 
-def _came_from(calls: Calls) -> tuple[str | None, Moment | None]:
+def _came_from(calls: GitRunner) -> tuple[str | None, Moment | None]:
     """The branch from which HEAD was detached last, and when; None: that is not known."""
     words = ("log", "-g", "--date=unix", "--format=%gd %gs", "--max-count=200", "HEAD", "--")
     code, printed = calls.call(*words)

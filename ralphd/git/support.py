@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.git import repo
-from ralphd.git.calls import Calls, NotDone
 from ralphd.git.repo import Repository
+from ralphd.git.runner import GitRunner, NotDone
 
 LIMIT_S: Final = 10.0
 _MERGES_TREES: Final = (2, 38)
@@ -24,14 +24,14 @@ def unsupported(directory: Path) -> tuple[str, ...]:
     if found is None or found[0] != 0:
         return (f"git does not work in {directory}; try it: git -C {directory} status",)
     try:
-        calls = Calls(directory, limit_s=LIMIT_S)
+        calls = GitRunner(directory, limit_s=LIMIT_S)
         lines = (_version(calls), filtered_files(calls), _reflogs(calls), _partial(calls))
     except NotDone as why:
         return (str(why),)
     return tuple(line for line in lines if line)
 
 
-def filtered_files(calls: Calls) -> str:
+def filtered_files(calls: GitRunner) -> str:
     """A line about files that go through a filter which is configured; empty without such files."""
     if not calls.filters:
         return ""
@@ -46,14 +46,14 @@ def filtered_files(calls: Calls) -> str:
     return f"{count} through a filter ({called}), which is not run: a commit that changes one is not reverted"
 
 
-def _version(calls: Calls) -> str:
+def _version(calls: GitRunner) -> str:
     found = re.search(r"(\d+)\.(\d+)", calls.text("version"))
     if found is None or (int(found[1]), int(found[2])) >= _MERGES_TREES:
         return ""
     return f"git {found[0]} is old: what is not the last commit can be reverted or undone from git 2.38 on"
 
 
-def _reflogs(calls: Calls) -> str:
+def _reflogs(calls: GitRunner) -> str:
     is_off = calls.looked_up("config", "--bool", "core.logAllRefUpdates") == "false"
     in_tables = calls.looked_up("config", "extensions.refStorage") == "reftable"
     if not (is_off or in_tables):
@@ -62,7 +62,7 @@ def _reflogs(calls: Calls) -> str:
     return f"{why}: a commit that is in a remote counts as pulled, and is not reverted"
 
 
-def _partial(calls: Calls) -> str:
+def _partial(calls: GitRunner) -> str:
     if not calls.looked_up("config", "--get-regexp", r"^remote\..*\.promisor$"):
         return ""
     return (

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ralphd.errors import RalphdError
 from ralphd.loop.console import Console
-from ralphd.loop.desk import Desk
-from ralphd.loop.ralph import Ralph
-from ralphd.loop.settings import Settings, by_hand, supervised
+from ralphd.loop.runner import LoopRunner
+from ralphd.loop.settings import LoopSettings, by_hand, supervised
+from ralphd.loop.store import LoopStore
 from ralphd.process.lock import DirectoryLock
 
 CONFIGURATION = 78
@@ -46,15 +46,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _settings(given: argparse.Namespace) -> Settings:
+def _settings(given: argparse.Namespace) -> LoopSettings:
     directory = Path(given.directory).resolve()
     if given.home is None:
         return by_hand(directory, os.environ)
     return supervised(Path(given.home), directory, os.environ, pause=given.pause_when_exhausted)
 
 
-async def _run(settings: Settings, *, resume: bool) -> int:
-    ralph = Ralph(settings, Console(time.time), Desk(settings))
+async def _run(settings: LoopSettings, *, resume: bool) -> int:
+    ralph = LoopRunner(settings, Console(time.time), LoopStore(settings))
     loop = asyncio.get_running_loop()
     for number in HEARD:
         loop.add_signal_handler(number, ralph.hear, number)

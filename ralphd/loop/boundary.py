@@ -4,15 +4,38 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ralphd.core.heard import Heard
-from ralphd.core.loop_model import FinishIteration
-from ralphd.core.model import Next
-from ralphd.core.verdict import VerdictKind
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import VerdictMessage
+from ralphd.core.loop.model import FinishIteration
+from ralphd.core.supervision.model import Next
+from ralphd.git.remote import pull_rebase, push
 from ralphd.loop.console import Console
-from ralphd.loop.link import Answer, Reports
-from ralphd.loop.remote import Remote
-from ralphd.loop.scribe import Scribe
-from ralphd.loop.settings import Settings
+from ralphd.loop.report_client import ReportAnswer, Reports
+from ralphd.loop.reporter import Reporter
+from ralphd.loop.settings import LoopSettings
+
+# Pull before an iteration, push after its verdict, where the configuration wants it (L9).
+
+
+class Remote:
+    """The upstream of the working directory's branch, as far as the loop has to do with it."""
+
+    def __init__(self, settings: LoopSettings, console: Console) -> None:
+        self._settings = settings
+        self._console = console
+
+    async def pull(self) -> None:
+        """Bring the upstream's commits, before an iteration."""
+        if self._settings.configuration.git.auto_pull_rebase:
+            pulled = await asyncio.to_thread(pull_rebase, self._settings.directory)
+            self._console.say(f"pull: {pulled.words}")
+
+    async def push(self, *, failed: bool) -> None:
+        """Send the iteration's commits to the upstream; those of one that failed wait for the next."""
+        if self._settings.configuration.git.auto_push and not failed:
+            pushed = await asyncio.to_thread(push, self._settings.directory)
+            self._console.say(f"push: {pushed.words}")
+
 
 ANSWER_PATIENCE_S = 60.0
 AWAY_PATIENCE_S = 1.0
@@ -20,19 +43,19 @@ LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class BoundaryReply:
     """What came back. ``unheard``: nobody waits any longer for a verdict that is still to come."""
 
     next: Next = Next.CONTINUE
-    verdict: Heard | None = None
+    verdict: VerdictMessage | None = None
     unheard: bool = False
 
 
-class Boundary:
+class BoundaryClient:
     """Asks the Regent what to do after an iteration. Without a gate nobody waits for a daemon."""
 
     def __init__(
-        self, settings: Settings, console: Console, scribe: Scribe, reports: Reports, remote: Remote
+        self, settings: LoopSettings, console: Console, scribe: Reporter, reports: Reports, remote: Remote
     ) -> None:
         self._settings = settings
         self._console = console
@@ -46,7 +69,7 @@ class Boundary:
         """Wait no longer: the loop ends now, and the next one reads the verdict."""
         self._is_given_up = True
 
-    async def answer(self, order: FinishIteration, late: Callable[[Next], None]) -> Said:
+    async def answer(self, order: FinishIteration, late: Callable[[Next], None]) -> BoundaryReply:
         """What to do next; to go on, where nobody answers in time: then ``late`` hears the answer."""
         report = self._scribe.iteration_finished(order)
         answer = asyncio.wrap_future(report)
@@ -57,17 +80,17 @@ class Boundary:
             self.is_waiting = False
         if found is None and self._settings.has_gate:
             report.cancel()
-            return Said(unheard=True)
+            return BoundaryReply(unheard=True)
         if found is None:
             answer.add_done_callback(lambda done: None if done.cancelled() else late(done.result().next))
-            found = Answer()
+            found = ReportAnswer()
         if found.verdict is not None:
             self._console.say(found.verdict.words)
         if _may_be_pushed(found):
             await self._remote.push(failed=order.failed)
-        return Said(found.next, found.verdict)
+        return BoundaryReply(found.next, found.verdict)
 
-    async def _patiently(self, answer: "asyncio.Future[Answer]") -> Answer | None:
+    async def _patiently(self, answer: "asyncio.Future[ReportAnswer]") -> ReportAnswer | None:
         """The answer; with a gate however long it takes (L9), else None where it takes too long."""
         waited_s, told = 0.0, ""
         while not answer.done() and not self._is_given_up:
@@ -88,7 +111,7 @@ class Boundary:
         return "waits for the verdict: the tests run"
 
 
-def _may_be_pushed(found: Answer) -> bool:
+def _may_be_pushed(found: ReportAnswer) -> bool:
     """Not what was reverted, and nothing that a person has to look at first."""
     if found.verdict is None:
         return True

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
-from ralphd.core.model import Moment
+from ralphd.core.time import Moment
 
 MARK = "Ralph: "
 

@@ -10,18 +10,18 @@ from ralphd import wire
 from ralphd.agents.agent import Agent
 from ralphd.agents.known import agent_of, check_names, fallback_chain, spec_of
 from ralphd.config.configuration import Configuration, load
-from ralphd.config.names import fit_name
-from ralphd.core.loop_model import LoopPolicy
-from ralphd.core.phases import PhasePolicy
-from ralphd.core.task_lists import AUTO
+from ralphd.config.values import fit_name
+from ralphd.core.loop.model import LoopPolicy
+from ralphd.core.loop.phases import PhasePolicy
+from ralphd.core.plan import AUTO
 from ralphd.errors import ConfigFaults
-from ralphd.loop.link import Link, NoRegent, Reports
+from ralphd.loop.report_client import NoRegent, ReportClient, Reports
 from ralphd.store.files import make_private_directory
 from ralphd.store.state import RalphFiles
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LoopSettings:
     """One loop. ``home`` keeps what outlives it; ``keep`` the raw output of its attempts.
 
     ``has_gate``: an iteration's verdict has to be waited for (L9).
@@ -71,10 +71,10 @@ class Settings:
         socket_path = self.environment.get("RALPHD_SOCKET")
         if not self.is_supervised or not socket_path:
             return NoRegent()
-        return Link(socket_path, self.name, self.run_id, told)
+        return ReportClient(socket_path, self.name, self.run_id, told)
 
 
-def supervised(home: Path, directory: Path, environ: Mapping[str, str], *, pause: bool) -> Settings:
+def supervised(home: Path, directory: Path, environ: Mapping[str, str], *, pause: bool) -> LoopSettings:
     """The loop of a ralph whose Regent started it: by the configuration that is pinned in ``home``.
 
     ``pause``: where no agent is left the loop ends with 75, unless the configuration says what to do.
@@ -90,7 +90,7 @@ def supervised(home: Path, directory: Path, environ: Mapping[str, str], *, pause
     )
 
 
-def by_hand(directory: Path, environ: Mapping[str, str]) -> Settings:
+def by_hand(directory: Path, environ: Mapping[str, str]) -> LoopSettings:
     """A loop that somebody started in ``directory``, without a Regent. Raises RalphdError, ConfigFaults."""
     configuration = load(directory, environ=environ)
     name = fit_name(configuration.project.name or directory.name)
@@ -110,7 +110,7 @@ def _settings(
     environ: Mapping[str, str],
     *,
     pause: bool,
-) -> Settings:
+) -> LoopSettings:
     named = configuration.agents.named
     chain = (
         configuration.agents.primary,
@@ -120,7 +120,7 @@ def _settings(
     agents = {each: agent_of(each, spec_of(each, named)) for each in chain}
     how = configuration.agents.on_exhausted
     policy = policy_of(configuration, chain, pause=how == "pause" or (how == "auto" and pause))
-    return Settings(
+    return LoopSettings(
         name,
         run_id,
         directory,

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ralphd.core.model import Moment, RunId
-from ralphd.core.moments import parse_rfc3339, rfc3339
+from ralphd.core.supervision.model import RunId
+from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.process.shim import FORMAT_VERSION
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class StartFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweptProcess:
     """A process of a run's tree that outlived the command; its command line is cut to 200 characters."""
 
     pid: int
@@ -69,8 +69,8 @@ class ExitRecord:
     started_at: Moment | None
     ended_at: Moment
     oom: bool | None
-    swept: tuple[Swept, ...]
-    survivors: tuple[Swept, ...]
+    swept: tuple[SweptProcess, ...]
+    survivors: tuple[SweptProcess, ...]
     dropped_bytes: int
     fault: StartFault | None
     lost: bool
@@ -261,5 +261,5 @@ def _whole(value: object) -> int | None:
     raise TypeError(f"{value!r} is no whole number")
 
 
-def _processes(values: Sequence[Mapping[str, Any]]) -> tuple[Swept, ...]:
-    return tuple(Swept(int(value["pid"]), str(value["command"])) for value in values)
+def _processes(values: Sequence[Mapping[str, Any]]) -> tuple[SweptProcess, ...]:
+    return tuple(SweptProcess(int(value["pid"]), str(value["command"])) for value in values)

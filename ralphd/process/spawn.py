@@ -11,43 +11,198 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralphd import failpoint
-from ralphd.core.model import RunId
-from ralphd.core.moments import rfc3339
-from ralphd.errors import CommandNotStartable, DirectoryBusy
-from ralphd.process import found, lost, tree
-from ralphd.process.descriptors import as_at_start
-from ralphd.process.faults import LACKING, environment_of, not_startable
-from ralphd.process.lock import DirectoryLock
-from ralphd.process.lost import read_ended
-from ralphd.process.pinned import PinnedShim
+from ralphd import diagnostics
+from ralphd.core.supervision.model import RunId
+from ralphd.core.time import Moment, rfc3339
+from ralphd.errors import CommandNotStartable
+from ralphd.process import shim, tree
+from ralphd.process.lock import DirectoryLock, holders
+from ralphd.process.machine import as_at_start
 from ralphd.process.rundir import (
     ExitRecord,
     RunDirectory,
     RunRecord,
     StartFault,
-    Swept,
-    next_run_directory,
+    SweptProcess,
     write_record,
 )
 from ralphd.process.shim import COOKIE, FORMAT_VERSION, TIED
+from ralphd.process.start_errors import LACKING, environment_of, not_startable
 
-__all__ = [
-    "DirectoryBusy",
-    "DirectoryLock",
-    "ExitRecord",
-    "Run",
-    "RunDirectory",
-    "RunRecord",
-    "RunSpec",
-    "StartFault",
-    "Swept",
-    "next_run_directory",
-    "read_ended",
-]
+# A shim as a daemon holds it: a pid that cannot become another process's (S8).
+
+
+class PinnedShim:
+    """A shim, pinned by a descriptor, so that no signal for it can reach anybody else (S8)."""
+
+    def __init__(self, pid: int, pidfd: int) -> None:
+        self._pid, self._pidfd = pid, pidfd
+        self._end: asyncio.Future[None] | None = None
+
+    def __del__(self) -> None:
+        os.close(self._pidfd)
+
+    @classmethod
+    def of_record(cls, record: RunRecord | None) -> "PinnedShim | None":
+        """The shim that a record names; None when it is gone, or its pid is another process's by now."""
+        if record is None:
+            return None
+        try:
+            shim = cls(record.shim_pid, os.pidfd_open(record.shim_pid))
+        except OSError:
+            return None
+        return shim if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id) else None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, and SIGCONT with it. A shim that is gone gets none."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+            signal.pidfd_send_signal(self._pidfd, signal.SIGCONT)
+
+    async def gone(self) -> None:
+        """Wait for its end; one that we started is reaped then. Several may wait, and any may give up."""
+        if self._end is None:
+            loop = asyncio.get_running_loop()
+            self._end = loop.create_future()
+            loop.add_reader(self._pidfd, self._ended, loop)
+        await asyncio.shield(self._end)
+
+    def _ended(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_reader(self._pidfd)
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, os.WNOHANG)
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
+
+
+# The end of a run whose shim is gone: what ``exit.json`` says, or lost and nothing of it left (S6).
+
+SWEEP_S = 10.0
+
+
+def read_ended(directory: RunDirectory) -> ExitRecord:
+    """How a run ended that has no shim any more; to be called only when nothing holds its lock.
+
+    Without an exit record the run is lost: what carries its cookie is ended first, for SWEEP_S seconds at
+    most; ``survivors`` is what could not be, and nothing may be started before they are gone. A run of
+    another boot is not probed and nothing is signalled (S8). ``ended_at`` is the last trace in its directory.
+    """
+    if record := directory.exit_record():
+        return record
+    swept: dict[int, str] = {}
+    sweep(directory, swept, limit_s=SWEEP_S)
+    return lost(directory, directory.last_trace_at(), swept)
+
+
+def sweep(directory: RunDirectory, swept: dict[int, str], *, limit_s: float) -> bool:
+    """End what is left of a run without a shim and add it to ``swept``; whether nothing is left."""
+    if not _of_this_boot(directory):
+        return True
+    found, gone = tree.sweep(directory.run_id, _cgroup(directory), limit_s=limit_s)
+    swept.update(found)
+    return gone
+
+
+def lost(directory: RunDirectory, ended_at: Moment, swept: dict[int, str]) -> ExitRecord:
+    """The record of a run whose end nobody saw: neither code nor signal, never 0."""
+    record = directory.run_record()
+    survivors = tree.carriers(directory.run_id) if _of_this_boot(directory) else []
+    return ExitRecord(
+        run_id=directory.run_id,
+        code=None,
+        signal=None,
+        started_at=record.started_at if record else None,
+        ended_at=ended_at,
+        oom=None,
+        swept=tuple(SweptProcess(pid, name) for pid, name in sorted(swept.items()) if pid not in survivors),
+        survivors=tuple(SweptProcess(pid, tree.command_line(pid)) for pid in survivors),
+        dropped_bytes=0,
+        fault=None,
+        lost=True,
+    )
+
+
+def _of_this_boot(directory: RunDirectory) -> bool:
+    """Whether it was started in this boot; so it counts where no record tells: its cookie is its own."""
+    record, intent = directory.run_record(), directory.intent()
+    boot = record.boot_id if record else (intent or {}).get("boot_id")
+    return boot is None or boot == tree.boot_id()
+
+
+def _cgroup(directory: RunDirectory) -> Path | None:
+    record, intent = directory.run_record(), directory.intent()
+    leaf = record.cgroup if record else (intent or {}).get("cgroup")
+    return None if leaf is None else Path(str(leaf))
+
+
+# Who runs in a run whose ``run.json`` is missing or broken, as the processes themselves tell it.
+
+
+def who_runs(directory: RunDirectory) -> RunRecord | None:
+    """The record of a run that lives: its shim holds the lock, its command is the shim's oldest child.
+
+    None where no such pair is seen, for example because the command has just ended. ``started_at`` is as
+    exact as the kernel's clock ticks. Looks at every process there is.
+    """
+    for holder in _shims(directory):
+        shim_ticks = tree.start_ticks(holder)
+        leaders = [(ticks, pid) for pid in shim.children(holder) if (ticks := _leads_since(pid)) is not None]
+        if shim_ticks is None or not leaders:
+            continue
+        ticks, pid = min(leaders)
+        cgroup = _found_cgroup(directory)
+        return RunRecord(
+            run_id=directory.run_id,
+            pid=pid,
+            start_ticks=ticks,
+            shim_pid=holder,
+            shim_start_ticks=shim_ticks,
+            boot_id=tree.boot_id(),
+            tree_means="subreaper" if cgroup is None else "cgroup",
+            cgroup=cgroup,
+            started_at=tree.moment_of(ticks),
+        )
+    return None
+
+
+def _shims(directory: RunDirectory) -> list[int]:
+    """Who holds the lock and was started for this run: the shim, or a fork of it just now."""
+    try:
+        descriptor = os.open(directory.lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return []
+    try:
+        return [pid for pid in holders(descriptor) if directory.run_id in _command_line(pid)]
+    finally:
+        os.close(descriptor)
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return shim.read_bytes(f"/proc/{pid}/cmdline").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _leads_since(pid: int) -> int | None:
+    """When it was started, for a living process with a session of its own, as a command has (S3)."""
+    try:
+        alone = os.getsid(pid) == pid
+    except OSError:
+        return None
+    stat = shim.process_stat(pid)
+    return stat[2] if alone and stat is not None and stat[0] not in "ZX" else None
+
+
+def _found_cgroup(directory: RunDirectory) -> Path | None:
+    """The control group that it was to have, where it has it."""
+    leaf = (directory.intent() or {}).get("cgroup")
+    return Path(leaf) if isinstance(leaf, str) and Path(leaf).is_dir() else None
+
 
 START_S = 10.0
 LOCK_S = 0.1
@@ -141,7 +296,7 @@ class Run:
         while self.record is None and self.directory.is_locked():
             await asyncio.sleep(POLL_S)
             if time.monotonic() > look_at:
-                self._record = await asyncio.to_thread(found.who_runs, self.directory)
+                self._record = await asyncio.to_thread(who_runs, self.directory)
                 look_at = time.monotonic() + UNREADABLE_S
         return self.record
 
@@ -154,10 +309,10 @@ class Run:
         if record := self.directory.exit_record():
             return record
         ended_at, swept, rest_s = time.time(), dict[int, str](), POLL_S
-        while not await asyncio.to_thread(lost.sweep, self.directory, swept, limit_s=SWEEP_SLICE_S):
+        while not await asyncio.to_thread(sweep, self.directory, swept, limit_s=SWEEP_SLICE_S):
             await asyncio.sleep(rest_s)
             rest_s = min(2 * rest_s, LONGEST_REST_S)
-        return lost.lost(self.directory, ended_at, swept)
+        return lost(self.directory, ended_at, swept)
 
     def terminate(self) -> None:
         """Ask the command to end: SIGTERM and SIGCONT to its process group, by way of the shim."""
@@ -222,7 +377,7 @@ def _write_intent(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool)
             "definition": dict(spec.definition),
         },
     )
-    failpoint.reach("spawn.after_intent")
+    diagnostics.reach("spawn.after_intent")
 
 
 def _take_lock(directory: RunDirectory) -> int:
@@ -255,7 +410,7 @@ def _start_shim(
             os.close(ready_w)
     finally:
         os.close(held)
-    failpoint.reach("spawn.after_popen")
+    diagnostics.reach("spawn.after_popen")
     return shim, ready_r
 
 

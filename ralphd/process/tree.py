@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ralphd.core.model import Moment, RunId
+from ralphd.core.supervision.model import RunId
+from ralphd.core.time import Moment
 from ralphd.process import shim
 from ralphd.process.shim import boot_id, children, command_line
 

@@ -4,22 +4,32 @@ There is one at most, in the ralph's own directory, where no agent works. The co
 people and is never read: whoever writes there could send the loop to another task, or make it wait for years.
 """
 
+import json
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from ralphd import failpoint
-from ralphd.core.checkpoint import CHECKPOINT_VERSION, Checkpoint, CheckpointTask, PauseReason
-from ralphd.core.model import Moment
-from ralphd.core.moments import parse_rfc3339, rfc3339
-from ralphd.store import copies
-from ralphd.store.copies import CHECKPOINT_FILE
-from ralphd.store.files import Broken, write_whole
-from ralphd.store.versions import as_json, finite, moment_text, read_versioned, said, set_aside_as
+from ralphd import diagnostics
+from ralphd.core.loop.state import CHECKPOINT_VERSION, Checkpoint, CheckpointTask, PauseReason
+from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.store import mirror
+from ralphd.store.files import (
+    Broken,
+    as_json,
+    finite,
+    moment_text,
+    read_versioned,
+    said,
+    set_aside_as,
+    write_whole,
+)
+from ralphd.store.mirror import CHECKPOINT_FILE, Mirror
 
 DISCARDED_KEPT: Final = 5
 MOST_FILES: Final = 200
@@ -51,8 +61,8 @@ class CheckpointManager:
             self.load()
         data = as_json(to_json(checkpoint))
         write_whole(self.path, data)
-        failpoint.reach("loop.checkpoint_saved")
-        copies.put(self._directory, CHECKPOINT_FILE, data)
+        diagnostics.reach("loop.checkpoint_saved")
+        mirror.put(self._directory, CHECKPOINT_FILE, data)
 
     def load(self) -> Checkpoint | None:
         """The checkpoint; None without one, and where it was damaged: then ``fault`` says so (F2).
@@ -75,10 +85,10 @@ class CheckpointManager:
         if not self._is_looked_at:
             self.load()
         # The copy goes first: one without an original would look like a checkpoint to be taken over.
-        copies.drop(self._directory, CHECKPOINT_FILE)
+        mirror.drop(self._directory, CHECKPOINT_FILE)
         self.path.unlink(missing_ok=True)
         _sync(self.path.parent)
-        failpoint.reach("loop.checkpoint_cleared")
+        diagnostics.reach("loop.checkpoint_cleared")
 
     def discard(self) -> Path | None:
         """Put the checkpoint aside, since a person said so; the last 5 are kept. None: there was none.
@@ -86,7 +96,7 @@ class CheckpointManager:
         It need not be readable, nor of our version. Raises OSError where it cannot be moved.
         """
         kept_as = _free_name(self.path)
-        copies.drop(self._directory, CHECKPOINT_FILE)
+        mirror.drop(self._directory, CHECKPOINT_FILE)
         try:
             self.path.rename(kept_as)
         except FileNotFoundError:
@@ -244,3 +254,137 @@ def _sync(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+# The checkpoint as the daemon deals with it: looked at, taken over, put aside. The loop writes it (CP).
+
+MAX_BYTES = 1 << 20
+MOST_CHARS = 500
+MOST_REASON_CHARS = 200
+
+Summary: TypeAlias = Mapping[str, Any]
+Signature: TypeAlias = tuple[int, int, int] | None
+
+
+class CheckpointWatch:
+    """What the checkpoint of one ralph says, read anew only when it was written. All calls block."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / CHECKPOINT_FILE
+        self._signature: Signature = None
+        self.summary: Summary | None = None
+
+    def look(self) -> None:
+        """Bring ``summary`` up to date; it costs a stat."""
+        signature = signature_of(self._path)
+        if signature == self._signature:
+            return
+        self._signature = signature
+        found = None if signature is None else read(self._path)
+        self.summary = None if found is None else summary(found)
+
+
+def summary(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person wants to know of a checkpoint before it is gone on from; unfit values are None."""
+    given = found.get("task")
+    task = given if isinstance(given, dict) else {}
+    files, name = found.get("uncommitted_files"), _checkpoint_file_text(task.get("id"))
+    return {
+        "created_at": _checkpoint_file_text(found.get("created_at")),
+        "iteration": _number(found.get("iteration")),
+        "task": None
+        if name is None
+        else {"id": name, "title": _checkpoint_file_text(task.get("title")) or ""},
+        "attempt": _number(task.get("attempt")),
+        "agent": _checkpoint_file_text(found.get("agent")),
+        "pause_reason": _checkpoint_file_text(found.get("pause_reason")),
+        "resume_at": _checkpoint_file_text(found.get("resume_at")),
+        "uncommitted": len(files) if isinstance(files, list) else 0,
+        "snapshot_ref": _checkpoint_file_text(found.get("snapshot_ref")),
+    }
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """The object in a plain file of at most 1 MiB; None for anything else, and for nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            data = file.read(MAX_BYTES + 1)
+        found = json.loads(data) if len(data) <= MAX_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a run rests, and until when, as its checkpoint says."""
+
+    reason: str | None = None
+    resume_at: Moment | None = None
+
+
+def pause_in(*paths: Path) -> Pause:
+    """What the first checkpoint says that is there."""
+    for path in paths:
+        if (found := read(path)) is not None:
+            return Pause(
+                _checkpoint_file_reason(found.get("pause_reason")),
+                _checkpoint_file_moment(found.get("resume_at")),
+            )
+    return Pause()
+
+
+def take_over(home: Path, directory: Path) -> bool:
+    """Have the copy in ``.ralph/`` as the ralph's own checkpoint, where it has none. Whether it was so.
+
+    ``build`` has left it there, or a daemon that has forgotten the ralph since: there is no other one, and
+    the loop would drop it. Raises OSError for a full disk.
+    """
+    own = home / CHECKPOINT_FILE
+    if os.path.lexists(own):
+        return False
+    found = read(Mirror(directory).path / CHECKPOINT_FILE)
+    if found is None or found.get("version") != CHECKPOINT_VERSION:
+        return False
+    if CheckpointManager(home, directory).verify(found):
+        return False
+    write_whole(own, as_json(found))
+    return True
+
+
+def put_back(home: Path, directory: Path, kept_as: Path | None) -> None:
+    """Have a discarded checkpoint again: the start that it was discarded for came to nothing."""
+    if kept_as is not None and not os.path.lexists(home / CHECKPOINT_FILE):
+        with suppress(OSError):
+            kept_as.rename(home / CHECKPOINT_FILE)
+        mirror.renew(home, directory)
+
+
+def signature_of(path: Path) -> Signature:
+    """By what it is known that a file was replaced; None where there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _checkpoint_file_reason(value: object) -> str | None:
+    return value[:MOST_REASON_CHARS] if isinstance(value, str) else None
+
+
+def _checkpoint_file_moment(value: object) -> Moment | None:
+    with suppress(ValueError, OverflowError):
+        return parse_rfc3339(value) if isinstance(value, str) else None
+    return None
+
+
+def _checkpoint_file_text(value: object) -> str | None:
+    return value[:MOST_CHARS] if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from ralphd.core.delivery import Delivery, DeliveryState, Destination, KeptDelivery, StoredEvent
-from ralphd.core.model import Moment
-from ralphd.core.moments import rfc3339
-from ralphd.store import rows
+from ralphd.core.time import Moment, rfc3339
+from ralphd.store import database
 from ralphd.store.database import Database, Statement, is_broken, is_of_the_file
 from ralphd.store.outbox import Outbox
 
@@ -191,28 +190,30 @@ class EventStore:
         self._last_event += 1
         event = replace(event, id=self._last_event)
         queued = self._outbox.made(event, key, destinations)
-        self._record(_Write((rows.event_row(event, key), *map(rows.delivery_row, queued)), event, key))
+        self._record(
+            _Write((database.event_row(event, key), *map(database.delivery_row, queued)), event, key)
+        )
         self._outbox.take(queued)
         return event
 
     def _has(self, key: str) -> bool:
         if any(write.key == key for write in self._backlog):
             return True
-        return bool(self._rows(rows.WITH_KEY, key))
+        return bool(self._rows(database.WITH_KEY, key))
 
     def _since(self, id: int, limit: int) -> list[StoredEvent]:
-        stored = [rows.to_event(row) for row in self._rows(rows.SINCE, id, limit)]
+        stored = [database.to_event(row) for row in self._rows(database.SINCE, id, limit)]
         waiting = [write.event for write in self._backlog if write.event and write.event.id > id]
         return [*stored, *waiting][:limit]
 
     def _last(self, count: int) -> list[StoredEvent]:
-        stored = [rows.to_event(row) for row in reversed(self._rows(rows.LAST, count))]
+        stored = [database.to_event(row) for row in reversed(self._rows(database.LAST, count))]
         waiting = [write.event for write in self._backlog if write.event]
         return [*stored, *waiting][-count:] if count > 0 else []
 
     def _prune(self, before: str) -> int:
         def forget() -> int:
-            old = self._database.rows(rows.OLD, (before, _PRUNE_AT_ONCE))
+            old = self._database.rows(database.OLD, (before, _PRUNE_AT_ONCE))
             places = [("DELETE FROM outbox WHERE event_id = ?", row) for row in old]
             self._database.run([*places, *(("DELETE FROM events WHERE id = ?", row) for row in old)])
             return len(old)
@@ -267,7 +268,7 @@ class EventStore:
     def _load(self) -> None:
         if self._loaded:
             return
-        self._outbox.load(rows.to_delivery(row) for row in self._database.rows(rows.PENDING))
+        self._outbox.load(database.to_delivery(row) for row in self._database.rows(database.PENDING))
         used = dict(self._database.rows("SELECT name, seq FROM sqlite_sequence"))
         self._last_event = max(self._last_event, used.get("events", 0))
         self._outbox.last_id = max(self._outbox.last_id, used.get("outbox", 0))
@@ -281,7 +282,8 @@ class EventStore:
             return False
         # What is still to be delivered is known here as well, and goes into the new file.
         kept = [
-            _Write((rows.event_row(d.event, None), rows.delivery_row(d))) for d in self._outbox.queues.all()
+            _Write((database.event_row(d.event, None), database.delivery_row(d)))
+            for d in self._outbox.queues.all()
         ]
         self._backlog.extendleft(reversed(kept))
         return True

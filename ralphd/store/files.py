@@ -3,17 +3,19 @@
 import errno
 import fcntl
 import json
+import math
 import os
 import secrets
 import stat
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ralphd import failpoint
-from ralphd.errors import DirectoryUnusable
+from ralphd import diagnostics
+from ralphd.core.time import Moment, rfc3339
+from ralphd.errors import DirectoryUnusable, NewerState
 
 MAX_JSON_BYTES = 64 << 20
 _TEMPORARY = ".ralphd-tmp"
@@ -52,13 +54,13 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
         temporary = f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY}"
         try:
             _write_new(temporary, directory, data, durable=durable)
-            failpoint.reach(f"write.{path.name}.before_rename")
+            diagnostics.reach(f"write.{path.name}.before_rename")
             os.rename(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=directory)
             raise
-        failpoint.reach(f"write.{path.name}.after_rename")
+        diagnostics.reach(f"write.{path.name}.after_rename")
         if durable:
             os.fsync(directory)
 
@@ -237,3 +239,45 @@ def _owner_text(fd: int) -> str:
             return text
         time.sleep(0.01)
     return ""
+
+
+# Files of JSON that carry a version: read, refused when newer, set aside when damaged (F2).
+
+
+def read_versioned(path: Path, known: int) -> dict[str, Any] | None:
+    """The object in a file, None without one. Raises Broken (then it is set aside) or NewerState."""
+    found = read_json(path)
+    version = None if found is None else found.get("version")
+    if isinstance(version, int) and version > known:
+        raise NewerState(
+            f"{path} was written by a newer ralphd (version {version}, this one knows {known})",
+            why="it is left as it is",
+            mend=f"install the newer ralphd again, or move the file away: mv {path} {path}.newer",
+        )
+    return found
+
+
+def set_aside_as(path: Path, why: str) -> Broken:
+    """Move a file that is JSON but not what it should be out of the way; the error that tells it."""
+    return Broken(path, why, set_aside(path))
+
+
+def said(broken: Broken, what: str, so: str) -> str:
+    """One line for people: what was broken, why, where it is now, and what that means."""
+    kept = "and could not be moved away" if broken.kept_as is None else f"and is kept as {broken.kept_as}"
+    return f"{what} in {broken.path} is damaged ({broken.why}) {kept}; {so}"
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """The bytes of such a file. What is no Unicode in a text becomes question marks."""
+    return json.dumps(content, indent=2, ensure_ascii=False).encode(errors="replace") + b"\n"
+
+
+def finite(amount: float) -> float:
+    """An amount that JSON can hold; 0 for what an agent told that is none."""
+    return amount if math.isfinite(amount) else 0.0
+
+
+def moment_text(moment: Moment | None) -> str | None:
+    """A moment as text, if there is one."""
+    return None if moment is None else rfc3339(moment)

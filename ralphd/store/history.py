@@ -7,15 +7,19 @@ import errno
 import json
 import logging
 import os
+import re
 import stat
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ralphd.core.model import Moment
-from ralphd.core.moments import rfc3339
-from ralphd.store.files import set_aside, write_whole
+from ralphd.core.record import PROGRESS_HEADER, progress_line
+from ralphd.core.supervision.explain import Explanation, Sighting
+from ralphd.core.time import Moment, rfc3339
+from ralphd.store.files import Broken, read_json, set_aside, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -198,3 +202,146 @@ def _last_lines(path: Path, count: int) -> Iterator[bytes]:
                     yield line
         if rest and count > 0:
             yield rest
+
+
+# ``progress.md``: the record of a ralph for people, one line an attempt [000-T7].
+
+MAX_BYTES = 1 << 20
+"""A longer one loses its older half."""
+LOOKED_BACK = 200
+"""Entries of the history in which what was missed is looked for."""
+
+_LINE = re.compile(rb"- (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ")
+Newest = Callable[[int], Sequence[Mapping[str, Any]]]
+
+
+class ProgressFile:
+    """The lines of ``path``; ``newest`` tells the last entries of the history, newest first.
+
+    One caller at a time; every call blocks on the disk. ``degraded``: it could not be written the last time.
+    """
+
+    def __init__(self, path: Path, newest: Newest) -> None:
+        self._path = path
+        self._newest = newest
+        self._behind = True
+        self.degraded = False
+
+    def follow(self, *, entered: bool = True) -> None:
+        """Add the attempts that the history holds and the file does not; with ``entered``, one is new there.
+
+        On a full disk the next call does it.
+        """
+        if not (entered or self._behind):
+            return
+        count = LOOKED_BACK if self._behind else 1
+        attempts = [entry for entry in reversed(self._newest(count)) if entry.get("kind") == "attempt"]
+        try:
+            if attempts:
+                self._add([progress_line(entry).encode(errors="replace") for entry in attempts])
+        except OSError as fault:
+            if not self.degraded:
+                logger.warning("%s cannot be written: %s", self._path, fault.strerror or fault)
+            self._behind = self.degraded = True
+        else:
+            self._behind = self.degraded = False
+
+    def _add(self, lines: list[bytes]) -> None:
+        present = self._read()
+        missing = b"".join(_missing(lines, present) if self._behind else lines)
+        if not missing:
+            return
+        if not present or len(present) + len(missing) > MAX_BYTES:
+            present = PROGRESS_HEADER.encode() + _younger_half(present)
+            write_whole(self._path, present + missing)
+        else:
+            self._append(missing if present.endswith(b"\n") else b"\n" + missing)
+
+    def _append(self, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(self._path, flags), "ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read(self) -> bytes:
+        """What is there; nothing where it is no plain file, which is then made anew."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return b""
+            return file.read(2 * MAX_BYTES)
+
+
+def _younger_half(data: bytes) -> bytes:
+    """The lines in the second half of a file that is full, without its header; all of one that is not."""
+    lines = data.removeprefix(PROGRESS_HEADER.encode())
+    if len(lines) < MAX_BYTES // 2:
+        return lines
+    return lines[-(MAX_BYTES // 2) :].partition(b"\n")[2]
+
+
+def _missing(lines: list[bytes], present: bytes) -> list[bytes]:
+    """Those that are not there, by their times: an earlier version may have put them in other words.
+
+    Of the second that the last one there is from, the first ones are there.
+    """
+    there = [_time(line) for line in present.splitlines()[-LOOKED_BACK:]]
+    last = max(there, default=b"")
+    later = [line for line in lines if _time(line) > last]
+    then = [line for line in lines if _time(line) == last]
+    return [*then[there.count(last) :], *later]
+
+
+def _time(line: bytes) -> bytes:
+    """When it was, as the line has it; nothing for other lines."""
+    return found[1] if (found := _LINE.match(line)) else b""
+
+
+# What is kept of why things were done to a run: ``explanation.json`` and ``evidence.json``.
+
+EVIDENCE_VERSION = 1
+EVIDENCE_FILE, EXPLANATION_FILE = "evidence.json", "explanation.json"
+MOST_PROCESSES = 200
+LONGEST_LINE = 500
+
+
+def save(directory: Path, sighting: Sighting) -> None:
+    """Keep the evidence with a run, or with an attempt. Raises OSError."""
+    _write(
+        directory / EVIDENCE_FILE,
+        {
+            "at": rfc3339(sighting.at),
+            **asdict(sighting.explanation),
+            "processes": [asdict(seen) for seen in sighting.processes[:MOST_PROCESSES]],
+            "last_lines": [line[:LONGEST_LINE] for line in sighting.last_lines],
+        },
+    )
+
+
+def save_explanation(run_directory: Path, at: Moment, explanation: Explanation) -> None:
+    """Keep with a run why its end led to what it did; a full disk costs only that."""
+    if run_directory.is_dir():
+        with suppress(OSError):
+            _write(run_directory / EXPLANATION_FILE, {"at": rfc3339(at), **asdict(explanation)})
+
+
+def load(run_directory: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The explanation and the evidence that are kept with a run; None for what is missing or broken."""
+    return _read(run_directory / EXPLANATION_FILE), _read(run_directory / EVIDENCE_FILE)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    text = json.dumps({"version": EVIDENCE_VERSION, **content}, indent=2, ensure_ascii=False)
+    write_whole(path, text.encode(errors="replace") + b"\n", durable=False)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    with suppress(Broken, OSError):
+        kept = read_json(path)
+        if kept is not None and kept.pop("version", None) == EVIDENCE_VERSION:
+            return kept
+    return None

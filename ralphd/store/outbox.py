@@ -14,8 +14,8 @@ from ralphd.core.delivery import (
     StoredEvent,
     message_id,
 )
-from ralphd.core.model import Moment
-from ralphd.store import rows
+from ralphd.core.time import Moment
+from ralphd.store import database
 from ralphd.store.database import Statement
 
 logger = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class Outbox:
     def _end(self, delivery: Delivery, state: DeliveryState, why: str | None) -> None:
         now = self._clock()
         self._note_end(KeptDelivery(delivery, state, why, now))
-        self._record((rows.FINISH, (state.value, now, why, delivery.id)))
+        self._record((database.FINISH, (state.value, now, why, delivery.id)))
 
     def _note_end(self, ended: KeptDelivery) -> None:
         self.counted[ended.state.value] += 1
@@ -161,12 +161,12 @@ class Outbox:
             later = replace(delivery, failures=delivery.failures + 1, next_at=next_at)
             self.queues.replace(later)
             self.counted["failed"] += 1
-            self._record((rows.RETRY, (later.failures, next_at, why, delivery_id)))
+            self._record((database.RETRY, (later.failures, next_at, why, delivery_id)))
 
     def newest(self, destination: str | None, limit: int) -> list[KeptDelivery]:
         """The last deliveries, newest first, whatever became of them; to one destination, or to all."""
-        query = (rows.NEWEST, limit) if destination is None else (rows.NEWEST_TO, destination, limit)
-        found = {kept.delivery.id: kept for kept in map(rows.to_kept, self._read(*query))}
+        query = (database.NEWEST, limit) if destination is None else (database.NEWEST_TO, destination, limit)
+        found = {kept.delivery.id: kept for kept in map(database.to_kept, self._read(*query))}
         waiting = [each for each in self.queues.all() if destination in (None, each.destination)]
         every = {each.id: KeptDelivery(each) for each in waiting} | found
         return [self._now(every[id]) for id in sorted(every, reverse=True)[:limit]]
@@ -181,7 +181,7 @@ class Outbox:
 
     def find(self, delivery_id: int) -> KeptDelivery | None:
         """One of them."""
-        if kept := next(map(rows.to_kept, self._read(rows.DELIVERY, delivery_id)), None):
+        if kept := next(map(database.to_kept, self._read(database.DELIVERY, delivery_id)), None):
             return self._now(kept)
         delivery = self.queues.find(delivery_id)
         return None if delivery is None else KeptDelivery(delivery)
@@ -208,7 +208,7 @@ class Outbox:
         self.last_id += 1
         now = self._clock()
         again = replace(kept.delivery, id=self.last_id, queued_at=now, failures=0, next_at=now)
-        self._record(rows.delivery_row(again))
+        self._record(database.delivery_row(again))
         self.take([again])
         return KeptDelivery(again)
 
@@ -218,7 +218,7 @@ class Outbox:
         for delivery in self.queues.all():
             if delivery.destination == destination and delivery.next_at > now:
                 self.queues.replace(replace(delivery, next_at=now))
-        self._record((rows.HASTEN, (now, destination, now)))
+        self._record((database.HASTEN, (now, destination, now)))
 
     def abandon(self, destination: str, why: str) -> None:
         """Give up what waits for a destination."""
@@ -226,4 +226,4 @@ class Outbox:
         for delivery in self.queues.all():
             if delivery.destination == destination and self.queues.remove(delivery.id):
                 self._note_end(KeptDelivery(delivery, DeliveryState.GIVEN_UP, why, now))
-        self._record((rows.ABANDON, (now, why, destination)))
+        self._record((database.ABANDON, (now, why, destination)))

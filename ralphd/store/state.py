@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from ralphd.core.change import Change
 from ralphd.core.incidents import Incident
-from ralphd.core.model import (
+from ralphd.core.record import LastChange
+from ralphd.core.supervision.model import (
     Done,
     Failed,
     Goal,
-    Moment,
     Paused,
     Pausing,
     RunId,
@@ -30,10 +29,10 @@ from ralphd.core.model import (
     Supervision,
     Waiting,
 )
-from ralphd.core.moments import parse_rfc3339, rfc3339
+from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.errors import DirectoryUnusable
-from ralphd.store import copies
-from ralphd.store.checkpoint_file import Pause, pause_in
+from ralphd.store import mirror as copies
+from ralphd.store.checkpoint import Pause, pause_in
 from ralphd.store.files import Broken, make_private_directory, read_json, set_aside, write_whole
 from ralphd.store.mirror import HISTORY_FILE, STATE_FILE, STATE_VERSION, Mirror, newer
 
@@ -122,7 +121,7 @@ class Facts:
     reflog: tuple[int, str] | None = None
     branch: str | None = None
     last_exit: LastExit | None = None
-    last_change: Change | None = None
+    last_change: LastChange | None = None
     incident: Incident | None = None
 
 
@@ -130,7 +129,7 @@ _FACTS = TypeAdapter(Facts)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RegentState:
     """All that ``regent-state.json`` holds. ``pool`` is shown, and not read back: the loop keeps it."""
 
     supervision: Supervision
@@ -178,7 +177,7 @@ class Record:
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "Record":
+    def from_json(cls, found: Mapping[str, Any]) -> "RegentState":
         """The record in ``found``. Raises ValueError (pydantic's included) or KeyError when it is none."""
         return cls(
             _SUPERVISION.validate_python(found["supervision"]),
@@ -249,7 +248,7 @@ def _last_exit(last: LastExit | None) -> dict[str, Any] | None:
     }
 
 
-def _change(last: Change) -> dict[str, str]:
+def _change(last: LastChange) -> dict[str, str]:
     return {"what": last.what, "at": rfc3339(last.at)}
 
 
@@ -300,16 +299,16 @@ class RalphFiles:
         found = _read_ours(self.definition_file)
         return None if found is None else _understood(self.definition_file, Definition.from_json, found)
 
-    def save_record(self, record: Record, definition: Definition, *, durable: bool = True) -> None:
+    def save_record(self, record: RegentState, definition: Definition, *, durable: bool = True) -> None:
         """Write ``regent-state.json``, then its mirror. Raises OSError for the original only."""
         data = _json(record.to_json(definition))
         write_whole(self.state_file, data, durable=durable)
         self.mirror(definition.directory, {self.state_file.name: data})
 
-    def load_record(self) -> Record | None:
+    def load_record(self) -> RegentState | None:
         """What ``regent-state.json`` holds; None when it is missing. Raises Broken or NewerState."""
         found = _read_ours(self.state_file)
-        return None if found is None else _understood(self.state_file, Record.from_json, found)
+        return None if found is None else _understood(self.state_file, RegentState.from_json, found)
 
     def save_environment(self, environment: Mapping[str, str]) -> None:
         """Keep the environment of the runs, for us alone."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ralphd.agents.agent import Parser
-from ralphd.core.signs import Sign, Verdict
+from ralphd.core.failures.agent_events import AgentEvent, FinalEvent
 
 
 def event(kind: str, **fields: Any) -> str:
@@ -13,16 +13,16 @@ def event(kind: str, **fields: Any) -> str:
     return json.dumps({"type": kind, **fields}, separators=(",", ":"), ensure_ascii=False)
 
 
-def heard(parser: Parser, *lines: str) -> list[Sign]:
+def heard(parser: Parser, *lines: str) -> list[AgentEvent]:
     """What the parser makes of lines of stdout."""
     return [sign for line in lines for sign in parser.line(line)]
 
 
-def complained(parser: Parser, *lines: str) -> list[Sign]:
+def complained(parser: Parser, *lines: str) -> list[AgentEvent]:
     """What the parser makes of lines of stderr."""
     return [sign for line in lines for sign in parser.error_line(line)]
 
 
-def last_verdict(signs: Iterable[Sign]) -> Verdict:
+def last_verdict(signs: Iterable[AgentEvent]) -> FinalEvent:
     """The verdict that counts."""
-    return [sign for sign in signs if isinstance(sign, Verdict)][-1]
+    return [sign for sign in signs if isinstance(sign, FinalEvent)][-1]

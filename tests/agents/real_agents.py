@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.agents.agent import Order
+from ralphd.agents.agent import LaunchSpec
 from ralphd.agents.known import agent_of
-from ralphd.core.classify import Finding, OurDoing, Rules, classify
-from ralphd.core.failure import FailureKind as Kind
-from ralphd.core.limits import Confidence
-from ralphd.core.signs import RetryingItself
-from ralphd.core.watch import Limits
-from ralphd.loop.attempt import Attempt, AttemptPlan, AttemptResult
+from ralphd.core.failures.agent_events import RetryingItself
+from ralphd.core.failures.classify import Classification, OurDoing, Rules, classify
+from ralphd.core.failures.kinds import FailureKind as Kind
+from ralphd.core.failures.reset_parsers import Confidence
+from ralphd.core.stall_detector import SilenceLimits
+from ralphd.loop.attempt.agent_run import AgentRun, AttemptPlan, AttemptResult
 from tests.agents.installed import why_not
 from tests.agents.lodging import Lodging
-from tests.agents.vendors import (
+from tests.agents.vendors.answers import (
     HANG,
     OK,
     OVERLOADED,
@@ -30,10 +30,10 @@ from tests.agents.vendors import (
     UNAUTHORISED,
     UNAVAILABLE,
     Answer,
-    Vendors,
     rate_limit,
     usage_limit,
 )
+from tests.agents.vendors.server import Vendors
 
 pytestmark = pytest.mark.timeout(300)
 LIMIT_S = 200.0
@@ -89,7 +89,7 @@ class Ended:
     """How an attempt ended, what it was taken for, and how long it took."""
 
     result: AttemptResult
-    finding: Finding
+    finding: Classification
     took_s: float
 
 
@@ -100,7 +100,7 @@ async def attempt(
     if reason := why_not(agent_name):
         pytest.skip(reason)
     agent = agent_of(agent_name, lodging.spec(agent_name, subscribed=subscribed), outside={})
-    order = Order("Write done.txt, as asked.", lodging.root / "prompt.md")
+    order = LaunchSpec("Write done.txt, as asked.", lodging.root / "prompt.md")
     order.prompt_file.write_text(order.prompt)
     mark = f"test-{os.getpid()}-{time.monotonic_ns()}"
     plan = AttemptPlan(
@@ -110,12 +110,12 @@ async def attempt(
         directory=lodging.project,
         keep=lodging.root / "keep",
         timeout_s=timeout_s,
-        limits=Limits(),
+        limits=SilenceLimits(),
         exit_grace_s=10.0,
         crash_grace_s=5.0,
     )
     began = time.monotonic()
-    result = await Attempt(plan, Heard()).run()
+    result = await AgentRun(plan, Heard()).run()
     rules = Rules(agent.name, agent.patterns, agent.exits, agent.has_verdict)
     ended = Ended(result, classify(result.evidence, rules, now=time.time()), time.monotonic() - began)
     found = ended.finding

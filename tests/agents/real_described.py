@@ -5,8 +5,8 @@ Those that can be had by name and pointed at another server: qwen, aider, copilo
 
 import pytest
 
-from ralphd.core.classify import OurDoing
-from ralphd.core.failure import FailureKind as Kind
+from ralphd.core.failures.classify import OurDoing
+from ralphd.core.failures.kinds import FailureKind as Kind
 from tests.agents.lodging import Lodging
 from tests.agents.real_agents import (
     HANG_S,
@@ -16,7 +16,8 @@ from tests.agents.real_agents import (
     lodging,
     vendors,
 )
-from tests.agents.vendors import HANG, UNAUTHORISED, UNAVAILABLE, Answer, Vendors, rate_limit, usage_limit
+from tests.agents.vendors.answers import HANG, UNAUTHORISED, UNAVAILABLE, Answer, rate_limit, usage_limit
+from tests.agents.vendors.server import Vendors
 
 __all__ = ["bare_environment", "lodging", "vendors"]
 

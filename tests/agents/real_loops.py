@@ -16,7 +16,8 @@ import pytest
 
 from tests.agents.installed import why_not
 from tests.agents.lodging import Lodging
-from tests.agents.vendors import Vendors, rate_limit, usage_limit
+from tests.agents.vendors.answers import rate_limit, usage_limit
+from tests.agents.vendors.server import Vendors
 from tests.helpers import wait_for
 from tests.whole.harness import Daemon, daemon_in
 from tests.whole.person import Person, argv

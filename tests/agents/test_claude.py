@@ -5,11 +5,21 @@ from typing import Any
 
 import pytest
 
-from ralphd.agents.agent import Launch, Order
+from ralphd.agents.agent import Launch, LaunchSpec
 from ralphd.agents.claude import ClaudeParser
 from ralphd.agents.known import agent_of
 from ralphd.config.specs import AgentSpec
-from ralphd.core.signs import Alive, Limited, RetryingItself, Spent, Started, Text, ToolUse, Verdict, Warned
+from ralphd.core.failures.agent_events import (
+    AgentText,
+    Alive,
+    FinalEvent,
+    Limited,
+    RetryingItself,
+    Spent,
+    Started,
+    ToolUse,
+    Warned,
+)
 from tests.agents.lines import complained, event, heard, last_verdict
 
 LIMIT_WORDS = "You've hit your session limit · resets 4:10pm (Europe/Lisbon)"
@@ -17,7 +27,7 @@ LIMIT_WORDS = "You've hit your session limit · resets 4:10pm (Europe/Lisbon)"
 
 def launched(spec: AgentSpec | None = None, *, session: str | None = None, **outside: str) -> Launch:
     agent = agent_of("claude", spec or AgentSpec(), outside=outside)
-    return agent.launch(Order("Fix it.", Path("/state/PROMPT-now.md"), session))
+    return agent.launch(LaunchSpec("Fix it.", Path("/state/PROMPT-now.md"), session))
 
 
 def result(**fields: Any) -> str:
@@ -84,7 +94,7 @@ def test_a_command_of_the_users_takes_the_place_of_the_program() -> None:
     agent = agent_of("claude", AgentSpec(command=("nice", "my-claude")))
 
     assert agent.program == "nice"
-    assert agent.launch(Order("x", Path("p"))).argv[:3] == ("nice", "my-claude", "-p")
+    assert agent.launch(LaunchSpec("x", Path("p"))).argv[:3] == ("nice", "my-claude", "-p")
 
 
 def test_a_good_run_tells_its_session_words_tools_cost_and_verdict() -> None:
@@ -105,9 +115,9 @@ def test_a_good_run_tells_its_session_words_tools_cost_and_verdict() -> None:
         Started("dfe8-01", "opus"),
         ToolUse("Bash", "make test"),
         Alive(),
-        Text("All tests pass."),
+        AgentText("All tests pass."),
         Spent(0.25, 25, 7, total=True),
-        Verdict(good=True, message="All tests pass."),
+        FinalEvent(good=True, message="All tests pass."),
     ]
     assert parser.own_lines() == ()
     assert parser.last_message() == "All tests pass."
@@ -120,7 +130,7 @@ def test_success_with_is_error_is_a_failure() -> None:
         heard(parser, result(is_error=True, result="API Error: 500 oh", api_error_status=500))
     )
 
-    assert verdict == Verdict(good=False, message="API Error: 500 oh", status=500)
+    assert verdict == FinalEvent(good=False, message="API Error: 500 oh", status=500)
     assert parser.own_lines() == ("API Error: 500 oh",)
 
 

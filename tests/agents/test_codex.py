@@ -4,12 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.agents.agent import Launch, Order
+from ralphd.agents.agent import Launch, LaunchSpec
 from ralphd.agents.codex import CodexParser
 from ralphd.agents.known import agent_of
 from ralphd.config.specs import AgentSpec
-from ralphd.core.failure import FailureKind
-from ralphd.core.signs import Alive, RetryingItself, Spent, Started, Text, ToolUse, Verdict, Warned
+from ralphd.core.failures.agent_events import (
+    AgentText,
+    Alive,
+    FinalEvent,
+    RetryingItself,
+    Spent,
+    Started,
+    ToolUse,
+    Warned,
+)
+from ralphd.core.failures.kinds import FailureKind
 from tests.agents.lines import complained, event, heard, last_verdict
 
 LIMIT_WORDS = "You’ve hit your usage limit. Upgrade to Plus or try again at 6:02 PM."
@@ -17,7 +26,7 @@ LIMIT_WORDS = "You’ve hit your usage limit. Upgrade to Plus or try again at 6:
 
 def launched(spec: AgentSpec | None = None, *, session: str | None = None) -> Launch:
     agent = agent_of("codex", spec or AgentSpec(), outside={})
-    return agent.launch(Order("Fix it.", Path("/state/PROMPT-now.md"), session))
+    return agent.launch(LaunchSpec("Fix it.", Path("/state/PROMPT-now.md"), session))
 
 
 def failed(message: str) -> str:
@@ -70,9 +79,9 @@ def test_a_good_run_tells_its_thread_commands_words_tokens_and_verdict() -> None
         ToolUse("command_execution", "cat limits.md"),
         Alive(),
         ToolUse("file_change", "a.py b.py"),
-        Text("Done."),
+        AgentText("Done."),
         Spent(None, 24, 8),
-        Verdict(good=True, message="Done."),
+        FinalEvent(good=True, message="Done."),
     ]
     assert parser.own_lines() == ()
     assert parser.last_message() == "Done."
@@ -83,7 +92,7 @@ def test_a_failed_turn_is_the_verdict_and_its_message_all_there_is() -> None:
 
     signs = heard(parser, event("error", message=LIMIT_WORDS), failed(LIMIT_WORDS))
 
-    assert signs == [Warned(LIMIT_WORDS), Verdict(good=False, message=LIMIT_WORDS)]
+    assert signs == [Warned(LIMIT_WORDS), FinalEvent(good=False, message=LIMIT_WORDS)]
     assert parser.own_lines() == (LIMIT_WORDS,)
 
 

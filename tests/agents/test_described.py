@@ -5,14 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.agents.agent import Launch, Order, Parser
-from ralphd.agents.cli import Cli
+from ralphd.agents.agent import Cli, Launch, LaunchSpec, Parser
 from ralphd.agents.described import ways_from
 from ralphd.agents.description import DESCRIBED, description_of, read_description
 from ralphd.agents.known import agent_of
 from ralphd.agents.patterns import patterns_of
 from ralphd.config.specs import AgentSpec
-from ralphd.core.signs import Alive, RetryingItself, Spent, Started, Text, ToolUse, Verdict, Warned
+from ralphd.core.failures.agent_events import (
+    AgentText,
+    Alive,
+    FinalEvent,
+    RetryingItself,
+    Spent,
+    Started,
+    ToolUse,
+    Warned,
+)
 from ralphd.errors import ConfigFaults
 from tests.agents.lines import complained, event, heard, last_verdict
 
@@ -25,7 +33,7 @@ def parser(name: str) -> Parser:
 
 
 def launch(name: str, spec: AgentSpec | None = None, session: str | None = None) -> Launch:
-    return agent_of(name, spec or AgentSpec(), outside={}).launch(Order("Fix it.", PROMPT_FILE, session))
+    return agent_of(name, spec or AgentSpec(), outside={}).launch(LaunchSpec("Fix it.", PROMPT_FILE, session))
 
 
 STARTED = {
@@ -80,7 +88,7 @@ def test_what_the_user_says_of_a_described_agent_holds() -> None:
 def test_a_prompt_for_aider_can_be_an_argument_and_its_environment_the_users() -> None:
     assert launch("aider", AgentSpec(prompt_via="argument")).argv[-1] == "--message=Fix it."
     agent = agent_of("aider", AgentSpec(), outside={"AIDER_CHECK_UPDATE": "true"})
-    assert "AIDER_CHECK_UPDATE" not in agent.launch(Order("x", PROMPT_FILE)).environment
+    assert "AIDER_CHECK_UPDATE" not in agent.launch(LaunchSpec("x", PROMPT_FILE)).environment
 
 
 CLAUDE_LIKE = ("qwen", "amp", "cursor")
@@ -100,7 +108,7 @@ def test_events_like_claudes_are_read_by_their_table(name: str) -> None:
     )
 
     model = None if name == "amp" else "m"
-    assert signs == [Started("T-1", model), Alive(), Text("Fixed."), Verdict(True, "Fixed.")]
+    assert signs == [Started("T-1", model), Alive(), AgentText("Fixed."), FinalEvent(True, "Fixed.")]
     assert (reader.last_message(), reader.own_lines()) == ("Fixed.", ())
 
 
@@ -139,7 +147,7 @@ def test_qwen_tells_its_tokens_why_it_failed_and_its_retries_on_stderr() -> None
         "Something else",
     )
 
-    assert signs == [Alive(), Spent(None, 9, 2, total=False), Text("x"), Verdict(False, told)]
+    assert signs == [Alive(), Spent(None, 9, 2, total=False), AgentText("x"), FinalEvent(False, told)]
     again = RetryingItself("[API Error: 429 Too Many Requests]", None, 1, 10, 60.0)
     assert retries == [again, Warned("Something else")]
     assert reader.own_lines()[0] == told and reader.own_lines()[-1] == "Something else"
@@ -151,7 +159,7 @@ def test_words_of_a_helper_of_the_agents_are_not_its_last_message() -> None:
 
     signs = heard(reader, event("assistant", message={"content": "Begun."}), event("assistant", **aside))
 
-    assert signs == [Text("Begun."), Text("COMPLETE")]
+    assert signs == [AgentText("Begun."), AgentText("COMPLETE")]
     assert reader.last_message() == "Begun."
 
 
@@ -160,7 +168,7 @@ def test_amps_tokens_come_with_its_messages_and_are_added() -> None:
 
     signs = heard(parser("amp"), event("assistant", message={"content": "x", "usage": usage}))
 
-    assert signs == [Spent(None, 7, 3, total=False), Text("x")]
+    assert signs == [Spent(None, 7, 3, total=False), AgentText("x")]
 
 
 def test_cursors_tool_calls_are_named_by_their_first_key() -> None:
@@ -191,7 +199,7 @@ def test_copilots_verdict_is_its_exit_code_and_its_reason_the_error_before() -> 
         event("result", sessionId="c-1", exitCode=1),
     )
 
-    failed = Verdict(False, "Last error: 429 slow down", 429, "rate_limit")
+    failed = FinalEvent(False, "Last error: 429 slow down", 429, "rate_limit")
     expected = [Started(), ToolUse("bash", "make"), RetryingItself("rate_limit"), Warned(failed.message)]
     assert signs == [*expected, Started("c-1"), failed]
     assert reader.own_lines() == (failed.message,)
@@ -205,7 +213,7 @@ def test_copilot_that_gets_over_an_error_ends_well_with_its_last_message() -> No
         event("result", sessionId="c-1", exitCode=0),
     )
 
-    assert last_verdict(signs) == Verdict(True, "Fixed.")
+    assert last_verdict(signs) == FinalEvent(True, "Fixed.")
 
 
 @pytest.mark.parametrize("name", [name for name in DESCRIBED if description_of(name).format == "json"])
@@ -228,8 +236,8 @@ def test_aider_tells_tokens_and_prices_by_the_message_and_its_edits() -> None:
     priced = heard(reader, "Cost: $0.01 message, $0.10 session.")
 
     assert signs == [
-        Text(dear), Spent(0.04, 1200, 42, total=False), ToolUse("Applied edit", "a.py"),
-        RetryingItself(delay_s=0.5), Text(cheap), Spent(None, 12000, 1042, total=False),
+        AgentText(dear), Spent(0.04, 1200, 42, total=False), ToolUse("Applied edit", "a.py"),
+        RetryingItself(delay_s=0.5), AgentText(cheap), Spent(None, 12000, 1042, total=False),
     ]  # fmt: skip
     assert priced[1] == Spent(0.01, total=False)
     assert reader.own_lines()[:2] == (dear, "Applied edit to a.py")
@@ -240,7 +248,7 @@ def test_what_kiro_quotes_is_shown_and_its_last_message_and_never_read_for_failu
 
     signs = heard(reader, "> Too many requests are waited out now.", " ⋮ Too many requests", "Done.")
 
-    assert len(signs) == 3 and all(isinstance(sign, Text) for sign in signs)
+    assert len(signs) == 3 and all(isinstance(sign, AgentText) for sign in signs)
     assert reader.own_lines() == ("Done.",)
     assert reader.last_message().startswith("> Too many requests")
 
@@ -266,7 +274,7 @@ def test_odd_amounts_are_none_or_as_they_read(amount: str, tmp_path: Path) -> No
 
     (shown, spent) = ways_from(given).parser(None).line(f"T {amount}")  # type: ignore[arg-type]
 
-    assert isinstance(shown, Text)
+    assert isinstance(shown, AgentText)
     assert isinstance(spent, Spent) and spent.tokens_in >= 0
 
 
@@ -325,9 +333,9 @@ def test_the_example_of_the_how_to_can_be_used_as_it_stands(tmp_path: Path) -> N
         event("bye", ok=False, why="429 slow down", usage={"in": 3, "out": 1, "usd": 0.5}),
     )
 
-    failed = Verdict(False, "429 slow down")
-    assert signs == [Started("h-1", "m"), Text("Fixed."), Spent(0.5, 3, 1), failed]
-    assert agent.launch(Order("Fix it.", PROMPT_FILE)).argv[0] == "heron"
+    failed = FinalEvent(False, "429 slow down")
+    assert signs == [Started("h-1", "m"), AgentText("Fixed."), Spent(0.5, 3, 1), failed]
+    assert agent.launch(LaunchSpec("Fix it.", PROMPT_FILE)).argv[0] == "heron"
     own = known.patterns[0]
     assert own.name.startswith("heron") and all(map(own.match, own.examples))
 

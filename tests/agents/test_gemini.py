@@ -4,13 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.agents.agent import Launch, Order
+from ralphd.agents.agent import Launch, LaunchSpec
 from ralphd.agents.gemini import GeminiParser
 from ralphd.agents.known import agent_of
 from ralphd.agents.reading import LAST_MESSAGE_CHARS
 from ralphd.config.specs import AgentSpec
-from ralphd.core.failure import FailureKind
-from ralphd.core.signs import Alive, RetryingItself, Spent, Started, Text, ToolUse, Verdict, Warned
+from ralphd.core.failures.agent_events import (
+    AgentText,
+    Alive,
+    FinalEvent,
+    RetryingItself,
+    Spent,
+    Started,
+    ToolUse,
+    Warned,
+)
+from ralphd.core.failures.kinds import FailureKind
 from tests.agents.lines import complained, event, heard, last_verdict
 
 QUOTA_WORDS = "You have exhausted your daily quota on this model."
@@ -18,7 +27,7 @@ QUOTA_WORDS = "You have exhausted your daily quota on this model."
 
 def launched(spec: AgentSpec | None = None, *, session: str | None = None) -> Launch:
     agent = agent_of("gemini", spec or AgentSpec(), outside={})
-    return agent.launch(Order("- Fix it.", Path("/state/PROMPT-now.md"), session))
+    return agent.launch(LaunchSpec("- Fix it.", Path("/state/PROMPT-now.md"), session))
 
 
 def failed(message: str) -> str:
@@ -60,9 +69,9 @@ def test_a_good_run_tells_its_session_tools_words_tokens_and_verdict() -> None:
         ToolUse("read_file", "limits.md"),
         Alive(),
         Alive(),
-        Text("Done."),
+        AgentText("Done."),
         Spent(None, 24, 8),
-        Verdict(good=True, message="Done."),
+        FinalEvent(good=True, message="Done."),
     ]
     assert parser.own_lines() == ()
     assert parser.last_message() == "Done."
@@ -73,7 +82,7 @@ def test_a_message_in_pieces_is_shown_by_lines_and_kept_whole() -> None:
 
     signs = heard(parser, piece("All "), piece("done.\n<promise>COM"), piece("PLETE</promise>"))
 
-    assert signs == [Alive(), Text("All done."), Alive()]
+    assert signs == [Alive(), AgentText("All done."), Alive()]
     assert parser.last_message() == "All done.\n<promise>COMPLETE</promise>"
 
 
@@ -88,7 +97,7 @@ def test_a_message_after_a_tool_is_another_one() -> None:
 def test_pieces_without_a_line_end_are_shown_in_time() -> None:
     parser = GeminiParser()
 
-    shown = [sign for sign in heard(parser, *[piece("word " * 100)] * 10) if isinstance(sign, Text)]
+    shown = [sign for sign in heard(parser, *[piece("word " * 100)] * 10) if isinstance(sign, AgentText)]
 
     assert len(shown) >= 2
     assert all(len(sign.text) < 5000 for sign in shown)
@@ -113,7 +122,7 @@ def test_an_error_status_without_an_error_takes_the_last_complaint() -> None:
 
     assert signs == [
         Warned("Model stream ended without a finish reason."),
-        Verdict(good=False, message="Model stream ended without a finish reason."),
+        FinalEvent(good=False, message="Model stream ended without a finish reason."),
     ]
     assert parser.own_lines() == ("Model stream ended without a finish reason.",)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.agents.agent import Agent, Order
+from ralphd.agents.agent import Agent, LaunchSpec
 from ralphd.agents.known import KNOWN, agent_of
 from ralphd.config.specs import AgentSpec
-from ralphd.core.signs import Text, Warned
+from ralphd.core.failures.agent_events import AgentText, Warned
 from ralphd.errors import ConfigFaults
 from tests.agents.lines import complained, heard
 
@@ -17,7 +17,7 @@ def agent(spec: AgentSpec | None = None) -> Agent:
 
 
 def test_a_command_gets_its_prompt_on_stdin() -> None:
-    launch = agent().launch(Order("Fix it.", Path("/p.md"), session="s1"))
+    launch = agent().launch(LaunchSpec("Fix it.", Path("/p.md"), session="s1"))
 
     assert launch.argv == ("my-agent", "--go")
     assert launch.stdin == b"Fix it."
@@ -27,7 +27,7 @@ def test_a_command_gets_its_prompt_on_stdin() -> None:
 def test_or_as_its_last_argument() -> None:
     spec = AgentSpec(command=("my-agent",), args=("--message",), prompt_via="argument", env={"CI": "0"})
 
-    launch = agent(spec).launch(Order("- Fix\0 it.", Path("/p.md")))
+    launch = agent(spec).launch(LaunchSpec("- Fix\0 it.", Path("/p.md")))
 
     assert launch.argv == ("my-agent", "--message", "- Fix it.")
     assert launch.stdin is None
@@ -37,7 +37,7 @@ def test_or_as_its_last_argument() -> None:
 def test_or_as_a_file() -> None:
     spec = AgentSpec(command=("my-agent",), args=("--message-file",), prompt_via="file")
 
-    launch = agent(spec).launch(Order("Fix it.", Path("/state/p.md")))
+    launch = agent(spec).launch(LaunchSpec("Fix it.", Path("/state/p.md")))
 
     assert launch.argv == ("my-agent", "--message-file", "/state/p.md")
     assert launch.stdin is None
@@ -47,7 +47,7 @@ def test_or_as_a_file() -> None:
 def test_a_prompt_that_is_too_long_for_an_argument_is_pointed_to(name: str) -> None:
     spec = AgentSpec(command=("x",), prompt_via="argument")
 
-    argv = agent_of(name, spec).launch(Order("long " * 40_000, Path("/state/p.md"))).argv
+    argv = agent_of(name, spec).launch(LaunchSpec("long " * 40_000, Path("/state/p.md"))).argv
 
     assert "/state/p.md" in argv[-1]
     assert len(argv[-1]) < 1000
@@ -59,7 +59,11 @@ def test_all_that_it_prints_is_its_own_by_paragraphs_and_it_has_no_verdict() -> 
     signs = heard(parser, "working", "", '{"type":"result","is_error":true}')
     signs += complained(parser, "Error: 429")
 
-    assert signs == [Text("working"), Text('{"type":"result","is_error":true}'), Warned("Error: 429")]
+    assert signs == [
+        AgentText("working"),
+        AgentText('{"type":"result","is_error":true}'),
+        Warned("Error: 429"),
+    ]
     assert parser.own_lines() == ("working", "", '{"type":"result","is_error":true}', "Error: 429")
     assert not agent().has_verdict
 

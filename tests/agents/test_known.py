@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.agents.agent import MAX_LINE_CHARS, Order, Parser
+from ralphd.agents.agent import MAX_LINE_CHARS, LaunchSpec, Parser
 from ralphd.agents.known import (
     KNOWN,
     agent_of,
@@ -22,7 +22,7 @@ from ralphd.agents.known import (
 )
 from ralphd.agents.reading import OWN_LINE_CHARS, OWN_LINES
 from ralphd.config.specs import AgentSpec
-from ralphd.core.signs import Sign, Verdict
+from ralphd.core.failures.agent_events import AgentEvent, FinalEvent
 from ralphd.errors import ConfigFaults, UnknownAgent
 from tests.agents.lines import event, heard
 
@@ -117,7 +117,7 @@ def test_a_cli_has_another_name_and_what_is_configured_of_it_holds_under_both() 
 
     check_names(("cursor-agent", "kiro"), configured)
     spec = spec_of("cursor-agent", configured)
-    launch = agent_of("cursor-agent", spec).launch(Order("Fix it.", Path("/p.md")))
+    launch = agent_of("cursor-agent", spec).launch(LaunchSpec("Fix it.", Path("/p.md")))
 
     assert launch.argv[-4:] == ("--model", "big", "--", "Fix it.")
     assert spec_of("kiro", configured).args == ("--agent", "mine")
@@ -133,7 +133,7 @@ def test_a_model_is_refused_where_nobody_knows_how_the_cli_takes_it(name: str) -
     assert told.value.mend == f"put the model into agents.{name}.args"
 
 
-def assert_bounded_and_writable(parser: Parser, signs: list[Sign]) -> None:
+def assert_bounded_and_writable(parser: Parser, signs: list[AgentEvent]) -> None:
     assert len(parser.own_lines()) <= OWN_LINES
     assert all(len(line) <= OWN_LINE_CHARS for line in parser.own_lines())
     shown = [*map(asdict, signs), *parser.own_lines(), parser.last_message()]
@@ -280,7 +280,7 @@ def test_odd_lines_are_no_verdict(name: str, what: str) -> None:
 
     signs = list(parser.line(ODD_LINES[what]))
 
-    assert not [sign for sign in signs if isinstance(sign, Verdict) and sign.good]
+    assert not [sign for sign in signs if isinstance(sign, FinalEvent) and sign.good]
     assert_bounded_and_writable(parser, signs)
 
 
@@ -291,7 +291,7 @@ def test_a_line_cut_at_its_bound_is_a_sign_of_life_at_most_and_kept_short(name: 
 
     signs = [*parser.line(line), *parser.error_line("y" * MAX_LINE_CHARS)]
 
-    assert not [sign for sign in signs if isinstance(sign, Verdict)]
+    assert not [sign for sign in signs if isinstance(sign, FinalEvent)]
     assert len("".join(parser.own_lines())) <= 2 * OWN_LINE_CHARS
 
 

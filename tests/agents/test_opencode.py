@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ralphd.agents.agent import Order
+from ralphd.agents.agent import LaunchSpec
 from ralphd.agents.known import agent_of
 from ralphd.agents.opencode import OpencodeParser
 from ralphd.config.specs import AgentSpec
-from ralphd.core.signs import Alive, Empty, Spent, Started, Text, ToolUse, Verdict
+from ralphd.core.failures.agent_events import AgentText, Alive, Empty, FinalEvent, Spent, Started, ToolUse
 from tests.agents.lines import complained, event, heard, last_verdict
 
 QUOTA_WORDS = "You exceeded your current quota, please check your plan and billing details."
@@ -33,7 +33,7 @@ def failed(name: str, **data: Any) -> str:
 
 def test_it_reads_its_prompt_from_stdin_and_does_not_update_itself() -> None:
     launch = agent_of("opencode", AgentSpec(model="p/m"), outside={}).launch(
-        Order("Fix it.", Path("p"), "ses_1")
+        LaunchSpec("Fix it.", Path("p"), "ses_1")
     )
 
     assert launch.argv == (
@@ -64,9 +64,9 @@ def test_a_good_run_tells_its_session_once_and_ends_with_a_stop() -> None:
         ToolUse("bash", "cat limits.md"),
         Spent(0.5, 12, 12, total=False),
         Alive(),
-        Text("Done."),
+        AgentText("Done."),
         Spent(0.25, 3, 3, total=False),
-        Verdict(good=True, message="Done."),
+        FinalEvent(good=True, message="Done."),
     ]
     assert parser.own_lines() == ()
     assert parser.last_message() == "Done."
@@ -87,7 +87,7 @@ def test_an_error_tells_status_headers_and_body() -> None:
         ),
     )
 
-    assert last_verdict(signs) == Verdict(
+    assert last_verdict(signs) == FinalEvent(
         good=False,
         message=QUOTA_WORDS,
         status=429,
@@ -110,7 +110,7 @@ def test_a_vendors_error_that_is_passed_on_as_it_came_is_read() -> None:
     error = {"type": "service_unavailable_error", "code": "server_is_overloaded", "message": "try later"}
     (verdict,) = OpencodeParser().line(json.dumps({"type": "error", "error": error}))
 
-    assert isinstance(verdict, Verdict) and verdict.message == "try later" and not verdict.good
+    assert isinstance(verdict, FinalEvent) and verdict.message == "try later" and not verdict.good
 
 
 def test_an_error_without_words_has_its_name() -> None:
@@ -134,7 +134,7 @@ def test_a_step_that_ends_for_another_reason_is_no_good_end() -> None:
 def test_a_step_after_an_end_is_told_as_a_new_start() -> None:
     signs = heard(OpencodeParser(), finish("stop", tokens=1), line("step_start", part={}))
 
-    assert signs[-2:] == [Verdict(good=True), Started("ses_1")]
+    assert signs[-2:] == [FinalEvent(good=True), Started("ses_1")]
 
 
 def test_a_later_good_end_outweighs_an_error() -> None:

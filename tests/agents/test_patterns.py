@@ -9,10 +9,8 @@ import pytest
 from ralphctl.local.classify import finding_of, plain_agent
 from ralphd.agents.known import KNOWN
 from ralphd.agents.patterns import patterns_of
-from ralphd.core.error_text import folded_text
-from ralphd.core.failure import FailureKind
-from ralphd.core.own_lines import said_in
-from ralphd.core.patterns import LONGEST_LINE, Pattern
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.failures.patterns import LONGEST_LINE, Pattern, folded_text, match_in
 from ralphd.errors import ConfigFaults
 
 AGENTS = (*KNOWN, "general")
@@ -357,7 +355,7 @@ def test_what_aider_says_after_a_step_that_went_well_ends_an_earlier_failure() -
 
 def test_who_says_no_more_than_that_there_was_no_answer_does_not_hide_the_reason() -> None:
     def kind(*lines: str) -> FailureKind | None:
-        said = said_in(lines, patterns_of("general"))
+        said = match_in(lines, patterns_of("general"))
         return said.kind if said else None
 
     assert kind("Provider returned error") is FailureKind.TRANSIENT
@@ -367,7 +365,7 @@ def test_who_says_no_more_than_that_there_was_no_answer_does_not_hide_the_reason
 
 def test_the_last_words_of_a_failure_are_read_though_no_pattern_opens_them() -> None:
     def kind(*lines: str) -> FailureKind | None:
-        said = said_in(lines, patterns_of("general"))
+        said = match_in(lines, patterns_of("general"))
         return said.kind if said else None
 
     assert kind("Relay: the call failed upstream: ECONNRESET") is FailureKind.TRANSIENT

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ralphd.config import Difference
-from ralphd.core.explain import NOTHING_YET
-from ralphd.core.model import RunId
-from ralphd.core.moments import rfc3339
-from ralphd.core.reported import Report
+from ralphd.core.delivery import StoredEvent
+from ralphd.core.supervision.explain import NOTHING_YET
+from ralphd.core.supervision.model import RunId
+from ralphd.core.supervision.reports import Report
+from ralphd.core.time import rfc3339
 from ralphd.daemon.measures import Measures
 from ralphd.daemon.registration import Registration
 from ralphd.errors import AlreadyRunning, ConfigFaults, NotUndone, StaleReport, UnknownRalph
 from ralphd.notify.hub import Hub
-from ralphd.process.output import Log
-from ralphd.store.events import EventStore, StoredEvent
+from ralphd.process.log.log import RalphLog
+from ralphd.store.events import EventStore
 
 Runs = Literal["finish", "leave", "now"]
 
@@ -114,9 +115,9 @@ class MemoryHost:
         del self._ralphs[name]
         self._status = None
 
-    def log(self, name: str) -> Log:
+    def log(self, name: str) -> RalphLog:
         self._ralph(name)
-        return Log(self.runs_directory(name))
+        return RalphLog(self.runs_directory(name))
 
     def runs_directory(self, name: str) -> Path:
         runs = self._directory / "ralphs" / name / "runs"

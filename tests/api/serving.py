@@ -13,8 +13,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from ralphd.api.app import Api, create_app
-from ralphd.api.listen import Listener
-from ralphd.api.server import ApiServer
+from ralphd.api.server import ApiServer, Listener
 from ralphd.store.events import EventStore
 from tests.api.memory_host import MemoryHost
 from tests.helpers import eventually

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ralphd.api import events
+from ralphd.api.routes import events
 from tests.api.serving import Whole
 
 

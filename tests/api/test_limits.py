@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from ralphd.api import limits, peer
+from ralphd.api import limits, server
 from ralphd.wire import MAX_BODY_BYTES
 from tests.api.serving import Served, Whole
 
@@ -198,7 +198,7 @@ async def test_two_requests_on_one_connection_are_both_answered(api: Whole) -> N
 async def test_a_connection_that_never_gets_to_a_request_is_cut(
     api: Whole, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(peer, "FIRST_REQUEST_S", 0.1)
+    monkeypatch.setattr(server, "FIRST_REQUEST_S", 0.1)
 
     assert await api.served.raw(said) == b""
 
@@ -206,7 +206,7 @@ async def test_a_connection_that_never_gets_to_a_request_is_cut(
 async def test_a_stream_outlives_the_time_in_which_a_request_has_to_begin(
     api: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer, "FIRST_REQUEST_S", 0.05)
+    monkeypatch.setattr(server, "FIRST_REQUEST_S", 0.05)
 
     async with api.client.stream("GET", "/v1/events") as reply:
         lines = reply.aiter_lines()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.api.listen import Listener
+from ralphd.api.server import Listener
 from ralphd.errors import DaemonBusy, SocketUnusable
 from tests.api.serving import Whole, serve_host, short_address
 from tests.helpers import eventually

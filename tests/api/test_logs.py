@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from ralphd.api.logs import PlainText
-from ralphd.core.model import RunId
-from ralphd.process.output import Cursor, Gap, Record, append_regent_line
+from ralphd.api.routes.logs import PlainText
+from ralphd.core.supervision.model import RunId
+from ralphd.process.log.log import append_regent_line
+from ralphd.process.log.segments import Cursor, Gap, LogRecord
 from tests.api.serving import Whole
 
 RUN = RunId("r000001-aaaaaaaa")
@@ -184,14 +185,14 @@ async def test_the_log_of_an_unknown_ralph_is_not_there_and_of_a_new_one_empty(a
     assert (await api.client.get(URL)).content == b""
 
 
-def shown(*items: Record | Gap) -> str:
+def shown(*items: LogRecord | Gap) -> str:
     form = PlainText()
     return b"".join(map(form, items)).decode()
 
 
-def record(text: str, *, stream: str = "stdout", run_id: str = RUN, partial: bool = False) -> Record:
+def record(text: str, *, stream: str = "stdout", run_id: str = RUN, partial: bool = False) -> LogRecord:
     cursor = Cursor(RunId(run_id), 1, 0, 0)
-    return Record("2026-11-21T20:00:00.000000000Z", stream, text.encode(), partial, cursor)
+    return LogRecord("2026-11-21T20:00:00.000000000Z", stream, text.encode(), partial, cursor)
 
 
 def test_parts_of_a_line_are_put_together_and_never_with_another_line() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ralphd import wire
-from ralphd.api.metrics import metrics_text
+from ralphd.api.routes.daemon import metrics_text
 from ralphd.daemon.measures import Measures, RalphMeasures
 from tests.api.serving import serve_host
 

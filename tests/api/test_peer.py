@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from ralphd.api.peer import Peer
+from ralphd.api.server import Peer
 from tests.api.serving import Whole, serve
 
 STRANGER = """
@@ -74,7 +74,7 @@ def test_only_our_own_user_and_root_are_welcome() -> None:
 async def test_more_connections_than_the_bound_are_cut_and_the_others_live(
     api: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ralphd.api.peer.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("ralphd.api.server.MAX_CONNECTIONS", 3)
     assert (await api.client.get("/v1/health")).status_code == 200
 
     more = [api.served.connect() for _ in range(4)]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ralphd.api.report_models import CostReport
-from ralphd.api.reports import digest_of
-from ralphd.core.model import LastWord, Task
-from ralphd.core.reported import (
+from ralphd.api.routes.reports import digest_of
+from ralphd.core.supervision.model import LastWord, ReportedTask
+from ralphd.core.supervision.reports import (
     AgentExhausted,
     AgentReturned,
     AttemptFinished,
@@ -41,7 +41,7 @@ def report(kind: str, **words: object) -> dict[str, Any]:
         (report("iteration-started"), IterationStarted()),
         (
             report("iteration-started", iteration=3, task={"id": "US-1", "title": "파싱"}, agent="codex"),
-            IterationStarted(3, Task("US-1", "파싱"), "codex"),
+            IterationStarted(3, ReportedTask("US-1", "파싱"), "codex"),
         ),
         (report("attempt-finished", agent="claude", outcome="done"), AttemptFinished("claude", "done")),
         (
@@ -59,14 +59,15 @@ def report(kind: str, **words: object) -> dict[str, Any]:
                 model="opus", session="s-1", reset_at=UNTIL, commits=0, next="codex is asked",
             ),
             AttemptFinished(
-                "claude", "failed", "usage_limit", -9, None, None, 3, Task("US-1"), 2, "address", "resets-at",
+                "claude", "failed", "usage_limit", -9, None, None, 3, ReportedTask("US-1"), 2, "address",
+                "resets-at",
                 "weekly\nlimit", CostSource.UNKNOWN, 10, 2, "opus", "s-1", 1795316400.0, 0, "codex is asked",
             ),
         ),
         (report("iteration-finished"), IterationFinished()),
         (
             report("iteration-finished", task={"id": "US-1"}, complete=True, commits=["abc1234"]),
-            IterationFinished(task=Task("US-1"), complete=True, commits=("abc1234",)),
+            IterationFinished(task=ReportedTask("US-1"), complete=True, commits=("abc1234",)),
         ),
         (report("agent-exhausted", agent="claude", reason="weekly limit", until=UNTIL),
          AgentExhausted("claude", "weekly limit", 1795316400.0)),

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from ralphd.api.streams import Stream, Turnstile
+from ralphd.api.streams import StreamReply, Turnstile
 from tests.api.serving import Served, Whole, serve
 from tests.helpers import eventually
 
@@ -34,7 +34,7 @@ class Source:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         pieces = self.silent() if scope["path"] == "/silent" else self.endless()
-        stream = Stream(
+        stream = StreamReply(
             pieces,
             media_type="text/plain",
             stopping=self.stopping,

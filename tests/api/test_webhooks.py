@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from ralphd.core.delivery import Format
-from ralphd.daemon.webhook_checks import NewWebhook
+from ralphd.daemon.webhook_views import NewWebhook
 from ralphd.errors import NotFound
 from tests.api.serving import Whole
 

@@ -13,14 +13,14 @@ import sys
 import time
 from pathlib import Path
 
-from ralphd.agents.agent import Order
+from ralphd.agents.agent import LaunchSpec
 from ralphd.agents.known import agent_of
 from ralphd.config.specs import AgentSpec
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.watch import Limits
-from ralphd.loop.attempt import Attempt, AttemptPlan
+from ralphd.core.loop.state import PauseReason
+from ralphd.core.stall_detector import SilenceLimits
+from ralphd.loop.attempt.agent_run import AgentRun, AttemptPlan
+from ralphd.loop.attempt.observer import ConsoleObserver
 from ralphd.loop.console import Console
-from ralphd.loop.witness import Witness
 
 LIMIT_S = 100.0
 AGENTS = Path(__file__).with_name("agents.py")
@@ -40,18 +40,18 @@ def main() -> None:
     plan = AttemptPlan(
         id=f"bench-{os.getpid()}",
         agent=agent_of(name, spec, outside={}),
-        order=Order("Talk.", place / "prompt.md"),
+        order=LaunchSpec("Talk.", place / "prompt.md"),
         directory=place,
         keep=place / "keep",
         timeout_s=LIMIT_S,
-        limits=Limits(),
+        limits=SilenceLimits(),
         exit_grace_s=10.0,
         crash_grace_s=5.0,
     )
     told = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     begun_s = time.process_time()
-    result = asyncio.run(Attempt(plan, Witness(Console(time.time), name, _saved)).run())
+    result = asyncio.run(AgentRun(plan, ConsoleObserver(Console(time.time), name, _saved)).run())
     spent_s = time.process_time() - begun_s
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     ended_well = result.evidence.code == 0 and (name == "agent" or result.evidence.verdict is not None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ralphd.process import tree
-from ralphd.process.spawn import RunDirectory, RunRecord
+from ralphd.process.rundir import RunDirectory, RunRecord
 from tests.bench.measure import clear_away, cpu_s, is_alive, wait_until
 from tests.bench.unix_http import ask
 

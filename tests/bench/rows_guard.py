@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ralphd.core.boundary import Baseline, Position
-from ralphd.core.verdict import (
+from ralphd.core.gate.verdict import (
+    Baseline,
     CarriedOut,
     GatePolicy,
     JudgeEvent,
+    Position,
     Ran,
     Result,
     RunTests,
@@ -19,7 +20,7 @@ from ralphd.core.verdict import (
     begin,
     step,
 )
-from ralphd.daemon.hands import Hands
+from ralphd.daemon.gate.git_effects import GitEffects
 from tests.bench.bench import Bench
 from tests.bench.measure import median
 from tests.bench.table import Line, Verdict
@@ -61,7 +62,7 @@ def judgements(bench: Bench) -> Sequence[Line]:
 
 def _judged(place: Path, subject: str, results: Sequence[Result]) -> float:
     """Seconds from the boundary to the verdict, where the tests have these results at once."""
-    hands = Hands(place, dict)
+    hands = GitEffects(place, dict)
     before, left = _committed(place, hands, subject), iter(results)
     begun = time.perf_counter()
     judgement = begin(hands.boundary(before), Baseline.GREEN)
@@ -81,7 +82,7 @@ def _judged(place: Path, subject: str, results: Sequence[Result]) -> float:
     return took_s
 
 
-def _committed(place: Path, hands: Hands, subject: str) -> Position:
+def _committed(place: Path, hands: GitEffects, subject: str) -> Position:
     """Commit a change of one file; where HEAD was before."""
     before = hands.position()
     (place / "d7/f7").write_text(subject)
@@ -90,7 +91,7 @@ def _committed(place: Path, hands: Hands, subject: str) -> Position:
 
 
 def _by_hand(place: Path, number: int) -> float:
-    _committed(place, Hands(place, dict), f"by hand {number}")
+    _committed(place, GitEffects(place, dict), f"by hand {number}")
     begun = time.perf_counter()
     _git(place, "status", "--porcelain")
     _git(place, "revert", "--no-edit", "HEAD")

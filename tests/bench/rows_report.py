@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from ralphd.core.moments import parse_rfc3339
+from ralphd.core.time import parse_rfc3339
 from tests.bench import limits
 from tests.bench.bench import Bench
 from tests.bench.measure import median, whole_process

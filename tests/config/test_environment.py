@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ralphd.config.environment import for_runs
+from ralphd.config.values import for_runs
 
 KEPT = [
     *(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.config.names import fit_name
+from ralphd.config.values import fit_name
 from ralphd.wire import is_name
 
 

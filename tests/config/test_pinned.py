@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.config.compare import Difference, differences
-from ralphd.config.configuration import Configuration
-from ralphd.core.model import Mode, Policy, Restart
+from ralphd.config.configuration import Configuration, Difference, differences
+from ralphd.core.supervision.model import Mode, Policy, Restart
 from ralphd.errors import ConfigFaults, NewerState
 from tests.config.conftest import Place
 

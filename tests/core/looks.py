@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ralphd.core.model import Moment
-from ralphd.core.watch import (
-    Finding,
+from ralphd.core.stall_detector import (
     Glance,
-    Limits,
+    SilenceLimits,
+    StallFinding,
     Watch,
     Window,
     begun,
@@ -17,6 +16,7 @@ from ralphd.core.watch import (
     next_look_s,
     warned,
 )
+from ralphd.core.time import Moment
 from tests.core.scenes import NOW
 
 STRONG = Window(elapsed_s=1.0, processes=1, changed_files=1, changed_file="notes.md")
@@ -29,7 +29,7 @@ class Seen:
     """What a look found, ``at_s`` seconds after the first."""
 
     at_s: float
-    found: Finding
+    found: StallFinding
     watch: Watch
 
 
@@ -50,7 +50,7 @@ class Made:
     wall_jumps: tuple[tuple[float, float], ...] = ()
 
 
-def looks(run: Made, limits: Limits, *, until_s: float, watch: Watch | None = None) -> Iterator[Seen]:
+def looks(run: Made, limits: SilenceLimits, *, until_s: float, watch: Watch | None = None) -> Iterator[Seen]:
     """Look at ``run`` as often as patience asks for, as the daemon does, until it is to be ended."""
     seen = watch or begun(NOW, NOW, None, 0.0)
     at_s, looked_at_s = 0.0, None
@@ -65,23 +65,23 @@ def looks(run: Made, limits: Limits, *, until_s: float, watch: Watch | None = No
         if not is_watched(seen, limits):
             looked_at_s = None
         found = finding(seen, limits)
-        if found is Finding.WARN:
+        if found is StallFinding.WARN:
             seen = warned(seen)
             looked_at_s = at_s if looked_at_s is None else looked_at_s
         yield Seen(at_s, found, seen)
-        if found in (Finding.STALL, Finding.TOO_LONG):
+        if found in (StallFinding.STALL, StallFinding.TOO_LONG):
             return
 
 
-def ends(run: Made, limits: Limits, *, until_s: float, watch: Watch | None = None) -> list[Seen]:
+def ends(run: Made, limits: SilenceLimits, *, until_s: float, watch: Watch | None = None) -> list[Seen]:
     """The looks that found it to be ended: one at most."""
-    over = (Finding.STALL, Finding.TOO_LONG)
+    over = (StallFinding.STALL, StallFinding.TOO_LONG)
     return [seen for seen in looks(run, limits, until_s=until_s, watch=watch) if seen.found in over]
 
 
-def warnings(run: Made, limits: Limits, *, until_s: float) -> list[float]:
+def warnings(run: Made, limits: SilenceLimits, *, until_s: float) -> list[float]:
     """When it was warned of."""
-    return [seen.at_s for seen in looks(run, limits, until_s=until_s) if seen.found is Finding.WARN]
+    return [seen.at_s for seen in looks(run, limits, until_s=until_s) if seen.found is StallFinding.WARN]
 
 
 def every(period_s: float, until_s: float) -> tuple[float, ...]:

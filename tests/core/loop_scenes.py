@@ -4,30 +4,32 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from ralphd.core.classify import Finding
-from ralphd.core.failure import FailureKind
-from ralphd.core.heard import Heard
-from ralphd.core.limits import Confidence, Reset
-from ralphd.core.loop import step
-from ralphd.core.loop_model import (
+from ralphd.core.failures.classify import Classification
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.failures.reset_parsers import Confidence
+from ralphd.core.failures.resets import Reset
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import VerdictMessage
+from ralphd.core.loop.model import (
     Attempting,
     AttemptOver,
+    AwaitingVerdict,
     Began,
-    End,
+    EndLoop,
     FinishIteration,
     Judged,
-    Judging,
     Loop,
     LoopEvent,
     LoopOrder,
     LoopPolicy,
+    LoopWoke,
     Resting,
     StartAttempt,
-    Woke,
 )
-from ralphd.core.model import Moment, Next
+from ralphd.core.loop.step import step
 from ralphd.core.plan import Plan, Task, TaskStatus
-from ralphd.core.verdict import VerdictKind
+from ralphd.core.supervision.model import Next
+from ralphd.core.time import Moment
 
 T = TypeVar("T", bound=LoopOrder)
 START: Moment = 1_800_000_000.0
@@ -95,9 +97,9 @@ class Play:
         return self.attempt.iteration.task.id
 
     @property
-    def end(self) -> End:
+    def end(self) -> EndLoop:
         """How the loop ended."""
-        (end,) = self.ordered(End, ever=True)
+        (end,) = self.ordered(EndLoop, ever=True)
         return end
 
     @property
@@ -116,7 +118,7 @@ class Play:
         """The attempt under way fails."""
         self.now += took_s
         assert isinstance(self.loop.stage, Attempting), self.loop.stage
-        over = AttemptOver(self.now, Finding(kind, "rule", f"a {kind} failure", reset), self.plan)
+        over = AttemptOver(self.now, Classification(kind, "rule", f"a {kind} failure", reset), self.plan)
         self.feed(replace(over, **facts))  # type: ignore[arg-type]  # of whatever type the field has
 
     def succeeds(self, *, ticks: bool = True, judged: bool = True, **facts: object) -> None:
@@ -124,9 +126,9 @@ class Play:
         self.now += 1.0
         if ticks and self.ids:
             self.done.add(self.task)
-        over = AttemptOver(self.now, Finding(None, "rule", "it ended well"), self.plan, commits=1)
+        over = AttemptOver(self.now, Classification(None, "rule", "it ended well"), self.plan, commits=1)
         self.feed(replace(over, **facts))  # type: ignore[arg-type]  # of whatever type the field has
-        if judged and isinstance(self.loop.stage, Judging):
+        if judged and isinstance(self.loop.stage, AwaitingVerdict):
             self.judged()
 
     def judged(self, answer: Next = Next.CONTINUE, *, reopened: tuple[str, ...] = ()) -> None:
@@ -143,11 +145,11 @@ class Play:
             (task,) = reopened
             shas = ("abc1234",)
             where, why = f"r1/{len(self.orders)}", "the tests failed"
-            verdict = Heard(where, VerdictKind.REVERTED, why, task, shas, shas, ("1 failed",))
+            verdict = VerdictMessage(where, VerdictKind.REVERTED, why, task, shas, shas, ("1 failed",))
         self.feed(Judged(self.now, answer, plan, verdict))
 
     def wakes(self) -> None:
         """The wait is over."""
         assert isinstance(self.loop.stage, Resting), self.loop.stage
         self.now = max(self.now, self.loop.stage.until)
-        self.feed(Woke(self.now))
+        self.feed(LoopWoke(self.now))

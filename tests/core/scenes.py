@@ -3,28 +3,30 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ralphd.core.actions import Action, Announce, Escalate
-from ralphd.core.events import Event, RunEnded
-from ralphd.core.model import (
-    Ending,
+from ralphd.core.supervision.events import Event, RunEnded
+from ralphd.core.supervision.model import (
+    Action,
+    Announce,
+    Escalate,
+    ExitFacts,
     Goal,
-    Moment,
     Overdue,
     Pausing,
     Policy,
     Reason,
     RunId,
     Running,
-    Said,
+    RunReports,
     State,
     Stopping,
     Supervision,
     Tally,
     Waiting,
 )
-from ralphd.core.regent import step
-from ralphd.core.reported import Report, Reported
-from ralphd.core.steps import Step
+from ralphd.core.supervision.reports import Report, Reported
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import Step
+from ralphd.core.time import Moment
 
 NOW: Moment = 1_795_291_200.0
 """2026-11-21T20:00:00Z."""
@@ -34,35 +36,35 @@ POLICY = Policy()
 RUNNING = Running(RUN)
 HUNG = Running(RUN, Overdue.STALL)
 TOO_LONG = Running(RUN, Overdue.TIMEOUT)
-HELLO = Said(hello=True)
+HELLO = RunReports(hello=True)
 STOPPING = Stopping(RUN, since=NOW, kill_at=NOW + 30)
 PAUSING = Pausing(RUN, since=NOW, kill_at=NOW + 30)
 WAITING = Waiting(Reason.CRASH, since=NOW, until=NOW + 30)
 
-EXIT_0 = Ending(RUN, NOW, code=0)
-EXIT_1 = Ending(RUN, NOW, code=1)
-LOST = Ending(RUN, NOW)
-USAGE_LIMIT = Ending(RUN, NOW, code=75, pause_reason="usage_limit", resume_at=NOW + 7200)
+EXIT_0 = ExitFacts(RUN, NOW, code=0)
+EXIT_1 = ExitFacts(RUN, NOW, code=1)
+LOST = ExitFacts(RUN, NOW)
+USAGE_LIMIT = ExitFacts(RUN, NOW, code=75, pause_reason="usage_limit", resume_at=NOW + 7200)
 
 
 def ralph(
-    state: State, goal: Goal = Goal.RUNNING, tally: Tally | None = None, said: Said | None = None
+    state: State, goal: Goal = Goal.RUNNING, tally: Tally | None = None, said: RunReports | None = None
 ) -> Supervision:
     """A ralph in ``state``, wanted to be running unless said otherwise, whose run has ``said`` so much."""
-    return Supervision(goal, state, tally or Tally(), said or Said())
+    return Supervision(goal, state, tally or Tally(), said or RunReports())
 
 
-def ended(*, code: int | None = None, signal: int | None = None) -> Ending:
+def ended(*, code: int | None = None, signal: int | None = None) -> ExitFacts:
     """The end of ``RUN``, just now."""
-    return Ending(RUN, NOW, code=code, signal=signal)
+    return ExitFacts(RUN, NOW, code=code, signal=signal)
 
 
 def after_end(
-    ending: Ending,
+    ending: ExitFacts,
     policy: Policy = POLICY,
     tally: Tally | None = None,
     *,
-    said: Said | None = None,
+    said: RunReports | None = None,
     state: State = RUNNING,
 ) -> Step:
     """What comes of ``ending`` for a ralph that was running."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from ralphd.core.events import (
+from ralphd.core.supervision.events import (
     Committed,
     DaemonStarted,
     DaemonStopping,
@@ -24,11 +24,11 @@ from ralphd.core.events import (
     StopRequested,
     Woke,
 )
-from ralphd.core.model import (
+from ralphd.core.supervision.model import (
     HAS_A_RUN,
-    Answered,
+    AnsweredReport,
     Done,
-    Ending,
+    ExitFacts,
     Failed,
     Goal,
     Idle,
@@ -40,21 +40,21 @@ from ralphd.core.model import (
     Pausing,
     Policy,
     Reason,
+    ReportedTask,
     ReportedWait,
     Rest,
     Restart,
     Running,
-    Said,
+    RunReports,
     Starting,
     State,
     Stopped,
     Stopping,
     Supervision,
     Tally,
-    Task,
     Waiting,
 )
-from ralphd.core.reported import (
+from ralphd.core.supervision.reports import (
     AgentExhausted,
     AgentReturned,
     AttemptFinished,
@@ -126,7 +126,7 @@ states: st.SearchStrategy[State] = st.one_of(
     resting_states,
     births,
 )
-tasks = st.none() | st.builds(Task, st.just("3"), st.sampled_from(["", "Write it down"]))
+tasks = st.none() | st.builds(ReportedTask, st.just("3"), st.sampled_from(["", "Write it down"]))
 agents = st.none() | st.just("claude")
 report_ids = st.sampled_from(["1", "2", "3"])
 last_words = st.builds(
@@ -137,7 +137,7 @@ last_words = st.builds(
     st.none() | moments,
 )
 said = st.builds(
-    Said,
+    RunReports,
     hello=st.booleans(),
     signals=st.booleans(),
     beats=st.booleans(),
@@ -149,7 +149,7 @@ said = st.builds(
     limit=st.none() | st.just("5 iterations, as you asked"),
     last_word=st.none() | last_words,
     answered=st.lists(
-        st.builds(Answered, report_ids, st.sampled_from(["a", "b"]), st.sampled_from(Next)),
+        st.builds(AnsweredReport, report_ids, st.sampled_from(["a", "b"]), st.sampled_from(Next)),
         max_size=2,
         unique_by=lambda answered: answered.id,
     ).map(tuple),
@@ -158,12 +158,12 @@ said = st.builds(
 
 def silent_without_a_run(now: Supervision) -> Supervision:
     """The same; but nothing is said where no run lives that could have said it."""
-    return now if isinstance(now.state, HAS_A_RUN) else replace(now, said=Said())
+    return now if isinstance(now.state, HAS_A_RUN) else replace(now, said=RunReports())
 
 
 supervisions = st.builds(Supervision, st.sampled_from(Goal), states, tallies, said).map(silent_without_a_run)
 endings = st.builds(
-    Ending,
+    ExitFacts,
     run_ids,
     moments,
     code=st.none() | st.sampled_from([0, 1, 2, 5, 75, 78, 127]),

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.core.boundary import Baseline
-from ralphd.core.calls import Call, Cause, Place, call_of, of_a_bug, shell_word
-from ralphd.core.events import BaselineTested, Event, JudgementOver, RunEnded, SpawnFailed, Woke
-from ralphd.core.model import Failed, LastWord, Paused, Said, Supervision
-from ralphd.core.verdict import Result, Verdict, VerdictKind
+from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
+from ralphd.core.incidents import Cause, Escalation, EscalationContext, call_of, of_a_bug, shell_word
+from ralphd.core.supervision.events import BaselineTested, Event, JudgementOver, RunEnded, SpawnFailed, Woke
+from ralphd.core.supervision.model import Failed, LastWord, Paused, RunReports, Supervision
 from tests.core.scenes import LOST, NOW, RUN, RUNNING, ended, ralph
 
 DEAD = ralph(Failed("why"))
@@ -19,19 +18,19 @@ CLAUDE = {"claude": "claude auth login"}
 def called(
     event: Event,
     *,
-    said: Said | None = None,
+    said: RunReports | None = None,
     after: Supervision = DEAD,
     logins: Mapping[str, str] | None = None,
-) -> Call:
+) -> Escalation:
     """What is told of an escalation of the ralph ``demo``."""
-    place = Place("demo", "/srv/my demo", logins or {})
+    place = EscalationContext("demo", "/srv/my demo", logins or {})
     return call_of("it happened", event, ralph(RUNNING, said=said), after, place)
 
 
-def after(code: int, reason: str = "") -> tuple[RunEnded, Said]:
+def after(code: int, reason: str = "") -> tuple[RunEnded, RunReports]:
     """A run that ended with this code, and had said so if it gave a reason."""
     word = LastWord(code, reason) if reason else None
-    return RunEnded(ended(code=code)), Said(hello=True, last_word=word)
+    return RunEnded(ended(code=code)), RunReports(hello=True, last_word=word)
 
 
 @pytest.mark.parametrize(
@@ -45,11 +44,11 @@ def after(code: int, reason: str = "") -> tuple[RunEnded, Said]:
         (after(2), "ralphctl logs demo", "command"),
         (after(126), "ralphctl logs demo", "command"),
         (after(127), "ralphctl logs demo", "command"),
-        ((RunEnded(LOST), Said()), "ralphctl explain demo", "look at why"),
+        ((RunEnded(LOST), RunReports()), "ralphctl explain demo", "look at why"),
     ],
 )
 def test_after_the_end_of_a_run_the_command_fits_the_end(
-    end: tuple[RunEnded, Said], do: str, needs: str
+    end: tuple[RunEnded, RunReports], do: str, needs: str
 ) -> None:
     call = called(end[0], said=end[1])
     assert (call.message, call.do, call.stands, call.cause) == ("it happened", do, True, Cause.RUN)
@@ -90,7 +89,7 @@ def test_what_cannot_be_started_is_started_again_by_hand() -> None:
 def test_anything_else_says_where_to_look() -> None:
     assert called(Woke(NOW)).do == "ralphctl explain demo"
     assert not called(Woke(NOW), after=ralph(RUNNING)).stands
-    assert of_a_bug("it failed") == Call(
+    assert of_a_bug("it failed") == Escalation(
         "it failed", "a look at the log of ralphd: it has the traceback", "ralphctl regent logs"
     )
 
@@ -103,7 +102,7 @@ def test_a_directory_is_one_word_of_the_command(text: str, word: str) -> None:
 
 
 def test_who_is_called_by_a_build_is_given_commands_that_work_without_its_daemon() -> None:
-    place = Place("demo", "/srv/my demo", CLAUDE, is_built=True)
+    place = EscalationContext("demo", "/srv/my demo", CLAUDE, is_built=True)
     end, said = after(1, "no_agent")
     login = call_of("it happened", end, ralph(RUNNING, said=said), DEAD, place)
     assert login.do == "claude auth login && ralphctl -C '/srv/my demo' build"

@@ -4,16 +4,32 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.core.boundary import Baseline
-from ralphd.core.change import MOST_CHARS, Change, change_of
-from ralphd.core.events import CommitsRestored, Committed, Event, JudgementOver, RunEnded, StartRequested
-from ralphd.core.model import Answered, Done, Next, Reason, Said, Supervision, Tally, Task, Waiting
-from ralphd.core.reported import IterationFinished
-from ralphd.core.verdict import Verdict, VerdictKind
+from ralphd.core.gate.verdict import Baseline, Verdict, VerdictKind
+from ralphd.core.record import MOST_CHARS, LastChange, change_of
+from ralphd.core.supervision.events import (
+    CommitsRestored,
+    Committed,
+    Event,
+    JudgementOver,
+    RunEnded,
+    StartRequested,
+)
+from ralphd.core.supervision.model import (
+    AnsweredReport,
+    Done,
+    Next,
+    Reason,
+    ReportedTask,
+    RunReports,
+    Supervision,
+    Tally,
+    Waiting,
+)
+from ralphd.core.supervision.reports import IterationFinished
 from tests.core.scenes import EXIT_0, NOW, RUN, RUNNING, ralph, report
 
 LIVES = ralph(RUNNING)
-TASK = Task("T-7", "Parse the flags")
+TASK = ReportedTask("T-7", "Parse the flags")
 DID = IterationFinished(number=7, task=TASK, complete=True, commits=("aaa1111", "bbb2222", "ccc3333"))
 PAUSE = Waiting(Reason.ITERATION_PAUSE, NOW, NOW + 1)
 ONE_MORE = ralph(PAUSE, tally=Tally(iteration=1))
@@ -52,16 +68,16 @@ def judged(kind: VerdictKind, *commits: str) -> JudgementOver:
     ],
 )  # fmt: skip
 def test_what_got_anywhere_is_told_in_words(event: Event, after: Supervision, what: str | None) -> None:
-    assert change_of(LIVES, event, after, "def5678") == (None if what is None else Change(what, NOW))
+    assert change_of(LIVES, event, after, "def5678") == (None if what is None else LastChange(what, NOW))
 
 
 def test_what_was_reverted_or_is_reported_again_is_no_change() -> None:
-    reverted = ralph(RUNNING, said=Said(reverted=True, judged=f"{RUN}/1"))
-    known = ralph(RUNNING, said=Said(answered=(Answered("1", repr(DID), Next.CONTINUE),)))
+    reverted = ralph(RUNNING, said=RunReports(reverted=True, judged=f"{RUN}/1"))
+    known = ralph(RUNNING, said=RunReports(answered=(AnsweredReport("1", repr(DID), Next.CONTINUE),)))
     assert change_of(reverted, report(DID), LIVES, None) is None
     assert change_of(known, report(DID), LIVES, None) is None
 
 
 def test_a_long_title_is_cut() -> None:
-    long = change_of(LIVES, report(replace(DID, task=Task("T", "x" * 999))), LIVES, None)
+    long = change_of(LIVES, report(replace(DID, task=ReportedTask("T", "x" * 999))), LIVES, None)
     assert long is not None and len(long.what) == MOST_CHARS and long.what.endswith("…")

@@ -1,7 +1,14 @@
 """The words of the files that outlive a daemon: another version of it reads what this one wrote."""
 
-from ralphd.core.checkpoint import CHECKPOINT_VERSION, Checkpoint, PauseReason
-from ralphd.core.ledger import Memory, Out, Standing, TaskRecord
+from ralphd.core.loop.state import (
+    CHECKPOINT_VERSION,
+    Checkpoint,
+    Cooldown,
+    LoopState,
+    PauseReason,
+    TaskRecord,
+    TaskState,
+)
 
 
 def test_us002_why_a_checkpoint_was_saved_is_one_of_these_words() -> None:
@@ -20,7 +27,7 @@ def test_us002_why_a_checkpoint_was_saved_is_one_of_these_words() -> None:
 
 
 def test_l1_how_a_task_stands_is_one_of_these_words() -> None:
-    assert sorted(Standing) == ["complete", "failed", "in_progress", "pending"]
+    assert sorted(TaskState) == ["complete", "failed", "in_progress", "pending"]
 
 
 def test_us002_a_checkpoint_says_nothing_of_what_there_is_not() -> None:
@@ -47,7 +54,7 @@ def test_l1_of_a_new_task_an_agent_just_out_and_a_new_loop_nothing_is_remembered
     assert TaskRecord("A") == TaskRecord(
         id="A",
         title="",
-        standing=Standing.PENDING,
+        standing=TaskState.PENDING,
         failure_count=0,
         last_kind=None,
         last_failure="",
@@ -55,8 +62,8 @@ def test_l1_of_a_new_task_an_agent_just_out_and_a_new_loop_nothing_is_remembered
         timeout_factor=1.0,
         unreviewed=False,
     )
-    assert Out("claude", "limit") == Out("claude", "limit", until=None, probes=0, back=False)
-    assert Memory() == Memory(
+    assert Cooldown("claude", "limit") == Cooldown("claude", "limit", until=None, probes=0, back=False)
+    assert LoopState() == LoopState(
         iteration=0,
         cost_usd=0.0,
         began_at=None,

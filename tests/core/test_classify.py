@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.classify import Evidence, ExitMeaning, OurDoing, Rules, classify
-from ralphd.core.failure import FailureKind
-from ralphd.core.limits import Confidence, Reset
-from ralphd.core.patterns import AfterGoodExit, Pattern, Patterns, anchored, anywhere
-from ralphd.core.signs import Limited, RetryingItself, Verdict
+from ralphd.core.failures.agent_events import FinalEvent, Limited, RetryingItself
+from ralphd.core.failures.classify import Evidence, OurDoing, Rules, classify
+from ralphd.core.failures.kinds import ExitMeaning, FailureKind
+from ralphd.core.failures.patterns import AfterGoodExit, Pattern, Patterns, anchored, anywhere
+from ralphd.core.failures.reset_parsers import Confidence
+from ralphd.core.failures.resets import Reset
 
 NOW = 1_800_000_000.0
 K = FailureKind
@@ -50,7 +51,7 @@ TELLS = Rules("one", PATTERNS, {173: ExitMeaning(K.RATE_LIMIT, "HTTP 429")}, has
 SILENT = replace(TELLS, has_verdict=False)
 """One that does not."""
 
-GOOD, BAD = Verdict(good=True, message="Done."), Verdict(good=False, message="it went wrong")
+GOOD, BAD = FinalEvent(good=True, message="Done."), FinalEvent(good=False, message="it went wrong")
 LIMIT_LINE = "You’ve hit your limit · resets 3pm (UTC)"
 
 
@@ -149,26 +150,26 @@ def test_exit_0_without_any_output_is_a_crash() -> None:
 def test_a_bad_final_event_is_read_by_its_status_and_then_by_its_text(
     status: int | None, message: str, kind: K
 ) -> None:
-    assert _kind(Evidence(code=1, verdict=Verdict(False, message, status))) is kind
+    assert _kind(Evidence(code=1, verdict=FinalEvent(False, message, status))) is kind
 
 
 def test_numbers_in_an_error_that_are_no_status_say_nothing() -> None:
     for message in ("line 429 of 503", "took 500 ms", "Limit 429000, used 401.5", "exited with code 12"):
-        assert _kind(Evidence(code=1, verdict=Verdict(False, message))) is K.UNKNOWN
+        assert _kind(Evidence(code=1, verdict=FinalEvent(False, message))) is K.UNKNOWN
 
 
 def test_a_bad_final_event_counts_before_an_earlier_quotation_on_its_lines() -> None:
-    evidence = Evidence(code=1, verdict=Verdict(False, "Overloaded", 529), own_lines=(LIMIT_LINE,))
+    evidence = Evidence(code=1, verdict=FinalEvent(False, "Overloaded", 529), own_lines=(LIMIT_LINE,))
 
     assert _kind(evidence) is K.TRANSIENT
 
 
 def test_a_limit_event_with_a_reset_or_a_name_makes_a_429_a_plans_limit() -> None:
-    told = Evidence(code=1, verdict=Verdict(False, "no", 429), limited=Limited(NOW + 3600, "five_hour"))
+    told = Evidence(code=1, verdict=FinalEvent(False, "no", 429), limited=Limited(NOW + 3600, "five_hour"))
 
     assert _kind(told) is K.USAGE_LIMIT
     assert _kind(replace(told, limited=Limited())) is K.RATE_LIMIT
-    assert _kind(replace(told, verdict=Verdict(False, "no", 529))) is K.TRANSIENT
+    assert _kind(replace(told, verdict=FinalEvent(False, "no", 529))) is K.TRANSIENT
 
 
 @pytest.mark.parametrize(
@@ -246,7 +247,7 @@ def _reset_of(
     message: str = "usage limit",
     lines: tuple[str, ...] = (),
 ) -> Reset | None:
-    verdict = Verdict(False, message, 429, headers=headers or {}, body=body)
+    verdict = FinalEvent(False, message, 429, headers=headers or {}, body=body)
     return classify(Evidence(code=1, verdict=verdict, limited=limited, own_lines=lines), TELLS, now=NOW).reset
 
 
@@ -275,7 +276,7 @@ def test_a_reset_that_has_just_passed_is_not_read_again_as_tomorrows() -> None:
 
 
 def test_a_long_retry_after_stays_a_rate_limit_with_its_reset() -> None:
-    verdict = Verdict(False, "slow down", 429, headers={"retry-after": "7200"})
+    verdict = FinalEvent(False, "slow down", 429, headers={"retry-after": "7200"})
     finding = classify(Evidence(code=1, verdict=verdict), TELLS, now=NOW)
 
     assert finding.kind is K.RATE_LIMIT
@@ -305,7 +306,7 @@ _texts = st.one_of(
     verdict=st.one_of(
         st.none(),
         st.builds(
-            Verdict,
+            FinalEvent,
             st.booleans(),
             _texts,
             st.one_of(st.none(), st.integers(-1, 900)),
@@ -321,7 +322,7 @@ def test_no_evidence_makes_it_raise_and_it_always_says_why(
     ours: OurDoing | None,
     code: int | None,
     signal: int | None,
-    verdict: Verdict | None,
+    verdict: FinalEvent | None,
     limited: Limited | None,
     lines: list[str],
     flags: tuple[bool, bool, bool],

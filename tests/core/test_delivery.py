@@ -9,27 +9,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.addresses import is_metadata, is_public, why_not
 from ralphd.core.delivery import (
     GIVE_UP_AFTER_S,
     LONGEST_RETRY_AFTER_S,
     RETRY_AFTER_S,
     UNREACHED_AFTER_S,
-    Answered,
+    BadSecret,
     Delivered,
     Delivery,
     Destination,
     Disable,
     GiveUp,
+    ReceiverReply,
     Retry,
     StoredEvent,
     Unreached,
+    is_metadata,
+    is_public,
     message_id,
+    secret_key,
+    secret_text,
     sequel,
+    signature_headers,
     wanted,
+    why_not,
 )
-from ralphd.core.signing import BadSecret, secret_key, secret_text, signature_headers
-from ralphd.core.webhook_bodies import posted
+from ralphd.core.webhook_payloads import posted
 
 EVENT = StoredEvent(
     7, "ralph.escalated", "2026-11-21T20:00:00.000000Z", "demo", "r000001-00000000", {"why": "é"}
@@ -127,22 +132,22 @@ def test_without_a_secret_there_is_no_signature() -> None:
 
 @pytest.mark.parametrize("status", [200, 202, 204, 299])
 def test_any_2xx_is_delivered(status: int) -> None:
-    assert sequel(Answered(status), DELIVERY, now=NOW, jitter=0.5) == Delivered()
+    assert sequel(ReceiverReply(status), DELIVERY, now=NOW, jitter=0.5) == Delivered()
 
 
 def test_410_disables() -> None:
-    assert isinstance(sequel(Answered(410), DELIVERY, now=NOW, jitter=0.5), Disable)
+    assert isinstance(sequel(ReceiverReply(410), DELIVERY, now=NOW, jitter=0.5), Disable)
 
 
 @pytest.mark.parametrize("failures", range(len(RETRY_AFTER_S)))
 def test_a_refused_message_is_sent_again_over_hours(failures: int) -> None:
-    answer = sequel(Answered(500), replace(DELIVERY, failures=failures), now=NOW, jitter=0.5)
+    answer = sequel(ReceiverReply(500), replace(DELIVERY, failures=failures), now=NOW, jitter=0.5)
 
     assert answer == Retry(NOW + RETRY_AFTER_S[failures], "answered 500")
 
 
 def test_a_redirect_is_a_failure_that_says_what_to_do() -> None:
-    answer = sequel(Answered(301), DELIVERY, now=NOW, jitter=0.5)
+    answer = sequel(ReceiverReply(301), DELIVERY, now=NOW, jitter=0.5)
 
     assert isinstance(answer, Retry)
     assert "final address" in answer.why
@@ -171,23 +176,27 @@ def test_while_nobody_answers_it_is_tried_every_few_minutes_for_the_network_may_
     ],
 )
 def test_retry_after_is_obeyed_within_a_day(retry_after: str, wait_s: float) -> None:
-    answer = sequel(Answered(503, retry_after), DELIVERY, now=NOW, jitter=0.5)
+    answer = sequel(ReceiverReply(503, retry_after), DELIVERY, now=NOW, jitter=0.5)
 
     assert answer == Retry(NOW + wait_s, "answered 503")
 
 
 @given(st.text("0129.-+eE:,; GMTSatNov\n\x00٣é", max_size=40))
 def test_no_retry_after_header_is_strange_enough_to_break_it(text: str) -> None:
-    answer = sequel(Answered(429, text), DELIVERY, now=NOW, jitter=0.5)
+    answer = sequel(ReceiverReply(429, text), DELIVERY, now=NOW, jitter=0.5)
 
     assert isinstance(answer, Retry)
     assert NOW < answer.at <= NOW + LONGEST_RETRY_AFTER_S
 
 
 @given(
-    st.floats(0, 1, exclude_max=True), st.integers(0, 100), st.sampled_from([Answered(500), Unreached("x")])
+    st.floats(0, 1, exclude_max=True),
+    st.integers(0, 100),
+    st.sampled_from([ReceiverReply(500), Unreached("x")]),
 )
-def test_jitter_spreads_a_wait_by_a_tenth(jitter: float, failures: int, answer: Answered | Unreached) -> None:
+def test_jitter_spreads_a_wait_by_a_tenth(
+    jitter: float, failures: int, answer: ReceiverReply | Unreached
+) -> None:
     delivery = replace(DELIVERY, failures=failures)
     middle = sequel(answer, delivery, now=NOW, jitter=0.5)
     spread = sequel(answer, delivery, now=NOW, jitter=jitter)

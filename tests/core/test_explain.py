@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.events import RunEnded
-from ralphd.core.explain import NOT_KNOWN, NOTHING_YET, Explanation, explain_end, in_seconds
-from ralphd.core.model import (
+from ralphd.core.stall_detector import Activity, Count, SilenceLimits, StallFinding, Watch, Window
+from ralphd.core.stall_report import NAMES, explain_silence, explain_watch, silence_text
+from ralphd.core.supervision.events import RunEnded
+from ralphd.core.supervision.exit_policy import outcome
+from ralphd.core.supervision.explain import NOT_KNOWN, NOTHING_YET, Explanation, explain_end, in_seconds
+from ralphd.core.supervision.model import (
     HAS_A_RUN,
     Done,
-    Ending,
+    ExitFacts,
     Mode,
     Outcome,
     Policy,
     Restart,
-    Said,
+    RunReports,
     State,
     Supervision,
     Tally,
 )
-from ralphd.core.outcome import outcome
-from ralphd.core.regent import step
-from ralphd.core.silence import NAMES, explain_silence, explain_watch, silence_text
-from ralphd.core.watch import Count, Finding, Limits, Sign, Watch, Window
+from ralphd.core.supervision.step import step
 from tests.core import strategies as some
 from tests.core.scenes import (
     EXIT_0,
@@ -45,7 +45,7 @@ from tests.core.scenes import (
 )
 from tests.core.test_watch import all_limits, watches
 
-LIMITS = Limits()
+LIMITS = SilenceLimits()
 LOOKED_AT = Window(
     elapsed_s=30.0, processes=3, io_bytes=12, received_bytes=None, cpu_s=0.15, switches_per_s=2.0
 )
@@ -61,7 +61,7 @@ HUNG_WATCH = Watch(
     longest_silence_s=300.0,
     last_window=LOOKED_AT,
 )
-LIVED = Ending(RUN, NOW, code=1, started_at=NOW - 50, last_sign_at=NOW - 20)
+LIVED = ExitFacts(RUN, NOW, code=1, started_at=NOW - 50, last_sign_at=NOW - 20)
 
 
 def words(explanation: Explanation) -> list[str]:
@@ -91,10 +91,10 @@ def assert_readable(explanation: Explanation) -> None:
 
 
 def explained(
-    ending: Ending,
+    ending: ExitFacts,
     *,
     state: State = RUNNING,
-    said: Said | None = None,
+    said: RunReports | None = None,
     tally: Tally | None = None,
     policy: Policy = POLICY,
     silence: Explanation | None = None,
@@ -109,51 +109,51 @@ def explained(
 
 
 def test_h4_a_hang_is_explained_with_the_figures_and_all_that_was_missing() -> None:
-    why = explain_watch(HUNG_WATCH, LIMITS, Finding.STALL)
+    why = explain_watch(HUNG_WATCH, LIMITS, StallFinding.STALL)
 
     assert why.rule == "H4"
     assert why.title == "Ralph hung: no sign of life for 5 min — killing his processes"
     assert "hang_timeout_seconds = 300" in why.because
-    assert why.missing == ("output", *(NAMES[sign] for sign in Sign))
+    assert why.missing == ("output", *(NAMES[sign] for sign in Activity))
     assert "kind stall" in why.done
     assert figure(why, "without strong evidence") == "5 min (ended at 5 min)"
     assert figure(why, "looks at its processes") == "7 (one every 30 s)"
-    assert figure(why, NAMES[Sign.IO]) == "12 (4096 are enough)"
-    assert figure(why, NAMES[Sign.RECEIVED]) == "not told by this system (4096 are enough)"
-    assert figure(why, NAMES[Sign.CPU]).startswith("0.5 % (over")
-    assert figure(why, NAMES[Sign.SWITCHES]).startswith("2.0/s (over")
-    assert figure(why, NAMES[Sign.PROCESS]).startswith("0 of 3 (")
+    assert figure(why, NAMES[Activity.IO]) == "12 (4096 are enough)"
+    assert figure(why, NAMES[Activity.RECEIVED]) == "not told by this system (4096 are enough)"
+    assert figure(why, NAMES[Activity.CPU]).startswith("0.5 % (over")
+    assert figure(why, NAMES[Activity.SWITCHES]).startswith("2.0/s (over")
+    assert figure(why, NAMES[Activity.PROCESS]).startswith("0 of 3 (")
     assert_readable(why)
 
 
 def test_h3_a_hang_with_weak_evidence_is_explained_by_it_and_it_is_not_missing() -> None:
-    watch = replace(HUNG_WATCH, weak_at_s=290.0, quiet_s=590.0, signs=(Count(Sign.CPU, 2, NOW),))
-    why = explain_watch(watch, LIMITS, Finding.STALL)
+    watch = replace(HUNG_WATCH, weak_at_s=290.0, quiet_s=590.0, signs=(Count(Activity.CPU, 2, NOW),))
+    why = explain_watch(watch, LIMITS, StallFinding.STALL)
 
     assert why.rule == "H3"
     assert "weak evidence" in why.because
-    assert NAMES[Sign.CPU] not in why.missing
-    assert NAMES[Sign.FILE] in why.missing
-    assert "enough 2 times, last 2026-11-21T20:00:00" in figure(why, NAMES[Sign.CPU])
+    assert NAMES[Activity.CPU] not in why.missing
+    assert NAMES[Activity.FILE] in why.missing
+    assert "enough 2 times, last 2026-11-21T20:00:00" in figure(why, NAMES[Activity.CPU])
 
 
 def test_h4_a_hang_before_any_output_names_the_grace_of_the_start() -> None:
-    why = explain_watch(replace(HUNG_WATCH, last_output_at=None), LIMITS, Finding.STALL)
+    why = explain_watch(replace(HUNG_WATCH, last_output_at=None), LIMITS, StallFinding.STALL)
 
     assert "startup_grace_seconds = 120 more, before any output" in why.because
     assert figure(why, "without strong evidence") == "5 min (ended at 7 min)"
 
 
 def test_h4_what_was_seen_earlier_in_the_run_was_missing_in_the_end() -> None:
-    once = replace(HUNG_WATCH, signs=(Count(Sign.FILE, 1, NOW - 400),))
+    once = replace(HUNG_WATCH, signs=(Count(Activity.FILE, 1, NOW - 400),))
 
-    assert NAMES[Sign.FILE] in explain_watch(once, LIMITS, Finding.STALL).missing
-    assert NAMES[Sign.FILE] not in explain_watch(once, LIMITS, Finding.PATIENCE).missing
-    assert "enough once" in figure(explain_watch(once, LIMITS, Finding.STALL), NAMES[Sign.FILE])
+    assert NAMES[Activity.FILE] in explain_watch(once, LIMITS, StallFinding.STALL).missing
+    assert NAMES[Activity.FILE] not in explain_watch(once, LIMITS, StallFinding.PATIENCE).missing
+    assert "enough once" in figure(explain_watch(once, LIMITS, StallFinding.STALL), NAMES[Activity.FILE])
 
 
 def test_h6_a_run_without_heartbeats_is_explained_by_them() -> None:
-    why = explain_watch(replace(HUNG_WATCH, reports=True, quiet_s=360.0), LIMITS, Finding.STALL)
+    why = explain_watch(replace(HUNG_WATCH, reports=True, quiet_s=360.0), LIMITS, StallFinding.STALL)
 
     assert why.rule == "H6"
     assert why.title == "Ralph hung: no report for 6 min — killing his processes"
@@ -162,7 +162,9 @@ def test_h6_a_run_without_heartbeats_is_explained_by_them() -> None:
 
 
 def test_h6_a_run_that_is_too_long_is_explained_by_its_age() -> None:
-    why = explain_watch(replace(HUNG_WATCH, age_s=7201.0), Limits(max_run_s=7200.0), Finding.TOO_LONG)
+    why = explain_watch(
+        replace(HUNG_WATCH, age_s=7201.0), SilenceLimits(max_run_s=7200.0), StallFinding.TOO_LONG
+    )
 
     assert why.rule == "H6"
     assert "2 h" in why.title
@@ -177,12 +179,14 @@ def test_h6_a_run_that_is_too_long_is_explained_by_its_age() -> None:
         ({"reports": True}, "H6"),
         ({"silent_s": 10.0}, "H1"),
         ({}, "H1"),
-        ({"signs": (Count(Sign.COMMIT, 1, NOW),)}, "H2"),
-        ({"signs": (Count(Sign.CPU, 1, NOW),)}, "H1"),
+        ({"signs": (Count(Activity.COMMIT, 1, NOW),)}, "H2"),
+        ({"signs": (Count(Activity.CPU, 1, NOW),)}, "H1"),
     ],
 )
-@pytest.mark.parametrize("found", [Finding.PATIENCE, Finding.WARN])
-def test_patience_is_explained_by_its_rule_too(change: dict[str, object], rule: str, found: Finding) -> None:
+@pytest.mark.parametrize("found", [StallFinding.PATIENCE, StallFinding.WARN])
+def test_patience_is_explained_by_its_rule_too(
+    change: dict[str, object], rule: str, found: StallFinding
+) -> None:
     why = explain_watch(replace(HUNG_WATCH, **change), LIMITS, found)  # type: ignore[arg-type]
 
     assert why.rule == rule
@@ -191,24 +195,24 @@ def test_patience_is_explained_by_its_rule_too(change: dict[str, object], rule: 
 
 
 def test_where_silence_is_not_judged_it_says_so() -> None:
-    why = explain_watch(HUNG_WATCH, Limits(hang_timeout_s=0.0), Finding.PATIENCE)
+    why = explain_watch(HUNG_WATCH, SilenceLimits(hang_timeout_s=0.0), StallFinding.PATIENCE)
 
     assert why.rule == "H4"
     assert why.title == "Silence is not judged"
 
 
 def test_h5_a_machine_that_slept_is_told_of() -> None:
-    why = explain_watch(replace(HUNG_WATCH, slept_s=3600.0), LIMITS, Finding.PATIENCE)
+    why = explain_watch(replace(HUNG_WATCH, slept_s=3600.0), LIMITS, StallFinding.PATIENCE)
 
     assert figure(why, "the machine slept") == "60 min (not counted)"
 
 
 def test_a_file_that_changed_is_named() -> None:
     window = replace(LOOKED_AT, changed_files=2, changed_file="src/a.py", committed=True)
-    why = explain_watch(replace(HUNG_WATCH, last_window=window), LIMITS, Finding.PATIENCE)
+    why = explain_watch(replace(HUNG_WATCH, last_window=window), LIMITS, StallFinding.PATIENCE)
 
-    assert figure(why, NAMES[Sign.FILE]).startswith("2 (src/a.py)")
-    assert figure(why, NAMES[Sign.COMMIT]).startswith("yes")
+    assert figure(why, NAMES[Activity.FILE]).startswith("2 (src/a.py)")
+    assert figure(why, NAMES[Activity.COMMIT]).startswith("yes")
 
 
 def test_h1_the_warning_is_one_line() -> None:
@@ -229,15 +233,15 @@ windows = st.builds(
     switches_per_s=st.none() | st.floats(0, 1e6),
 )
 some_signs = st.lists(
-    st.builds(Count, st.sampled_from(Sign), st.integers(1, 9), st.just(NOW)),
+    st.builds(Count, st.sampled_from(Activity), st.integers(1, 9), st.just(NOW)),
     unique_by=lambda count: count.sign,
     max_size=3,
 ).map(tuple)
 
 
-@given(watches, windows, some_signs, all_limits, st.sampled_from(Finding))
+@given(watches, windows, some_signs, all_limits, st.sampled_from(StallFinding))
 def test_every_finding_names_its_rule_and_three_figures_in_readable_words(
-    watch: Watch, window: Window, seen: tuple[Count, ...], limits: Limits, found: Finding
+    watch: Watch, window: Window, seen: tuple[Count, ...], limits: SilenceLimits, found: StallFinding
 ) -> None:
     looked_at = replace(watch, last_window=window, windows=3, signs=seen)
     for each in (watch, looked_at):
@@ -247,7 +251,7 @@ def test_every_finding_names_its_rule_and_three_figures_in_readable_words(
         assert len(why.figures) >= 3
         assert why.done
         assert_readable(why)
-    if found is Finding.STALL:
+    if found is StallFinding.STALL:
         assert explain_watch(looked_at, limits, found).missing
 
 
@@ -262,7 +266,7 @@ def test_every_finding_names_its_rule_and_three_figures_in_readable_words(
         (ended(code=75), RUNNING, None, "E1"),
         (ended(code=5), RUNNING, HELLO, "E2"),
         (ended(code=78), RUNNING, HELLO, "E2"),
-        (EXIT_0, STOPPING, Said(limit="5 iterations, as you asked"), "E4"),
+        (EXIT_0, STOPPING, RunReports(limit="5 iterations, as you asked"), "E4"),
         (EXIT_1, STOPPING, None, "E3"),
         (EXIT_1, PAUSING, None, "E3"),
         (EXIT_1, RUNNING, None, "C1"),
@@ -272,7 +276,7 @@ def test_every_finding_names_its_rule_and_three_figures_in_readable_words(
     ],
 )
 def test_each_end_is_explained_by_its_rule(
-    ending: Ending, state: State, said: Said | None, rule: str
+    ending: ExitFacts, state: State, said: RunReports | None, rule: str
 ) -> None:
     why = explained(ending, state=state, said=said)
 
@@ -309,13 +313,13 @@ def test_h2_the_silence_of_a_run_that_has_ended_is_told_as_past() -> None:
         silent_s=5.0,
         longest_silence_s=300.0,
         windows=7,
-        signs=(Count(Sign.IO, 6, NOW),),
+        signs=(Count(Activity.IO, 6, NOW),),
         last_window=Window(30.0),
     )
     why = explain_silence(worked, LIMITS)
 
     assert (why.rule, why.title) == ("H2", "Ralph was silent for up to 5 min, and worked")
-    assert NAMES[Sign.IO] not in why.missing and NAMES[Sign.FILE] in why.missing
+    assert NAMES[Activity.IO] not in why.missing and NAMES[Activity.FILE] in why.missing
     idle = explain_silence(replace(worked, signs=()), LIMITS)
     assert (idle.rule, idle.title) == ("H1", "Ralph was silent for up to 5 min, and was watched")
 
@@ -341,7 +345,7 @@ def test_c3_of_a_second_failure_in_a_row_it_is_told_what_would_have_ended_the_ro
         "a new commit",
         "a sign of life later than 600 s after its start",
     )
-    for said in (HELLO, Said(iterates=True)):
+    for said in (HELLO, RunReports(iterates=True)):
         missing = explained(EXIT_1, tally=row, said=said).missing
         assert missing == ("exit 0", "a new commit", "a finished iteration")
 
@@ -371,7 +375,7 @@ def test_h5_a_clock_that_was_set_back_makes_no_length_less_than_nothing() -> Non
 
 
 def test_h4_the_end_of_a_run_that_hung_keeps_what_was_seen_of_it() -> None:
-    silence = explain_watch(HUNG_WATCH, LIMITS, Finding.STALL)
+    silence = explain_watch(HUNG_WATCH, LIMITS, StallFinding.STALL)
     why = explained(ended(signal=9), state=HUNG, silence=silence)
 
     assert (why.rule, why.title, why.missing) == (silence.rule, silence.title, silence.missing)
@@ -382,7 +386,7 @@ def test_h4_the_end_of_a_run_that_hung_keeps_what_was_seen_of_it() -> None:
 
 
 def test_the_silence_of_a_run_that_ended_by_itself_is_explained_beside_its_end() -> None:
-    silence = explain_watch(HUNG_WATCH, LIMITS, Finding.PATIENCE)
+    silence = explain_watch(HUNG_WATCH, LIMITS, StallFinding.PATIENCE)
 
     assert explained(EXIT_1, silence=silence).silence == silence
     assert explained(EXIT_1, silence=silence).rule == "C1"
@@ -396,7 +400,7 @@ def test_the_silence_of_a_run_that_ended_by_itself_is_explained_beside_its_end()
         (EXIT_0, "nothing more is to be done"),
     ],
 )
-def test_what_followed_is_told(ending: Ending, done: str) -> None:
+def test_what_followed_is_told(ending: ExitFacts, done: str) -> None:
     assert explained(ending).done == done
 
 
@@ -407,7 +411,7 @@ def test_a_pause_tells_what_its_checkpoint_says() -> None:
 
 @given(some.supervisions, some.endings, some.policies)
 def test_every_end_is_explained_by_a_rule_and_three_figures_in_readable_words(
-    before: Supervision, ending: Ending, policy: Policy
+    before: Supervision, ending: ExitFacts, policy: Policy
 ) -> None:
     if not isinstance(before.state, HAS_A_RUN):
         return

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ralphd.core.failure import Category, FailureKind, Hint, hint, kind_of, meaning
-from ralphd.core.reported import AttemptFinished
+from ralphd.core.failures.kinds import Category, FailureKind, Hint, hint, kind_of, meaning
+from ralphd.core.supervision.reports import AttemptFinished
 
 K, C, H = FailureKind, Category, Hint
 

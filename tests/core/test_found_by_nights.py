@@ -2,30 +2,34 @@
 
 import pytest
 
-from ralphd.core import tasks
-from ralphd.core.actions import PassOn, Wish
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.events import DaemonStarted, DaemonStopping, Event, RestartRequested, StopRequested
-from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Memory
-from ralphd.core.loop_model import (
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop import tasks
+from ralphd.core.loop.model import (
     Began,
     Loop,
     LoopPolicy,
+    LoopWoke,
     Rest,
     Resting,
     Resumed,
     SaveCheckpoint,
     Skipped,
-    Woke,
 )
-from ralphd.core.model import Said, Stopping
+from ralphd.core.loop.state import LoopState, PauseReason
 from ralphd.core.plan import Plan, Task, TaskStatus
-from ralphd.core.regent import step
+from ralphd.core.supervision.events import (
+    DaemonStarted,
+    DaemonStopping,
+    Event,
+    RestartRequested,
+    StopRequested,
+)
+from ralphd.core.supervision.model import ControlSignal, PassOn, RunReports, Stopping
+from ralphd.core.supervision.step import step
 from tests.core.loop_scenes import START, Play, reset_in
 from tests.core.scenes import NOW, POLICY, RUN, RUNNING, orders, ralph, told
 
-BUILT_IN = Said(hello=True, signals=True, beats=True, iterates=True)
+BUILT_IN = RunReports(hello=True, signals=True, beats=True, iterates=True)
 
 
 @pytest.mark.parametrize("asks", [StopRequested(NOW), RestartRequested(NOW), DaemonStopping(NOW)])
@@ -38,7 +42,7 @@ def test_night_1657_a_stop_at_the_boundary_is_not_sent_twice_though_the_daemon_i
     adopted = step(now, DaemonStarted(NOW + 5, RUN), POLICY)
 
     assert isinstance(adopted.supervision.state, Stopping)
-    assert orders(adopted) == (PassOn(RUN, Wish.PAUSE),)
+    assert orders(adopted) == (PassOn(RUN, ControlSignal.PAUSE),)
 
 
 def test_night_2614_a_wait_is_as_long_as_it_was_when_the_clock_is_set_back() -> None:
@@ -48,7 +52,7 @@ def test_night_2614_a_wait_is_as_long_as_it_was_when_the_clock_is_set_back() -> 
     assert play.wait_s == 2.0
     play.now -= 3600.0
 
-    play.feed(Woke(play.now))
+    play.feed(LoopWoke(play.now))
 
     assert play.wait_s == 2.0
     assert [type(order) for order in play.latest] == [SaveCheckpoint, Rest]
@@ -65,12 +69,12 @@ def test_an_agent_that_is_back_at_a_moment_is_waited_for_until_then_by_any_clock
     until = play.loop.stage.until
     play.now -= 3600.0
 
-    play.feed(Woke(play.now))
+    play.feed(LoopWoke(play.now))
 
     assert isinstance(play.loop.stage, Resting)
     assert (play.loop.stage.until, play.loop.stage.since) == (until, play.now)
     before = play.loop
-    play.feed(Woke(play.now + 30.0))
+    play.feed(LoopWoke(play.now + 30.0))
     assert play.loop == before
 
 
@@ -79,7 +83,7 @@ def test_a_wait_that_a_clock_has_made_short_by_less_than_a_second_goes_on_as_it_
     play.fails(FailureKind.AGENT_CRASH)
     before = play.loop
 
-    play.feed(Woke(play.now - 0.9))
+    play.feed(LoopWoke(play.now - 0.9))
 
     assert play.loop == before
     play.feed(Skipped(play.now))
@@ -105,7 +109,7 @@ def test_night_12537_a_list_that_was_emptied_before_the_loop_was_killed_counts_a
 def test_a_list_that_a_person_emptied_before_a_start_is_empty() -> None:
     play = Play("A", "B")
     again = Play(begin=False)
-    again.loop = Loop(Memory(), play.loop.ledger)
+    again.loop = Loop(LoopState(), play.loop.ledger)
 
     again.feed(Began(play.now, None))
 

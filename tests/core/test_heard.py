@@ -2,11 +2,19 @@
 
 import pytest
 
-from ralphd.core.heard import MOST_LINE_CHARS, TAIL_CHARS, TAIL_LINES, Heard, heard_in, one_line, tail_of
-from ralphd.core.ledger import Standing, TaskRecord
-from ralphd.core.prompt import prompt
-from ralphd.core.tasks import judged
-from ralphd.core.verdict import VerdictKind
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import (
+    MOST_LINE_CHARS,
+    TAIL_CHARS,
+    TAIL_LINES,
+    VerdictMessage,
+    heard_in,
+    one_line,
+    tail_of,
+)
+from ralphd.core.loop.prompt import prompt
+from ralphd.core.loop.state import TaskRecord, TaskState
+from ralphd.core.loop.tasks import judged
 from tests.core.loop_scenes import plan_of
 
 SHA, OTHER = "a" * 40, "b" * 40
@@ -18,7 +26,7 @@ ANSWER = {
     "task": {"id": "A", "title": "do A"},
     "tail": "1 failed\n",
 }
-FAILED = Heard(
+FAILED = VerdictMessage(
     "r1/7", VerdictKind.REVERTED, "the tests failed", "A", ("aaaaaaa",), ("aaaaaaa",), ("```", "red")
 )
 
@@ -28,7 +36,7 @@ def test_the_answer_of_a_boundary_is_a_verdict_in_words_for_a_line() -> None:
 
     shas = ("aaaaaaa", "bbbbbbb")
     why = "the tests failed"
-    assert found == Heard("r1/7", VerdictKind.REVERTED, why, "A", shas, shas[:1], ("1 failed",))
+    assert found == VerdictMessage("r1/7", VerdictKind.REVERTED, why, "A", shas, shas[:1], ("1 failed",))
     assert found.words == "verdict: reverted aaaaaaa: the tests failed"
     assert heard_in({**ANSWER, "kind": "kept", "task": None}, "r1/7") is not None
 
@@ -64,21 +72,21 @@ def test_r9_the_prompt_says_what_was_reverted_why_and_what_the_tests_printed() -
 
 
 def test_r9_of_what_waits_for_a_verdict_only_what_is_gone_is_open_again() -> None:
-    waiting = {id_: TaskRecord(id_, id_, Standing.COMPLETE, 1, unjudged=True) for id_ in "AB"}
-    clean = TaskRecord("B", "B", Standing.COMPLETE)
+    waiting = {id_: TaskRecord(id_, id_, TaskState.COMPLETE, 1, unjudged=True) for id_ in "AB"}
+    clean = TaskRecord("B", "B", TaskState.COMPLETE)
 
-    partly = Heard("r1/7", VerdictKind.REVERTED, "red", "A", ("1", "2"), ("1",))
+    partly = VerdictMessage("r1/7", VerdictKind.REVERTED, "red", "A", ("1", "2"), ("1",))
     after = judged(waiting, partly, a_round=9)
     assert (after["A"].reopened, after["A"].failure_count, after["B"]) == (True, 2, clean)
     after = judged(waiting, FAILED, a_round=9)
     assert [after[id_].reopened for id_ in "AB"] == [True, True]
-    untested = Heard("r1/7", VerdictKind.UNTESTED, "cut", "A", is_open=True)
+    untested = VerdictMessage("r1/7", VerdictKind.UNTESTED, "cut", "A", is_open=True)
     assert judged(waiting, untested, a_round=9) == waiting
 
 
 def test_r9_a_task_that_had_failed_already_is_not_counted_twice_and_stays_put_back() -> None:
-    put_back = {"A": TaskRecord("A", "A", Standing.FAILED, 3)}
+    put_back = {"A": TaskRecord("A", "A", TaskState.FAILED, 3)}
 
     record = judged(put_back, FAILED, a_round=3)["A"]
 
-    assert (record.standing, record.failure_count, record.reverted) == (Standing.FAILED, 3, FAILED.note)
+    assert (record.standing, record.failure_count, record.reverted) == (TaskState.FAILED, 3, FAILED.note)

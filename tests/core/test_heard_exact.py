@@ -2,19 +2,19 @@
 
 import pytest
 
-from ralphd.core.heard import (
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import (
     MOST_LINE_CHARS,
     MOST_SHAS,
     TAIL_CHARS,
     TAIL_LINES,
-    Heard,
-    Reverted,
+    RevertNotice,
+    VerdictMessage,
     heard,
     heard_in,
     one_line,
     tail_of,
 )
-from ralphd.core.verdict import VerdictKind
 
 SHA = "0123456789abcdef" * 2 + "01234567"
 ANSWER = {"kind": "kept", "why": "the tests pass", "commits": [SHA], "reverted": []}
@@ -25,25 +25,25 @@ def test_the_bounds_are_these() -> None:
 
 
 def test_what_is_not_said_is_nothing() -> None:
-    plain = Heard("b", VerdictKind.KEPT, "why")
+    plain = VerdictMessage("b", VerdictKind.KEPT, "why")
     assert (plain.task, plain.commits, plain.reverted, plain.tail, plain.is_open) == (None, (), (), (), False)
-    assert (Reverted((), "").tail, Reverted((), "").boundary) == ((), "")
+    assert (RevertNotice((), "").tail, RevertNotice((), "").boundary) == ((), "")
     assert heard("b", "kept", "", task=None, commits=(), reverted=(), tail="").why == "nobody says why"
     assert heard("b", "kept", "x", task=None, commits=(), reverted=(), tail="").is_open is False
     assert heard("b", "kept", "x", task=None, commits=(), reverted=(), tail="", is_open=True).is_open
 
 
 def test_a_revert_as_the_failure_that_it_is() -> None:
-    assert Reverted(("a",), "red").words == "its commit was reverted (a): red"
-    assert Reverted(("a", "b"), "red").words == "its commits were reverted (a, b): red"
+    assert RevertNotice(("a",), "red").words == "its commit was reverted (a): red"
+    assert RevertNotice(("a", "b"), "red").words == "its commits were reverted (a, b): red"
 
 
 def test_only_a_revert_leaves_a_note_of_so_many_commits() -> None:
     shas = tuple(map(str, range(21)))
-    reverted = Heard("r1/7", VerdictKind.REVERTED, "red", "A", shas, shas, ("1 failed",))
-    assert reverted.note == Reverted(shas[:20], "red", ("1 failed",), "r1/7")
-    assert Heard("b", VerdictKind.UNTESTED, "red", "A", shas, shas).note is None
-    assert Heard("b", VerdictKind.KEPT, "red").note is None
+    reverted = VerdictMessage("r1/7", VerdictKind.REVERTED, "red", "A", shas, shas, ("1 failed",))
+    assert reverted.note == RevertNotice(shas[:20], "red", ("1 failed",), "r1/7")
+    assert VerdictMessage("b", VerdictKind.UNTESTED, "red", "A", shas, shas).note is None
+    assert VerdictMessage("b", VerdictKind.KEPT, "red").note is None
 
 
 @pytest.mark.parametrize(
@@ -58,19 +58,23 @@ def test_only_a_revert_leaves_a_note_of_so_many_commits() -> None:
     ],
 )
 def test_a_verdict_in_a_line(kind: VerdictKind, commits: str, reverted: str, said: str) -> None:
-    assert Heard("b", kind, "why", None, tuple(commits), tuple(reverted)).words == said
+    assert VerdictMessage("b", kind, "why", None, tuple(commits), tuple(reverted)).words == said
 
 
 @pytest.mark.parametrize(
     ("commits", "reverted", "whole"), [("ab", "ab", True), ("ab", "b", False), ("", "", True)]
 )
 def test_nothing_is_left_where_all_went(commits: str, reverted: str, whole: bool) -> None:
-    assert Heard("b", VerdictKind.REVERTED, "", None, tuple(commits), tuple(reverted)).is_whole is whole
+    assert (
+        VerdictMessage("b", VerdictKind.REVERTED, "", None, tuple(commits), tuple(reverted)).is_whole is whole
+    )
 
 
 def test_an_answer_is_taken_as_it_is() -> None:
-    assert heard_in(ANSWER, "r1/7") == Heard("r1/7", VerdictKind.KEPT, "the tests pass", None, (SHA[:7],))
-    assert heard_in({**ANSWER, "task": {"id": "T-1"}, "tail": "a\nb"}, "b") == Heard(
+    assert heard_in(ANSWER, "r1/7") == VerdictMessage(
+        "r1/7", VerdictKind.KEPT, "the tests pass", None, (SHA[:7],)
+    )
+    assert heard_in({**ANSWER, "task": {"id": "T-1"}, "tail": "a\nb"}, "b") == VerdictMessage(
         "b", VerdictKind.KEPT, "the tests pass", "T-1", (SHA[:7],), (), ("a", "b")
     )
 

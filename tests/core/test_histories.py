@@ -7,18 +7,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ralphd.core.actions import (
-    Action,
-    Announce,
-    Escalate,
-    KillAfter,
-    KillTree,
-    PassOn,
-    Spawn,
-    Terminate,
-    WakeAt,
-)
-from ralphd.core.events import (
+from ralphd.core.supervision.events import (
     Committed,
     DaemonStarted,
     DaemonStopping,
@@ -38,32 +27,39 @@ from ralphd.core.events import (
     StopRequested,
     Woke,
 )
-from ralphd.core.model import (
+from ralphd.core.supervision.model import (
     HAS_A_RUN,
+    Action,
+    Announce,
     Done,
-    Ending,
+    Escalate,
+    ExitFacts,
     Failed,
     Goal,
     Idle,
+    KillAfter,
+    KillTree,
     Mode,
-    Moment,
     Next,
     Overdue,
+    PassOn,
     Paused,
     Pausing,
     Policy,
     Restart,
     RunId,
     Running,
-    Said,
+    RunReports,
+    Spawn,
     Starting,
     Stopped,
     Stopping,
     Supervision,
+    Terminate,
     Waiting,
+    WakeAt,
 )
-from ralphd.core.regent import step
-from ralphd.core.reported import (
+from ralphd.core.supervision.reports import (
     Cost,
     Heartbeat,
     Hello,
@@ -72,10 +68,12 @@ from ralphd.core.reported import (
     Report,
     Reported,
     WaitingUntil,
+    answer,
 )
-from ralphd.core.reports import answer
-from ralphd.core.requests import why_not
-from ralphd.core.steps import has_boundaries
+from ralphd.core.supervision.requests import why_not
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import has_boundaries
+from ralphd.core.time import Moment
 from tests.core.scenes import NOW
 
 POLICIES = [
@@ -152,7 +150,7 @@ class Histories(RuleBasedStateMachine):
         self.wake_ups: list[Moment] = []
         self.graces: list[RunId] = []
         self.may_start = False
-        self.records: dict[RunId, Ending] = {}
+        self.records: dict[RunId, ExitFacts] = {}
         self.exits_told: Counter[RunId] = Counter()
         self.errors_at_birth: dict[RunId, int] = {}
         self.reported = 0
@@ -185,7 +183,7 @@ class Histories(RuleBasedStateMachine):
             isinstance(answer.supervision.state, Failed) and before.state != self.on_disk.state
         )
 
-    def judge(self, before: Supervision, ending: Ending) -> None:
+    def judge(self, before: Supervision, ending: ExitFacts) -> None:
         """What an end must lead to, whatever else happened."""
         after = self.on_disk
         if isinstance(before.state, Running) and before.state.overdue is Overdue.STALL and ending.code != 0:
@@ -205,13 +203,13 @@ class Histories(RuleBasedStateMachine):
                 assert run_id == self.world.process or run_id in self.records
             case KillTree(run_id):
                 if run_id == self.world.process:
-                    self.end(Ending(run_id, self.world.clock, signal=9))
+                    self.end(ExitFacts(run_id, self.world.clock, signal=9))
             case KillAfter(run_id, _):
                 self.graces.append(run_id)
             case WakeAt(at):
                 self.wake_ups.append(at)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: ExitFacts) -> None:
         assert self.world.process == ending.run_id
         self.world.process = None
         self.records[ending.run_id] = ending
@@ -274,7 +272,7 @@ class Histories(RuleBasedStateMachine):
         at = self.world.clock
         resume_at = None if reset_s is None else at + reset_s
         self.end(
-            Ending(
+            ExitFacts(
                 self.world.process, at, code=code, committed=committed,
                 pause_reason="usage_limit", resume_at=resume_at,
             )
@@ -409,7 +407,7 @@ class Histories(RuleBasedStateMachine):
         if found and not ends_first:
             self.feed(RunEnded(found))
 
-    def unheard_end(self) -> Ending | None:
+    def unheard_end(self) -> ExitFacts | None:
         """The end of the newest run, where nobody was told of it."""
         newest = RunId(f"r{self.world.born:06}-00000000")
         return self.records.get(newest) if not self.exits_told[newest] else None
@@ -456,7 +454,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def nothing_is_said_but_by_the_run_that_lives(self) -> None:
         if not isinstance(self.on_disk.state, HAS_A_RUN):
-            assert self.on_disk.said == Said()
+            assert self.on_disk.said == RunReports()
 
     @invariant()
     def whoever_was_asked_to_end_will(self) -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.core import incidents
-from ralphd.core.boundary import Baseline
-from ralphd.core.calls import Call, Cause
-from ralphd.core.events import (
+from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
+from ralphd.core.incidents import QUIET_S, SHORTEST_S, Cause, CloseReason, Escalation, Incident
+from ralphd.core.supervision.events import (
     BaselineTested,
     Committed,
     Event,
@@ -21,37 +21,37 @@ from ralphd.core.events import (
     StartRequested,
     StopRequested,
 )
-from ralphd.core.incidents import QUIET_S, SHORTEST_S, Incident, Over
-from ralphd.core.model import (
+from ralphd.core.supervision.model import (
     Done,
     Failed,
     Goal,
     Paused,
     Policy,
     Reason,
-    Said,
+    RunReports,
     Stopped,
     Supervision,
     Tally,
     Waiting,
 )
-from ralphd.core.reported import Heartbeat, IterationFinished
-from ralphd.core.verdict import Result, Verdict, VerdictKind
+from ralphd.core.supervision.reports import Heartbeat, IterationFinished
 from tests.core.scenes import EXIT_0, EXIT_1, HUNG, NOW, PAUSING, POLICY, RUN, RUNNING, ralph, report
 
-GAVE_UP = Call("gave up", "a look", "ralphctl explain demo")
-BLOCKED = Call("not judged", "a look", "ralphctl verdicts demo", Cause.GUARD, stands=False)
+GAVE_UP = Escalation("gave up", "a look", "ralphctl explain demo")
+BLOCKED = Escalation("not judged", "a look", "ralphctl verdicts demo", Cause.GUARD, stands=False)
 DEAD = ralph(Failed("gave up"))
 LIVES = ralph(RUNNING)
 HOUR_S = 3600.0
 
 
-def an_incident(call: Call = GAVE_UP, at: float = NOW, **changes: object) -> Incident:
+def an_incident(call: Escalation = GAVE_UP, at: float = NOW, **changes: object) -> Incident:
     """An incident that was just opened by ``call``."""
     return replace(incidents.called(None, call, "k1", at, RUN), **changes)  # type: ignore[arg-type]
 
 
-def again(now: Incident | None, call: Call = GAVE_UP, key: str = "k2", *, after_s: float = 60.0) -> Incident:
+def again(
+    now: Incident | None, call: Escalation = GAVE_UP, key: str = "k2", *, after_s: float = 60.0
+) -> Incident:
     """The incident after another call."""
     return incidents.called(now, call, key, NOW + after_s, RUN)
 
@@ -66,7 +66,7 @@ def verdict(kind: VerdictKind, **said: bool) -> JudgementOver:
 
 def test_the_first_call_is_told_and_further_ones_are_held_back_and_counted() -> None:
     first = an_incident()
-    third = again(again(first), Call("gave up otherwise", "n", "d"), "k3")
+    third = again(again(first), Escalation("gave up otherwise", "n", "d"), "k3")
 
     assert (first.key, first.held_back, first.opened_at, first.told_at) == ("k1", 0, NOW, NOW)
     assert (third.key, third.held_back, third.message, third.latest) == (
@@ -144,7 +144,9 @@ def test_a_reminder_comes_as_often_as_is_asked_for_and_never_by_itself() -> None
         (ralph(Stopped(), Goal.STOPPED), GAVE_UP, False),
     ],
 )
-def test_nobody_is_reminded_of_what_goes_on_without_them(now: Supervision, call: Call, reminds: bool) -> None:
+def test_nobody_is_reminded_of_what_goes_on_without_them(
+    now: Supervision, call: Escalation, reminds: bool
+) -> None:
     incident = an_incident(call)
     assert incidents.needs_a_person(incident, now) is reminds
     assert not incidents.needs_a_person(incidents.acknowledged(incident, NOW), now)
@@ -179,14 +181,14 @@ def test_what_is_acknowledged_stays_so_and_is_over_when_the_ralph_runs() -> None
     assert incidents.acknowledged(known, NOW + 99) is known
     assert incidents.settled_by_a_person(known, DEAD) is None
     assert incidents.settled_by_a_person(known, ralph(Paused("guard"))) is None
-    assert incidents.settled_by_a_person(known, LIVES) is Over.KNOWN
+    assert incidents.settled_by_a_person(known, LIVES) is CloseReason.KNOWN
     assert incidents.settled_by_a_person(an_incident(), LIVES) is None
     assert incidents.settled_by_a_person(known, ralph(RUNNING, Goal.STOPPED)) is None
 
 
 def test_a_stop_by_a_person_ends_it_and_one_by_itself_or_by_the_daemon_does_not() -> None:
     incident = an_incident()
-    assert incidents.settled_by_a_person(incident, ralph(Stopped(), Goal.STOPPED)) is Over.STOPPED
+    assert incidents.settled_by_a_person(incident, ralph(Stopped(), Goal.STOPPED)) is CloseReason.STOPPED
     assert incidents.settled_by_a_person(incident, ralph(Stopped("no progress"), Goal.STOPPED)) is None
     assert incidents.settled_by_a_person(incident, ralph(Stopped())) is None
 
@@ -208,8 +210,8 @@ PAUSES = Waiting(Reason.ITERATION_PAUSE, NOW, NOW + 1)
         (LIVES, FINISHED, ralph(PAUSING), False),
         (LIVES, report(IterationFinished(number=1, failed=True)), LIVES, False),
         (LIVES, report(Heartbeat()), LIVES, False),
-        (ralph(RUNNING, said=Said(reverted=True, judged=f"{RUN}/1")), FINISHED, LIVES, False),
-        (ralph(RUNNING, said=Said(reverted=True, judged=f"{RUN}/0")), FINISHED, LIVES, True),
+        (ralph(RUNNING, said=RunReports(reverted=True, judged=f"{RUN}/1")), FINISHED, LIVES, False),
+        (ralph(RUNNING, said=RunReports(reverted=True, judged=f"{RUN}/0")), FINISHED, LIVES, True),
         (LIVES, Committed(NOW, RUN, 1), ralph(RUNNING, tally=ONCE), True),
         (ralph(RUNNING, tally=ONCE), Committed(NOW, RUN, 1), ralph(RUNNING, tally=ONCE), False),
         (LIVES, RunEnded(EXIT_1), ralph(WAITS), False),
@@ -218,7 +220,7 @@ PAUSES = Waiting(Reason.ITERATION_PAUSE, NOW, NOW + 1)
         (LIVES, RunEnded(LONG), ralph(WAITS), True),
         (ralph(HUNG), RunEnded(LONG), ralph(WAITS), False),
         (LIVES, RunEnded(EXIT_0), ralph(PAUSES), True),
-        (ralph(RUNNING, said=Said(reverted=True)), RunEnded(EXIT_0), ralph(PAUSES), False),
+        (ralph(RUNNING, said=RunReports(reverted=True)), RunEnded(EXIT_0), ralph(PAUSES), False),
         (LIVES, RunEnded(EXIT_0), ralph(Done()), True),
         (DEAD, StartRequested(NOW), LIVES, False),
         (LIVES, verdict(VerdictKind.KEPT), LIVES, False),
@@ -229,7 +231,7 @@ def test_it_is_over_when_the_ralph_has_got_something_done(
 ) -> None:
     """By what the count of failures starts anew (C3); a start alone is none of it."""
     said = incidents.over(an_incident(), before, event, after, POLICY)
-    assert said is (Over.WORKS if works else None)
+    assert said is (CloseReason.WORKS if works else None)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +249,7 @@ def test_it_is_over_when_the_ralph_has_got_something_done(
 )
 def test_what_the_guard_could_not_do_it_has_to_do_again(event: Event, judges: bool) -> None:
     said = incidents.over(an_incident(BLOCKED), LIVES, event, LIVES, POLICY)
-    assert said is (Over.WORKS if judges else None)
+    assert said is (CloseReason.WORKS if judges else None)
 
 
 @pytest.mark.parametrize(
@@ -259,12 +261,12 @@ def test_what_the_guard_could_not_do_it_has_to_do_again(event: Event, judges: bo
         (LIVES, BLOCKED, 601.0, False),
         (ralph(HUNG), GAVE_UP, 601.0, False),
         (DEAD, GAVE_UP, 601.0, False),
-        (ralph(RUNNING, said=Said(hello=True)), GAVE_UP, 601.0, False),
-        (ralph(RUNNING, said=Said(iterates=True)), GAVE_UP, 601.0, False),
+        (ralph(RUNNING, said=RunReports(hello=True)), GAVE_UP, 601.0, False),
+        (ralph(RUNNING, said=RunReports(iterates=True)), GAVE_UP, 601.0, False),
     ],
 )
 def test_a_command_that_tells_nothing_has_come_through_when_it_has_printed_for_so_long(
-    now: Supervision, call: Call, lived_s: float | None, through: bool
+    now: Supervision, call: Escalation, lived_s: float | None, through: bool
 ) -> None:
     sign = None if lived_s is None else NOW + lived_s
     said = incidents.has_come_through(
@@ -274,7 +276,7 @@ def test_a_command_that_tells_nothing_has_come_through_when_it_has_printed_for_s
 
 
 def test_the_end_says_what_it_was_and_what_was_held_back() -> None:
-    text = incidents.over_text(again(an_incident()), Over.WORKS, NOW + 7800)
+    text = incidents.over_text(again(an_incident()), CloseReason.WORKS, NOW + 7800)
     assert text == "Ralph works again, 2 h 10 min after the call: gave up — 1 more call was held back"
 
 
@@ -295,7 +297,7 @@ class Night:
         self._incident: Incident | None = None
         self._is_told = False  # and nothing has happened since that makes another message news
 
-    def calls(self, call: Call) -> None:
+    def calls(self, call: Escalation) -> None:
         """It gives up, or goes on unjudged."""
         self._calls += 1
         before, key = self._incident, f"k{self._calls}"

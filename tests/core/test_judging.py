@@ -2,9 +2,8 @@
 
 import pytest
 
-from ralphd.core.actions import Announce, Escalate, Spawn
-from ralphd.core.boundary import Baseline
-from ralphd.core.events import (
+from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
+from ralphd.core.supervision.events import (
     BaselineTested,
     CommitsRestored,
     JudgementBegan,
@@ -12,14 +11,26 @@ from ralphd.core.events import (
     LeftBehind,
     RunEnded,
 )
-from ralphd.core.model import Failed, Goal, Next, Paused, Pausing, Said, Starting, Stopped, Stopping, Tally
-from ralphd.core.regent import step
-from ralphd.core.reported import IterationFinished, Reported
-from ralphd.core.reports import answer
-from ralphd.core.verdict import Result, Verdict, VerdictKind
+from ralphd.core.supervision.model import (
+    Announce,
+    Escalate,
+    Failed,
+    Goal,
+    Next,
+    Paused,
+    Pausing,
+    RunReports,
+    Spawn,
+    Starting,
+    Stopped,
+    Stopping,
+    Tally,
+)
+from ralphd.core.supervision.reports import IterationFinished, Reported, answer
+from ralphd.core.supervision.step import step
 from tests.core.scenes import EXIT_0, HUNG, NOW, POLICY, RUN, RUNNING, WAITING, ralph
 
-ITERATES = Said(hello=True, signals=True, iterates=True)
+ITERATES = RunReports(hello=True, signals=True, iterates=True)
 KEPT = Verdict(VerdictKind.KEPT, "the tests pass", Baseline.GREEN)
 REVERTED = Verdict(VerdictKind.REVERTED, "the tests failed, and pass without it", Baseline.GREEN)
 IN_THE_WAY = Verdict(VerdictKind.UNTESTED, "a conflict in a.py", Baseline.UNKNOWN, pauses=True)

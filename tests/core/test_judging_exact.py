@@ -5,29 +5,36 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.actions import Announce, Escalate, Spawn
-from ralphd.core.boundary import Baseline
-from ralphd.core.events import BaselineTested, CommitsRestored, JudgementBegan, JudgementOver, LeftBehind
-from ralphd.core.judging import UNFIT, baseline, began, data_of, over, restored_data, told
-from ralphd.core.model import (
+from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
+from ralphd.core.supervision.events import (
+    BaselineTested,
+    CommitsRestored,
+    JudgementBegan,
+    JudgementOver,
+    LeftBehind,
+)
+from ralphd.core.supervision.gate_events import UNFIT, baseline, began, data_of, over, restored_data, told
+from ralphd.core.supervision.model import (
+    Announce,
+    Escalate,
     Failed,
     Goal,
     Mode,
     Paused,
     Pausing,
+    ReportedTask,
     Running,
-    Said,
+    RunReports,
+    Spawn,
     Starting,
     Stopped,
     Stopping,
     Tally,
-    Task,
 )
-from ralphd.core.steps import PAUSED_ON_REQUEST, STOPPED
-from ralphd.core.verdict import Result, Verdict, VerdictKind
+from ralphd.core.supervision.transitions import PAUSED_ON_REQUEST, STOPPED
 from tests.core.scenes import NOW, POLICY, RUN, RUNNING, WAITING, ralph
 
-ITERATES = Said(hello=True, signals=True, iterates=True)
+ITERATES = RunReports(hello=True, signals=True, iterates=True)
 KEPT = Verdict(VerdictKind.KEPT, "the tests pass", Baseline.GREEN)
 REVERTED = Verdict(VerdictKind.REVERTED, "they pass without it", Baseline.GREEN)
 UNTESTED = Verdict(VerdictKind.UNTESTED, "a rebase", Baseline.GREEN)
@@ -104,7 +111,7 @@ def test_r4_who_asked_for_a_start_is_answered_when_the_tests_begin() -> None:
 def test_r4_what_the_tests_say_first_is_told_and_it_starts(
     result: Result | None, actions: tuple[Any, ...]
 ) -> None:
-    testing = ralph(Starting(), said=Said(testing=True))
+    testing = ralph(Starting(), said=RunReports(testing=True))
     found = baseline(testing, BaselineTested(NOW, "t1", result, "exit 9"))
     assert found.actions == actions
     assert (found.supervision.state, found.supervision.said.testing) == (Starting(), False)
@@ -193,7 +200,7 @@ def test_what_is_not_judged_is_one_line_of_the_log_whoever_is_called(
 
 
 def test_what_events_keep_of_a_verdict() -> None:
-    event = judged(REVERTED, number=3, task=Task("T", "do"), reverted=("abc1234",), refs=("refs/x",))
+    event = judged(REVERTED, number=3, task=ReportedTask("T", "do"), reverted=("abc1234",), refs=("refs/x",))
     assert data(event) == {
         "iteration": 3,
         "task": {"id": "T", "title": "do"},

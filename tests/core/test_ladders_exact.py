@@ -2,7 +2,7 @@
 
 import pytest
 
-from ralphd.core.ladders import attempt_budget_s, between_s, jittered_s, rate_limit_s
+from ralphd.core.backoff import attempt_budget_s, between_s, jittered_s, rate_limit_s
 
 
 def test_us006_a_wait_is_shorter_or_longer_by_a_share_and_never_over_its_cap() -> None:

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.core.actions import Announce, Spawn, WakeAt
-from ralphd.core.events import RunEnded
-from ralphd.core.explain import explain_end
-from ralphd.core.model import (
+from ralphd.core.supervision.events import RunEnded
+from ralphd.core.supervision.exit_policy import failure_kind, outcome
+from ralphd.core.supervision.explain import explain_end
+from ralphd.core.supervision.model import (
+    Announce,
     Done,
-    Ending,
+    ExitFacts,
     Failed,
     Goal,
     LastWord,
@@ -17,17 +18,23 @@ from ralphd.core.model import (
     Paused,
     Policy,
     Restart,
-    Said,
+    RunReports,
+    Spawn,
     State,
     Stopped,
     Supervision,
     Tally,
     Waiting,
+    WakeAt,
 )
-from ralphd.core.outcome import failure_kind, outcome
-from ralphd.core.reported import AgentExhausted, AgentReturned, IterationFinished, IterationStarted
-from ralphd.core.reports import answer
-from ralphd.core.steps import Step
+from ralphd.core.supervision.reports import (
+    AgentExhausted,
+    AgentReturned,
+    IterationFinished,
+    IterationStarted,
+    answer,
+)
+from ralphd.core.supervision.transitions import Step
 from tests.core.scenes import (
     EXIT_0,
     EXIT_1,
@@ -56,10 +63,10 @@ OWN_LOOP = Policy(own_loop=True)
 
 
 def ends(
-    ending: Ending, word: LastWord, *, hello: bool = True, policy: Policy = POLICY, state: State = RUNNING
+    ending: ExitFacts, word: LastWord, *, hello: bool = True, policy: Policy = POLICY, state: State = RUNNING
 ) -> Step:
     """What comes of the end of a run that has said ``word`` before."""
-    return after_end(ending, policy, said=Said(hello=hello, last_word=word), state=state)
+    return after_end(ending, policy, said=RunReports(hello=hello, last_word=word), state=state)
 
 
 def test_a_last_word_is_kept_until_the_run_ends_or_goes_on() -> None:
@@ -84,11 +91,11 @@ def test_a_run_that_says_why_it_gives_up_fails_at_once_and_a_person_is_called_on
 
 
 def test_the_same_code_without_a_word_is_a_crash_and_retried() -> None:
-    assert isinstance(after_end(EXIT_1, said=Said(hello=True)).supervision.state, Waiting)
+    assert isinstance(after_end(EXIT_1, said=RunReports(hello=True)).supervision.state, Waiting)
 
 
-@pytest.mark.parametrize("ending", [ended(signal=9), ended(code=3), Ending(RUN, NOW)])
-def test_a_word_counts_only_where_the_run_ends_as_it_said(ending: Ending) -> None:
+@pytest.mark.parametrize("ending", [ended(signal=9), ended(code=3), ExitFacts(RUN, NOW)])
+def test_a_word_counts_only_where_the_run_ends_as_it_said(ending: ExitFacts) -> None:
     assert isinstance(ends(ending, NO_AGENT).supervision.state, Waiting)
 
 
@@ -163,8 +170,10 @@ def test_a_good_end_is_told_with_what_the_run_says_of_it() -> None:
         (ended(code=5), LastWord(5, "limit"), Outcome.LIMIT, None),
     ],
 )
-def test_the_outcome_of_such_an_end(ending: Ending, word: LastWord, meant: Outcome, kind: str | None) -> None:
-    assert outcome(RUNNING, ending, Said(hello=True, last_word=word)) is meant
+def test_the_outcome_of_such_an_end(
+    ending: ExitFacts, word: LastWord, meant: Outcome, kind: str | None
+) -> None:
+    assert outcome(RUNNING, ending, RunReports(hello=True, last_word=word)) is meant
     assert failure_kind(meant) == kind
 
 
@@ -177,8 +186,8 @@ def test_the_outcome_of_such_an_end(ending: Ending, word: LastWord, meant: Outco
         (ended(code=78), LastWord(78, "configuration", "PROMPT.md"), "E2", "it said: PROMPT.md"),
     ],
 )
-def test_explain_gives_the_words_of_the_run(ending: Ending, word: LastWord, rule: str, words: str) -> None:
-    said = Said(hello=True, last_word=word)
+def test_explain_gives_the_words_of_the_run(ending: ExitFacts, word: LastWord, rule: str, words: str) -> None:
+    said = RunReports(hello=True, last_word=word)
     after = after_end(ending, said=said).supervision
     explained = explain_end(ending, outcome(RUNNING, ending, said), said, after, POLICY, None)
 
@@ -215,7 +224,7 @@ def test_a_command_that_counts_from_1_in_each_run_has_all_of_them_counted() -> N
 
 def test_a_limit_ends_the_run_at_its_boundary_and_its_own_5_says_the_same() -> None:
     policy = replace(OWN_LOOP, max_iterations=1)
-    stopping = finishes(ralph(RUNNING, said=Said(hello=True, signals=True)), 1, policy=policy)
+    stopping = finishes(ralph(RUNNING, said=RunReports(hello=True, signals=True)), 1, policy=policy)
     assert answer(stopping, "1").value == "stop"
 
     word = report(LastWord(5, "limit", "its own words"), "2")

@@ -6,15 +6,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ralphd.core.limits import (
+from ralphd.core.failures.reset_parsers import Confidence
+from ralphd.core.failures.resets import (
     LONGEST_S,
-    Confidence,
     detect_rate_limit,
     read_reset,
     reset_from_epoch,
     reset_from_headers,
 )
-from ralphd.core.model import Moment
+from ralphd.core.time import Moment
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NEW_YORK = ZoneInfo("America/New_York")

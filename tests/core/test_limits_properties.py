@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.limits import LONGEST_S, Reset, detect_rate_limit, read_reset
-from ralphd.core.model import Moment
-from ralphd.core.reset_times import JUST_PASSED_S
+from ralphd.core.failures.reset_datetimes import JUST_PASSED_S
+from ralphd.core.failures.resets import LONGEST_S, Reset, detect_rate_limit, read_reset
+from ralphd.core.time import Moment
 
 DAY_S = 24 * 3600
 few = settings(max_examples=40)

@@ -2,24 +2,24 @@
 
 import pytest
 
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.classify import Finding
-from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Ledger, Memory, Out, Standing, TaskRecord, UnderWay
-from ralphd.core.loop_model import (
+from ralphd.core.failures.classify import Classification
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.model import (
     Attempting,
     AttemptOver,
+    AwaitingVerdict,
     Began,
     ClearCheckpoint,
-    End,
+    EndLoop,
     EndRest,
+    Finished,
     FinishIteration,
     Handoff,
-    Judging,
     Loop,
     LoopPolicy,
-    Over,
+    LoopWoke,
     PauseAsked,
+    PendingRequest,
     Previous,
     Rest,
     Resting,
@@ -30,11 +30,10 @@ from ralphd.core.loop_model import (
     StartIteration,
     StopAsked,
     TellAttempt,
-    Wish,
-    Woke,
 )
-from ralphd.core.model import Next
+from ralphd.core.loop.state import Cooldown, InFlight, Ledger, LoopState, PauseReason, TaskRecord, TaskState
 from ralphd.core.plan import Plan
+from ralphd.core.supervision.model import Next
 from tests.core.loop_scenes import START, Play, plan_of, reset_in
 
 CRASH, TRANSIENT = FailureKind.AGENT_CRASH, FailureKind.TRANSIENT
@@ -47,7 +46,7 @@ def begun(
     *tasks: str,
     policy: LoopPolicy = TWO,
     done: tuple[str, ...] = (),
-    memory: Memory | None = None,
+    memory: LoopState | None = None,
     ledger: Ledger | None = None,
     failing: int = 0,
     resumed: Resumed | None = None,
@@ -55,7 +54,7 @@ def begun(
     """A loop that begins with what an earlier one left behind."""
     play = Play(*tasks, policy=policy, begin=False)
     play.done = set(done)
-    play.loop = Loop(memory or Memory(), ledger or {}, failing=failing)
+    play.loop = Loop(memory or LoopState(), ledger or {}, failing=failing)
     play.feed(Began(play.now, play.plan, resumed))
     return play
 
@@ -81,31 +80,31 @@ def test_a_list_that_cannot_be_used_ends_the_loop_as_a_fault_of_the_configuratio
     play.feed(Began(START, Plan("prd.json", fault="prd.json is not JSON")))
 
     why = "the task list cannot be used: prd.json is not JSON"
-    assert play.latest == (End(78, "configuration", why),)
+    assert play.latest == (EndLoop(78, "configuration", why),)
 
 
 def test_a_loop_that_ends_at_once_tells_a_lost_attempt_for_the_last_time_too() -> None:
-    lost = UnderWay(1, 1, "claude", "A", "do A", START - 9.0)
+    lost = InFlight(1, 1, "claude", "A", "do A", START - 9.0)
 
-    play = begun("A", done=("A",), memory=Memory(under_way=lost))
+    play = begun("A", done=("A",), memory=LoopState(under_way=lost))
 
-    assert play.end == End(0, "complete", "all tasks are done")
+    assert play.end == EndLoop(0, "complete", "all tasks are done")
     assert play.loop.memory.under_way is None
 
 
 def test_at_the_beginning_the_ledger_is_brought_abreast_of_the_list() -> None:
     left = {
-        "A": TaskRecord("A", "old title", Standing.IN_PROGRESS),
-        "C": TaskRecord("C", "", Standing.COMPLETE),
+        "A": TaskRecord("A", "old title", TaskState.IN_PROGRESS),
+        "C": TaskRecord("C", "", TaskState.COMPLETE),
     }
 
     play = begun("A", "B", "C", done=("B",), ledger=left)
 
     stands = {id_: (record.title, record.standing) for id_, record in play.loop.ledger.items()}
     assert stands == {
-        "A": ("do A", Standing.IN_PROGRESS),  # it is under way again
-        "B": ("do B", Standing.COMPLETE),
-        "C": ("do C", Standing.PENDING),
+        "A": ("do A", TaskState.IN_PROGRESS),  # it is under way again
+        "B": ("do B", TaskState.COMPLETE),
+        "C": ("do C", TaskState.PENDING),
     }
 
 
@@ -117,7 +116,7 @@ def test_l14_a_ticked_task_whose_review_is_missing_is_open_only_where_there_are_
 
     play = begun("A", done=("A",), ledger=left, policy=LoopPolicy(reviews=reviews))
 
-    assert isinstance(play.loop.stage, Attempting if reviews else Over)
+    assert isinstance(play.loop.stage, Attempting if reviews else Finished)
 
 
 @pytest.mark.parametrize("reviews", [True, False])
@@ -133,14 +132,14 @@ def test_l14_a_task_that_is_begun_waits_for_a_review_only_where_there_are_review
 def test_l2_a_fallback_in_whose_rest_the_loop_was_killed_goes_on_whatever_it_rested_for() -> None:
     at_it = Resumed("A", 3, "codex", "s-1", PauseReason.ERROR, "codex failed")
 
-    play = begun("A", memory=Memory(last_agent="codex"), resumed=at_it)
+    play = begun("A", memory=LoopState(last_agent="codex"), resumed=at_it)
 
     iteration = play.attempt.iteration
     assert (iteration.agent, iteration.attempt, iteration.session) == ("codex", 4, "s-1")
 
 
 def test_an_agent_of_a_checkpoint_that_is_out_by_now_is_not_asked() -> None:
-    memory = Memory(out=(Out("claude", "limit", FAR),))
+    memory = LoopState(out=(Cooldown("claude", "limit", FAR),))
 
     play = begun("A", memory=memory, resumed=Resumed("A", 1, "claude", "s-1"))
 
@@ -149,7 +148,7 @@ def test_an_agent_of_a_checkpoint_that_is_out_by_now_is_not_asked() -> None:
 
 def test_l3_a_turn_that_was_over_is_the_next_ones_that_is_not_out() -> None:
     policy = LoopPolicy(agents=("a", "b", "c"), rotates=True)
-    memory = Memory(last_agent="a", out=(Out("b", "limit", FAR),))
+    memory = LoopState(last_agent="a", out=(Cooldown("b", "limit", FAR),))
 
     play = begun("A", policy=policy, memory=memory, resumed=Resumed("A", 1, "a", reason=PauseReason.ERROR))
 
@@ -185,7 +184,7 @@ def test_iterations_that_fail_running_are_followed_by_a_rest_that_says_so() -> N
 
 
 def test_where_all_agents_are_out_the_iteration_that_waits_for_them_is_told() -> None:
-    memory = Memory(out=(Out("claude", "limit", FAR), Out("codex", "no login")))
+    memory = LoopState(out=(Cooldown("claude", "limit", FAR), Cooldown("codex", "no login")))
 
     play = begun("A", memory=memory)
 
@@ -197,7 +196,7 @@ def test_where_all_agents_are_out_the_iteration_that_waits_for_them_is_told() ->
 def test_where_all_agents_are_out_a_loop_may_pause_at_its_beginning_already() -> None:
     policy = LoopPolicy(pause_when_exhausted=True)
 
-    play = begun("A", policy=policy, memory=Memory(out=(Out("claude", "limit", FAR),)))
+    play = begun("A", policy=policy, memory=LoopState(out=(Cooldown("claude", "limit", FAR),)))
 
     assert (play.end.code, play.end.resume_at) == (75, FAR - policy.reset_margin_s)
 
@@ -210,7 +209,7 @@ def test_an_iteration_that_got_its_task_done_is_told_cleared_and_finished() -> N
 
     play.succeeds(judged=False, commits=2)
 
-    assert isinstance(play.loop.stage, Judging)
+    assert isinstance(play.loop.stage, AwaitingVerdict)
     iteration = play.loop.stage.iteration
     assert (iteration.number, iteration.attempt, iteration.commits) == (1, 1, 2)
     assert play.latest == (
@@ -219,7 +218,7 @@ def test_an_iteration_that_got_its_task_done_is_told_cleared_and_finished() -> N
         ClearCheckpoint(),
         FinishIteration(iteration, failed=False, complete=True, summary="A is done"),
     )
-    assert play.loop.stage == Judging(iteration, promised=False)
+    assert play.loop.stage == AwaitingVerdict(iteration, promised=False)
 
 
 def test_an_iteration_that_got_another_task_done_leaves_its_own_with_its_failures_and_its_checkpoint() -> (
@@ -238,8 +237,8 @@ def test_an_iteration_that_got_another_task_done_leaves_its_own_with_its_failure
     assert (finish.failed, finish.complete) == (False, False)
     assert finish.summary == "another task than A was done"
     assert play.failures("A") == 1
-    assert play.loop.ledger["A"].standing is Standing.PENDING
-    assert play.loop.ledger["B"].standing is Standing.COMPLETE
+    assert play.loop.ledger["A"].standing is TaskState.PENDING
+    assert play.loop.ledger["B"].standing is TaskState.COMPLETE
 
 
 def test_without_a_list_an_iteration_is_finished_when_its_agent_ended_well() -> None:
@@ -280,7 +279,7 @@ def test_an_attempt_that_was_ended_as_asked_is_told_and_its_session_kept_where_i
 ) -> None:
     play = begun("A")
 
-    asked = Finding(None, "stop", "it was asked to end", asked=True)
+    asked = Classification(None, "stop", "it was asked to end", asked=True)
     play.feed(AttemptOver(play.now, asked, play.plan, session="s-1", worked=worked))
 
     told, saved, end = play.latest
@@ -291,7 +290,7 @@ def test_an_attempt_that_was_ended_as_asked_is_told_and_its_session_kept_where_i
     assert saved.iteration is not None
     assert (saved.reason, saved.iteration.attempt) == (PauseReason.INTERRUPTED, told.iteration.attempt)
     assert saved.iteration.session == ("s-1" if worked else None)
-    assert end == End(130, "interrupted", "stopped as you asked")
+    assert end == EndLoop(130, "interrupted", "stopped as you asked")
 
 
 @pytest.mark.parametrize("kind", [None, CRASH])
@@ -301,13 +300,13 @@ def test_l14_where_a_person_has_to_act_first_the_loop_ends_however_the_attempt_d
     play = begun("A")
     iteration = play.attempt.iteration
 
-    finding = Finding(kind, "rule", "why")
+    finding = Classification(kind, "rule", "why")
     play.feed(AttemptOver(play.now, finding, play.plan, halted="the review cannot be run"))
 
     assert play.latest == (
         SaveCheckpoint(PauseReason.ERROR, iteration, None, "the review cannot be run"),
         TellAttempt(iteration, kind, "rule", "why", "the end: a person has to act"),
-        End(78, "review", "the review cannot be run"),
+        EndLoop(78, "review", "the review cannot be run"),
     )
 
 
@@ -326,7 +325,7 @@ def test_l12_a_stop_in_a_wait_keeps_the_iteration_that_waited() -> None:
     assert play.latest == (
         EndRest(),
         SaveCheckpoint(PauseReason.INTERRUPTED, waited, None, why),
-        End(130, "interrupted", why),
+        EndLoop(130, "interrupted", why),
     )
 
 
@@ -342,13 +341,13 @@ def test_a_limit_that_is_reached_in_a_wait_keeps_the_iteration_that_waited() -> 
     assert isinstance(saved, SaveCheckpoint)
     assert saved.iteration is not None
     assert saved.iteration.task.id == "A"
-    assert isinstance(end, End)
-    assert play.loop.stage == Over(5)
+    assert isinstance(end, EndLoop)
+    assert play.loop.stage == Finished(5)
 
 
 def test_a_runtime_that_is_over_by_less_than_a_clock_can_tell_is_waited_for_once_more() -> None:
     policy = LoopPolicy(max_runtime_s=100.0000001)
-    play = begun("A", policy=policy, memory=Memory(out=(Out("claude", "limit", FAR),)))
+    play = begun("A", policy=policy, memory=LoopState(out=(Cooldown("claude", "limit", FAR),)))
 
     play.wakes()
 
@@ -370,10 +369,10 @@ def test_h5_a_wait_begins_anew_when_the_clock_says_more_than_a_second_before_its
     play = begun("A", failing=3)
     as_it_was = play.loop
 
-    play.feed(Woke(START - 1.0))
+    play.feed(LoopWoke(START - 1.0))
     assert (play.loop, play.latest) == (as_it_was, ())
     back = START - 1.5
-    play.feed(Woke(back))
+    play.feed(LoopWoke(back))
 
     iteration = play.ordered(StartIteration, ever=True)[0].iteration
     why = "the last 3 iterations failed (the clock was set back)"
@@ -385,10 +384,10 @@ def test_h5_a_wait_begins_anew_when_the_clock_says_more_than_a_second_before_its
 
 
 def test_h5_a_wait_for_an_agent_is_still_one_when_the_clock_was_set_back() -> None:
-    play = begun("A", memory=Memory(out=(Out("claude", "limit", FAR), Out("codex", "no login"))))
+    play = begun("A", memory=LoopState(out=(Cooldown("claude", "limit", FAR), Cooldown("codex", "no login"))))
     iteration = play.ordered(StartIteration)[0].iteration
 
-    play.feed(Woke(START - 500.0))
+    play.feed(LoopWoke(START - 500.0))
 
     assert play.loop.stage == Resting(
         iteration, START - 500.0, FAR, PauseReason.USAGE_LIMIT, for_an_agent=True
@@ -397,7 +396,9 @@ def test_h5_a_wait_for_an_agent_is_still_one_when_the_clock_was_set_back() -> No
 
 def test_l3_of_two_that_come_back_at_once_it_is_the_turn_of_the_one_after_the_last() -> None:
     policy = LoopPolicy(agents=("a", "b", "c"), rotates=True)
-    memory = Memory(last_agent="a", out=(Out("a", "", FAR), Out("b", "", FAR), Out("c", "no login")))
+    memory = LoopState(
+        last_agent="a", out=(Cooldown("a", "", FAR), Cooldown("b", "", FAR), Cooldown("c", "no login"))
+    )
     play = begun("A", policy=policy, memory=memory)
 
     play.wakes()
@@ -428,7 +429,7 @@ def test_a_task_that_is_in_the_list_only_after_the_boundary_is_done_as_well() ->
     play.judged_with(plan_of("A", "B", "C", done=("A", "C")))
 
     assert play.task == "B"
-    assert play.loop.ledger["C"].standing is Standing.COMPLETE
+    assert play.loop.ledger["C"].standing is TaskState.COMPLETE
 
 
 def test_a_list_that_is_gone_at_the_boundary_counts_as_it_was() -> None:
@@ -447,7 +448,7 @@ def test_l10_a_promise_without_a_list_is_the_end_and_nothing_is_left_to_go_on_fr
 
     assert play.latest == (
         ClearCheckpoint(),
-        End(0, "complete", "the agent promised that all is done"),
+        EndLoop(0, "complete", "the agent promised that all is done"),
     )
 
 
@@ -458,7 +459,7 @@ def test_l10_two_iterations_that_commit_nothing_are_the_end_and_nothing_is_left_
     play.succeeds(commits=0)
 
     why = "the last 2 iterations ended well and committed nothing"
-    assert play.latest == (ClearCheckpoint(), End(0, "no_progress", why))
+    assert play.latest == (ClearCheckpoint(), EndLoop(0, "no_progress", why))
 
 
 def test_l3_what_a_turn_left_to_the_next_one_is_told_once() -> None:
@@ -485,22 +486,22 @@ def test_after_the_end_not_even_a_wish_changes_anything() -> None:
     play.feed(StopAsked(play.now))
 
     assert play.loop == ended
-    assert ended.wish is Wish.NONE
+    assert ended.wish is PendingRequest.NONE
 
 
 @pytest.mark.parametrize(("many", "more"), [(2, ""), (3, ""), (4, "; and 1 more"), (5, "; and 2 more")])
 def test_l1_tasks_that_failed_too_often_are_told_and_three_of_them_by_name(many: int, more: str) -> None:
     ids = "ABCDE"[:many]
-    failed = {each: TaskRecord(each, "", Standing.FAILED, 5, CRASH, f"{each} is hard") for each in ids}
+    failed = {each: TaskRecord(each, "", TaskState.FAILED, 5, CRASH, f"{each} is hard") for each in ids}
 
     play = begun(*ids, ledger=failed)
 
     told = "; ".join(f"{each} failed 5 times, last: {each} is hard" for each in ids[:3])
-    assert play.latest == (End(1, "tasks_failed", f"no task is left to try: {told}{more}"),)
+    assert play.latest == (EndLoop(1, "tasks_failed", f"no task is left to try: {told}{more}"),)
 
 
 def test_l1_of_a_failure_without_words_its_kind_is_told() -> None:
-    failed = {"A": TaskRecord("A", "", Standing.FAILED, 1, CRASH)}
+    failed = {"A": TaskRecord("A", "", TaskState.FAILED, 1, CRASH)}
 
     play = begun("A", ledger=failed, policy=LoopPolicy(max_task_failures=1))
 
@@ -516,14 +517,14 @@ def test_us008_a_pause_in_the_answer_to_a_boundary_keeps_no_iteration() -> None:
     why = "paused as you asked"
     assert play.latest == (
         SaveCheckpoint(PauseReason.USER_REQUESTED, None, None, why),
-        End(75, "user_requested", why),
+        EndLoop(75, "user_requested", why),
     )
 
 
 def test_h5_a_wait_that_begins_anew_twice_says_once_that_the_clock_was_set_back() -> None:
     play = begun("A", failing=3)
 
-    play.feed(Woke(START - 500.0))
-    play.feed(Woke(START - 1000.0))
+    play.feed(LoopWoke(START - 500.0))
+    play.feed(LoopWoke(START - 1000.0))
 
     assert play.ordered(Rest)[0].why == "the last 3 iterations failed (the clock was set back)"

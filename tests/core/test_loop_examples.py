@@ -2,22 +2,22 @@
 
 import pytest
 
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.classify import Finding
-from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Memory, Out, Standing
-from ralphd.core.loop_model import (
+from ralphd.core.failures.classify import Classification
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.model import (
     Attempting,
     AttemptOver,
+    AwaitingVerdict,
     Began,
     ClearCheckpoint,
+    Finished,
     FinishIteration,
     Handoff,
-    Judging,
     Loop,
     LoopPolicy,
-    Over,
+    LoopWoke,
     PauseAsked,
+    PendingRequest,
     Rest,
     Resting,
     Resumed,
@@ -29,11 +29,10 @@ from ralphd.core.loop_model import (
     TellAgentBack,
     TellAgentOut,
     TellAttempt,
-    Wish,
-    Woke,
 )
-from ralphd.core.model import Next
+from ralphd.core.loop.state import Cooldown, LoopState, PauseReason, TaskState
 from ralphd.core.plan import Plan
+from ralphd.core.supervision.model import Next
 from tests.core.loop_scenes import START, Play, plan_of, reset_in
 
 CRASH, INCOMPLETE = FailureKind.AGENT_CRASH, FailureKind.AGENT_INCOMPLETE
@@ -57,7 +56,7 @@ def test_l10_when_all_tasks_are_done_the_loop_is() -> None:
     play.succeeds()
 
     assert (play.end.code, play.end.reason) == (0, "complete")
-    assert play.loop.ledger["A"].standing is Standing.COMPLETE
+    assert play.loop.ledger["A"].standing is TaskState.COMPLETE
 
 
 def test_us002_the_checkpoint_is_cleared_when_the_task_is_done_and_only_then() -> None:
@@ -405,14 +404,14 @@ def test_a_stop_outweighs_a_pause() -> None:
     play.feed(StopAsked(play.now))
     play.feed(PauseAsked(play.now))
 
-    assert play.loop.wish is Wish.STOP
+    assert play.loop.wish is PendingRequest.STOP
 
 
 def test_an_attempt_that_was_ended_as_asked_is_no_failure() -> None:
     play = Play("A")
 
     play.feed(StopAsked(play.now))
-    play.feed(AttemptOver(play.now, Finding(None, "asked", "ended as asked", asked=True), play.plan))
+    play.feed(AttemptOver(play.now, Classification(None, "asked", "ended as asked", asked=True), play.plan))
 
     assert play.end.code == 130
     assert play.failures("A") == 0
@@ -441,7 +440,7 @@ def test_a_wake_before_its_time_changes_nothing() -> None:
     play.fails(FailureKind.RATE_LIMIT)
     before = play.loop
 
-    play.feed(Woke(play.now + 30.0))
+    play.feed(LoopWoke(play.now + 30.0))
 
     assert play.loop == before
     assert play.latest == ()
@@ -520,7 +519,7 @@ def test_a_list_that_cannot_be_read_at_the_start_is_a_fault_of_the_configuration
 def test_a_list_that_an_agent_breaks_counts_as_it_was(found: Plan | None) -> None:
     play = Play("A", "B")
 
-    play.feed(AttemptOver(play.now, Finding(None, "rule", "well"), found))
+    play.feed(AttemptOver(play.now, Classification(None, "rule", "well"), found))
 
     assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
     assert play.loop.plan == plan_of("A", "B")
@@ -585,7 +584,7 @@ def test_a_checkpoint_of_a_task_that_is_done_meanwhile_is_passed_over() -> None:
 
 def test_an_agent_that_is_out_since_an_earlier_run_is_not_asked() -> None:
     play = Play("A", policy=TWO, begin=False)
-    play.loop = Loop(memory=Memory(out=(Out("claude", "usage limit", START + 500.0),)))
+    play.loop = Loop(memory=LoopState(out=(Cooldown("claude", "usage limit", START + 500.0),)))
 
     play.feed(Began(START, play.plan))
 
@@ -596,9 +595,9 @@ def test_after_the_end_nothing_is_done_any_more() -> None:
     play = Play("A")
     play.succeeds()
 
-    play.feed(Woke(play.now))
+    play.feed(LoopWoke(play.now))
 
-    assert isinstance(play.loop.stage, Over)
+    assert isinstance(play.loop.stage, Finished)
     assert play.latest == ()
 
 
@@ -607,6 +606,6 @@ def test_an_iteration_is_finished_once_and_told_with_its_outcome() -> None:
 
     play.fails(CRASH)
 
-    assert isinstance(play.loop.stage, Judging)
+    assert isinstance(play.loop.stage, AwaitingVerdict)
     (finish,) = play.ordered(FinishIteration)
     assert (finish.failed, finish.complete) == (True, False)

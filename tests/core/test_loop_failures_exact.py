@@ -2,15 +2,13 @@
 
 import pytest
 
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.classify import Finding
-from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Memory, Out, Standing, UnderWay
-from ralphd.core.loop_model import (
+from ralphd.core.failures.classify import Classification
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.model import (
+    AwaitingVerdict,
     Began,
     FinishIteration,
     Handoff,
-    Judging,
     Loop,
     LoopPolicy,
     Previous,
@@ -22,6 +20,7 @@ from ralphd.core.loop_model import (
     TellAgentOut,
     TellAttempt,
 )
+from ralphd.core.loop.state import Cooldown, InFlight, LoopState, PauseReason, TaskState
 from tests.core.loop_scenes import START, Play, reset_in
 
 CRASH, TRANSIENT = FailureKind.AGENT_CRASH, FailureKind.TRANSIENT
@@ -34,11 +33,11 @@ def fallback(*agents: str, **rules: object) -> Play:
     return Play("A", "B", policy=LoopPolicy(agents=agents, jitter=0.0, **rules))  # type: ignore[arg-type]
 
 
-def rotation(*agents: str, out: tuple[Out, ...] = (), **rules: object) -> Play:
+def rotation(*agents: str, out: tuple[Cooldown, ...] = (), **rules: object) -> Play:
     """A loop at tasks A and B whose agents take turns."""
     policy = LoopPolicy(agents=agents, rotates=True, jitter=0.0, **rules)  # type: ignore[arg-type]
     play = Play("A", "B", policy=policy, begin=False)
-    play.loop = Loop(Memory(out=out))
+    play.loop = Loop(LoopState(out=out))
     play.feed(Began(play.now, play.plan))
     return play
 
@@ -88,7 +87,7 @@ def test_t7_an_agent_that_left_its_task_open_goes_on_in_the_same_instant() -> No
     assert isinstance(told, TellAttempt)
     assert told.next == "claude again at once"
     assert isinstance(start, StartAttempt)
-    assert play.loop.memory.under_way == UnderWay(1, 2, "claude", "A", "do A", play.now)
+    assert play.loop.memory.under_way == InFlight(1, 2, "claude", "A", "do A", play.now)
 
 
 def test_a_rate_limit_says_whose_it_is_and_how_its_end_is_known() -> None:
@@ -171,14 +170,14 @@ def test_who_is_out_is_told_with_the_reason_and_the_next_one_begins_in_the_same_
 
     until = None if until_s is None else play.now + until_s
     assert play.ordered(TellAgentOut) == [TellAgentOut("claude", why, until)]
-    assert play.loop.memory.out == (Out("claude", why, until),)
-    assert play.loop.memory.under_way == UnderWay(1, 2, "codex", "A", "do A", play.now)
+    assert play.loop.memory.out == (Cooldown("claude", why, until),)
+    assert play.loop.memory.under_way == InFlight(1, 2, "codex", "A", "do A", play.now)
 
 
 def test_the_sentence_of_a_limit_whose_reset_is_unknown_goes_on_where_its_full_stop_was() -> None:
     play = fallback("claude", "codex")
 
-    play.fails(USAGE, finding=Finding(USAGE, "rule", "You are out of MAX."))
+    play.fails(USAGE, finding=Classification(USAGE, "rule", "You are out of MAX."))
 
     assert play.ordered(TellAgentOut)[0].reason == "You are out of MAX; when it resets is not known"
 
@@ -187,9 +186,9 @@ def test_l2_a_fallback_takes_over_in_the_same_instant_after_the_last_retry() -> 
     play = fallback("claude", "codex", transient_retries=0, retries_before_fallback=0)
 
     play.fails(TRANSIENT)
-    assert play.loop.memory.under_way == UnderWay(1, 2, "codex", "A", "do A", play.now)
+    assert play.loop.memory.under_way == InFlight(1, 2, "codex", "A", "do A", play.now)
     play.fails(CRASH)
-    assert play.loop.memory.under_way == UnderWay(1, 3, "claude", "A", "do A", play.now)
+    assert play.loop.memory.under_way == InFlight(1, 3, "claude", "A", "do A", play.now)
 
 
 def test_an_agent_that_reached_its_service_in_between_makes_it_no_outage() -> None:
@@ -222,7 +221,7 @@ def test_an_outage_asks_the_agents_in_their_order_from_the_first_on() -> None:
 
 def test_a_clock_that_is_set_back_leaves_an_outage_with_the_agent_it_has() -> None:
     play = Play("A", policy=LoopPolicy(transient_retries=0), begin=False)
-    play.loop = Loop(Memory(out=(Out("claude", "limit", START),)), failing=2)
+    play.loop = Loop(LoopState(out=(Cooldown("claude", "limit", START),)), failing=2)
     play.feed(Began(START, play.plan))
     play.feed(Skipped(START - 500.0))
     play.now = START - 500.0
@@ -247,16 +246,16 @@ def test_l3_whoever_comes_after_the_one_that_is_out_goes_on() -> None:
 
 @pytest.mark.parametrize("kind", [CRASH, TRANSIENT])
 def test_l3_a_turn_is_over_for_the_one_after_it_that_is_not_out(kind: FailureKind) -> None:
-    play = rotation("a", "b", "c", out=(Out("b", "limit", START + FAR),))
+    play = rotation("a", "b", "c", out=(Cooldown("b", "limit", START + FAR),))
 
     play.fails(kind)
 
     assert play.ordered(TellAttempt)[0].next == "rotation: c goes on"
-    assert play.loop.ledger["A"].standing is Standing.PENDING
+    assert play.loop.ledger["A"].standing is TaskState.PENDING
 
 
 def test_l3_those_who_are_out_do_not_keep_an_outage_from_being_one() -> None:
-    play = rotation("a", "b", "c", out=(Out("c", "limit", START + FAR),))
+    play = rotation("a", "b", "c", out=(Cooldown("c", "limit", START + FAR),))
     play.fails(TRANSIENT)
     play.judged()
 
@@ -299,7 +298,7 @@ def test_an_iteration_that_failed_is_finished_as_failed_with_what_went_wrong_las
     play.fails(CRASH)
 
     (told,) = play.ordered(TellAttempt)
-    assert play.loop.stage == Judging(play.ordered(FinishIteration)[0].iteration, promised=False)
+    assert play.loop.stage == AwaitingVerdict(play.ordered(FinishIteration)[0].iteration, promised=False)
     (finish,) = play.ordered(FinishIteration)
     assert finish.iteration.number == told.iteration.number == 1
     assert finish == FinishIteration(

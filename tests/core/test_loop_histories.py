@@ -3,19 +3,20 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ralphd.core.failure import FailureKind, meaning
-from ralphd.core.ledger import Standing
-from ralphd.core.loop_model import (
+from ralphd.core.failures.kinds import FailureKind, meaning
+from ralphd.core.loop.model import (
     Attempting,
+    AwaitingVerdict,
     Began,
     ClearCheckpoint,
-    End,
+    EndLoop,
+    Finished,
     FinishIteration,
-    Judging,
     Loop,
     LoopPolicy,
-    Over,
+    LoopWoke,
     PauseAsked,
+    PendingRequest,
     Rest,
     Resting,
     Resumed,
@@ -28,11 +29,10 @@ from ralphd.core.loop_model import (
     TellAgentOut,
     TellAttempt,
     TellLost,
-    Wish,
-    Woke,
 )
-from ralphd.core.model import Next
-from ralphd.core.pool import LONGEST_PROBE_S
+from ralphd.core.loop.pool import LONGEST_PROBE_S
+from ralphd.core.loop.state import TaskState
+from ralphd.core.supervision.model import Next
 from tests.core.loop_scenes import START, Play, reset_in
 
 KINDS = [kind for kind in FailureKind if kind is not FailureKind.AGENT_INCOMPLETE]
@@ -122,7 +122,7 @@ class Nights(RuleBasedStateMachine):
         self.play.succeeds(ticks=False, judged=False)
         self.check()
 
-    @precondition(lambda self: not isinstance(self.play.loop.stage, Over))
+    @precondition(lambda self: not isinstance(self.play.loop.stage, Finished))
     @rule(later_s=st.floats(0.0, 100.0))
     def the_loop_dies(self, later_s: float) -> None:
         """And goes on from what it had saved."""
@@ -138,7 +138,7 @@ class Nights(RuleBasedStateMachine):
         play.feed(Began(play.now, play.plan, resumed))
         self.check()
 
-    @precondition(lambda self: isinstance(self.play.loop.stage, Judging))
+    @precondition(lambda self: isinstance(self.play.loop.stage, AwaitingVerdict))
     @rule(answer=st.sampled_from([Next.CONTINUE, Next.CONTINUE, Next.CONTINUE, Next.PAUSE, Next.STOP]))
     def it_is_judged(self, answer: Next) -> None:
         """The boundary is answered."""
@@ -162,7 +162,7 @@ class Nights(RuleBasedStateMachine):
         assert isinstance(self.play.loop.stage, Resting)
         before = self.play.loop
         self.play.feed(
-            Woke(self.play.now + share * max(self.play.loop.stage.until - self.play.now, 0.0) - 0.001)
+            LoopWoke(self.play.now + share * max(self.play.loop.stage.until - self.play.now, 0.0) - 0.001)
         )
         assert self.play.loop == before
 
@@ -188,9 +188,9 @@ class Nights(RuleBasedStateMachine):
         assert self.at_once <= most_at_once, "it never rests"
         assert len(started) <= 1, "two at once"
         assert bool(started) <= isinstance(stage, Attempting)
-        assert len(play.ordered(End)) == isinstance(stage, Over) * (bool(play.latest))
+        assert len(play.ordered(EndLoop)) == isinstance(stage, Finished) * (bool(play.latest))
         if started:
-            assert play.loop.wish is Wish.NONE, "nothing is begun that was asked to end"
+            assert play.loop.wish is PendingRequest.NONE, "nothing is begun that was asked to end"
             iteration = started[0].iteration
             assert iteration.agent in self.policy.agents
             assert iteration.agent not in self.out, "who is asked was told to be back"
@@ -199,8 +199,8 @@ class Nights(RuleBasedStateMachine):
             assert not most or self.failed[iteration.task.id] < most, "it has failed too often"
             assert 600.0 <= started[0].timeout_s <= 2400.0
             assert iteration.task.id not in play.done, "a task is done twice"
-        if any(isinstance(order, StartIteration | Rest | End) for order in play.latest):
-            ended_well = any(end.code == 0 or end.reason == "tasks_failed" for end in play.ordered(End))
+        if any(isinstance(order, StartIteration | Rest | EndLoop) for order in play.latest):
+            ended_well = any(end.code == 0 or end.reason == "tasks_failed" for end in play.ordered(EndLoop))
             assert play.ordered(SaveCheckpoint) or ended_well, "no checkpoint"
         for rest in play.ordered(Rest):
             longest = max(LONGEST_RESET_S + 60.0, LONGEST_PROBE_S, 900.0)
@@ -223,14 +223,16 @@ class Nights(RuleBasedStateMachine):
             tried = {task: ledger[task] for task in self.play.ids if task in ledger}
             counted = {task: 0 if each.unjudged else each.failure_count for task, each in tried.items()}
             assert {task: counted.get(task, 0) for task in self.play.ids} == self.failed
-            assert not any(each.unjudged for each in tried.values() if each.standing is not Standing.COMPLETE)
+            assert not any(
+                each.unjudged for each in tried.values() if each.standing is not TaskState.COMPLETE
+            )
 
     @invariant()
     def what_is_ticked_is_complete(self) -> None:
         """Whoever ticked it."""
         if hasattr(self, "play"):
             ledger = self.play.loop.ledger
-            assert all(ledger[task].standing is Standing.COMPLETE for task in self.play.done)
+            assert all(ledger[task].standing is TaskState.COMPLETE for task in self.play.done)
 
     def teardown(self) -> None:
         """When the agents are well again, what is left gets done, if no task failed too often."""
@@ -239,7 +241,7 @@ class Nights(RuleBasedStateMachine):
         play = self.play
         for _ in range(60):
             stage = play.loop.stage
-            if isinstance(stage, Over):
+            if isinstance(stage, Finished):
                 break
             if isinstance(stage, Attempting):
                 play.succeeds()
@@ -247,7 +249,7 @@ class Nights(RuleBasedStateMachine):
                 play.wakes()
             else:
                 play.judged()
-        assert isinstance(play.loop.stage, Over), "the loop never ends"
+        assert isinstance(play.loop.stage, Finished), "the loop never ends"
         if play.end.code == 0:
             assert play.done == set(play.ids)
         assert play.now < START + 60 * LONGEST_PROBE_S * 10

@@ -1,29 +1,28 @@
 """The loop's nouns as they are where nothing more is said."""
 
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.classify import Finding
-from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Memory
-from ralphd.core.loop_model import (
+from ralphd.core.failures.classify import Classification
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.model import (
     AttemptOver,
     Began,
     Begin,
-    End,
+    EndLoop,
     Iteration,
     Judged,
     Loop,
     LoopPolicy,
     LoopStep,
+    PendingRequest,
     Previous,
     Resting,
     Resumed,
     Rotation,
     SaveCheckpoint,
     StartAttempt,
-    Wish,
 )
-from ralphd.core.model import Next
+from ralphd.core.loop.state import LoopState, PauseReason
 from ralphd.core.plan import Task, TaskStatus
+from ralphd.core.supervision.model import Next
 
 TASK = Task("A", "do A", TaskStatus.PENDING)
 HERE = Iteration(1, TASK, "claude")
@@ -55,8 +54,8 @@ def test_a_policy_without_a_configuration_is_one_agent_with_the_limits_of_an_emp
 
 
 def test_a_loop_begins_with_nothing_behind_it_and_no_wish() -> None:
-    assert Loop() == Loop(Memory(), {}, None, Begin(), Wish.NONE, failing=0, rotation=None)
-    assert [wish.value for wish in Wish] == ["none", "pause", "stop"]
+    assert Loop() == Loop(LoopState(), {}, None, Begin(), PendingRequest.NONE, failing=0, rotation=None)
+    assert [wish.value for wish in PendingRequest] == ["none", "pause", "stop"]
     assert LoopStep(Loop()).orders == ()
 
 
@@ -82,7 +81,7 @@ def test_an_iteration_begins_with_nothing_tried_waited_or_committed() -> None:
 
 
 def test_an_attempt_that_ended_committed_nothing_cost_nothing_and_left_no_session_unless_told() -> None:
-    finding = Finding(None, "rule", "why")
+    finding = Classification(None, "rule", "why")
     assert AttemptOver(1.0, finding, None) == AttemptOver(
         1.0,
         finding,
@@ -105,7 +104,7 @@ def test_a_checkpoint_names_an_end_a_reason_and_a_session_only_where_there_are_a
     assert Resumed("A") == Resumed("A", 0, None, None, boundary, "", None)
     assert SaveCheckpoint(boundary, HERE) == SaveCheckpoint(boundary, HERE, None, "")
     assert StartAttempt(HERE, 600.0) == StartAttempt(HERE, 600.0, 0.0)
-    assert End(0, "complete", "why") == End(0, "complete", "why", None)
+    assert EndLoop(0, "complete", "why") == EndLoop(0, "complete", "why", None)
 
 
 def test_two_waits_are_the_same_whatever_is_said_of_them() -> None:

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Standing
-from ralphd.core.loop_model import Began, Loop, LoopPolicy, SaveCheckpoint, TellAttempt
-from ralphd.core.tasks import unreviewed
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.model import Began, Loop, LoopPolicy, SaveCheckpoint, TellAttempt
+from ralphd.core.loop.state import PauseReason, TaskState
+from ralphd.core.loop.tasks import unreviewed
 from tests.core.loop_scenes import Play
 
 REVIEWS = LoopPolicy(jitter=0.0, reviews=True, retries_before_fallback=0)
@@ -30,7 +29,7 @@ def test_a_task_that_was_ticked_before_its_review_is_open_for_the_next_run() -> 
     assert unreviewed(play.plan, play.loop.ledger) == ("A",)
     play.succeeds()
     assert play.end.reason == "complete"
-    assert play.loop.ledger["A"].standing is Standing.COMPLETE
+    assert play.loop.ledger["A"].standing is TaskState.COMPLETE
     assert unreviewed(play.plan, play.loop.ledger) == ()
 
 

@@ -4,22 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.ledger import Memory, Out, TaskRecord
-from ralphd.core.loop_model import (
-    End,
+from ralphd.core.loop.model import (
+    EndLoop,
+    Finished,
     Iteration,
     Loop,
     LoopOrder,
     LoopPolicy,
-    Over,
+    PendingRequest,
     Rest,
     Resting,
     SaveCheckpoint,
     StartAttempt,
-    Wish,
 )
-from ralphd.core.loop_steps import attempt, end_now, exhausted, handed_to, limit_reached, rest
+from ralphd.core.loop.state import Cooldown, LoopState, PauseReason, TaskRecord
+from ralphd.core.loop.transitions import attempt, end_now, exhausted, handed_to, limit_reached, rest
 from ralphd.core.plan import Task, TaskStatus
 
 TASK = Task("A", "do A", TaskStatus.PENDING)
@@ -29,7 +28,7 @@ POLICY = LoopPolicy(agents=("claude", "codex"), reset_margin_s=60.0)
 
 def out_until(until: float | None) -> Loop:
     """A loop whose only two agents are out; the second one until then."""
-    return Loop(Memory(out=(Out("claude", "no login"), Out("codex", "weekly limit", until))))
+    return Loop(LoopState(out=(Cooldown("claude", "no login"), Cooldown("codex", "weekly limit", until))))
 
 
 # Whoever takes over
@@ -62,7 +61,7 @@ def test_l6_an_attempt_with_its_phases_has_a_limit_of_its_own_that_grows_with_th
 
 def test_an_attempt_and_its_phases_end_with_the_whole_time_but_have_a_second_at_least() -> None:
     policy = replace(POLICY, timeout_s=600.0, iteration_timeout_s=1000.0, max_runtime_s=2000.0)
-    loop = Loop(Memory(began_at=100.0))
+    loop = Loop(LoopState(began_at=100.0))
 
     assert limits(loop, 100.0, policy) == (600.0, 1000.0)
     assert limits(loop, 1300.0, policy) == (600.0, 800.0)
@@ -97,10 +96,10 @@ def test_where_all_agents_are_out_the_loop_waits_for_the_first_and_says_for_whom
 # The ends, each of which can be gone on from
 
 
-def assert_ends(loop: Loop, orders: tuple[LoopOrder, ...], saved: SaveCheckpoint, end: End) -> None:
+def assert_ends(loop: Loop, orders: tuple[LoopOrder, ...], saved: SaveCheckpoint, end: EndLoop) -> None:
     """The checkpoint first, then the end; and nothing comes after it."""
     assert orders == (saved, end)
-    assert loop.stage == Over(end.code)
+    assert loop.stage == Finished(end.code)
 
 
 def test_us008_a_loop_that_pauses_instead_goes_on_at_the_reset_itself_to_which_others_add_the_margin() -> (
@@ -112,14 +111,14 @@ def test_us008_a_loop_that_pauses_instead_goes_on_at_the_reset_itself_to_which_o
 
     why = "codex is out: weekly limit"
     saved = SaveCheckpoint(PauseReason.USAGE_LIMIT, HERE, 440.0, why)
-    assert_ends(step.loop, step.orders, saved, End(75, "usage_limit", why, 440.0))
+    assert_ends(step.loop, step.orders, saved, EndLoop(75, "usage_limit", why, 440.0))
 
 
 def test_us008_a_reset_that_is_reached_already_is_waited_for_and_not_paused_for() -> None:
     policy = replace(POLICY, pause_when_exhausted=True)
 
     assert isinstance(exhausted(out_until(160.0), HERE, 100.0, policy).loop.stage, Resting)
-    assert isinstance(exhausted(out_until(161.0), HERE, 100.0, policy).loop.stage, Over)
+    assert isinstance(exhausted(out_until(161.0), HERE, 100.0, policy).loop.stage, Finished)
 
 
 def test_where_no_agent_comes_back_by_itself_the_loop_ends_and_says_what_each_of_them_lacks() -> None:
@@ -127,38 +126,40 @@ def test_where_no_agent_comes_back_by_itself_the_loop_ends_and_says_what_each_of
 
     why = "no agent is left that could work: claude: no login; codex: weekly limit"
     saved = SaveCheckpoint(PauseReason.ERROR, HERE, None, why)
-    assert_ends(step.loop, step.orders, saved, End(1, "no_agent", why))
+    assert_ends(step.loop, step.orders, saved, EndLoop(1, "no_agent", why))
 
 
 @pytest.mark.parametrize("iteration", [HERE, None])
 def test_a_limit_of_the_users_own_ends_the_loop_wherever_it_is(iteration: Iteration | None) -> None:
-    step = end_now(Loop(Memory(iteration=3)), iteration, 0.0, replace(POLICY, max_iterations=3))
+    step = end_now(Loop(LoopState(iteration=3)), iteration, 0.0, replace(POLICY, max_iterations=3))
 
     assert step is not None
     why = "3 iterations, as you asked"
     saved = SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration, None, why)
-    assert_ends(step.loop, step.orders, saved, End(5, "limit", why))
+    assert_ends(step.loop, step.orders, saved, EndLoop(5, "limit", why))
 
 
 @pytest.mark.parametrize(
     ("wish", "reason", "why", "code"),
     [
-        (Wish.PAUSE, PauseReason.USER_REQUESTED, "paused as you asked", 75),
-        (Wish.STOP, PauseReason.INTERRUPTED, "stopped as you asked", 130),
+        (PendingRequest.PAUSE, PauseReason.USER_REQUESTED, "paused as you asked", 75),
+        (PendingRequest.STOP, PauseReason.INTERRUPTED, "stopped as you asked", 130),
     ],
 )
 @pytest.mark.parametrize("iteration", [HERE, None])
 def test_l12_a_pause_and_a_stop_end_the_loop_wherever_it_is(
-    iteration: Iteration | None, wish: Wish, reason: PauseReason, why: str, code: int
+    iteration: Iteration | None, wish: PendingRequest, reason: PauseReason, why: str, code: int
 ) -> None:
     step = end_now(Loop(wish=wish), iteration, 0.0, POLICY)
 
     assert step is not None
-    assert_ends(step.loop, step.orders, SaveCheckpoint(reason, iteration, None, why), End(code, reason, why))
+    assert_ends(
+        step.loop, step.orders, SaveCheckpoint(reason, iteration, None, why), EndLoop(code, reason, why)
+    )
 
 
 def test_without_a_limit_and_without_a_wish_nothing_ends() -> None:
-    assert end_now(Loop(Memory(iteration=9, cost_usd=9.0, began_at=0.0)), HERE, 1e9, POLICY) is None
+    assert end_now(Loop(LoopState(iteration=9, cost_usd=9.0, began_at=0.0)), HERE, 1e9, POLICY) is None
 
 
 @pytest.mark.parametrize(
@@ -170,5 +171,5 @@ def test_without_a_limit_and_without_a_wish_nothing_ends() -> None:
     ],
 )
 def test_l10_a_limit_is_reached_at_its_number_and_not_before(policy: LoopPolicy, words: str) -> None:
-    assert limit_reached(Loop(Memory(iteration=1, cost_usd=2.5, began_at=100.0)), 160.0, policy) == words
-    assert limit_reached(Loop(Memory(iteration=0, cost_usd=2.49, began_at=100.0)), 159.9, policy) is None
+    assert limit_reached(Loop(LoopState(iteration=1, cost_usd=2.5, began_at=100.0)), 160.0, policy) == words
+    assert limit_reached(Loop(LoopState(iteration=0, cost_usd=2.49, began_at=100.0)), 159.9, policy) is None

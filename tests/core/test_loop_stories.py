@@ -2,13 +2,13 @@
 
 import pytest
 
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.classify import Finding
-from ralphd.core.failure import FailureKind
-from ralphd.core.heard import Heard, Reverted
-from ralphd.core.ledger import Memory, Out, Standing, TaskRecord, UnderWay
-from ralphd.core.limits import Confidence, Reset
-from ralphd.core.loop_model import (
+from ralphd.core.failures.classify import Classification
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.failures.reset_parsers import Confidence
+from ralphd.core.failures.resets import Reset
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import RevertNotice, VerdictMessage
+from ralphd.core.loop.model import (
     Attempting,
     AttemptOver,
     Began,
@@ -18,6 +18,7 @@ from ralphd.core.loop_model import (
     Judged,
     Loop,
     LoopPolicy,
+    LoopWoke,
     PauseAsked,
     Rest,
     Resting,
@@ -30,11 +31,10 @@ from ralphd.core.loop_model import (
     TellAgentOut,
     TellAttempt,
     TellLost,
-    Woke,
 )
-from ralphd.core.model import Next
+from ralphd.core.loop.state import Cooldown, InFlight, LoopState, PauseReason, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
-from ralphd.core.verdict import VerdictKind
+from ralphd.core.supervision.model import Next
 from tests.core.loop_scenes import START, Play, reset_in
 
 CRASH, INCOMPLETE = FailureKind.AGENT_CRASH, FailureKind.AGENT_INCOMPLETE
@@ -273,7 +273,7 @@ def test_t2_a_task_that_is_tried_again_in_a_later_iteration_knows_what_went_wron
 
 
 @pytest.mark.parametrize(
-    "record", [TaskRecord("A", "do A", Standing.PENDING, 5), TaskRecord("A", "do A", Standing.FAILED, 1)]
+    "record", [TaskRecord("A", "do A", TaskState.PENDING, 5), TaskRecord("A", "do A", TaskState.FAILED, 1)]
 )
 def test_a_checkpoint_of_a_task_that_failed_too_often_or_was_put_back_is_passed_over(
     record: TaskRecord,
@@ -430,7 +430,7 @@ def test_a_wish_in_the_instant_in_which_a_wait_is_over_begins_nothing() -> None:
     over_at = play.loop.stage.until
 
     play.feed(PauseAsked(over_at))
-    play.feed(Woke(over_at))
+    play.feed(LoopWoke(over_at))
 
     assert play.end.code == 75
     assert play.latest == ()
@@ -450,7 +450,7 @@ def test_a_skip_where_nothing_waits_is_nothing() -> None:
 def test_a_pause_that_was_asked_for_ends_an_agent_that_was_ended_too() -> None:
     play = Play("A")
     play.feed(PauseAsked(play.now))
-    asked = Finding(None, "asked", "it was asked to end", asked=True)
+    asked = Classification(None, "asked", "it was asked to end", asked=True)
 
     play.feed(AttemptOver(play.now, asked, play.plan, session="s", worked=True))
 
@@ -473,7 +473,7 @@ def test_a_runtime_that_is_over_in_an_outage_ends_the_loop_then() -> None:
 
 def test_the_time_counts_from_when_the_loop_was_first_started() -> None:
     play = Play("A", "B", policy=LoopPolicy(max_runtime_s=100.0), begin=False)
-    play.loop = Loop(memory=Memory(began_at=START - 90.0))
+    play.loop = Loop(memory=LoopState(began_at=START - 90.0))
 
     play.feed(Began(START, play.plan))
 
@@ -498,7 +498,7 @@ def test_a_task_beside_which_an_agent_wrote_how_far_it_is_has_failed_and_is_trie
 
     for share in range(3):
         now = titled(f"login ({share} of 9)", "mail")
-        play.feed(AttemptOver(play.now, Finding(None, "rule", "well"), now))
+        play.feed(AttemptOver(play.now, Classification(None, "rule", "well"), now))
 
     assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
     assert play.failures("login (2 of 9)") == 3
@@ -511,11 +511,13 @@ def test_a_list_that_grows_shrinks_and_is_turned_round_is_followed() -> None:
     play = Play(begin=False)
     play.feed(Began(START, titled("A", "B")))
 
-    play.feed(AttemptOver(play.now, Finding(None, "rule", "well"), titled("D", "C", "B")))  # A was taken off
+    play.feed(
+        AttemptOver(play.now, Classification(None, "rule", "well"), titled("D", "C", "B"))
+    )  # A was taken off
     play.judged_with(titled("D", "C", "B"))
 
     assert play.task == "D"
-    assert play.loop.ledger["A"].standing is Standing.COMPLETE
+    assert play.loop.ledger["A"].standing is TaskState.COMPLETE
 
 
 def test_r9_a_reverted_task_that_nobody_committed_anything_for_is_not_done() -> None:
@@ -562,17 +564,19 @@ def test_r9_a_revert_is_told_until_the_task_is_kept_and_then_all_is_forgotten() 
     play.wakes()
     note = play.attempt.iteration.reverted
     assert note is not None
-    assert note == Reverted(("abc1234",), "the tests failed", ("1 failed",), note.boundary)
+    assert note == RevertNotice(("abc1234",), "the tests failed", ("1 failed",), note.boundary)
     play.succeeds()
 
-    assert play.loop.ledger["A"] == TaskRecord("A", "do A", Standing.COMPLETE)
+    assert play.loop.ledger["A"] == TaskRecord("A", "do A", TaskState.COMPLETE)
     assert play.attempt.iteration.reverted is None
 
 
 def test_r9_a_verdict_that_no_loop_has_heard_is_acted_upon_at_the_next_begin_and_only_once() -> None:
     play = Play("A", "B")
     play.succeeds(judged=False)
-    verdict = Heard("r1/7", VerdictKind.REVERTED, "the tests failed", "A", ("abc1234",), ("abc1234",))
+    verdict = VerdictMessage(
+        "r1/7", VerdictKind.REVERTED, "the tests failed", "A", ("abc1234",), ("abc1234",)
+    )
 
     for _ in range(2):
         play.loop = Loop(play.loop.memory, play.loop.ledger)
@@ -605,7 +609,9 @@ def test_r9_commits_that_stay_of_an_attempt_that_failed_are_enough_for_the_next_
 
     play.fails(CRASH, commits=1)
     play.feed(
-        Judged(play.now, Next.CONTINUE, play.plan, Heard("r1/8", VerdictKind.KEPT, "green", "A", ("b",)))
+        Judged(
+            play.now, Next.CONTINUE, play.plan, VerdictMessage("r1/8", VerdictKind.KEPT, "green", "A", ("b",))
+        )
     )
     assert play.task == "A"
     play.succeeds(commits=0)
@@ -626,7 +632,7 @@ def test_r9_a_promise_whose_commits_were_reverted_ends_nothing() -> None:
 def test_what_the_guard_wants_a_person_to_see_is_why_it_pauses_and_what_nobody_heard_stays_open() -> None:
     play = Play("A", "B")
     play.succeeds(judged=False)
-    untested = Heard("r1/7", VerdictKind.UNTESTED, "a rebase is under way", "A", ("abc1234",))
+    untested = VerdictMessage("r1/7", VerdictKind.UNTESTED, "a rebase is under way", "A", ("abc1234",))
     play.feed(Judged(play.now, Next.PAUSE, play.plan, untested))
     assert (play.end.code, play.end.why) == (75, "a person has to look at it: a rebase is under way")
 
@@ -641,7 +647,7 @@ def test_what_the_guard_wants_a_person_to_see_is_why_it_pauses_and_what_nobody_h
 def test_a_list_that_was_emptied_is_told_as_what_it_is() -> None:
     play = Play("A", "B")
 
-    play.feed(AttemptOver(play.now, Finding(None, "rule", "well"), Plan("prd.json")))
+    play.feed(AttemptOver(play.now, Classification(None, "rule", "well"), Plan("prd.json")))
 
     assert "prd.json lists nothing" in play.ordered(TellAttempt)[0].why
 
@@ -802,18 +808,18 @@ def test_only_the_wait_for_a_service_or_its_limit_is_gone_on_with_and_only_by_wh
 
 def test_where_all_agents_are_out_since_an_earlier_run_the_first_is_waited_for() -> None:
     play = Play("A", begin=False)
-    play.loop = Loop(memory=Memory(out=(Out("claude", "limit", START + 500.0),)))
+    play.loop = Loop(memory=LoopState(out=(Cooldown("claude", "limit", START + 500.0),)))
 
     play.feed(Began(START, play.plan))
 
     assert [type(order) for order in play.latest] == [SaveCheckpoint, StartIteration, Rest]
     assert play.wait_s == 500.0
-    assert play.loop.ledger["A"].standing is Standing.IN_PROGRESS
+    assert play.loop.ledger["A"].standing is TaskState.IN_PROGRESS
 
 
 def test_of_many_tasks_that_failed_too_often_three_are_named() -> None:
     play = Play(*"ABCDE", begin=False)
-    play.loop = Loop(ledger={id_: TaskRecord(id_, "", Standing.FAILED, 5) for id_ in "ABCDE"})
+    play.loop = Loop(ledger={id_: TaskRecord(id_, "", TaskState.FAILED, 5) for id_ in "ABCDE"})
 
     play.feed(Began(START, play.plan))
 
@@ -829,8 +835,8 @@ def test_an_attempt_that_was_cut_off_with_its_loop_is_told_by_the_next_loop_once
     again.loop = cut_off
     again.feed(Began(START + 60.0, again.plan, Resumed("A", 0, "claude")))
 
-    assert again.ordered(TellLost) == [TellLost(UnderWay(1, 1, "claude", "A", "do A", START))]
-    assert again.loop.memory.under_way == UnderWay(1, 1, "claude", "A", "do A", START + 60.0)
+    assert again.ordered(TellLost) == [TellLost(InFlight(1, 1, "claude", "A", "do A", START))]
+    assert again.loop.memory.under_way == InFlight(1, 1, "claude", "A", "do A", START + 60.0)
     again.succeeds()
     assert again.loop.memory.under_way is None
 

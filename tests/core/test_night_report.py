@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.moments import rfc3339
 from ralphd.core.night_entries import wait_reason
 from ralphd.core.night_model import MICRO, Money, Night
 from ralphd.core.night_report import night
 from ralphd.core.night_standing import living, standing
 from ralphd.core.night_times import Living
+from ralphd.core.time import rfc3339
 
 BEGIN = 1_795_244_400.0  # 2026-11-21 07:00:00 UTC
 HOUR = 3600.0

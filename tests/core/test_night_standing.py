@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.moments import rfc3339
 from ralphd.core.night_standing import standing, tasks_of
 from ralphd.core.plan import Plan, Task, TaskStatus
+from ralphd.core.time import rfc3339
 
 END = 1_795_280_400.0
 Entry = dict[str, Any]

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.model import Ending, Outcome, Said, State
-from ralphd.core.outcome import failure_kind, in_words, outcome
+from ralphd.core.supervision.exit_policy import failure_kind, in_words, outcome
+from ralphd.core.supervision.model import ExitFacts, Outcome, RunReports, State
 from tests.core.scenes import EXIT_0, HELLO, HUNG, LOST, NOW, PAUSING, RUN, RUNNING, STOPPING, TOO_LONG, ended
 
 
 def test_e1_exit_0_is_done() -> None:
-    assert outcome(RUNNING, EXIT_0, Said()) is Outcome.DONE
+    assert outcome(RUNNING, EXIT_0, RunReports()) is Outcome.DONE
 
 
 @pytest.mark.parametrize("hello", [True, False])
 def test_e1_exit_75_is_a_pause_from_any_command(hello: bool) -> None:
-    assert outcome(RUNNING, ended(code=75), Said(hello=hello)) is Outcome.PAUSED
+    assert outcome(RUNNING, ended(code=75), RunReports(hello=hello)) is Outcome.PAUSED
 
 
 @pytest.mark.parametrize(("code", "meaning"), [(5, "limit"), (2, "refused"), (78, "refused")])
@@ -27,24 +27,27 @@ def test_e2_codes_of_a_run_that_said_hello_mean_what_it_agreed_to(code: int, mea
 
 @pytest.mark.parametrize("code", [5, 2, 78])
 def test_e2_the_same_codes_of_any_other_command_are_failures(code: int) -> None:
-    assert outcome(RUNNING, ended(code=code), Said(iterates=True, beats=True, signals=True)) is Outcome.FAILED
+    assert (
+        outcome(RUNNING, ended(code=code), RunReports(iterates=True, beats=True, signals=True))
+        is Outcome.FAILED
+    )
 
 
 @pytest.mark.parametrize("code", [1, 3, 4, 69, 74, 76, 124, 126, 127, 130, 137, 255])
 @pytest.mark.parametrize("hello", [True, False])
 def test_e3_any_other_code_is_a_failure(code: int, hello: bool) -> None:
-    assert outcome(RUNNING, ended(code=code), Said(hello=hello)) is Outcome.FAILED
+    assert outcome(RUNNING, ended(code=code), RunReports(hello=hello)) is Outcome.FAILED
 
 
 @pytest.mark.parametrize("signal", [2, 9, 11, 15])
 @pytest.mark.parametrize("hello", [True, False])
 def test_e3_a_signal_that_we_did_not_send_is_a_failure_whatever_its_number(signal: int, hello: bool) -> None:
-    assert outcome(RUNNING, ended(signal=signal), Said(hello=hello)) is Outcome.FAILED
+    assert outcome(RUNNING, ended(signal=signal), RunReports(hello=hello)) is Outcome.FAILED
 
 
 def test_e3_an_end_that_nobody_saw_is_lost() -> None:
     assert LOST.lost
-    assert outcome(RUNNING, LOST, Said()) is Outcome.LOST
+    assert outcome(RUNNING, LOST, RunReports()) is Outcome.LOST
 
 
 @pytest.mark.parametrize(("state", "meaning"), [(HUNG, Outcome.STALLED), (TOO_LONG, Outcome.TIMED_OUT)])
@@ -53,14 +56,14 @@ def test_h4_what_we_ended_ourselves_is_judged_by_that_whatever_was_seen_of_its_e
     state: State, meaning: Outcome, code: int | None, signal: int | None, hello: bool
 ) -> None:
     """Even if nothing was seen of it (K1)."""
-    ending = Ending(RUN, NOW, code=code, signal=signal)
+    ending = ExitFacts(RUN, NOW, code=code, signal=signal)
 
-    assert outcome(state, ending, Said(hello=hello)) is meaning
+    assert outcome(state, ending, RunReports(hello=hello)) is meaning
 
 
 @pytest.mark.parametrize("state", [HUNG, TOO_LONG])
 def test_h4_a_run_that_was_quicker_than_we_and_ended_well_is_done(state: State) -> None:
-    assert outcome(state, EXIT_0, Said()) is Outcome.DONE
+    assert outcome(state, EXIT_0, RunReports()) is Outcome.DONE
 
 
 @pytest.mark.parametrize("state", [STOPPING, PAUSING, replace(STOPPING, again=True)])
@@ -68,19 +71,19 @@ def test_h4_a_run_that_was_quicker_than_we_and_ended_well_is_done(state: State) 
 def test_e3_what_we_asked_to_end_ended_as_asked(
     state: State, code: int | None, signal: int | None, beats: bool
 ) -> None:
-    ending = Ending(RUN, NOW, code=code, signal=signal)
+    ending = ExitFacts(RUN, NOW, code=code, signal=signal)
 
-    assert outcome(state, ending, Said(hello=True, beats=beats)) is Outcome.ASKED
+    assert outcome(state, ending, RunReports(hello=True, beats=beats)) is Outcome.ASKED
 
 
 @pytest.mark.parametrize("ending", [EXIT_0, ended(code=1), ended(signal=15), LOST])
-def test_e4_what_was_stopped_for_a_limit_has_reached_it_however_it_ended(ending: Ending) -> None:
-    assert outcome(STOPPING, ending, Said(limit="5 iterations")) is Outcome.LIMIT
+def test_e4_what_was_stopped_for_a_limit_has_reached_it_however_it_ended(ending: ExitFacts) -> None:
+    assert outcome(STOPPING, ending, RunReports(limit="5 iterations")) is Outcome.LIMIT
 
 
 @pytest.mark.parametrize("state", [PAUSING, replace(STOPPING, again=True)])
 def test_g1_what_a_person_asked_for_meanwhile_outweighs_the_limit(state: State) -> None:
-    assert outcome(state, EXIT_0, Said(limit="5 iterations")) is Outcome.ASKED
+    assert outcome(state, EXIT_0, RunReports(limit="5 iterations")) is Outcome.ASKED
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,7 @@ def test_k4_only_a_failure_has_a_kind(meant: Outcome, kind: str | None) -> None:
         (LOST, "lost: nobody saw how it ended"),
     ],
 )
-def test_e2_an_end_is_told_in_words(ending: Ending, words: str) -> None:
+def test_e2_an_end_is_told_in_words(ending: ExitFacts, words: str) -> None:
     assert in_words(ending) == words
 
 

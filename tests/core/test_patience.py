@@ -6,23 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.model import Ending, Outcome, Policy, Reason, Running, Said, Tally, Waiting
-from ralphd.core.patience import (
-    after_a_set_back_clock,
-    backoff_s,
-    crash_wait,
-    was_healthy,
-    within_an_hour,
+from ralphd.core.backoff import after_a_set_back_clock, backoff_s, crash_wait, was_healthy, within_an_hour
+from ralphd.core.supervision.model import (
+    ExitFacts,
+    Outcome,
+    Policy,
+    Reason,
+    Running,
+    RunReports,
+    Tally,
+    Waiting,
 )
 from tests.core.scenes import EXIT_1, HELLO, HUNG, LOST, NOW, POLICY, RUN, RUNNING, TOO_LONG, after_end
 
 GROWING = Policy(retry_backoff_factor=2.0)
-LIVELY = Ending(RUN, NOW, code=1, started_at=NOW - 601, last_sign_at=NOW)
+LIVELY = ExitFacts(RUN, NOW, code=1, started_at=NOW - 601, last_sign_at=NOW)
 TWO_FAILURES = Tally(consecutive_errors=2)
 NEVER_GIVEN_UP = replace(POLICY, max_retries=100)
 
 
-def failures_after(tally: Tally, ending: Ending, said: Said | None = None, state: Running = RUNNING) -> int:
+def failures_after(
+    tally: Tally, ending: ExitFacts, said: RunReports | None = None, state: Running = RUNNING
+) -> int:
     """How many failures in a row it is after one more end."""
     return after_end(
         ending, NEVER_GIVEN_UP, tally, said=said, state=state
@@ -76,7 +81,7 @@ def test_c3_exactly_600_seconds_do_not() -> None:
 
 
 def test_c3_a_long_silent_run_does_not() -> None:
-    silent = Ending(RUN, NOW, code=1, started_at=NOW - 7200, last_sign_at=NOW - 7190)
+    silent = ExitFacts(RUN, NOW, code=1, started_at=NOW - 7200, last_sign_at=NOW - 7190)
 
     assert failures_after(TWO_FAILURES, silent) == 3
     assert failures_after(TWO_FAILURES, replace(silent, last_sign_at=None)) == 3
@@ -88,11 +93,11 @@ def test_c3_a_run_without_a_known_start_does_not() -> None:
 
 def test_c3_signs_of_life_of_a_run_that_reports_do_not() -> None:
     assert failures_after(TWO_FAILURES, LIVELY, HELLO) == 3
-    assert failures_after(TWO_FAILURES, LIVELY, Said(iterates=True)) == 3
+    assert failures_after(TWO_FAILURES, LIVELY, RunReports(iterates=True)) == 3
 
 
 def test_c3_a_run_that_only_sends_heartbeats_does_not_report_its_iterations_and_counts_by_its_signs() -> None:
-    assert failures_after(TWO_FAILURES, LIVELY, Said(beats=True)) == 1
+    assert failures_after(TWO_FAILURES, LIVELY, RunReports(beats=True)) == 1
 
 
 @pytest.mark.parametrize(("code", "signal"), [(1, None), (None, 9), (None, None)])
@@ -104,7 +109,7 @@ def test_c3_a_run_ended_as_a_stall_never_does(code: int | None, signal: int | No
 
 
 def test_c3_a_stall_takes_back_what_the_iterations_of_its_run_had_cleared() -> None:
-    iterated = Said(hello=True, iterates=True, errors_cleared=2)
+    iterated = RunReports(hello=True, iterates=True, errors_cleared=2)
 
     assert failures_after(Tally(), LIVELY, iterated, state=HUNG) == 3
     assert failures_after(Tally(), LIVELY, iterated) == 1

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ralphd.core.model import Reason, Tally, Waiting
-from ralphd.core.patience import crash_wait
+from ralphd.core.backoff import crash_wait
+from ralphd.core.supervision.model import Reason, Tally, Waiting
 from tests.core.scenes import NOW, POLICY
 
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.failure import FailureKind
-from ralphd.core.phase_prompts import findings_text, phase_prompt
-from ralphd.core.phases import (
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.phases import (
     RETRIED,
     AgentDone,
     AskAgent,
@@ -22,13 +21,14 @@ from ralphd.core.phases import (
     Reviewed,
     RunReview,
     begin,
+    findings_text,
     invoking,
     left_words,
     phase_limit_s,
+    phase_prompt,
     step,
 )
-from ralphd.core.review import Review, ReviewFinding
-from ralphd.core.triage import dismissed_by
+from ralphd.core.loop.review import Review, ReviewFinding, dismissed_by
 
 POLICY = PhasePolicy(has_review=True)
 ONE, TWO = ReviewFinding("R1", "too short", "a.py:3"), ReviewFinding("R2", "too long", "b.py:1")

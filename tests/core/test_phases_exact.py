@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.core.failure import FailureKind
-from ralphd.core.phase_prompts import findings_text, phase_prompt
-from ralphd.core.phases import (
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.phases import (
     UNREVIEWED,
     AgentDone,
     AskAgent,
@@ -19,15 +18,16 @@ from ralphd.core.phases import (
     Reviewed,
     RunReview,
     begin,
+    findings_text,
     in_words,
     invoking,
     left_words,
     phase_limit_s,
+    phase_prompt,
     step,
     tries_of,
 )
-from ralphd.core.review import Review, ReviewFinding
-from ralphd.core.triage import dismissed_by
+from ralphd.core.loop.review import Review, ReviewFinding, dismissed_by
 
 POLICY = PhasePolicy(retry_count=1, phase_3_retry_count=1, has_review=True, max_address_rounds=2)
 ONE, TWO = ReviewFinding("R1", "too short", "a.py:3"), ReviewFinding("R2", "too long", "b.py:1")

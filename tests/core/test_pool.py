@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.ladders import attempt_limit_s, doubled_s, grown, jittered_s, outage_s, rate_limit_s
-from ralphd.core.ledger import Memory, Out
-from ralphd.core.pool import LONGEST_PROBE_S, Pool, pool_view, rotation_words
+from ralphd.core.backoff import attempt_limit_s, doubled_s, grown, jittered_s, outage_s, rate_limit_s
+from ralphd.core.loop.pool import LONGEST_PROBE_S, Pool, pool_view, rotation_words
+from ralphd.core.loop.state import Cooldown, LoopState
 
 POOL = Pool(("claude", "codex", "gemini"))
 
@@ -97,8 +97,14 @@ def test_l6_the_iterations_limit_cuts_no_attempt_short_and_holds_where_it_is_the
 
 
 def test_the_pool_is_shown_with_who_is_out_until_when_and_why() -> None:
-    out = (Out("a", "5-hour limit", 100.0), Out("b", "no login"), Out("c", "limit", 900.0, back=True))
-    memory = Memory(agents=("a", "b", "c"), rotates=True, last_agent="c", out=(*out, Out("gone", "limit")))
+    out = (
+        Cooldown("a", "5-hour limit", 100.0),
+        Cooldown("b", "no login"),
+        Cooldown("c", "limit", 900.0, back=True),
+    )
+    memory = LoopState(
+        agents=("a", "b", "c"), rotates=True, last_agent="c", out=(*out, Cooldown("gone", "limit"))
+    )
 
     shown = pool_view(memory, 99.0)
 
@@ -114,7 +120,7 @@ def test_the_pool_is_shown_with_who_is_out_until_when_and_why() -> None:
 
 
 def test_one_whose_time_out_is_over_is_shown_as_in() -> None:
-    memory = Memory(agents=("a",), out=(Out("a", "limit", 100.0),))
+    memory = LoopState(agents=("a",), out=(Cooldown("a", "limit", 100.0),))
 
     shown = pool_view(memory, 100.0)
 
@@ -123,11 +129,11 @@ def test_one_whose_time_out_is_over_is_shown_as_in() -> None:
 
 
 def test_a_pool_that_nobody_told_of_is_not_shown() -> None:
-    assert pool_view(Memory(out=(Out("a", "limit"),)), 0.0) is None
+    assert pool_view(LoopState(out=(Cooldown("a", "limit"),)), 0.0) is None
 
 
 def test_what_is_shown_of_a_pool_is_text_and_short() -> None:
-    shown = pool_view(Memory(agents=("a\ud800",), out=(Out("a\ud800", "x" * 9999),)), 0.0)
+    shown = pool_view(LoopState(agents=("a\ud800",), out=(Cooldown("a\ud800", "x" * 9999),)), 0.0)
 
     assert shown is not None
     assert shown["agents"][0]["name"] == "a?"

@@ -2,8 +2,8 @@
 
 from math import inf
 
-from ralphd.core.ledger import Memory, Out
-from ralphd.core.pool import Pool, changes_at
+from ralphd.core.loop.pool import Pool, changes_at
+from ralphd.core.loop.state import Cooldown, LoopState
 
 POOL = Pool(("claude", "codex"))
 
@@ -12,8 +12,8 @@ def test_an_agent_that_is_out_is_remembered_with_its_reason_and_how_often_it_was
     once = POOL.put_out("claude", "weekly limit", 100.0)
     again = once.let_in("claude").put_out("claude", "5-hour limit", None)
 
-    assert once.out == (Out("claude", "weekly limit", 100.0, probes=0),)
-    assert again.out == (Out("claude", "5-hour limit", None, probes=1),)
+    assert once.out == (Cooldown("claude", "weekly limit", 100.0, probes=0),)
+    assert again.out == (Cooldown("claude", "5-hour limit", None, probes=1),)
 
 
 def test_to_let_in_one_that_is_not_out_is_nothing() -> None:
@@ -26,7 +26,7 @@ def test_one_whose_time_out_a_person_ends_comes_back_at_once_and_the_others_do_n
     pool = POOL.put_out("claude", "limit", 500.0).put_out("codex", "limit", 500.0).due("claude", 100.0)
 
     assert pool.returned(100.0) == ("claude",)
-    assert pool.out == (Out("codex", "limit", 500.0), Out("claude", "limit", 100.0))
+    assert pool.out == (Cooldown("codex", "limit", 500.0), Cooldown("claude", "limit", 100.0))
 
 
 def test_one_that_was_let_in_is_waited_for_no_more() -> None:
@@ -37,8 +37,12 @@ def test_one_that_was_let_in_is_waited_for_no_more() -> None:
 
 
 def test_a_pool_changes_by_itself_when_the_next_time_out_is_over() -> None:
-    out = (Out("claude", "limit", 300.0), Out("codex", "limit", 200.0), Out("gemini", "no login"))
+    out = (
+        Cooldown("claude", "limit", 300.0),
+        Cooldown("codex", "limit", 200.0),
+        Cooldown("gemini", "no login"),
+    )
 
-    assert changes_at(Memory(out=out), 100.0) == 200.0
-    assert changes_at(Memory(out=out), 200.0) == 300.0
-    assert changes_at(Memory(out=out), 300.0) == inf
+    assert changes_at(LoopState(out=out), 100.0) == 200.0
+    assert changes_at(LoopState(out=out), 200.0) == 300.0
+    assert changes_at(LoopState(out=out), 300.0) == inf

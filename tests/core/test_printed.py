@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.printed import LINE_CHARS, TEXT_LINES, plain, plain_lines
+from ralphd.core.text import LINE_CHARS, TEXT_LINES, plain, plain_lines
 
 
 @pytest.mark.parametrize(

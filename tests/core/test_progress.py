@@ -4,34 +4,32 @@ from collections.abc import Iterable
 
 import pytest
 
-from ralphd.core.progress import (
+from ralphd.core.failures.agent_events import (
     NOT_IDLING,
     RETRY_PATIENCE_S,
+    AgentEvent,
+    AgentText,
+    Alive,
+    Empty,
+    FinalEvent,
     Idling,
+    RetryingItself,
+    Spent,
+    Started,
+    ToolUse,
+    Warned,
     explain_stuck,
     idled,
     is_life,
     is_stuck,
     limit_s,
 )
-from ralphd.core.signs import (
-    Alive,
-    Empty,
-    RetryingItself,
-    Sign,
-    Spent,
-    Started,
-    Text,
-    ToolUse,
-    Verdict,
-    Warned,
-)
 
 TIMEOUT_S = 300.0
 RETRY = RetryingItself("overloaded")
 
 
-def after(signs: Iterable[tuple[float, Sign]], timeout_s: float = TIMEOUT_S) -> Idling:
+def after(signs: Iterable[tuple[float, AgentEvent]], timeout_s: float = TIMEOUT_S) -> Idling:
     """The row after these signs at these moments."""
     idling = NOT_IDLING
     for at_s, sign in signs:
@@ -39,7 +37,7 @@ def after(signs: Iterable[tuple[float, Sign]], timeout_s: float = TIMEOUT_S) -> 
     return idling
 
 
-def every(step_s: float, until_s: float, *signs: Sign) -> list[tuple[float, Sign]]:
+def every(step_s: float, until_s: float, *signs: AgentEvent) -> list[tuple[float, AgentEvent]]:
     return [(at * step_s, sign) for at in range(int(until_s / step_s) + 1) for sign in signs]
 
 
@@ -56,9 +54,9 @@ def test_the_beginnings_of_empty_steps_neither_break_the_row_nor_are_life() -> N
 
 
 @pytest.mark.parametrize(
-    "sign", [Text("a"), ToolUse("edit"), Spent(tokens_in=1), Started("s"), Verdict(True)]
+    "sign", [AgentText("a"), ToolUse("edit"), Spent(tokens_in=1), Started("s"), FinalEvent(True)]
 )
-def test_progress_ends_the_row_and_is_life(sign: Sign) -> None:
+def test_progress_ends_the_row_and_is_life(sign: AgentEvent) -> None:
     row = after([*every(1, 299, Empty()), (299.5, sign), (300, Empty())])
 
     assert not is_stuck(row, TIMEOUT_S)

@@ -1,10 +1,10 @@
 """The prompt of an attempt: what is in it, and what is left out (L4, 000-T2)."""
 
-from ralphd.core.failure import FailureKind
-from ralphd.core.loop_model import Previous
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.model import Previous
+from ralphd.core.loop.prompt import MOST_LINE_CHARS, PLACEHOLDER, previous_attempt, prompt
+from ralphd.core.loop.tasks import PROMPT_ALONE
 from ralphd.core.plan import Task, TaskStatus, is_promised
-from ralphd.core.prompt import MOST_LINE_CHARS, PLACEHOLDER, previous_attempt, prompt
-from ralphd.core.tasks import PROMPT_ALONE
 from tests.core.loop_scenes import plan_of
 
 TASK = Task("US-001", "Add a login", TaskStatus.PENDING)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from ralphd.core.failure import FailureKind
-from ralphd.core.loop_model import Iteration, Previous
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.model import Iteration, Previous
+from ralphd.core.loop.prompt import MOST_LINE_CHARS, PLACEHOLDER, previous_attempt, previous_of, prompt
+from ralphd.core.loop.tasks import PROMPT_ALONE
 from ralphd.core.plan import Task, TaskStatus
-from ralphd.core.prompt import MOST_LINE_CHARS, PLACEHOLDER, previous_attempt, previous_of, prompt
-from ralphd.core.tasks import PROMPT_ALONE
 from tests.core.loop_scenes import plan_of
 
 TASK = Task("A", "do A", TaskStatus.PENDING)

@@ -6,18 +6,8 @@ from typing import get_args
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ralphd.core.actions import (
-    Announce,
-    Escalate,
-    KillAfter,
-    KillTree,
-    PassOn,
-    Spawn,
-    Terminate,
-    WakeAt,
-    Wish,
-)
-from ralphd.core.events import (
+from ralphd.core.backoff import HOUR_S
+from ralphd.core.supervision.events import (
     DaemonStarted,
     Event,
     Overran,
@@ -29,32 +19,39 @@ from ralphd.core.events import (
     StopRequested,
     Woke,
 )
-from ralphd.core.model import (
+from ralphd.core.supervision.model import (
     HAS_A_RUN,
-    Ending,
+    Announce,
+    ControlSignal,
+    Escalate,
+    ExitFacts,
     Failed,
     Goal,
-    Moment,
+    KillAfter,
+    KillTree,
     Overdue,
+    PassOn,
     Paused,
     Pausing,
     Policy,
     RunId,
     Running,
-    Said,
+    RunReports,
+    Spawn,
     Starting,
     State,
     Stopping,
     Supervision,
     Tally,
+    Terminate,
     Waiting,
+    WakeAt,
 )
-from ralphd.core.patience import HOUR_S
-from ralphd.core.regent import step
-from ralphd.core.reported import Heartbeat, IterationFinished, Reported
-from ralphd.core.reports import ANSWERS_KEPT, answer
-from ralphd.core.requests import why_not
-from ralphd.core.steps import Step, has_boundaries
+from ralphd.core.supervision.reports import ANSWERS_KEPT, Heartbeat, IterationFinished, Reported, answer
+from ralphd.core.supervision.requests import why_not
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import Step, has_boundaries
+from ralphd.core.time import Moment
 from tests.core import strategies as some
 from tests.core.scenes import EXIT_1, NOW, RUN, RUNNING, orders, ralph, types
 
@@ -203,7 +200,7 @@ def test_s5_only_who_said_so_is_asked_by_our_signals(now: Supervision, event: Ev
     for order in orders(step(now, event, policy)):
         if isinstance(order, PassOn):
             assert now.said.signals
-            assert (order.wish is Wish.SKIP_WAIT) is isinstance(event, SkipWaitRequested)
+            assert (order.wish is ControlSignal.SKIP_WAIT) is isinstance(event, SkipWaitRequested)
 
 
 @given(some.supervisions, some.events, some.policies)
@@ -369,7 +366,7 @@ def test_g2_nothing_starts_after_a_pause_whatever_was_going_on(
 
 @given(some.endings, some.tallies, some.policies)
 def test_p6_without_supervision_nothing_is_ordered_after_an_end_and_nobody_is_called(
-    ending: Ending, tally: Tally, policy: Policy
+    ending: ExitFacts, tally: Tally, policy: Policy
 ) -> None:
     ended = RunEnded(replace(ending, run_id=RUN))
     answer = step(ralph(RUNNING, tally=tally), ended, replace(policy, supervised=False))
@@ -392,7 +389,7 @@ def test_c3_no_hour_holds_more_restarts_than_max_restarts_per_hour(
     restarts: list[Moment] = []
     for life_s, late_s, committed in lives:
         clock += life_s
-        answer = step(now, RunEnded(Ending(RUN, clock, code=1, committed=committed)), policy)
+        answer = step(now, RunEnded(ExitFacts(RUN, clock, code=1, committed=committed)), policy)
         assert isinstance(answer.supervision.state, Waiting)
         clock = answer.supervision.state.until + late_s
         answer = step(answer.supervision, Woke(clock), policy)
@@ -429,7 +426,7 @@ def test_nothing_is_said_where_no_run_lives_that_could_have_said_it(
     after = step(now, event, policy).supervision
 
     if has_run(after.state) is None or has_run(after.state) != has_run(now.state):
-        assert after.said == Said()
+        assert after.said == RunReports()
     assert len(after.said.answered) <= ANSWERS_KEPT
 
 
@@ -475,7 +472,7 @@ def test_c3_a_run_that_hangs_in_the_end_leaves_no_fewer_failures_than_before_wha
     for number, event in enumerate(reports):
         now = step(now, replace(event, id=str(number)), policy).supervision
     hung = replace(now, state=Running(RUN, Overdue.STALL))
-    killed = Ending(RUN, NOW, signal=9, started_at=NOW - 9_000, last_sign_at=NOW, committed=True)
+    killed = ExitFacts(RUN, NOW, signal=9, started_at=NOW - 9_000, last_sign_at=NOW, committed=True)
 
     after = step(hung, RunEnded(killed), replace(policy, supervised=True)).supervision
 

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ralphd.core.limits import detect_rate_limit
+from ralphd.core.failures.resets import detect_rate_limit
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 22, 14, tzinfo=UTC).timestamp()

@@ -5,9 +5,16 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.model import Task
-from ralphd.core.records import entry_of, happened_at, iterations, progress_line
-from ralphd.core.reported import AttemptFinished, Cost, CostSource, Heartbeat, IterationFinished, WaitingUntil
+from ralphd.core.record import entry_of, happened_at, iterations, progress_line
+from ralphd.core.supervision.model import ReportedTask
+from ralphd.core.supervision.reports import (
+    AttemptFinished,
+    Cost,
+    CostSource,
+    Heartbeat,
+    IterationFinished,
+    WaitingUntil,
+)
 from tests.core.scenes import NOW, report
 
 AT = "2026-11-21T20:01:02.345678Z"
@@ -19,7 +26,7 @@ WHOLE = AttemptFinished(
     cost_usd=0.25,
     duration_s=61.0,
     iteration=3,
-    task=Task("US-2", "Parse the list"),
+    task=ReportedTask("US-2", "Parse the list"),
     attempt=2,
     phase="address",
     rule="status-429",
@@ -78,7 +85,7 @@ def test_a_cost_that_nobody_knows_is_none_and_not_0() -> None:
 
 
 def test_the_history_keeps_all_of_an_iteration() -> None:
-    finished = IterationFinished(3, False, "parsed", Task("US-2"), True, ("abc1234", "def5678"))
+    finished = IterationFinished(3, False, "parsed", ReportedTask("US-2"), True, ("abc1234", "def5678"))
 
     assert entry_of(report(finished)) == (
         "iteration",

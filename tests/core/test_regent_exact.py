@@ -2,27 +2,32 @@
 
 from dataclasses import replace
 
-from ralphd.core.actions import Announce, Escalate, KillAfter, KillTree, Terminate, WakeAt
-from ralphd.core.events import (
+from ralphd.core.supervision.events import (
     DaemonStarted,
     DaemonStopping,
     GraceOver,
     SpawnFailed,
     SpawnPostponed,
 )
-from ralphd.core.model import (
+from ralphd.core.supervision.model import (
+    Announce,
+    Escalate,
     Failed,
     Goal,
+    KillAfter,
+    KillTree,
     Paused,
     Reason,
     ReportedWait,
-    Said,
+    RunReports,
     Starting,
     Stopping,
+    Terminate,
     Waiting,
+    WakeAt,
 )
-from ralphd.core.regent import step
-from ralphd.core.steps import ADOPTED, Step
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import ADOPTED, Step
 from tests.core.scenes import HUNG, NEXT_RUN, NOW, PAUSING, POLICY, RUN, RUNNING, WAITING, ralph
 
 
@@ -41,7 +46,7 @@ def test_g2_a_pause_asked_before_a_birth_that_never_came_is_told() -> None:
 
 
 def test_p1_what_another_run_had_said_of_its_wait_is_forgotten_with_it() -> None:
-    said = Said(wait=ReportedWait("usage_limit", NOW + 600))
+    said = RunReports(wait=ReportedWait("usage_limit", NOW + 600))
 
     answer = step(ralph(RUNNING, said=said), DaemonStarted(NOW, NEXT_RUN), POLICY)
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.actions import Announce, Escalate, KillAfter, KillTree, Spawn, Terminate, WakeAt
-from ralphd.core.events import (
+from ralphd.core.supervision.events import (
     DaemonStarted,
     DaemonStopping,
     Event,
@@ -20,29 +19,36 @@ from ralphd.core.events import (
     StartRequested,
     Woke,
 )
-from ralphd.core.model import (
+from ralphd.core.supervision.model import (
+    Announce,
     Done,
-    Ending,
+    Escalate,
+    ExitFacts,
     Failed,
     Goal,
     Idle,
+    KillAfter,
+    KillTree,
     Mode,
-    Moment,
     Paused,
     Policy,
     Reason,
     Restart,
     RunId,
     Running,
+    Spawn,
     Starting,
     State,
     Stopped,
     Stopping,
     Tally,
+    Terminate,
     Waiting,
+    WakeAt,
 )
-from ralphd.core.regent import step
-from ralphd.core.steps import Step
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import Step
+from ralphd.core.time import Moment
 from tests.core.scenes import (
     EXIT_0,
     EXIT_1,
@@ -176,7 +182,7 @@ def test_e1_a_reset_that_has_long_passed_never_makes_a_ralph_start_over_and_over
     now, clock = ralph(RUNNING), NOW
     starts = 0
     for _ in range(100):
-        stale = Ending(RUN, clock, code=75, pause_reason="usage_limit", resume_at=NOW - 86_400)
+        stale = ExitFacts(RUN, clock, code=75, pause_reason="usage_limit", resume_at=NOW - 86_400)
         answer = told(now, [RunEnded(stale), Woke(clock)], policy)
         starts += answer.actions.count(Spawn())
         now, clock = ralph(RUNNING), clock + 1.0
@@ -267,7 +273,9 @@ def test_e4_it_is_done_when_no_task_is_open() -> None:
 
 
 @pytest.mark.parametrize(("ending", "counted"), [(EXIT_0, 4), (EXIT_1, 3)])
-def test_e4_an_iteration_that_was_told_to_stop_counts_when_it_ends_well(ending: Ending, counted: int) -> None:
+def test_e4_an_iteration_that_was_told_to_stop_counts_when_it_ends_well(
+    ending: ExitFacts, counted: int
+) -> None:
     stopping = ralph(STOPPING, Goal.STOPPED, Tally(iteration=3))
 
     assert step(stopping, RunEnded(ending), ITERATIONS).supervision.tally.iteration == counted
@@ -275,7 +283,7 @@ def test_e4_an_iteration_that_was_told_to_stop_counts_when_it_ends_well(ending: 
 
 
 @pytest.mark.parametrize("ending", [EXIT_0, EXIT_1])
-def test_e4_a_loop_that_is_started_again_and_again_ends_at_its_limits_too(ending: Ending) -> None:
+def test_e4_a_loop_that_is_started_again_and_again_ends_at_its_limits_too(ending: ExitFacts) -> None:
     policy = replace(POLICY, restart=Restart.ALWAYS, max_runtime_s=60)
     over, not_yet = Tally(began_at=ending.at - 60), Tally(began_at=ending.at - 59)
 
@@ -316,7 +324,7 @@ def test_c4_a_loop_that_exits_1_each_time_is_run_three_times_with_the_seeds_mess
     events: list[Event] = [StartRequested(clock)]
     for number in range(1, 4):
         run_id = RunId(f"r{number:06}-00000000")
-        events += [Spawned(clock, run_id), RunEnded(Ending(run_id, clock, code=1)), Woke(clock + 30)]
+        events += [Spawned(clock, run_id), RunEnded(ExitFacts(run_id, clock, code=1)), Woke(clock + 30)]
         clock += 30
     answer = told(now, events)
     heard, called, spawned = texts(answer), escalations(answer), answer.actions.count(Spawn())

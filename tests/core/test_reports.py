@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.core.actions import Announce, KillAfter, KillTree, PassOn, Spawn, Terminate, WakeAt, Wish
-from ralphd.core.events import (
+from ralphd.core.record import entry_of
+from ralphd.core.supervision.events import (
     Committed,
     DaemonStarted,
     DaemonStopping,
@@ -22,32 +22,40 @@ from ralphd.core.events import (
     StopRequested,
     Woke,
 )
-from ralphd.core.model import (
+from ralphd.core.supervision.model import (
+    Announce,
+    ControlSignal,
     Done,
     Failed,
     Goal,
     Idle,
+    KillAfter,
+    KillTree,
     LastWord,
     Mode,
     Next,
     Overdue,
+    PassOn,
     Paused,
     Pausing,
     Policy,
+    ReportedTask,
     ReportedWait,
     Running,
-    Said,
+    RunReports,
+    Spawn,
     Starting,
     State,
     Stopped,
     Stopping,
     Supervision,
     Tally,
-    Task,
+    Terminate,
+    WakeAt,
 )
-from ralphd.core.records import entry_of
-from ralphd.core.regent import step
-from ralphd.core.reported import (
+from ralphd.core.supervision.reports import (
+    ANSWERS_KEPT,
+    LONGEST_WAIT_S,
     AgentExhausted,
     AgentReturned,
     AttemptFinished,
@@ -58,16 +66,13 @@ from ralphd.core.reported import (
     IterationStarted,
     Report,
     WaitingUntil,
-)
-from ralphd.core.reports import (
-    ANSWERS_KEPT,
-    LONGEST_WAIT_S,
     answer,
     is_known,
     limit_reached,
 )
-from ralphd.core.requests import why_not
-from ralphd.core.steps import Step
+from ralphd.core.supervision.requests import why_not
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import Step
 from tests.core.scenes import (
     EXIT_0,
     EXIT_1,
@@ -92,10 +97,10 @@ from tests.core.scenes import (
 )
 
 FINISHED, STARTED = IterationFinished(number=4, summary="ok"), IterationStarted(number=5)
-ITERATES = Said(iterates=True)
-SIGNALS = Said(hello=True, signals=True)
+ITERATES = RunReports(iterates=True)
+SIGNALS = RunReports(hello=True, signals=True)
 AT_BOUNDARY = Stopping(RUN, NOW, None, asked=False)
-TASK = Task("3", "Write it down")
+TASK = ReportedTask("3", "Write it down")
 ALL_REPORTS: list[Report] = [
     Hello(), STARTED, AttemptFinished("claude", "done"), FINISHED, WaitingUntil(NOW + 60), Cost(0.5),
     Heartbeat(), AgentExhausted("claude", "usage limit"), AgentReturned("claude"), LastWord(1, "no_agent"),
@@ -123,14 +128,14 @@ def test_hello_says_what_the_run_understands(signals: bool) -> None:
 
 
 def test_a_hello_without_an_agent_leaves_the_one_that_is_known() -> None:
-    assert after(Hello(), ralph(RUNNING, said=Said(agent="codex"))).supervision.said.agent == "codex"
+    assert after(Hello(), ralph(RUNNING, said=RunReports(agent="codex"))).supervision.said.agent == "codex"
 
 
 ONE_AS_ASKED = Done("limit", "1 iteration, as you asked")
 
 
 def test_the_wait_that_a_run_reported_is_over_with_the_run() -> None:
-    waits = Said(wait=ReportedWait("rate_limit", NOW + 60))
+    waits = RunReports(wait=ReportedWait("rate_limit", NOW + 60))
     answered = told(ralph(RUNNING, said=waits), [RunEnded(EXIT_0)])
 
     assert Announce("wait.ended") in answered.actions
@@ -138,7 +143,7 @@ def test_the_wait_that_a_run_reported_is_over_with_the_run() -> None:
 
 
 def test_an_iteration_that_begins_is_told_with_its_task() -> None:
-    waits = Said(agent="codex", wait=ReportedWait("rate_limit", NOW + 60))
+    waits = RunReports(agent="codex", wait=ReportedWait("rate_limit", NOW + 60))
     answered = after(IterationStarted(5, TASK), ralph(RUNNING, said=waits))
 
     said = answered.supervision.said
@@ -180,7 +185,7 @@ def test_costs_add_up_to_the_millionth() -> None:
 
 
 def test_a_finished_iteration_counts_and_is_told() -> None:
-    waits = Said(wait=ReportedWait("rate_limit", NOW + 60))
+    waits = RunReports(wait=ReportedWait("rate_limit", NOW + 60))
     answered = after(FINISHED, ralph(RUNNING, tally=Tally(iteration=3), said=waits))
 
     assert answered.supervision.tally.iteration == 4
@@ -241,7 +246,7 @@ def test_c3_a_loop_that_works_then_hangs_three_times_fails() -> None:
 def test_h6_a_heartbeat_is_remembered_as_such_and_not_kept() -> None:
     now = after(Heartbeat(), ralph(RUNNING)).supervision
 
-    assert now == ralph(RUNNING, said=Said(beats=True))
+    assert now == ralph(RUNNING, said=RunReports(beats=True))
     assert after(Heartbeat(), now) == Step(now)
     assert answer(now, "1") is Next.CONTINUE
 
@@ -292,7 +297,7 @@ def test_p1_a_wait_goes_on_with_the_next_daemon(state: State) -> None:
 def test_l12_a_wait_of_a_run_that_knows_our_signals_can_be_skipped() -> None:
     waits = ralph(RUNNING, said=replace(SIGNALS, wait=ReportedWait("x", NOW + 60)))
 
-    assert step(waits, SkipWaitRequested(NOW), POLICY) == Step(waits, (PassOn(RUN, Wish.SKIP_WAIT),))
+    assert step(waits, SkipWaitRequested(NOW), POLICY) == Step(waits, (PassOn(RUN, ControlSignal.SKIP_WAIT),))
 
 
 def test_l12_any_other_run_waits_by_itself() -> None:
@@ -353,9 +358,9 @@ def test_the_newest_answers_are_kept_and_no_more() -> None:
 def test_what_a_run_said_is_forgotten_with_it(what: Report) -> None:
     said = after(what, ralph(RUNNING)).supervision
 
-    assert said.said != Said()
+    assert said.said != RunReports()
     for ending in (EXIT_0, EXIT_1):
-        assert step(said, RunEnded(ending), POLICY).supervision.said == Said()
+        assert step(said, RunEnded(ending), POLICY).supervision.said == RunReports()
 
 
 def test_p1_what_another_run_had_said_is_not_said_by_the_one_that_is_found() -> None:
@@ -390,7 +395,7 @@ def test_g1_a_run_is_told_what_is_wanted(what: Report, state: State, goal: Goal,
 
 
 @pytest.mark.parametrize("said", [ITERATES, SIGNALS, replace(SIGNALS, iterates=True)])
-def test_g1_a_run_with_boundaries_is_stopped_at_the_next(said: Said) -> None:
+def test_g1_a_run_with_boundaries_is_stopped_at_the_next(said: RunReports) -> None:
     answered = step(ralph(RUNNING, said=said), StopRequested(NOW), POLICY)
 
     assert answered.supervision.state == Stopping(RUN, NOW, None, asked=said.signals)
@@ -469,7 +474,7 @@ def test_g2_a_run_with_boundaries_is_paused_at_the_next() -> None:
 def test_l12_one_that_knows_our_signals_is_asked_to_pause_by_them() -> None:
     answered = step(ralph(RUNNING, said=SIGNALS), PauseRequested(NOW), POLICY)
 
-    assert orders(answered) == (PassOn(RUN, Wish.PAUSE),)
+    assert orders(answered) == (PassOn(RUN, ControlSignal.PAUSE),)
     assert answered.supervision.state == Pausing(RUN, NOW, None)
 
 
@@ -485,13 +490,13 @@ def test_g2_a_restart_waits_for_the_boundary_and_starts_again() -> None:
 @pytest.mark.parametrize("request_", [StopRequested(NOW), PauseRequested(NOW)])
 @pytest.mark.parametrize("said", [ITERATES, SIGNALS])
 def test_g1_what_waits_for_a_boundary_waits_for_it_under_the_next_daemon_too(
-    request_: Event, said: Said
+    request_: Event, said: RunReports
 ) -> None:
     now = told(ralph(RUNNING, said=said), [request_]).supervision
     answered = step(now, DaemonStarted(NOW + 500, RUN), POLICY)
 
     assert answered.supervision == now
-    assert orders(answered) == ((PassOn(RUN, Wish.PAUSE),) if said.signals else ())
+    assert orders(answered) == ((PassOn(RUN, ControlSignal.PAUSE),) if said.signals else ())
 
 
 def test_g1_who_was_told_at_a_boundary_keeps_the_rest_of_its_time_under_the_next_daemon() -> None:
@@ -657,14 +662,14 @@ def test_g1_no_boundary_is_waited_for_of_a_run_that_we_are_ending(request_: Even
 @pytest.mark.parametrize(
     ("said", "policy", "counted"),
     [
-        (Said(), POLICY, 5),
+        (RunReports(), POLICY, 5),
         (HELLO, POLICY, 5),
         (ITERATES, POLICY, 3),
-        (Said(), Policy(mode=Mode.ITERATION), 3),
+        (RunReports(), Policy(mode=Mode.ITERATION), 3),
     ],
 )
 def test_e4_the_commits_of_a_command_that_does_not_report_are_its_iterations(
-    said: Said, policy: Policy, counted: int
+    said: RunReports, policy: Policy, counted: int
 ) -> None:
     now = ralph(RUNNING, tally=Tally(iteration=3), said=said)
 

@@ -2,16 +2,31 @@
 
 from dataclasses import replace
 
-from ralphd.core.actions import Announce, KillAfter, Terminate, WakeAt
-from ralphd.core.model import Policy, ReportedWait, Said, Stopping, Tally
-from ralphd.core.regent import step
-from ralphd.core.reported import Cost, Heartbeat, IterationFinished, IterationStarted, WaitingUntil
-from ralphd.core.reports import is_known
-from ralphd.core.requests import why_not
-from ralphd.core.steps import Step
+from ralphd.core.supervision.model import (
+    Announce,
+    KillAfter,
+    Policy,
+    ReportedWait,
+    RunReports,
+    Stopping,
+    Tally,
+    Terminate,
+    WakeAt,
+)
+from ralphd.core.supervision.reports import (
+    Cost,
+    Heartbeat,
+    IterationFinished,
+    IterationStarted,
+    WaitingUntil,
+    is_known,
+)
+from ralphd.core.supervision.requests import why_not
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import Step
 from tests.core.scenes import NOW, POLICY, RUN, RUNNING, ralph, report, told
 
-WAITS = Said(wait=ReportedWait("rate_limit", NOW + 60))
+WAITS = RunReports(wait=ReportedWait("rate_limit", NOW + 60))
 
 
 def test_g1_the_same_report_sent_again_fits_and_the_last_64_are_known() -> None:
@@ -25,7 +40,7 @@ def test_g1_the_same_report_sent_again_fits_and_the_last_64_are_known() -> None:
 def test_h6_a_heartbeat_is_not_kept_and_the_second_is_no_news() -> None:
     now = step(ralph(RUNNING), report(Heartbeat()), POLICY).supervision
 
-    assert now == ralph(RUNNING, said=Said(beats=True))
+    assert now == ralph(RUNNING, said=RunReports(beats=True))
     assert step(now, report(Heartbeat()), POLICY) == Step(now)
 
 

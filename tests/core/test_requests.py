@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.core.actions import KillAfter, KillTree, Spawn, Terminate, WakeAt
-from ralphd.core.events import (
+from ralphd.core.supervision.events import (
     Event,
     GraceOver,
     PauseRequested,
@@ -20,27 +19,32 @@ from ralphd.core.events import (
     StopRequested,
     Woke,
 )
-from ralphd.core.model import (
+from ralphd.core.supervision.model import (
     Done,
     Failed,
     Goal,
     Idle,
+    KillAfter,
+    KillTree,
     Paused,
     Pausing,
     Policy,
     Reason,
     Rest,
     Running,
+    Spawn,
     Starting,
     State,
     Stopped,
     Stopping,
     Tally,
+    Terminate,
     Waiting,
+    WakeAt,
 )
-from ralphd.core.regent import step
-from ralphd.core.requests import why_not
-from ralphd.core.steps import Step
+from ralphd.core.supervision.requests import why_not
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import Step
 from tests.core.scenes import (
     EXIT_0,
     EXIT_1,

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.core.actions import Announce, Spawn
-from ralphd.core.events import (
+from ralphd.core.supervision.events import (
     DaemonStarted,
     Event,
     PauseRequested,
@@ -16,13 +15,26 @@ from ralphd.core.events import (
     StopRequested,
     Woke,
 )
-from ralphd.core.model import Done, Goal, Paused, Pausing, Said, Starting, State, Stopped, Stopping, Tally
-from ralphd.core.regent import step
-from ralphd.core.steps import Step
+from ralphd.core.supervision.model import (
+    Announce,
+    Done,
+    Goal,
+    Paused,
+    Pausing,
+    RunReports,
+    Spawn,
+    Starting,
+    State,
+    Stopped,
+    Stopping,
+    Tally,
+)
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import Step
 from tests.core.scenes import NOW, POLICY, RUN, RUNNING, WAITING, orders, ralph
 
 AT_BOUNDARY = Stopping(RUN, NOW, None, asked=False)
-ITERATES = Said(iterates=True)
+ITERATES = RunReports(iterates=True)
 LIMIT = Paused("usage_limit", NOW + 7260)
 RESTARTS = Announce("wait.ended", "Restarting Ralph...")
 
@@ -71,7 +83,7 @@ def test_g1_a_stop_now_kills_at_once_and_nothing_follows() -> None:
 
 
 def test_g2_each_way_to_pause_is_told_in_its_own_words() -> None:
-    def told(state: State, said: Said | None = None) -> tuple[object, ...]:
+    def told(state: State, said: RunReports | None = None) -> tuple[object, ...]:
         answer = step(replace(ralph(RUNNING, said=said), state=state), PauseRequested(NOW), POLICY)
         return tuple(action for action in answer.actions if isinstance(action, Announce))
 

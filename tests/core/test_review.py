@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.review import MOST_FINDINGS, ReviewFinding, named, read_review
+from ralphd.core.loop.review import MOST_FINDINGS, ReviewFinding, named, read_review
 
 RUFF = [
     {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.review import Review, ReviewFinding, counted, named, read_review, shown
+from ralphd.core.loop.review import Review, ReviewFinding, counted, named, read_review, shown
 
 CUT = "it printed more JSON than is read"
 

@@ -2,10 +2,8 @@
 
 import pytest
 
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Standing
-from ralphd.core.loop_model import (
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.model import (
     Began,
     FinishIteration,
     Handoff,
@@ -17,9 +15,10 @@ from ralphd.core.loop_model import (
     TellAgentOut,
     TellAttempt,
 )
-from ralphd.core.model import Next
-from ralphd.core.pool import Pool
-from ralphd.core.prompt import previous_of
+from ralphd.core.loop.pool import Pool
+from ralphd.core.loop.prompt import previous_of
+from ralphd.core.loop.state import PauseReason, TaskState
+from ralphd.core.supervision.model import Next
 from tests.core.loop_scenes import Play, reset_in
 
 A_TURN_IS_OVER = [
@@ -98,7 +97,7 @@ def test_a_task_is_put_back_when_all_had_it_in_hand() -> None:
     for _ in range(3):
         assert play.task == "A"
         play.fails(FailureKind.AGENT_CRASH)
-        assert play.loop.ledger["A"].standing is not Standing.IN_PROGRESS
+        assert play.loop.ledger["A"].standing is not TaskState.IN_PROGRESS
         play.judged()
         if isinstance(play.loop.stage, Resting):
             play.wakes()

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from ralphd.core.explain import Explanation, Figure
-from ralphd.core.silence import RALPH, Named, agent_named, explain_silence, explain_watch
-from ralphd.core.watch import Count, Finding, Limits, Sign, Watch, Window
+from ralphd.core.stall_detector import Activity, Count, SilenceLimits, StallFinding, Watch, Window
+from ralphd.core.stall_report import RALPH, Named, agent_named, explain_silence, explain_watch
+from ralphd.core.supervision.explain import Explanation, Figure
 from tests.core.scenes import NOW
 
-LIMITS = Limits()
+LIMITS = SilenceLimits()
 WATCH = Watch(
     age_s=1000.0,
     last_output_at=NOW - 310,
@@ -20,9 +20,9 @@ WATCH = Watch(
     longest_silence_s=400.0,
     slept_s=1.0,
     last_window=Window(15.0, 3, 1, 2, "src/a.py", False, 12, 4000, 1.5, 2.0),
-    signs=(Count(Sign.IO, 2, NOW - 400), Count(Sign.CPU, 1, NOW - 60)),
+    signs=(Count(Activity.IO, 2, NOW - 400), Count(Activity.CPU, 1, NOW - 60)),
 )
-WATCHED = replace(WATCH, signs=(Count(Sign.CPU, 1, NOW - 60),))
+WATCHED = replace(WATCH, signs=(Count(Activity.CPU, 1, NOW - 60),))
 NOT_LOOKED_AT = replace(WATCH, windows=0, slept_s=0.9, last_window=None, signs=())
 FIGURES = (
     Figure("age", "16 min 40 s"),
@@ -52,19 +52,21 @@ NOT_SEEN = (
 )
 
 
-def judged(watch: Watch, limits: Limits = LIMITS, who: Named = RALPH) -> tuple[str, ...]:
+def judged(watch: Watch, limits: SilenceLimits = LIMITS, who: Named = RALPH) -> tuple[str, ...]:
     """What is thought of a run that may go on: rule, title, why, what was done, what was missing."""
-    why = explain_watch(watch, limits, Finding.PATIENCE, who)
+    why = explain_watch(watch, limits, StallFinding.PATIENCE, who)
     return (why.rule, why.title, why.because, why.done, *why.missing)
 
 
 def seen(watch: Watch, name: str) -> Figure:
     """The figure of that name."""
-    return next(each for each in explain_watch(watch, LIMITS, Finding.PATIENCE).figures if each.name == name)
+    return next(
+        each for each in explain_watch(watch, LIMITS, StallFinding.PATIENCE).figures if each.name == name
+    )
 
 
 def test_h2_a_silent_run_that_works_is_explained_whole() -> None:
-    assert explain_watch(WATCH, LIMITS, Finding.PATIENCE) == Explanation(
+    assert explain_watch(WATCH, LIMITS, StallFinding.PATIENCE) == Explanation(
         rule="H2",
         title="Ralph is silent for 5 min 10 s, and works",
         because="silence alone is no hang; 4 min 50 s without evidence so far, ended at 5 min",
@@ -101,7 +103,7 @@ def test_what_is_not_done_to_a_run_is_said_too() -> None:
         "judged by his heartbeats: none for 6 min is a hang",
         "nothing",
     )
-    assert judged(NOT_LOOKED_AT, Limits(hang_timeout_s=0.0)) == (
+    assert judged(NOT_LOOKED_AT, SilenceLimits(hang_timeout_s=0.0)) == (
         "H4",
         "Silence is not judged",
         "hang_timeout_seconds = 0 switches that off",
@@ -119,7 +121,7 @@ def test_h1_before_the_warning_it_is_told_when_it_printed_last_and_when_it_will_
 
 
 def test_h4_a_hang_names_the_grace_of_the_start_only_where_nothing_was_printed() -> None:
-    why = explain_watch(WATCH, LIMITS, Finding.STALL)
+    why = explain_watch(WATCH, LIMITS, StallFinding.STALL)
 
     quiet = "without output and without strong evidence for hang_timeout_seconds = 300"
     assert why.because == f"{quiet}, a run hangs"
@@ -130,7 +132,7 @@ def test_l6_an_attempt_of_an_agent_is_told_by_its_name() -> None:
 
     assert who == Named("codex", "it", "its", "it", "an attempt", "timeout_seconds", "L6")
     assert Named("Ralph", "he", "his", "him", "a run", "max_run_seconds", "H6") == RALPH
-    why = explain_watch(WATCH, Limits(max_run_s=900.0), Finding.TOO_LONG, who)
+    why = explain_watch(WATCH, SilenceLimits(max_run_s=900.0), StallFinding.TOO_LONG, who)
     assert (why.rule, why.title, why.because) == (
         "L6",
         "codex ran for 16 min 40 s — longer than it may, ending it",
@@ -139,7 +141,7 @@ def test_l6_an_attempt_of_an_agent_is_told_by_its_name() -> None:
 
 
 def test_h1_where_no_byte_is_asked_for_one_is_enough() -> None:
-    figures = explain_watch(WATCH, Limits(io_bytes=0), Finding.PATIENCE).figures
+    figures = explain_watch(WATCH, SilenceLimits(io_bytes=0), StallFinding.PATIENCE).figures
 
     assert [each.limit for each in figures if each.name.startswith("bytes")] == ["1 are enough"] * 2
 
@@ -152,4 +154,4 @@ def test_a_look_is_told_without_a_file_where_none_is_known_and_with_a_commit_whe
 
 
 def test_h6_a_run_that_reports_lacks_nothing_before_it_hangs() -> None:
-    assert explain_watch(replace(WATCH, reports=True), LIMITS, Finding.PATIENCE).missing == ()
+    assert explain_watch(replace(WATCH, reports=True), LIMITS, StallFinding.PATIENCE).missing == ()

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.plan import Plan, Task, TaskStatus, is_complete
-from ralphd.core.task_lists import MAX_TASKS, has_task_headings, parse
+from ralphd.core.plan import MAX_TASKS, Plan, Task, TaskStatus, has_task_headings, is_complete, parse
 
 PENDING, IN_PROGRESS, DONE = TaskStatus.PENDING, TaskStatus.IN_PROGRESS, TaskStatus.DONE
 

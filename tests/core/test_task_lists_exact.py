@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from ralphd.core.plan import Task, TaskStatus
-from ralphd.core.task_lists import MAX_TASKS, has_task_headings, parse
+from ralphd.core.plan import MAX_TASKS, Task, TaskStatus, has_task_headings, parse
 
 PENDING, DONE = TaskStatus.PENDING, TaskStatus.DONE
 

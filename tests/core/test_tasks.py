@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from ralphd.core import tasks
-from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Standing, TaskRecord
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop import tasks
+from ralphd.core.loop.state import TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
 from tests.core.loop_scenes import plan_of
 
@@ -19,7 +19,7 @@ def ledger_of(*records: TaskRecord) -> Mapping[str, TaskRecord]:
 
 
 def test_l1_pending_tasks_come_first_then_the_one_that_failed_least_often() -> None:
-    failed = [TaskRecord(id_, "", Standing.FAILED, count) for id_, count in (("A", 3), ("B", 1), ("C", 2))]
+    failed = [TaskRecord(id_, "", TaskState.FAILED, count) for id_, count in (("A", 3), ("B", 1), ("C", 2))]
     plan = plan_of("A", "B", "C", "D")
 
     assert tasks.choose(plan, ledger_of(*failed), max_task_failures=5).task == plan.tasks[3]
@@ -30,60 +30,60 @@ def test_l1_pending_tasks_come_first_then_the_one_that_failed_least_often() -> N
 @pytest.mark.parametrize(("most", "may_be_tried"), [(3, False), (4, True), (0, True)])
 def test_t4_a_task_may_fail_so_often_and_no_more(most: int, may_be_tried: bool) -> None:
     choice = tasks.choose(
-        plan_of("A"), ledger_of(TaskRecord("A", "", Standing.FAILED, 3)), max_task_failures=most
+        plan_of("A"), ledger_of(TaskRecord("A", "", TaskState.FAILED, 3)), max_task_failures=most
     )
 
     assert (choice.task is not None, choice.used_up == ()) == (may_be_tried, may_be_tried)
 
 
 def test_l1_what_was_under_way_comes_before_what_was_put_back_however_often_it_has_failed() -> None:
-    ledger = ledger_of(TaskRecord("A", "", Standing.FAILED, 1), TaskRecord("B", "", Standing.PENDING, 2))
+    ledger = ledger_of(TaskRecord("A", "", TaskState.FAILED, 1), TaskRecord("B", "", TaskState.PENDING, 2))
 
     assert tasks.choose(plan_of("A", "B"), ledger, max_task_failures=5).task == B
-    assert tasks.began(ledger, B)["B"] == TaskRecord("B", "do B", Standing.IN_PROGRESS, 2)
+    assert tasks.began(ledger, B)["B"] == TaskRecord("B", "do B", TaskState.IN_PROGRESS, 2)
 
 
 def test_l1_a_task_that_was_under_way_when_the_loop_died_is_pending_and_comes_in_its_turn() -> None:
-    ledger = tasks.abreast(tasks.began({}, A), plan_of("A", "B"))
+    ledger = tasks.sync_with_plan(tasks.began({}, A), plan_of("A", "B"))
 
-    assert ledger["A"].standing is Standing.PENDING
+    assert ledger["A"].standing is TaskState.PENDING
     assert tasks.choose(plan_of("A", "B"), ledger, max_task_failures=1).task == A
 
 
 def test_what_is_ticked_is_complete_and_what_is_unticked_is_open_again() -> None:
-    ledger = tasks.abreast({}, plan_of("A", "B", done=["A"]))
-    assert (ledger["A"].standing, ledger["B"].standing) == (Standing.COMPLETE, Standing.PENDING)
+    ledger = tasks.sync_with_plan({}, plan_of("A", "B", done=["A"]))
+    assert (ledger["A"].standing, ledger["B"].standing) == (TaskState.COMPLETE, TaskState.PENDING)
 
-    assert tasks.abreast(ledger, plan_of("A", "B"))["A"].standing is Standing.PENDING
+    assert tasks.sync_with_plan(ledger, plan_of("A", "B"))["A"].standing is TaskState.PENDING
 
 
 def test_a_task_that_was_put_back_stays_so_when_the_list_is_read_again() -> None:
-    ledger = tasks.ended({}, A, Standing.FAILED)
+    ledger = tasks.ended({}, A, TaskState.FAILED)
 
-    assert tasks.abreast(ledger, plan_of("A"))["A"].standing is Standing.FAILED
+    assert tasks.sync_with_plan(ledger, plan_of("A"))["A"].standing is TaskState.FAILED
 
 
 def test_r9_a_reverted_task_is_open_whatever_the_list_says_until_it_is_done_again() -> None:
     plan = plan_of("A", done=["A"])
-    was = TaskRecord("A", "its title", Standing.COMPLETE)
+    was = TaskRecord("A", "its title", TaskState.COMPLETE)
     reverted = tasks.reopened({"A": was}, ["A", "gone"])
-    assert reverted["A"] == TaskRecord("A", "its title", Standing.PENDING, reopened=True)
-    assert reverted["gone"].standing is Standing.PENDING
-    ledger = tasks.abreast(reverted, plan)
+    assert reverted["A"] == TaskRecord("A", "its title", TaskState.PENDING, reopened=True)
+    assert reverted["gone"].standing is TaskState.PENDING
+    ledger = tasks.sync_with_plan(reverted, plan)
     assert ledger["A"].title == "do A"  # as the list calls it now
 
-    assert ledger["A"].standing is Standing.PENDING
+    assert ledger["A"].standing is TaskState.PENDING
     assert tasks.open_tasks(plan, ledger) == plan.tasks
-    assert tasks.open_tasks(plan, tasks.ended(ledger, A, Standing.COMPLETE)) == ()
+    assert tasks.open_tasks(plan, tasks.ended(ledger, A, TaskState.COMPLETE)) == ()
 
 
 def test_a_task_that_is_done_and_stays_has_a_clean_sheet_and_one_that_is_put_back_keeps_its_own() -> None:
     ledger = tasks.failed_once({}, A, FailureKind.TIMEOUT, "too long")
 
-    done = tasks.ended(ledger, A, Standing.COMPLETE)
+    done = tasks.ended(ledger, A, TaskState.COMPLETE)
     assert (done["A"].unjudged, done["A"].failure_count) == (True, 1)
-    assert tasks.judged(done, None, a_round=3)["A"] == TaskRecord("A", "do A", Standing.COMPLETE)
-    kept = tasks.ended(ledger, A, Standing.FAILED)["A"]
+    assert tasks.judged(done, None, a_round=3)["A"] == TaskRecord("A", "do A", TaskState.COMPLETE)
+    kept = tasks.ended(ledger, A, TaskState.FAILED)["A"]
     assert (kept.failure_count, kept.last_failure, kept.timeout_factor) == (1, "too long", 1.5)
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ralphd.core import tasks
-from ralphd.core.failure import FailureKind
-from ralphd.core.ledger import Standing, TaskRecord
-from ralphd.core.loop_model import Previous
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop import tasks
+from ralphd.core.loop.model import Previous
+from ralphd.core.loop.state import TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
 from tests.core.loop_scenes import plan_of
 
@@ -27,14 +27,14 @@ def test_l14_what_waits_for_its_review_is_not_done_though_it_is_ticked() -> None
     ledger, ticked = tasks.began({}, A, reviewed=True), plan_of("A", "B", done=["A"])
 
     assert [task.id for task in tasks.open_tasks(ticked, ledger)] == ["A", "B"]
-    assert tasks.abreast(ledger, ticked)["A"].standing is Standing.PENDING
+    assert tasks.sync_with_plan(ledger, ticked)["A"].standing is TaskState.PENDING
     assert [task.id for task in tasks.open_tasks(ticked, tasks.without_reviews(ledger))] == ["B"]
 
 
 def test_l14_where_there_are_no_reviews_any_more_nothing_else_is_forgotten() -> None:
-    record = TaskRecord("A", "do A", Standing.FAILED, 2, unreviewed=True)
+    record = TaskRecord("A", "do A", TaskState.FAILED, 2, unreviewed=True)
 
-    assert tasks.without_reviews({"A": record}) == {"A": TaskRecord("A", "do A", Standing.FAILED, 2)}
+    assert tasks.without_reviews({"A": record}) == {"A": TaskRecord("A", "do A", TaskState.FAILED, 2)}
 
 
 @pytest.mark.parametrize("kind", FailureKind)

@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.boundary import Baseline, Boundary, JudgedCommit, Position
-from ralphd.core.verdict import (
+from ralphd.core.gate.verdict import (
+    Baseline,
+    Boundary,
     CarriedOut,
     Cut,
     GatePolicy,
+    JudgedCommit,
     JudgeEvent,
     Judgement,
     Moved,
+    Position,
     Push,
     PutBack,
     Ran,

@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.core.boundary import Baseline, Boundary, JudgedCommit, Position
-from ralphd.core.verdict import (
+from ralphd.core.gate.verdict import (
+    Baseline,
+    Boundary,
     CarriedOut,
     Cut,
     GatePolicy,
+    JudgedCommit,
     JudgeEvent,
     Judgement,
     Moved,
+    Position,
     Push,
     PutBack,
     Ran,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ralphd.core.verdicts import ToUndo, explain_verdict, to_undo, undo_key, verdicts
+from ralphd.core.gate.verdict_views import ToUndo, explain_verdict, to_undo, undo_key, verdicts
 
 
 def verdict(number: int | None, *reverted: str, boundary: str = "", **more: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.explain import Explanation, Figure
-from ralphd.core.verdicts import ToUndo, explain_verdict, to_undo, undo_key, verdicts
+from ralphd.core.gate.verdict_views import ToUndo, explain_verdict, to_undo, undo_key, verdicts
+from ralphd.core.supervision.explain import Explanation, Figure
 
 KEYS = [
     *(

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.watch import (
+from ralphd.core.stall_detector import (
+    Activity,
     Count,
-    Finding,
     Glance,
-    Limits,
-    Sign,
+    SilenceLimits,
+    StallFinding,
     Watch,
     Window,
     begun,
@@ -26,7 +26,7 @@ from ralphd.core.watch import (
 from tests.core.looks import NOTHING, STRONG, WEAK, Made, ends, every, looks, warnings
 from tests.core.scenes import NOW
 
-LIMITS = Limits()
+LIMITS = SilenceLimits()
 HOUR_S = 3600.0
 SMALL_S = 1e-6
 SPOKEN = Watch(last_output_at=NOW)
@@ -58,14 +58,14 @@ def lasting(window: Window, elapsed_s: float) -> Window:
 def test_h1_the_warning_comes_after_the_missed_heartbeats_and_well_before_the_limit(
     hang_timeout_s: float, warn_s: float
 ) -> None:
-    limits = Limits(hang_timeout_s=hang_timeout_s)
+    limits = SilenceLimits(hang_timeout_s=hang_timeout_s)
 
     assert limits.warn_s == pytest.approx(warn_s)
     assert warnings(PRINTS_ONCE, limits, until_s=hang_timeout_s / 2) == [pytest.approx(warn_s, abs=0.21)]
 
 
 def test_h1_the_missed_heartbeats_are_as_configured() -> None:
-    assert Limits(warn_after_s=20.0).warn_s == 20.0
+    assert SilenceLimits(warn_after_s=20.0).warn_s == 20.0
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_h1_the_missed_heartbeats_are_as_configured() -> None:
 def test_h1_a_window_is_a_tenth_of_the_time_out_within_1_and_30_seconds(
     hang_timeout_s: float, window_s: float
 ) -> None:
-    assert Limits(hang_timeout_s=hang_timeout_s).window_s == pytest.approx(window_s)
+    assert SilenceLimits(hang_timeout_s=hang_timeout_s).window_s == pytest.approx(window_s)
 
 
 def test_h1_before_the_warning_the_tree_is_not_looked_at() -> None:
@@ -89,7 +89,7 @@ def test_h1_nor_while_a_run_waits_or_is_judged_by_its_reports() -> None:
 
 
 def test_h1_nor_where_silence_is_not_judged_at_all() -> None:
-    assert not is_watched(replace(SPOKEN, silent_s=1e6), Limits(hang_timeout_s=0.0))
+    assert not is_watched(replace(SPOKEN, silent_s=1e6), SilenceLimits(hang_timeout_s=0.0))
 
 
 def test_h1_it_is_warned_once_in_a_silence_even_if_it_works() -> None:
@@ -126,16 +126,16 @@ def test_h1_the_warning_is_noted() -> None:
 @pytest.mark.parametrize(
     ("change", "sign"),
     [
-        ({"changed_files": 1}, Sign.FILE),
-        ({"committed": True}, Sign.COMMIT),
-        ({"new_processes": 1}, Sign.PROCESS),
-        ({"io_bytes": 4096}, Sign.IO),
-        ({"received_bytes": 4096}, Sign.RECEIVED),
-        ({"cpu_s": 0.62}, Sign.CPU),
-        ({"switches_per_s": 10.1}, Sign.SWITCHES),
+        ({"changed_files": 1}, Activity.FILE),
+        ({"committed": True}, Activity.COMMIT),
+        ({"new_processes": 1}, Activity.PROCESS),
+        ({"io_bytes": 4096}, Activity.IO),
+        ({"received_bytes": 4096}, Activity.RECEIVED),
+        ({"cpu_s": 0.62}, Activity.CPU),
+        ({"switches_per_s": 10.1}, Activity.SWITCHES),
     ],
 )
-def test_h2_h3_each_kind_of_evidence_is_one_by_itself(change: dict[str, float], sign: Sign) -> None:
+def test_h2_h3_each_kind_of_evidence_is_one_by_itself(change: dict[str, float], sign: Activity) -> None:
     assert signs(replace(lasting(NOTHING, 30.0), **change), LIMITS) == (sign,)  # type: ignore[arg-type]
 
 
@@ -154,7 +154,7 @@ def test_h1_the_first_look_only_begins_a_window() -> None:
     everything = Window(0.0, 3, 3, 3, "a", True, 10**9, 10**9, 1e3, 1e3)
 
     assert signs(everything, LIMITS) == ()
-    assert len(signs(replace(everything, elapsed_s=1.0), LIMITS)) == len(Sign)
+    assert len(signs(replace(everything, elapsed_s=1.0), LIMITS)) == len(Activity)
 
 
 @pytest.mark.parametrize(("window_s", "enough"), [(30.0, 4096), (15.0, 2048), (3.0, 410), (1.0, 137)])
@@ -167,18 +167,18 @@ def test_h1_rates_scale_with_the_window(window_s: float, enough: int) -> None:
 
 
 def test_h3_cpu_is_a_share_of_the_window() -> None:
-    assert signs(Window(elapsed_s=1.0, cpu_s=0.04), LIMITS) == (Sign.CPU,)
+    assert signs(Window(elapsed_s=1.0, cpu_s=0.04), LIMITS) == (Activity.CPU,)
     assert signs(Window(elapsed_s=10.0, cpu_s=0.04), LIMITS) == ()
 
 
 def test_h3_one_grain_more_than_its_share_is_noise_in_a_short_window() -> None:
     assert signs(Window(elapsed_s=1.0, cpu_s=0.029), LIMITS) == ()
-    assert signs(Window(elapsed_s=1.0, cpu_s=0.031), LIMITS) == (Sign.CPU,)
+    assert signs(Window(elapsed_s=1.0, cpu_s=0.031), LIMITS) == (Activity.CPU,)
 
 
 def test_h2_no_byte_is_never_enough() -> None:
-    assert signs(Window(elapsed_s=1.0, io_bytes=0, received_bytes=0), Limits(io_bytes=0)) == ()
-    assert signs(Window(elapsed_s=1.0, io_bytes=1), Limits(io_bytes=0)) == (Sign.IO,)
+    assert signs(Window(elapsed_s=1.0, io_bytes=0, received_bytes=0), SilenceLimits(io_bytes=0)) == ()
+    assert signs(Window(elapsed_s=1.0, io_bytes=1), SilenceLimits(io_bytes=0)) == (Activity.IO,)
 
 
 def test_h2_strong_evidence_starts_the_timer_anew_and_the_silence_goes_on() -> None:
@@ -223,7 +223,9 @@ def test_the_evidence_is_counted_for_whoever_asks() -> None:
     watch = looked(watch, replace(glance(30.0, lasting(STRONG, 30.0)), now=NOW + 90), LIMITS)
 
     assert set(watch.signs) == {
-        Count(Sign.CPU, 1, NOW + 30), Count(Sign.SWITCHES, 1, NOW + 30), Count(Sign.FILE, 2, NOW + 90),
+        Count(Activity.CPU, 1, NOW + 30),
+        Count(Activity.SWITCHES, 1, NOW + 30),
+        Count(Activity.FILE, 2, NOW + 90),
     }  # fmt: skip
     assert watch.windows == 3
     assert watch.last_window == lasting(STRONG, 30.0)
@@ -234,39 +236,39 @@ def test_the_evidence_is_counted_for_whoever_asks() -> None:
 
 
 def test_h4_a_run_without_any_evidence_is_ended_at_the_limit_and_not_before() -> None:
-    assert finding(replace(QUIET, quiet_s=299.9, watched_s=299.9), LIMITS) is Finding.PATIENCE
-    assert finding(replace(QUIET, quiet_s=300.0, watched_s=210.0), LIMITS) is Finding.STALL
+    assert finding(replace(QUIET, quiet_s=299.9, watched_s=299.9), LIMITS) is StallFinding.PATIENCE
+    assert finding(replace(QUIET, quiet_s=300.0, watched_s=210.0), LIMITS) is StallFinding.STALL
 
 
 def test_h4_it_has_to_be_really_watched_for_all_the_time_after_the_warning() -> None:
-    assert finding(replace(QUIET, quiet_s=1e6, watched_s=209.9), LIMITS) is Finding.PATIENCE
-    assert finding(replace(QUIET, quiet_s=1e6, watched_s=210.0), LIMITS) is Finding.STALL
+    assert finding(replace(QUIET, quiet_s=1e6, watched_s=209.9), LIMITS) is StallFinding.PATIENCE
+    assert finding(replace(QUIET, quiet_s=1e6, watched_s=210.0), LIMITS) is StallFinding.STALL
 
 
 def test_h4_h3_the_limit_that_weak_evidence_has_put_off_holds_for_what_was_watched_too() -> None:
     weak = replace(QUIET, quiet_s=1e6, weak_at_s=1e6)
 
-    assert finding(replace(weak, watched_s=509.9), LIMITS) is Finding.PATIENCE
-    assert finding(replace(weak, watched_s=510.0), LIMITS) is Finding.STALL
+    assert finding(replace(weak, watched_s=509.9), LIMITS) is StallFinding.PATIENCE
+    assert finding(replace(weak, watched_s=510.0), LIMITS) is StallFinding.STALL
 
 
 def test_h1_a_silent_run_is_warned_of_before_anything_else() -> None:
-    assert finding(replace(QUIET, warned=False), LIMITS) is Finding.WARN
-    assert finding(replace(QUIET, warned=False, silent_s=89.0), LIMITS) is Finding.PATIENCE
-    assert finding(QUIET, LIMITS) is Finding.PATIENCE
+    assert finding(replace(QUIET, warned=False), LIMITS) is StallFinding.WARN
+    assert finding(replace(QUIET, warned=False, silent_s=89.0), LIMITS) is StallFinding.PATIENCE
+    assert finding(QUIET, LIMITS) is StallFinding.PATIENCE
 
 
 def test_h4_hang_timeout_0_and_a_wait_switch_the_watch_off() -> None:
     watch = replace(QUIET, quiet_s=1e9, silent_s=1e9, watched_s=1e9, warned=False)
 
-    assert finding(watch, Limits(hang_timeout_s=0.0)) is Finding.PATIENCE
-    assert finding(replace(watch, excused=True), LIMITS) is Finding.PATIENCE
-    assert finding(watch, LIMITS) is Finding.STALL
+    assert finding(watch, SilenceLimits(hang_timeout_s=0.0)) is StallFinding.PATIENCE
+    assert finding(replace(watch, excused=True), LIMITS) is StallFinding.PATIENCE
+    assert finding(watch, LIMITS) is StallFinding.STALL
 
 
 def test_h4_without_a_limit_nothing_is_ever_looked_at() -> None:
-    assert next_look_s(SPOKEN, Limits(hang_timeout_s=0.0)) == float("inf")
-    assert next_look_s(replace(SPOKEN, excused=True), Limits(hang_timeout_s=0.0)) == 30.0
+    assert next_look_s(SPOKEN, SilenceLimits(hang_timeout_s=0.0)) == float("inf")
+    assert next_look_s(replace(SPOKEN, excused=True), SilenceLimits(hang_timeout_s=0.0)) == 30.0
 
 
 # H5: which time counts
@@ -316,7 +318,7 @@ def test_h5_an_adopted_run_that_was_silent_for_hours_is_judged_by_what_is_seen_f
 
     (end,) = ends(run, LIMITS, until_s=HOUR_S, watch=adopted)
 
-    assert end.found is Finding.STALL
+    assert end.found is StallFinding.STALL
     to_look_s = LIMITS.hang_timeout_s - LIMITS.warn_s
     assert to_look_s <= end.at_s <= to_look_s + 2 * LIMITS.window_s
 
@@ -353,7 +355,7 @@ def test_h5_a_daemon_that_was_stopped_itself_does_not_hold_that_time_against_the
     watch = looked(QUIET, late, LIMITS)
 
     assert (watch.quiet_s, watch.watched_s, watch.silent_s) == (100.0, 0.0, 1100.0)
-    assert finding(watch, LIMITS) is Finding.PATIENCE
+    assert finding(watch, LIMITS) is StallFinding.PATIENCE
 
 
 @pytest.mark.parametrize(("elapsed_s", "counted_s"), [(61.0, 61.0), (61.1, 0.0)])
@@ -373,8 +375,8 @@ def test_h5_what_it_did_while_the_daemon_was_stopped_counts_for_it() -> None:
 def test_h5_a_daemon_that_was_stopped_before_it_looked_at_the_tree_looks_at_it_first() -> None:
     watch = looked(SPOKEN, glance(1000.0, planned_s=90.0), LIMITS)
 
-    assert finding(watch, LIMITS) is Finding.WARN
-    assert finding(warned(watch), LIMITS) is Finding.PATIENCE
+    assert finding(watch, LIMITS) is StallFinding.WARN
+    assert finding(warned(watch), LIMITS) is StallFinding.PATIENCE
 
 
 def test_h5_only_what_a_window_covers_was_watched() -> None:
@@ -418,9 +420,9 @@ def test_h6_a_run_that_sends_heartbeats_may_be_without_one_for_a_minute_more() -
 
     assert limit_s(reports, LIMITS) == 360.0
     assert limit_s(replace(reports, weak_at_s=100.0, last_output_at=None), LIMITS) == 360.0
-    assert finding(replace(reports, quiet_s=360.0, watched_s=359.9), LIMITS) is Finding.PATIENCE
-    assert finding(replace(reports, quiet_s=359.9, watched_s=360.0), LIMITS) is Finding.PATIENCE
-    assert finding(replace(reports, quiet_s=360.0, watched_s=360.0), LIMITS) is Finding.STALL
+    assert finding(replace(reports, quiet_s=360.0, watched_s=359.9), LIMITS) is StallFinding.PATIENCE
+    assert finding(replace(reports, quiet_s=359.9, watched_s=360.0), LIMITS) is StallFinding.PATIENCE
+    assert finding(replace(reports, quiet_s=360.0, watched_s=360.0), LIMITS) is StallFinding.STALL
 
 
 def test_h6_a_report_starts_its_timer_anew_and_that_of_no_other_run() -> None:
@@ -436,7 +438,7 @@ def test_h6_it_is_neither_warned_of_nor_looked_at() -> None:
 
     seen = list(looks(beating, LIMITS, until_s=9 * HOUR_S, watch=watch))
 
-    assert {look.found for look in seen} == {Finding.PATIENCE}
+    assert {look.found for look in seen} == {StallFinding.PATIENCE}
     assert seen[-1].watch.windows == 0
 
 
@@ -445,7 +447,7 @@ def test_h6_without_a_report_it_is_ended_in_time() -> None:
 
     (end,) = ends(Made(prints=(0.0,), beats=(50.0,)), LIMITS, until_s=HOUR_S, watch=watch)
 
-    assert end.found is Finding.STALL
+    assert end.found is StallFinding.STALL
     assert 410.0 <= end.at_s <= 410.0 + LIMITS.window_s + SMALL_S
 
 
@@ -463,7 +465,7 @@ def test_h6_an_adopted_run_whose_reports_another_daemon_heard_is_judged_by_those
 def test_h6_a_daemon_that_was_stopped_for_long_has_unread_reports_and_ends_nothing(
     hang_timeout_s: float,
 ) -> None:
-    limits = Limits(hang_timeout_s=hang_timeout_s)
+    limits = SilenceLimits(hang_timeout_s=hang_timeout_s)
     watch = replace(SPOKEN, reports=True, quiet_s=5.0, silent_s=5.0)
     planned_s = next_look_s(watch, limits)
 
@@ -471,34 +473,34 @@ def test_h6_a_daemon_that_was_stopped_for_long_has_unread_reports_and_ends_nothi
 
     assert planned_s <= 30.0
     assert after.quiet_s == 5.0
-    assert finding(after, limits) is Finding.PATIENCE
+    assert finding(after, limits) is StallFinding.PATIENCE
 
 
 def test_h6_a_run_that_is_longer_than_it_may_be_is_ended_whatever_it_does() -> None:
-    limits = Limits(max_run_s=100.0)
+    limits = SilenceLimits(max_run_s=100.0)
 
-    assert finding(replace(SPOKEN, age_s=99.9), limits) is Finding.PATIENCE
+    assert finding(replace(SPOKEN, age_s=99.9), limits) is StallFinding.PATIENCE
     for watch in (SPOKEN, replace(SPOKEN, excused=True), replace(SPOKEN, reports=True)):
-        assert finding(replace(watch, age_s=100.0), limits) is Finding.TOO_LONG
-    assert finding(replace(SPOKEN, age_s=100.0), replace(limits, hang_timeout_s=0.0)) is Finding.TOO_LONG
+        assert finding(replace(watch, age_s=100.0), limits) is StallFinding.TOO_LONG
+    assert finding(replace(SPOKEN, age_s=100.0), replace(limits, hang_timeout_s=0.0)) is StallFinding.TOO_LONG
 
 
 @pytest.mark.parametrize("hang_timeout_s", [0.0, 300.0])
 def test_h6_it_is_looked_at_when_its_time_is_up(hang_timeout_s: float) -> None:
-    limits = Limits(hang_timeout_s=hang_timeout_s, max_run_s=1000.0)
+    limits = SilenceLimits(hang_timeout_s=hang_timeout_s, max_run_s=1000.0)
     talkative = Made(prints=every(50.0, 2000.0))
 
     (end,) = ends(talkative, limits, until_s=2000.0)
 
-    assert end.found is Finding.TOO_LONG
+    assert end.found is StallFinding.TOO_LONG
     assert end.at_s == pytest.approx(1000.0, abs=0.3)
 
 
 def test_h6_the_age_of_an_adopted_run_counts() -> None:
     adopted = begun(NOW, NOW - 600, NOW, 600.0)
 
-    assert next_look_s(adopted, Limits(max_run_s=630.0)) == 30.0
-    assert next_look_s(adopted, Limits(max_run_s=600.0)) == 0.2
+    assert next_look_s(adopted, SilenceLimits(max_run_s=630.0)) == 30.0
+    assert next_look_s(adopted, SilenceLimits(max_run_s=600.0)) == 0.2
 
 
 # how often
@@ -524,7 +526,7 @@ watches = st.builds(
     warned=st.booleans(),
 )
 all_limits = st.builds(
-    Limits,
+    SilenceLimits,
     hang_timeout_s=st.just(0.0) | st.floats(1, 1e5),
     startup_grace_s=st.floats(0, 1e4),
     warn_after_s=st.floats(0, 1e4),
@@ -534,7 +536,7 @@ all_limits = st.builds(
 
 @given(watches, all_limits)
 def test_a_look_is_never_sooner_than_in_a_fifth_of_a_second_and_never_much_too_late(
-    watch: Watch, limits: Limits
+    watch: Watch, limits: SilenceLimits
 ) -> None:
     """Whatever is to be found by then is found within 60 seconds (H4)."""
     next_s = next_look_s(watch, limits)
@@ -550,7 +552,7 @@ def test_a_look_is_never_sooner_than_in_a_fifth_of_a_second_and_never_much_too_l
 
 @given(watches, all_limits, st.floats(0, 1e4), st.floats(0, 1e4))
 def test_h3_no_limit_is_more_than_twice_the_time_out_and_the_grace_of_the_start(
-    watch: Watch, limits: Limits, weak_at_s: float, later_s: float
+    watch: Watch, limits: SilenceLimits, weak_at_s: float, later_s: float
 ) -> None:
     most_s = max(2 * limits.hang_timeout_s + limits.startup_grace_s, limits.hang_timeout_s + 60)
     weak, later = (limit_s(replace(watch, weak_at_s=at), limits) for at in (weak_at_s, weak_at_s + later_s))
@@ -561,7 +563,7 @@ def test_h3_no_limit_is_more_than_twice_the_time_out_and_the_grace_of_the_start(
 
 @given(watches, all_limits, st.floats(0, 1e5), st.floats(-1e6, 1e6), st.booleans())
 def test_h5_only_the_time_between_two_looks_counts_whatever_the_wall_clock_tells(
-    watch: Watch, limits: Limits, elapsed_s: float, jump_s: float, looks_closer: bool
+    watch: Watch, limits: SilenceLimits, elapsed_s: float, jump_s: float, looks_closer: bool
 ) -> None:
     window = lasting(NOTHING, elapsed_s) if looks_closer else None
     look = replace(glance(elapsed_s, window), last_output_at=watch.last_output_at)
@@ -572,7 +574,7 @@ def test_h5_only_the_time_between_two_looks_counts_whatever_the_wall_clock_tells
 
 @given(watches, all_limits, st.floats(0, 1e5), st.floats(0, 1e5))
 def test_h4_no_look_makes_a_run_quiet_for_longer_than_the_time_that_passed(
-    watch: Watch, limits: Limits, elapsed_s: float, planned_s: float
+    watch: Watch, limits: SilenceLimits, elapsed_s: float, planned_s: float
 ) -> None:
     after = looked(watch, glance(elapsed_s, lasting(NOTHING, elapsed_s), planned_s=planned_s), limits)
 
@@ -586,7 +588,7 @@ time_outs = st.sampled_from([1.0, 2.0, 10.0, 47.0, 300.0, 3600.0])
 lateness = st.sampled_from([0.0, 0.05, 0.9])
 
 
-def after_the_limit_s(limits: Limits, late_s: float) -> float:
+def after_the_limit_s(limits: SilenceLimits, late_s: float) -> float:
     """The latest that a limit is seen to be reached: the window that it falls in, and how late looks are."""
     looks_taken = 2 + 2 * (limits.hang_timeout_s + limits.startup_grace_s) / limits.window_s
     return limits.window_s + late_s * (looks_taken + 1) + SMALL_S
@@ -596,13 +598,13 @@ def after_the_limit_s(limits: Limits, late_s: float) -> float:
 def test_h4_a_run_without_any_evidence_is_ended_at_its_limit_and_not_before(
     hang_timeout_s: float, late_s: float, prints: bool
 ) -> None:
-    limits = Limits(hang_timeout_s=hang_timeout_s)
+    limits = SilenceLimits(hang_timeout_s=hang_timeout_s)
     run = Made(prints=(0.0,) if prints else (), late_s=late_s)
     limit = hang_timeout_s + (0.0 if prints else 120.0)
 
     (end,) = ends(run, limits, until_s=3 * limit + 60)
 
-    assert end.found is Finding.STALL
+    assert end.found is StallFinding.STALL
     assert limit <= end.at_s + SMALL_S
     assert end.at_s <= limit + after_the_limit_s(limits, late_s)
     if not late_s:
@@ -613,7 +615,7 @@ def test_h4_a_run_without_any_evidence_is_ended_at_its_limit_and_not_before(
 def test_h3_a_run_with_weak_evidence_alone_is_ended_at_twice_its_limit(
     hang_timeout_s: float, late_s: float
 ) -> None:
-    limits = Limits(hang_timeout_s=hang_timeout_s)
+    limits = SilenceLimits(hang_timeout_s=hang_timeout_s)
     run = Made(prints=(0.0,), weak=True, late_s=late_s)
 
     (end,) = ends(run, limits, until_s=9 * hang_timeout_s + 60)
@@ -629,7 +631,7 @@ def test_h2_a_run_with_strong_evidence_at_least_once_in_each_time_out_is_never_e
     hang_timeout_s: float, shares: list[float], late_s: float
 ) -> None:
     """However long it says nothing. Before the first warning nothing is looked at, nor needed."""
-    limits = Limits(hang_timeout_s=hang_timeout_s)
+    limits = SilenceLimits(hang_timeout_s=hang_timeout_s)
     first_s = limits.warn_s + late_s + 0.3
     moments, at_s = [first_s], first_s
     for share in shares:
@@ -638,14 +640,14 @@ def test_h2_a_run_with_strong_evidence_at_least_once_in_each_time_out_is_never_e
 
     seen = looks(Made(prints=(0.0,), strong=tuple(moments), late_s=late_s), limits, until_s=at_s)
 
-    assert all(look.found is not Finding.STALL for look in seen if look.at_s < at_s)
+    assert all(look.found is not StallFinding.STALL for look in seen if look.at_s < at_s)
 
 
 @given(time_outs, st.lists(st.floats(0.01, 0.99), min_size=1, max_size=30))
 def test_h1_a_run_that_prints_at_least_once_in_each_time_out_is_never_ended(
     hang_timeout_s: float, shares: list[float]
 ) -> None:
-    limits = Limits(hang_timeout_s=hang_timeout_s)
+    limits = SilenceLimits(hang_timeout_s=hang_timeout_s)
     moments, at_s = [0.0], 0.0
     for share in shares:
         at_s += share * hang_timeout_s
@@ -653,7 +655,7 @@ def test_h1_a_run_that_prints_at_least_once_in_each_time_out_is_never_ended(
 
     seen = looks(Made(prints=tuple(moments)), limits, until_s=at_s)
 
-    assert all(look.found is not Finding.STALL for look in seen if look.at_s < at_s)
+    assert all(look.found is not StallFinding.STALL for look in seen if look.at_s < at_s)
 
 
 @given(
@@ -664,7 +666,7 @@ def test_h1_a_run_that_prints_at_least_once_in_each_time_out_is_never_ended(
 def test_h5_a_clock_that_is_set_while_it_is_silent_changes_nothing(
     hang_timeout_s: float, jumps: list[tuple[float, float]], weak: bool
 ) -> None:
-    limits = Limits(hang_timeout_s=hang_timeout_s)
+    limits = SilenceLimits(hang_timeout_s=hang_timeout_s)
     still = Made(weak=weak)
     set_often = replace(still, wall_jumps=tuple((share * hang_timeout_s, jump) for share, jump in jumps))
 

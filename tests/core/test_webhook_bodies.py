@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.core.delivery import Format, StoredEvent
-from ralphd.core.webhook_bodies import (
-    MOST_MESSAGE_CHARS,
-    MOST_NTFY_BYTES,
-    header_text,
-    posted,
-)
+from ralphd.core.webhook_payloads import MOST_MESSAGE_CHARS, MOST_NTFY_BYTES, header_text, posted
 from ralphd.wire import EVENT_TYPES
 
 CALL = StoredEvent(

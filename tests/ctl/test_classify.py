@@ -10,8 +10,8 @@ import pytest
 
 from ralphctl.local import classify as local
 from ralphd.agents.agent import MAX_LINE_CHARS
-from ralphd.core.classify import Finding
-from ralphd.core.failure import FailureKind
+from ralphd.core.failures.classify import Classification
+from ralphd.core.failures.kinds import FailureKind
 from ralphd.errors import ConfigFaults, UnknownAgent, UsageError
 from tests.ctl.conftest import Ctl
 
@@ -26,7 +26,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _judged(
     directory: Path, text: str | bytes, *, agent: str | None = None, code: int = 1, stream: str = "stdout"
-) -> Finding:
+) -> Classification:
     log = io.BytesIO(text.encode() if isinstance(text, str) else text)
     return local.judged(
         log,

@@ -24,7 +24,7 @@ from ralphctl.local.doctor.repairs import repaired
 from ralphctl.local.doctor.rounds import Check, carried_out
 from ralphd import __version__
 from ralphd.agents import known
-from ralphd.agents.logins import login_command
+from ralphd.agents.known import login_command
 from ralphd.config.specs import AgentSpec
 from tests.ctl.fake import Answer as Reply
 from tests.ctl.fake import FakeDaemon

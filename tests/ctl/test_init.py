@@ -19,10 +19,9 @@ from ralphctl.local.found_git import found_git
 from ralphctl.local.found_tests import found_tests
 from ralphctl.local.init import Wishes
 from ralphctl.local.init_text import Choices
-from ralphd.core.plan import PROMISE, is_promised
-from ralphd.core.task_lists import HEADED_LISTS, LISTS
+from ralphd.core.plan import HEADED_LISTS, LISTS, PROMISE, is_promised
 from ralphd.errors import ConfigFaults, DirectoryUnusable, RalphdError, UnknownAgent, UsageError
-from ralphd.loop.plan import read_plan
+from ralphd.loop.workdir_files import read_plan
 from tests.terminal import Terminal
 
 BOXES = "- [ ] one\n- [x] two\n"

@@ -18,7 +18,7 @@ from ralphctl import report_overview, report_page, report_words
 from ralphctl.commands.report import Progress, last_evening
 from ralphctl.local import report as local
 from ralphctl.local.record import Record
-from ralphd.core.moments import rfc3339
+from ralphd.core.time import rfc3339
 from tests.ctl.conftest import Ctl
 from tests.written_nights import attempt, entry, night, write
 

@@ -10,7 +10,7 @@ import pytest
 
 from ralphctl import checkpoint_words
 from ralphctl.local import checkpoint, lastknown
-from ralphd.core.checkpoint import CHECKPOINT_VERSION
+from ralphd.core.loop.state import CHECKPOINT_VERSION
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
 from tests.ctl.test_show import NOW

@@ -10,7 +10,7 @@ import pytest
 from ralphctl import countdown, full, show, words
 from ralphctl.commands import build
 from ralphd import wire
-from ralphd.core.checkpoint import PauseReason
+from ralphd.core.loop.state import PauseReason
 from ralphd.errors import CommandNotStartable
 from tests.ctl.fake import view
 

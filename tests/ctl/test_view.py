@@ -10,7 +10,7 @@ from ralphctl.view import news, region
 from ralphctl.view.drawing import Drawing
 from ralphctl.view.news import Kind, Panel
 from ralphctl.view.region import Sight
-from ralphd.core.moments import rfc3339
+from ralphd.core.time import rfc3339
 from tests.ctl.fake import view
 from tests.terminal import seen
 

@@ -5,11 +5,11 @@ import json
 import threading
 from pathlib import Path
 
-from ralphd.core.events import StopRequested
-from ralphd.core.model import Goal, Policy, Reason, Supervision, Waiting
-from ralphd.core.regent import step
-from ralphd.daemon.account import Account
-from ralphd.store.state import Definition, RalphFiles, Record
+from ralphd.core.supervision.events import StopRequested
+from ralphd.core.supervision.model import Goal, Policy, Reason, Supervision, Waiting
+from ralphd.core.supervision.step import step
+from ralphd.daemon.ralph.record import RalphRecord
+from ralphd.store.state import Definition, RalphFiles, RegentState
 from tests.daemon.test_view import a_regent
 from tests.helpers import eventually
 
@@ -23,7 +23,7 @@ class SlowOnce(RalphFiles):
         super().__init__(home)
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    def save_record(self, record: Record, definition: Definition, *, durable: bool = True) -> None:
+    def save_record(self, record: RegentState, definition: Definition, *, durable: bool = True) -> None:
         """Wait until told to go on, the first time."""
         if not self.begun.is_set():
             self.begun.set()
@@ -36,7 +36,7 @@ async def test_a_look_round_never_writes_an_older_state_over_a_newer_one(tmp_pat
     files = SlowOnce(tmp_path / "ralphs" / "demo")
     files.create()
     whole = regent.account
-    account = Account(files, whole.definition, Record(WAITING), whole.history, whole._services)
+    account = RalphRecord(files, whole.definition, RegentState(WAITING), whole.history, whole._services)
 
     looking = asyncio.create_task(account.freshen())
     await eventually(files.begun.is_set)

@@ -12,17 +12,16 @@ import pytest
 
 from ralphd import config
 from ralphd.core.delivery import Destination, StoredEvent
-from ralphd.core.model import Goal, RunId, Running, Supervision
-from ralphd.daemon.account import Account
-from ralphd.daemon.drift import DriftWatch
+from ralphd.core.supervision.model import Goal, RunId, Running, Supervision
+from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.regent import Regent
-from ralphd.daemon.renewal import renewed
-from ralphd.daemon.services import News, Services
+from ralphd.daemon.reload import DriftWatch, renewed
+from ralphd.daemon.services import EventPublisher, Services
 from ralphd.notify.hub import Hub
-from ralphd.process.clock import Clock
+from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
 from ralphd.store.history import History
-from ralphd.store.state import Definition, RalphFiles, Record
+from ralphd.store.state import Definition, RalphFiles, RegentState
 
 RUNNING = Supervision(Goal.RUNNING, Running(RunId("r000001-3fa9c1d2")))
 
@@ -38,7 +37,7 @@ class Scene:
     watch: DriftWatch
 
     @property
-    def account(self) -> Account:
+    def account(self) -> RalphRecord:
         return self.regent.account
 
     def write(self, text: str) -> None:
@@ -65,15 +64,15 @@ async def scene(
         socket_path=tmp_path / "ralphd.sock",
         umask=0o022,
         clock=Clock(),
-        news=News(events, Hub(), Clock()),
+        news=EventPublisher(events, Hub(), Clock()),
     )
     files = RalphFiles(tmp_path / "state" / "ralphs" / "demo")
     files.create()
     files.save_environment({"HOME": str(home)})
     pinned = config.load(place, environ={"HOME": str(home)})
     definition = Definition("demo", place, command, pinned.pinned(), 0.0)
-    record = Record(supervision or Supervision())
-    account = Account(files, definition, record, History(files.history_file), services)
+    record = RegentState(supervision or Supervision())
+    account = RalphRecord(files, definition, record, History(files.history_file), services)
     try:
         yield Scene(place, services, events, Regent(account, services), DriftWatch(services.news))
     finally:
@@ -162,7 +161,7 @@ async def test_files_that_are_untouched_are_not_read_again(
         one.write("[regent]\nmax_retries = 5\n")
         await one.look()
         with monkeypatch.context() as patched:
-            patched.setattr("ralphd.daemon.drift._read", lambda account: pytest.fail("read again"))
+            patched.setattr("ralphd.daemon.reload._read", lambda account: pytest.fail("read again"))
             assert len(await one.look()) == 1
 
 

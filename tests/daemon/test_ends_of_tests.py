@@ -4,10 +4,10 @@ import signal
 
 import pytest
 
-from ralphd.core.model import RunId
-from ralphd.core.verdict import Result
-from ralphd.daemon.test_runs import judged
-from ralphd.process.spawn import ExitRecord, StartFault
+from ralphd.core.gate.verdict import Result
+from ralphd.core.supervision.model import RunId
+from ralphd.daemon.gate.test_runs import judged
+from ralphd.process.rundir import ExitRecord, StartFault
 
 
 def ended(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.config import Configuration
-from ralphd.daemon.guarding import notes_on_gate
+from ralphd.daemon.registration import notes_on_gate
 from ralphd.errors import ConfigFaults
 from tests.git.work_tree import WorkTree
 

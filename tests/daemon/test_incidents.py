@@ -8,22 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.agents.known import KNOWN
-from ralphd.agents.logins import is_no_login, login_command
-from ralphd.core.events import RunEnded
-from ralphd.core.model import Ending, Failed, Goal, LastWord, Policy, RunId, Running, Said, Supervision
-from ralphd.core.regent import step
-from ralphd.core.steps import Step
+from ralphd.agents.known import KNOWN, is_no_login, login_command
+from ralphd.core.supervision.events import RunEnded
+from ralphd.core.supervision.model import (
+    ExitFacts,
+    Failed,
+    Goal,
+    LastWord,
+    Policy,
+    RunId,
+    Running,
+    RunReports,
+    Supervision,
+)
+from ralphd.core.supervision.step import step
+from ralphd.core.supervision.transitions import Step
 from ralphd.daemon.regent import Regent
-from ralphd.process.clock import Clock
+from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
-from ralphd.store.state import Record
+from ralphd.store.state import RegentState
 from tests.daemon.test_view import a_regent
 from tests.helpers import eventually
 
 RUN = RunId("r000001-3fa9c1d2")
 LIVES = Supervision(Goal.RUNNING, Running(RUN))
-ENDED = RunEnded(Ending(RUN, 100.0, code=1))
+ENDED = RunEnded(ExitFacts(RUN, 100.0, code=1))
 
 
 @dataclass
@@ -37,13 +46,13 @@ class SetClock(Clock):
         return self.at
 
 
-async def a_failed_one(place: Path, said: Said | None = None) -> tuple[Regent, EventStore, SetClock]:
+async def a_failed_one(place: Path, said: RunReports | None = None) -> tuple[Regent, EventStore, SetClock]:
     """A ralph whose run has just failed for good, and called."""
     regent, events = await a_regent(place)
     clock = regent.incidents._services.clock = SetClock()
     account = regent.account
     account.files.create()
-    lives = replace(LIVES, said=said or Said())
+    lives = replace(LIVES, said=said or RunReports())
     await account.write_down(ENDED, Step(lives))
     await account.write_down(ENDED, step(lives, ENDED, Policy(max_retries=1)))
     return regent, events, clock
@@ -56,7 +65,10 @@ async def called(events: EventStore) -> list[dict[str, object]]:
 
 async def test_a_missing_login_is_told_with_the_agents_own_command(tmp_path: Path) -> None:
     regent, events = await a_regent(tmp_path)
-    account, lives = regent.account, replace(LIVES, said=Said(last_word=LastWord(1, "no_agent", "claude: x")))
+    account, lives = (
+        regent.account,
+        replace(LIVES, said=RunReports(last_word=LastWord(1, "no_agent", "claude: x"))),
+    )
     account.files.create()
     account.note_gone()
     account._facts = replace(account.facts, run_id=RUN)
@@ -100,7 +112,7 @@ async def test_what_is_open_is_in_the_state_for_the_next_daemon(tmp_path: Path) 
     record = files.load_record()
 
     assert record is not None and record.facts.incident == regent.account.facts.incident is not None
-    assert Record.from_json(json.loads(json.dumps(record.to_json(definition)))) == record
+    assert RegentState.from_json(json.loads(json.dumps(record.to_json(definition)))) == record
     assert clock.at > 0
     await events.close()
 

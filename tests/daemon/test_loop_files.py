@@ -6,19 +6,17 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from ralphd.api.views import RalphView
-from ralphd.core.checkpoint import Checkpoint, PauseReason
-from ralphd.core.ledger import Memory, Out
-from ralphd.core.model import Goal, Paused, RunId, Running, Supervision
-from ralphd.core.reported import AttemptFinished, IterationFinished, IterationStarted, Reported
-from ralphd.core.steps import Step
-from ralphd.daemon.account import Account
-from ralphd.daemon.pinning import InForce
+from ralphd.api.schemas import RalphView
+from ralphd.core.loop.state import Checkpoint, Cooldown, LoopState, PauseReason
+from ralphd.core.supervision.model import Goal, Paused, RunId, Running, Supervision
+from ralphd.core.supervision.reports import AttemptFinished, IterationFinished, IterationStarted, Reported
+from ralphd.core.supervision.transitions import Step
+from ralphd.daemon.ralph.record import ActiveConfiguration, RalphRecord
 from ralphd.daemon.regent import Regent
 from ralphd.store.checkpoint import CheckpointManager
 from ralphd.store.events import EventStore
-from ralphd.store.loopfiles import LoopFiles
-from ralphd.store.state import Record
+from ralphd.store.loop_files import LoopFiles
+from ralphd.store.state import RegentState
 from tests.daemon.test_view import a_regent
 
 HELD = Checkpoint(1_700_000_000.0, iteration=3, pause_reason=PauseReason.USAGE_LIMIT, agent="claude")
@@ -26,13 +24,13 @@ RUN = RunId("r000001-3fa9c1d2")
 COPIES = ("checkpoint.json", "tasks.json", "handoff.md", "progress.md", "history.jsonl", "regent-state.json")
 
 
-async def a_loop(place: Path, now: Supervision) -> tuple[Regent, Account, EventStore]:
+async def a_loop(place: Path, now: Supervision) -> tuple[Regent, RalphRecord, EventStore]:
     """The Regent of a ralph with the built-in loop, in a state."""
     regent, events = await a_regent(place)
     whole = regent.account
     whole.files.create()
     definition = replace(whole.definition, command=())
-    account = Account(whole.files, definition, Record(now), whole.history, whole._services)
+    account = RalphRecord(whole.files, definition, RegentState(now), whole.history, whole._services)
     return Regent(account, whole._services), account, events
 
 
@@ -41,7 +39,7 @@ async def test_a_definition_without_a_command_has_the_rules_of_the_built_in_loop
     with_command = replace(account.definition, command=("x",))
 
     assert account.policy.own_loop
-    assert not InForce.of(with_command).policy.own_loop
+    assert not ActiveConfiguration.of(with_command).policy.own_loop
     assert not account.in_force.changed_to(with_command, with_command).policy.own_loop
     await events.close()
 
@@ -97,7 +95,7 @@ async def test_iterations_are_read_back_with_their_attempts_and_runs_past_all_of
     await events.close()
 
 
-POOL = Memory(agents=("a", "b"), rotates=True, last_agent="b", out=(Out("a", "no login"),))
+POOL = LoopState(agents=("a", "b"), rotates=True, last_agent="b", out=(Cooldown("a", "no login"),))
 
 
 async def test_the_view_and_the_state_file_show_who_is_in_the_pool(tmp_path: Path) -> None:

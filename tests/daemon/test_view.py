@@ -3,17 +3,17 @@
 import json
 from pathlib import Path
 
-from ralphd.api.views import RalphView
+from ralphd.api.schemas import RalphView
 from ralphd.config import Configuration
-from ralphd.core.model import Supervision
-from ralphd.daemon.account import Account
+from ralphd.core.supervision.model import Supervision
+from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.regent import Regent
-from ralphd.daemon.services import News, Services
+from ralphd.daemon.services import EventPublisher, Services
 from ralphd.notify.hub import Hub
-from ralphd.process.clock import Clock
+from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
 from ralphd.store.history import History
-from ralphd.store.state import Definition, RalphFiles, Record
+from ralphd.store.state import Definition, RalphFiles, RegentState
 
 
 async def a_regent(place: Path) -> tuple[Regent, EventStore]:
@@ -23,11 +23,13 @@ async def a_regent(place: Path) -> tuple[Regent, EventStore]:
         socket_path=place / "ralphd.sock",
         umask=0o022,
         clock=Clock(),
-        news=News(events, Hub(), Clock()),
+        news=EventPublisher(events, Hub(), Clock()),
     )
     definition = Definition("demo", place, ("true",), Configuration().pinned(), 0.0)
     files = RalphFiles(place / "ralphs" / "demo")
-    account = Account(files, definition, Record(Supervision()), History(files.history_file), services)
+    account = RalphRecord(
+        files, definition, RegentState(Supervision()), History(files.history_file), services
+    )
     return Regent(account, services), events
 
 

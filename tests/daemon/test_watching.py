@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from ralphd.core.events import Event, FellSilent
-from ralphd.core.model import Moment, ReportedWait, RunId, Said
-from ralphd.core.watch import Limits
-from ralphd.daemon.watching import WatchedRun, watching
-from ralphd.git.worktree import WorkTree
+from ralphd.core.stall_detector import SilenceLimits
+from ralphd.core.supervision.events import Event, FellSilent
+from ralphd.core.supervision.model import ReportedWait, RunId, RunReports
+from ralphd.core.time import Moment
+from ralphd.daemon.ralph.live_run import WatchedRun, watching
+from ralphd.git.worktree_scan import WorkTree
 from ralphd.process import tree
-from ralphd.process.clock import Clock
-from ralphd.process.output import Log
-from ralphd.process.spawn import RunRecord
-from ralphd.process.watch import Observer, RunTree
+from ralphd.process.activity.probe import Observer, RunTree
+from ralphd.process.log.log import RalphLog
+from ralphd.process.machine import Clock
+from ralphd.process.rundir import RunRecord
 from tests.helpers import eventually
 
 NOON = 1_790_000_000.0
@@ -57,7 +58,7 @@ class Scene:
     def __init__(self, place: Path) -> None:
         self.clock = HeldClock()
         self.told: list[Event] = []
-        self.said = Said()
+        self.said = RunReports()
         me = os.getpid()
         ticks = tree.start_ticks(me) or 0
         record = RunRecord(RUN, me, ticks, me, ticks, tree.boot_id(), "subreaper", None, NOON)
@@ -68,9 +69,9 @@ class Scene:
                 record=record,
                 age_s=0.0,
                 directory=run,
-                log=Log(place / "runs"),
+                log=RalphLog(place / "runs"),
                 observer=lambda since: Observer(RunTree(record), WorkTree(place, since=since)),
-                limits=Limits(),
+                limits=SilenceLimits(),
                 said=lambda: self.said,
                 heard=lambda: 0,
                 tell=self.told.append,
@@ -133,7 +134,7 @@ async def test_h1_after_three_missed_heartbeats_it_is_told(tmp_path: Path) -> No
 
 async def test_h5_a_reported_wait_is_no_silence_until_its_moment_on_the_wall(tmp_path: Path) -> None:
     async with watched(tmp_path) as scene:
-        scene.said = Said(wait=ReportedWait("usage_limit", NOON + HOUR_S))
+        scene.said = RunReports(wait=ReportedWait("usage_limit", NOON + HOUR_S))
         scene.clock.run_for(HOUR_S - 1)
         await scene.glances()
         assert scene.watching.watch.silent_s == 0

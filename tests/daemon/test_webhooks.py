@@ -14,20 +14,18 @@ from ralphd.config import Configuration
 from ralphd.config.layers import Origin
 from ralphd.config.specs import NotifySpec, WebhookSpec
 from ralphd.core.delivery import Destination, Format
-from ralphd.daemon.roster import Roster
-from ralphd.daemon.services import News, Services
-from ralphd.daemon.users import UsersConfiguration
-from ralphd.daemon.webhook_checks import NewWebhook
-from ralphd.daemon.webhook_views import Hook, configured
+from ralphd.daemon.lifecycle import Roster
+from ralphd.daemon.services import EventPublisher, Services, UserConfiguration
+from ralphd.daemon.webhook_views import Hook, NewWebhook, configured
 from ralphd.daemon.webhooks import DaemonsWebhooks
 from ralphd.errors import DaemonBusy, NewerState, NotFound, UsageError, WebhookConflict, WebhookRefused
-from ralphd.notify import courier
-from ralphd.notify.courier import Courier
+from ralphd.notify import client
+from ralphd.notify.client import WebhookClient
 from ralphd.notify.hub import Hub
-from ralphd.notify.webhooks import Sender
-from ralphd.process.clock import Clock
+from ralphd.notify.worker import DeliveryWorker
+from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
-from ralphd.store.webhooks_file import Added
+from ralphd.store.webhooks import Added
 from tests.helpers import eventually
 from tests.notify.receiver import Handler, Receiver, receiving, status
 
@@ -41,7 +39,7 @@ class Desk:
     webhooks: DaemonsWebhooks
     services: Services
     events: EventStore
-    users: UsersConfiguration
+    users: UserConfiguration
 
     async def add(self, receiver: Receiver, **more: object) -> str:
         new = replace(NewWebhook(receiver.url, allow_private=True), **more)  # type: ignore[arg-type]  # test's own
@@ -67,17 +65,17 @@ async def desk(
 ) -> AsyncIterator[Desk]:
     state.mkdir(exist_ok=True)
     clock, events = Clock(), await EventStore.open(state / "events.db")
-    carries = Courier(environ=environ or {})
-    sender = Sender(events, lambda: webhooks, carries)
+    carries = WebhookClient(environ=environ or {})
+    sender = DeliveryWorker(events, lambda: webhooks, carries)
     services = Services(
         state_directory=state,
         socket_path=state / "ralphd.sock",
         umask=0o077,
         clock=clock,
-        news=News(events, Hub(), clock, sender.nudge),
+        news=EventPublisher(events, Hub(), clock, sender.nudge),
         refusals=lambda: webhooks.refusals(),
     )
-    users = UsersConfiguration(services)
+    users = UserConfiguration(services)
     users.present = replace(Configuration(), notify=notify)
     webhooks = DaemonsWebhooks(
         services, events, users, Roster(state / "ralphs"), courier=carries, nudge=sender.nudge
@@ -231,7 +229,7 @@ async def test_a_test_says_why_it_did_not_arrive(tmp_path: Path, reply: object, 
 async def test_a_test_of_a_receiver_that_hangs_or_is_not_there_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(courier, "SEND_LIMIT_S", 0.3)
+    monkeypatch.setattr(client, "SEND_LIMIT_S", 0.3)
 
     def hang(handler: Handler) -> None:
         receiver.closing.wait(5)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ralphd.git import calls
+from ralphd.git import runner
 
 
 @pytest.fixture(scope="package", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calls, "FSYNC", "core.fsync=none")
+        patch.setattr(runner, "FSYNC", "core.fsync=none")
         yield

@@ -5,7 +5,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralphd.core.verdict import CarriedOut, Moved, Refused
+from ralphd.core.gate.verdict import CarriedOut, Moved, Refused
 from tests.git.work_tree import WorkTree
 
 

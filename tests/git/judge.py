@@ -1,4 +1,4 @@
-"""A judge without a daemon: what ``core/verdict`` orders is carried out by real git and a real shell."""
+"""A judge without a daemon: what ``core/gate/verdict`` orders is carried out by real git and a real shell."""
 
 import os
 import signal
@@ -7,15 +7,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralphd.core.actions import Announce, Escalate
-from ralphd.core.boundary import Baseline, Position
-from ralphd.core.events import JudgementOver
-from ralphd.core.judging import over
-from ralphd.core.model import Goal, Paused, Policy, Reason, RunId, Supervision, Waiting
-from ralphd.core.verdict import (
+from ralphd.core.gate.verdict import (
+    Baseline,
     GatePolicy,
     JudgeEvent,
     Judgement,
+    Position,
     Ran,
     Result,
     RunTests,
@@ -24,10 +21,23 @@ from ralphd.core.verdict import (
     begin,
     step,
 )
-from ralphd.daemon.hands import Hands, label_of
-from ralphd.daemon.judge import moved
-from ralphd.daemon.test_runs import judged
-from ralphd.process.spawn import ExitRecord
+from ralphd.core.supervision.events import JudgementOver
+from ralphd.core.supervision.gate_events import over
+from ralphd.core.supervision.model import (
+    Announce,
+    Escalate,
+    Goal,
+    Paused,
+    Policy,
+    Reason,
+    RunId,
+    Supervision,
+    Waiting,
+)
+from ralphd.daemon.gate.git_effects import GitEffects, label_of
+from ralphd.daemon.gate.judge import moved
+from ralphd.daemon.gate.test_runs import judged
+from ralphd.process.rundir import ExitRecord
 
 RUN = RunId("r000001")
 LABEL = label_of("demo", RUN, "boundary")
@@ -56,10 +66,10 @@ class Judge:
     policy: GatePolicy = field(default_factory=GatePolicy)
 
     @property
-    def hands(self) -> Hands:
+    def hands(self) -> GitEffects:
         """Those of the daemon."""
         quiet = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-        return Hands(
+        return GitEffects(
             self.place, lambda: {"PATH": os.environ["PATH"], "HOME": str(self.place.parent), **quiet}
         )
 

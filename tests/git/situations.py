@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ralphd.core.boundary import Baseline
-from ralphd.core.verdict import GatePolicy
+from ralphd.core.gate.verdict import Baseline, GatePolicy
 from tests.git.guard_world import committed, head, others_push, write
 from tests.git.work_tree import WorkTree
 

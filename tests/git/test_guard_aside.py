@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.verdict import Refused
-from ralphd.git import aside, repo
-from ralphd.git.aside import put_back, set_aside
-from ralphd.git.away import Away
+from ralphd.core.gate.verdict import Refused
+from ralphd.git import repo
+from ralphd.git.rewrite import stash
+from ralphd.git.rewrite.stash import DisplacedFiles, put_back, set_aside
 from tests.git.guard_world import carried_out, committed, everything, head, refusal, write
 from tests.git.work_tree import WorkTree
 
@@ -149,7 +149,9 @@ def test_what_changed_meanwhile_is_not_written_over_and_the_work_is_kept(
     assert tree.git("show", f"{REF}:changed") == "mine"
 
 
-@pytest.mark.parametrize(("module", "name"), [(Away, "take"), (aside, "put_paths"), (aside, "read_blobs")])
+@pytest.mark.parametrize(
+    ("module", "name"), [(DisplacedFiles, "take"), (stash, "put_paths"), (stash, "read_blobs")]
+)
 def test_what_a_person_saves_at_that_very_moment_is_there_afterwards(
     tree: WorkTree, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
@@ -242,7 +244,7 @@ def test_pipes_large_files_and_filters_are_refused(tree: WorkTree, monkeypatch: 
     assert refusal(set_aside(tree.path, LABEL)) == "changed is neither a file nor a link"
     (tree.path / "changed").unlink()
     write(tree, "changed", "x" * (2 << 20))
-    monkeypatch.setattr(aside, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(stash, "MOST_BYTES", 1 << 20)
     assert refusal(set_aside(tree.path, LABEL)) == (
         "2 MiB of tracked files are not committed: too much to set aside"
     )

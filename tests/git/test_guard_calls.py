@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.boundary import Position
+from ralphd.core.gate.verdict import Position
 from ralphd.git import repo
-from ralphd.git.aside import put_back, set_aside
-from ralphd.git.calls import Calls
 from ralphd.git.facts import boundary, position
-from ralphd.git.guard import forget_old, revert, reverted
 from ralphd.git.repo import Repository
+from ralphd.git.rewrite.revert import forget_old, revert, reverted
+from ralphd.git.rewrite.stash import put_back, set_aside
+from ralphd.git.runner import GitRunner
 from tests.git.guard_world import carried_out, committed, everything, head, refusal, write
 from tests.git.work_tree import WorkTree
 
@@ -159,7 +159,7 @@ def test_a_work_tree_that_is_configured_to_be_elsewhere_is_found_where_it_is(
     repository = Repository.find(tree.path)
 
     assert repository is not None and repository.top is None
-    assert Calls(tree.path).top == elsewhere.resolve()
+    assert GitRunner(tree.path).top == elsewhere.resolve()
 
 
 @pytest.mark.parametrize("lock", ["HEAD.lock", "refs/heads/main.lock"])

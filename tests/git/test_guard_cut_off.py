@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd import failpoint
-from ralphd.core.verdict import CarriedOut
-from ralphd.git.aside import put_back, set_aside
-from ralphd.git.guard import restore, revert, reverted, undo
+from ralphd import diagnostics
+from ralphd.core.gate.verdict import CarriedOut
 from ralphd.git.repair import RepairMode, repair
+from ralphd.git.rewrite.revert import restore, revert, reverted, undo
+from ralphd.git.rewrite.stash import put_back, set_aside
 from tests.git.guard_world import Everything, carried_out, committed, everything, head, refusal, write
 from tests.git.work_tree import WorkTree
 
@@ -40,7 +40,7 @@ def killed_at(place: str, act: Callable[[], object]) -> None:
     """Begin an act in a process that is killed when it comes to a place."""
     pid = os.fork()
     if pid == 0:
-        failpoint._ARMED[place] = "kill"
+        diagnostics._ARMED[place] = "kill"
         try:
             act()
         finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.boundary import Boundary, Position
+from ralphd.core.gate.verdict import Boundary, Position
 from ralphd.git import facts
 from ralphd.git.facts import boundary, position
 from tests.git.guard_world import clone_with_upstream, committed, head, others_push, write

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.verdict import Refused
-from ralphd.git.guard import ref_name, restore, revert, reverted, undo
+from ralphd.core.gate.verdict import Refused
+from ralphd.git.rewrite.revert import ref_name, restore, revert, reverted, undo
 from tests.git.guard_world import (
     carried_out,
     clone_with_upstream,

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.verdict import CarriedOut
-from ralphd.git import facts, guard
+from ralphd.core.gate.verdict import CarriedOut
+from ralphd.git import facts
+from ralphd.git.rewrite import revert
 from tests.git.guard_world import committed, everything, files, head, refusal
 from tests.git.judge import LABEL, Judge, Judged
 from tests.git.situations import ROWS, Situation, World, bad, prepare
@@ -170,11 +171,11 @@ def test_an_undo_that_conflicts_with_later_work_is_refused_and_all_is_as_it_was(
     committed(world.tree, "bad", code="bad\n")
     found = judge_of(world, ROWS["bad"]).judge(before)
     assert found.reverted == found.commits
-    [undone] = guard.reverted(world.tree.path, LABEL)
+    [undone] = revert.reverted(world.tree.path, LABEL)
     committed(world.tree, "later", code="fine, and later")
     all_ = everything(world.tree)
 
-    why = refusal(guard.undo(world.tree.path, [undone.revert]))
+    why = refusal(revert.undo(world.tree.path, [undone.revert]))
 
     assert why == f"conflict: {undone.revert[:7]} and later changes of code"
     assert everything(world.tree) == all_
@@ -185,9 +186,9 @@ def test_what_was_reverted_is_there_again_after_an_undo(world: World) -> None:
     bad(world)
     at = everything(world.tree)
     judge_of(world, ROWS["bad"]).judge(before)
-    reverts = [each.revert for each in guard.reverted(world.tree.path, LABEL)]
+    reverts = [each.revert for each in revert.reverted(world.tree.path, LABEL)]
 
-    assert isinstance(guard.undo(world.tree.path, reverts), CarriedOut)
+    assert isinstance(revert.undo(world.tree.path, reverts), CarriedOut)
     assert (everything(world.tree).files, everything(world.tree).staged) == (at.files, at.staged)
 
 
@@ -196,7 +197,7 @@ set -e
 mount -t tmpfs -o size=4m tmpfs "$1"
 cp -a "$2" "$1/tree"
 cat /dev/zero 2>/dev/null >"$1/fill" || true
-PYTHON -P -c 'import sys; from pathlib import Path; from ralphd.git.guard import revert
+PYTHON -P -c 'import sys; from pathlib import Path; from ralphd.git.rewrite.revert import revert
 print(revert(Path(sys.argv[1]), [sys.argv[2]], head=sys.argv[2], label="demo/r1"))' "$1/tree" "$3"
 rm "$1/fill"
 cd "$1/tree"

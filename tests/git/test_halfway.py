@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ralphd.git import halfway
-from ralphd.git.halfway import PutAway, put_away, uncommitted_paths
+from ralphd.git import quarantine
+from ralphd.git.quarantine import Quarantined, put_away, uncommitted_paths
 from tests.git.guard_world import committed, head, write
 from tests.git.work_tree import WorkTree
 
@@ -33,7 +33,7 @@ def before(tree: WorkTree) -> frozenset[bytes]:
     return found
 
 
-def away(tree: WorkTree, was: frozenset[bytes]) -> PutAway:
+def away(tree: WorkTree, was: frozenset[bytes]) -> Quarantined:
     return put_away(tree.path, was, "my-ralph/r1-2-1", scratch=tree.path.parent)
 
 
@@ -65,7 +65,7 @@ def test_what_came_with_the_attempt_goes_under_a_ref_and_what_was_there_stays(tr
 
 def test_nothing_new_is_nothing(tree: WorkTree) -> None:
     refs = tree.git("for-each-ref")
-    assert away(tree, before(tree)) == PutAway() and PutAway().words == ""
+    assert away(tree, before(tree)) == Quarantined() and Quarantined().words == ""
     assert tree.git("for-each-ref") == refs
 
 
@@ -174,7 +174,7 @@ def test_what_was_staged_and_is_in_no_file_is_kept_beside(tree: WorkTree) -> Non
 def test_what_a_person_saves_at_that_very_moment_stays(
     tree: WorkTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    was, act = before(tree), halfway._as_committed
+    was, act = before(tree), quarantine._as_committed
     write(tree, "code", "half of")
     write(tree, "new", "half of")
 
@@ -183,7 +183,7 @@ def test_what_a_person_saves_at_that_very_moment_stays(
         write(tree, "new", "a person's\n")
         act(*given)
 
-    monkeypatch.setattr(halfway, "_as_committed", saved)
+    monkeypatch.setattr(quarantine, "_as_committed", saved)
     found = away(tree, was)
 
     assert (tree.path / "code").read_text() == (tree.path / "new").read_text() == "a person's\n"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.git import range as module
-from ralphd.git.range import Made, made, present_head
+from ralphd.git import facts as module
+from ralphd.git.facts import Made, made, present_head
 from tests.git.work_tree import WorkTree
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.git.reflog import READ_BYTES, Commits, ReflogMark
-from ralphd.git.repo import Repository
+from ralphd.git.repo import READ_BYTES, Commits, ReflogMark, Repository
 from tests.git.work_tree import WorkTree
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.git import repo
-from ralphd.git.listing import Ignored, Listing
-from ralphd.git.worktree import HeadWatch
+from ralphd.git.worktree_scan import HeadWatch, Ignored, Listing
 from tests.git.work_tree import WorkTree
 from tests.helpers import is_alive, wait_for
 
@@ -54,7 +53,7 @@ def test_a_list_that_is_given_up_leaves_nothing_running(tmp_path: Path, pids: Pa
 def test_a_git_that_cannot_tell_what_it_ignores_hides_no_work(
     tmp_path: Path, pids: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ralphd.git.listing.IGNORED_S", 0.5)
+    monkeypatch.setattr("ralphd.git.worktree_scan.IGNORED_S", 0.5)
     ignored = Ignored(tmp_path)
 
     assert b"name" not in ignored.among([b"name"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.git.trouble import present_trouble
+from ralphd.git.diagnostics import present_trouble
 from tests.git.work_tree import WorkTree
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.watch import Changes
-from ralphd.git import files
-from ralphd.git.files import Files
-from ralphd.git.worktree import WorkTree as Watched
+from ralphd.core.stall_detector import Changes
+from ralphd.git import worktree_scan
+from ralphd.git.worktree_scan import ScannedFiles
+from ralphd.git.worktree_scan import WorkTree as Watched
 from tests.git.work_tree import WorkTree
 from tests.helpers import is_alive, wait_for
 
@@ -296,8 +296,8 @@ def test_a_git_that_is_missing_or_hangs_is_done_without(
         if body:
             (place / "git").write_text(f"#!/bin/sh\n{body}\n")
             (place / "git").chmod(0o755)
-        monkeypatch.setattr("ralphd.git.listing.LISTING_S", 0.1)
-        monkeypatch.setattr("ralphd.git.listing.IGNORED_S", 0.1)
+        monkeypatch.setattr("ralphd.git.worktree_scan.LISTING_S", 0.1)
+        monkeypatch.setattr("ralphd.git.worktree_scan.IGNORED_S", 0.1)
         monkeypatch.setattr("ralphd.git.repo.TIME_LIMIT_S", 0.1)
         with monkeypatch.context() as patched:
             patched.setenv("PATH", f"{place}:/usr/bin:/bin" if body else str(place))
@@ -313,7 +313,7 @@ def test_a_git_that_is_still_at_work_ends_with_the_watch(
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr("ralphd.git.repo.TIME_LIMIT_S", 0.1)
-    watched = Files(tree.path, since=time.time())
+    watched = ScannedFiles(tree.path, since=time.time())
     assert watched.changes() == (0, None)
     pid = int(wait_for((tmp_path / "pid").read_text))
     assert is_alive(pid)
@@ -332,7 +332,7 @@ def test_a_look_takes_its_share_of_time_however_large_the_directory(
         for name in range(100):
             (folder / str(name)).touch()
     settled(tree.path)
-    monkeypatch.setattr(files, "LOOK_S", 0.002)
+    monkeypatch.setattr(worktree_scan, "LOOK_S", 0.002)
     watched = Watched(tree.path, since=time.time() + 0.05)
     try:
         looks = []

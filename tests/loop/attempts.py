@@ -5,28 +5,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralphd.agents.agent import Launch, Order
-from ralphd.core.classify import ExitMeaning, OurDoing
-from ralphd.core.failure import FailureKind
-from ralphd.core.patterns import Pattern, Patterns
-from ralphd.core.signs import (
+from ralphd.agents.agent import Launch, LaunchSpec
+from ralphd.core.failures.agent_events import (
+    AgentEvent,
+    AgentText,
     Alive,
     Empty,
+    FinalEvent,
     Limited,
     RetryingItself,
-    Sign,
     Spent,
     Started,
-    Text,
     ToolUse,
-    Verdict,
     Warned,
 )
-from ralphd.core.watch import Limits
-from ralphd.loop.attempt import Attempt, AttemptPlan
+from ralphd.core.failures.classify import OurDoing
+from ralphd.core.failures.kinds import ExitMeaning, FailureKind
+from ralphd.core.failures.patterns import Pattern, Patterns
+from ralphd.core.stall_detector import SilenceLimits
+from ralphd.loop.attempt.agent_run import AgentRun, AttemptPlan
 from tests.players import player
 
-PATIENT = Limits(hang_timeout_s=60.0)
+PATIENT = SilenceLimits(hang_timeout_s=60.0)
 CRASH = Pattern(
     "gone", FailureKind.AGENT_CRASH, re.compile("^Error: No messages returned", re.IGNORECASE), live=True
 )
@@ -40,18 +40,18 @@ class WordsParser:
         self._own: list[str] = []
         self._said = ""
 
-    def line(self, line: str) -> Iterable[Sign]:
+    def line(self, line: str) -> Iterable[AgentEvent]:
         """The sign of a line; none for one that begins otherwise."""
         name, _, rest = line.partition(" ")
         self._said = rest if name == "text" else self._said
         return self._signs(name, rest)
 
-    def _signs(self, name: str, rest: str) -> tuple[Sign, ...]:
+    def _signs(self, name: str, rest: str) -> tuple[AgentEvent, ...]:
         match name:
             case "started":
                 return (Started(rest, "model-1"),)
             case "text":
-                return (Text(rest),)
+                return (AgentText(rest),)
             case "tool":
                 return (ToolUse(rest, "src/a.py"),)
             case "alive":
@@ -69,12 +69,12 @@ class WordsParser:
             case "total":
                 return (Spent(float(rest), 100, 20),)
             case "good" | "bad":
-                return (Verdict(name == "good", rest),)
+                return (FinalEvent(name == "good", rest),)
             case "broken":
                 raise ValueError(rest)
         return ()
 
-    def error_line(self, line: str) -> Iterable[Sign]:
+    def error_line(self, line: str) -> Iterable[AgentEvent]:
         """The same on stderr."""
         self._own.append(line)
         return self.line(line)
@@ -91,7 +91,7 @@ class WordsParser:
 class PlainParser(WordsParser):
     """Knows no signs at all."""
 
-    def line(self, line: str) -> Iterable[Sign]:
+    def line(self, line: str) -> Iterable[AgentEvent]:
         """None."""
         return ()
 
@@ -109,7 +109,7 @@ class Playing:
     patterns: Patterns = PATTERNS
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def launch(self, order: Order) -> Launch:
+    def launch(self, order: LaunchSpec) -> Launch:
         """The player, whatever the order."""
         return Launch(self.argv, self.environment, self.stdin)
 
@@ -154,18 +154,18 @@ def attempt(
     playing: Playing,
     heard: Heard | None = None,
     *,
-    limits: Limits = PATIENT,
+    limits: SilenceLimits = PATIENT,
     timeout_s: float = 60.0,
     exit_grace_s: float = 30.0,
     crash_grace_s: float = 30.0,
-) -> Attempt:
+) -> AgentRun:
     """An attempt in ``place/home``, its output kept in ``place/kept``."""
     home = place / "home"
     home.mkdir(exist_ok=True)
     plan = AttemptPlan(
         id=f"{place.name}-1",
         agent=playing,
-        order=Order("do it", place / "PROMPT-now.md"),
+        order=LaunchSpec("do it", place / "PROMPT-now.md"),
         directory=home,
         keep=place / "kept",
         timeout_s=timeout_s,
@@ -173,4 +173,4 @@ def attempt(
         exit_grace_s=exit_grace_s,
         crash_grace_s=crash_grace_s,
     )
-    return Attempt(plan, heard or Heard())
+    return AgentRun(plan, heard or Heard())

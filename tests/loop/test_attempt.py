@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.classify import OurDoing
-from ralphd.core.signs import Limited, RetryingItself, Verdict
+from ralphd.core.failures.agent_events import FinalEvent, Limited, RetryingItself
+from ralphd.core.failures.classify import OurDoing
 from ralphd.git.repo import head
 from ralphd.process import shim
 from tests.helpers import is_alive
@@ -34,7 +34,7 @@ async def test_what_an_agent_says_of_itself_is_kept(tmp_path: Path) -> None:
     assert (result.cost_usd, result.tokens_in, result.tokens_out) == (0.75, 20, 4)
     assert result.worked
     assert result.lines == ("hello", "[edit] src/a.py") == tuple(heard.shown)
-    assert result.evidence.verdict == Verdict(True, "all done")
+    assert result.evidence.verdict == FinalEvent(True, "all done")
     assert result.evidence.limited == Limited(5.0, "five_hour")
     assert (result.evidence.code, result.evidence.signal, result.evidence.ours) == (0, None, None)
     assert result.started_at < result.ended_at

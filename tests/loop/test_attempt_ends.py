@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.classify import OurDoing
-from ralphd.core.watch import Limits
-from ralphd.loop import attempt as module
-from ralphd.loop.attempt import Attempt
+from ralphd.core.failures.classify import OurDoing
+from ralphd.core.stall_detector import SilenceLimits
+from ralphd.loop.attempt import agent_run as module
+from ralphd.loop.attempt.agent_run import AgentRun
 from ralphd.process import shim
 from tests.helpers import eventually, is_alive
 from tests.loop.attempts import PATIENT, Heard, Playing, agent, attempt
 from tests.players import player
 
-SHORT = Limits(hang_timeout_s=1.0, startup_grace_s=0.0)
+SHORT = SilenceLimits(hang_timeout_s=1.0, startup_grace_s=0.0)
 CRASH_LINE = "Error: No messages returned"
 
 
@@ -166,7 +166,7 @@ async def test_its_time_is_over_while_it_ends_after_its_result(tmp_path: Path) -
     assert result.evidence.ours is OurDoing.AFTER_RESULT
 
 
-async def begun(tmp_path: Path) -> tuple[Attempt, "asyncio.Task[object]", int]:
+async def begun(tmp_path: Path) -> tuple[AgentRun, "asyncio.Task[object]", int]:
     """An attempt under way, and the pid of its agent."""
     heard = Heard()
     under_way = attempt(tmp_path, Playing(player("stubborn"), has_verdict=False), heard, limits=PATIENT)

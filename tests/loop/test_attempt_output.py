@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ralphd.loop.attempt.output import LineAssembler, Tail
 from ralphd.loop.console import Console
-from ralphd.loop.lines import Lines, Tail
 from ralphd.process import shim
 from tests.loop.attempts import Heard, Playing, attempt
 
@@ -31,7 +31,7 @@ def _no_subreaper() -> Iterator[None]:
 def test_lines_are_the_same_however_they_come_in(texts: list[str], data: st.DataObject) -> None:
     whole = "".join(f"{text}\n" for text in texts).encode() + b"rest"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
-    lines = Lines()
+    lines = LineAssembler()
     found = [
         line
         for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)
@@ -44,14 +44,14 @@ def test_lines_are_the_same_however_they_come_in(texts: list[str], data: st.Data
 
 
 def test_a_line_that_is_too_long_is_cut_and_told_as_cut_and_the_next_one_is_whole() -> None:
-    lines = Lines(most_bytes=10)
+    lines = LineAssembler(most_bytes=10)
     found = [*lines.feed(b"0123456"), *lines.feed(b"789abc"), *lines.feed(b"def\nnext\r\n\nbr\xffken\n")]
 
     assert found == ["0123456789 [cut: 6 more bytes]", "next", "", "br\N{REPLACEMENT CHARACTER}ken"]
 
 
 def test_a_line_without_an_end_is_held_no_further_than_its_limit() -> None:
-    lines = Lines(most_bytes=1000)
+    lines = LineAssembler(most_bytes=1000)
     for _ in range(100):
         assert lines.feed(b"x" * 1000) == []
 

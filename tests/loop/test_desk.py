@@ -5,27 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.checkpoint import Checkpoint, PauseReason
-from ralphd.core.failure import FailureKind
-from ralphd.core.heard import Heard
-from ralphd.core.ledger import Memory, Out, Standing, TaskRecord
-from ralphd.core.loop_model import Iteration, Loop, Resumed, SaveCheckpoint
-from ralphd.core.model import RunId
-from ralphd.core.model import Task as TaskName
-from ralphd.core.moments import parse_rfc3339
-from ralphd.core.phases import Phase, Phases
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import VerdictMessage
+from ralphd.core.loop.model import Iteration, Loop, Resumed, SaveCheckpoint
+from ralphd.core.loop.phases import Phase, Phases
+from ralphd.core.loop.state import Checkpoint, Cooldown, LoopState, PauseReason, TaskRecord, TaskState
 from ralphd.core.plan import Task, TaskStatus
-from ralphd.core.verdict import VerdictKind
+from ralphd.core.supervision.model import ReportedTask as TaskName
+from ralphd.core.supervision.model import RunId
+from ralphd.core.time import parse_rfc3339
 from ralphd.errors import RalphdError
-from ralphd.loop.desk import MOST_NOTES, Desk
-from ralphd.loop.settings import Settings, by_hand
-from ralphd.store.gate_file import GateState, Last, save_gate
+from ralphd.loop.settings import LoopSettings, by_hand
+from ralphd.loop.store import MOST_NOTES, LoopStore
+from ralphd.store.gate import GateState, LastVerdict, save_gate
 
 STARTED, EARLIER = "2026-11-21T20:00:00.000000Z", "2026-11-21T08:00:00.000000Z"
 NOW = parse_rfc3339("2026-11-21T20:00:05.000000Z")
-FAILED = TaskRecord("A", "do A", Standing.FAILED, 3, FailureKind.TIMEOUT, "too long", timeout_factor=2.25)
-LIMITED, NO_LOGIN = Out("claude", "limit", NOW + 900.0, probes=2), Out("codex", "no login")
-SPENT = Memory(
+FAILED = TaskRecord("A", "do A", TaskState.FAILED, 3, FailureKind.TIMEOUT, "too long", timeout_factor=2.25)
+LIMITED, NO_LOGIN = Cooldown("claude", "limit", NOW + 900.0, probes=2), Cooldown("codex", "no login")
+SPENT = LoopState(
     iteration=7,
     cost_usd=1.5,
     began_at=parse_rfc3339(EARLIER),
@@ -42,7 +41,7 @@ def place(tmp_path: Path) -> Path:
     return directory
 
 
-def settings_of(place: Path, *, began_at: str | None = STARTED, max_iterations: int = 0) -> Settings:
+def settings_of(place: Path, *, began_at: str | None = STARTED, max_iterations: int = 0) -> LoopSettings:
     """A loop there that a Regent started on behalf of a person, then."""
     home = place.parent / "home"
     environment = {"HOME": str(home), "XDG_STATE_HOME": str(home), "XDG_CONFIG_HOME": str(home)}
@@ -53,10 +52,10 @@ def settings_of(place: Path, *, began_at: str | None = STARTED, max_iterations: 
 
 
 def left_behind(
-    place: Path, memory: Memory, *records: TaskRecord, checkpoint: Checkpoint | None = None
+    place: Path, memory: LoopState, *records: TaskRecord, checkpoint: Checkpoint | None = None
 ) -> None:
     """What an earlier loop has written."""
-    desk = Desk(settings_of(place))
+    desk = LoopStore(settings_of(place))
     desk.load(NOW, resume=True)
     desk.remember(Loop(), Loop(memory, {record.id: record for record in records}))
     if checkpoint is not None:
@@ -70,15 +69,15 @@ def test_a_restart_by_the_regent_goes_on_counting(place: Path) -> None:
     memory = replace(SPENT, began_at=parse_rfc3339(STARTED))
     left_behind(place, memory, FAILED)
 
-    assert Desk(settings_of(place)).load(NOW, resume=True) == (memory, {"A": FAILED}, None)
+    assert LoopStore(settings_of(place)).load(NOW, resume=True) == (memory, {"A": FAILED}, None)
 
 
 def test_a_persons_start_counts_anew_and_asks_again_whom_only_a_person_could_mend(place: Path) -> None:
     left_behind(place, SPENT, FAILED)
 
-    memory, ledger, _ = Desk(settings_of(place)).load(NOW, resume=True)
+    memory, ledger, _ = LoopStore(settings_of(place)).load(NOW, resume=True)
 
-    assert memory == Memory(began_at=parse_rfc3339(STARTED), out=(LIMITED,))
+    assert memory == LoopState(began_at=parse_rfc3339(STARTED), out=(LIMITED,))
     assert ledger == {"A": replace(FAILED, failure_count=0, timeout_factor=1.0)}
 
 
@@ -86,12 +85,12 @@ def test_a_loop_that_dies_before_its_first_attempt_is_over_is_no_second_start_of
     place: Path,
 ) -> None:
     left_behind(place, SPENT, FAILED)
-    first = Desk(settings_of(place))
+    first = LoopStore(settings_of(place))
     memory, ledger, _ = first.load(NOW, resume=True)
     once = {"A": replace(ledger["A"], failure_count=1)}
     first.remember(Loop(memory, ledger), Loop(memory, once))  # an attempt failed, and the loop was killed
 
-    again, counted, _ = Desk(settings_of(place)).load(NOW + 60.0, resume=True)
+    again, counted, _ = LoopStore(settings_of(place)).load(NOW + 60.0, resume=True)
 
     assert counted["A"].failure_count == 1
     assert again == memory
@@ -103,7 +102,7 @@ def test_a_persons_start_goes_on_from_the_checkpoint(place: Path) -> None:
     )
     left_behind(place, SPENT, checkpoint=checkpoint)
 
-    memory, _, resumed = Desk(settings_of(place)).load(NOW, resume=True)
+    memory, _, resumed = LoopStore(settings_of(place)).load(NOW, resume=True)
 
     assert (memory.iteration, memory.cost_usd) == (4, 0.75)
     assert resumed == Resumed("A", 2, "claude", None, PauseReason.RATE_LIMIT, "429", NOW + 40.0, NOW)
@@ -115,7 +114,7 @@ def test_who_starts_a_loop_again_that_ended_at_its_number_of_iterations_wants_as
 ) -> None:
     left_behind(place, SPENT, checkpoint=Checkpoint(NOW, 5, PauseReason.ITERATION_BOUNDARY))
 
-    memory, _, _ = Desk(settings_of(place, max_iterations=most)).load(NOW, resume=True)
+    memory, _, _ = LoopStore(settings_of(place, max_iterations=most)).load(NOW, resume=True)
 
     assert memory.iteration == iteration
 
@@ -124,14 +123,14 @@ def test_who_starts_a_loop_again_that_ended_at_its_number_of_iterations_wants_as
 def test_without_a_regent_each_start_is_a_persons(place: Path, began_at: str | None) -> None:
     left_behind(place, SPENT, FAILED)
 
-    memory, ledger, _ = Desk(settings_of(place, began_at=began_at)).load(NOW, resume=True)
+    memory, ledger, _ = LoopStore(settings_of(place, began_at=began_at)).load(NOW, resume=True)
 
     assert (memory.began_at, memory.iteration, ledger["A"].failure_count) == (NOW, 0, 0)
 
 
 def test_who_does_not_resume_asks_everybody_and_the_checkpoint_is_kept_aside(place: Path) -> None:
     left_behind(place, SPENT, checkpoint=Checkpoint(NOW, 5, PauseReason.USAGE_LIMIT))
-    desk = Desk(settings_of(place))
+    desk = LoopStore(settings_of(place))
 
     memory, _, resumed = desk.load(NOW, resume=False)
 
@@ -148,7 +147,7 @@ def test_a_damaged_file_is_said_kept_and_begun_anew_and_one_of_a_newer_version_i
     left_behind(place, SPENT, FAILED, checkpoint=Checkpoint(NOW, 5, PauseReason.ERROR))
     path = settings_of(place).home / name
     path.write_text('{"version": ')
-    desk = Desk(settings_of(place))
+    desk = LoopStore(settings_of(place))
 
     desk.load(NOW, resume=True)
 
@@ -156,12 +155,12 @@ def test_a_damaged_file_is_said_kept_and_begun_anew_and_one_of_a_newer_version_i
     assert list(path.parent.glob(f"{name}.corrupt-*"))
     path.write_text('{"version": 99}')
     with pytest.raises(RalphdError):
-        Desk(settings_of(place)).load(NOW, resume=True)
+        LoopStore(settings_of(place)).load(NOW, resume=True)
     assert path.read_text() == '{"version": 99}'
 
 
 def test_the_next_agent_is_told_the_last_notes_a_line_each(place: Path) -> None:
-    desk = Desk(settings_of(place))
+    desk = LoopStore(settings_of(place))
     desk.load(NOW, resume=True)
 
     for number in range(50):
@@ -181,9 +180,9 @@ def test_l14_phases_are_gone_on_with_from_a_checkpoint_alone(place: Path, has_ch
     checkpoint = Checkpoint(created_at=NOW, iteration=1, pause_reason=PauseReason.ERROR)
     left_behind(place, SPENT, checkpoint=checkpoint if has_checkpoint else None)
     phases = Phases("A", Phase.REVIEW, "first this")
-    Desk(settings_of(place)).save_phases(phases)
+    LoopStore(settings_of(place)).save_phases(phases)
 
-    desk = Desk(settings_of(place))
+    desk = LoopStore(settings_of(place))
     desk.load(NOW, resume=True)
 
     assert desk.phases == (phases if has_checkpoint else None)
@@ -195,20 +194,20 @@ def test_l14_phases_are_gone_on_with_from_a_checkpoint_alone(place: Path, has_ch
 def test_r9_the_last_verdict_is_read_as_it_is_and_only_where_it_is_news_about_a_task_of_ours(
     place: Path,
 ) -> None:
-    desk = Desk(settings_of(place))
+    desk = LoopStore(settings_of(place))
     desk.load(NOW, resume=True)
     path, ledger = desk.prompt_file.with_name("gate.json"), {"A": FAILED}
     sha, task = "a" * 40, TaskName("A", "do A")
     run_id, kind = RunId("r000001-3fa9c1d2"), VerdictKind.REVERTED
-    last = Last("r1/7", 3, task, run_id, kind, "red", (sha,), (sha,), (), "1 failed\n", NOW)
+    last = LastVerdict("r1/7", 3, task, run_id, kind, "red", (sha,), (sha,), (), "1 failed\n", NOW)
 
-    assert desk.unheard(Memory(), ledger) is None
+    assert desk.unheard(LoopState(), ledger) is None
     save_gate(path, GateState(last=last))
-    found = Heard("r1/7", kind, "red", "A", (sha[:7],), (sha[:7],), ("1 failed",))
-    assert desk.unheard(Memory(), ledger) == found
-    assert desk.unheard(Memory(judged="r1/7"), ledger) is None
-    assert desk.unheard(Memory(), {}) is None
+    found = VerdictMessage("r1/7", kind, "red", "A", (sha[:7],), (sha[:7],), ("1 failed",))
+    assert desk.unheard(LoopState(), ledger) == found
+    assert desk.unheard(LoopState(judged="r1/7"), ledger) is None
+    assert desk.unheard(LoopState(), {}) is None
     for text in ("{", "[]", '{"version": 9}', '{"version": 1, "last": {"verdict": 3}}'):
         path.write_text(text)
-        assert desk.unheard(Memory(), ledger) is None
+        assert desk.unheard(LoopState(), ledger) is None
         assert path.read_text() == text

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.heard import Heard
-from ralphd.core.model import Next
-from ralphd.core.verdict import VerdictKind
-from ralphd.loop import link as links
-from ralphd.loop.link import Answer, Link
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import VerdictMessage
+from ralphd.core.supervision.model import Next
+from ralphd.loop import report_client as links
+from ralphd.loop.report_client import ReportAnswer, ReportClient
 from tests.helpers import wait_for
 
 
@@ -102,12 +102,12 @@ def listening(place: Path, *statuses: int) -> Regent:
 
 def test_reports_arrive_in_order_each_with_an_id_of_its_own(place: Path, regents: list[Regent]) -> None:
     regents.append(listening(place))
-    link = Link(str(place), "demo", "r1")
+    link = ReportClient(str(place), "demo", "r1")
 
     link.report("hello", signals=True)
     answer = link.report("iteration-finished", iteration=1)
 
-    assert answer.result(timeout=20) == Answer()
+    assert answer.result(timeout=20) == ReportAnswer()
     link.close(10)
     assert [(said["kind"], said["id"]) for said in regents[0].heard] == [
         ("hello", "1"),
@@ -120,13 +120,13 @@ def test_reports_arrive_in_order_each_with_an_id_of_its_own(place: Path, regents
 
 def test_while_nobody_listens_reports_are_kept_and_then_sent(place: Path, regents: list[Regent]) -> None:
     told: list[str] = []
-    link = Link(str(place), "demo", "r1", told.append)
+    link = ReportClient(str(place), "demo", "r1", told.append)
     answers = [link.report("cost", usd=number) for number in range(3)]
     wait_for(lambda: link.is_away, what="the absence to be noticed")
 
     regents.append(listening(place))
 
-    assert [answer.result(timeout=20) for answer in answers] == [Answer()] * 3
+    assert [answer.result(timeout=20) for answer in answers] == [ReportAnswer()] * 3
     assert [said["usd"] for said in regents[0].heard] == [0, 1, 2]
     assert len(told) == 2  # gone, and back
     link.close(10)
@@ -136,7 +136,7 @@ def test_a_report_that_could_not_be_answered_is_sent_again_under_the_same_id(
     place: Path, regents: list[Regent]
 ) -> None:
     regents.append(listening(place, 503, 500))
-    link = Link(str(place), "demo", "r1")
+    link = ReportClient(str(place), "demo", "r1")
 
     link.report("hello").result(timeout=20)
 
@@ -147,10 +147,10 @@ def test_a_report_that_could_not_be_answered_is_sent_again_under_the_same_id(
 def test_a_report_that_is_refused_is_told_and_not_sent_again(place: Path, regents: list[Regent]) -> None:
     told: list[str] = []
     regents.append(listening(place, 409))
-    link = Link(str(place), "demo", "r1", told.append)
+    link = ReportClient(str(place), "demo", "r1", told.append)
 
-    assert link.report("hello").result(timeout=20) == Answer()
-    assert link.report("heartbeat").result(timeout=20) == Answer()
+    assert link.report("hello").result(timeout=20) == ReportAnswer()
+    assert link.report("heartbeat").result(timeout=20) == ReportAnswer()
 
     assert [said["kind"] for said in regents[0].heard] == ["hello", "heartbeat"]
     assert told == ["the daemon refused a report: no"]
@@ -160,9 +160,9 @@ def test_a_report_that_is_refused_is_told_and_not_sent_again(place: Path, regent
 def test_what_the_regent_wants_comes_back(place: Path, regents: list[Regent]) -> None:
     regents.append(listening(place))
     regents[0].next = "pause"
-    link = Link(str(place), "demo", "r1")
+    link = ReportClient(str(place), "demo", "r1")
 
-    assert link.report("iteration-finished").result(timeout=20) == Answer(Next.PAUSE)
+    assert link.report("iteration-finished").result(timeout=20) == ReportAnswer(Next.PAUSE)
     link.close(10)
 
 
@@ -174,21 +174,21 @@ def test_r9_a_verdict_may_take_as_long_as_tests_do_and_nobody_is_said_to_be_away
     regents.append(listening(place))
     regents[0].waits.clear()
     regents[0].verdict = {"kind": "kept", "why": "the tests pass", "commits": ["a" * 40], "reverted": []}
-    link = Link(str(place), "demo", "r1", told.append)
+    link = ReportClient(str(place), "demo", "r1", told.append)
 
     answer = link.report("iteration-finished", slowly=True)
     wait_for(lambda: len(regents[0].heard) > 1, what="the same report once more")
     regents[0].waits.set()
 
     verdict = answer.result(timeout=20).verdict
-    assert verdict == Heard("r1/1", VerdictKind.KEPT, "the tests pass", commits=("aaaaaaa",))
+    assert verdict == VerdictMessage("r1/1", VerdictKind.KEPT, "the tests pass", commits=("aaaaaaa",))
     assert {said["id"] for said in regents[0].heard} == {"1"}
     assert told == []
     link.close(10)
 
 
 def test_heartbeats_do_not_pile_up(place: Path) -> None:
-    link = Link(str(place), "demo", "r1")
+    link = ReportClient(str(place), "demo", "r1")
 
     beats = [link.report("heartbeat") for _ in range(50)]
 
@@ -199,7 +199,7 @@ def test_heartbeats_do_not_pile_up(place: Path) -> None:
 def test_more_reports_than_are_kept_let_the_oldest_go(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MOST_KEPT", 3)
     told: list[str] = []
-    link = Link(str(place), "demo", "r1", told.append)
+    link = ReportClient(str(place), "demo", "r1", told.append)
     first = link.report("cost", usd=0)
     wait_for(lambda: link.is_away, what="the absence to be noticed")
 
@@ -212,7 +212,7 @@ def test_more_reports_than_are_kept_let_the_oldest_go(place: Path, monkeypatch: 
 
 
 def test_closing_does_not_wait_longer_than_it_may(place: Path) -> None:
-    link = Link(str(place), "demo", "r1")
+    link = ReportClient(str(place), "demo", "r1")
     link.report("ending", code=0)
 
     link.close(0.3)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.plan import Plan, TaskStatus, is_complete
-from ralphd.core.task_lists import HEADED_LISTS, LISTS
-from ralphd.loop.plan import MAX_BYTES, read_plan
+from ralphd.core.plan import HEADED_LISTS, LISTS, Plan, TaskStatus, is_complete
+from ralphd.loop.workdir_files import MAX_BYTES, read_plan
 
 OPEN_JSON = '{"userStories": [{"id": "US-1", "title": "one", "passes": false}]}'
 

@@ -20,9 +20,9 @@ import pytest
 from standardwebhooks import Webhook
 
 from ralphd.core.delivery import Destination, Format, StoredEvent
-from ralphd.notify import _http, courier, webhooks
-from ralphd.notify.courier import Courier
-from ralphd.notify.webhooks import Sender
+from ralphd.notify import client, http, worker
+from ralphd.notify.client import WebhookClient
+from ralphd.notify.worker import DeliveryWorker
 from ralphd.store.events import EventStore
 from tests.helpers import eventually
 from tests.notify.receiver import Handler, Receiver, receiving, status
@@ -35,10 +35,10 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from ralphd.core.delivery import Destination
 from ralphd.store.events import EventStore
-from ralphd.notify.courier import Courier
-from ralphd.notify.webhooks import Sender
+from ralphd.notify.client import WebhookClient
+from ralphd.notify.worker import DeliveryWorker
 
-class Known:
+class DestinationRegistry:
     def __init__(self, to): self.to = to
     def destinations(self): return {self.to.id: self.to}
     def why_gone(self, id): return None
@@ -48,7 +48,7 @@ async def main(path, url, send):
     to = Destination(url, allow_private=True)
     await events.append("ralph.escalated", 1.0, "demo", "r1", {}, key="k", deliver_to=[to])
     if send == "send":
-        await Sender(events, lambda: Known(to), Courier()).run()
+        await DeliveryWorker(events, lambda: DestinationRegistry(to), WebhookClient()).run()
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main(*sys.argv[1:]))
@@ -88,9 +88,11 @@ async def sending(
     environ: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.time,
     marks: Marks | None = None,
-) -> AsyncIterator[Sender]:
+) -> AsyncIterator[DeliveryWorker]:
     known = marks or Marks(*destinations)
-    sender = Sender(store, lambda: known, Courier(environ=environ or {}, clock=clock), clock=clock)
+    sender = DeliveryWorker(
+        store, lambda: known, WebhookClient(environ=environ or {}, clock=clock), clock=clock
+    )
     running = asyncio.create_task(sender.run())
     try:
         yield sender
@@ -346,7 +348,7 @@ def release(receiver: Receiver) -> None:
 async def test_a_destination_that_hangs_is_left_after_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(courier, "SEND_LIMIT_S", 0.3)
+    monkeypatch.setattr(client, "SEND_LIMIT_S", 0.3)
     with receiving() as dead:
         dead.replies.append(lambda handler: release(dead))
         async with outbox(tmp_path) as store:
@@ -361,7 +363,7 @@ async def test_a_destination_that_hangs_is_left_after_its_time(
 async def test_an_answer_without_end_is_not_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, pause_s: float
 ) -> None:
-    monkeypatch.setattr(_http, "REPLY_LIMIT_S", 0.1)
+    monkeypatch.setattr(http, "REPLY_LIMIT_S", 0.1)
     ended_by_us = False
 
     def endless(handler: Handler) -> None:
@@ -525,7 +527,7 @@ async def test_a_destination_that_left_the_configuration_keeps_its_messages_for_
 async def test_a_bug_ends_neither_the_sending_nor_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(webhooks, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(worker, "LOOK_AGAIN_S", 0.05)
     asked = 0
 
     class Buggy(Marks):
@@ -538,7 +540,7 @@ async def test_a_bug_ends_neither_the_sending_nor_the_daemon(
 
     async with outbox(tmp_path) as store:
         await add(store, Destination("http://one.example"))
-        sending_all = asyncio.create_task(Sender(store, Buggy, Courier()).run())
+        sending_all = asyncio.create_task(DeliveryWorker(store, Buggy, WebhookClient()).run())
         await failed(store)
         sending_all.cancel()
         await asyncio.gather(sending_all, return_exceptions=True)

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from ralphd.core.model import RunId
-from ralphd.process.output import Cursor, Gap, Log, Query, Record, Text
+from ralphd.core.supervision.model import RunId
+from ralphd.process.log.log import RalphLog
+from ralphd.process.log.segments import Cursor, Gap, LogQuery, LogRecord, LogText
 from tests.helpers import eventually
 
 START = 1_790_000_000.0
@@ -50,48 +51,49 @@ def run_id(run: Path) -> RunId:
     return RunId(run.name)
 
 
-def texts(items: list[Record | Gap]) -> list[bytes]:
+def texts(items: list[LogRecord | Gap]) -> list[bytes]:
     """The texts of the records among them."""
-    return [item.text for item in items if isinstance(item, Record)]
+    return [item.text for item in items if isinstance(item, LogRecord)]
 
 
-def gaps(items: list[Record | Gap]) -> list[str]:
+def gaps(items: list[LogRecord | Gap]) -> list[str]:
     """The reasons of the gaps among them."""
     return [item.reason for item in items if isinstance(item, Gap)]
 
 
-def plain(items: list[Record | Gap]) -> list[tuple[str, bytes]]:
+def plain(items: list[LogRecord | Gap]) -> list[tuple[str, bytes]]:
     """Everything but the cursors."""
     return [
-        (each.stream, each.text) if isinstance(each, Record) else ("", each.reason.encode()) for each in items
+        (each.stream, each.text) if isinstance(each, LogRecord) else ("", each.reason.encode())
+        for each in items
     ]
 
 
-def shown(items: Sequence[Text | Record | Gap]) -> bytes:
+def shown(items: Sequence[LogText | LogRecord | Gap]) -> bytes:
     """The bytes that a reader of plain text gets; gaps are left out."""
     out = b""
     for item in items:
         match item:
-            case Text(text):
+            case LogText(text):
                 out += text
-            case Record(text=text, partial=partial):
+            case LogRecord(text=text, partial=partial):
                 out += text if partial else text + b"\n"
     return out
 
 
-def read(runs: Path, query: Query | None = None, *, block_bytes: int = 65536) -> list[Record | Gap]:
+def read(runs: Path, query: LogQuery | None = None, *, block_bytes: int = 65536) -> list[LogRecord | Gap]:
     """All that is there now."""
-    return list(Log(runs, block_bytes=block_bytes).read(query or Query()))
+    return list(RalphLog(runs, block_bytes=block_bytes).read(query or LogQuery()))
 
 
 class Follower:
     """A client that follows, and what it has seen."""
 
-    def __init__(self, runs: Path, query: Query | None = None) -> None:
-        self.items: list[Record | Gap] = []
+    def __init__(self, runs: Path, query: LogQuery | None = None) -> None:
+        self.items: list[LogRecord | Gap] = []
         self.stopping = asyncio.Event()
-        self._log = Log(runs)
-        self._query = query or Query()
+        self._log = RalphLog(runs)
+        self._query = query or LogQuery()
         self.task = asyncio.create_task(self._follow())
 
     async def _follow(self) -> None:
@@ -107,13 +109,13 @@ class Follower:
         """The texts seen so far."""
         return texts(self.items)
 
-    async def stop(self) -> list[Record | Gap]:
+    async def stop(self) -> list[LogRecord | Gap]:
         """End it; all that it saw."""
         self.stopping.set()
         await asyncio.wait_for(self.task, 5)
         return self.items
 
 
-def cursor_of(item: Record | Gap) -> Cursor:
+def cursor_of(item: LogRecord | Gap) -> Cursor:
     """Where reading goes on after it."""
     return item.cursor

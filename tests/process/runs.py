@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralphd.process import tree
-from ralphd.process.lost import sweep
-from ralphd.process.spawn import DirectoryLock, ExitRecord, Run, RunDirectory, RunSpec, next_run_directory
+from ralphd.process.lock import DirectoryLock
+from ralphd.process.rundir import ExitRecord, RunDirectory, next_run_directory
+from ralphd.process.spawn import Run, RunSpec, sweep
 from tests.helpers import eventually, is_alive, wait_for
 
 RECORD_HEAD = len(b"2026-11-21T20:00:00.000000000Z stdout F ")

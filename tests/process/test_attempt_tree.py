@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.process import attempt, shim, tree
-from ralphd.process.attempt import AgentProcess, Command
-from ralphd.process.watch import Observer
+from ralphd.process import agent_process, shim, tree
+from ralphd.process.activity.probe import Observer
+from ralphd.process.agent_process import AgentCommand, AgentProcess
 from tests.helpers import eventually, is_alive, wait_for
 from tests.players import player
 from tests.process.watched import NoFiles
@@ -25,9 +25,9 @@ THE_LIBRARYS_OWN = 0b11 << 31
 LOOP = """
 import asyncio, sys
 from pathlib import Path
-from ralphd.process.attempt import Command, start
+from ralphd.process.agent_process import AgentCommand, start
 async def main():
-    command = Command("a", tuple(sys.argv[2:]), Path(sys.argv[1]), {}, False)
+    command = AgentCommand("a", tuple(sys.argv[2:]), Path(sys.argv[1]), {}, False)
     process = await start(command)
     print(process.pid, flush=True)
     await asyncio.sleep(600)
@@ -47,7 +47,7 @@ async def started(
     place: Path, argv: tuple[str, ...], environment: dict[str, str] | None = None
 ) -> AsyncIterator[AgentProcess]:
     """An agent's process, ended at the end."""
-    process = await attempt.start(Command("attempt-1", argv, place, environment or {}, False))
+    process = await agent_process.start(AgentCommand("attempt-1", argv, place, environment or {}, False))
     try:
         yield process
     finally:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.process import found
-from ralphd.process.spawn import Run, RunDirectory
+from ralphd.process import spawn
+from ralphd.process.rundir import RunDirectory
+from ralphd.process.spawn import Run
 from tests.helpers import eventually, is_alive
 from tests.players import player
 from tests.process.runs import Stage, names, nobody_alive, said
@@ -52,7 +53,7 @@ async def test_the_command_is_told_from_what_it_started_in_sessions_of_their_own
     truth = run.record
     (run.directory.path / "run.json").write_bytes(b"{")
 
-    record = found.who_runs(run.directory)
+    record = spawn.who_runs(run.directory)
 
     assert truth is not None and record is not None
     assert record.pid == truth.pid
@@ -98,9 +99,9 @@ async def test_who_holds_the_lock_of_a_run_and_is_not_its_shim_is_not_taken_for_
     child = os.posix_spawnp("sleep", ["sleep", "60"], {}, setsid=True)
     try:
         await eventually(lambda: is_alive(child))
-        assert found.who_runs(directory) is None
+        assert spawn.who_runs(directory) is None
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(held)
-    assert found.who_runs(directory) is None
+    assert spawn.who_runs(directory) is None

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.model import RunId
-from ralphd.core.moments import rfc3339
-from ralphd.process.output import Cursor, Log, Query, append_regent_line, prune
-from ralphd.process.output_files import Runs
+from ralphd.core.supervision.model import RunId
+from ralphd.core.time import rfc3339
+from ralphd.process.log.log import RalphLog, append_regent_line, prune
+from ralphd.process.log.segments import Cursor, LogQuery, Runs
 from tests.helpers import eventually
 from tests.process.output_logs import (
     Follower,
@@ -30,7 +30,7 @@ from tests.process.output_logs import (
 async def test_a_follower_sees_what_was_there_and_then_what_comes(tmp_path: Path) -> None:
     run = run_directory(tmp_path, 1)
     write(run, 1, line(b"1") + line(b"2"))
-    follower = Follower(tmp_path, Query(tail=1))
+    follower = Follower(tmp_path, LogQuery(tail=1))
     await eventually(lambda: follower.texts == [b"2"])
 
     write(run, 1, line(b"3"))
@@ -88,7 +88,7 @@ async def test_following_from_any_cursor_gives_the_rest_while_the_log_is_written
         if number % 60 == 59:
             seen = cursor_of(read(tmp_path)[-dice.randrange(1, 20)])
             places.append(seen)
-            followers.append(Follower(tmp_path, Query(cursor=seen)))
+            followers.append(Follower(tmp_path, LogQuery(cursor=seen)))
     await eventually(lambda: all(f.texts[-1:] == [b"299"] for f in followers))
 
     everything = read(tmp_path)
@@ -119,7 +119,7 @@ async def test_a_follower_keeps_a_segment_that_is_deleted_under_it_to_its_end(tm
     run = run_directory(tmp_path, 1)
     write(run, 1, b"".join(line(b"x" * 1000, at=n) for n in range(500)))
     write(run, 2, line(b"last"))
-    following = Log(tmp_path).follow(Query(), stopping=asyncio.Event())
+    following = RalphLog(tmp_path).follow(LogQuery(), stopping=asyncio.Event())
 
     items = await anext(following)
     (run / "log.000001").unlink()
@@ -179,7 +179,7 @@ async def test_a_follower_ends_once_the_asked_time_is_over(tmp_path: Path) -> No
     early, late = rfc3339(1_000_000_000.5)[:-1], rfc3339(1_000_000_002.0)[:-1]
     write(run, 1, f"{early}000Z stdout F early\n{late}000Z stdout F late\n".encode())
 
-    follower = Follower(tmp_path, Query(until=1_000_000_001.0))
+    follower = Follower(tmp_path, LogQuery(until=1_000_000_001.0))
     await asyncio.wait_for(follower.task, 2)
 
     assert follower.texts == [b"early"]
@@ -190,7 +190,7 @@ async def test_batches_are_small(tmp_path: Path) -> None:
     stopping = asyncio.Event()
 
     sizes = []
-    async for batch in Log(tmp_path).follow(Query(), stopping=stopping):
+    async for batch in RalphLog(tmp_path).follow(LogQuery(), stopping=stopping):
         sizes.append(len(batch))
         if sum(sizes) == 5000:
             stopping.set()
@@ -201,7 +201,7 @@ async def test_batches_are_small(tmp_path: Path) -> None:
 async def test_looking_for_a_line_that_is_not_there_lets_others_go_on(tmp_path: Path) -> None:
     run = run_directory(tmp_path, 1)
     write(run, 1, line(b"x" * 100) * 40_000)
-    follower = Follower(tmp_path, Query(grep="not there", tail=1))
+    follower = Follower(tmp_path, LogQuery(grep="not there", tail=1))
 
     lags = []
     for _ in range(30):
@@ -216,7 +216,7 @@ async def test_looking_for_a_line_that_is_not_there_lets_others_go_on(tmp_path: 
 async def test_following_plain_text_gives_every_byte(tmp_path: Path) -> None:
     run = run_directory(tmp_path, 1)
     stopping = asyncio.Event()
-    following = Log(tmp_path).follow_text(Query(), stopping=stopping)
+    following = RalphLog(tmp_path).follow_text(LogQuery(), stopping=stopping)
     out = b""
     for number in range(20):
         write(run, number // 5 + 1, line(b"%d" % number, flag="P" if number % 3 else "F"))
@@ -258,9 +258,9 @@ async def test_readers_leave_no_descriptor_open(tmp_path: Path) -> None:
         write(run_directory(tmp_path, number), 1, line(b"x" * 100) * 2000)
     before = len(list(Path("/proc/self/fd").iterdir()))
 
-    whole = Log(tmp_path).read(Query())
-    part = Log(tmp_path).read(Query())
-    following = Log(tmp_path).follow(Query(), stopping=asyncio.Event())
+    whole = RalphLog(tmp_path).read(LogQuery())
+    part = RalphLog(tmp_path).read(LogQuery())
+    following = RalphLog(tmp_path).follow(LogQuery(), stopping=asyncio.Event())
     assert len(list(whole)) == 4000
     next(part)
     await anext(following)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from ralphd.errors import UsageError
-from ralphd.process.output import Cursor, Log, Query
+from ralphd.process.log.log import RalphLog
+from ralphd.process.log.segments import Cursor, LogQuery
 from tests.process.output_logs import (
     cursor_of,
     end_run,
@@ -46,12 +47,12 @@ def test_a_pruned_segment_leaves_a_gap_that_says_so(tmp_path: Path) -> None:
     for segment in (1, 2, 3):
         (run / f"log.{segment:06d}").unlink()
 
-    items = read(tmp_path, Query(cursor=cursor))
+    items = read(tmp_path, LogQuery(cursor=cursor))
 
     assert gaps(items) == ["output is missing here: segments 1 to 3 are no longer kept"]
     assert texts(items) == [b"4"]
-    assert read(tmp_path, Query(cursor=cursor_of(items[0]))) == items[1:]
-    assert texts(read(tmp_path, Query(tail=5))) == [b"4"]
+    assert read(tmp_path, LogQuery(cursor=cursor_of(items[0]))) == items[1:]
+    assert texts(read(tmp_path, LogQuery(tail=5))) == [b"4"]
 
 
 def test_a_cursor_of_a_pruned_run_goes_on_at_the_next_one_that_is_kept(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_a_cursor_of_a_pruned_run_goes_on_at_the_next_one_that_is_kept(tmp_path:
         write(run, 1, line(run.name.encode()))
     gone = Cursor.parse("r000002-00000002:1:0:0")
 
-    items = read(tmp_path, Query(cursor=gone))
+    items = read(tmp_path, LogQuery(cursor=gone))
 
     assert gaps(items) == ["run r000002-00000002 is no longer kept"]
     assert texts(items) == [run.name.encode() for run in runs]
@@ -72,10 +73,10 @@ def test_a_cursor_beyond_the_end_goes_on_at_the_end(tmp_path: Path) -> None:
     write(run, 1, line(b"there"))
 
     for text in (f"{run.name}:1:9999:0", f"{run.name}:7:1:0", f"{run.name}:1:45:77"):
-        items = read(tmp_path, Query(cursor=Cursor.parse(text)))
+        items = read(tmp_path, LogQuery(cursor=Cursor.parse(text)))
         assert texts(items) == []
         assert "beyond the end" in gaps(items)[0]
-        assert read(tmp_path, Query(cursor=cursor_of(items[-1]))) == []
+        assert read(tmp_path, LogQuery(cursor=cursor_of(items[-1]))) == []
 
 
 def test_a_run_whose_whole_output_was_pruned_says_so(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_segment_and_a_run_that_are_deleted_while_they_are_read_do_not_end_the
     for segment in (1, 2, 3):
         write(first, segment, line(b"%d" % segment))
     write(second, 1, line(b"second"))
-    reading = Log(tmp_path).read(Query())
+    reading = RalphLog(tmp_path).read(LogQuery())
 
     items = [next(reading)]
     for path in list(first.iterdir()):

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.moments import parse_rfc3339
-from ralphd.process.output import Cursor, Gap, Log, Query, Record, Text
+from ralphd.core.time import parse_rfc3339
+from ralphd.process.log.log import RalphLog
+from ralphd.process.log.segments import Cursor, Gap, LogQuery, LogRecord, LogText
 from tests.process.output_logs import (
     cursor_of,
     end_run,
@@ -93,7 +94,7 @@ def test_the_tail_is_the_last_records(
     written = Written(tmp_path_factory.mktemp("runs"), entries, regent)
 
     last = written.expected[-tail:] if tail else []
-    assert plain(read(written.runs, Query(tail=tail), block_bytes=block)) == last
+    assert plain(read(written.runs, LogQuery(tail=tail), block_bytes=block)) == last
 
 
 @given(st.lists(ENTRY, max_size=30), st.lists(REGENT, max_size=6), STREAM, st.integers(0, 40))
@@ -109,7 +110,7 @@ def test_the_tail_counts_what_the_filters_let_through(
 
     passing = [each for each in written.expected if each[0] == stream]
     wanted = passing[-tail:] if tail else []
-    assert plain(read(written.runs, Query(tail=tail, stream=stream), block_bytes=128)) == wanted
+    assert plain(read(written.runs, LogQuery(tail=tail, stream=stream), block_bytes=128)) == wanted
 
 
 @given(st.lists(ENTRY, min_size=1, max_size=20), st.lists(REGENT, max_size=5), st.data())
@@ -126,7 +127,7 @@ def test_reading_from_any_cursor_gives_exactly_the_rest(
 
     cursor = Cursor.parse(str(cursor_of(items[place])))
 
-    assert read(written.runs, Query(cursor=cursor)) == items[place + 1 :]
+    assert read(written.runs, LogQuery(cursor=cursor)) == items[place + 1 :]
 
 
 @given(st.lists(st.one_of(TEXT.map(line), JUNK.map(lambda junk: junk + b"\n")), max_size=30), BLOCK)
@@ -142,7 +143,7 @@ def test_lines_that_are_no_records_are_told_as_gaps_and_cost_no_other_line(
     good = [each[40:-1] for each in lines if each.startswith(b"2026-11-")]
     assert texts(items) == good
     assert len(gaps(items)) == len(lines) - len(good)
-    assert texts(read(runs, Query(tail=3), block_bytes=block)) == good[-3:]
+    assert texts(read(runs, LogQuery(tail=3), block_bytes=block)) == good[-3:]
 
 
 @given(st.lists(ENTRY, max_size=30), st.lists(REGENT, max_size=6), BLOCK)
@@ -154,9 +155,9 @@ def test_plain_text_holds_the_same_bytes_as_the_records(
     block: int,
 ) -> None:
     written = Written(tmp_path_factory.mktemp("runs"), entries, regent)
-    log = Log(written.runs, block_bytes=block)
+    log = RalphLog(written.runs, block_bytes=block)
 
-    assert shown(list(log.read_text(Query()))) == b"".join(text + b"\n" for _, text in written.expected)
+    assert shown(list(log.read_text(LogQuery()))) == b"".join(text + b"\n" for _, text in written.expected)
 
 
 @given(st.binary(max_size=3000), st.binary(max_size=300))
@@ -170,26 +171,26 @@ def test_no_bytes_whatever_break_a_reader(
     write_regent(run, regent)
     end_run(run)
 
-    items = list(Log(runs, block_bytes=128).read(Query()))
-    assert shown(list(Log(runs, block_bytes=128).read_text(Query()))) == shown(items)
-    assert len(list(Log(runs, block_bytes=128).read(Query(tail=5, grep="x")))) <= 5
+    items = list(RalphLog(runs, block_bytes=128).read(LogQuery()))
+    assert shown(list(RalphLog(runs, block_bytes=128).read_text(LogQuery()))) == shown(items)
+    assert len(list(RalphLog(runs, block_bytes=128).read(LogQuery(tail=5, grep="x")))) <= 5
 
 
 def test_plain_text_comes_in_whole_blocks(tmp_path: Path) -> None:
     write(run_directory(tmp_path, 1), 1, b"".join(line(b"x" * 99, at=n) for n in range(1000)))
 
-    items = list(Log(tmp_path).read_text(Query()))
+    items = list(RalphLog(tmp_path).read_text(LogQuery()))
 
     assert len(items) == 3
-    assert all(isinstance(item, Text) for item in items)
+    assert all(isinstance(item, LogText) for item in items)
     assert shown(items) == (b"x" * 99 + b"\n") * 1000
 
 
 def test_parts_of_a_long_line_are_joined_in_plain_text(tmp_path: Path) -> None:
     write(run_directory(tmp_path, 1), 1, line(b"one ", flag="P") + line(b"line") + line(b"next"))
 
-    assert shown(list(Log(tmp_path).read_text(Query()))) == b"one line\nnext\n"
-    assert [item.partial for item in read(tmp_path) if isinstance(item, Record)] == [True, False, False]
+    assert shown(list(RalphLog(tmp_path).read_text(LogQuery()))) == b"one line\nnext\n"
+    assert [item.partial for item in read(tmp_path) if isinstance(item, LogRecord)] == [True, False, False]
 
 
 def test_a_regents_line_stands_where_it_was_said_among_whole_blocks(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_a_regents_line_stands_where_it_was_said_among_whole_blocks(tmp_path: Pa
     write(run, 1, line(b"before", at=1) + line(b"after", at=9))
     write_regent(run, line(b"Restarting Ralph...", at=5, stream="regent"))
 
-    assert shown(list(Log(tmp_path).read_text(Query()))) == b"before\nRestarting Ralph...\nafter\n"
+    assert shown(list(RalphLog(tmp_path).read_text(LogQuery()))) == b"before\nRestarting Ralph...\nafter\n"
 
 
 def test_runs_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_runs_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 
 def test_a_log_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
     assert read(tmp_path / "nowhere") == []
-    assert read(tmp_path / "nowhere", Query(tail=5)) == []
+    assert read(tmp_path / "nowhere", LogQuery(tail=5)) == []
 
 
 def test_since_and_until_name_the_first_and_the_last_moment_shown(tmp_path: Path) -> None:
@@ -218,17 +219,17 @@ def test_since_and_until_name_the_first_and_the_last_moment_shown(tmp_path: Path
     write(run, 1, b"".join(line(b"%d" % n, at=n) for n in range(10)))
     write(run, 2, b"".join(line(b"%d" % n, at=n) for n in range(10, 20)))
 
-    query = Query(since=parse_rfc3339(stamp(5)), until=parse_rfc3339(stamp(12)))
+    query = LogQuery(since=parse_rfc3339(stamp(5)), until=parse_rfc3339(stamp(12)))
 
     assert texts(read(tmp_path, query)) == [b"%d" % n for n in range(5, 13)]
-    assert texts(read(tmp_path, Query(tail=2, until=parse_rfc3339(stamp(12))))) == [b"11", b"12"]
+    assert texts(read(tmp_path, LogQuery(tail=2, until=parse_rfc3339(stamp(12))))) == [b"11", b"12"]
 
 
 def test_grep_looks_for_a_fixed_text(tmp_path: Path) -> None:
     write(run_directory(tmp_path, 1), 1, line(b"a.c") + line(b"abc") + line("größer".encode()))
 
-    assert texts(read(tmp_path, Query(grep="a.c"))) == [b"a.c"]
-    assert texts(read(tmp_path, Query(grep="ö"))) == ["größer".encode()]
+    assert texts(read(tmp_path, LogQuery(grep="a.c"))) == [b"a.c"]
+    assert texts(read(tmp_path, LogQuery(grep="ö"))) == ["größer".encode()]
 
 
 def test_the_last_line_of_a_dead_run_is_shown_without_its_newline(tmp_path: Path) -> None:
@@ -236,27 +237,27 @@ def test_the_last_line_of_a_dead_run_is_shown_without_its_newline(tmp_path: Path
     write(run, 1, line(b"whole") + line(b"cut o")[:-1])
     end_run(run)
 
-    for items in (read(tmp_path), read(tmp_path, Query(tail=2))):
+    for items in (read(tmp_path), read(tmp_path, LogQuery(tail=2))):
         assert texts(items) == [b"whole", b"cut o"]
-        assert isinstance(items[-1], Record)
+        assert isinstance(items[-1], LogRecord)
         assert items[-1].partial
-    assert read(tmp_path, Query(cursor=cursor_of(read(tmp_path)[-1]))) == []
+    assert read(tmp_path, LogQuery(cursor=cursor_of(read(tmp_path)[-1]))) == []
 
 
 def test_a_line_that_is_being_written_is_left_for_the_next_reader(tmp_path: Path) -> None:
     run = run_directory(tmp_path, 1)
     write(run, 1, line(b"whole") + line(b"in two writes")[:-5])
 
-    first = read(tmp_path, Query(tail=1))
+    first = read(tmp_path, LogQuery(tail=1))
     write(run, 1, line(b"in two writes")[-5:])
 
     assert texts(first) == [b"whole"]
-    assert texts(read(tmp_path, Query(cursor=cursor_of(first[-1])))) == [b"in two writes"]
+    assert texts(read(tmp_path, LogQuery(cursor=cursor_of(first[-1])))) == [b"in two writes"]
 
 
 def test_the_last_output_is_as_old_as_the_newest_segment_that_holds_something(tmp_path: Path) -> None:
     run = run_directory(tmp_path, 1)
-    log = Log(tmp_path)
+    log = RalphLog(tmp_path)
     assert log.last_output_at(run_id(run)) is None
     write(run, 1, b"")
     assert log.last_output_at(run_id(run)) is None
@@ -268,7 +269,7 @@ def test_the_last_output_is_as_old_as_the_newest_segment_that_holds_something(tm
 
 
 def test_the_last_output_is_found_without_listing_a_directory_that_has_not_changed(tmp_path: Path) -> None:
-    run, log = run_directory(tmp_path, 1), Log(tmp_path)
+    run, log = run_directory(tmp_path, 1), RalphLog(tmp_path)
     write(run, 1, line(b"something"))
     os.utime(run, (1e9, 1e9))
     first = log.last_output_at(run_id(run))
@@ -283,7 +284,7 @@ def test_the_last_output_is_found_without_listing_a_directory_that_has_not_chang
 
 
 def test_the_last_output_is_that_of_the_run_that_was_asked_for(tmp_path: Path) -> None:
-    first, second, log = run_directory(tmp_path, 1), run_directory(tmp_path, 2), Log(tmp_path)
+    first, second, log = run_directory(tmp_path, 1), run_directory(tmp_path, 2), RalphLog(tmp_path)
     write(first, 1, line(b"something"))
     assert log.last_output_at(run_id(first)) is not None
     assert log.last_output_at(run_id(second)) is None
@@ -302,7 +303,7 @@ def test_a_clock_that_was_set_back_costs_no_line(tmp_path: Path) -> None:
     assert [text for text in texts(read(tmp_path)) if text.isdigit()] == [b"9", b"3", b"7", b"1"]
     assert len(read(tmp_path)) == 6
     assert all(not isinstance(item, Gap) for item in read(tmp_path))
-    assert len(read(tmp_path, Query(tail=3))) >= 3
+    assert len(read(tmp_path, LogQuery(tail=3))) >= 3
 
 
 def test_of_two_lines_at_one_time_the_regents_is_the_later_in_the_tail_too(tmp_path: Path) -> None:
@@ -311,14 +312,14 @@ def test_of_two_lines_at_one_time_the_regents_is_the_later_in_the_tail_too(tmp_p
     write_regent(run, line(b"said", at=5, stream="regent"))
 
     assert texts(read(tmp_path)) == [b"printed", b"said"]
-    assert texts(read(tmp_path, Query(tail=1))) == [b"said"]
+    assert texts(read(tmp_path, LogQuery(tail=1))) == [b"said"]
 
 
 def test_reading_ends_where_the_log_ended_when_it_began(tmp_path: Path) -> None:
     run = run_directory(tmp_path, 1)
     cut = line(b"cut while it was written")
     write(run, 1, line(b"x" * 50) * 5 + cut[:-9])
-    reading = Log(tmp_path, block_bytes=128).read(Query())
+    reading = RalphLog(tmp_path, block_bytes=128).read(LogQuery())
 
     items = [next(reading)]
     write(run, 1, cut[-9:] + line(b"later"))

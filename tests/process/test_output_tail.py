@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.process.output import Log
+from ralphd.process.log.log import RalphLog
 from tests.process.output_logs import line, run_directory, run_id, write
 
 SMALL_BLOCK = 256
@@ -20,7 +20,7 @@ def last(
     run: Path, count: int, *, stream: str | None = "stdout", block: int = SMALL_BLOCK, limit: int = 1 << 20
 ) -> list[str]:
     """The last lines of a run, read in small blocks."""
-    log = Log(run.parent, block_bytes=block)
+    log = RalphLog(run.parent, block_bytes=block)
     return log.last_lines(run_id(run), count, stream=stream, limit_bytes=limit)
 
 
@@ -88,7 +88,7 @@ def test_a_run_without_output_has_no_last_lines(tmp_path: Path, count: int) -> N
     run = run_directory(tmp_path, 1)
     empty = last(run, count)
     write(run, 1, b"")
-    missing = Log(tmp_path / "nowhere").last_lines(run_id(run), count)
+    missing = RalphLog(tmp_path / "nowhere").last_lines(run_id(run), count)
 
     assert empty == last(run, count) == missing == []
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.moments import parse_rfc3339
-from ralphd.process.output import Gap, Record, append_regent_line, prune
+from ralphd.core.time import parse_rfc3339
+from ralphd.process.log.log import append_regent_line, prune
+from ralphd.process.log.segments import Gap, LogRecord
 from tests.process.output_logs import START, end_run, line, read, run_directory, run_id, texts, write
 
 
@@ -23,8 +24,8 @@ def test_what_the_regent_says_is_read_back_with_its_time(tmp_path: Path) -> None
     append_regent_line(run, START + 0.25, "Tests passed ✅ — commit abc1234 kept\nand more")
 
     first, second = read(tmp_path)
-    assert isinstance(first, Record)
-    assert isinstance(second, Record)
+    assert isinstance(first, LogRecord)
+    assert isinstance(second, LogRecord)
     assert (first.stream, first.text.decode()) == ("regent", "Tests passed ✅ — commit abc1234 kept")
     assert parse_rfc3339(first.at) == START + 0.25
     assert second.text == b"and more"
@@ -48,7 +49,7 @@ def test_a_very_long_line_of_the_regent_is_kept_in_parts(tmp_path: Path) -> None
 
     items = read(tmp_path)
     assert b"".join(texts(items)) == b"x" * 40_000
-    assert [item.partial for item in items if isinstance(item, Record)] == [True, True, False]
+    assert [item.partial for item in items if isinstance(item, LogRecord)] == [True, True, False]
 
 
 def test_a_line_that_an_earlier_daemon_left_torn_does_not_spoil_the_next(tmp_path: Path) -> None:

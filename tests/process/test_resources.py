@@ -1,6 +1,6 @@
 """What a run uses is what its whole tree uses, wherever its processes have gone."""
 
-from ralphd.process.resources import resources_of
+from ralphd.process.activity.proc_stats import resources_of
 from tests.helpers import eventually
 from tests.players import player
 from tests.process.runs import Stage, names

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.moments import parse_rfc3339
+from ralphd.core.time import parse_rfc3339
 from ralphd.process.shim import Log, Stamp, Stream
 from ralphd.process.spawn import Run
 from tests.helpers import eventually

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ralphd.process import tree
-from ralphd.process.spawn import DirectoryLock, Run
+from ralphd.process.lock import DirectoryLock
+from ralphd.process.spawn import Run
 from tests.helpers import is_alive
 from tests.players import player
 from tests.process.runs import Stage, is_free, output, said

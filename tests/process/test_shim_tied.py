@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.process.spawn import DirectoryLock, Run
+from ralphd.process.lock import DirectoryLock
+from ralphd.process.spawn import Run
 from tests.helpers import eventually
 from tests.players import player
 from tests.process.runs import Stage, is_free, names, nobody_alive, output, said

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from ralphd.process import sockets
+from ralphd.process.activity import sockets
 from tests.helpers import wait_for
 
 

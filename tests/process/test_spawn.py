@@ -14,8 +14,10 @@ import pytest
 
 from ralphd.errors import CommandNotStartable, DirectoryBusy
 from ralphd.process import tree
-from ralphd.process.faults import LACKING
-from ralphd.process.spawn import DirectoryLock, Run, RunDirectory, RunSpec, next_run_directory, read_ended
+from ralphd.process.lock import DirectoryLock
+from ralphd.process.rundir import RunDirectory, next_run_directory
+from ralphd.process.spawn import Run, RunSpec, read_ended
+from ralphd.process.start_errors import LACKING
 from tests.helpers import eventually, is_alive
 from tests.players import player
 from tests.process.runs import Stage, names, nobody_alive, output, said

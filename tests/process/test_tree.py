@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.model import RunId
+from ralphd.core.supervision.model import RunId
 from ralphd.process import tree
 from ralphd.process.shim import signal_if
 from ralphd.process.tree import Stranger

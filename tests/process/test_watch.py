@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from ralphd.core.watch import Limits, Window, signs
-from ralphd.git.worktree import WorkTree
+from ralphd.core.stall_detector import SilenceLimits, Window, signs
+from ralphd.git.worktree_scan import WorkTree
 from ralphd.process import tree
-from ralphd.process.watch import Observer, RunTree
+from ralphd.process.activity.probe import Observer, RunTree
 from tests.helpers import eventually, is_alive
 from tests.players import player
 from tests.process.runs import Stage, names, output, said
@@ -182,9 +182,9 @@ async def test_node_with_an_idle_timer_of_100_ms_shows_no_evidence(stage: Stage)
 
     for _ in range(20):  # it needs a moment to settle, and some more on a busy machine
         window = await window_of(observer, 1.0)
-        if not signs(window, Limits()):
+        if not signs(window, SilenceLimits()):
             break
-    assert signs(window, Limits()) == ()
+    assert signs(window, SilenceLimits()) == ()
     assert (window.io_bytes, window.new_processes) == (0, 0)
 
 

@@ -10,8 +10,8 @@ from functools import cache
 
 import pytest
 
-from ralphd.core.watch import Changes, Window
-from ralphd.process.watch import Observer, RunTree
+from ralphd.core.stall_detector import Changes, Window
+from ralphd.process.activity.probe import Observer, RunTree
 from tests.players import player
 from tests.process.runs import Stage, said
 from tests.process.watched import look_until, observer_of

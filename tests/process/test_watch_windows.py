@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from ralphd.core.watch import Changes, Window
-from ralphd.process.figures import TICKS_PER_S, Figures, Identity
-from ralphd.process.watch import Snapshot, window
+from ralphd.core.stall_detector import Changes, Window
+from ralphd.process.activity.probe import TreeSnapshot, window
+from ralphd.process.activity.proc_stats import TICKS_PER_S, Identity, ProcStats
 
 SHIM, LEADER, CHILD, GRANDCHILD = 10, 11, 12, 13
 BEFORE, NOW = 1000, 4000
@@ -20,19 +20,19 @@ def figures(
     faults: int = 0,
     moved: int | None = 0,
     switches: Mapping[int, int] | None = None,
-) -> Figures:
+) -> ProcStats:
     """A process that has done this much since it began."""
-    return Figures(Identity(pid, started), parent, "S", "name", cpu, faults, moved, switches)
+    return ProcStats(Identity(pid, started), parent, "S", "name", cpu, faults, moved, switches)
 
 
 def snapshot(
-    ticks: int, *members: Figures, shim_faults: int = 0, received: Mapping[int, int] | None = None
-) -> Snapshot:
+    ticks: int, *members: ProcStats, shim_faults: int = 0, received: Mapping[int, int] | None = None
+) -> TreeSnapshot:
     """A tree at a moment."""
-    return Snapshot(ticks / 100, ticks, shim_faults, {each.identity: each for each in members}, received)
+    return TreeSnapshot(ticks / 100, ticks, shim_faults, {each.identity: each for each in members}, received)
 
 
-def between(before: Snapshot, now: Snapshot) -> Window:
+def between(before: TreeSnapshot, now: TreeSnapshot) -> Window:
     """The window between two snapshots, 30 s apart."""
     return window(before, now, Changes())
 
@@ -123,7 +123,7 @@ def test_a_thread_that_is_new_has_made_its_switches_since_and_one_that_is_gone_t
 
 
 def test_a_timer_of_100_ms_never_exceeds_ten_a_second_wherever_the_looks_fall() -> None:
-    before = Snapshot(0.0, 0, 0, {Identity(1, 1): figures(1, SHIM, switches={1: 0})}, {})
-    now = Snapshot(1.005, 100, 0, {Identity(1, 1): figures(1, SHIM, switches={1: 11})}, {})
+    before = TreeSnapshot(0.0, 0, 0, {Identity(1, 1): figures(1, SHIM, switches={1: 0})}, {})
+    now = TreeSnapshot(1.005, 100, 0, {Identity(1, 1): figures(1, SHIM, switches={1: 11})}, {})
 
     assert (between(before, now).switches_per_s or 0.0) < 10

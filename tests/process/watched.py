@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ralphd.core.watch import Changes, Window
+from ralphd.core.stall_detector import Changes, Window
+from ralphd.process.activity.probe import Observer, RunTree
 from ralphd.process.spawn import Run
-from ralphd.process.watch import Observer, RunTree
 from tests.helpers import eventually
 from tests.players import player
 from tests.process.runs import Stage, output

@@ -1,6 +1,6 @@
 """The agents of a night: what an attempt does, what befalls it, and the watch that the loop keeps over it.
 
-The watch is the real one (``core/watch``); made up is only what each look would see.
+The watch is the real one (``core/stall_detector``); made up is only what each look would see.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from ralphd.core import watch as patience
-from ralphd.core.classify import Finding
-from ralphd.core.failure import FailureKind
-from ralphd.core.limits import Confidence, Reset
-from ralphd.core.loop_model import StartAttempt
-from ralphd.core.model import Moment
-from ralphd.core.watch import Glance, Limits, Window
+from ralphd.core import stall_detector as patience
+from ralphd.core.failures.classify import Classification
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.failures.reset_parsers import Confidence
+from ralphd.core.failures.resets import Reset
+from ralphd.core.loop.model import StartAttempt
+from ralphd.core.stall_detector import Glance, SilenceLimits, Window
+from ralphd.core.time import Moment
 from tests.sim.faults import Fault, What
 from tests.sim.world import Due
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 PRINTS_EVERY_S: Final = 20.0
 COST_USD: Final = 0.25
 LONGEST_WORK_S: Final = 1500.0
-LIMITS: Final = Limits()
+LIMITS: Final = SilenceLimits()
 SHORT_RATE_LIMIT_S: Final = 30.0
 _KINDS: Final = {
     What.CRASH: FailureKind.AGENT_CRASH,
@@ -136,7 +137,7 @@ class Attempt:
         promised = self._promises or self._night.is_work_done
         words = "ends well" + (" and promises that all is done" if promised else "")
         self._night.tell(self.agent, words)
-        self._over(Finding(None, "simulated", "it ended well"), promised=promised)
+        self._over(Classification(None, "simulated", "it ended well"), promised=promised)
 
     def _meets(self, trouble: Trouble) -> None:
         reset = None
@@ -148,7 +149,7 @@ class Attempt:
         kind = _KINDS[what]
         until = "" if reset is None else f", until {self._night.local(reset.until)}"
         self._night.tell(self.agent, f"fails: {what}{until}")
-        self._over(Finding(kind, "simulated", str(what), reset))
+        self._over(Classification(kind, "simulated", str(what), reset))
 
     def befall(self, fault: Fault) -> None:
         """Something happens to it now."""
@@ -274,14 +275,14 @@ class Attempt:
     def _looked(self) -> None:
         self._glance(self._window())
         found = patience.finding(self._watch, self._limits)
-        if found is patience.Finding.WARN:
+        if found is patience.StallFinding.WARN:
             self._watch = patience.warned(self._watch)
-        if found in (patience.Finding.STALL, patience.Finding.TOO_LONG):
+        if found in (patience.StallFinding.STALL, patience.StallFinding.TOO_LONG):
             self._night.checks.agent_is_ended(self, found)
-            kind = FailureKind.STALL if found is patience.Finding.STALL else FailureKind.TIMEOUT
+            kind = FailureKind.STALL if found is patience.StallFinding.STALL else FailureKind.TIMEOUT
             self._night.tell("the loop", f"ends {self.agent}: {kind}")
             self._hands.save_before_kill(self.order.iteration, kind, f"ended for {kind}")
-            self._over(Finding(kind, "simulated", f"ended for {kind}"))
+            self._over(Classification(kind, "simulated", f"ended for {kind}"))
         else:
             self._plan_look()
 
@@ -289,7 +290,7 @@ class Attempt:
 
     def end_as_asked(self) -> None:
         """A second stop: it is ended now."""
-        self._over(Finding(None, "simulated", "ended as asked", asked=True))
+        self._over(Classification(None, "simulated", "ended as asked", asked=True))
 
     def dies(self) -> None:
         """With its loop."""
@@ -297,7 +298,7 @@ class Attempt:
         self.gone = True
         self._night.checks.agent_is_gone(self)
 
-    def _over(self, finding: Finding, *, promised: bool = False) -> None:
+    def _over(self, finding: Classification, *, promised: bool = False) -> None:
         self.dies()
         self._hands.attempt_is_over(self, finding, self._commits, promised=promised)
 

@@ -1,8 +1,8 @@
-"""The hands of the Regent: writes down what ``core/regent`` answers, then carries it out (``daemon/regent``).
+"""The Regent of a simulated night: records what ``core/supervision/step`` answers, then carries it out.
 
-Real are every decision and the keys by which history and events know what they have. Made up, as small as it
-goes, in the order of the real ones: what is written when (``Account.write_down``), processes, and what a new
-daemon finds of them (``recovery.catch_up``).
+Real are every decision and the keys by which history and events know what they have. The rest is made up,
+as small as possible, in the order of the real parts: the order of writes (``RalphRecord.write_down``), the
+processes, and what a new daemon finds of them (``recovery.catch_up``).
 """
 
 from __future__ import annotations
@@ -12,19 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ralphd.core.actions import (
-    Action,
-    Announce,
-    Escalate,
-    KillAfter,
-    KillTree,
-    PassOn,
-    Spawn,
-    Terminate,
-    WakeAt,
-    Wish,
-)
-from ralphd.core.events import (
+from ralphd.core.record import entry_of
+from ralphd.core.stall_detector import SilenceLimits
+from ralphd.core.supervision.events import (
     DaemonStarted,
     DaemonStopping,
     Event,
@@ -34,16 +24,31 @@ from ralphd.core.events import (
     SpawnPostponed,
     Woke,
 )
-from ralphd.core.model import HAS_A_RUN, Ending, RunId, Running, Said, Starting, Supervision
-from ralphd.core.moments import rfc3339
-from ralphd.core.outcome import TRY_AGAIN_LATER, outcome
-from ralphd.core.records import entry_of
-from ralphd.core.reported import Reported
-from ralphd.core.reports import answer, is_known
-from ralphd.core.requests import why_not
-from ralphd.core.steps import Step
-from ralphd.core.watch import Limits
-from ralphd.daemon.records import event_key
+from ralphd.core.supervision.exit_policy import TRY_AGAIN_LATER, outcome
+from ralphd.core.supervision.model import (
+    HAS_A_RUN,
+    Action,
+    Announce,
+    ControlSignal,
+    Escalate,
+    ExitFacts,
+    KillAfter,
+    KillTree,
+    PassOn,
+    RunId,
+    Running,
+    RunReports,
+    Spawn,
+    Starting,
+    Supervision,
+    Terminate,
+    WakeAt,
+)
+from ralphd.core.supervision.reports import Reported, answer, is_known
+from ralphd.core.supervision.requests import why_not
+from ralphd.core.supervision.transitions import Step
+from ralphd.core.time import rfc3339
+from ralphd.daemon.ralph.journal import event_key
 from ralphd.store.state import _SUPERVISION, Facts
 from tests.sim.mail import Letter
 from tests.sim.run_watch import RunWatch
@@ -52,7 +57,7 @@ from tests.sim.world import Due, Entry, RunRecord
 if TYPE_CHECKING:
     from tests.sim.night import Night
 
-LIMITS: Final = Limits()
+LIMITS: Final = SilenceLimits()
 STOP_DEADLINE_S: Final = 60.0
 KILL_LIMIT_S: Final = 20.0
 LONGEST_SLEEP_S: Final = 30.0
@@ -155,7 +160,7 @@ class DaemonHands:
         night.daemon_may_die("after the state was saved")
         self.supervision = answered.supervision
 
-    def _enter_end(self, ending: Ending, meant: str) -> None:
+    def _enter_end(self, ending: ExitFacts, meant: str) -> None:
         data: dict[str, object] = {
             "run_id": ending.run_id,
             "code": ending.code,
@@ -227,7 +232,7 @@ class DaemonHands:
         match action:
             case Terminate():
                 hands.asked_to_end()
-            case PassOn(wish=Wish.PAUSE):
+            case PassOn(wish=ControlSignal.PAUSE):
                 hands.asked_to_pause()
             case PassOn():
                 hands.asked_to_skip()
@@ -283,12 +288,12 @@ class DaemonHands:
                 self._watch = None
             self._tell(RunEnded(self._ending_of(run)))
 
-    def _ending_of(self, run: RunRecord) -> Ending:
+    def _ending_of(self, run: RunRecord) -> ExitFacts:
         end, checkpoint = run.exit, self._night.disk.checkpoint
         reason, resume_at = None, None
         if end is not None and end.code == TRY_AGAIN_LATER and checkpoint is not None:
             reason, resume_at = checkpoint.reason.value, checkpoint.resume_at
-        return Ending(
+        return ExitFacts(
             run_id=run.run_id,
             at=self._now() if end is None else end.at,
             code=None if end is None else end.code,
@@ -316,9 +321,9 @@ class DaemonHands:
                 yield Spawned(run.born_at, run.run_id)
             elif not believed:
                 ending = self._ending_of(run)
-                self._enter_end(ending, outcome(Running(run.run_id), ending, Said()).value)
+                self._enter_end(ending, outcome(Running(run.run_id), ending, RunReports()).value)
                 continue
             yield RunEnded(self._ending_of(run))
         state = self.supervision.state
         if self.living is None and isinstance(state, HAS_A_RUN):
-            yield RunEnded(Ending(state.run_id, self._now()))
+            yield RunEnded(ExitFacts(state.run_id, self._now()))

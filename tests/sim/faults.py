@@ -7,8 +7,8 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Final
 
-from ralphd.core.loop_model import LoopPolicy
-from ralphd.core.model import Policy, Restart
+from ralphd.core.loop.model import LoopPolicy
+from ralphd.core.supervision.model import Policy, Restart
 
 NIGHT_S: Final = 8 * 3600.0
 """From eight in the evening to four in the morning."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ralphd.core.events import Event
-from ralphd.core.model import (
+from ralphd.core.loop.pool import LONGEST_PROBE_S
+from ralphd.core.supervision.events import Event
+from ralphd.core.supervision.model import (
     HAS_A_RUN,
     Done,
     Failed,
@@ -25,8 +26,7 @@ from ralphd.core.model import (
     Supervision,
     Waiting,
 )
-from ralphd.core.pool import LONGEST_PROBE_S
-from ralphd.core.steps import Step
+from ralphd.core.supervision.transitions import Step
 from tests.sim.agents import COST_USD, LIMITS
 from tests.sim.checking import LOOKED_AT_EVERY_S, SLACK_S, Broken, crowded
 from tests.sim.faults import What

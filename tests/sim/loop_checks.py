@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.failure import FailureKind, meaning
-from ralphd.core.loop_model import (
+from ralphd.core.failures.kinds import FailureKind, meaning
+from ralphd.core.loop.model import (
     Attempting,
     AttemptOver,
-    End,
+    EndLoop,
     Loop,
     LoopEvent,
     LoopStep,
@@ -22,9 +21,10 @@ from ralphd.core.loop_model import (
     TellAgentBack,
     TellAttempt,
 )
-from ralphd.core.model import Pausing, Stopping
-from ralphd.core.pool import LONGEST_PROBE_S
-from ralphd.core.watch import Finding
+from ralphd.core.loop.pool import LONGEST_PROBE_S
+from ralphd.core.loop.state import PauseReason
+from ralphd.core.stall_detector import StallFinding
+from ralphd.core.supervision.model import Pausing, Stopping
 from tests.sim.agents import LIMITS, Attempt
 from tests.sim.checking import LOOKED_AT_EVERY_S, SLACK_S, Checking, crowded
 
@@ -76,9 +76,9 @@ class LoopChecks(Checking):
         """The loop has said, and written down, that an agent is out."""
         self._out[agent] = until
 
-    def agent_is_ended(self, attempt: Attempt, found: Finding) -> None:
+    def agent_is_ended(self, attempt: Attempt, found: StallFinding) -> None:
         """The loop ends an agent for silence or for its time."""
-        if found is Finding.STALL:
+        if found is StallFinding.STALL:
             # What it did in silence before anybody had looked at its files twice is not known (H1).
             if attempt.quiet_s < LIMITS.hang_timeout_s - LIMITS.warn_s - LIMITS.window_s - SLACK_S:
                 words = (
@@ -176,7 +176,7 @@ class LoopChecks(Checking):
             words = f"{rest.reason}: {rested_s:.0f} s awake, {rest.lasts_s:.0f} s were meant"
             self.broken("no wait is too long", words)
 
-    def loop_ends(self, end: End) -> None:
+    def loop_ends(self, end: EndLoop) -> None:
         """What the loop says of its end is so."""
         night, policy = self._night, self._night.loop_policy
         work = night.list

@@ -1,4 +1,4 @@
-"""The hands of the loop: carries out what ``core/loop`` orders, in the order of ``loop/ralph``.
+"""The hands of the loop: carries out what ``core/loop/step`` orders, in the order of ``loop/runner``.
 
 Real are every decision, what a resumed loop goes on from (``desk``) and what is said (``Scribe``). Made up,
 as small as it goes: agents, files, signals, and how long the end of an iteration waits for an answer.
@@ -11,26 +11,25 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from ralphd.core.checkpoint import Checkpoint, CheckpointTask, PauseReason
-from ralphd.core.classify import Evidence, Finding
-from ralphd.core.failure import FailureKind
-from ralphd.core.loop import SET_BACK_S
-from ralphd.core.loop_model import (
+from ralphd.core.failures.classify import Classification, Evidence
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.model import (
     AttemptOver,
+    AwaitingVerdict,
     Began,
     ClearCheckpoint,
-    End,
+    EndLoop,
     EndRest,
+    Finished,
     FinishIteration,
     Handoff,
     Iteration,
     Judged,
-    Judging,
     Loop,
     LoopEvent,
     LoopOrder,
     LoopPolicy,
-    Over,
+    LoopWoke,
     PauseAsked,
     Rest,
     Resting,
@@ -43,19 +42,20 @@ from ralphd.core.loop_model import (
     TellAgentOut,
     TellAttempt,
     TellLost,
-    Woke,
 )
-from ralphd.core.model import Moment, Next
-from ralphd.core.moments import rfc3339
+from ralphd.core.loop.state import Checkpoint, CheckpointTask, PauseReason
+from ralphd.core.loop.step import SET_BACK_S
 from ralphd.core.plan import Plan
-from ralphd.loop.attempt import AttemptResult
+from ralphd.core.supervision.model import Next
+from ralphd.core.time import Moment, rfc3339
+from ralphd.loop.attempt.agent_run import AttemptResult
 from ralphd.loop.boundary import ANSWER_PATIENCE_S, AWAY_PATIENCE_S, LOOK_S
-from ralphd.loop.desk import _gone_on
-from ralphd.loop.link import Answer
-from ralphd.loop.ralph import LAST_WORDS_S, LONGEST_SLEEP_S
-from ralphd.loop.scribe import Scribe
-from ralphd.loop.settings import Settings
-from ralphd.store.memory_json import memory_json, memory_of
+from ralphd.loop.report_client import ReportAnswer
+from ralphd.loop.reporter import Reporter
+from ralphd.loop.runner import LAST_WORDS_S, LONGEST_SLEEP_S
+from ralphd.loop.settings import LoopSettings
+from ralphd.loop.store import _gone_on
+from ralphd.store.loop_files import memory_json, memory_of
 from tests.sim.agents import COST_USD, Attempt
 from tests.sim.mail import Mail
 from tests.sim.world import Checkpointed, Due, RunRecord
@@ -82,16 +82,16 @@ class LoopHands:
     def __init__(self, night: Night, run: RunRecord, began_at: Moment | None) -> None:
         self._night, self.run = night, run
         environment = {} if began_at is None else {"RALPH_BEGAN_AT": rfc3339(began_at)}
-        self._given = cast(Settings, Given(night.loop_policy, environment))
+        self._given = cast(LoopSettings, Given(night.loop_policy, environment))
         self.mail = Mail(night, run.run_id)
-        self._scribe = Scribe(self.mail, self._given)
+        self._scribe = Reporter(self.mail, self._given)
         self.loop = Loop()
         self.attempt: Attempt | None = None
         self.is_hung = False
         self._knows_list = False
         self._stop_asked = False
         self._look: Due | None = None
-        self._latest: tuple[AttemptResult, Finding] | None = None
+        self._latest: tuple[AttemptResult, Classification] | None = None
         self._after(IMPORTS_S, self._begin)
         self._after(HEARTBEAT_S, self._beat)
 
@@ -125,7 +125,7 @@ class LoopHands:
             self._after(HEARTBEAT_S, self._beat)
 
     def _feed(self, event: LoopEvent) -> None:
-        if isinstance(self.loop.stage, Over):
+        if isinstance(self.loop.stage, Finished):
             return
         self._stop_looking()
         night, before = self._night, self.loop
@@ -136,7 +136,7 @@ class LoopHands:
         for order in after.orders:
             self._carry_out(order)
             night.loop_may_die("after " + type(order).__name__)
-        if isinstance(after.loop.stage, Over):
+        if isinstance(after.loop.stage, Finished):
             self._ends(after.loop.stage.code, night.clock.awake_s + LAST_WORDS_S)
         elif isinstance(after.loop.stage, Resting):
             self._look_at_clock()
@@ -167,9 +167,9 @@ class LoopHands:
             now = self._night.clock.wall()
             left_s = rest.until - now
             if now < rest.since - SET_BACK_S:
-                self._feed(Woke(now))
+                self._feed(LoopWoke(now))
             elif left_s <= 0:
-                self._feed(Woke(rest.until))
+                self._feed(LoopWoke(rest.until))
             else:
                 self._look = self._after(left_s, self._look_at_clock)
 
@@ -245,7 +245,7 @@ class LoopHands:
                 self._scribe.waiting(None, "")
             case Handoff():
                 pass
-            case End():
+            case EndLoop():
                 night.tell("the loop", f"ends with {order.code}: {order.why}")
                 night.checks.loop_ends(order)
                 self._scribe.ending(order)
@@ -269,7 +269,9 @@ class LoopHands:
         """An agent is ended for time or silence: the checkpoint comes first."""
         self._save_checkpoint(SaveCheckpoint(PauseReason(kind.value), iteration, None, why))
 
-    def attempt_is_over(self, attempt: Attempt, finding: Finding, commits: int, *, promised: bool) -> None:
+    def attempt_is_over(
+        self, attempt: Attempt, finding: Classification, commits: int, *, promised: bool
+    ) -> None:
         """The agent's process has ended and its tree is gone."""
         self.attempt = None
         now = self._night.clock.wall()
@@ -295,9 +297,9 @@ class LoopHands:
 
     # a boundary
 
-    def _await_verdict(self, answer: Future[Answer], waited_s: float) -> None:
+    def _await_verdict(self, answer: Future[ReportAnswer], waited_s: float) -> None:
         """As ``Boundary``: without a gate nobody waits long for a daemon that is away."""
-        if not isinstance(self.loop.stage, Judging):
+        if not isinstance(self.loop.stage, AwaitingVerdict):
             return
         patience_s = AWAY_PATIENCE_S if self.mail.is_away else ANSWER_PATIENCE_S
         now = self._night.clock.wall

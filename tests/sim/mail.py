@@ -10,9 +10,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ralphd.core.model import LastWord, Next, RunId, Task
-from ralphd.core.moments import parse_rfc3339
-from ralphd.core.reported import (
+from ralphd.core.supervision.model import LastWord, Next, ReportedTask, RunId
+from ralphd.core.supervision.reports import (
     AgentExhausted,
     AgentReturned,
     AttemptFinished,
@@ -23,7 +22,8 @@ from ralphd.core.reported import (
     Report,
     WaitingUntil,
 )
-from ralphd.loop.link import Answer
+from ralphd.core.time import parse_rfc3339
+from ralphd.loop.report_client import ReportAnswer
 from tests.sim.world import Due
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Letter:
 
     id: str
     report: Report
-    answer: Future[Answer] = field(default_factory=Future)
+    answer: Future[ReportAnswer] = field(default_factory=Future)
 
 
 class Mail:
@@ -52,12 +52,12 @@ class Mail:
         self._due: Due | None = None
         self.is_away = False
 
-    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> Future[Answer]:
+    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> Future[ReportAnswer]:
         """Queue a report; a heartbeat is not kept while others wait."""
         self._count += 1
         letter = Letter(str(self._count), in_core(kind, fields))
         if kind == "heartbeat" and self._letters:
-            letter.answer.set_result(Answer())
+            letter.answer.set_result(ReportAnswer())
             return letter.answer
         self._letters.append(letter)
         if self._due is None:
@@ -94,7 +94,7 @@ class Mail:
         self._letters.popleft()
         if self._letters:
             self._again(POST_S)
-        letter.answer.set_result(Answer(Next(said)))
+        letter.answer.set_result(ReportAnswer(Next(said)))
 
     def _again(self, delay_s: float) -> None:
         if self._due is not None:
@@ -145,8 +145,8 @@ def in_core(kind: str, fields: dict[str, Any]) -> Report:
             raise AssertionError(f"nobody understands {kind}")
 
 
-def _task(fields: dict[str, Any]) -> Task:
-    return Task(fields["task"]["id"], fields["task"]["title"])
+def _task(fields: dict[str, Any]) -> ReportedTask:
+    return ReportedTask(fields["task"]["id"], fields["task"]["title"])
 
 
 def _moment(text: str | None) -> float | None:

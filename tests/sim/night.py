@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ralphd.core.events import (
+from ralphd.core.supervision.events import (
     Event,
     PauseRequested,
     RestartRequested,
@@ -15,8 +15,9 @@ from ralphd.core.events import (
     StartRequested,
     StopRequested,
 )
-from ralphd.core.model import SETTLED, Done, Moment, Paused, Pausing, Restart, Stopping
-from ralphd.core.requests import why_not
+from ralphd.core.supervision.model import SETTLED, Done, Paused, Pausing, Restart, Stopping
+from ralphd.core.supervision.requests import why_not
+from ralphd.core.time import Moment
 from tests.sim.faults import NIGHT_S, OF_PEOPLE, OF_SERVICE, OF_THE_NEXT_ATTEMPT, Fault, What
 from tests.sim.stage import Stage
 

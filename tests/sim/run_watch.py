@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ralphd.core import watch as patience
-from ralphd.core.events import Overran
-from ralphd.core.model import Overdue
-from ralphd.core.watch import Glance, Limits, Window
+from ralphd.core import stall_detector as patience
+from ralphd.core.stall_detector import Glance, SilenceLimits, Window
+from ralphd.core.supervision.events import Overran
+from ralphd.core.supervision.model import Overdue
 from tests.sim.world import Due, RunRecord
 
 if TYPE_CHECKING:
     from tests.sim.daemon_hands import DaemonHands
     from tests.sim.night import Night
 
-LIMITS: Final = Limits()
+LIMITS: Final = SilenceLimits()
 
 
 class RunWatch:
@@ -59,7 +59,7 @@ class RunWatch:
         )
         self._looked_s = clock.awake_s
         self._watch = patience.looked(self._watch, glance, LIMITS)
-        if patience.finding(self._watch, LIMITS) is patience.Finding.STALL:
+        if patience.finding(self._watch, LIMITS) is patience.StallFinding.STALL:
             self._night.checks.run_is_overdue(self._run)
             self._due = None
             self._daemon.tell(Overran(now, self._run.run_id, Overdue.STALL, "Ralph hung"))

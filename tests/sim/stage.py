@@ -11,12 +11,13 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from ralphd.core import loop as loop_core
-from ralphd.core import regent as regent_core
-from ralphd.core.events import Event
-from ralphd.core.loop_model import Loop, LoopEvent, LoopPolicy, LoopStep
-from ralphd.core.model import Moment, Policy, RunId, Supervision
-from ralphd.core.steps import Step
+from ralphd.core.loop import step as loop_core
+from ralphd.core.loop.model import Loop, LoopEvent, LoopPolicy, LoopStep
+from ralphd.core.supervision import step as regent_core
+from ralphd.core.supervision.events import Event
+from ralphd.core.supervision.model import Policy, RunId, Supervision
+from ralphd.core.supervision.transitions import Step
+from ralphd.core.time import Moment
 from tests.sim.agents import Services
 from tests.sim.daemon_hands import DaemonHands
 from tests.sim.faults import Fault, Script

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
-from ralphd.core import loop as loop_core
-from ralphd.core import regent as regent_core
-from ralphd.core.model import Moment
+from ralphd.core.loop import step as loop_core
+from ralphd.core.supervision import step as regent_core
+from ralphd.core.time import Moment
 from tests.core.scenes import NOW
+from tests.sim.checking import Broken
 from tests.sim.faults import Script, Setting
-from tests.sim.invariants import Broken
 from tests.sim.night import Night
 from tests.sim.stage import LoopStepper, RegentStep
 

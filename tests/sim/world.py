@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from ralphd.core.checkpoint import PauseReason
-from ralphd.core.ledger import Ledger, Memory
-from ralphd.core.model import Goal, Moment, RunId, Supervision
+from ralphd.core.loop.state import Ledger, LoopState, PauseReason
 from ralphd.core.plan import Plan, Task, TaskStatus
+from ralphd.core.supervision.model import Goal, RunId, Supervision
+from ralphd.core.time import Moment
 from tests.core.scenes import NOW
 
 LIST = "TASKS.md"
@@ -147,7 +147,7 @@ class Disk:
     history: dict[str, Entry] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
     runs: list[RunRecord] = field(default_factory=list)
-    memory: Memory = field(default_factory=Memory)
+    memory: LoopState = field(default_factory=LoopState)
     ledger: Ledger = field(default_factory=dict)
     checkpoint: Checkpointed | None = None
     began_at_of_runs: dict[RunId, Moment | None] = field(default_factory=dict)

@@ -4,16 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ralphd.core import loop as loop_core
-from ralphd.core import regent as regent_core
-from ralphd.core.actions import Escalate, KillTree, Spawn
-from ralphd.core.events import DaemonStarted, Event, RunEnded
-from ralphd.core.ledger import Standing
-from ralphd.core.loop_model import (
+from ralphd.core.loop import step as loop_core
+from ralphd.core.loop.model import (
     AttemptOver,
+    AwaitingVerdict,
     Began,
     Judged,
-    Judging,
     Loop,
     LoopEvent,
     LoopPolicy,
@@ -24,10 +20,23 @@ from ralphd.core.loop_model import (
     StartAttempt,
     TellAttempt,
 )
-from ralphd.core.model import Failed, Goal, Policy, Running, Supervision, Waiting
+from ralphd.core.loop.state import TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
-from ralphd.core.reported import IterationStarted, Reported
-from ralphd.core.steps import Step
+from ralphd.core.supervision import step as regent_core
+from ralphd.core.supervision.events import DaemonStarted, Event, RunEnded
+from ralphd.core.supervision.model import (
+    Escalate,
+    Failed,
+    Goal,
+    KillTree,
+    Policy,
+    Running,
+    Spawn,
+    Supervision,
+    Waiting,
+)
+from ralphd.core.supervision.reports import IterationStarted, Reported
+from ralphd.core.supervision.transitions import Step
 from tests.sim.faults import Script, What, script_of
 from tests.sim.story import Steps
 
@@ -134,7 +143,7 @@ def _does_a_task_twice(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> Loop
 
 def _believes_a_promise(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
     promised = isinstance(event, AttemptOver) and event.promised
-    promised = promised or (isinstance(loop.stage, Judging) and loop.stage.promised)
+    promised = promised or (isinstance(loop.stage, AwaitingVerdict) and loop.stage.promised)
     if promised and isinstance(event, AttemptOver | Judged) and event.plan is not None:
         event = _plan_with(event, dict.fromkeys((task.id for task in event.plan.tasks), TaskStatus.DONE))
     return loop_core.step(loop, event, policy)
@@ -181,7 +190,7 @@ def _never_tries_again(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> Loop
     """A task that failed once is complete for it."""
     after = loop_core.step(loop, event, policy)
     ledger = {
-        id_: replace(each, failure_count=99) if each.standing is Standing.FAILED else each
+        id_: replace(each, failure_count=99) if each.standing is TaskState.FAILED else each
         for id_, each in after.loop.ledger.items()
     }
     return replace(after, loop=replace(after.loop, ledger=ledger))

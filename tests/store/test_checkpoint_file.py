@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.checkpoint import Checkpoint, CheckpointTask, PauseReason
-from ralphd.store import copies
-from ralphd.store.checkpoint import CheckpointManager, to_json
-from ralphd.store.checkpoint_file import CheckpointWatch, Pause, pause_in, put_back, take_over
-from ralphd.store.copies import CHECKPOINT_FILE, TASKS_FILE
+from ralphd.core.loop.state import Checkpoint, CheckpointTask, PauseReason
+from ralphd.store import mirror
+from ralphd.store.checkpoint import (
+    CheckpointManager,
+    CheckpointWatch,
+    Pause,
+    pause_in,
+    put_back,
+    take_over,
+    to_json,
+)
+from ralphd.store.mirror import CHECKPOINT_FILE, TASKS_FILE
 
 HELD = Checkpoint(
     created_at=1_700_000_000.0,
@@ -126,37 +133,37 @@ def test_one_that_was_put_aside_for_a_start_that_failed_is_back_with_its_copy(pl
 def test_copies_that_were_deleted_are_made_anew_and_one_of_what_is_gone_goes(place: Place) -> None:
     place.manager.save(HELD)
     (place.home / TASKS_FILE).write_text("{}")
-    assert not copies.are_whole(place.home, place.directory, at_rest=False)
-    copies.renew(place.home, place.directory, at_rest=False)
-    assert copies.are_whole(place.home, place.directory, at_rest=False)
+    assert not mirror.are_whole(place.home, place.directory, at_rest=False)
+    mirror.renew(place.home, place.directory, at_rest=False)
+    assert mirror.are_whole(place.home, place.directory, at_rest=False)
     assert (place.copy.parent / TASKS_FILE).read_text() == "{}"
 
     place.original.unlink()
-    assert not copies.are_whole(place.home, place.directory, at_rest=False)
-    copies.renew(place.home, place.directory, at_rest=False)
+    assert not mirror.are_whole(place.home, place.directory, at_rest=False)
+    mirror.renew(place.home, place.directory, at_rest=False)
     assert not place.copy.exists()
-    assert copies.are_whole(place.home, place.directory, at_rest=False)
+    assert mirror.are_whole(place.home, place.directory, at_rest=False)
 
 
 def test_a_copy_of_an_older_original_is_replaced_even_when_it_was_written_later(place: Place) -> None:
     tasks, copied = place.home / TASKS_FILE, place.directory / ".ralph" / TASKS_FILE
     tasks.write_text("old")
-    copies.renew(place.home, place.directory, at_rest=False)
+    mirror.renew(place.home, place.directory, at_rest=False)
     changed_at = tasks.stat().st_mtime_ns + 1_000_000
     tasks.write_text("new")
     os.utime(tasks, ns=(changed_at, changed_at))
 
-    copies.renew(place.home, place.directory, at_rest=False)
+    mirror.renew(place.home, place.directory, at_rest=False)
 
     assert copied.read_text() == "new"
 
 
 def test_at_rest_what_is_there_is_left_as_it_is(place: Place) -> None:
     place.write_copy({"another": "daemon's"})
-    assert copies.are_whole(place.home, place.directory, at_rest=True)
-    copies.renew(place.home, place.directory)
+    assert mirror.are_whole(place.home, place.directory, at_rest=True)
+    mirror.renew(place.home, place.directory)
     assert json.loads(place.copy.read_text()) == {"another": "daemon's"}
 
     (place.home / TASKS_FILE).write_text("{}")
-    copies.renew(place.home, place.directory)
+    mirror.renew(place.home, place.directory)
     assert (place.directory / ".ralph" / TASKS_FILE).exists()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.delivery import Delivery, Destination
+from ralphd.core.delivery import Delivery, Destination, StoredEvent
 from ralphd.errors import NewerState
-from ralphd.store.events import EventStore, StoredEvent
+from ralphd.store.events import EventStore
 from ralphd.store.outbox import MAX_WAITING, Queues
 from tests.store.conftest import SmallDisk
 

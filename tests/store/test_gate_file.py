@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.boundary import Baseline, Boundary, JudgedCommit, Position
-from ralphd.core.model import RunId, Task
-from ralphd.core.verdict import (
+from ralphd.core.gate.verdict import (
+    Baseline,
+    Boundary,
+    JudgedCommit,
     Judgement,
     JudgeOrder,
+    Position,
     Push,
     PutBack,
     Restore,
@@ -20,9 +22,10 @@ from ralphd.core.verdict import (
     Verdict,
     VerdictKind,
 )
+from ralphd.core.supervision.model import ReportedTask, RunId
 from ralphd.errors import NewerState
 from ralphd.store.files import Broken
-from ralphd.store.gate_file import GateState, Judging, Last, RanTests, load_gate, save_gate
+from ralphd.store.gate import GateRun, GateState, LastVerdict, RanTests, load_gate, save_gate
 
 RUN = RunId("r000001-3fa9c1d2")
 VERDICT = Verdict(VerdictKind.REVERTED, "the tests failed, and pass without it", Baseline.GREEN, calls=True)
@@ -41,8 +44,10 @@ def test_what_was_written_is_read_back(tmp_path: Path, order: JudgeOrder) -> Non
         BOUNDARY, Baseline.GREEN, "b" * 40, order, (Result.RED,), True, Result.RED, ("b" * 40,), VERDICT
     )
     ran = (RanTests(RUN, Result.RED, 1.5),)
-    last = Last("r/1", None, None, RUN, VerdictKind.KEPT, "why", ("c" * 40,), (), ("refs/x",), "tail", 1e9)
-    judging = Judging("r/2", 4, Task("t1", "parse"), RUN, judgement, ran, "E  assert")
+    last = LastVerdict(
+        "r/1", None, None, RUN, VerdictKind.KEPT, "why", ("c" * 40,), (), ("refs/x",), "tail", 1e9
+    )
+    judging = GateRun("r/2", 4, ReportedTask("t1", "parse"), RUN, judgement, ran, "E  assert")
     state = GateState(Baseline.GREEN, BOUNDARY.before, True, None, RUN, judging, last)
     save_gate(tmp_path / "gate.json", state)
     assert load_gate(tmp_path / "gate.json") == state

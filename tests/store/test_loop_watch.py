@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.ledger import Memory, Out
-from ralphd.store.loop_watch import LoopWatch
-from ralphd.store.loopfiles import LoopFiles
+from ralphd.core.loop.state import Cooldown, LoopState
+from ralphd.store.loop_files import LoopFiles, LoopWatch
 
-MEMORY = Memory(agents=("a", "b"), rotates=True, last_agent="b", out=(Out("a", "limit", 100.0),))
+MEMORY = LoopState(agents=("a", "b"), rotates=True, last_agent="b", out=(Cooldown("a", "limit", 100.0),))
 
 
-def kept(home: Path, memory: Memory = MEMORY) -> LoopWatch:
+def kept(home: Path, memory: LoopState = MEMORY) -> LoopWatch:
     """A look at what a loop has saved."""
     LoopFiles(home, home).save_memory(memory)
     watch = LoopWatch(home)
@@ -41,7 +40,7 @@ def test_a_loop_that_was_not_begun_has_no_pool(tmp_path: Path) -> None:
 
 def test_what_is_written_is_known_after_a_look_and_what_is_removed_is_not(tmp_path: Path) -> None:
     watch = kept(tmp_path)
-    LoopFiles(tmp_path, tmp_path).save_memory(Memory(agents=("c",)))
+    LoopFiles(tmp_path, tmp_path).save_memory(LoopState(agents=("c",)))
     stale = watch.pool(0.0)
     assert stale is not None and len(stale["agents"]) == 2
 

@@ -11,21 +11,29 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.checkpoint import Checkpoint, PauseReason
-from ralphd.core.failure import FailureKind
-from ralphd.core.heard import Reverted
-from ralphd.core.ledger import Ledger, Memory, Out, Standing, TaskRecord, UnderWay
-from ralphd.core.moments import parse_rfc3339
-from ralphd.core.phases import Phase, Phases
-from ralphd.core.review import ReviewFinding
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.gate.verdict_views import RevertNotice
+from ralphd.core.loop.phases import Phase, Phases
+from ralphd.core.loop.review import ReviewFinding
+from ralphd.core.loop.state import (
+    Checkpoint,
+    Cooldown,
+    InFlight,
+    Ledger,
+    LoopState,
+    PauseReason,
+    TaskRecord,
+    TaskState,
+)
+from ralphd.core.time import parse_rfc3339
 from ralphd.errors import NewerState
-from ralphd.store.loopfiles import HANDOFF_BYTES, Kept, LoopFiles
+from ralphd.store.loop_files import HANDOFF_BYTES, LoadedFile, LoopFiles
 from tests.store.conftest import SmallDisk
 
 RECORD = TaskRecord(
     id="US-1",
     title="Mend the parser",
-    standing=Standing.FAILED,
+    standing=TaskState.FAILED,
     failure_count=2,
     last_kind=FailureKind.TIMEOUT,
     last_failure="took longer than 600 s",
@@ -33,21 +41,21 @@ RECORD = TaskRecord(
     timeout_factor=2.25,
     unreviewed=True,
     unjudged=True,
-    reverted=Reverted(("abc1234",), "the tests failed", ("1 failed", "", "ü"), "r000001-3fa9c1d2/6"),
+    reverted=RevertNotice(("abc1234",), "the tests failed", ("1 failed", "", "ü"), "r000001-3fa9c1d2/6"),
 )
-LEDGER = {"US-1": RECORD, "": TaskRecord(""), "ü/2": TaskRecord("ü/2", standing=Standing.COMPLETE)}
-OUT = Out("claude", "usage limit", parse_rfc3339("2026-11-22T03:00:00Z"), probes=2, back=True)
-MEMORY = Memory(
+LEDGER = {"US-1": RECORD, "": TaskRecord(""), "ü/2": TaskRecord("ü/2", standing=TaskState.COMPLETE)}
+OUT = Cooldown("claude", "usage limit", parse_rfc3339("2026-11-22T03:00:00Z"), probes=2, back=True)
+MEMORY = LoopState(
     iteration=7,
     cost_usd=3.5,
     began_at=parse_rfc3339("2026-11-22T01:00:00.5Z"),
     idle_successes=1,
-    out=(OUT, Out("codex", "login")),
+    out=(OUT, Cooldown("codex", "login")),
     last_agent="codex",
     agents=("claude", "codex"),
     rotates=True,
     list_file="TASKS.md",
-    under_way=UnderWay(8, 2, "codex", "US-1", "story 1", parse_rfc3339("2026-11-22T01:10:00Z")),
+    under_way=InFlight(8, 2, "codex", "US-1", "story 1", parse_rfc3339("2026-11-22T01:10:00Z")),
     judged="r000001-3fa9c1d2/7",
 )
 PHASES = Phases(
@@ -63,13 +71,13 @@ CHECKPOINT = Checkpoint(created_at=0.0, iteration=1, pause_reason=PauseReason.IT
 DIE = """
 import sys
 from pathlib import Path
-from ralphd.core.ledger import Memory, TaskRecord
-from ralphd.core.phases import Phases
-from ralphd.store.loopfiles import LoopFiles
+from ralphd.core.loop.state import LoopState, TaskRecord
+from ralphd.core.loop.phases import Phases
+from ralphd.store.loop_files import LoopFiles
 files = LoopFiles(Path(sys.argv[1]), Path(sys.argv[2]))
 files.create()
 files.save_tasks({"new": TaskRecord("new")})
-files.save_memory(Memory(iteration=8))
+files.save_memory(LoopState(iteration=8))
 files.save_phases(Phases("new"))
 files.save_handoff("new")
 """
@@ -104,21 +112,21 @@ def test_what_is_saved_is_what_the_next_run_loads(files: LoopFiles, directory: P
 
     following = again(files, directory)
 
-    assert following.load_tasks() == Kept(LEDGER)
-    assert following.load_memory() == Kept(MEMORY)
-    assert following.load_phases() == Kept(PHASES)
-    assert following.load_handoff() == Kept("Previous rotation crashed: exit 1\n")
+    assert following.load_tasks() == LoadedFile(LEDGER)
+    assert following.load_memory() == LoadedFile(MEMORY)
+    assert following.load_phases() == LoadedFile(PHASES)
+    assert following.load_handoff() == LoadedFile("Previous rotation crashed: exit 1\n")
 
 
 @pytest.mark.parametrize("example", [RECORD, OUT, MEMORY, PHASES])
-def test_the_examples_leave_no_field_out(example: TaskRecord | Out | Memory | Phases) -> None:
+def test_the_examples_leave_no_field_out(example: TaskRecord | Cooldown | LoopState | Phases) -> None:
     assert all(getattr(example, field.name) != field.default for field in fields(example))
 
 
 def test_a_first_run_begins_with_nothing(files: LoopFiles) -> None:
-    assert files.load_tasks() == Kept({})
-    assert files.load_memory() == Kept(Memory())
-    assert files.load_handoff() == Kept("")
+    assert files.load_tasks() == LoadedFile({})
+    assert files.load_memory() == LoadedFile(LoopState())
+    assert files.load_handoff() == LoadedFile("")
     assert files.checkpoints.load() is None
 
 
@@ -145,10 +153,10 @@ def test_a_text_without_end_in_the_tasks_is_cut_and_a_cost_that_is_none_is_0(
     files: LoopFiles, directory: Path
 ) -> None:
     files.save_tasks({"a": TaskRecord("a", last_failure="x" * 100_000 + "\udcff")})
-    files.save_memory(Memory(cost_usd=float("inf")))
+    files.save_memory(LoopState(cost_usd=float("inf")))
 
     assert len(again(files, directory).load_tasks().value["a"].last_failure) == 4000
-    assert again(files, directory).load_memory() == Kept(Memory())
+    assert again(files, directory).load_memory() == LoadedFile(LoopState())
 
 
 def test_half_written_files_of_a_killed_run_are_removed(files: LoopFiles) -> None:
@@ -173,10 +181,10 @@ SAVES: dict[str, Callable[[LoopFiles], None]] = {
     "loop.json": lambda files: files.save_memory(MEMORY),
     "phases.json": lambda files: files.save_phases(PHASES),
 }
-EMPTY: dict[str, object] = {"tasks.json": {}, "loop.json": Memory(), "phases.json": None}
+EMPTY: dict[str, object] = {"tasks.json": {}, "loop.json": LoopState(), "phases.json": None}
 
 
-def _pair(kept: Kept[Ledger] | Kept[Memory] | Kept[Phases | None]) -> tuple[object, str]:
+def _pair(kept: LoadedFile[Ledger] | LoadedFile[LoopState] | LoadedFile[Phases | None]) -> tuple[object, str]:
     return kept.value, kept.fault
 
 
@@ -268,7 +276,7 @@ def test_phases_that_are_cleared_are_gone(files: LoopFiles) -> None:
     files.clear_phases()
     files.clear_phases()
 
-    assert files.load_phases() == Kept(None)
+    assert files.load_phases() == LoadedFile(None)
 
 
 def test_keys_that_are_not_known_are_passed_over(files: LoopFiles, directory: Path) -> None:
@@ -276,7 +284,7 @@ def test_keys_that_are_not_known_are_passed_over(files: LoopFiles, directory: Pa
     raw = json.loads((files.home / "loop.json").read_text())
     (files.home / "loop.json").write_text(json.dumps(raw | {"later": 5}))
 
-    assert again(files, directory).load_memory() == Kept(MEMORY)
+    assert again(files, directory).load_memory() == LoadedFile(MEMORY)
 
 
 def test_a_note_that_is_no_plain_file_is_set_aside(files: LoopFiles, tmp_path: Path) -> None:
@@ -300,8 +308,8 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(small_disk: SmallDisk, di
         files.save_tasks({})
     with pytest.raises(OSError, match="No space left"):
         files.save_handoff("new")
-    assert again(files, directory).load_tasks() == Kept(LEDGER)
-    assert again(files, directory).load_handoff() == Kept("old")
+    assert again(files, directory).load_tasks() == LoadedFile(LEDGER)
+    assert again(files, directory).load_handoff() == LoadedFile("old")
 
 
 # Copies
@@ -397,5 +405,5 @@ def test_whoever_is_killed_leaves_what_was_written(
     found = following.load_tasks().value, following.load_memory().value, following.load_handoff().value
     assert (list(found[0]), found[1].iteration, found[2]) == kept
     are_saved = place not in ("loop.tasks_saved", "loop.memory_saved")
-    assert following.load_phases() == Kept(Phases("new") if are_saved else None)
+    assert following.load_phases() == LoadedFile(Phases("new") if are_saved else None)
     assert not list(files.home.glob(".*"))

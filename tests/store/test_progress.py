@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from ralphd.core.records import PROGRESS_HEADER, progress_line
-from ralphd.store import progress
-from ralphd.store.history import History
-from ralphd.store.progress import Progress
+from ralphd.core.record import PROGRESS_HEADER, progress_line
+from ralphd.store import history as progress
+from ralphd.store.history import History, ProgressFile
 
 AT = 1_700_000_000.25
 
@@ -25,7 +24,7 @@ def lines(path: Path) -> list[str]:
 
 def test_each_attempt_is_a_line_in_its_order(tmp_path: Path) -> None:
     history, path = History(tmp_path / "history.jsonl"), tmp_path / "progress.md"
-    kept = Progress(path, history.newest)
+    kept = ProgressFile(path, history.newest)
     for number in (1, 2, 3):
         enter(history, number)
         kept.follow()
@@ -36,26 +35,26 @@ def test_each_attempt_is_a_line_in_its_order(tmp_path: Path) -> None:
 
 def test_an_attempt_that_was_entered_before_is_no_second_line(tmp_path: Path) -> None:
     history, path = History(tmp_path / "history.jsonl"), tmp_path / "progress.md"
-    kept = Progress(path, history.newest)
+    kept = ProgressFile(path, history.newest)
     enter(history, 1)
     kept.follow()
 
     kept.follow(entered=False)
-    Progress(path, history.newest).follow(entered=False)
+    ProgressFile(path, history.newest).follow(entered=False)
 
     assert len(lines(path)) == 1
 
 
 def test_what_a_daemon_that_died_did_not_write_is_added_by_the_next_one(tmp_path: Path) -> None:
     history, path = History(tmp_path / "history.jsonl"), tmp_path / "progress.md"
-    kept = Progress(path, history.newest)
+    kept = ProgressFile(path, history.newest)
     enter(history, 1)
     kept.follow()
     enter(history, 2)
     enter(history, 3, at=AT + 2, agent="codex")  # within the same second
     history.append("run", "r1", AT + 4, {})
 
-    Progress(path, history.newest).follow()
+    ProgressFile(path, history.newest).follow()
 
     assert [line.split(" · ")[1:3] for line in lines(path)] == [
         ["iteration 1", "claude"],
@@ -70,7 +69,7 @@ def test_lines_in_the_words_of_an_earlier_version_are_not_written_again(tmp_path
     enter(history, 2)
     path.write_text(PROGRESS_HEADER + "- 2023-11-14 22:13:21 in other words\n")
 
-    Progress(path, history.newest).follow()
+    ProgressFile(path, history.newest).follow()
 
     assert [line[:21] for line in lines(path)] == ["- 2023-11-14 22:13:21", "- 2023-11-14 22:13:22"]
 
@@ -80,7 +79,7 @@ def test_a_full_one_loses_its_older_half_and_no_part_of_a_line(tmp_path: Path) -
     old = [f"- 2023-11-14 22:13:20 · iteration {number} · claude · ok\n" for number in range(30_000)]
     path.write_text(PROGRESS_HEADER + "".join(old))
     assert path.stat().st_size > progress.MAX_BYTES
-    kept = Progress(path, history.newest)
+    kept = ProgressFile(path, history.newest)
     enter(history, 1)
 
     kept.follow()
@@ -97,7 +96,7 @@ def test_what_lies_in_its_place_is_replaced_and_a_link_is_not_followed(tmp_path:
     path.symlink_to(other)
     enter(history, 1)
 
-    Progress(path, history.newest).follow()
+    ProgressFile(path, history.newest).follow()
 
     assert other.read_text() == "somebody's"
     assert not path.is_symlink()
@@ -106,7 +105,7 @@ def test_what_lies_in_its_place_is_replaced_and_a_link_is_not_followed(tmp_path:
 
 def test_a_place_that_takes_none_is_tried_again_and_nothing_is_missing_then(tmp_path: Path) -> None:
     history, home = History(tmp_path / "history.jsonl"), tmp_path / "home"
-    kept = Progress(home / "progress.md", history.newest)
+    kept = ProgressFile(home / "progress.md", history.newest)
     enter(history, 1)
     kept.follow()
     enter(history, 2)

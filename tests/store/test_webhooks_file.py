@@ -10,7 +10,7 @@ import pytest
 from ralphd.core.delivery import Destination, Format
 from ralphd.errors import NewerState
 from ralphd.store.files import Broken
-from ralphd.store.webhooks_file import MOST_GONE, Added, Gone, Webhooks, WebhooksFile
+from ralphd.store.webhooks import MOST_GONE, Added, Gone, Webhooks, WebhooksFile
 
 AT = 1_700_000_000.0
 HOOK = Destination("https://one.example/T0ken", ("ralph.*",), Format.SLACK, True, None, "NAME")

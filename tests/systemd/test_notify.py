@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from ralphd import systemd
-from ralphd.api.listen import Listener
+from ralphd.api.server import Listener
 from ralphd.daemon import lifecycle
 from ralphd.errors import HandedOverUnusable
 from tests.helpers import eventually, is_alive, wait_for

@@ -1,6 +1,6 @@
 """A daemon that ends at the worst places (style: any line may be the last), and the one that comes after it.
 
-A failpoint ends the daemon by SIGKILL where it is named; see ``ralphd/failpoint.py``.
+A failpoint ends the daemon by SIGKILL where it is named; see ``ralphd/diagnostics.py``.
 """
 
 import pytest

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from ralphd.core.moments import parse_rfc3339
+from ralphd.core.time import parse_rfc3339
 from tests.helpers import wait_for
 from tests.players import player
 from tests.whole.harness import Daemon, View

@@ -17,9 +17,8 @@ from ralphctl.local.doctor.findings import Finding, Level
 from ralphctl.local.doctor.programs import Answer, ask
 from ralphctl.local.doctor.rounds import Check
 from ralphd.agents import known
-from ralphd.agents.agent import Agent, Order
-from ralphd.agents.cli import Cli
-from ralphd.agents.logins import login_command
+from ralphd.agents.agent import Agent, Cli, LaunchSpec
+from ralphd.agents.known import login_command
 from ralphd.config.configuration import Configuration
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME
 from ralphd.config.specs import AgentSpec
@@ -128,7 +127,7 @@ def _checks_of(
     if not (isinstance(agent, Cli) and agent.ways.program == agent.program):
         own = Finding(name, Level.OK, f"{program}, a command of yours")
         return [Check(name, lambda: [own])]
-    around = {**environ, **agent.launch(Order("", Path("/dev/null"))).environment}
+    around = {**environ, **agent.launch(LaunchSpec("", Path("/dev/null"))).environment}
     login = f"login {agent.name}"
     return [
         Check(name, lambda: [_version(name, program, ask([program, "--version"], around, limit_s))]),

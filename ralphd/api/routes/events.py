@@ -1,0 +1,129 @@
+"""The route of events: replayed from the store, then live, without loss and without doubles."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from ralphd.api.context import TheHost, stream_reply
+from ralphd.api.schemas import EVENTS, FAULTS, EventsQuery
+from ralphd.api.streams import StreamReply
+from ralphd.core.delivery import StoredEvent
+from ralphd.errors import UsageError
+from ralphd.notify.hub import Hub, Subscription
+from ralphd.store.events import EventStore
+
+PING_S = 15.0
+PAGE = 500
+RETRY_MS = 1000
+router = APIRouter(prefix="/v1", tags=["events"], responses=FAULTS)
+
+
+@router.get("/events", operation_id="follow_events", responses={200: EVENTS}, response_class=Response)
+async def follow_events(
+    request: Request,
+    host: TheHost,
+    query: Annotated[EventsQuery, Query()],
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> StreamReply:
+    """Server-sent events, each ``{id, type, at, ralph, run_id, data}``.
+
+    Begins after ``Last-Event-ID`` (what a client sends by itself when it comes again), else after ``since``,
+    else ``replay`` events back, else with the next one. ``follow=false`` ends after what is there.
+    """
+    begin = await _begin(host.events, query, last_event_id)
+    feed = Feed(host.events, host.hub, host.stopping, begin)
+    return stream_reply(request, feed.live() if query.follow else feed.kept(), "text/event-stream")
+
+
+async def _begin(store: EventStore, query: EventsQuery, last_event_id: str | None) -> int:
+    """The id after which the stream begins. Raises UsageError for one that we never sent."""
+    if last_event_id is not None:
+        if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 18:
+            raise UsageError(
+                f"not an event's id: {last_event_id[:80]!r}",
+                mend="send the id of the last event that was received",
+            )
+        return int(last_event_id)
+    if query.since is not None:
+        return query.since
+    if query.replay and (last := await store.last(query.replay)):
+        return last[0].id - 1
+    return await store.latest_id()
+
+
+class Feed:
+    """The events after one id, for one listener.
+
+    It listens before it reads what is kept, so nothing falls between; what comes twice is left out by its
+    id; where ids are missing between two live events, the store is asked, which has them in order.
+    """
+
+    def __init__(self, store: EventStore, hub: Hub, stopping: asyncio.Event, after: int) -> None:
+        self._store = store
+        self._hub = hub
+        self._stopping = stopping
+        self._last = after
+
+    async def kept(self) -> AsyncGenerator[bytes, None]:
+        """What the store has after the beginning, to its end now."""
+        while page := await self._store.since(self._last, PAGE):
+            yield self._told(page)
+
+    async def live(self) -> AsyncGenerator[bytes, None]:
+        """What the store has, then what comes, until the daemon stops or this listener falls behind."""
+        yield f"retry: {RETRY_MS}\n\n".encode()
+        async with self._hub.subscribe() as events:
+            async with contextlib.aclosing(self.kept()) as kept:
+                async for piece in kept:
+                    yield piece
+            async with contextlib.aclosing(self._coming(events)) as coming:
+                async for piece in coming:
+                    yield piece
+
+    async def _coming(self, events: Subscription) -> AsyncGenerator[bytes, None]:
+        # The read is a task of its own that outlives a ping; to cancel it loses nothing.
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        coming = asyncio.ensure_future(anext(events, None))
+        try:
+            while True:
+                await asyncio.wait({coming, stopping}, timeout=PING_S, return_when=asyncio.FIRST_COMPLETED)
+                if coming.done():
+                    event = coming.result()
+                    if event is None:
+                        return
+                    coming = asyncio.ensure_future(anext(events, None))
+                    async with contextlib.aclosing(self._up_to(event)) as told:
+                        async for piece in told:
+                            yield piece
+                elif stopping.done():
+                    return
+                else:
+                    yield b": ping\n\n"
+        finally:
+            coming.cancel()
+            stopping.cancel()
+
+    async def _up_to(self, event: StoredEvent) -> AsyncGenerator[bytes, None]:
+        """The event, after those before it that have not come this way; nothing when it was told already."""
+        if event.id > self._last + 1:
+            async with contextlib.aclosing(self.kept()) as kept:
+                async for piece in kept:
+                    yield piece
+        if event.id > self._last:
+            yield self._told([event])
+
+    def _told(self, events: list[StoredEvent]) -> bytes:
+        """The events in the form of the stream; remembers how far it is."""
+        if events:
+            self._last = events[-1].id
+        return b"".join(map(sse, events))
+
+
+def sse(event: StoredEvent) -> bytes:
+    """One server-sent event; JSON holds no line break, so its data is one line."""
+    data = json.dumps(event.as_object(), ensure_ascii=False)
+    return f"id: {event.id}\nevent: {event.type}\ndata: {data}\n\n".encode()

@@ -1,0 +1,162 @@
+"""The route of a ralph's log: as text for people, as one JSON object a line for programs."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Annotated, TypeAlias, TypeVar
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from ralphd.api.context import TheHost, stream_reply
+from ralphd.api.schemas import FAULTS, LOG, LogsQuery, Name
+from ralphd.api.streams import StreamReply
+from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.errors import UsageError
+from ralphd.process.log.segments import Cursor, Gap, LogQuery, LogRecord, LogText
+
+TAIL = 100
+"""Lines shown when the request does not say where to begin."""
+BATCH_RECORDS = 1000
+PIECE_BYTES = 65536
+
+Line: TypeAlias = LogRecord | Gap
+Item: TypeAlias = LogText | LogRecord | Gap
+T = TypeVar("T", bound=Item)
+router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"], responses=FAULTS)
+
+
+@router.get("/{name}/logs", operation_id="read_log", responses={200: LOG}, response_class=Response)
+async def read_log(
+    request: Request,
+    host: TheHost,
+    name: Annotated[Name, Path(description="The ralph's name.")],
+    query: Annotated[LogsQuery, Query()],
+) -> StreamReply:
+    """What a ralph printed, with the Regent's own lines between, over all runs that are kept.
+
+    ``follow`` goes on with what comes, from run to run. A reply of ``format=json`` bears in each line the
+    cursor after it; ``cursor`` goes on there, and says so where lines have been pruned since.
+    """
+    log, asked = host.log(name), _asked(query)
+    if query.format == "json":
+        lines = log.follow(asked, stopping=host.stopping) if query.follow else _in_batches(log.read(asked))
+        return stream_reply(request, _pieces(lines, as_json), "application/x-ndjson")
+    text = (
+        log.follow_text(asked, stopping=host.stopping) if query.follow else _in_batches(log.read_text(asked))
+    )
+    return stream_reply(request, _pieces(text, PlainText()), "text/plain; charset=utf-8")
+
+
+def as_json(line: Line) -> bytes:
+    """A record or a gap as one JSON object a line, with the cursor after it."""
+    document: dict[str, object]
+    if isinstance(line, Gap):
+        document = {"gap": line.reason, "cursor": str(line.cursor)}
+    else:
+        document = {
+            "at": line.at,
+            "stream": line.stream,
+            "text": line.text.decode("utf-8", "replace"),
+            "partial": line.partial,
+            "cursor": str(line.cursor),
+        }
+    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+
+
+class PlainText:
+    """Records as the bytes that were printed; parts of a line are put together again.
+
+    A part that another stream or run cuts into is ended first.
+    """
+
+    def __init__(self) -> None:
+        self._unended: tuple[str, str] | None = None
+
+    def __call__(self, item: Item) -> bytes:
+        """The lines of one item, or a part of one."""
+        source = (item.cursor.run_id, item.stream) if isinstance(item, LogRecord) else None
+        cut = b"\n" if self._unended not in (None, source) else b""
+        self._unended = source if isinstance(item, LogRecord) and item.partial else None
+        return cut + _plain(item)
+
+
+def _plain(item: Item) -> bytes:
+    match item:
+        case LogText(text=text):
+            return text
+        case Gap(reason=reason):
+            return f"[ralphd] gap in the log: {reason}\n".encode()
+        case LogRecord(stream="regent"):
+            return _regent_line(item)
+        case LogRecord(text=text, partial=partial):
+            return text if partial else text + b"\n"
+
+
+def _regent_line(record: LogRecord) -> bytes:
+    """A line of the Regent's own, in the seed's form (C4), at local time."""
+    clock = time.strftime("%H:%M:%S", time.localtime(parse_rfc3339(record.at)))
+    return f"[{clock}]  🛡️  Regent: ".encode() + record.text + b"\n"
+
+
+def _asked(query: LogsQuery) -> LogQuery:
+    """The query as the log takes it. Raises UsageError."""
+    tail = query.tail
+    if tail is None and query.since is None and query.cursor is None:
+        tail = str(TAIL)
+    return LogQuery(
+        tail=None if tail in (None, "all") else int(tail),
+        since=_moment("since", query.since),
+        until=_moment("until", query.until),
+        stream=query.stream,
+        grep=query.grep,
+        cursor=None if query.cursor is None else Cursor.parse(query.cursor),
+    )
+
+
+def _moment(key: str, text: str | None) -> Moment | None:
+    if text is None:
+        return None
+    try:
+        moment = parse_rfc3339(text)
+        rfc3339(moment)  # the log compares moments as text: one that has no year between 1 and 9999 has none
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{key} is not a moment: {text[:80]!r}",
+            mend=f"write it as RFC 3339, e.g. {key}=2026-11-21T20:00:00Z",
+        ) from None
+    return moment
+
+
+async def _in_batches(items: Iterator[T]) -> AsyncGenerator[list[T], None]:
+    """What is there, read in a thread batch by batch: a log may be long, and the disk slow."""
+    while batch := await asyncio.to_thread(_batch, items):
+        yield batch
+
+
+def _batch(items: Iterator[T]) -> list[T]:
+    batch: list[T] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += 0 if isinstance(item, Gap) else len(item.text)
+        if size >= PIECE_BYTES or len(batch) >= BATCH_RECORDS:
+            break
+    return batch
+
+
+async def _pieces(
+    batches: AsyncGenerator[list[T], None], form: Callable[[T], bytes]
+) -> AsyncGenerator[bytes, None]:
+    """Batches as bytes, some 64 KiB at a time."""
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            piece = bytearray()
+            for item in batch:
+                piece += form(item)
+                if len(piece) >= PIECE_BYTES:
+                    yield bytes(piece)
+                    piece.clear()
+            if piece:
+                yield bytes(piece)

@@ -1,0 +1,104 @@
+"""Routes of webhooks and of what was sent to them."""
+
+import json
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from ralphd.api.context import NO_QUERY, TheHost, json_bytes
+from ralphd.api.schemas import (
+    ADDED,
+    DELIVERIES,
+    FAULTS,
+    MAX_EVENT_ID,
+    REPLAYED,
+    TESTED,
+    WEBHOOKS,
+    NoFields,
+    RunsQuery,
+    WebhookRequest,
+)
+from ralphd.core.delivery import Format
+from ralphd.daemon.webhook_views import NewWebhook
+
+router = APIRouter(prefix="/v1", tags=["webhooks"], responses=FAULTS)
+WebhookId = Annotated[str, Path(description="The webhook's id.", max_length=64)]
+DeliveryId = Annotated[int, Path(description="The delivery's id.", ge=0, le=MAX_EVENT_ID)]
+
+
+@router.get("/webhooks", operation_id="list_webhooks", responses={200: WEBHOOKS}, dependencies=[NO_QUERY])
+async def list_webhooks(host: TheHost) -> Response:
+    """Every webhook: those of the user's file, of the ralphs' files, and those that were added.
+
+    No address is shown in full, since it may hold a token; no secret, since it is one.
+    """
+    return _json({"webhooks": await host.webhooks.views()})
+
+
+@router.post(
+    "/webhooks",
+    status_code=201,
+    operation_id="add_webhook",
+    responses={201: ADDED},
+    dependencies=[NO_QUERY],
+)
+async def add_webhook(host: TheHost, asked: WebhookRequest) -> Response:
+    """Add a webhook. One that was added with the same address is replaced, and tried again if it was gone.
+
+    Without a secret one is made up for `json`. It is in no reply: the view names its file, 0600.
+    """
+    new = NewWebhook(
+        url=asked.url,
+        on=tuple(asked.on),
+        format=Format(asked.format),
+        secret_file=asked.secret_file,
+        secret_env=asked.secret_env,
+        allow_private=asked.allow_private,
+    )
+    return _json(await host.webhooks.add(new), 201)
+
+
+@router.delete("/webhooks/{id}", status_code=204, operation_id="remove_webhook", dependencies=[NO_QUERY])
+async def remove_webhook(host: TheHost, id: WebhookId) -> Response:
+    """Remove a webhook that was added; what waits for it is given up."""
+    await host.webhooks.remove(id)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/webhooks/{id}/test", operation_id="test_webhook", responses={200: TESTED}, dependencies=[NO_QUERY]
+)
+async def test_webhook(host: TheHost, id: WebhookId, nothing: NoFields | None = None) -> Response:
+    """Send a test now, and say what came back, within 10 seconds.
+
+    When it arrives, what waits for the webhook goes too, and one that had answered 410 is wanted again.
+    """
+    return _json(await host.webhooks.test(id))
+
+
+@router.get("/webhooks/{id}/deliveries", operation_id="list_deliveries_to", responses={200: DELIVERIES})
+async def list_deliveries_to(host: TheHost, id: WebhookId, query: Annotated[RunsQuery, Query()]) -> Response:
+    """What was sent to a webhook, or waits, or was given up, newest first."""
+    return _json({"deliveries": await host.webhooks.deliveries(id, query.limit)})
+
+
+@router.get("/deliveries", operation_id="list_deliveries", responses={200: DELIVERIES})
+async def list_deliveries(host: TheHost, query: Annotated[RunsQuery, Query()]) -> Response:
+    """The same of all webhooks, those that are gone too."""
+    return _json({"deliveries": await host.webhooks.deliveries(None, query.limit)})
+
+
+@router.post(
+    "/deliveries/{id}/replay",
+    status_code=202,
+    operation_id="replay_delivery",
+    responses={202: REPLAYED},
+    dependencies=[NO_QUERY],
+)
+async def replay_delivery(host: TheHost, id: DeliveryId, nothing: NoFields | None = None) -> Response:
+    """Send the message of a delivery again, under the same `webhook-id`. One that waits goes now."""
+    return _json(await host.webhooks.replay(id), 202)
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return json_bytes(json.dumps(content, ensure_ascii=False).encode(errors="replace"), status)

@@ -1,0 +1,592 @@
+"""What replies look like, for OpenAPI. The replies themselves are bytes, made by their owners."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+
+from ralphd.config import Difference
+from ralphd.errors import BadName
+from ralphd.wire import MAX_NAME_CHARS, is_name
+
+# What requests carry, and what replies look like to OpenAPI. Replies themselves are bytes, made once.
+
+
+def checked_name(name: str) -> str:
+    """The name, when it is one. Raises BadName, which says the allowed form."""
+    if not is_name(name):
+        raise BadName(
+            f"not a ralph's name: {name[:80]!r}",
+            why=f"a name is 1 to {MAX_NAME_CHARS} of a-z 0-9 . _ - and begins with a letter or digit",
+        )
+    return name
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("may not hold a NUL character")
+    return text
+
+
+def _absolute(text: str) -> str:
+    if not text.startswith("/"):
+        raise ValueError("has to be absolute: the daemon does not share your working directory")
+    return text
+
+
+def _variable_names(environment: dict[str, str]) -> dict[str, str]:
+    if any(not name or "=" in name for name in environment):
+        raise ValueError("a variable's name may neither be empty nor hold '='")
+    return environment
+
+
+def _finite(flags: dict[str, Any]) -> dict[str, Any]:
+    """Flags that can be written down again: Python reads NaN and 1e999, JSON has neither."""
+    json.dumps(flags, allow_nan=False)
+    return flags
+
+
+MAX_EVENT_ID = (1 << 63) - 1
+Name = Annotated[
+    str,
+    AfterValidator(checked_name),
+    WithJsonSchema({"type": "string", "pattern": r"^[a-z0-9][a-z0-9._-]{0,62}$"}),
+]
+Text = Annotated[str, AfterValidator(_without_nul)]
+Flags = Annotated[dict[Text, Any], AfterValidator(_finite)]
+Path = Annotated[Text, AfterValidator(_absolute)]
+
+
+class Strict(BaseModel):
+    """A request body: nothing unknown, nothing converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class RegisterRequest(Strict):
+    """A ralph to be registered, and started unless ``start`` is false; ``resume`` as in ``StartRequest``."""
+
+    directory: Path
+    command: list[Text] = Field(default_factory=list)
+    name: Name | None = None
+    flags: Flags = Field(default_factory=dict)
+    environment: Annotated[dict[Text, Text], AfterValidator(_variable_names)] = Field(default_factory=dict)
+    start: bool = True
+    resume: bool | None = None
+
+
+class StartRequest(Strict):
+    """Flags for this start, over those of the registration.
+
+    ``resume`` false puts the checkpoint of the built-in loop aside; else it goes on from there.
+    """
+
+    flags: Flags = Field(default_factory=dict)
+    resume: bool | None = None
+
+
+class StopRequest(Strict):
+    """``now`` kills the tree instead of asking first (G1)."""
+
+    now: bool = False
+
+
+class UndoRequest(Strict):
+    """``iteration`` is that whose commits were reverted; none: what was reverted last, and not put back."""
+
+    iteration: int | None = Field(default=None, ge=0, le=(1 << 53) - 1)
+
+
+class WebhookRequest(Strict):
+    """A webhook to be added; of ``secret_file`` and ``secret_env`` one at most."""
+
+    url: Annotated[Text, Field(max_length=2048)]
+    on: list[Text] = Field(default_factory=lambda: ["ralph.escalated"], max_length=100)
+    format: Literal["json", "slack", "ntfy"] = "json"
+    secret_file: Path | None = None
+    secret_env: Text | None = None
+    allow_private: bool = False
+
+
+class NoFields(Strict):
+    """A body that may be left out, and holds nothing."""
+
+
+class ShutdownRequest(Strict):
+    """What becomes of the runs: ended as ``stop`` does, left for the next daemon, or killed now."""
+
+    runs: Literal["finish", "leave", "now"] = "finish"
+
+
+class QueryParameters(BaseModel):
+    """Query parameters: nothing unknown."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class ViewQuery(QueryParameters):
+    """``resources=1`` adds CPU and memory of each tree, which costs the daemon a look at every process."""
+
+    resources: bool = False
+
+
+class RunsQuery(QueryParameters):
+    """How many runs, iterations or verdicts, newest first."""
+
+    limit: int = Field(default=20, ge=1, le=1000)
+
+
+class EventsQuery(QueryParameters):
+    """Where a stream of events begins: after event ``since``, ``replay`` events back, or now."""
+
+    since: int | None = Field(default=None, ge=0, le=MAX_EVENT_ID)
+    replay: int | None = Field(default=None, ge=0, le=10_000)
+    follow: bool = True
+
+
+class LogsQuery(QueryParameters):
+    """Which lines of a ralph's log. ``since`` and ``until`` are RFC 3339 with a zone, ``grep`` fixed text."""
+
+    tail: Annotated[str, Field(pattern=r"^(all|\d{1,9})$")] | None = None
+    since: str | None = None
+    until: str | None = None
+    stream: Literal["stdout", "stderr", "regent"] | None = None
+    grep: str | None = None
+    cursor: str | None = None
+    follow: bool = False
+    format: Literal["text", "json"] = "text"
+
+
+KNOWN_FIELDS = sorted(
+    {
+        name
+        for model in (
+            RegisterRequest,
+            StopRequest,
+            UndoRequest,
+            WebhookRequest,
+            ShutdownRequest,
+            ViewQuery,
+            RunsQuery,
+            EventsQuery,
+            LogsQuery,
+        )
+        for name in model.model_fields
+    }
+)
+
+
+class WaitView(BaseModel):
+    """Nothing runs until a moment, or the run that lives waits until then; None when a person has to act."""
+
+    reason: str
+    until: str | None
+
+
+class TaskView(BaseModel):
+    """The task that the run says it works on."""
+
+    id: str
+    title: str
+
+
+class LastExitView(BaseModel):
+    """How the last run ended. ``code`` and ``signal`` are both null when the run was lost."""
+
+    run_id: str
+    code: int | None
+    signal: int | None
+    outcome: str
+    at: str
+
+
+class DriftView(BaseModel):
+    """A key whose value in the files is not the pinned one, as TOML; or a fault that a reload would meet."""
+
+    key: str | None = None
+    pinned: str | None = None
+    now: str | None = None
+    origin: str | None = None
+    fault: str | None = None
+
+
+class CheckpointView(BaseModel):
+    """What the built-in loop goes on from; ``uncommitted`` counts the files that were not committed."""
+
+    created_at: str | None
+    iteration: int | None
+    task: TaskView | None
+    attempt: int | None
+    agent: str | None
+    pause_reason: str | None
+    resume_at: str | None
+    uncommitted: int
+    snapshot_ref: str | None
+
+
+class AgentView(BaseModel):
+    """An agent of the pool: in, or out until then for that reason (null: until a person acts).
+
+    ``last``: it was asked last.
+    """
+
+    name: str
+    is_in: bool = Field(alias="in")
+    until: str | None
+    reason: str | None
+    last: bool
+
+
+class PoolView(BaseModel):
+    """Whom the built-in loop may ask, in order: each iteration the next (``rotate``), or ``fallback``."""
+
+    strategy: Literal["rotate", "fallback"]
+    agents: list[AgentView]
+
+
+class VerdictView(BaseModel):
+    """What was said last of an iteration's commits; they are abbreviated, and newest first."""
+
+    iteration: int | None
+    task: TaskView | None
+    verdict: Literal["kept", "reverted", "untested"]
+    why: str
+    commits: list[str]
+    reverted: list[str]
+    at: str
+
+
+class GuardView(BaseModel):
+    """Where the guard stands. ``baseline``: what the tests said before what is under way, ``since`` when.
+
+    ``boundaries`` is false where the command reports no end of an iteration, so that nothing is judged.
+    ``reverted`` is the last verdict by which something was reverted, unless it was undone.
+    """
+
+    baseline: Literal["green", "red", "unknown"]
+    since: str | None
+    testing_since: str | None
+    boundaries: bool
+    verdict: VerdictView | None
+    reverted: VerdictView | None
+
+
+class LastChangeView(BaseModel):
+    """The last thing that got anywhere: an iteration finished, a commit kept."""
+
+    what: str
+    at: str
+
+
+class IncidentView(BaseModel):
+    """What a person was called for, as long as it is open.
+
+    `held_back` further calls were not told, `latest` is what the last of them said; `needs` is what it takes,
+    `do` the command to type. `told_at` is the last message, which `reminders` others came before.
+    """
+
+    opened_at: str
+    message: str
+    needs: str
+    do: str
+    held_back: int
+    latest: str | None
+    reminders: int
+    told_at: str
+    acknowledged_at: str | None
+
+
+class RalphView(BaseModel):
+    """One ralph: the keys of ``regent-state.json``, where it is and what it runs."""
+
+    ralph_pid: int | None
+    iteration: int
+    consecutive_errors: int
+    last_output_at: str | None
+    last_commit: str | None
+    total_cost_usd: float
+    version: int
+    name: str
+    state: str
+    goal: str
+    mode: str
+    branch: str | None
+    started_at: str | None
+    finished_at: str | None
+    passed: bool | None
+    agent: str | None
+    pool: PoolView | None
+    task: TaskView | None
+    wait: WaitView | None
+    restarts: int
+    reverts: int
+    last_exit: LastExitView | None
+    pause_reason: str | None
+    run_id: str | None
+    directory: str
+    command: list[str]
+    tree_means: str | None
+    checkpoint: CheckpointView | None
+    drift: list[DriftView]
+    guard: GuardView | None
+    notes: list[str]
+    message: str | None
+    last_change: LastChangeView | None
+    incident: IncidentView | None
+    resources: dict[str, Any] | None = None
+
+
+class ChangeView(BaseModel):
+    """What a reload changed, as TOML; null for what is not set."""
+
+    key: str
+    was: str | None
+    becomes: str | None
+    origin: str
+
+
+class ReloadedRalphView(BaseModel):
+    """A ralph, what its reload changed, and when that holds: ``now``, or from the ``next_run`` on."""
+
+    ralph: RalphView
+    changes: list[ChangeView]
+    when: str
+
+
+class RalphsView(BaseModel):
+    """Every ralph that is known."""
+
+    ralphs: list[RalphView]
+
+
+class RunsView(BaseModel):
+    """Runs from the history, newest first."""
+
+    runs: list[dict[str, Any]]
+
+
+class IterationsView(BaseModel):
+    """Iterations from the history, newest first, each with its attempts."""
+
+    iterations: list[dict[str, Any]]
+
+
+class VerdictsView(BaseModel):
+    """Verdicts from the history, newest first."""
+
+    verdicts: list[dict[str, Any]]
+
+
+class CommitView(BaseModel):
+    """A commit by its full sha."""
+
+    sha: str
+    subject: str
+
+
+class UndoneView(BaseModel):
+    """What is back: ``commits`` as they were, ``made`` the commits that do it, both newest first.
+
+    ``unjudged`` are those of an unfinished iteration, of which no verdict is said any more.
+    """
+
+    iteration: int | None
+    task: TaskView | None
+    commits: list[CommitView]
+    made: list[CommitView]
+    unjudged: list[CommitView]
+    head: str | None
+    ralph: RalphView
+
+
+class DaemonView(BaseModel):
+    """The daemon itself."""
+
+    pid: int
+    version: str
+    started_at: str
+    state_directory: str
+    socket: str
+    status: str
+    problems: list[str]
+    tree_means: str
+    ralphs: int
+
+
+class ReloadedView(BaseModel):
+    """The daemon, and what changed in the user's own configuration."""
+
+    daemon: DaemonView
+    changes: list[ChangeView]
+
+
+class StatusView(BaseModel):
+    """The daemon and its ralphs."""
+
+    version: str
+    daemon: DaemonView
+    ralphs: list[RalphView]
+
+
+class HealthView(BaseModel):
+    """``degraded`` is alive too: something is missing, and ``problems`` says what (F3)."""
+
+    status: str
+    problems: list[str]
+
+
+class ReadyView(BaseModel):
+    """The daemon has read its state, adopted what lives, and takes requests."""
+
+    ready: bool
+
+
+class Problem(BaseModel):
+    """RFC 9457, with the reason and what to do next in words."""
+
+    type: str = Field(examples=["urn:ralphd:problem:unknown-ralph"])
+    title: str
+    status: int
+    detail: str
+    why: str
+    next_step: str = Field(alias="try")
+    errors: list[dict[str, str]] = Field(default_factory=list)
+
+
+RALPH: dict[str, Any] = {"model": RalphView, "description": "The ralph."}
+RALPHS: dict[str, Any] = {"model": RalphsView, "description": "The ralphs."}
+RUNS: dict[str, Any] = {"model": RunsView, "description": "The runs."}
+VERDICTS: dict[str, Any] = {"model": VerdictsView, "description": "The verdicts."}
+UNDONE: dict[str, Any] = {"model": UndoneView, "description": "What is back, and the ralph."}
+ITERATIONS: dict[str, Any] = {"model": IterationsView, "description": "The iterations."}
+RELOADED_RALPH: dict[str, Any] = {"model": ReloadedRalphView, "description": "The ralph, and the changes."}
+RELOADED: dict[str, Any] = {"model": ReloadedView, "description": "The daemon, and the changes."}
+STATUS: dict[str, Any] = {"model": StatusView, "description": "The daemon and its ralphs."}
+DAEMON: dict[str, Any] = {"model": DaemonView, "description": "The daemon."}
+HEALTH: dict[str, Any] = {"model": HealthView, "description": "Alive."}
+READY: dict[str, Any] = {"model": ReadyView, "description": "Ready."}
+
+_TEXT = {"schema": {"type": "string"}}
+LOG: dict[str, Any] = {
+    "description": "The lines, as text or as one JSON object a line.",
+    "content": {"text/plain": _TEXT, "application/x-ndjson": _TEXT},
+}
+EVENTS: dict[str, Any] = {"description": "Server-sent events.", "content": {"text/event-stream": _TEXT}}
+PROBLEM: dict[str, Any] = {
+    "description": "What went wrong, why, and what to do.",
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+FAULTS: dict[int | str, dict[str, Any]] = {422: PROBLEM, "default": PROBLEM}
+"""What every route may answer besides."""
+
+
+def change_object(change: Difference) -> dict[str, str | None]:
+    """A difference as a reload tells it."""
+    return {"key": change.key, "was": change.pinned, "becomes": change.now, "origin": change.origin}
+
+
+# What replies about webhooks look like, for OpenAPI.
+
+
+class SecretView(BaseModel):
+    """Where a webhook's secret is, never what it is. ``made``: ralphd made it up, ``name`` is its file."""
+
+    origin: Literal["file", "environment", "made"]
+    name: str
+
+
+class GoneView(BaseModel):
+    """The receiver said that it wants nothing more; that stands until a test arrives, or it is added anew."""
+
+    why: str
+    at: str
+
+
+class ToldView(BaseModel):
+    """The event that a delivery tells of."""
+
+    id: int
+    type: str
+    at: str
+    ralph: str | None
+
+
+class DeliveryView(BaseModel):
+    """One message to one webhook. ``next_at`` is null when it is not sent again; ``why`` it failed last.
+
+    ``given_up`` is kept too, as long as its event; ``message_id`` is the ``webhook-id`` of every try.
+    """
+
+    id: int
+    webhook: str
+    where: str | None
+    message_id: str
+    event: ToldView
+    state: Literal["pending", "delivered", "given_up"]
+    queued_at: str
+    failures: int
+    next_at: str | None
+    why: str | None
+    done_at: str | None
+
+
+class WebhookView(BaseModel):
+    """One webhook. ``where`` is the address without what may be a token; ``last`` the last message to it.
+
+    ``origin`` is ``added`` for one that was added over the API; else ``place`` is the file and line, and
+    ``ralphs`` are those whose files name it (null: it is told of all).
+    """
+
+    id: str
+    where: str
+    on: list[str]
+    format: Literal["json", "slack", "ntfy"]
+    allow_private: bool
+    secret: SecretView | None
+    origin: Literal["file", "added"]
+    place: str | None
+    ralphs: list[str] | None
+    added_at: str | None
+    gone: GoneView | None
+    last: DeliveryView | None
+
+
+class AddedView(WebhookView):
+    """The webhook that was added. ``secret_made``: its secret was made up now, and lies where it says.
+
+    ``replaced``: it had been added before, with the same address.
+    """
+
+    secret_made: bool
+    replaced: bool
+
+
+class WebhooksView(BaseModel):
+    """Every webhook."""
+
+    webhooks: list[WebhookView]
+
+
+class DeliveriesView(BaseModel):
+    """Deliveries, newest first."""
+
+    deliveries: list[DeliveryView]
+
+
+class TestedView(BaseModel):
+    """What came of a test. ``status`` is null where nobody answered; ``back``: it was gone, and is not."""
+
+    id: str
+    where: str
+    arrived: bool
+    status: int | None
+    why: str | None
+    took_s: float
+    back: bool
+
+
+WEBHOOKS: dict[str, Any] = {"model": WebhooksView, "description": "The webhooks."}
+ADDED: dict[str, Any] = {"model": AddedView, "description": "The webhook."}
+TESTED: dict[str, Any] = {"model": TestedView, "description": "What came back."}
+DELIVERIES: dict[str, Any] = {"model": DeliveriesView, "description": "The deliveries."}
+REPLAYED: dict[str, Any] = {"model": DeliveryView, "description": "The delivery that is queued."}

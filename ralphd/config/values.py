@@ -1,0 +1,170 @@
+"""Values and what they have to be, as text for people."""
+
+import unicodedata
+from collections.abc import Mapping
+from difflib import get_close_matches
+from json import dumps
+from typing import Any
+from urllib.parse import urlsplit
+
+from ralphd.core.delivery import Destination
+from ralphd.wire import EVENT_TYPES, is_name
+
+
+def in_words(schema: Mapping[str, Any]) -> str:
+    """What a schema asks for, as a person would say it."""
+    if "const" in schema:
+        return dumps(schema["const"])
+    if "enum" in schema:
+        return "one of " + ", ".join(dumps(choice) for choice in schema["enum"])
+    match schema["type"]:
+        case "boolean":
+            return "true or false"
+        case "integer":
+            return f"a whole number from {schema['minimum']:.0f} to {schema['maximum']:.0f}"
+        case "number":
+            return f"a number from {schema['minimum']:g} to {schema['maximum']:.0f}"
+        case "array":
+            return "a list of " + in_words(schema["items"]).removeprefix("a ") + "s"
+        case "object":
+            return "a table of strings"
+        case _:
+            return "a non-empty string" if schema.get("minLength") else "a string"
+
+
+def shown(value: object) -> str:
+    """What somebody wrote, short enough for a line."""
+    try:
+        text = dumps(value, default=str, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "something else"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def toml_value(value: object) -> str:
+    """A value as one would write it in ``ralph.toml``."""
+    match value:
+        case None:
+            return "not set"
+        case bool():
+            return "true" if value else "false"
+        case float() if value.is_integer():
+            return f"{value:.0f}"
+        case int() | float():
+            return str(value)
+        case tuple() | list():
+            return "[" + ", ".join(toml_value(part) for part in value) + "]"
+        case dict():
+            return (
+                "{" + ", ".join(f"{_quoted(name)} = {toml_value(part)}" for name, part in value.items()) + "}"
+            )
+        case _:
+            return _quoted(str(value))
+
+
+def printable(text: str) -> str:
+    """The text with control characters written out: what a file says must not reach a terminal raw."""
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+
+
+def _quoted(text: str) -> str:
+    marks = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return '"' + "".join(marks.get(m) or (m if m.isprintable() else f"\\U{ord(m):08x}") for m in text) + '"'
+
+
+# What a value has to be beyond its type and range. Each check raises ValueError with the words to show.
+
+
+def storable(text: str) -> str:
+    """Refuse what no argument, variable or path can hold, and what no JSON file can."""
+    if "\0" in text:
+        raise ValueError("cannot hold a NUL character")
+    if any("\ud800" <= mark <= "\udfff" for mark in text):
+        raise ValueError("has to be UTF-8 text")
+    return text
+
+
+def variables(env: dict[str, str]) -> dict[str, str]:
+    """Refuse names that no environment variable can have."""
+    for name in env:
+        if not name or "=" in name or "\0" in name:
+            raise ValueError(f"{name!r} cannot be the name of a variable")
+    return env
+
+
+def an_address(url: str) -> str:
+    """Refuse what is no http or https address, and one that holds a password (addresses are stored)."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as fault:
+        raise ValueError(f"is not an address: {fault}") from fault
+    if parts.scheme not in ("http", "https") or not host or any(mark.isspace() for mark in url):
+        raise ValueError("has to be an http or https address")
+    if parts.username is not None:
+        raise ValueError("cannot hold a password, since addresses are stored; use secret_file")
+    return url
+
+
+def event_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a pattern that names no event there is."""
+    for pattern in patterns:
+        one = Destination(url="", on=(pattern,))
+        if not any(one.wants(event) for event in EVENT_TYPES):
+            raise ValueError(f"{pattern!r} names no event{did_you_mean(pattern, EVENT_TYPES)}")
+    return patterns
+
+
+def did_you_mean(word: str, known: tuple[str, ...] | list[str], *, cutoff: float = 0.6) -> str:
+    """``, did you mean X?`` for the nearest of ``known``, or nothing when none is near."""
+    near = get_close_matches(word, known, n=1, cutoff=cutoff)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+# Any text made fit to be a ralph's name.
+
+_ROOM_FOR_A_NUMBER = 60
+
+
+def fit_name(text: str) -> str:
+    """A name as the API accepts it, near to ``text``: lower case, no accents, ``-`` for the rest.
+
+    A name that fits already is given back as it is. Anything else is cut to 60 characters, so that a taken
+    name has room for ``-2``. Where nothing is left the name is ``ralph``.
+    """
+    if is_name(text):
+        return text
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    marks = [mark if mark.isalnum() or mark in "._-" else " " for mark in plain]
+    name = "-".join("".join(marks).split()).lstrip("._-")
+    return name[:_ROOM_FOR_A_NUMBER].rstrip("._-") or "ralph"
+
+
+# Which of a person's variables a run is given.
+
+_DENIED = frozenset(
+    {
+        # the terminal that the person sits at, and the run does not
+        *("TERM", "TERMCAP", "TERMINFO", "COLORTERM", "COLUMNS", "LINES", "WINDOWID", "GPG_TTY"),
+        *("SSH_TTY", "SSH_CONNECTION", "SSH_CLIENT", "STY", "WINDOW"),
+        # the shell's own
+        *("_", "OLDPWD", "PWD", "SHLVL"),
+        # what a supervisor told the daemon or the shell, not the run
+        *("NOTIFY_SOCKET", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "MANAGERPID", "FDSTORE"),
+        *("RALPH_RUN_ID", "RALPH_NAME", "RALPH_ATTEMPT_ID"),
+    }
+)
+_DENIED_PREFIXES = ("TERM_", "VTE_", "TMUX", "ZELLIJ", "LD_", "RALPHD_", "LISTEN_", "WATCHDOG_")
+
+
+def for_runs(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of ``environ`` a run gets: all but what belongs to something else.
+
+    That is the terminal, the shell, the dynamic linker, systemd, and ralphd itself. ``SSH_AUTH_SOCK`` and the
+    like stay: a loop that pushes needs them. Idempotent.
+    """
+    return {name: value for name, value in environ.items() if _is_passed_on(name)}
+
+
+def _is_passed_on(name: str) -> bool:
+    return bool(name) and name not in _DENIED and not name.startswith(_DENIED_PREFIXES)

@@ -1,0 +1,298 @@
+"""Verdicts as the record keeps them: what a person sees of them, and which can be undone.
+
+Entries of ``history.jsonl`` come in as they were read; anything may be missing from them.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.supervision.explain import Explanation, Figure, in_seconds
+
+# What a loop hears of its commits at a boundary: the verdict, cut down to what a prompt can carry (L9, R9).
+
+TAIL_LINES: Final = 50
+TAIL_CHARS: Final = 8000
+MOST_LINE_CHARS: Final = 500
+MOST_SHAS: Final = 20
+_ESCAPE: Final = re.compile(r"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)?|\[[0-?]*[ -/]*[@-~]?|.)", re.DOTALL)
+_SHA: Final = re.compile(r"[0-9a-f]{7,64}")
+_SHORT: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class RevertNotice:
+    """Why a task is open again: at which boundary which commits went, and what the tests printed last."""
+
+    commits: tuple[str, ...]
+    why: str
+    tail: tuple[str, ...] = ()
+    boundary: str = ""
+
+    @property
+    def words(self) -> str:
+        """The same as the failure that it is."""
+        were = "commit was" if len(self.commits) == 1 else "commits were"
+        return f"its {were} reverted ({', '.join(self.commits)}): {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictMessage:
+    """The verdict on a boundary. ``task`` is the id of its iteration's task; shas are abbreviated.
+
+    ``is_open``: nothing was decided, the next boundary's verdict is for these commits too.
+    """
+
+    boundary: str
+    kind: VerdictKind
+    why: str
+    task: str | None = None
+    commits: tuple[str, ...] = ()
+    reverted: tuple[str, ...] = ()
+    tail: tuple[str, ...] = ()
+    is_open: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left of the iteration."""
+        return len(self.reverted) == len(self.commits)
+
+    @property
+    def note(self) -> RevertNotice | None:
+        """What the next attempt is to know; None where nothing was reverted."""
+        if self.kind is not VerdictKind.REVERTED:
+            return None
+        return RevertNotice(self.reverted[:MOST_SHAS], self.why, self.tail, self.boundary)
+
+    @property
+    def words(self) -> str:
+        """The verdict in one line."""
+        shas = self.reverted if self.kind is VerdictKind.REVERTED else self.commits
+        more = f" and {len(shas) - 3} more" if len(shas) > 3 else ""
+        return f"verdict: {self.kind} {', '.join(shas[:3])}{more}".rstrip() + f": {self.why}"
+
+
+def heard(
+    boundary: str,
+    kind: str,
+    why: str,
+    *,
+    task: str | None,
+    commits: Iterable[str],
+    reverted: Iterable[str],
+    tail: str,
+    is_open: bool = False,
+) -> VerdictMessage:
+    """A verdict with its texts made harmless. Raises ValueError for a kind that nobody knows."""
+    return VerdictMessage(
+        boundary,
+        VerdictKind(kind),
+        one_line(why) or "nobody says why",
+        task,
+        tuple(map(_short, commits)),
+        tuple(map(_short, reverted)),
+        tail_of(tail),
+        is_open,
+    )
+
+
+def heard_in(found: object, boundary: str) -> VerdictMessage | None:
+    """The verdict in the answer to a report; None where it is none, or none that can be understood."""
+    if not isinstance(found, Mapping):
+        return None
+    try:
+        return heard(
+            boundary,
+            found["kind"],
+            _text(found["why"]),
+            task=_id_in(found.get("task")),
+            commits=map(_text, found["commits"]),
+            reverted=map(_text, found["reverted"]),
+            tail=_text(found.get("tail", "")),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def one_line(text: str) -> str:
+    """A text as one line of printable characters, not too long."""
+    plain = "".join(each if each.isprintable() else " " for each in _ESCAPE.sub("", text))
+    return " ".join(plain.split())[:MOST_LINE_CHARS]
+
+
+def tail_of(text: str) -> tuple[str, ...]:
+    """The last lines of what the tests printed, each bounded, and all of them; without control characters."""
+    lines = _ESCAPE.sub("", text.expandtabs(4)).replace("\r\n", "\n").split("\n")
+    shown: list[str] = []
+    left = TAIL_CHARS
+    for line in reversed([each.rstrip() for each in lines[-2 * TAIL_LINES :]]):
+        plain = "".join(each if each.isprintable() else " " for each in line)[:MOST_LINE_CHARS].rstrip()
+        if len(shown) == TAIL_LINES or len(plain) + 1 > left:
+            break
+        if plain or shown:  # no empty lines at the end
+            shown.append(plain)
+            left -= len(plain) + 1
+    return tuple(reversed(shown))
+
+
+def _short(sha: str) -> str:
+    if not _SHA.fullmatch(sha):
+        raise ValueError(f"{sha!r:.40} is no commit")
+    return sha[:_SHORT]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def _id_in(task: Any) -> str | None:
+    return None if task is None else _text(task["id"])
+
+
+Entry: TypeAlias = Mapping[str, Any]
+
+_SHOWN: Final = (
+    "at",
+    "run_id",
+    "iteration",
+    "task",
+    "verdict",
+    "why",
+    "commits",
+    "reverted",
+    "tests",
+    "tests_s",
+    "refs",
+    "baseline",
+    "tail",
+)
+_RULES: Final = {"kept": "R3", "reverted": "R5"}
+_TITLES: Final = {
+    "kept": "Its commits stay: the tests pass",
+    "reverted": "Commits were reverted",
+    "untested": "Its commits were not judged",
+}
+_DONE: Final = {
+    "kept": "nothing was changed",
+    "reverted": "each has a commit of its own that takes it back; ralphctl undo puts them back",
+    "untested": "nothing was reverted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToUndo:
+    """A verdict by which commits were reverted, abbreviated and newest first, and that was not undone."""
+
+    boundary_id: str
+    run_id: str
+    iteration: int | None
+    task: Mapping[str, Any] | None
+    commits: tuple[str, ...]
+
+
+def undo_key(boundary_id: str) -> str:
+    """By what the record knows that the verdict on a boundary was undone."""
+    return f"{boundary_id}/undo"
+
+
+def verdicts(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]]:
+    """The last verdicts, newest first, and of each whether it was undone since."""
+    found: list[dict[str, Any]] = []
+    for entry, is_undone in _judged(newest_first):
+        if len(found) == limit:
+            break
+        found.append({key: entry.get(key) for key in _SHOWN} | {"undone": is_undone})
+    return found
+
+
+def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | str:
+    """What to put back: of that iteration, else what was reverted last; or why there is nothing, in words.
+
+    A count may begin anew with a run, so of several iterations of one number the last is meant that counts.
+    """
+    why = f"iteration {iteration} was not judged" if iteration is not None else "nothing was reverted so far"
+    is_first = True
+    for entry, is_undone in _judged(newest_first):
+        if iteration is not None and entry.get("iteration") != iteration:
+            continue
+        if entry.get("reverted") and not is_undone:
+            return _to_undo(entry)
+        if is_undone and (is_first or iteration is None):
+            why, is_first = f"{_which(entry)} is put back already", False
+        elif is_first and iteration is not None:
+            why, is_first = f"nothing of iteration {iteration} was reverted: it is {_words(entry)}", False
+    return why
+
+
+def explain_verdict(last: Entry, *, is_undone: bool) -> Explanation:
+    """Why the commits of the last iteration that was judged were kept, reverted or neither."""
+    kind = str(last.get("verdict"))
+    done = "put back by ralphctl undo" if is_undone else _DONE.get(kind, "")
+    if kind == "untested" and last.get("reverted"):  # it could not be taken back
+        done = "reverts that were made are still there"
+    in_the_way = kind == "untested" and not last.get("tests")
+    return Explanation(
+        "R8" if in_the_way else _RULES.get(kind, ""),
+        _TITLES.get(kind, "Not known"),
+        str(last.get("why") or ""),
+        figures=tuple(_figures(last)),
+        done=done,
+    )
+
+
+def _figures(last: Entry) -> Iterable[Figure]:
+    if last.get("iteration") is not None:
+        yield Figure("iteration", str(last["iteration"]))
+    yield Figure("commits", _list(last.get("commits")))
+    if last.get("reverted"):
+        yield Figure("reverted", _list(last["reverted"]))
+    tests, took = last.get("tests"), last.get("tests_s")
+    if isinstance(tests, list | tuple) and tests:
+        seconds = in_seconds(sum(took)) if isinstance(took, list | tuple) and took else ""
+        yield Figure("tests", f"{_list(tests)}{f', {seconds} in all' if seconds else ''}")
+
+
+def _list(values: object) -> str:
+    shown = [str(each).replace("_", " ") for each in values] if isinstance(values, list | tuple) else []
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    return (", ".join(shown[:5]) + more) or "none"
+
+
+def _judged(newest_first: Iterable[Entry]) -> Iterable[tuple[Entry, bool]]:
+    undone: set[str] = set()
+    for entry in newest_first:
+        match entry.get("kind"):
+            case "undo":
+                undone.add(str(entry.get("key")))
+            case "verdict":
+                yield entry, undo_key(_boundary(entry)) in undone
+            case _:
+                continue
+
+
+def _boundary(entry: Entry) -> str:
+    return str(entry.get("key")).removesuffix("/verdict")
+
+
+def _to_undo(entry: Entry) -> ToUndo:
+    number, task = entry.get("iteration"), entry.get("task")
+    return ToUndo(
+        boundary_id=_boundary(entry),
+        run_id=str(entry.get("run_id")),
+        iteration=number if isinstance(number, int) else None,
+        task=task if isinstance(task, Mapping) else None,
+        commits=tuple(map(str, entry["reverted"])),
+    )
+
+
+def _which(entry: Entry) -> str:
+    number = entry.get("iteration")
+    return "what was reverted" if number is None else f"what was reverted of iteration {number}"
+
+
+def _words(entry: Entry) -> str:
+    return f"{entry.get('verdict')}, since {entry.get('why')}"

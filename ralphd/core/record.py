@@ -1,0 +1,226 @@
+"""The record of a ralph: what of a report goes into it, and what it shows when it is read back.
+
+Entries of ``history.jsonl`` come in as they were read; anything may be missing from them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.supervision.events import CommitsRestored, Committed, Event, JudgementOver, RunEnded
+from ralphd.core.supervision.explain import in_seconds
+from ralphd.core.supervision.model import Done, ReportedTask, Supervision, Waiting
+from ralphd.core.supervision.reports import (
+    AttemptFinished,
+    Cost,
+    IterationFinished,
+    Reported,
+    WaitingUntil,
+    boundary_id,
+    bounded,
+    is_known,
+)
+from ralphd.core.time import Moment, rfc3339
+
+Entry: TypeAlias = Mapping[str, Any]
+
+PROGRESS_HEADER: Final = (
+    "# Progress\n\nOne line an attempt, the newest last; times are UTC. The whole record: history.jsonl\n\n"
+)
+_MOST_TITLE_CHARS: Final = 60
+_MOST_WORDS_CHARS: Final = 200
+_ATTEMPT_KEYS: Final = ("kind", "key")
+_ITERATION: Final = ("run_id", "iteration", "at", "failed", "summary", "task", "complete", "commits")
+
+
+def entry_of(event: Reported) -> tuple[str, dict[str, Any]] | None:
+    """What the history keeps of a report: the kind of the entry and its data; None: nothing."""
+    match event.report:
+        case AttemptFinished() as report:
+            return "attempt", dict(report.data())
+        case IterationFinished() as finished:
+            return "iteration", dict(finished.data())
+        case WaitingUntil(until=float() as until, reason=reason) if until > event.at:
+            return "wait", {"reason": reason, "until": rfc3339(bounded(until, event.at))}
+        case WaitingUntil():
+            return "wait_over", {}
+        case Cost(usd=usd):
+            return "cost", {"usd": usd}
+        case _:
+            return None
+
+
+def happened_at(event: Reported) -> Moment:
+    """When it was that a report tells of: the daemon may have been away then. Never after it came."""
+    match event.report:
+        case AttemptFinished(ended_at=float() as at) | IterationFinished(ended_at=float() as at):
+            return min(at, event.at)
+        case _:
+            return event.at
+
+
+def progress_line(entry: Entry) -> str:
+    """An attempt for people: when, which iteration and task, who, its end, how long, how much, what next."""
+    parts = [
+        _when(entry.get("at")),
+        _numbered("iteration", entry.get("iteration")),
+        _task_words(entry.get("task")),
+        _agent(entry),
+        _outcome(entry),
+        _duration(entry.get("duration_s")),
+        _cost(entry),
+        _numbered("commits", entry.get("commits")) if entry.get("commits") else "",
+        _cut(entry.get("next"), _MOST_WORDS_CHARS),
+    ]
+    return "- " + " · ".join(part for part in parts if part) + "\n"
+
+
+def _when(at: object) -> str:
+    return f"{at[:10]} {at[11:19]}" if isinstance(at, str) else ""
+
+
+def _numbered(word: str, number: object) -> str:
+    return f"{word} {number}" if isinstance(number, int) else ""
+
+
+def _task_words(task: object) -> str:
+    if not isinstance(task, Mapping):
+        return ""
+    name, title = (_cut(task.get(key), _MOST_TITLE_CHARS) for key in ("id", "title"))
+    return name if title in ("", name) else f"{name} {title}"
+
+
+def _agent(entry: Entry) -> str:
+    which = (_numbered("attempt", entry.get("attempt")), _cut(entry.get("phase"), _MOST_TITLE_CHARS))
+    attempt = ", ".join(part for part in which if part)
+    return _cut(entry.get("agent"), _MOST_TITLE_CHARS) + (f" ({attempt})" if attempt else "")
+
+
+def _outcome(entry: Entry) -> str:
+    kind, why = (_cut(entry.get(key), _MOST_WORDS_CHARS) for key in ("failure_kind", "why"))
+    outcome = _cut(entry.get("outcome"), _MOST_TITLE_CHARS)
+    if not kind:
+        return outcome
+    return f"{outcome}: {kind}" + (f" ({why})" if why else "")
+
+
+def _duration(duration_s: object) -> str:
+    return in_seconds(duration_s) if isinstance(duration_s, int | float) else ""
+
+
+def _cost(entry: Entry) -> str:
+    cost, source = entry.get("cost_usd"), entry.get("cost_source")
+    if not isinstance(cost, int | float):
+        return "cost unknown" if source == "unknown" else ""
+    if cost == 0 and source is None:
+        return ""
+    return f"${cost:.2f}" + (" (estimated)" if source == "estimated" else "")
+
+
+def _cut(text: object, most: int) -> str:
+    """On one line, and not longer than that."""
+    words = " ".join(text.split()) if isinstance(text, str) else ""
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
+def iterations(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]]:
+    """The last iterations, newest first, each with its attempts, oldest first.
+
+    Attempts at one that was never reported as finished, for its run was ended, make one whose ``at`` is None.
+    """
+    found: list[dict[str, Any]] = []
+    for entry in newest_first:
+        match entry.get("kind"):
+            case "iteration":
+                if len(found) == limit:
+                    break
+                found.append({key: entry.get(key) for key in _ITERATION} | {"attempts": []})
+            case "attempt":
+                if not (found and _belongs(entry, found[-1])):
+                    if len(found) == limit:
+                        break
+                    found.append(_unfinished(entry))
+                found[-1]["attempts"].insert(0, _without(entry, _ATTEMPT_KEYS))
+            case _:
+                continue
+    return found
+
+
+def _belongs(attempt: Entry, iteration: Entry) -> bool:
+    """Of one that was cut off and finished by a later run, the attempts of both are its own."""
+    key = "run_id" if attempt.get("iteration") is None else "iteration"
+    mine, its = attempt.get(key), iteration[key]
+    return mine is not None and bool(mine == its)
+
+
+def _unfinished(attempt: Entry) -> dict[str, Any]:
+    known = {key: attempt.get(key) for key in ("run_id", "iteration", "task")}
+    return {**dict.fromkeys(_ITERATION), **known, "attempts": []}
+
+
+def _without(entry: Entry, keys: Iterable[str]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in keys}
+
+
+# The last thing that got anywhere: an iteration that was finished, a commit that stays, the work done.
+
+MOST_CHARS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class LastChange:
+    """What changed for good, in words, and when."""
+
+    what: str
+    at: Moment
+
+
+def change_of(before: Supervision, event: Event, after: Supervision, head: str | None) -> LastChange | None:
+    """What ``event`` has brought, or None. ``head`` is where the repository stands, abbreviated."""
+    what = _what(before, event, after, head)
+    return None if what is None else LastChange(what[:MOST_CHARS], event.at)
+
+
+def _what(before: Supervision, event: Event, after: Supervision, head: str | None) -> str | None:
+    match event:
+        case Reported(report=IterationFinished(failed=False) as report) if not is_known(before, event):
+            reverted = before.said.reverted and before.said.judged == boundary_id(event)
+            if reverted:
+                return None
+            verb = "finished, its task is done" if report.complete and report.task else "finished"
+            return _iteration(report.number, report.task, report.commits[::-1], verb=verb)
+        case JudgementOver(verdict=verdict) if verdict.kind is VerdictKind.KEPT and event.commits:
+            of = "" if event.number is None else f", of iteration {event.number}"
+            return _said(f"{_commits(event.commits)} kept{of}{_about(event.task)}")
+        case CommitsRestored(commits=commits) if commits:
+            return _said(f"put back, as you asked: {_commits(commits)}")
+        case Committed(commits=count) if after.tally.iteration > before.tally.iteration:
+            return f"{count} commits, the last one {head}" if count > 1 else f"commit {head}"
+        case RunEnded() if isinstance(after.state, Done) and after.state.why == "complete":
+            return "all is done"
+        case RunEnded() if (
+            isinstance(after.state, Waiting) and after.tally.iteration > before.tally.iteration
+        ):
+            return f"iteration {after.tally.iteration} finished" + (f", at commit {head}" if head else "")
+        case _:
+            return None
+
+
+def _iteration(number: int | None, task: ReportedTask | None, commits: tuple[str, ...], *, verb: str) -> str:
+    which = "an iteration" if number is None else f"iteration {number}"
+    made = f", {_commits(commits)}" if commits else ""
+    return _said(f"{which} {verb}{made}{_about(task)}")
+
+
+def _about(task: ReportedTask | None) -> str:
+    return "" if task is None else f": {task.title or task.id}"
+
+
+def _commits(shas: tuple[str, ...]) -> str:
+    more = f" and {len(shas) - 2} more" if len(shas) > 2 else ""
+    return f"commit{'s' if len(shas) > 1 else ''} {', '.join(shas[:2])}{more}"
+
+
+def _said(text: str) -> str:
+    return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 1] + "…"

@@ -1,0 +1,325 @@
+"""What the end of a run leads to (E1 to E5, C1 to C3)."""
+
+from dataclasses import replace
+
+from ralphd.core.backoff import crash_wait, was_healthy
+from ralphd.core.supervision.model import (
+    HAS_A_RUN,
+    Announce,
+    Done,
+    Escalate,
+    ExitFacts,
+    Failed,
+    Goal,
+    LastWord,
+    Mode,
+    Outcome,
+    Overdue,
+    Paused,
+    Pausing,
+    Policy,
+    Reason,
+    Restart,
+    Running,
+    RunReports,
+    State,
+    Stopped,
+    Stopping,
+    Supervision,
+    Tally,
+    Waiting,
+    WakeAt,
+)
+from ralphd.core.supervision.reports import limit_reached, wait_ended
+from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
+from ralphd.core.time import Moment
+
+# What the end of a run means, and how it is told (E1 to E3).
+
+NO_PROGRESS = "no_progress"
+"""The reason of a run that ended well, and got nowhere (L10)."""
+COMPLETE = "complete"
+"""The reason of a run that has nothing left to do."""
+TRY_AGAIN_LATER = 75
+
+_ENDED_WITH = {0: Outcome.DONE, 75: Outcome.PAUSED}
+_HELLO_ENDED_WITH = {2: Outcome.REFUSED, 5: Outcome.LIMIT, 78: Outcome.REFUSED}
+_ENDED_FOR = {Overdue.STALL: Outcome.STALLED, Overdue.TIMEOUT: Outcome.TIMED_OUT}
+_EXIT_WORDS = {126: "found, but not executable", 127: "command not found"}
+_SIGNAL_NAMES = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+}
+
+
+def outcome(state: State, ending: ExitFacts, said: RunReports) -> Outcome:
+    """What ``ending`` means for a ralph that was in ``state``, and whose run ``said`` so much.
+
+    What we did comes first (E3, K1), unless the run was quicker and ended well by itself; then what was
+    seen; 2, 5 and 78 mean something only from a run that said hello (E2): ``make`` fails with 2.
+    """
+    assert isinstance(state, HAS_A_RUN)
+    if isinstance(state, Stopping | Pausing):
+        # A pause, or a start, that a person asked for meanwhile outweighs the limit it was stopped for.
+        for_limit = said.limit is not None and isinstance(state, Stopping) and not state.again
+        if for_limit and (word := last_word(ending, said)) is not None and word.reason == COMPLETE:
+            return Outcome.DONE  # the last task was done in the iteration that reached the limit (L10)
+        return Outcome.LIMIT if for_limit else Outcome.ASKED
+    if isinstance(state, Running) and state.overdue is not None and ending.code != 0:
+        return _ENDED_FOR[state.overdue]
+    if ending.lost:
+        return Outcome.LOST
+    if ending.signal is None and ending.code is not None:
+        if (word := last_word(ending, said)) is not None and (meant := _meant_by(word)) is not None:
+            return meant
+        if said.hello and ending.code in _HELLO_ENDED_WITH:
+            return _HELLO_ENDED_WITH[ending.code]
+        return _ENDED_WITH.get(ending.code, Outcome.FAILED)
+    return Outcome.FAILED
+
+
+def _meant_by(word: LastWord) -> Outcome | None:
+    """What a run's last word makes of a code that would mean something else without it (L10, L11)."""
+    if word.code == 0 and word.reason == NO_PROGRESS:
+        return Outcome.NO_PROGRESS
+    return Outcome.GAVE_UP if word.code == 1 else None
+
+
+def last_word(ending: ExitFacts, said: RunReports) -> LastWord | None:
+    """What the run said of this end, where it then ended so."""
+    word = said.last_word
+    return word if word is not None and ending.signal is None and word.code == ending.code else None
+
+
+def heard(ending: ExitFacts, said: RunReports) -> ExitFacts:
+    """The end with what the run itself said of its pause; where it did not, its checkpoint counts."""
+    word = last_word(ending, said)
+    if word is None or word.code != TRY_AGAIN_LATER:
+        return ending
+    saved = ending.resume_at if ending.pause_reason == word.reason else None
+    resume_at = saved if word.resume_at is None else word.resume_at
+    return replace(ending, pause_reason=word.reason, resume_at=resume_at)
+
+
+def failure_kind(meant: Outcome) -> str | None:
+    """The failure kind of a run that we know the kind of: ``stall``, ``timeout``, ``fatal``, ``unknown``."""
+    match meant:
+        case Outcome.GAVE_UP:
+            return "fatal"
+        case Outcome.STALLED | Outcome.TIMED_OUT:
+            return "stall" if meant is Outcome.STALLED else "timeout"
+        case Outcome.FAILED | Outcome.LOST:
+            return "unknown"
+        case _:
+            return None
+
+
+def in_words(ending: ExitFacts) -> str:
+    """How a run ended, for a person: ``exit 1``, ``exit 127: command not found``, ``SIGKILL``, ``lost``."""
+    if ending.lost:
+        return "lost: nobody saw how it ended"
+    if ending.signal is not None:
+        return _SIGNAL_NAMES.get(ending.signal, f"signal {ending.signal}")
+    words = _EXIT_WORDS.get(ending.code or 0)
+    return f"exit {ending.code}: {words}" if words else f"exit {ending.code}"
+
+
+PROBE_AFTER_S = 900.0
+"""The first look whether a limit of unknown end is over."""
+PUT_RIGHT = "Put that right, then start it again"
+_HOW = {Outcome.STALLED: "Ralph hung and was ended", Outcome.TIMED_OUT: "Ralph took too long and was ended"}
+
+
+def run_ended(now: Supervision, ending: ExitFacts, policy: Policy) -> Step:
+    """Go on after the end of the run that lived, or pass over the end of another one."""
+    if not isinstance(now.state, HAS_A_RUN) or now.state.run_id != ending.run_id:
+        return Step(now)
+    ending = heard(ending, now.said)
+    meant = outcome(now.state, ending, now.said)
+    over = replace(now, tally=_tally_after(now, ending, meant, policy))
+    answer = _after_end(over, ending, meant, policy)
+    told = (*wait_ended(now), Announce("ralph.exited"))
+    return Step(replace(answer.supervision, said=RunReports()), (*told, *answer.actions))
+
+
+def _tally_after(now: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Tally:
+    if was_healthy(policy, ending, now.said, meant):
+        return replace(now.tally, consecutive_errors=0)
+    if meant is Outcome.STALLED:  # what its iterations had cleared stands again
+        errors = now.tally.consecutive_errors + now.said.errors_cleared
+        return replace(now.tally, consecutive_errors=errors)
+    return now.tally
+
+
+def _after_end(now: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
+    word = last_word(ending, now.said)
+    if not policy.supervised and meant is not Outcome.ASKED:
+        return _after_unwatched_end(now, ending, meant)
+    match meant:
+        case Outcome.ASKED:
+            return _after_asked_end(_counted(now, ending, policy))
+        case Outcome.DONE:
+            return _after_good_end(now, ending, policy)
+        case Outcome.PAUSED:
+            return _after_pause(now, ending, policy)
+        case Outcome.LIMIT:
+            return _limited(_counted(now, ending, policy), now.said.limit, word)
+        case Outcome.REFUSED:
+            return _give_up(now, f"Ralph refused to run ({in_words(ending)})" + _because(word))
+        case Outcome.GAVE_UP:
+            errors = now.tally.consecutive_errors + 1
+            counted = replace(now, tally=replace(now.tally, consecutive_errors=errors))
+            return _give_up(counted, f"Ralph gave up{_because(word)}. {PUT_RIGHT}")
+        case Outcome.NO_PROGRESS:
+            return _stopped_by_itself(now, word)
+        case Outcome.FAILED | Outcome.LOST | Outcome.STALLED | Outcome.TIMED_OUT:
+            return _after_failure(now, ending, meant, policy)
+
+
+def _counted(now: Supervision, ending: ExitFacts, policy: Policy) -> Supervision:
+    """With the iteration that this run was, where a run is one; else reports or commits are counted."""
+    if policy.mode is not Mode.ITERATION or ending.code != 0:
+        return now
+    return replace(now, tally=replace(now.tally, iteration=now.tally.iteration + 1))
+
+
+def _because(word: LastWord | None) -> str:
+    return "" if word is None else f": {word.why or word.reason}"
+
+
+def _limited(now: Supervision, limit: str | None, word: LastWord | None) -> Step:
+    """A limit of the user's own: the one that it was stopped for, or that it says it has stopped for."""
+    limit = limit or (word.why if word is not None else None) or None
+    text = f"Ralph stopped: {limit or 'a limit of yours was reached'}"
+    return Step(replace(now, state=Done("limit", limit)), (Announce("ralph.done", text),))
+
+
+def _after_unwatched_end(now: Supervision, ending: ExitFacts, meant: Outcome) -> Step:
+    """P6: it is told how it ended, and that is all."""
+    word = last_word(ending, now.said)
+    match meant:
+        case Outcome.DONE:
+            return _done(now, "Ralph is done")
+        case Outcome.LIMIT:
+            return _limited(now, now.said.limit, word)
+        case Outcome.PAUSED:
+            return _paused(now, ending, resume_at=None)
+        case Outcome.NO_PROGRESS:
+            return _stopped_by_itself(now, word)
+        case _:
+            how = f"Ralph exited ({in_words(ending)})" + _because(word)
+            return Step(replace(now, state=Failed(how)), (Announce("ralph.failed", how),))
+
+
+def _after_asked_end(now: Supervision) -> Step:
+    match now.state:
+        case Pausing() if now.said.guard is not None:
+            told = Announce("ralph.paused", f"Ralph paused: {now.said.guard}")
+            return Step(replace(now, state=Paused(GUARD, None, now.said.guard)), (told,))
+        case Pausing():
+            return Step(replace(now, state=Paused("requested")), (PAUSED_ON_REQUEST,))
+        case Stopping(again=True):
+            return spawn(now, RESTARTING)
+        case _:
+            return Step(replace(now, state=Stopped()), (STOPPED,))
+
+
+def _after_good_end(now: Supervision, ending: ExitFacts, policy: Policy) -> Step:
+    counted = _counted(now, ending, policy)
+    tally = counted.tally if now.said.reverted else replace(counted.tally, consecutive_errors=0)  # C3
+    finished = replace(counted, tally=tally)
+    if policy.restart is Restart.NEVER:
+        return _done(finished, "Ralph is done")
+    if policy.mode is Mode.ITERATION and ending.complete:
+        return _done(finished, "Ralph is done: no task is open")
+    if policy.mode is Mode.LOOP and policy.restart is Restart.ON_FAILURE:
+        return _done(finished, "Ralph is done" + _because(last_word(ending, now.said)))
+    if limit := limit_reached(tally, ending.at, policy):
+        return _limited(finished, limit, None)
+    reason = Reason.ITERATION_PAUSE if policy.mode is Mode.ITERATION else Reason.RESTART
+    return _wait(finished, reason, ending.at, policy.iteration_pause_s)
+
+
+def _after_pause(now: Supervision, ending: ExitFacts, policy: Policy) -> Step:
+    """Exit 75 (E1): a usage limit whose reset is known ends by itself, a margin after it.
+
+    A reset that has passed already was not one: it is tried again as one that nobody knows would be.
+    """
+    if ending.pause_reason != "usage_limit" or ending.resume_at is None:
+        return _paused(now, ending, resume_at=None)
+    resume_at = ending.resume_at + policy.reset_margin_s
+    return _paused(now, ending, resume_at=resume_at if resume_at > ending.at else ending.at + PROBE_AFTER_S)
+
+
+def _paused(now: Supervision, ending: ExitFacts, *, resume_at: Moment | None) -> Step:
+    reason = ending.pause_reason or "exit 75, without a checkpoint that says why"
+    word = last_word(ending, now.said)
+    why = "" if word is None else word.why
+    text = f"Ralph paused: {reason}" + (f" — {why}" if why else "")
+    told = Announce("ralph.paused", text, wait_until=resume_at)
+    wake = () if resume_at is None else (WakeAt(resume_at),)
+    return Step(replace(now, state=Paused(reason, resume_at, why)), (told, *wake))
+
+
+def _stopped_by_itself(now: Supervision, word: LastWord | None) -> Step:
+    """It ended well and got nowhere (L10): started again it would do the same, until a person acts."""
+    why = "no progress" + _because(word)
+    told = Announce("ralph.stopped", f"Ralph stopped: {why}")
+    return Step(replace(now, goal=Goal.STOPPED, state=Stopped(why)), (told,))
+
+
+def _after_failure(now: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
+    failures = now.tally.consecutive_errors + 1
+    counted = replace(now, tally=replace(now.tally, consecutive_errors=failures))
+    how = _HOW.get(meant) or f"Ralph exited ({in_words(ending)})"
+    if policy.restart is Restart.NEVER or policy.max_retries == 0:
+        return _give_up(counted, f"{how} — not restarted, as configured")
+    if failures >= policy.max_retries:
+        times = "1 failure" if failures == 1 else f"{failures} failures in a row"
+        return _give_up(counted, f"{how} — giving up after {times}")
+    if limit := limit_reached(counted.tally, ending.at, policy):
+        return _limited(counted, limit, None)
+    wait = crash_wait(policy, counted.tally, failures, ending.at)
+    return Step(replace(counted, state=wait), (*_tell_retry(how, wait, failures, policy), WakeAt(wait.until)))
+
+
+def _tell_retry(how: str, wait: Waiting, failures: int, policy: Policy) -> tuple[Announce, ...]:
+    delay = f"retrying in {_seconds(wait.until - wait.since)}s"
+    attempt = f"(attempt {failures + 1}/{policy.max_retries})"
+    if wait.reason is Reason.RESTART_LIMIT:
+        delay = f"{policy.max_restarts_per_hour} restarts in an hour are used up, {delay}"
+    return (
+        Announce("ralph.retrying", f"{how} — {delay} {attempt}", wait_until=wait.until),
+        Announce("wait.started", wait_until=wait.until),
+    )
+
+
+def _seconds(delay_s: float) -> str:
+    """``30``, ``0.1``, ``1000000``: a difference of two moments carries noise that nobody meant."""
+    return f"{delay_s:.3f}".rstrip("0").rstrip(".")
+
+
+def _done(now: Supervision, text: str) -> Step:
+    return Step(replace(now, state=Done()), (Announce("ralph.done", text),))
+
+
+def _give_up(now: Supervision, text: str) -> Step:
+    return Step(replace(now, state=Failed(text)), (Escalate(text), Announce("ralph.failed")))
+
+
+def _wait(now: Supervision, reason: Reason, at: Moment, delay_s: float) -> Step:
+    return Step(replace(now, state=Waiting(reason, at, at + delay_s)), (WakeAt(at + delay_s),))

@@ -1,0 +1,267 @@
+"""Why the last thing was done to a ralph, in words: the rule, the figures that were seen, what was missing.
+
+One explanation for each run: by its end, and beside that by its silence, when it was silent for so long that
+its tree was looked at.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ralphd.core.supervision.exit_policy import heard, in_words, last_word
+from ralphd.core.supervision.model import (
+    Done,
+    ExitFacts,
+    Failed,
+    Outcome,
+    Overdue,
+    Paused,
+    Policy,
+    RunReports,
+    Stopped,
+    Supervision,
+    Waiting,
+)
+from ralphd.core.time import Moment, rfc3339
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One thing that was looked at: what was seen, and what it is held against."""
+
+    name: str
+    seen: str
+    limit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why: ``rule`` is its mark (docs/requirements.md), ``because`` its words.
+
+    ``missing`` is what would have changed the verdict and was not there, ``done`` what followed.
+    ``silence`` explains the patience with the run, when there was need of any.
+    """
+
+    rule: str
+    title: str
+    because: str
+    figures: tuple[Figure, ...] = ()
+    missing: tuple[str, ...] = ()
+    done: str = ""
+    silence: "Explanation | None" = None
+
+
+NOTHING_YET = Explanation("", "Nothing was done yet", "it has never been started")
+NOT_WATCHED = Explanation(
+    "P6", "Ralph runs, and is not watched", "enabled = false: started and logged, no more"
+)
+NOT_KNOWN = Explanation("", "Not known", "no explanation is kept with its last run")
+
+
+def explain_end(
+    ending: ExitFacts,
+    meant: Outcome,
+    said: RunReports,
+    after: Supervision,
+    policy: Policy,
+    silence: Explanation | None,
+) -> Explanation:
+    """Why a run's end led to what is so ``after`` it."""
+    ending = heard(ending, said)
+    explained = _ended(ending, meant, said, after, policy)
+    figures = (*_end_figures(ending, after, policy), *explained.figures)
+    if meant in (Outcome.STALLED, Outcome.TIMED_OUT) and silence is not None:
+        return replace(
+            silence, figures=(*silence.figures, *figures), done=f"{silence.done}; {explained.done}"
+        )
+    return replace(explained, figures=figures, silence=silence)
+
+
+_SAID_SO: Final[Mapping[Outcome, tuple[str, str, str]]] = {
+    Outcome.LIMIT: (
+        "E2",
+        "A limit of yours was reached",
+        "5 from a run that said hello means a limit",
+    ),
+    Outcome.REFUSED: (
+        "E2",
+        "Ralph refused to run",
+        "2 and 78 from a run that said hello are not tried again",
+    ),
+    Outcome.GAVE_UP: (
+        "E2",
+        "Ralph gave up",
+        "a run that says why it ends with 1 is not tried again",
+    ),
+    Outcome.NO_PROGRESS: (
+        "L10",
+        "Ralph stopped, for he got nowhere",
+        "a run that says so is not started again",
+    ),
+}
+"""Rule, title and reason of the ends that a run has words of its own for."""
+
+
+def _ended(
+    ending: ExitFacts, meant: Outcome, said: RunReports, after: Supervision, policy: Policy
+) -> Explanation:
+    how, done = in_words(ending), _done(after, policy)
+    if not policy.supervised and meant is not Outcome.ASKED:
+        return Explanation("P6", f"Ralph ended ({how})", "enabled = false: told, and nothing else", done=done)
+    if isinstance(after.state, Done) and after.state.limit is not None:
+        return Explanation("E4", f"A limit of yours was reached ({how})", after.state.limit, done=done)
+    match meant:
+        case Outcome.DONE if policy.mode.value == "iteration":
+            return Explanation(
+                "E4", f"The iteration is finished ({how})", _iteration_words(ending), done=done
+            )
+        case Outcome.DONE:
+            because = "0 means that the work is done" + _word_words(ending, said)
+            return Explanation("E1", f"Ralph is done ({how})", because, done=done)
+        case Outcome.PAUSED:
+            return Explanation(
+                "E1",
+                f"Ralph paused ({how})",
+                f"75 means: try again later; {_pause_words(ending, said)}",
+                done=done,
+            )
+        case Outcome.LIMIT | Outcome.REFUSED | Outcome.GAVE_UP | Outcome.NO_PROGRESS:
+            rule, title, because = _SAID_SO[meant]
+            return Explanation(rule, f"{title} ({how})", because + _word_words(ending, said), done=done)
+        case Outcome.ASKED:
+            return Explanation(
+                "E3", f"Ralph ended, as asked ({how})", "we asked for it, so it is no failure", done=done
+            )
+        case Outcome.STALLED | Outcome.TIMED_OUT:
+            overdue = Overdue.STALL if meant is Outcome.STALLED else Overdue.TIMEOUT
+            return Explanation(
+                "H4" if overdue is Overdue.STALL else "H6",
+                f"Ralph was ended by the Regent ({overdue.value})",
+                "what was seen of it is no longer known",
+                done=done,
+            )
+        case Outcome.FAILED | Outcome.LOST:
+            return _failed(ending, meant, said, after, policy, done)
+
+
+def _failed(
+    ending: ExitFacts, meant: Outcome, said: RunReports, after: Supervision, policy: Policy, done: str
+) -> Explanation:
+    gave_up = not isinstance(after.state, Waiting)
+    because = "any exit but 0 and 75, or a signal that we did not send, is a failure"
+    if meant is Outcome.LOST:
+        because = "its shim is gone and left no record: that is never taken for a success (S6)"
+    return Explanation(
+        "C2" if gave_up else "C1",
+        f"Ralph failed ({in_words(ending)})",
+        because,
+        missing=("exit 0", *(_healthy_words(said, policy) if after.tally.consecutive_errors > 1 else ())),
+        done=done,
+    )
+
+
+def _healthy_words(said: RunReports, policy: Policy) -> tuple[str, ...]:
+    if said.hello or said.iterates:
+        return ("a new commit", "a finished iteration")
+    return ("a new commit", f"a sign of life later than {policy.healthy_after_s:g} s after its start")
+
+
+def _iteration_words(ending: ExitFacts) -> str:
+    if ending.complete:
+        return "no task is open, or the promise was given"
+    return "0 means that this iteration is finished; a task is open still, or no promise was given"
+
+
+def _word_words(ending: ExitFacts, said: RunReports) -> str:
+    """What the run itself said of its end, as the rest of a sentence."""
+    word = last_word(ending, said)
+    return "" if word is None else f"; it said: {word.why or word.reason}"
+
+
+def _pause_words(ending: ExitFacts, said: RunReports) -> str:
+    if (word := last_word(ending, said)) is not None:
+        return f"it said {word.reason}" + (f": {word.why}" if word.why else "")
+    return f"its checkpoint says {ending.pause_reason}" if ending.pause_reason else "no checkpoint says why"
+
+
+def _end_figures(ending: ExitFacts, after: Supervision, policy: Policy) -> tuple[Figure, ...]:
+    figures = [Figure("ended with", in_words(ending))]
+    if ending.started_at is not None:
+        figures.append(Figure("lived for", in_seconds(ending.at - ending.started_at)))
+        last = (
+            "nothing printed"
+            if ending.last_sign_at is None
+            else f"{in_seconds(ending.at - ending.last_sign_at)} before its end"
+        )
+        figures.append(Figure("last output", last))
+    figures.append(Figure("commits", "at least one" if ending.committed else "none"))
+    figures.append(
+        Figure("failures in a row", str(after.tally.consecutive_errors), f"given up at {policy.max_retries}")
+    )
+    return tuple(figures)
+
+
+def _done(after: Supervision, policy: Policy) -> str:
+    match after.state:
+        case Waiting(reason=reason, until=until):
+            return f"the next run starts at {rfc3339(until)} ({reason.value.replace('_', ' ')})"
+        case Paused(reason=reason, resume_at=float() as until):
+            return f"paused ({reason}); resumes by itself at {rfc3339(until)}"
+        case Paused(reason=reason):
+            return f"paused ({reason}), until somebody resumes it"
+        case Failed():
+            called = "a person is called, and " if policy.supervised else ""
+            return f"{called}nothing starts until somebody acts"
+        case Done():
+            return "nothing more is to be done"
+        case Stopped():
+            return "nothing runs until somebody starts it"
+        case _:
+            return "the next run starts at once"
+
+
+def in_seconds(duration_s: float) -> str:
+    """``0.4 s``, ``42 s``, ``5 min 10 s``, ``2 h 5 min``: as people say it.
+
+    A clock that was set back may have made it less than 0: that is told as 0.
+    """
+    duration_s = max(0.0, duration_s)
+    if duration_s < 10:
+        return f"{duration_s:.1f} s"
+    seconds = round(duration_s)
+    if seconds < 120:
+        return f"{seconds} s"
+    if seconds < 7200:
+        return f"{seconds // 60} min" + (f" {seconds % 60} s" if seconds % 60 else "")
+    return f"{seconds // 3600} h" + (f" {seconds % 3600 // 60} min" if seconds % 3600 // 60 else "")
+
+
+# What was seen of one that is silent, a run or an agent: kept with it, for people and programs (H4).
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A process of the tree as the latest look saw it; what it did is that of the time since the look before.
+
+    ``cpu_s`` and ``io_bytes`` include its reaped children. None is what is not known, as for a process that
+    may not be read. ``command`` is cut to 200 characters.
+    """
+
+    pid: int
+    parent: int
+    state: str
+    command: str
+    age_s: float
+    cpu_s: float | None
+    io_bytes: int | None
+    switches_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The verdict with its figures, the processes, the last lines."""
+
+    at: Moment
+    explanation: Explanation
+    processes: tuple[Seen, ...]
+    last_lines: tuple[str, ...]

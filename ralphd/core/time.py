@@ -1,0 +1,78 @@
+"""Durations as people and vendors write them: ``1.898s``, ``6m0s``, ``3 days 2 hours``, ``00:05:00``."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+# Moments as text and back: RFC 3339 in UTC, the one form of every file and reply.
+
+Moment: TypeAlias = float
+
+
+def rfc3339(moment: Moment) -> str:
+    """A moment as ``2026-11-21T20:00:00.000000Z``."""
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def parse_rfc3339(text: str) -> Moment:
+    """The moment that ``text`` names; nanoseconds are cut. Raises ValueError when it is none."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return moment.timestamp()
+
+
+_SECONDS: Final = (
+    ("ms", 0.001),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+    ("d", 86400.0),
+    ("w", 604800.0),
+)
+_PART: Final = re.compile(
+    r"(?P<count>[0-9]{1,12}(?:\.[0-9]{1,20})?|an?(?=\s)|one(?=\s))\s{0,2}(?:"
+    r"(?P<ms>milliseconds?|millis|msecs?|ms)|(?P<s>seconds?|secs?|s)|(?P<m>minutes?|mins?|m)"
+    r"|(?P<h>hours?|hrs?|h)|(?P<d>days?|d)|(?P<w>weeks?|wks?|w))(?![a-z])",
+    re.IGNORECASE,
+)
+_BETWEEN: Final = re.compile(r"[\s,]{0,3}(?:and\s{1,2})?", re.IGNORECASE)
+_CLOCK: Final = re.compile(r"([0-9]{1,3}):([0-9]{2}):([0-9]{2})(?![0-9:])")
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A duration that a text names, and where it ends."""
+
+    seconds: float
+    end: int
+
+
+def read_duration(text: str, at: int = 0) -> Duration | None:
+    """The duration that is written at this place of ``text``; None where there is none.
+
+    Its units have to be named and to become smaller, so that what is said next is not added to it.
+    """
+    if clock := _CLOCK.match(text, at):
+        hours, minutes, seconds = map(int, clock.groups())
+        return Duration(hours * 3600.0 + minutes * 60 + seconds, clock.end())
+    found: Duration | None = None
+    smallest = float("inf")
+    while part := _PART.match(text, at):
+        unit = _unit(part)
+        if unit >= smallest:
+            break
+        found = Duration((found.seconds if found else 0.0) + _count(part["count"]) * unit, part.end())
+        smallest = unit
+        between = _BETWEEN.match(text, part.end())
+        at = between.end() if between else part.end()
+    return found
+
+
+def _unit(part: re.Match[str]) -> float:
+    return next(seconds for name, seconds in _SECONDS if part[name])
+
+
+def _count(text: str) -> float:
+    return 1.0 if text[0].isalpha() else float(text)

@@ -1,0 +1,183 @@
+"""The tests of one ralph, run through the shim like any other run, in run directories of their own (S9, R3).
+
+A run of the tests outlives the daemon: the next one finds it by its id, waits for it, or reads how it ended.
+"""
+
+import asyncio
+import shutil
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ralphd import diagnostics
+from ralphd.core.gate.verdict import Result
+from ralphd.core.supervision.model import RunId
+from ralphd.core.time import Moment
+from ralphd.daemon.ralph.record import RalphRecord
+from ralphd.daemon.services import Services
+from ralphd.errors import CommandNotStartable, RalphdError
+from ralphd.process.log.log import RalphLog
+from ralphd.process.rundir import ExitRecord, RunDirectory, next_run_directory
+from ralphd.process.spawn import Run, RunSpec, read_ended
+
+KEPT: Final = 20
+LOG_BYTES: Final = 4 << 20
+"""What is kept of one run's output: with the 20 that are kept, about as much as a run of Ralph's own."""
+TAIL_LINES: Final = 50
+TAIL_BYTES: Final = 16 << 10
+CANNOT_RUN: Final = (126, 127)
+FROM_OUTSIDE: Final = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+)
+"""Nobody's fault who wrote the tests; any other signal is a crash of what they test, and that is red."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateTestResult:
+    """What a run of the tests came to; ``result`` None: it was not to go on. ``how`` is its end in words."""
+
+    run_id: RunId
+    result: Result | None
+    took_s: float = 0.0
+    how: str = ""
+    tail: str = ""
+
+
+class GateTests:
+    """Runs the tests of one ralph, one run at a time."""
+
+    def __init__(self, account: RalphRecord, services: Services) -> None:
+        self._account = account
+        self._services = services
+        self._home = account.files.tests
+        self._log = RalphLog(self._home)
+        self._living: Run | None = None
+        self._is_cut = False
+        self.since: Moment | None = None
+        """Since when the tests run that run now."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the tests are not to go on."""
+        return self._is_cut
+
+    def cut(self) -> None:
+        """End the tests that run, and run none, until ``allow``."""
+        self._is_cut = True
+        if self._living is not None:
+            self._living.kill_tree()
+
+    def allow(self) -> None:
+        """Tests may run again."""
+        self._is_cut = False
+
+    async def next_id(self) -> RunId:
+        """Make the directory of the next run. Only the last ones are kept. Raises OSError."""
+        directory = await asyncio.to_thread(self._next_directory)
+        return directory.run_id
+
+    def _next_directory(self) -> RunDirectory:
+        with suppress(FileNotFoundError):
+            for old in sorted(self._home.iterdir())[: -(KEPT - 1)]:
+                shutil.rmtree(old, ignore_errors=True)
+        return next_run_directory(self._home)
+
+    async def run(self, run_id: RunId, directory: Path) -> GateTestResult:
+        """Run the tests in ``directory``, or go on with that run. Cancelled, it leaves them alone."""
+        if self._is_cut:
+            await self.end(run_id)
+            return GateTestResult(run_id, None)
+        place = RunDirectory(self._home / run_id)
+        try:
+            run = Run.adopt(place)
+            if run is None and not _has_begun(place):
+                run = await Run.spawn(place, self._spec(run_id, directory), None)
+        except CommandNotStartable as fault:
+            return GateTestResult(run_id, Result.CANNOT_RUN, how=f"{fault.what}: {fault.why}")
+        except OSError as fault:
+            return GateTestResult(run_id, Result.ENDED, how=fault.strerror or str(fault))
+        diagnostics.reach("gate.tests_run")
+        if run is None:
+            return await self._told(await asyncio.to_thread(read_ended, place), timed_out=False)
+        return await self._awaited(run)
+
+    async def end(self, run_id: RunId) -> None:
+        """End a run of the tests that an earlier daemon has left."""
+        if (run := Run.adopt(RunDirectory(self._home / run_id))) is not None:
+            await run.ready()
+            run.kill_tree()
+            await run.ended()
+
+    async def _awaited(self, run: Run) -> GateTestResult:
+        self._living = run
+        if self._is_cut:
+            run.kill_tree()
+        born = await run.ready()
+        self.since = time.time() if born is None else born.started_at
+        limit_s = self._account.configuration.regent.test_timeout_seconds
+        left_s = limit_s - (0.0 if born is None else max(time.time() - born.started_at, 0.0))
+        try:
+            async with asyncio.timeout(max(left_s, 0.0)):
+                return await self._told(await run.ended(), timed_out=False)
+        except TimeoutError:
+            run.kill_tree()
+            return await self._told(await run.ended(), timed_out=True)
+        finally:
+            self._living = self.since = None
+
+    async def _told(self, record: ExitRecord, *, timed_out: bool) -> GateTestResult:
+        took_s = 0.0 if record.started_at is None else round(max(record.ended_at - record.started_at, 0.0), 3)
+        if self._is_cut:
+            return GateTestResult(record.run_id, None, took_s)
+        result, how = judged(record, timed_out=timed_out)
+        tail = "" if result is Result.GREEN else await asyncio.to_thread(self._tail, record.run_id)
+        return GateTestResult(record.run_id, result, took_s, how, tail)
+
+    def _tail(self, run_id: RunId) -> str:
+        """The last lines, of which the end is kept where they are long."""
+        try:
+            lines = self._log.last_lines(run_id, TAIL_LINES, stream=None)
+        except (OSError, RalphdError):
+            return ""
+        return "\n".join(lines).encode(errors="replace")[-TAIL_BYTES:].decode(errors="ignore")
+
+    def _spec(self, run_id: RunId, directory: Path) -> RunSpec:
+        account = self._account
+        environment_file = account.files.environment_file
+        return RunSpec(
+            run_id=run_id,
+            ralph=account.definition.name,
+            command=("/bin/sh", "-c", account.configuration.regent.test_command),
+            directory=directory,
+            environment_file=environment_file if environment_file.exists() else None,
+            # A revert within the second in which a file was written leaves Python's bytecode of it valid.
+            environment={"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            umask=self._services.umask,
+            run_bytes=min(LOG_BYTES, account.configuration.logs.run_bytes),
+            definition={},
+            tied=self._services.tied,
+        )
+
+
+def judged(record: ExitRecord, *, timed_out: bool) -> tuple[Result, str]:
+    """What the end of the tests says of the tree, and that end in words (R3)."""
+    if timed_out:
+        return Result.TIMED_OUT, "not over in time"
+    if record.fault is not None:
+        return Result.CANNOT_RUN, record.fault.text
+    if record.signal is not None:
+        result = Result.ENDED if record.signal in FROM_OUTSIDE or record.oom else Result.RED
+        return result, f"ended by signal {record.signal}"
+    if record.code is None:
+        return Result.ENDED, "lost: nobody saw how they ended"
+    if record.code in CANNOT_RUN:
+        return Result.CANNOT_RUN, f"exit {record.code}"
+    return (Result.RED if record.code else Result.GREEN), f"exit {record.code}"
+
+
+def _has_begun(place: RunDirectory) -> bool:
+    """Whether there was a process: a daemon may have died between the order and the spawn."""
+    return place.run_file.exists() or place.exit_record() is not None

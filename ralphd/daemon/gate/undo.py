@@ -1,0 +1,144 @@
+"""What the guard has reverted is put back because a person asks for it: ``ralphctl undo``."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ralphd import diagnostics
+from ralphd.core.gate.verdict import Baseline, CarriedOut, JudgedCommit, Position
+from ralphd.core.gate.verdict_views import ToUndo, to_undo
+from ralphd.core.supervision.events import CommitsRestored
+from ralphd.core.supervision.model import HAS_A_RUN, RunId, Starting, Supervision
+from ralphd.daemon.gate.git_effects import GitEffects, label_of
+from ralphd.daemon.gate.judge import GateMemory
+from ralphd.daemon.ralph.record import RalphRecord
+from ralphd.daemon.services import Services
+from ralphd.errors import NotUndone, WrongState
+from ralphd.store.gate import GateState
+
+SHORT = 7
+UNDONE_KEPT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class UndoResult:
+    """What is back: ``commits`` as they were, ``made`` the commits that do it; both newest first."""
+
+    fact: CommitsRestored
+    commits: tuple[JudgedCommit, ...]
+    made: tuple[JudgedCommit, ...]
+    head: str | None
+    unjudged: tuple[JudgedCommit, ...] = ()
+    """Of an iteration that did not end: no verdict is said of them any more."""
+
+    def shown(self) -> dict[str, Any]:
+        """As the API tells it."""
+        return {
+            "iteration": self.fact.number,
+            "task": self.fact.task,
+            "commits": [_shown(each) for each in self.commits],
+            "made": [_shown(each) for each in self.made],
+            "unjudged": [_shown(each) for each in self.unjudged],
+            "head": self.head,
+        }
+
+
+def _shown(commit: JudgedCommit) -> dict[str, str]:
+    return {"sha": commit.sha, "subject": commit.subject}
+
+
+def refuse_while_it_works(name: str, now: Supervision, *, is_busy: bool) -> None:
+    """Only where nothing runs may the branch be moved below it. Raises WrongState."""
+    if isinstance(now.state, HAS_A_RUN):
+        mend = f"ralphctl pause {name}    (waits for the end of its iteration; then undo, then resume)"
+        raise WrongState(
+            f"nothing of {name} is put back now",
+            why="its run lives: an agent may be at work on what would change under it",
+            mend=mend,
+        )
+    if is_busy or isinstance(now.state, Starting):
+        raise WrongState(
+            f"nothing of {name} is put back now",
+            why="its tests run, and say nothing of a tree that is changed meanwhile",
+            mend=f"ralphctl pause {name}    (or wait until they are over)",
+        )
+
+
+class Undo:
+    """Carries it out, for a ralph of which nothing runs and nothing is begun meanwhile."""
+
+    def __init__(
+        self, account: RalphRecord, services: Services, hands: GitEffects, memory: GateMemory
+    ) -> None:
+        self._account = account
+        self._services = services
+        self._hands = hands
+        self._memory = memory
+
+    async def undo(self, iteration: int | None) -> UndoResult:
+        """Put back what was reverted of an iteration, else what was reverted last.
+
+        Raises NotUndone; then everything is as it was. Where a daemon died in the middle, it is asked for
+        again: git knows what is back already.
+        """
+        wanted = await asyncio.to_thread(self._wanted, iteration)
+        before, state = await asyncio.to_thread(self._hands.position), self._memory.state
+        unjudged = await self._unjudged(state, before)
+        # First this: a branch that was moved, and tests that are still held for green, would blame the next.
+        if fault := await self._memory.save(replace(state, baseline=Baseline.UNKNOWN)):
+            await self._memory.save(state)
+            raise self._refusal(wanted, fault)
+        diagnostics.reach("undo.noted")
+        label = label_of(self._account.definition.name, wanted.run_id, wanted.boundary_id)
+        done, commits = await asyncio.to_thread(self._hands.undo, label)
+        if not isinstance(done, CarriedOut):
+            await self._memory.save(state)
+            raise self._refusal(wanted, done.why)
+        diagnostics.reach("undo.done")
+        made = (await asyncio.to_thread(self._hands.boundary, before)).commits if done.head else ()
+        await self._begin_anew(wanted)
+        fact = CommitsRestored(
+            at=self._services.clock.now(),
+            id=wanted.boundary_id,
+            run_id=RunId(wanted.run_id),
+            number=wanted.iteration,
+            task=None if wanted.task is None else dict(wanted.task),
+            commits=wanted.commits,
+            made=tuple(each.sha[:SHORT] for each in made),
+        )
+        return UndoResult(fact, commits, made, done.head, unjudged)
+
+    async def _unjudged(self, state: GateState, at: Position) -> tuple[JudgedCommit, ...]:
+        """What no verdict was said of: it is below what is put back now, and nobody can tell them apart."""
+        if not state.is_open or state.before is None or state.left != at:
+            return ()
+        return (await asyncio.to_thread(self._hands.boundary, state.before)).commits
+
+    def _wanted(self, iteration: int | None) -> ToUndo:
+        found = to_undo(self._account.history.backwards(), iteration)
+        if isinstance(found, str):
+            name = self._account.definition.name
+            raise NotUndone(
+                f"there is nothing to put back of {name}", why=found, mend=f"ralphctl verdicts {name}"
+            )
+        return found
+
+    async def _begin_anew(self, wanted: ToUndo) -> None:
+        """From where HEAD is now; what the tests say of that nobody knows."""
+        now, state = await asyncio.to_thread(self._hands.position), self._memory.state
+        kept = state.reverted
+        if kept is not None and kept.boundary_id == wanted.boundary_id:
+            kept = None
+        anew = GateState(Baseline.UNKNOWN, since=state.since, before=now, left=now, last=state.last)
+        undone = (*state.undone, wanted.boundary_id)[-UNDONE_KEPT:]  # the loop drops what it says of these
+        await self._memory.save(replace(anew, reverted=kept, undone=undone))
+
+    def _refusal(self, wanted: ToUndo, why: str) -> NotUndone:
+        name = self._account.definition.name
+        of = "" if wanted.iteration is None else f" of iteration {wanted.iteration}"
+        again = f"ralphctl undo {name}" + ("" if wanted.iteration is None else f" {wanted.iteration}")
+        return NotUndone(
+            f"what was reverted{of} is not put back",
+            why=f"{why}; branch, index and files are as they were",
+            mend=f"put that right in {self._account.definition.directory}, then {again}",
+        )

@@ -1,0 +1,218 @@
+"""One run, as the daemon that supervises it holds it: its processes, and the watch over its silence."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from ralphd.core.plan import PROMISE_LINES, is_complete, is_promised
+from ralphd.core.stall_detector import SilenceLimits, StallFinding
+from ralphd.core.supervision.events import Event, FellSilent, Overran
+from ralphd.core.supervision.exit_policy import TRY_AGAIN_LATER
+from ralphd.core.supervision.explain import NOT_WATCHED, Explanation
+from ralphd.core.supervision.model import (
+    Action,
+    ControlSignal,
+    ExitFacts,
+    KillTree,
+    Mode,
+    Overdue,
+    PassOn,
+    RunId,
+    RunReports,
+    Terminate,
+)
+from ralphd.core.time import Moment, rfc3339
+from ralphd.daemon.builtin import command_of
+from ralphd.daemon.ralph.record import RalphRecord
+from ralphd.daemon.services import Services
+from ralphd.git.worktree_scan import WorkTree
+from ralphd.loop.workdir_files import read_plan
+from ralphd.process.activity.monitor import StallMonitor, Subject
+from ralphd.process.activity.probe import Observer, RunTree
+from ralphd.process.log.log import RalphLog
+from ralphd.process.machine import Clock
+from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord
+from ralphd.process.spawn import Run, RunSpec
+from ralphd.process.tree import age_s
+from ralphd.store.checkpoint import Pause
+from ralphd.store.history import save
+
+# The watch over one run: findings of ``process/activity/monitor`` reach the Regent as events.
+
+LAST_LINES = 20
+OVERDUE = {StallFinding.STALL: Overdue.STALL, StallFinding.TOO_LONG: Overdue.TIMEOUT}
+
+
+Tell: TypeAlias = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRun:
+    """A run that is watched; ``directory`` is its own. For the rest see Subject."""
+
+    record: RunRecord
+    age_s: float
+    directory: Path
+    log: RalphLog
+    observer: Callable[[Moment], Observer]
+    limits: SilenceLimits
+    said: Callable[[], RunReports]
+    heard: Callable[[], int]
+    tell: Tell
+
+
+def watching(run: WatchedRun, clock: Clock) -> StallMonitor:
+    """The watch over a run, by its log and its reports. Nothing is looked at before its ``run``."""
+    run_id = run.record.run_id
+    return StallMonitor(
+        Subject(
+            id=run_id,
+            began_at=run.record.started_at,
+            age_s=run.age_s,
+            limits=run.limits,
+            observer=run.observer,
+            last_output=lambda: run.log.last_output_at(run_id),
+            last_lines=lambda: run.log.last_lines(run_id, LAST_LINES, stream=None),
+            keep=lambda sighting: save(run.directory, sighting),
+            warn=lambda text: run.tell(FellSilent(clock.now(), run_id, text)),
+            end=lambda found, title: run.tell(Overran(clock.now(), run_id, OVERDUE[found], title)),
+            said=run.said,
+            heard=run.heard,
+        ),
+        clock,
+    )
+
+
+SIGNALS = {ControlSignal.PAUSE: signal.SIGUSR1, ControlSignal.SKIP_WAIT: signal.SIGUSR2}
+
+
+class LiveRun:
+    """A run that lives. Unsupervised (P6), it is not watched."""
+
+    def __init__(
+        self, run: Run, record: RunRecord, account: RalphRecord, *, log: RalphLog, clock: Clock, tell: Tell
+    ) -> None:
+        self.run = run
+        self.record = record
+        self._account = account
+        self._reports = 0
+        self._supervised = account.policy.supervised
+        self.watching = watching(self._watched(log, tell), clock)
+
+    @property
+    def run_id(self) -> RunId:
+        """Which run it is."""
+        return self.record.run_id
+
+    def _watched(self, log: RalphLog, tell: Tell) -> WatchedRun:
+        directory = self._account.definition.directory
+        return WatchedRun(
+            record=self.record,
+            age_s=age_s(self.record.start_ticks),
+            directory=self.run.directory.path,
+            log=log,
+            observer=lambda since: Observer(RunTree(self.record), WorkTree(directory, since=since)),
+            limits=self._account.configuration.limits(),
+            said=lambda: self._account.supervision.said,
+            heard=lambda: self._reports,
+            tell=tell,
+        )
+
+    async def watch(self) -> None:
+        """Watch over its silence, until cancelled or until there is nothing more to say."""
+        if self._supervised:
+            await self.watching.run()
+
+    def obey(self, action: Action) -> None:
+        """Carry out an order that is about this run's processes."""
+        match action:
+            case Terminate():
+                self.run.terminate()
+            case PassOn(wish=wish):
+                self.run.pass_on(SIGNALS[wish])
+            case KillTree():
+                self.run.kill_tree()
+            case _:
+                raise AssertionError(f"{action} is no order to a run")
+
+    def hear(self) -> None:
+        """It has reported something: that is a sign of life, and may change how it is watched."""
+        self._reports += 1
+        self.watching.hurry()
+
+    def explanation(self) -> Explanation:
+        """What is thought of it now."""
+        return self.watching.explanation() if self._supervised else NOT_WATCHED
+
+    def silence(self) -> Explanation | None:
+        """What was thought of its silence, where it was silent for so long that it was looked at."""
+        return self.watching.silence() if self._supervised else None
+
+
+# A run of a ralph as it is to be started: its command, its place, its environment.
+
+
+def spec_of(account: RalphRecord, services: Services, directory: RunDirectory) -> RunSpec:
+    """What to start in a run's directory."""
+    definition, files = account.definition, account.files
+    return RunSpec(
+        run_id=directory.run_id,
+        ralph=definition.name,
+        command=definition.command or command_of(files.home, tied=services.tied is not None),
+        directory=definition.directory,
+        environment_file=files.environment_file if files.environment_file.exists() else None,
+        environment=_variables(account, services, directory),
+        umask=services.umask,
+        run_bytes=account.configuration.logs.run_bytes,
+        definition=definition.to_json(),
+        tied=services.tied,
+    )
+
+
+def _variables(account: RalphRecord, services: Services, directory: RunDirectory) -> dict[str, str]:
+    variables = {
+        "RALPH_NAME": account.definition.name,
+        "RALPH_RUN_ID": directory.run_id,
+        "RALPHD_SOCKET": str(services.socket_path),
+        "PYTHONUNBUFFERED": "1",
+    }
+    began_at = account.supervision.tally.began_at
+    if account.definition.runs_own_loop and began_at is not None:
+        variables["RALPH_BEGAN_AT"] = rfc3339(began_at)  # limits count from there, over all its runs
+    return variables
+
+
+# The end of a run as the core wants to know it: what its record, its log, its directory and git tell.
+
+
+async def ending_of(account: RalphRecord, log: RalphLog, record: ExitRecord) -> ExitFacts:
+    """All that matters about the end of a run (E1 to E4)."""
+    account.note_exit(record)
+    pause = Pause()
+    if record.code == TRY_AGAIN_LATER:
+        held = account.in_force.definition
+        pause = await asyncio.to_thread(account.files.checkpoint, held.directory, own_loop=held.runs_own_loop)
+    complete = False
+    if record.code == 0 and account.policy.mode is Mode.ITERATION:
+        complete = await asyncio.to_thread(_is_complete, account, log, record)
+    return ExitFacts(
+        run_id=record.run_id,
+        at=record.ended_at,
+        code=record.code,
+        signal=record.signal,
+        started_at=record.started_at,
+        last_sign_at=log.last_output_at(record.run_id),
+        committed=await account.has_moved(),
+        complete=complete,
+        pause_reason=pause.reason,
+        resume_at=pause.resume_at,
+    )
+
+
+def _is_complete(account: RalphRecord, log: RalphLog, record: ExitRecord) -> bool:
+    """E4: the task list is complete, or the promise was given and no task is open."""
+    plan = read_plan(account.definition.directory, account.configuration.ralph.tasks)
+    return is_complete(plan, is_promised(log.last_lines(record.run_id, PROMISE_LINES)))

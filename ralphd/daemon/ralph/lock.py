@@ -1,0 +1,75 @@
+"""What a Regent holds while it supervises: the lock on the working directory and the signpost in it."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from ralphd.errors import DirectoryBusy, DirectoryUnusable
+from ralphd.process.lock import DirectoryLock
+from ralphd.store.files import Held, Lock
+from ralphd.store.mirror import LOCK_FILE, Mirror
+
+
+class DirectoryClaim:
+    """The lock keeps a second Regent out (S2); ``.ralph/lock`` tells people and clients who holds it.
+
+    A run that was adopted still holds the lock by its shim; then it is taken over when that run has ended.
+    """
+
+    def __init__(self, directory: Path, *, socket_path: Path, state_directory: Path) -> None:
+        self._directory = directory
+        self._mirror = Mirror(directory)
+        self._text = json.dumps(
+            {"pid": os.getpid(), "socket": str(socket_path), "state_directory": str(state_directory)}
+        )
+        self._signpost: Lock | None = None
+        self.lock: DirectoryLock | None = None
+
+    def take(self) -> DirectoryLock:
+        """The lock, taken unless it is held. Raises DirectoryBusy (names the holder), DirectoryUnusable."""
+        if self.lock is not None and not self._is_current(self.lock):
+            self.lock.release()  # the directory was removed and made again: this locks nothing any more
+            self.lock = None
+        if self.lock is None:
+            self.lock = DirectoryLock.acquire(self._directory)
+        return self.lock
+
+    def settle(self, *, supervised: bool, living: bool) -> None:
+        """Hold everything while anything runs or will run by itself, and nothing otherwise."""
+        if not supervised:
+            self.release()
+            return
+        if self.lock is None and not living:
+            with suppress(DirectoryBusy, DirectoryUnusable):
+                self.take()
+        if self._signpost is not None and not self._signpost.in_place():
+            self._signpost.release()  # deleted by somebody: put up anew
+            self._signpost = None
+        if self._signpost is None:
+            with suppress(OSError, Held, DirectoryUnusable):
+                self._signpost = Lock.acquire(self._mirror.make() / LOCK_FILE, self._text)
+
+    def release(self) -> None:
+        """Let go of everything."""
+        if self.lock is not None:
+            self.lock.release()
+        if self._signpost is not None:
+            if self._signpost.in_place():  # and not what a link leads to that was put there meanwhile
+                with suppress(OSError):
+                    (self._mirror.path / LOCK_FILE).unlink()
+            self._signpost.release()
+        self.lock = self._signpost = None
+
+    def let_go(self) -> None:
+        """The same for a daemon that ends and leaves the runs: the signpost stays for the next."""
+        for held in (self.lock, self._signpost):
+            if held is not None:
+                held.release()
+        self.lock = self._signpost = None
+
+    def _is_current(self, lock: DirectoryLock) -> bool:
+        try:
+            return os.path.samestat(os.fstat(lock.fd), os.stat(self._directory))  # noqa: PTH116
+        except OSError:
+            return False

@@ -1,0 +1,68 @@
+"""The daemon's own log: one line a fact, in ``ralphd.log``, and on stderr in the foreground."""
+
+import logging
+import os
+import signal
+import sys
+import time
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+LOG_BYTES = 10 << 20
+KEPT = 3
+
+
+class LogFormatter(logging.Formatter):
+    """``2026-11-21T20:00:00.000Z INFO demo: text``. What could forge a line or move a cursor is escaped."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(about)s%(message)s", "%Y-%m-%dT%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, but for a traceback, whose lines follow it."""
+        ralph = getattr(record, "ralph", None)
+        record.about = f"{ralph}: " if ralph else ""
+        return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line itself."""
+        return "".join(
+            each if each.isprintable() else f"\\x{ord(each):02x}" for each in super().formatMessage(record)
+        )
+
+
+def start_logging(path: Path, *, foreground: bool) -> None:
+    """Log to ``path`` from now on: 10 MiB and two older files; in the foreground to stderr too."""
+    handlers: list[logging.Handler] = [
+        RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=KEPT - 1, encoding="utf-8", delay=True)
+    ]
+    if foreground:
+        handlers.append(logging.StreamHandler(sys.stderr))
+    for handler in handlers:
+        handler.setFormatter(LogFormatter())
+    logging.raiseExceptions = (
+        False  # a full disk must not turn into a traceback on a stream that nobody reads
+    )
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+    logging.captureWarnings(True)
+    for quiet in ("uvicorn.error", "uvicorn.access", "httpx", "asyncio"):
+        logging.getLogger(quiet).setLevel(logging.WARNING)
+
+
+# Named places where a test can end this process, to prove that any line may be the last.
+
+
+def _armed(text: str) -> dict[str, str]:
+    return dict(item.split("=", 1) for item in text.split(",") if "=" in item)
+
+
+_ARMED = _armed(os.environ.get("RALPHD_FAILPOINTS", ""))
+_WHEN = os.environ.get("RALPHD_FAILPOINTS_WHEN")
+
+
+def reach(name: str) -> None:
+    """Pass the place called ``name``; when it is armed with ``kill``, end this process with SIGKILL."""
+    if _ARMED and _ARMED.get(name) == "kill" and (_WHEN is None or Path(_WHEN).exists()):
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,143 @@
+"""One POST to an address that was checked first. The only place of the daemon that imports httpx."""
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from contextlib import suppress
+
+import certifi
+import httpx
+
+from ralphd import __version__
+from ralphd.core.delivery import Answer, ReceiverReply, Unreached, why_not
+
+CONNECT_LIMIT_S = 3.0
+READ_LIMIT_S = 8.0
+REPLY_LIMIT_S = 2.0
+MAX_REPLY_BYTES = 64 << 10
+_PORTS = {"http": 80, "https": 443}
+
+for _name in ("httpx", "httpcore"):  # they log whole addresses and headers, and both may hold secrets
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+
+async def post(url: str, *, headers: dict[str, str], payload: bytes, allow_private: bool) -> Answer:
+    """Post ``payload`` and say what came back.
+
+    The name is resolved once, every address it has is checked, and the connection goes to a checked address
+    (a name that is resolved again for the connection could be another one by then). Redirects and proxies
+    are not followed; of the reply at most MAX_REPLY_BYTES are read, and none are kept. The caller sets the
+    limit for the whole; nothing is left behind by a cancel.
+    """
+    try:
+        target = httpx.URL(url)
+        port = target.port or _PORTS[target.scheme]
+        if target.userinfo:  # httpx would make it an Authorization header
+            return Unreached("its address holds a name or password before the @, which is refused")
+        addresses = await _resolve(target.raw_host.decode("ascii"), port)
+    except (httpx.InvalidURL, KeyError, UnicodeError):
+        return Unreached("its address is not of the form https://host/path")
+    except OSError as error:
+        return Unreached(f"its name is not known: {error.strerror}")
+    if why := why_not(addresses, allow_private=allow_private):
+        return Unreached(why)
+    return await _post_to_first(target, addresses, headers, payload)
+
+
+async def _post_to_first(
+    target: httpx.URL, addresses: list[str], headers: dict[str, str], payload: bytes
+) -> Answer:
+    # Without TLS nothing is trusted, and loading no authorities saves 20 ms.
+    trust = await asyncio.to_thread(_trust) if target.scheme == "https" else False
+    answer: Answer = Unreached("its name has no address")
+    async with httpx.AsyncClient(verify=trust, trust_env=False, follow_redirects=False) as client:
+        for address in addresses:
+            try:
+                return await _post_to(client, target, address, headers, payload)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                answer = Unreached(f"no connection: {_words(error)}")
+            except httpx.TimeoutException:
+                return Unreached(f"no answer within {READ_LIMIT_S:g} s")
+            except httpx.RemoteProtocolError:
+                return Unreached("it hung up, or what it answered is no HTTP")
+            except httpx.HTTPError as error:
+                return Unreached(f"the connection failed: {type(error).__name__}")
+    return answer
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, httpx.TimeoutException):
+        return f"nobody has answered within {CONNECT_LIMIT_S:g} s"
+    return str(error) or type(error).__name__
+
+
+async def _post_to(
+    client: httpx.AsyncClient, target: httpx.URL, address: str, headers: dict[str, str], payload: bytes
+) -> Answer:
+    request = client.build_request(
+        "POST",
+        target.copy_with(host=address),
+        content=payload,
+        headers={
+            "host": target.netloc.decode("ascii"),
+            "user-agent": f"ralphd/{__version__}",
+            "accept-encoding": "identity",
+            **headers,
+        },
+        extensions={"sni_hostname": target.raw_host.decode("ascii")},
+        timeout=httpx.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S),
+    )
+    response = await client.send(request, stream=True)
+    try:
+        await _drain(response)
+    finally:
+        await response.aclose()
+    return ReceiverReply(response.status_code, response.headers.get("retry-after"))
+
+
+async def _drain(response: httpx.Response) -> None:
+    # Read a little, so that a receiver does not see its reply cut off; the answer is the status.
+    read = 0
+    with suppress(httpx.HTTPError, TimeoutError):
+        async with asyncio.timeout(REPLY_LIMIT_S):
+            async for chunk in response.aiter_raw():
+                read += len(chunk)
+                if read >= MAX_REPLY_BYTES:
+                    return
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    # A thread of its own that nobody joins: a resolver that hangs must not hold up the daemon's end.
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[list[str]] = loop.create_future()
+
+    def tell(addresses: list[str], error: Exception | None) -> None:
+        if found.done():
+            return
+        if error is None:
+            found.set_result(addresses)
+        else:
+            found.set_exception(error)
+
+    def look_up() -> None:
+        addresses: list[str] = []
+        failure: Exception | None = None
+        try:
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = list(dict.fromkeys(str(info[4][0]) for info in infos))
+        except (OSError, UnicodeError) as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(tell, addresses, failure)
+
+    threading.Thread(target=look_up, name="resolve", daemon=True).start()
+    return await found
+
+
+def _trust() -> ssl.SSLContext:
+    """The system's own authorities, and certifi's for systems that have none."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context

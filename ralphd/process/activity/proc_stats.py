@@ -1,0 +1,144 @@
+"""What the kernel tells of one process: who it is, and what it has used and moved since it began."""
+
+import os
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from ralphd.process.shim import read_bytes
+
+THREADS = 4096
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Identity(NamedTuple):
+    """A pid and when it was started, in ticks since boot: no other process of this boot has both (S8)."""
+
+    pid: int
+    ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcStats:
+    """One process at one moment. Counters include its children once these are reaped, as the kernel does it.
+
+    ``cpu_ticks`` and ``io_bytes`` (what read and write calls moved) are its own and its reaped children's,
+    ``reaped_faults`` the minor page faults of those children alone: no program starts without some.
+    ``switches`` are the voluntary context switches of each of its threads. None is what we may not read.
+    """
+
+    identity: Identity
+    parent: int
+    state: str
+    name: str
+    cpu_ticks: int
+    reaped_faults: int
+    io_bytes: int | None
+    switches: Mapping[int, int] | None
+
+
+def proc_stats_of(pid: int) -> ProcStats | None:
+    """The figures of a process; None when it is gone. At most THREADS of its threads are looked at."""
+    stat = _stat(pid)
+    if stat is None:
+        return None
+    name, fields = stat
+    return ProcStats(
+        identity=Identity(pid, int(fields[19])),
+        parent=int(fields[1]),
+        state=fields[0].decode(),
+        name=name,
+        cpu_ticks=sum(map(int, fields[11:15])),
+        reaped_faults=int(fields[8]),
+        io_bytes=_io_bytes(pid),
+        switches=_switches(pid),
+    )
+
+
+def reaped_faults(pid: int) -> int:
+    """The minor page faults of all children that a process has reaped; 0 when it is gone."""
+    stat = _stat(pid)
+    return 0 if stat is None else int(stat[1][8])
+
+
+def boot_ticks(seconds: float) -> int:
+    """A moment of the clock that starts of processes are told by (CLOCK_BOOTTIME), in ticks."""
+    return int(seconds * TICKS_PER_S)
+
+
+def _stat(pid: int) -> tuple[str, list[bytes]] | None:
+    """The name, and the fields of ``/proc/PID/stat`` from the third on (proc_pid_stat(5))."""
+    try:
+        data = read_bytes(f"/proc/{pid}/stat")
+    except OSError:
+        return None
+    before, _, after = data.rpartition(b")")  # the name may hold anything, a bracket too
+    fields = after.split()
+    return (before.partition(b"(")[2].decode(errors="replace"), fields) if len(fields) >= 20 else None
+
+
+def _io_bytes(pid: int) -> int | None:
+    """``rchar`` and ``wchar``: what passed through read and write calls, pipes and cached files too."""
+    try:
+        words = read_bytes(f"/proc/{pid}/io").split()
+        return int(words[1]) + int(words[3])
+    except (OSError, IndexError, ValueError):  # gone, another user's, or a kernel that does not count
+        return None
+
+
+def _switches(pid: int) -> dict[int, int] | None:
+    found: dict[int, int] = {}
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - a look is to be cheap
+    except OSError:
+        return None
+    for thread in threads[:THREADS]:
+        try:
+            status = read_bytes(f"/proc/{pid}/task/{thread}/status")
+            found[int(thread)] = int(status.partition(b"\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
+        except (OSError, IndexError, ValueError):
+            continue
+    return found or None
+
+
+# What trees of processes use: processor time and memory, by psutil.
+
+K = TypeVar("K", bound=Hashable)
+
+
+def resources_of(leaders: Mapping[K, int]) -> dict[K, dict[str, Any]]:
+    """Of each run, by its leader's pid: processor seconds, resident bytes, number of its processes.
+
+    The leader's parent is the shim, which adopts what detached itself, so that all of a run is below it; it
+    is not counted itself. Processor time is that of the living, and of the ended that were waited for. No
+    entry for a run that is gone. One look at every process of the machine, however many runs.
+    """
+    import psutil  # at first use: 1 MB that a daemon nobody asks for it does without
+
+    parents: dict[int, int] = {}
+    children: dict[int, list[Any]] = {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            parents[process.pid] = process.ppid()
+            children.setdefault(parents[process.pid], []).append(process)
+    return {
+        key: _used(psutil, parents[leader], children) for key, leader in leaders.items() if leader in parents
+    }
+
+
+def _used(psutil: Any, shim: int, children: Mapping[int, list[Any]]) -> dict[str, Any]:
+    cpu_s, rss_bytes, count = 0.0, 0, 0
+    with suppress(psutil.Error):
+        waited_for = psutil.Process(shim).cpu_times()
+        cpu_s = waited_for.children_user + waited_for.children_system
+    below = list(children.get(shim, ()))
+    while below:
+        process = below.pop()
+        below += children.get(process.pid, ())
+        with suppress(psutil.Error), process.oneshot():
+            times = process.cpu_times()
+            cpu_s += times.user + times.system + times.children_user + times.children_system
+            if process.status() != psutil.STATUS_ZOMBIE:
+                rss_bytes, count = rss_bytes + process.memory_info().rss, count + 1
+    return {"cpu_s": round(cpu_s, 2), "rss_bytes": rss_bytes, "processes": count}
