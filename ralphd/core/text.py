@@ -1,4 +1,4 @@
-"""What agents print, made fit to be shown: no control sequences, no line without an end (F6)."""
+"""Text from outside, made safe to show, store and match: one grammar of control sequences, one truncation."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,21 +11,49 @@ CONTROL: Final = re.compile(
     r"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links
     r"|[ -/]*[0-Z\\^-~]))?"
 )
-"""What a terminal acts upon; tab, line feed and carriage return are not among it."""
+"""One grammar for everything a terminal acts upon, except tab, line feed and carriage return."""
 
 _UNSEEN: Final = re.compile(
     "[\\x0b\\x0c\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069\\u200e\\u200f\\u061c\\ud800-\\udfff]"
 )
-"""What turns or breaks a line, and halves of characters, which cannot be written."""
+"""Characters that reverse or break a line, and lone surrogates, which cannot be encoded."""
+_SEQUENCES: Final = re.compile(r"(?=\x1b.)" + CONTROL.pattern)
 LINE_CHARS: Final = 2000
 TEXT_LINES: Final = 200
 _READ_CHARS: Final = 4 * LINE_CHARS
 
 
-def plain(line: str, most_chars: int = LINE_CHARS) -> str:
-    """One line as it can be shown: without control sequences, cut where it is too long, and told as cut.
+def strip_controls(text: str) -> str:
+    """Return ``text`` without control sequences."""
+    return CONTROL.sub("", text) if "\x1b" in text or not text.isprintable() else text
 
-    Of a carriage return, as progress bars write it, only what came last is left.
+
+def truncate(text: str, limit: int) -> str:
+    """Return ``text`` in at most ``limit`` characters; a longer one ends in an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return ``text`` as one line of printable characters, truncated to ``limit``."""
+    words = "".join(each if each.isprintable() else " " for each in _SEQUENCES.sub("", text)).split()
+    return truncate(" ".join(words), limit)
+
+
+def last_line(text: str, limit: int) -> str:
+    """Return the last line that is not empty, as ``one_line`` does; empty where there is none."""
+    lines = (one_line(line, limit) for line in reversed(text.splitlines()))
+    return next((line for line in lines if line), "")
+
+
+def short_sha(sha: str) -> str:
+    """Return the seven characters of a commit's id that people read."""
+    return sha[:7]
+
+
+def plain(line: str, most_chars: int = LINE_CHARS) -> str:
+    """Return one line without control sequences; a longer one ends in a note of its length.
+
+    Progress bars overwrite a line after a carriage return: only the last version is kept.
     """
     if len(line) <= most_chars and line.isprintable():
         return line
@@ -39,7 +67,7 @@ def plain(line: str, most_chars: int = LINE_CHARS) -> str:
 
 
 def plain_lines(text: str, most_lines: int = TEXT_LINES) -> Iterable[str]:
-    """The lines of a text as they can be shown; of a long one the beginning, told as cut."""
+    """Return the lines of ``text`` made plain; a longer text ends in a note of how many lines are missing."""
     if len(text) <= LINE_CHARS and "\n" not in text:
         return (plain(text),) if text else ()
     return _several(text, most_lines)
@@ -58,11 +86,6 @@ def _several(text: str, most_lines: int) -> Iterator[str]:
         at, count = end + 1, count + 1
 
 
-# What programs print, made plain for reading: no escape codes, straight quotes, one kind of space.
-
-_ESCAPES: Final = re.compile(
-    r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_]|[ -/]{1,4}[0-~])?"
-)
 _JSON_ESCAPES: Final = re.compile(r'\\{1,8}(u[0-9a-fA-F]{4}|["nrt/])')
 _PLAIN: Final = str.maketrans(
     {
@@ -81,19 +104,19 @@ _TAIL_CHARS: Final = 24 << 10
 
 
 def ends_of(text: str) -> str:
-    """The beginning and the end of a text, where failures are told: 32 KiB at most."""
+    """Return the beginning and the end of ``text``, where failures are reported: 32 KiB at most."""
     if len(text) <= _HEAD_CHARS + _TAIL_CHARS:
         return text
     return text[:_HEAD_CHARS] + "\n" + text[-_TAIL_CHARS:]
 
 
 def normalized(text: str) -> str:
-    """``text`` without escape codes, with straight quotes, plain spaces, and commas for middle dots."""
-    return _ESCAPES.sub("", text).translate(_PLAIN)
+    """Return ``text`` for matching: no escape codes, straight quotes, plain spaces, commas for dots."""
+    return strip_controls(text).translate(_PLAIN)
 
 
 def unescaped(text: str) -> str:
-    """``text`` with the escapes of JSON strings resolved, however deep one lies in another."""
+    """Return ``text`` with the escapes of JSON strings resolved, nested ones too."""
     return _JSON_ESCAPES.sub(_character, text) if "\\" in text else text
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from ralphd.core.delivery import Format, StoredEvent
+from ralphd.core.text import one_line, truncate
 
 MOST_MESSAGE_CHARS = 1500
 MOST_LINE_CHARS = 300
@@ -18,7 +19,6 @@ MOST_NTFY_BYTES = 4000
 """ntfy takes a longer body than 4096 bytes for a file that is attached."""
 _WORD_BYTES = 45
 """Bytes in one encoded word: RFC 2047 allows it 75 characters."""
-_CUT = "…"
 _TITLES: Mapping[str, str] = {
     "ralph.escalated": "needs you",
     "ralph.failed": "has failed",
@@ -118,7 +118,7 @@ def _priority(event_type: str) -> str:
 
 def header_text(text: str) -> str:
     """A text as the value of a header: ASCII, one line, encoded words (RFC 2047) for all else."""
-    line = _line(text, MOST_LINE_CHARS)
+    line = one_line(text, MOST_LINE_CHARS)
     if line.isascii() and "=?" not in line:
         return line
     parts, part = [], b""
@@ -133,7 +133,7 @@ def header_text(text: str) -> str:
 
 def _title(event: StoredEvent) -> str:
     what = _TITLES.get(event.type, event.type)
-    return f"{_line(event.ralph or 'ralphd', MOST_LINE_CHARS)}: {what}"
+    return f"{one_line(event.ralph or 'ralphd', MOST_LINE_CHARS)}: {what}"
 
 
 def _what(event: StoredEvent) -> list[str]:
@@ -142,7 +142,7 @@ def _what(event: StoredEvent) -> list[str]:
     if any(told):
         return [text for text in told if text]
     plain = [
-        f"{_line(key, 40)}: {_line(str(value), MOST_LINE_CHARS)}"
+        f"{one_line(key, 40)}: {one_line(str(value), MOST_LINE_CHARS)}"
         for key, value in event.data.items()
         if isinstance(value, str | int | float) and not isinstance(value, bool) and key != "do"
     ]
@@ -160,14 +160,5 @@ def _text(event: StoredEvent, key: str, most: int) -> str:
     value = event.data.get(key)
     if not isinstance(value, str):
         return ""
-    lines = [line for each in value.splitlines() if (line := _line(each, most))]
-    return _cut("\n".join(lines), most)
-
-
-def _line(text: str, most: int) -> str:
-    """One line without control characters."""
-    return _cut(" ".join("".join(mark if mark.isprintable() else " " for mark in text).split()), most)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1].rstrip() + _CUT
+    lines = [line for each in value.splitlines() if (line := one_line(each, most))]
+    return truncate("\n".join(lines), most)

@@ -25,6 +25,7 @@ from ralphd.core.failures.patterns import (
 )
 from ralphd.core.failures.reset_parsers import Confidence
 from ralphd.core.failures.resets import LONGEST_S, Reset, read_reset, reset_from_epoch, reset_from_headers
+from ralphd.core.text import truncate
 from ralphd.core.time import Moment
 
 __all__ = ["Classification", "Evidence", "ExitMeaning", "OurDoing", "Rules", "classify"]
@@ -288,5 +289,4 @@ def _texts(evidence: Evidence, rules: Rules) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    plain = " ".join(folded(text).split())
-    return plain if len(plain) <= _SHORT else plain[: _SHORT - 1] + "…"
+    return truncate(" ".join(folded(text).split()), _SHORT)

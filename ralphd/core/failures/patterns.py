@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.text import strip_controls
 
 # Patterns of an agent's own lines as data: what each means, with lines that it has to match and not (K3).
 
@@ -84,7 +85,6 @@ COMMON_CRASHES = re.compile(r"no messages returned|\b(?:ECONNRESET|ETIMEDOUT)\b"
 LONGEST_LINE = 4000
 """As much of a line as is looked at; what an error has to say stands at its beginning."""
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "\u00a0": " ", "\u202f": " "})
 
 _GLYPHS = "■□▪✕✖✗✘×⎿●⏺⚠❌⛔❗✋🖐🛑🚫\ufe0f"
@@ -96,7 +96,7 @@ PREFIX = rf"\s*(?:[{_GLYPHS}]\s*)*(?:{_TAG})?(?:{_TIME})?"
 
 def folded(line: str) -> str:
     """``line`` as patterns see it: cut to LONGEST_LINE, without escape codes, with straight quotes."""
-    return _ESCAPES.sub("", line[:LONGEST_LINE]).translate(_QUOTES)
+    return strip_controls(line[:LONGEST_LINE]).translate(_QUOTES)
 
 
 def anchored(expression: str) -> re.Pattern[str]:
