@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from ralphctl.client import Client
 from ralphctl.controls import Controls, Key
 from ralphctl.keys import Keyboard
-from ralphctl.local import lastknown
+from ralphctl.offline import state as offline
 from ralphctl.view.bell import Bell
 from ralphctl.view.live import LiveView, Over, Source
 from ralphctl.waiting import is_settled
@@ -111,7 +111,7 @@ class Attached:
         except UnknownRalph as forgotten:
             raise Over from forgotten
         except DaemonNotRunning:
-            known = lastknown.state(self._directory)
+            known = offline.last_view(self._directory)
             is_its = known is not None and known["name"] == self._name and is_settled(known)
             return known if is_its else None
         except RalphdError:

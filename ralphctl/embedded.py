@@ -16,7 +16,7 @@ from pathlib import Path
 from ralphctl import link
 from ralphctl.background import COOKIES, StartFailed
 from ralphctl.client import Client
-from ralphctl.local import orphans
+from ralphctl.offline import processes
 from ralphctl.patience import telling
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, DirectoryBusy, RalphdError
@@ -56,7 +56,7 @@ class PrivateDaemon:
 
     def start(self) -> None:
         """Start it; it is not ready yet. Raises StartFailed."""
-        orphans.become_reaper()
+        processes.become_reaper()
         try:
             self._start()
         except OSError as fault:
@@ -115,7 +115,7 @@ class PrivateDaemon:
 
     def is_alive(self) -> bool:
         """Whether it has not ended. Reaps what else has ended below this process."""
-        ends = orphans.reap()
+        ends = processes.reap()
         self.code = ends.get(self._pid, self.code)
         return self.code is None
 
@@ -132,17 +132,17 @@ class PrivateDaemon:
         """
         self.cut()
         if self._pid:
-            orphans.wake(self._pipe, (self._pid,))
+            processes.wake(self._pipe, (self._pid,))
             self._await(self._has_no_shim, SHIMS_LIMIT_S)
             self._await(lambda: not self.is_alive(), LAST_WRITES_S)
             self._await(self._has_no_shim, SHIMS_LIMIT_S)  # one that it was about to start
-        gone = orphans.none_left() or orphans.end_all(limit_s=KILL_LIMIT_S)
+        gone = processes.none_left() or processes.end_all(limit_s=KILL_LIMIT_S)
         self._tidy()
         return gone
 
     def _has_no_shim(self) -> bool:
         self.is_alive()  # reaps
-        return all(pid == self._pid for pid in orphans.tied(self._pipe, (self._pid,)))
+        return all(pid == self._pid for pid in processes.tied(self._pipe, (self._pid,)))
 
     def _tidy(self) -> None:
         """Let go of what a killed one leaves. The lock tells that no other one listens there already."""

@@ -11,7 +11,7 @@ import sys
 import time
 
 from ralphctl import full, link, problem
-from ralphctl.local import lastknown
+from ralphctl.offline import state as offline
 from ralphctl.tell import columns, has_colour, message
 from ralphctl.words import count
 from ralphd import wire
@@ -154,8 +154,8 @@ def _page(views: Sequence[dict[str, Any]], mine: dict[str, Any] | None) -> str:
     view = mine or views[0]
     directory = str(view.get("directory") or "/")
     told = view.get("checkpoint")
-    checkpoint: Mapping[str, Any] | None = lastknown.checkpoint(directory)
-    fault = "" if isinstance(told, dict) else lastknown.checkpoint_fault(directory)
+    checkpoint: Mapping[str, Any] | None = offline.checkpoint(directory)
+    fault = "" if isinstance(told, dict) else offline.checkpoint_fault(directory)
     if isinstance(told, dict):
         from ralphctl.checkpoint_words import fuller  # most have none
 
@@ -192,15 +192,15 @@ def left_here(directory: str) -> dict[str, Any] | None:
 
 def _kept(directory: str) -> dict[str, Any] | None:
     """The nearest view that a directory itself tells, as far as it can be so without a daemon."""
-    view = next((known for above in link.upward(directory) if (known := lastknown.state(above))), None)
+    view = next((known for above in link.upward(directory) if (known := offline.last_view(above))), None)
     if view is None:
         return None
-    return lastknown.without_daemon(view, ended_with_it=lastknown.build_home(view, os.environ) is not None)
+    return offline.without_daemon(view, ended_with_it=offline.build_home(view, os.environ) is not None)
 
 
 def _is_without_daemon(view: dict[str, Any]) -> bool:
     alone = "run_id" not in view and "ralph_pid" not in view  # by its checkpoint
-    return alone or lastknown.build_home(view, os.environ) is not None
+    return alone or offline.build_home(view, os.environ) is not None
 
 
 def _last_known(asked: Asked, name: str | None, directory: str, away: DaemonNotRunning) -> int:
@@ -212,7 +212,7 @@ def _last_known(asked: Asked, name: str | None, directory: str, away: DaemonNotR
 
 
 def _tell_last_known(asked: Asked, view: dict[str, Any], head: str, *, alone: bool) -> None:
-    checkpoint = lastknown.checkpoint(view["directory"])
+    checkpoint = offline.checkpoint(view["directory"])
     again = ("go on" if view["state"] == "paused" else "start again", "ralphctl build")
     step = again if _is_without_daemon(view) else ("start the daemon", "ralphctl regent start")
     message(head)
@@ -220,7 +220,7 @@ def _tell_last_known(asked: Asked, view: dict[str, Any], head: str, *, alone: bo
         _print_last_known(view, checkpoint, alone=alone)
         return
     now, colour = time.time(), has_colour(sys.stdout)
-    fault = lastknown.checkpoint_fault(view["directory"])
+    fault = offline.checkpoint_fault(view["directory"])
     shown = full.ralph(
         view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, step=step,
         columns=columns(sys.stdout),

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from ralphctl import show, table
 from ralphctl.client import Client, Reply
-from ralphctl.local import lastknown
+from ralphctl.offline import state as offline
 from ralphctl.tell import columns, message
 from ralphctl.words import clock, duration
 from ralphd import wire
@@ -168,7 +168,7 @@ class _Look:
 
     def _last_known(self) -> Reply | None:
         """How it was left, where it was left at rest."""
-        view = lastknown.state(self._directory) if self._directory else None
+        view = offline.last_view(self._directory) if self._directory else None
         if view is None or view["name"] != self._name or not is_settled(view):
             return None
         return Reply(json.dumps(view).encode())

@@ -13,7 +13,7 @@ from ralphctl.attached import Attached, End
 from ralphctl.foreground import say
 from ralphctl.grammar import Command, ralph_argument, the_client, the_name
 from ralphctl.keys import Keyboard
-from ralphctl.local import lastknown
+from ralphctl.offline import state as offline
 from ralphctl.screen import have_streams, let_go_of_stderr
 from ralphctl.view.bell import Bell
 from ralphctl.view.live import last_event
@@ -73,6 +73,6 @@ def _tell_end(attached: Attached, name: str, end: End) -> int:
 def _settled_words(view: dict[str, Any], now: float) -> list[str]:
     """What happened, and what to type."""
     does, how = show.next_steps(view)[0]
-    if view["state"] != "done" and lastknown.build_home(view, os.environ) is not None:
+    if view["state"] != "done" and offline.build_home(view, os.environ) is not None:
         does, how = ("go on" if view["state"] == "paused" else "start again"), "ralphctl build"
     return [f"{view['name']}: {show.state_words(view, now)}", f"next: {how}  ({does})"]

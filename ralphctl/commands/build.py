@@ -19,7 +19,8 @@ from ralphctl.client import Client
 from ralphctl.embedded import PrivateDaemon, await_the_earlier, refuse_beside
 from ralphctl.foreground import Begun, End, Foreground, View, Wishes, say
 from ralphctl.keys import Keyboard
-from ralphctl.local import builds, checkpoint, lastknown
+from ralphctl.local import checkpoint
+from ralphctl.offline import state as offline
 from ralphctl.registration import WithCommand, command_given, flags_of, key_options, registration
 from ralphctl.resumption import resume_options, wish_of
 from ralphctl.screen import have_streams, let_go_of_stderr
@@ -86,7 +87,9 @@ def build(
     command = command_given(ctx, mend="ralphctl build -- ./loop.sh")
     wish = wish_of(resume, no_resume, command)
     directory, flags = fast.here(), flags_of(keys)
-    place = builds.place_of(directory, name if name is None else fast.check_name(name), os.environ)
+    place = offline.build_state_directory(
+        directory, name if name is None else fast.check_name(name), os.environ
+    )
     refuse_beside(directory, str(place / "ralphd.sock"))
     await_the_earlier(place, lambda: False, say)
     if command is None:
@@ -140,7 +143,8 @@ def _settled(
 
     An agent that is named is the built-in loop's. What becomes of its checkpoint is asked here (L13).
     """
-    last, found = builds.last_command(place), checkpoint.find(directory, builds.homes(place))
+    last = offline.last_build_command(place)
+    found = checkpoint.find(directory, offline.build_homes(place))
     if not last and found is None:
         return None, resumption.settle(None, wish, command="ralphctl build")
     if not checkpoint.runs_built_in(directory, flags):
@@ -222,7 +226,7 @@ def _next_steps(view: View) -> list[tuple[str, str]]:
 
 def _settled_words(view: View, now: float) -> list[str]:
     # Nothing goes on by itself once this command has ended.
-    held = checkpoint_words.fuller(view.get("checkpoint"), lastknown.checkpoint(str(view["directory"])))
+    held = checkpoint_words.fuller(view.get("checkpoint"), offline.checkpoint(str(view["directory"])))
     said = show.state_words({**view, "wait": None}, now)
     if view["state"] == "paused":
         resets = until((held or {}).get("resume_at") or show.wait_of(view).get("until"), now)

@@ -1,23 +1,31 @@
-"""doctor: look at all that ralphd depends on, and say what to do where something is not right."""
+"""doctor: check everything ralphd depends on, and print what to do about each fault."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
+from ralphctl.doctor import agents, daemon, machine, result
+from ralphctl.doctor.runner import Check, run_checks
 from ralphctl.fast import here
 from ralphctl.grammar import Command, Number, socket_given, wants_json
+from ralphctl.offline import processes
+from ralphctl.service import Service
 from ralphctl.tell import columns, has_colour, message
+from ralphd import wire
 
 _LIMIT_S, _MOST_S = 8.0, 9.0
 _WIDEST = 80
+_SHARE = 0.8
+"""The part of the limit that one program may take, so that the result names the program that hangs."""
 
 
 @click.command(cls=Command)
-@click.option("--fix", is_flag=True, help="Put right what is safe to: modes, a left socket, .gitignore.")
+@click.option("--fix", is_flag=True, help="Repair what is safe to repair: file modes and a stale socket.")
 @click.option(
     "--limit", "limit_s", metavar="S", type=Number(_MOST_S), default=_LIMIT_S,
     show_default=True, help="Wait S seconds at most; all is looked at at once.",
@@ -28,28 +36,53 @@ def doctor(fix: bool, limit_s: float) -> int:
     Needs no daemon. Agents are asked for their version and their login by commands of their own; no key and
     no address is shown.
     """
-    from pathlib import Path
 
-    from ralphctl.local import orphans
-    from ralphctl.local.doctor import examination, findings, repairs, rounds
+    def report_waiting(names: Sequence[str]) -> None:
+        if sys.stderr.isatty():
+            message(f"still looking at {', '.join(names)}; {limit_s:g} s at most")
 
-    orphans.become_reaper()
+    processes.become_reaper()
     try:
-        checks = examination.checks(Path(here()), os.environ, socket=socket_given(), limit_s=limit_s)
-        found = rounds.carried_out(checks, limit_s=limit_s, waiting=lambda names: _tell(names, limit_s))
+        results = run_checks(_checks(limit_s), limit_s=limit_s, waiting=report_waiting)
     finally:
-        orphans.end_all(limit_s=1.0)  # what an agent has started to tell its version
+        processes.end_all(limit_s=1.0)  # what an agent has started to print its version
     if fix:
-        found = repairs.repaired(found)
+        results = [result.repair(each) for each in results]
     if wants_json():
-        click.echo(findings.as_json(found))
+        click.echo(result.as_json(results))
     else:
         width = min(columns(sys.stdout) or _WIDEST, _WIDEST)
-        click.echo(findings.page(found, columns=width, colour=has_colour(sys.stdout)))
-    return findings.exit_code(found)
+        click.echo(result.as_text(results, columns=width, colour=has_colour(sys.stdout)))
+    has_failed = any(each.level is result.Level.FAILED for each in results)
+    return wire.EXIT_FAILED if has_failed else wire.EXIT_OK
 
 
-def _tell(names: Sequence[str], limit_s: float) -> None:
-    """What is waited for, and how long, where somebody looks."""
-    if sys.stderr.isatty():
-        message(f"still looking at {', '.join(names)}; {limit_s:g} s at most")
+def _checks(limit_s: float) -> Sequence[Check]:
+    """Return the checks for this directory, user and environment, in the order in which they are printed."""
+    environ, directory, socket, each_s = os.environ, Path(here()), socket_given(), limit_s * _SHARE
+    state = Path(wire.state_directory(environ))
+    socket_path = Path(socket or wire.socket_path(environ)).absolute()
+    unit = Service().unit_file(environ)
+    loaded = agents.loaded(directory, environ)
+    return [
+        Check("python", machine.python),
+        Check("daemon", lambda: daemon.daemon(socket, environ, str(directory), each_s)),
+        Check("lock", lambda: daemon.lock(state)),
+        Check("state directory", lambda: daemon.state_directory(state)),
+        Check("socket", lambda: daemon.socket(socket_path, state / "lock")),
+        Check("file system", lambda: machine.file_system(state)),
+        Check("disk of state", lambda: machine.disk(state)),
+        Check("disk of work", lambda: machine.disk(directory)),
+        Check("sqlite", lambda: daemon.sqlite(state)),
+        Check("events.db", lambda: daemon.events(state, limit_s=each_s)),
+        Check("service", lambda: machine.service(unit, environ, each_s)),
+        Check("trees", machine.trees),
+        Check("open files", machine.open_files),
+        Check("clock", lambda: machine.clock(state, environ, each_s)),
+        Check("git", lambda: agents.git(environ, each_s)),
+        Check("directory", lambda: daemon.working_directory(directory)),
+        Check("repository", lambda: agents.repository(directory, environ, each_s)),
+        Check(".ralph", lambda: daemon.ralph_directory(directory)),
+        Check("configuration", lambda: agents.configuration(loaded)),
+        *agents.agent_checks(loaded, environ, each_s),
+    ]

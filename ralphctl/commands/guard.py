@@ -58,9 +58,9 @@ def verdicts(name: str | None, limit: int) -> None:
 
 def _kept(name: str | None, limit: int, fault: RalphdError) -> None:
     """What is kept of this directory's ralph, where no daemon tells; the fault where that is nothing."""
-    from ralphctl.local import verdicts as past
+    from ralphctl.offline import log as offline_log
 
-    kept = past.verdicts(name, limit)
+    kept = offline_log.verdicts(name, limit)
     if kept is None:
         raise fault
     known_as, found = kept

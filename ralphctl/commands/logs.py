@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,6 @@ from ralphctl.client import Client
 from ralphctl.fast import here, left_here
 from ralphctl.grammar import Command, ralph_argument, the_client, the_name, wants_json
 from ralphctl.lines import lines_of
-from ralphctl.local import lastknown
 from ralphctl.tell import has_colour, message
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 
@@ -92,13 +90,9 @@ def logs(name: str | None, follow: bool, raw: bool, timestamps: bool, **query: s
 
 def _past(name: str | None, words: dict[str, str]) -> Iterator[dict[str, Any]] | None:
     """What is kept of the ralph of this directory, on disk; None where that is not known, or not meant."""
-    from ralphctl.local import pastlog
+    from ralphctl.offline import log as offline_log
 
-    view = next((known for above in link.upward(here()) if (known := lastknown.state(above))), None)
-    if view is None or name not in (None, view["name"]):
-        return None
-    home = lastknown.home(view, os.environ)
-    return None if home is None else pastlog.records(home, words)
+    return offline_log.records(name, words)
 
 
 def _put(records: Iterator[dict[str, Any]], *, safe: bool, timestamps: bool) -> None:

@@ -13,7 +13,8 @@ from ralphctl import background, fast, resumption, show
 from ralphctl.client import Client, Reply
 from ralphctl.commands.control import tell_view
 from ralphctl.grammar import RalphArgument, socket_given, the_client
-from ralphctl.local import checkpoint, registered
+from ralphctl.local import checkpoint
+from ralphctl.offline import state as offline
 from ralphctl.registration import WithCommand, command_given, flags_of, key_options, registration
 from ralphctl.resumption import resume_options, wish_of
 from ralphctl.tell import message, note
@@ -120,7 +121,7 @@ def _views(client: Client, no_autostart: bool) -> list[dict[str, Any]]:
     except DaemonNotRunning:
         if no_autostart:
             raise
-        return registered.views(os.environ)
+        return offline.registered_views(os.environ)
 
 
 def _settled_wish(order: _Order, views: list[dict[str, Any]], wish: bool | None) -> bool | None:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from ralphctl.client import Client
 from ralphctl.demo import furniture, traces
-from ralphctl.local.orphans import become_reaper
+from ralphctl.offline.processes import become_reaper
 from ralphd import wire
 from ralphd.errors import RalphdError
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ralphctl.local import lastknown
-from ralphctl.local.lastknown import CHECKPOINT_FILE, CHECKPOINT_VERSION
+from ralphctl.offline import state as offline
+from ralphctl.offline.state import CHECKPOINT_FILE, CHECKPOINT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def checked(path: Path, directory: Path) -> Found:
     """What is at ``path``, which is there."""
     from ralphd.store.checkpoint import CheckpointManager
 
-    held = lastknown.read_file(str(path))
+    held = offline.read_file(str(path))
     if held is None:
         return Found(path, {}, "it is damaged: not a file with one JSON object")
     version = held.get("version")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ralphctl.local import registered
+from ralphctl.offline import state as offline
 from ralphd.config.configuration import home_of, load
 from ralphd.config.files import project_file
 from ralphd.errors import ConfigFaults
@@ -16,7 +16,7 @@ def known_ralphs(file: Path, environ: Mapping[str, str], *, users_own: bool) -> 
     home = home_of(environ)
     return [
         str(view["name"])
-        for view in registered.views(environ)
+        for view in offline.registered_views(environ)
         if users_own or project_file(Path(view["directory"]), home) == file
     ]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from ralphctl.local.doctor.programs import ask
+from ralphctl.doctor.runner import ask
 from ralphd.agents.agent import QUIET
 from ralphd.agents.known import KNOWN, agent_of
 from ralphd.config.specs import AgentSpec

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ralphctl.local import lastknown
+from ralphctl.offline import state as offline
 
 _MOST_BYTES = 1 << 20
 
@@ -22,9 +22,9 @@ def of_task(view: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[int, i
     None where that cannot be known: without a list, of somebody else's daemon, for a task that is not in it.
     """
     task = view.get("task")
-    if not isinstance(task, dict) or not (home := lastknown.home(dict(view), environ)):
+    if not isinstance(task, dict) or not (home := offline.home(dict(view), environ)):
         return None
-    held = lastknown.read_file(str(Path(home) / "loop.json"))
+    held = offline.read_file(str(Path(home) / "loop.json"))
     file = held.get("list_file") if held else None
     text = _read(Path(str(view["directory"])), file) if isinstance(file, str) else None
     if text is None:

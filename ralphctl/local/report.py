@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ralphctl import link
-from ralphctl.local import lastknown
 from ralphctl.local.diffstat import Diffstat, commits_after, commits_between, diffstat
 from ralphctl.local.record import Record, Told
+from ralphctl.offline import state as offline
 from ralphd import wire
 from ralphd.core.night_model import Money, Night
 from ralphd.core.night_report import night
@@ -69,7 +69,7 @@ def known(environ: Mapping[str, str]) -> list[Place]:
 
 
 def _place(home: Path, is_build: bool) -> Place | None:
-    held = lastknown.read_file(str(home / "ralph.json"))
+    held = offline.read_file(str(home / "ralph.json"))
     directory = None if held is None else held.get("directory")
     return Place(home.name, directory, home, is_build) if isinstance(directory, str) else None
 
@@ -80,7 +80,7 @@ def here(directory: str, places: list[Place]) -> Place | None:
         found = [place for place in places if os.path.realpath(place.directory) == above]
         if found:
             return max(found, key=_worked_at)
-        if (view := lastknown.state(above)) is not None:
+        if (view := offline.last_view(above)) is not None:
             return Place(str(view["name"]), above, None)
     return None
 
@@ -105,7 +105,7 @@ def read(
     place: Place, since: float, until: float, now: float, *, told: Told | None = None, changes: bool = True
 ) -> Report:
     """Read all that is to be told. ``changes``: git is asked what was changed."""
-    definition = {} if place.home is None else lastknown.read_file(str(place.home / "ralph.json")) or {}
+    definition = {} if place.home is None else offline.read_file(str(place.home / "ralph.json")) or {}
     view = _view(place, definition)
     stands = standing(view)
     record = Record(place.file(_HISTORY))
@@ -117,17 +117,17 @@ def read(
 
 
 def _view(place: Place, definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    held = lastknown.read_file(str(place.file(_STATE)))
+    held = offline.read_file(str(place.file(_STATE)))
     if held is None:
-        view = lastknown.state(place.directory) or {"name": place.name, "state": "idle"}
+        view = offline.last_view(place.directory) or {"name": place.name, "state": "idle"}
     else:
-        view = lastknown.shown(held, place.directory)
+        view = offline.view_of(held, place.directory)
     view |= {"name": place.name, "directory": place.directory}
     if isinstance(definition.get("command"), list):
         view["command"] = definition["command"]
     if _has_daemon(place):
         return view
-    return lastknown.without_daemon(view, ended_with_it=place.is_build)
+    return offline.without_daemon(view, ended_with_it=place.is_build)
 
 
 def _has_daemon(place: Place) -> bool:
@@ -146,7 +146,7 @@ def _tasks(place: Place, definition: Mapping[str, Any]) -> Tasks | None:
     ralph, agents = (_section(definition, name) for name in ("ralph", "agents"))
     asked, most = ralph.get("tasks"), agents.get("max_task_failures")
     plan = task_list(Path(place.directory), asked if isinstance(asked, str) else "auto")
-    kept = (lastknown.read_file(str(place.file(_TASKS))) or {}).get("tasks")
+    kept = (offline.read_file(str(place.file(_TASKS))) or {}).get("tasks")
     ledger = kept if isinstance(kept, dict) else {}
     return tasks_of(plan, ledger, most_failures=most if isinstance(most, int) else 0)
 

@@ -1,4 +1,4 @@
-"""`ralphctl doctor`: each check fails for real, is told with what to do, and mended where that is safe."""
+"""`ralphctl doctor`: each check fails for real, names what to do, and is repaired where that is safe."""
 
 import fcntl
 import json
@@ -12,16 +12,25 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ralphctl.local.doctor import agents, daemon, database, homes, machine, repository, rounds
-from ralphctl.local.doctor.findings import Finding, Level, SetMode, as_json, exit_code, page
-from ralphctl.local.doctor.programs import Answer, ask
-from ralphctl.local.doctor.repairs import repaired
-from ralphctl.local.doctor.rounds import Check, carried_out
+from ralphctl.doctor import agents, daemon, machine, runner
+from ralphctl.doctor.daemon import set_mode
+from ralphctl.doctor.result import (
+    CheckResult,
+    Level,
+    as_json,
+    as_text,
+    failed,
+    ok,
+    repair,
+    warning,
+)
+from ralphctl.doctor.runner import Check, ProgramOutput, ask, run_checks
 from ralphd import __version__
 from ralphd.agents import known
 from ralphd.agents.known import login_command
@@ -30,6 +39,7 @@ from tests.ctl.fake import Answer as Reply
 from tests.ctl.fake import FakeDaemon
 from tests.helpers import is_alive, wait_for
 
+IN_2026 = 1_790_000_000.0
 SECRET, ADDRESS = "sk-ant-0123456789abcdef", "someone@example.invalid"
 
 LOGGED_IN = f"""#!/bin/sh
@@ -77,7 +87,7 @@ def asked(
 
 
 def by_check(said: str) -> dict[str, dict[str, Any]]:
-    """The findings in a reply, by their check."""
+    """The results in a reply, by their check."""
     return {each["check"]: each for each in json.loads(said)["checks"]}
 
 
@@ -136,11 +146,12 @@ def test_all_that_is_wrong_is_told_at_once_and_what_is_safe_is_mended(
 
     mended = by_check(asked(ill, work, "--json", "--fix").stdout)
 
-    assert [mended[name]["level"] for name in ("state directory", "socket", ".ralph")] == ["ok"] * 3
+    assert [mended[name]["level"] for name in ("state directory", "socket")] == ["ok"] * 2
     assert f"chmod 0700 {state}" in mended["state directory"]["repaired"]
     assert stat.S_IMODE((state / "ralphs" / "api" / "env").stat().st_mode) == 0o600
     assert not (state / "ralphd.sock").exists()
-    assert (work / ".ralph" / ".gitignore").read_text() == "*\n"
+    assert mended[".ralph"]["mend"] == [f"echo '*' > {work}/.ralph/.gitignore"]
+    assert not (work / ".ralph" / ".gitignore").exists()
     assert mended["sqlite"]["level"] == "ok"
 
 
@@ -197,19 +208,18 @@ def test_without_git_a_home_a_daemon_that_answers_or_an_agent_it_looks_at_the_re
 def test_a_daemon_of_another_version_and_one_that_is_degraded_are_told(
     daemon_: FakeDaemon, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    def says(version: str, problems: list[str]) -> Finding:
+    def says(version: str, problems: list[str]) -> CheckResult:
         body = {"version": version, "daemon": {"pid": 7, "problems": problems, "tree_means": "cgroup"}}
         daemon_.on("GET /v1/status", lambda _: Reply(body))
-        (found,) = daemon.daemon(None, environment, str(tmp_path), 5.0)
-        return found
+        return daemon.daemon(None, environment, str(tmp_path), 5.0)
 
     assert says(__version__, []).level is Level.OK
-    assert "by cgroup" in says(__version__, []).found
+    assert "by cgroup" in says(__version__, []).text
     older = says("0.0.1", [])
-    assert (older.level, older.mend) == (Level.WARNING, "ralphctl regent restart  (the runs go on)")
-    assert "the disk is full" in says(__version__, ["the disk is full"]).found
+    assert (older.level, older.advice) == (Level.WARNING, "ralphctl regent restart  (the runs go on)")
+    assert "the disk is full" in says(__version__, ["the disk is full"]).text
     daemon_.on("GET /v1/status", lambda _: Reply(b"<html>"))
-    assert daemon.daemon(None, environment, str(tmp_path), 5.0)[0].level is Level.FAILED
+    assert daemon.daemon(None, environment, str(tmp_path), 5.0).level is Level.FAILED
 
 
 @pytest.fixture
@@ -225,10 +235,10 @@ def test_ralphs_that_should_run_while_no_daemon_does_are_told(
     home.mkdir(parents=True)
     (home / "ralph.json").write_text(json.dumps({"directory": "/srv/api", "goal": "running"}))
 
-    (found,) = daemon.daemon(None, environment, str(tmp_path), 1.0)
+    found = daemon.daemon(None, environment, str(tmp_path), 1.0)
 
     assert found.level is Level.WARNING
-    assert "1 ralph should: api" in found.found
+    assert "1 ralph should: api" in found.text
 
 
 def test_events_that_are_still_in_the_log_are_read_from_a_copy(tmp_path: Path) -> None:
@@ -239,9 +249,9 @@ def test_events_that_are_still_in_the_log_are_read_from_a_copy(tmp_path: Path) -
     connection.commit()
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
 
-    (found,) = database.events(tmp_path, limit_s=10.0)
+    found = daemon.events(tmp_path, limit_s=10.0)
 
-    assert (found.level, found.found) == (Level.OK, "whole")
+    assert (found.level, found.text) == (Level.OK, "whole")
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
     connection.close()
 
@@ -256,14 +266,17 @@ def test_what_is_configured_in_a_repository_is_told_without_names(
     for key, value in (("user.name", "Someone"), ("user.email", ADDRESS)):
         subprocess.run(["git", "-C", str(work), "config", key, value], check=True)
 
-    (sound,) = repository.repository(work, os.environ, 10.0)
+    sound = agents.repository(work, os.environ, 10.0)
     subprocess.run(["git", "-C", str(work), "config", "core.logAllRefUpdates", "false"], check=True)
-    (warned,) = repository.repository(work, os.environ, 10.0)
+    results = agents.repository(work, os.environ, 10.0)
+    assert not isinstance(results, CheckResult)
+    (warned,) = results
 
+    assert isinstance(sound, CheckResult)
     assert sound.level is Level.OK
-    assert ADDRESS not in sound.found
+    assert ADDRESS not in sound.text
     assert warned.level is Level.WARNING
-    assert "core.logAllRefUpdates is off" in warned.found
+    assert "core.logAllRefUpdates is off" in warned.text
 
 
 def test_a_primary_that_is_configured_and_not_there_fails_and_a_fallback_warns(
@@ -274,49 +287,49 @@ def test_a_primary_that_is_configured_and_not_there_fails_and_a_fallback_warns(
     (tmp_path / "ralph.toml").write_text('[agents]\nprimary = "claude"\nfallback = ["codex"]\n')
     around = environment | {"PATH": str(tmp_path)}
 
-    found = [
-        each for check in agents.checks(load(tmp_path, environ=around), around, 1.0) for each in check.look()
-    ]
+    checks = agents.agent_checks(load(tmp_path, environ=around), around, 1.0)
+    found = run_checks(checks, limit_s=10.0, waiting=lambda names: None)
 
     assert [(each.check, each.level) for each in found] == [
         ("agent claude", Level.FAILED),
         ("agent codex", Level.WARNING),
     ]
-    assert "npm install -g @anthropic-ai/claude-code" in found[0].mend
+    assert "npm install -g @anthropic-ai/claude-code" in found[0].advice
 
 
 @pytest.mark.parametrize(
     ("agent", "answer", "keys", "level"),
     [
-        ("claude", Answer(0, '{"loggedIn": true}'), [], Level.OK),
-        ("claude", Answer(1, 'warning\n{"loggedIn": false}'), [], Level.WARNING),
-        ("claude", Answer(1, "error: unknown command 'auth'"), [], Level.UNKNOWN),
-        ("codex", Answer(0, f"Logged in using an API key - {SECRET}"), [], Level.OK),
-        ("codex", Answer(1, "Not logged in"), [], Level.WARNING),
-        ("codex", Answer(1, "Not logged in"), ["CODEX_API_KEY"], Level.UNKNOWN),
-        ("codex", Answer(1, "Logged in? no idea"), [], Level.UNKNOWN),
-        ("codex", Answer(None, ""), [], Level.UNKNOWN),
-        ("cursor", Answer(0, f"\x1b[32m✓\x1b[0m Logged in as {ADDRESS}"), [], Level.OK),
+        ("claude", ProgramOutput(0, '{"loggedIn": true}'), [], Level.OK),
+        ("claude", ProgramOutput(1, 'warning\n{"loggedIn": false}'), [], Level.WARNING),
+        ("claude", ProgramOutput(1, '{"loggedIn": true, "note": "not logged in elsewhere"}'), [], Level.OK),
+        ("claude", ProgramOutput(1, "error: unknown command 'auth'"), [], Level.UNKNOWN),
+        ("codex", ProgramOutput(0, f"Logged in using an API key - {SECRET}"), [], Level.OK),
+        ("codex", ProgramOutput(1, "Not logged in"), [], Level.WARNING),
+        ("codex", ProgramOutput(1, "Not logged in"), ["CODEX_API_KEY"], Level.UNKNOWN),
+        ("codex", ProgramOutput(1, "Logged in? no idea"), [], Level.UNKNOWN),
+        ("codex", ProgramOutput(None, ""), [], Level.UNKNOWN),
+        ("cursor", ProgramOutput(0, f"\x1b[32m✓\x1b[0m Logged in as {ADDRESS}"), [], Level.OK),
         ("kiro", None, [], Level.UNKNOWN),
     ],
 )
 def test_a_login_is_never_guessed_and_its_answer_never_shown(
-    agent: str, answer: Answer | None, keys: list[str], level: Level
+    agent: str, answer: ProgramOutput | None, keys: list[str], level: Level
 ) -> None:
-    found = agents.logged_in(f"login {agent}", agents.LOGINS[agent], answer, keys)
+    found = agents.login_result(agent, agents.LOGINS[agent][0], answer, keys)
 
     assert found.level is level
     if level is Level.WARNING:
-        assert found.mend == login_command(agent)
-    if "says" in found.found:
-        assert found.found.endswith(agents.LOGINS[agent].asked)
-    assert SECRET not in found.found + found.mend
-    assert ADDRESS not in found.found + found.mend
+        assert found.advice == login_command(agent)
+    if "says" in found.text:
+        assert found.text.endswith(agents.LOGINS[agent][0])
+    assert SECRET not in found.text + found.advice
+    assert ADDRESS not in found.text + found.advice
 
 
 def test_room_is_judged_by_bytes_and_by_inodes() -> None:
     def level(free: int, inodes: int | None) -> Level:
-        return machine.free("disk", "/", free, inodes).level
+        return machine.free_space(Path("/"), free, inodes).level
 
     assert level(10 << 30, 10**6) is level(10 << 30, None) is Level.OK
     assert level(500 << 20, 10**6) is level(10 << 30, 5000) is Level.WARNING
@@ -324,39 +337,44 @@ def test_room_is_judged_by_bytes_and_by_inodes() -> None:
 
 
 def test_the_file_system_of_a_place_is_that_of_its_innermost_mount() -> None:
-    mountinfo = (
-        "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
-        "2 1 0:9 / /home rw,relatime shared:5 - nfs4 server:/home rw\n"
-        "3 2 0:10 / /home/some\\040one/local rw - xfs /dev/sdb rw\n"
-        "broken\n"
-    )
+    mounts = [("/", "ext4"), ("/home", "nfs"), ("/home", "nfs4"), ("/home/some one/local", "xfs")]
 
-    assert machine.mounted(mountinfo, Path("/var/lib")) == "ext4"
-    assert machine.mounted(mountinfo, Path("/home/you/.local")) == "nfs4"
-    assert machine.mounted(mountinfo, Path("/home/some one/local/x")) == "xfs"
-    assert machine.on_network("nfs4", Path("/home/you")).level is Level.WARNING
-    assert machine.on_network("xfs", Path("/home/you")).level is Level.OK
+    assert machine.mount_type(mounts, Path("/var/lib")) == "ext4"
+    assert machine.mount_type(mounts, Path("/home/you/.local")) == "nfs4"
+    assert machine.mount_type(mounts, Path("/home/some one/local/x")) == "xfs"
+    assert machine.network_mount("nfs4", Path("/home/you")).level is Level.WARNING
+    assert machine.network_mount("xfs", Path("/home/you")).level is Level.OK
 
 
-def test_a_clock_that_cannot_be_right_or_is_not_synchronised_is_told() -> None:
-    assert machine.impossible(2026, 0.0, 1.0) is None
-    assert machine.impossible(1970, 0.0, 0.0).level is Level.FAILED  # type: ignore[union-attr]  # it is one
-    assert "set back" in machine.impossible(2026, 3600.0, 0.0).found  # type: ignore[union-attr]  # it is one
-    assert "off the kernel's" in machine.impossible(2026, 0.0, -90.0).found  # type: ignore[union-attr]  # it is one
-    assert machine.synchronised("no", "now").level is Level.WARNING
-    assert machine.synchronised("", "now").level is machine.synchronised("yes", "now").level is Level.OK
+@pytest.mark.parametrize(
+    ("now", "ahead_s", "drift_s", "synchronised", "level", "text"),
+    [
+        (IN_2026, 0.0, 1.0, "yes", Level.OK, "2026"),
+        (IN_2026, 0.0, 1.0, "", Level.OK, "2026"),
+        (IN_2026, 0.0, 1.0, "no", Level.WARNING, "not synchronised"),
+        (0.0, 0.0, 0.0, "yes", Level.FAILED, "not 1970"),
+        (IN_2026, 3600.0, 0.0, "yes", Level.WARNING, "set back"),
+        (IN_2026, 0.0, -90.0, "yes", Level.WARNING, "off the kernel's"),
+    ],
+)
+def test_a_clock_that_cannot_be_right_or_is_not_synchronised_is_told(
+    now: float, ahead_s: float, drift_s: float, synchronised: str, level: Level, text: str
+) -> None:
+    result = machine.clock_result(now, ahead_s, drift_s, synchronised)
+    assert result.level is level
+    assert text in result.text
 
 
 def test_a_unit_without_linger_is_warned_of() -> None:
-    assert machine.lingering(False).mend == "loginctl enable-linger"
-    assert machine.lingering(False).level is Level.WARNING
-    assert machine.lingering(True).level is Level.OK
+    assert machine.linger(False).advice == "loginctl enable-linger"
+    assert machine.linger(False).level is Level.WARNING
+    assert machine.linger(True).level is Level.OK
 
 
 def test_a_directory_that_cannot_be_written_is_no_place_for_a_ralph(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     try:
-        found = daemon.working_directory(tmp_path)[0]
+        found = daemon.working_directory(tmp_path)
     finally:
         tmp_path.chmod(0o755)
     assert found.level is (Level.FAILED if os.geteuid() else Level.OK)  # root writes anywhere
@@ -368,43 +386,44 @@ def test_what_is_no_directory_no_socket_or_a_link_is_told(tmp_path: Path) -> Non
     (tmp_path / "link-work").mkdir()
     (tmp_path / "link-work" / ".ralph").symlink_to(tmp_path)
 
-    assert homes.state_directory(tmp_path / "file")[0].level is Level.FAILED
-    assert homes.state_directory(tmp_path / "link")[0].level is Level.FAILED
-    assert homes.state_directory(tmp_path / "file" / "below")[0].level is Level.FAILED
-    assert homes.state_directory(tmp_path / "new")[0].level is Level.OK
-    assert homes.socket(tmp_path / "file", tmp_path / "lock")[0].level is Level.FAILED
-    assert homes.mirror(tmp_path / "link-work")[0].level is Level.FAILED
-    assert homes.mirror(tmp_path) == []
+    assert daemon.state_directory(tmp_path / "file").level is Level.FAILED
+    assert daemon.state_directory(tmp_path / "link").level is Level.FAILED
+    assert daemon.state_directory(tmp_path / "file" / "below").level is Level.FAILED
+    assert daemon.state_directory(tmp_path / "new").level is Level.OK
+    assert daemon.socket(tmp_path / "file", tmp_path / "lock").level is Level.FAILED
+    linked = daemon.ralph_directory(tmp_path / "link-work")
+    assert isinstance(linked, CheckResult)
+    assert linked.level is Level.FAILED
+    assert daemon.ralph_directory(tmp_path) == ()
 
 
 def test_a_repair_follows_no_link_and_says_why_it_was_not_made(tmp_path: Path) -> None:
     (tmp_path / "theirs").write_text("x")
     (tmp_path / "theirs").chmod(0o644)
     (tmp_path / "link").symlink_to(tmp_path / "theirs")
-    gone = SetMode(tmp_path / "gone", 0o600)
 
-    repaired([Finding("a", Level.FAILED, "open", "x", (SetMode(tmp_path / "link", 0o600),))])
-    (left,) = repaired([Finding("b", Level.FAILED, "open", "x", (gone,))])
+    repair(failed("open", "x", (partial(set_mode, tmp_path / "link"),)))
+    left = repair(failed("open", "x", (partial(set_mode, tmp_path / "gone"),)))
 
     assert stat.S_IMODE((tmp_path / "theirs").stat().st_mode) == 0o644
     assert left.level is Level.FAILED
-    assert "--fix could not put it right" in left.found
+    assert "--fix could not put it right" in left.text
 
 
 def test_a_check_that_hangs_is_named_and_then_told_as_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "QUIET_S", 0.05)
+    monkeypatch.setattr(runner, "QUIET_S", 0.05)
     free, named = threading.Event(), list[list[str]]()
 
-    def hangs() -> list[Finding]:
+    def hangs() -> list[CheckResult]:
         free.wait(60)
         return []
 
-    quick = Check("quick", lambda: [Finding("quick", Level.OK, "well")])
+    quick = Check("quick", lambda: ok("well"))
 
-    def broken() -> list[Finding]:
+    def broken() -> list[CheckResult]:
         raise OSError("no such device")
 
-    found = carried_out(
+    found = run_checks(
         [Check("nfs", hangs), quick, Check("broken", broken)],
         limit_s=0.3,
         waiting=lambda names: named.append([*names]),
@@ -420,32 +439,30 @@ def test_a_program_is_ended_with_its_group_when_its_time_is_up(tmp_path: Path) -
 
     answer = ask(["/bin/sh", "-c", script], os.environ, 1.0)
 
-    assert answer == Answer(None, "")
+    assert answer == ProgramOutput(None, "")
     pid = int(wait_for(lambda: (tmp_path / "pid").read_text().strip(), what="a pid"))
     wait_for(lambda: not is_alive(pid), what="its end")
-    assert ask(["/bin/sh", "-c", "echo 1.2.3; exit 3"], os.environ, 30.0) == Answer(3, "1.2.3\n")
+    assert ask(["/bin/sh", "-c", "echo 1.2.3; exit 3"], os.environ, 30.0) == ProgramOutput(3, "1.2.3\n")
     assert ask(["/nowhere/at/all"], os.environ, 1.0) is None
 
 
 def test_the_page_says_what_to_do_and_neutralises_what_comes_from_outside() -> None:
-    findings = [
-        Finding("git", Level.OK, "2.39"),
-        Finding("clock", Level.WARNING, "odd\x1b[2J " + "word " * 30, "date\nntp"),
+    results = [
+        ok("2.39", check="git"),
+        warning("odd\x1b[2J " + "word " * 30, "date\nntp", check="clock"),
     ]
 
-    text = page(findings, columns=80, colour=False)
+    text = as_text(results, columns=80, colour=False)
 
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert text.splitlines()[-1] == "1 ok, 1 warning"
     assert "                  try: date" in text.splitlines()
-    assert exit_code(findings) == 0
-    assert exit_code([Finding("git", Level.FAILED, "x")]) == 1
-    assert json.loads(as_json(findings))["counts"] == {"ok": 1, "not known": 0, "warning": 1, "failed": 0}
+    assert json.loads(as_json(results))["counts"] == {"ok": 1, "not known": 0, "warning": 1, "failed": 0}
 
 
 @pytest.mark.parametrize("agent", agents.LOGINS)
 def test_the_command_that_is_named_is_that_of_the_agents_program(agent: str) -> None:
     program = known.agent_of(agent, AgentSpec()).program
-    assert agents.LOGINS[agent].asked.split()[0] == program
+    assert agents.LOGINS[agent][0].split()[0] == program
     assert (login_command(agent) or "").split()[0] == program

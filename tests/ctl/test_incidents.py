@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ralphctl import full, show
-from ralphctl.local import lastknown
+from ralphctl.offline import state as offline
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
 from tests.ctl.test_show import NOW
@@ -139,7 +139,7 @@ def test_what_an_agent_writes_into_the_state_is_shown_or_left_out(evil: object, 
     (tmp_path / ".ralph").mkdir()
     held = view(**FAILED) | {"incident": evil, "last_change": evil}
     (tmp_path / ".ralph" / "regent-state.json").write_text(json.dumps(held))
-    known = lastknown.state(str(tmp_path))
+    known = offline.last_view(str(tmp_path))
     assert known is not None
     assert "api  failed" in full.ralph(known, NOW, columns=20)
 

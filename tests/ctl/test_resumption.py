@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ralphctl import checkpoint_words
-from ralphctl.local import checkpoint, lastknown
+from ralphctl.local import checkpoint
+from ralphctl.offline import state as offline
 from ralphd.core.loop.state import CHECKPOINT_VERSION
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
@@ -281,4 +282,4 @@ def test_one_that_is_old_is_told_and_never_passed_over() -> None:
 
 
 def test_the_version_that_status_knows_is_that_of_the_loop() -> None:
-    assert lastknown.CHECKPOINT_VERSION == CHECKPOINT_VERSION
+    assert offline.CHECKPOINT_VERSION == CHECKPOINT_VERSION

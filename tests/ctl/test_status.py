@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ralphctl import full
-from ralphctl.local import lastknown
+from ralphctl.offline import state as offline
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import FakeDaemon, problem, view
 from tests.helpers import wait_for
@@ -176,7 +176,7 @@ def test_without_a_daemon_the_last_known_pool_is_told(tmp_path: Path) -> None:
     held = {"strategy": "rotate", "agents": [_AGENT, {**_OTHER, "more": 5}]}
     directory = in_directory(tmp_path, state="stopped", pool=held)
 
-    known = lastknown.state(str(directory))
+    known = offline.last_view(str(directory))
 
     assert known is not None
     assert known["pool"] == {"strategy": "rotate", "agents": [_AGENT, _OTHER]}
@@ -195,7 +195,7 @@ def test_without_a_daemon_the_last_known_pool_is_told(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_pool_that_cannot_be_is_left_out(held: object, tmp_path: Path) -> None:
-    known = lastknown.state(str(in_directory(tmp_path, pool=held)))
+    known = offline.last_view(str(in_directory(tmp_path, pool=held)))
 
     assert known is not None
     assert known["pool"] is None

@@ -1,4 +1,4 @@
-"""What is left below this process: handed to it, reaped, and ended for good."""
+"""Adopt, reap and kill the processes below this one, while no daemon does."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_reaper() -> None:
-    """Have orphans below this process handed to it, and not to init. Where that is not possible, nothing."""
+    """Make this process the parent of orphans below it, in place of init, if the kernel allows it."""
     import ctypes
 
     with suppress(OSError, AttributeError):
@@ -21,7 +21,7 @@ def become_reaper() -> None:
 
 
 def reap() -> dict[int, int]:
-    """Take the ends of all children that have ended: exit codes by pid, signals as negative numbers."""
+    """Reap all exited children. Return their exit codes by pid, signals as negative numbers."""
     ends: dict[int, int] = {}
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -30,13 +30,13 @@ def reap() -> dict[int, int]:
 
 
 def tied(pipe: int, parents: Collection[int]) -> list[int]:
-    """Our children, and those of ``parents``, that hold the pipe with this inode: its end ends them."""
+    """Return our children and those of ``parents`` that hold the pipe with this inode, and end with it."""
     near = [child for parent in (os.getpid(), *parents) for child in shim.children(parent)]
     return [pid for pid in near if _holds(pid, pipe)]
 
 
 def wake(pipe: int, parents: Collection[int]) -> None:
-    """Have those go on that somebody has stopped (SIGSTOP): they could not see the end of the pipe."""
+    """Continue those that are stopped (SIGSTOP): they could not see the end of the pipe."""
     for pid in tied(pipe, parents):
         shim.signal_if(pid, signal.SIGCONT, lambda pid: _holds(pid, pipe))
 
@@ -51,12 +51,12 @@ def _holds(pid: int, pipe: int) -> bool:
 def _link(entry: Path) -> str:
     try:
         return str(entry.readlink())
-    except OSError:  # closed meanwhile
+    except OSError:  # closed since
         return ""
 
 
 def none_left() -> bool:
-    """Whether nothing is below this process any more: a subreaper without children has no descendants."""
+    """Reap, and return whether nothing is left: a subreaper without children has no descendants."""
     reap()
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -66,6 +66,6 @@ def none_left() -> bool:
 
 
 def end_all(*, limit_s: float) -> bool:
-    """Kill all that is below this process, within ``limit_s`` seconds; whether nothing is left."""
+    """Kill everything below this process within ``limit_s`` seconds. Return whether nothing is left."""
     me, deadline = os.getpid(), time.monotonic() + limit_s
     return shim.end_all(lambda *how: shim.signal_below([me], *how), none_left, {}, deadline)

@@ -1,0 +1,108 @@
+"""Run checks concurrently, and programs in them, each within a time limit."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ralphctl.doctor.result import CheckResult, Results, failed, unknown
+
+QUIET_S = 1.0
+"""After this time the user learns which checks are still running."""
+_OUTPUT_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A named check; ``run`` may block, and may raise OSError."""
+
+    name: str
+    run: Callable[[], Results]
+
+
+def run_checks(
+    checks: Sequence[Check], *, limit_s: float, waiting: Callable[[Sequence[str]], None]
+) -> list[CheckResult]:
+    """Return all results in the order of the checks, those that are late as not known.
+
+    Call ``waiting`` once with the names of the checks that take longer than QUIET_S. An exception of a
+    check other than OSError passes through.
+    """
+    futures: list[Future[list[CheckResult]]] = [Future() for _ in checks]
+    for check, future in zip(checks, futures, strict=True):
+        # Daemon threads: nothing else leaves a system call that hangs, such as one on a dead NFS server.
+        threading.Thread(target=_run, args=(check, future), daemon=True).start()
+    _, late = wait(futures, min(QUIET_S, limit_s), FIRST_EXCEPTION)
+    if late:
+        waiting([check.name for check, future in zip(checks, futures, strict=True) if future in late])
+        _, late = wait(futures, limit_s - QUIET_S, FIRST_EXCEPTION)
+    no_answer = f"there was no answer within {limit_s:g} s"
+    return [
+        result
+        for check, future in zip(checks, futures, strict=True)
+        for result in ([unknown(no_answer, check=check.name)] if future in late else future.result())
+    ]
+
+
+def _run(check: Check, future: Future[list[CheckResult]]) -> None:
+    try:
+        answer = check.run()
+    except OSError as fault:
+        answer = failed(f"it could not be looked at: {fault}")
+    except BaseException as fault:  # raised in the main thread
+        future.set_exception(fault)
+        return
+    results = [answer] if isinstance(answer, CheckResult) else answer
+    future.set_result([replace(each, check=each.check or check.name) for each in results])
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOutput:
+    """Both streams of a program and its exit code, which is None if it did not end in time."""
+
+    code: int | None
+    text: str
+
+
+def ask(command: Sequence[str], environment: Mapping[str, str], limit_s: float) -> ProgramOutput | None:
+    """Run a program and kill its process group at the end. Return None if it cannot be started.
+
+    More than 64 KiB of output counts as not ending.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=dict(environment), cwd="/", start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError):
+        return None
+    assert process.stdout is not None  # it is a pipe
+    pipe, pidfd = process.stdout.fileno(), os.pidfd_open(process.pid)
+    deadline, printed, is_open, is_over = time.monotonic() + limit_s, b"", True, False
+    try:
+        while is_open and len(printed) < _OUTPUT_BYTES and _is_readable(pipe, deadline):
+            part = os.read(pipe, _OUTPUT_BYTES)
+            is_open, printed = bool(part), printed + part
+        is_over = not is_open and _is_readable(pidfd, deadline)
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # before its leader is reaped: the id is still its own
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)
+        os.close(pidfd)
+        process.stdout.close()
+    text = printed.decode(errors="replace")
+    return ProgramOutput(process.returncode, text) if is_over else ProgramOutput(None, "")
+
+
+def _is_readable(descriptor: int, deadline: float) -> bool:
+    return bool(select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0])

@@ -1,0 +1,58 @@
+"""Read a ralph's log and verdicts from disk: what ``logs`` and ``verdicts`` print while no daemon answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ralphctl import link
+from ralphctl.fast import here
+from ralphctl.offline import state
+from ralphd.core.gate.verdict_views import verdicts as verdicts_in
+from ralphd.core.time import parse_rfc3339
+from ralphd.process.log.log import RalphLog
+from ralphd.process.log.segments import Gap, LogQuery
+from ralphd.store.history import History
+
+
+def records(name: str | None, words: Mapping[str, str]) -> Iterator[dict[str, Any]] | None:
+    """Return the log records of this directory's ralph as the API words them, for the words of a query.
+
+    None if the ralph is not known, or has another name.
+    """
+    known = _known(name)
+    return None if known is None else _records(known[1] / "runs", words)
+
+
+def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    tail, since, until = words.get("tail", "all"), words.get("since"), words.get("until")
+    query = LogQuery(
+        tail=None if tail == "all" else int(tail),
+        since=None if since is None else parse_rfc3339(since),
+        until=None if until is None else parse_rfc3339(until),
+        stream=words.get("stream"),
+        grep=words.get("grep"),
+    )
+    for line in RalphLog(runs).read(query):
+        if isinstance(line, Gap):
+            yield {"gap": line.reason, "cursor": str(line.cursor)}
+        else:
+            text = line.text.decode("utf-8", "replace")
+            record = {"at": line.at, "stream": line.stream, "text": text, "partial": line.partial}
+            yield {**record, "cursor": str(line.cursor)}
+
+
+def verdicts(name: str | None, limit: int) -> tuple[str, list[dict[str, Any]]] | None:
+    """Return the name of this directory's ralph and its last verdicts; None as for ``records``."""
+    known = _known(name)
+    return known and (known[0], verdicts_in(History(known[1] / "history.jsonl").backwards(), limit))
+
+
+def _known(name: str | None) -> tuple[str, Path] | None:
+    view = next((view for above in link.upward(here()) if (view := state.last_view(above))), None)
+    if view is None or name not in (None, view["name"]):
+        return None
+    home = state.home(view, os.environ)
+    return None if home is None else (str(view["name"]), Path(home))

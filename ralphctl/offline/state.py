@@ -1,0 +1,281 @@
+"""Read the last state of ralphs from disk: ``.ralph/`` of a working directory, and the state directory.
+
+Agents can write to ``.ralph/``, so every value is checked and left out if it does not fit. Loaded by
+``status``: few imports.
+"""
+
+# pathlib would cost `status` its start-up time.
+# ruff: noqa: PTH118, PTH119, PTH123, PTH208
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+from ralphd import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+_MOST_BYTES = 1 << 20
+_TEXT = str | None
+_HAS_A_RUN = ("starting", "running", "testing", "pausing", "stopping")
+_STATE_KEYS: dict[str, Any] = {
+    "ralph_pid": int | None,
+    "iteration": int,
+    "consecutive_errors": int,
+    "last_output_at": _TEXT,
+    "last_commit": _TEXT,
+    "total_cost_usd": int | float,
+    "version": int,
+    "name": str,
+    "state": str,
+    "goal": str,
+    "mode": str,
+    "branch": _TEXT,
+    "started_at": _TEXT,
+    "finished_at": _TEXT,
+    "passed": bool | None,
+    "agent": _TEXT,
+    "task": dict | None,
+    "wait": dict | None,
+    "restarts": int,
+    "reverts": int,
+    "last_exit": dict | None,
+    "pause_reason": _TEXT,
+    "run_id": _TEXT,
+    "message": _TEXT,
+    "last_change": dict | None,
+    "incident": dict | None,
+}
+
+
+def last_view(directory: str) -> dict[str, Any] | None:
+    """Return the last known view of the ralph in ``directory``; None if nothing can be read there.
+
+    A ``regent-state.json`` with only the six keys of the file's first version counts, its state then follows
+    from its pid; so does a checkpoint alone, left by a loop that was started by hand.
+    """
+    saved = _read(directory, "regent-state.json")
+    return _view_of_checkpoint(directory) if saved is None else view_of(saved, directory)
+
+
+def view_of(saved: Mapping[str, Any], directory: str) -> dict[str, Any]:
+    """Convert a ``regent-state.json`` to a view, without values that do not fit."""
+    view = {
+        key: value for key, value in saved.items() if key in _STATE_KEYS and _fits(value, _STATE_KEYS[key])
+    }
+    if "pool" in saved:
+        view["pool"] = _pool(saved["pool"])
+    view.setdefault("name", os.path.basename(directory) or "/")
+    view.setdefault("state", "running" if view.get("ralph_pid") else "idle")
+    view["directory"] = directory
+    return view
+
+
+_AGENT_KEYS: dict[str, Any] = {"name": str, "in": bool, "until": _TEXT, "reason": _TEXT, "last": bool}
+_STRATEGIES = ("rotate", "fallback")
+
+
+def _pool(saved: object) -> dict[str, Any] | None:
+    if not isinstance(saved, dict) or saved.get("strategy") not in _STRATEGIES:
+        return None
+    agents = saved.get("agents")
+    if not isinstance(agents, list) or not agents or not all(map(_is_agent, agents)):
+        return None
+    fitting = [{key: agent[key] for key in _AGENT_KEYS} for agent in agents]
+    return {"strategy": saved["strategy"], "agents": fitting}
+
+
+def _is_agent(saved: object) -> bool:
+    return isinstance(saved, dict) and all(
+        key in saved and _fits(saved[key], kind) for key, kind in _AGENT_KEYS.items()
+    )
+
+
+_RESTS = ("usage_limit", "rate_limit", "outage", "user_requested")
+"""Why a checkpoint is saved at the end of a run that should be resumed."""
+
+
+def _view_of_checkpoint(directory: str) -> dict[str, Any] | None:
+    saved = checkpoint(directory)
+    if saved is None:
+        return None
+    reason = saved.get("pause_reason")
+    rests = isinstance(reason, str) and reason in _RESTS
+    view: dict[str, Any] = {"name": os.path.basename(directory) or "/", "directory": directory}
+    return view | {
+        "state": "paused" if rests else "stopped",
+        "pause_reason": reason if rests else None,
+        "notes": ["known by its checkpoint alone: whether a loop works here now is not"],
+    }
+
+
+def without_daemon(view: dict[str, Any], *, ended_with_it: bool = False) -> dict[str, Any]:
+    """Return ``view`` as it holds while no daemon answers: nothing starts or continues.
+
+    A run is alive if its pid is, and carries the run's cookie. The next daemon starts what should run, but
+    not where the view ``ended_with_it``: a daemon of ``ralphctl build`` has no successor.
+    """
+    view, state = {**view}, view["state"]
+    again = view.get("goal") == "running" and not ended_with_it
+    later = "; it starts again as soon as a ralphd runs" if again else ""
+    wait = {"reason": "no_daemon", "until": None} if again else None
+    if state in _HAS_A_RUN and _lives(view.get("ralph_pid"), view.get("run_id")):
+        view["notes"] = ["no ralphd watches it now"]
+    elif state in _HAS_A_RUN:
+        view.update(state="waiting_for_retry" if again else "stopped", ralph_pid=None, wait=wait)
+        view["notes"] = [
+            f"it was {state} when its ralphd ended; its process is gone, and nobody saw how{later}"
+        ]
+    elif state == "waiting_for_retry":
+        view.update(state=state if again else "stopped", wait=wait)
+        view["notes"] = [f"it was waiting to start again when its ralphd ended{later}"]
+    elif view.get("wait"):
+        view.update(wait=None)
+        view["notes"] = ["it was to go on by itself, but no ralphd is there to see to that"]
+    return view
+
+
+def _lives(pid: object, run_id: object) -> bool:
+    if not isinstance(pid, int) or pid <= 1:
+        return False
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            if stat.read().rpartition(b")")[2].split()[0] in b"ZX":
+                return False
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            carried = environ.read().split(b"\0")
+    except PermissionError:  # another user's: its cookie cannot be read
+        return True
+    except OSError:
+        return False
+    return not isinstance(run_id, str) or f"RALPH_RUN_ID={run_id}".encode() in carried
+
+
+def build_home(view: dict[str, Any], environ: Mapping[str, str]) -> str | None:
+    """Return the home kept by a private ralphd of ``ralphctl build``; None if the last run was another's."""
+    builds = os.path.join(wire.state_directory(environ), "build")
+    try:
+        directories = os.listdir(builds)
+    except OSError:
+        return None
+    homes = (_home_in(os.path.join(builds, directory), view) for directory in directories)
+    return next((home for home in homes if home), None)
+
+
+def home(view: dict[str, Any], environ: Mapping[str, str]) -> str | None:
+    """Return the ralph's home, whichever daemon kept it; None if it cannot be found."""
+    return build_home(view, environ) or _home_in(wire.state_directory(environ), view)
+
+
+def _home_in(state_directory: str, view: dict[str, Any]) -> str | None:
+    """Return the ralph's home in a state directory, if the run in ``view`` was its last."""
+    home = os.path.join(state_directory, "ralphs", str(view["name"]))
+    saved = read_file(os.path.join(home, "regent-state.json"))
+    return home if saved and saved.get("run_id") and saved["run_id"] == view.get("run_id") else None
+
+
+def registered_views(environ: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return name, directory, command and state of each registered ralph.
+
+    A ralph whose goal is to run counts as starting: the next daemon starts it.
+    """
+    ralphs = os.path.join(wire.state_directory(environ), "ralphs")
+    try:
+        names = sorted(os.listdir(ralphs))
+    except OSError:
+        return []
+    views = []
+    for name in names:
+        saved = read_file(os.path.join(ralphs, name, "ralph.json"))
+        if saved is None or not isinstance(saved.get("directory"), str):
+            continue
+        state = (read_file(os.path.join(ralphs, name, "regent-state.json")) or {}).get("state")
+        is_starting = saved.get("goal") == "running" and state != "paused"
+        view = {"name": name, "directory": saved["directory"], "command": saved.get("command")}
+        views.append(view | {"state": "starting" if is_starting else "stopped"})
+    return views
+
+
+def build_state_directory(directory: str, name: str | None, environ: Mapping[str, str]) -> Path:
+    """Return the state directory for a build in ``directory``: ``build/NAME-HASH`` below the user's own.
+
+    The hash is of the resolved directory, to keep directories of the same name apart.
+    """
+    import hashlib
+    from pathlib import Path
+
+    from ralphd.config import fit_name
+
+    real = os.path.realpath(directory)
+    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:8]
+    called = name or fit_name(os.path.basename(real))
+    return Path(wire.state_directory(environ), "build", f"{called}-{digest}")
+
+
+def build_homes(state_directory: Path) -> list[Path]:
+    """Return the homes of the ralphs of a build: one, unless it was given several names."""
+    return sorted((state_directory / "ralphs").glob("*"))
+
+
+def last_build_command(state_directory: Path) -> list[str]:
+    """Return the command of the last build there; empty for the built-in loop, and for no build."""
+    saved = [read_file(str(home / "ralph.json")) for home in build_homes(state_directory)]
+    command: object = next((each["command"] for each in saved if each and "command" in each), [])
+    return [str(word) for word in command] if isinstance(command, list) else []
+
+
+CHECKPOINT_VERSION = 1
+"""As in ``ralphd.core.loop.state``, which ``status`` does not load; a test compares them."""
+CHECKPOINT_FILE = "checkpoint.json"
+
+
+def checkpoint(directory: str) -> dict[str, Any] | None:
+    return _read(directory, CHECKPOINT_FILE)
+
+
+def checkpoint_fault(directory: str) -> str:
+    """Return what is wrong with the checkpoint in ``directory``; empty for a good one and for none."""
+    path = os.path.join(directory, ".ralph", CHECKPOINT_FILE)
+    if not os.path.lexists(path):
+        return ""
+    saved = read_file(path)
+    if saved is None:
+        return f"damaged, and kept as it is: {path}"
+    version = saved.get("version")
+    if isinstance(version, int) and version > CHECKPOINT_VERSION:
+        return f"of a newer version ({version}), and kept as it is: {path}"
+    return ""
+
+
+def _fits(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and not (
+        isinstance(value, bool) and kind in (int, int | None, int | float)
+    )
+
+
+def _read(directory: str, name: str) -> dict[str, Any] | None:
+    return read_file(os.path.join(directory, ".ralph", name))
+
+
+def read_file(path: str) -> dict[str, Any] | None:
+    """Return the JSON object in a regular file of 1 MiB at most; None for anything else, or if missing."""
+    try:
+        # O_NONBLOCK: a FIFO put in its place must not hang `status`.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
+            return None
+        saved = json.loads(os.read(descriptor, _MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    finally:
+        os.close(descriptor)
+    return saved if isinstance(saved, dict) else None
