@@ -1,15 +1,15 @@
-"""How a ralph stands, for its report: what blocks it, who has to act, and what of its list is done."""
+"""The present state in a report: what blocks it, who has to act, and what of its list is done."""
 
 from typing import Any
 
 import pytest
 
-from ralphd.core.night_standing import standing, tasks_of
+from ralphctl.report.read import reported_state, task_list_state
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.time import rfc3339
 
 END = 1_795_280_400.0
-Entry = dict[str, Any]
+View = dict[str, Any]
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ Entry = dict[str, Any]
         ({"state": 3, "wait": "x", "pool": {"agents": [3]}}, False, False),
     ],
 )
-def test_what_blocks_it_and_whether_a_person_is_needed(view: Entry, blocked: bool, person: bool) -> None:
-    found = standing(view)
+def test_what_blocks_it_and_whether_a_person_is_needed(view: View, blocked: bool, person: bool) -> None:
+    found = reported_state(view)
 
     assert (found.is_blocked, found.needs_person) == (blocked, person)
 
@@ -34,7 +34,7 @@ def test_agents_that_are_out_until_a_person_acts_are_named() -> None:
     out = {"name": "codex", "in": False, "until": None}
     later = {"name": "claude", "in": False, "until": rfc3339(END)}
 
-    assert standing({"state": "running", "pool": {"agents": [out, later]}}).agents_out == ("codex",)
+    assert reported_state({"state": "running", "pool": {"agents": [out, later]}}).agents_out == ("codex",)
 
 
 def test_a_task_counts_as_done_when_the_list_says_so_and_nothing_was_taken_back() -> None:
@@ -42,7 +42,7 @@ def test_a_task_counts_as_done_when_the_list_says_so_and_nothing_was_taken_back(
     plan = Plan("prd.json", (*plan.tasks, Task("C", "see", TaskStatus.PENDING)))
     ledger = {"B": {"reopened": True, "failure_count": 2, "last_failure": "red"}, "C": {"failure_count": 5}}
 
-    found = tasks_of(plan, ledger, most_failures=5)
+    found = task_list_state(plan, ledger, most_failures=5)
 
     assert found is not None
     assert (found.file, found.done, found.total) == ("prd.json", 1, 3)
@@ -50,7 +50,9 @@ def test_a_task_counts_as_done_when_the_list_says_so_and_nothing_was_taken_back(
         ("B", 2, "red", False),
         ("C", 5, "", True),
     ]
-    alone = tasks_of(None, {"A": {"status": "complete"}, "B": {"status": "failed"}, "C": 3}, most_failures=0)
+    alone = task_list_state(
+        None, {"A": {"status": "complete"}, "B": {"status": "failed"}, "C": 3}, most_failures=0
+    )
     assert alone is not None
     assert (alone.file, alone.done, alone.total) == (None, 1, 2)
-    assert tasks_of(None, {}, most_failures=5) is None
+    assert task_list_state(None, {}, most_failures=5) is None

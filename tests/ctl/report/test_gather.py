@@ -1,4 +1,4 @@
-"""What a night was, from its record: done and undone, times that add up, money neither lost nor invented."""
+"""A span from its history: done and undone, times that add up, money neither lost nor invented."""
 
 import re
 from pathlib import Path
@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.night_entries import wait_reason
-from ralphd.core.night_model import MICRO, Money, Night
-from ralphd.core.night_report import night
-from ralphd.core.night_standing import living, standing
-from ralphd.core.night_times import Living
+from ralphctl.report.gather import Gatherer
+from ralphctl.report.history import HistoryReader, wait_reason
+from ralphctl.report.model import MICRO, ReportCost, ReportedState, SpanSummary
+from ralphctl.report.read import reported_state
 from ralphd.core.time import rfc3339
 
 BEGIN = 1_795_244_400.0  # 2026-11-21 07:00:00 UTC
 HOUR = 3600.0
-FILES = Path(__file__).parents[2] / "docs" / "files.md"
+FILES = Path(__file__).parents[3] / "docs" / "files.md"
 END = BEGIN + 10 * HOUR
 US1, US2 = {"id": "US-1", "title": "Parse the list"}, {"id": "US-2", "title": "Print it"}
 Entry = dict[str, Any]
@@ -51,20 +50,26 @@ def run(begin_h: float, end_h: float, run_id: str = "r1", outcome: str = "done",
     return entry("run", end_h, run_id, **(told | {"run_id": run_id} | data))
 
 
-def told(*entries: Entry, now: Living | None = None) -> Night:
-    return night(entries, BEGIN, END, now)
+def summary_of(
+    *entries: Entry, current: ReportedState | None = None, is_whole: bool = False, torn: int = 0
+) -> SpanSummary:
+    gatherer = Gatherer(BEGIN, END)
+    for each in entries:
+        gatherer.add(each)
+    reader = HistoryReader(Path("history.jsonl"), torn, is_whole)
+    return gatherer.finish(current or ReportedState(), END, reader)
 
 
-def hours(found: Night) -> dict[str, float]:
+def hours(found: SpanSummary) -> dict[str, float]:
     """What the time went to, waits by their reason."""
-    return {share.reason or share.doing.value: share.us / MICRO / HOUR for share in found.shares}
+    return {share.reason or share.doing: share.us / MICRO / HOUR for share in found.shares}
 
 
 # --- what was done, and undone --------------------------------------------------------------------------
 
 
 def test_a_task_is_done_with_its_iterations_commits_and_cost() -> None:
-    found = told(
+    found = summary_of(
         attempt(1, 1, failure_kind="agent_crash", outcome="failed", why="it died", cost_usd=0.25),
         attempt(2, 1),
         finished(2, 1, US1, "abc1234", complete=False),
@@ -74,8 +79,9 @@ def test_a_task_is_done_with_its_iterations_commits_and_cost() -> None:
     )
 
     (done,) = found.done
-    assert (done.id, done.numbers, done.kept, done.reverted) == ("US-1", (1, 2), ("abc1234", "def5678"), ())
-    assert done.money == Money(1_250_000, attempts=3)
+    assert (done.id, done.iterations) == ("US-1", [1, 2])
+    assert (done.kept, done.reverted) == (["abc1234", "def5678"], [])
+    assert done.cost == ReportCost(1_250_000, attempts=3)
     assert (done.failures, done.last_failure) == (1, "it died")
     assert (found.iterations, found.attempts, found.runs, found.failed_runs) == (2, 3, 1, 0)
     assert [(each.kind, each.count, each.why) for each in found.failures] == [("agent_crash", 1, "it died")]
@@ -89,22 +95,22 @@ def test_what_was_reverted_is_not_done_and_says_why_and_what_the_tests_said() ->
         attempt(2, 0.5, 2, US2),
         finished(2, 2, US2, "def5678"),
     ]
-    found = told(*entries)
+    found = summary_of(*entries)
 
     assert [task.id for task in found.done] == ["US-2"]
-    assert (found.kept, found.reverted) == (("def5678",), ("abc1234",))
+    assert (found.kept, found.reverted) == (["def5678"], ["abc1234"])
     (undone,) = found.undone
-    assert (undone.number, undone.task_id, undone.commits) == (1, "US-1", ("abc1234",))
-    assert (undone.why, undone.tail, undone.back_at) == (
+    assert (undone.iteration, undone.task, undone.commits) == (1, US1, ("abc1234",))
+    assert (undone.why, undone.tail, undone.put_back_at) == (
         "the tests failed, and pass without it",
         ("E  1 == 2",),
         None,
     )
-    assert hours(told(*entries, run(0, 2)))["undone"] == 1.0
+    assert hours(summary_of(*entries, run(0, 2)))["undone"] == 1.0
 
 
 def test_what_a_person_put_back_is_done_again_and_its_time_was_work() -> None:
-    found = told(
+    found = summary_of(
         attempt(1, 1),
         verdict(1, 1, "abc1234", reverted=True),
         finished(1, 1, US1, "abc1234"),
@@ -113,13 +119,13 @@ def test_what_a_person_put_back_is_done_again_and_its_time_was_work() -> None:
     )
 
     assert [task.id for task in found.done] == ["US-1"]
-    assert (found.kept, found.reverted) == (("abc1234", "fff0000"), ())
-    assert found.undone[0].back_at == BEGIN + 9 * HOUR
+    assert (found.kept, found.reverted) == (["abc1234", "fff0000"], [])
+    assert found.undone[0].put_back_at == BEGIN + 9 * HOUR
     assert "undone" not in hours(found)
 
 
 def test_only_what_lies_in_the_span_is_told_and_what_reaches_into_it_is_cut() -> None:
-    found = told(
+    found = summary_of(
         finished(-1, 1, US1, "abc1234"),
         entry("wait", -1, reason="usage limit", until=rfc3339(BEGIN + HOUR)),
         attempt(2, 1, 2, US2),
@@ -133,7 +139,7 @@ def test_only_what_lies_in_the_span_is_told_and_what_reaches_into_it_is_cut() ->
 
 
 def test_calls_and_commits_that_nobody_could_judge_are_told() -> None:
-    found = told(
+    found = summary_of(
         verdict(1, 1, "abc1234", verdict="untested"),
         entry("escalation", 2, data={"message": "giving up"}),
         entry("escalation", 3, data="torn"),
@@ -141,14 +147,14 @@ def test_calls_and_commits_that_nobody_could_judge_are_told() -> None:
 
     assert [call.message for call in found.calls] == ["giving up", ""]
     assert found.unjudged == 1
-    assert found.kept == ("abc1234",)
+    assert found.kept == ["abc1234"]
 
 
 # --- where the time went --------------------------------------------------------------------------------
 
 
 def test_every_hour_of_a_night_is_told_once() -> None:
-    found = told(
+    found = summary_of(
         attempt(1, 1),
         attempt(2, 1, failure_kind="rate_limit", outcome="failed"),
         entry("wait", 2, reason="rate limit of claude (try again in 1h)", until=rfc3339(BEGIN + 3 * HOUR)),
@@ -181,20 +187,20 @@ def test_a_wait_ends_with_its_end_the_next_wait_a_boundary_or_the_next_attempt(
 ) -> None:
     wait = entry("wait", 1, reason="usage_limit", until=rfc3339(END))
 
-    assert hours(told(wait, end, run(0, 10))) == expected
+    assert hours(summary_of(wait, end, run(0, 10))) == expected
 
 
 def test_a_foreign_loop_of_boundaries_and_an_opaque_command_are_at_work_while_they_live() -> None:
-    assert hours(told(finished(1, 1), entry("iteration", 2, failed=True), run(0, 10))) == {
+    assert hours(summary_of(finished(1, 1), entry("iteration", 2, failed=True), run(0, 10))) == {
         "work": 9.0,
         "failure": 1.0,
     }
-    assert hours(told(run(0, 4, outcome="failed"), run(4.5, 10, "r2"))) == {"work": 9.5, "crash": 0.5}
-    assert hours(told(run(0, 0.1, outcome="lost"), run(4, 10, "r2"))) == {
+    assert hours(summary_of(run(0, 4, outcome="failed"), run(4.5, 10, "r2"))) == {"work": 9.5, "crash": 0.5}
+    assert hours(summary_of(run(0, 0.1, outcome="lost"), run(4, 10, "r2"))) == {
         "work": 6.0, "off": 2.9, "crash": 1.0, "failure": 0.1,
     }  # fmt: skip
     hung = run(0, 10, outcome="stalled", last_sign_at=rfc3339(BEGIN + 8 * HOUR))
-    assert hours(told(hung)) == {"work": 8.0, "hang": 2.0}
+    assert hours(summary_of(hung)) == {"work": 8.0, "hang": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -215,31 +221,29 @@ def test_what_lies_between_two_runs_was_waited_for_by_somebody_or_by_nobody(
     first = run(0, 1, outcome=outcome, reason=reason)
     calls = [entry("escalation", 1, data={})] if called else []
 
-    assert hours(told(first, *calls, run(3, 10, "r2"))) == {"work": 8.0, between: 2.0}
+    assert hours(summary_of(first, *calls, run(3, 10, "r2"))) == {"work": 8.0, between: 2.0}
 
 
 def test_a_night_that_goes_on_counts_up_to_now() -> None:
-    lives = living(
-        {"state": "running", "run_id": "r1", "started_at": rfc3339(BEGIN)}, standing({"state": "running"})
-    )
+    lives = reported_state({"state": "running", "run_id": "r1", "started_at": rfc3339(BEGIN)})
 
-    assert hours(told(attempt(2, 1), finished(2, 1), now=lives)) == {"work": 9.0, "between": 1.0}
-    assert hours(told(run(0, 4, outcome="paused"), now=Living(waits_for="usage_limit"))) == {
+    assert hours(summary_of(attempt(2, 1), finished(2, 1), current=lives)) == {"work": 9.0, "between": 1.0}
+    assert hours(summary_of(run(0, 4, outcome="paused"), current=ReportedState(waits_for="usage_limit"))) == {
         "usage_limit": 6.0,
         "work": 4.0,
     }
-    assert hours(told(run(0, 4, outcome="failed"), now=Living(needs_person=True)))["person"] == 6.0
+    assert (
+        hours(summary_of(run(0, 4, outcome="failed"), current=ReportedState(needs_person=True)))["person"]
+        == 6.0
+    )
 
 
 def test_the_span_begins_with_the_ralph_where_that_is_younger() -> None:
-    class Whole:
-        is_whole, torn = True, 2
-
-    found = night([run(4, 6)], BEGIN, END, source=Whole())
+    found = summary_of(run(4, 6), is_whole=True, torn=2)
 
     assert found.since == BEGIN + 4 * HOUR
     assert hours(found) == {"off": 4.0, "work": 2.0}
-    assert found.notes == ("2 lines of the record could not be read: what was told there is missing",)
+    assert found.remarks == ["2 lines of the record could not be read: what was told there is missing"]
 
 
 @pytest.mark.parametrize(
@@ -263,14 +267,14 @@ def test_waits_of_one_kind_are_told_together_whatever_their_words(told: str | No
 def test_of_many_reasons_the_rarest_are_told_together() -> None:
     waits = [entry("wait", n / 10, reason=f"why {n}", until=rfc3339(END)) for n in range(12)]
 
-    assert len(told(*waits, run(0, 10)).shares) == 9
+    assert len(summary_of(*waits, run(0, 10)).shares) == 9
 
 
 # --- what it cost ---------------------------------------------------------------------------------------
 
 
 def test_a_cost_that_nobody_knows_is_counted_as_unknown_and_never_as_0() -> None:
-    found = told(
+    found = summary_of(
         attempt(1, 1, cost_usd=None, cost_source="unknown"),
         attempt(2, 1, cost_usd=0.0, cost_source=None, agent="codex", task=None),
         attempt(3, 1, cost_usd=0.0, cost_source="told"),
@@ -278,34 +282,34 @@ def test_a_cost_that_nobody_knows_is_counted_as_unknown_and_never_as_0() -> None
         attempt(5, 1, cost_usd=float("nan")),
     )
 
-    assert found.money == Money(250_000, unknown=3, estimated=1, attempts=5)
-    assert [(work.agent, work.money.unknown) for work in found.agents] == [("claude", 2), ("codex", 1)]
+    assert found.cost == ReportCost(250_000, unknown=3, estimated=1, attempts=5)
+    assert [(work.agent, work.cost.unknown) for work in found.agents] == [("claude", 2), ("codex", 1)]
 
 
 def test_costs_that_are_told_apart_from_attempts_are_counted_once() -> None:
-    found = told(
+    found = summary_of(
         attempt(1, 1, cost_usd=0.0, cost_source=None),
         entry("cost", 1, usd=0.75),
         entry("cost", 2, usd="much"),
     )
 
-    assert found.money == Money(750_000, attempts=1)
-    assert {work.agent: work.money.micro_usd for work in found.agents} == {None: 750_000, "claude": 0}
+    assert found.cost == ReportCost(750_000, attempts=1)
+    assert {work.agent: work.cost.micro_usd for work in found.agents} == {None: 750_000, "claude": 0}
 
 
 def test_every_kind_of_entry_that_is_documented_is_known() -> None:
     kinds = set(re.findall(r"^### `history.jsonl`: kind `(\w+)`$", FILES.read_text(), re.MULTILINE))
     assert {"run", "incident", "undo"} < kinds
-    assert told(*(entry(kind, 1, kind) for kind in sorted(kinds))).notes == ()
+    assert summary_of(*(entry(kind, 1, kind) for kind in sorted(kinds))).remarks == []
 
 
 # --- a record that is not as it should be ---------------------------------------------------------------
 
 
 def test_a_clock_that_was_set_back_and_unknown_kinds_are_told_in_words() -> None:
-    found = told(run(0, 5), entry("sabbath", 6), {"kind": "run"}, run(1, 2, "r2"))
+    found = summary_of(run(0, 5), entry("sabbath", 6), {"kind": "run"}, run(1, 2, "r2"))
 
-    assert [note.partition(": times")[0] for note in found.notes] == [
+    assert [note.partition(": times")[0] for note in found.remarks] == [
         "left out: 1 entry of the record without a time",
         "the clock was set back meanwhile",
         "left out: 1 entry of the kind 'sabbath', which this ralphctl does not know",
@@ -352,19 +356,19 @@ def test_times_sum_to_the_span_money_is_the_same_by_agent_and_by_task_and_done_i
     entries = [any_entry(dice) for _ in range(dice.randint(0, 30))]
     lives = dice.random() < 0.5
 
-    found = told(*entries, now=Living("r1", BEGIN) if lives else None)
+    found = summary_of(*entries, current=ReportedState(run_id="r1", started_at=BEGIN) if lives else None)
 
     assert sum(share.us for share in found.shares) == round((END - BEGIN) * MICRO)
     assert all(share.us > 0 for share in found.shares)
-    assert sum((work.money for work in found.agents), Money()) == found.money
-    assert sum((task.money for task in found.tasks), Money()) == found.money
-    assert set(found.done) <= set(found.tasks)
+    assert sum((work.cost for work in found.agents), ReportCost()) == found.cost
+    assert sum((task.cost for task in found.tasks), ReportCost()) == found.cost
+    assert all(task in found.tasks for task in found.done)
     assert not set(found.kept) & set(found.reverted)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("junk", [[1, "x"], {"id": [1]}, True, -1, float("inf"), "", "\ud800", None])
 def test_whatever_stands_in_an_entry_is_no_crash(kind: str, junk: object) -> None:
-    found = told(dict.fromkeys(KEYS, junk) | {"kind": kind, "at": rfc3339(BEGIN + HOUR)})
+    found = summary_of(dict.fromkeys(KEYS, junk) | {"kind": kind, "at": rfc3339(BEGIN + HOUR)})
 
     assert sum(share.us for share in found.shares) == round((END - BEGIN) * MICRO)

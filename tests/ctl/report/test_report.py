@@ -14,17 +14,20 @@ from typing import Any
 
 import pytest
 
-from ralphctl import report_overview, report_page, report_words
-from ralphctl.commands.report import Progress, last_evening
-from ralphctl.local import report as local
-from ralphctl.local.record import Record
+from ralphctl.commands.report import last_evening
+from ralphctl.report import page as pages
+from ralphctl.report import read as reading
+from ralphctl.report import text as words
+from ralphctl.report.history import HistoryReader
+from ralphctl.report.model import RalphReport
+from ralphctl.report.read import ReadingProgress
 from ralphd.core.time import rfc3339
 from tests.ctl.conftest import Ctl
 from tests.written_nights import attempt, entry, night, write
 
 NOW = 1_795_330_800.0  # 2026-11-22 07:00:00 UTC
 EVENING = NOW - 13 * 3600.0
-DOCS = Path(__file__).parents[2] / "docs" / "report.md"
+DOCS = Path(__file__).parents[3] / "docs" / "report.md"
 EVIL = "\x1b[2J\u202etitle | *bold* `code` <b>\nnext"
 
 
@@ -50,15 +53,13 @@ def ralph(place: Path, entries: Iterator[dict[str, Any]], name: str = "demo", **
     return directory
 
 
-def read(held: Path, name: str = "demo", since: float = EVENING) -> local.Report:
-    places = local.known({"RALPHD_STATE_DIR": str(held)})
-    place = local.named(name, "/", places)
-    assert place is not None
-    return local.read(place, since, NOW, NOW)
+def read(held: Path, name: str = "demo", since: float = EVENING) -> RalphReport:
+    (place,) = reading.choose(name, "/", {"RALPHD_STATE_DIR": str(held)})
+    return reading.read(place, since, NOW, NOW)
 
 
-def text(report: local.Report, columns: int = 80) -> str:
-    return report_page.text(report_words.page(report, NOW), columns=columns)
+def text(report: RalphReport, columns: int = 80) -> str:
+    return pages.plain_text(words.page(report, NOW), columns=columns)
 
 
 def test_the_first_screen_says_how_it_is_what_is_done_what_blocks_when_it_goes_on_and_what_it_cost(
@@ -131,9 +132,9 @@ def test_what_blocks_it_and_what_to_type(
     held: Path, view: dict[str, Any], blocked: str, goes_on: str
 ) -> None:
     ralph(held, iter(()), **view)
-    rows = dict(report_words.page(read(held), NOW).rows)
+    rows = dict(words.page(read(held), NOW).rows)
     assert rows["blocked by"] == blocked
-    assert rows["goes on"].replace(report_page.CODE, "") == goes_on
+    assert rows["goes on"].replace(pages.CODE, "") == goes_on
 
 
 def test_a_long_reason_leaves_room_on_the_first_screen(held: Path) -> None:
@@ -142,14 +143,14 @@ def test_a_long_reason_leaves_room_on_the_first_screen(held: Path) -> None:
     screen = text(report).splitlines()[:24]
     for label in ("done", "blocked by", "goes on", "cost", "next"):
         assert any(line.startswith(f"  {label} ") for line in screen), screen
-    assert len(report_page.text(report_overview.page([report], EVENING, NOW, NOW), columns=80)) < 900
+    assert len(pages.plain_text(words.overview([report], EVENING, NOW, NOW), columns=80)) < 900
 
 
 def test_without_a_daemon_nothing_is_promised_to_go_on_by_itself(tmp_path: Path) -> None:
     wait = {"reason": "usage_limit", "until": rfc3339(NOW + 8000)}
     ralph(tmp_path / "state", iter(()), state="paused", pause_reason="usage_limit", wait=wait)
-    rows = report_words.page(read(tmp_path / "state"), NOW).rows
-    assert ("goes on", f"when you type {report_page.typed('ralphctl resume demo')}") in rows
+    rows = words.page(read(tmp_path / "state"), NOW).rows
+    assert ("goes on", f"when you type {pages.typed('ralphctl resume demo')}") in rows
     assert ("note", "it was to go on by itself, but no ralphd is there to see to that") in rows
 
 
@@ -157,20 +158,20 @@ def test_unknown_costs_are_never_told_as_0(held: Path) -> None:
     told = {"run_id": "r1", "iteration": 1, "task": None}
     ralph(held, iter([attempt(NOW - 60, told, 1, cost=None), attempt(NOW - 30, told, 2, cost=None)]))
     report = read(held)
-    assert dict(report_words.page(report, NOW).rows)["cost"] == "unknown: no attempt told its cost"
+    assert dict(words.page(report, NOW).rows)["cost"] == "unknown: no attempt told its cost"
     assert "$0" not in text(report)
 
 
 def test_what_a_command_cost_that_tells_nothing_is_unknown(held: Path, ctl: Ctl) -> None:
     run = entry("run", "r1", NOW - 60, run_id="r1", outcome="done", started_at=rfc3339(NOW - 900))
     ralph(held, iter([run]))
-    assert dict(report_words.page(read(held), NOW).rows)["cost"] == "nothing was spent"
+    assert dict(words.page(read(held), NOW).rows)["cost"] == "nothing was spent"
     path = held / "ralphs" / "demo" / "ralph.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"command": ["./loop.sh"]}))
-    assert dict(report_words.page(read(held), NOW).rows)["cost"] == "unknown: its command tells none"
+    assert dict(words.page(read(held), NOW).rows)["cost"] == "unknown: its command tells none"
     told = json.loads(ctl("report", "--json", "--since", rfc3339(NOW - 1000)).stdout)
     assert told["ralphs"][0]["cost"]["usd"] is None
-    overview = report_overview.page([read(held)], EVENING, NOW, NOW)
+    overview = words.overview([read(held)], EVENING, NOW, NOW)
     assert dict(overview.rows)["cost"] == "unknown: their commands tell none"
 
 
@@ -184,17 +185,17 @@ def test_other_peoples_text_moves_no_terminal_and_breaks_no_markdown(held: Path)
     ]
     ralph(held, iter(entries), state="failed", message=EVIL, branch=EVIL)
     report = read(held)
-    page = report_words.page(report, NOW)
-    for shown in (text(report), report_page.markdown(page)):
+    page = words.page(report, NOW)
+    for shown in (text(report), pages.markdown(page)):
         assert [line for line in shown.splitlines() if not line.isprintable()] == []
-    marked = report_page.markdown(page)
+    marked = pages.markdown(page)
     assert "\\*bold\\* \\`code\\` \\<b\\>" in marked
     assert "to put it back: `ralphctl undo demo 1`" in marked
-    built = replace(report, place=replace(report.place, is_build=True, directory="/srv/my demo"))
+    built = replace(report, source=replace(report.source, is_build=True, directory="/srv/my demo"))
     assert (  # no daemon knows the ralph of a build
         "to put it back: git revert what is found by "
         "`git -C '/srv/my demo' log --grep 'This reverts commit abc1234'`"
-    ) in report_page.markdown(report_words.page(built, NOW))
+    ) in pages.markdown(words.page(built, NOW))
     prose = [line for line in marked.splitlines() if not line.startswith(" " * 6)]  # which is shown as it is
     assert not re.search(r"(?<!\\)[*`|<](bold|code|b>)", "\n".join(prose))
 
@@ -210,7 +211,7 @@ def test_a_record_that_is_torn_is_read_as_far_as_it_goes_and_said_to_be(held: Pa
     data = path.read_bytes()
     path.write_bytes(b'{"kind":"att' + data[:2000] + b'\n[1]\nnull\n\xff\xfe\n{"kind":"moon","key":"","at":"'
                      + rfc3339(NOW - 5).encode() + b'"}\n' + data[2000:] + b'{"half')  # fmt: skip
-    page = report_words.page(read(held), NOW)
+    page = words.page(read(held), NOW)
     notes = [said for label, said in page.rows if label == "note"]
     assert notes[0].endswith("lines of the record could not be read: what was told there is missing")
     assert notes[-1] == "left out: 1 entry of the kind 'moon', which this ralphctl does not know"
@@ -225,13 +226,13 @@ def test_a_long_record_is_read_from_its_end_with_what_was_so_before(tmp_path: Pa
     new = list(night(3, NOW - 3600))
     path = write(home, tmp_path, iter([*old, *new]))
     told: list[tuple[int, int]] = []
-    record = Record(path)
+    record = HistoryReader(path)
     found = list(record.entries(rfc3339(NOW - 4000), lambda read, of: told.append((read, of))))
     assert [each["key"] for each in found] == ["r8999", *(each["key"] for each in new)]
     assert (record.torn, record.is_whole) == (0, False)
     assert told[-1][1] < path.stat().st_size
-    assert list(Record(tmp_path / "none").entries("")) == []
-    whole = Record(path)
+    assert list(HistoryReader(tmp_path / "none").entries("")) == []
+    whole = HistoryReader(path)
     assert len(list(whole.entries("1970"))) == 9000 + len(new)
     assert whole.is_whole
 
@@ -242,7 +243,7 @@ def test_entries_are_read_across_blocks_and_one_by_one_where_one_of_them_is_torn
     path.write_text(
         f'{wide}\n{{"kind": "b"}}\n\n{{"kind"\n{{"kind": "\\ud800"}}\n{"y" * 1_500_000}\n{{"kind": "c"}}'
     )
-    record = Record(path)
+    record = HistoryReader(path)
     assert [each["kind"] for each in record.entries("")] == ["a", "b", "\ud800", "c"]
     assert record.torn >= 2
 
@@ -250,7 +251,7 @@ def test_entries_are_read_across_blocks_and_one_by_one_where_one_of_them_is_torn
 def test_a_fifo_or_a_link_in_place_of_the_record_is_no_record(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("/etc/passwd")
-    assert [list(Record(tmp_path / name).entries("")) for name in ("fifo", "link")] == [[], []]
+    assert [list(HistoryReader(tmp_path / name).entries("")) for name in ("fifo", "link")] == [[], []]
 
 
 def test_since_last_night_is_since_18_of_the_day_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,10 +264,10 @@ def test_the_commits_of_a_command_that_tells_none_are_those_since_the_run_before
 ) -> None:
     directory = ralph(held, iter(()))
 
-    def git(*words: str) -> str:
+    def git(*git_words: str) -> str:
         someone = ("-c", "user.name=Ralph", "-c", "user.email=ralph@example.invalid")
         done = subprocess.run(
-            ["git", *someone, *words], cwd=directory, capture_output=True, text=True, check=True
+            ["git", *someone, *git_words], cwd=directory, capture_output=True, text=True, check=True
         )
         return done.stdout.strip()
 
@@ -283,13 +284,12 @@ def test_the_commits_of_a_command_that_tells_none_are_those_since_the_run_before
     (home / "regent-state.json").write_text(json.dumps({"state": "done", "last_commit": heads[2]}))
     report = read(held)
     assert list(report.commits) == heads[1:]
-    assert dict(report_words.page(report, NOW).rows)["commits"] == "2 kept (1 file, +5 −0)"
+    assert dict(words.page(report, NOW).rows)["commits"] == "2 kept (1 file, +5 −0)"
     first = entry("run", "r1", time.time(), run_id="r1", commit=heads[2], outcome="done",
                   started_at=rfc3339(time.time() - 60))  # fmt: skip
     (home / "history.jsonl").write_text(f"{json.dumps(first)}\n")
-    place = local.named("demo", "/", local.known({"RALPHD_STATE_DIR": str(held)}))
-    assert place is not None
-    its_first_night = local.read(place, EVENING, time.time() + 1, time.time() + 1)
+    (place,) = reading.choose("demo", "/", {"RALPHD_STATE_DIR": str(held)})
+    its_first_night = reading.read(place, EVENING, time.time() + 1, time.time() + 1)
     assert list(its_first_night.commits) == heads  # all of them were made after the run began
 
 
@@ -300,7 +300,7 @@ def test_several_ralphs_are_an_overview_and_each_can_be_named(held: Path, ctl: C
     ralph(held, night(5, NOW - 1800), "api")
     web = ralph(held, iter(()), "web", state="failed", message="giving up")
     reports = [read(held, name) for name in ("api", "web")]
-    page = report_page.text(report_overview.page(reports, EVENING, NOW, NOW))
+    page = pages.plain_text(words.overview(reports, EVENING, NOW, NOW))
     assert page.splitlines()[0] == "2 ralphs  1 waits for you"
     assert page.index("  web  failed: giving up") < page.index("  api  done")
     assert "      blocked by: giving up; goes on when you type ralphctl start web" in page
@@ -333,11 +333,11 @@ def _keys(value: object) -> set[str]:
 def test_what_a_build_has_left_is_found_in_its_directory_and_gone_on_with_there(tmp_path: Path) -> None:
     place = tmp_path / "state" / "build" / "demo-0123abcd"
     directory = ralph(place, iter(()), state="paused", pause_reason="user_requested")
-    found = local.here(str(directory), local.known({"RALPHD_STATE_DIR": str(tmp_path / "state")}))
+    found = reading.nearest(str(directory), reading.known({"RALPHD_STATE_DIR": str(tmp_path / "state")}))
     assert found is not None
     assert found.is_build
-    rows = dict(report_words.page(local.read(found, EVENING, NOW, NOW), NOW).rows)
-    assert rows["next"] == f"{report_page.typed(f'ralphctl -C {directory} build')}  (go on)"
+    rows = dict(words.page(reading.read(found, EVENING, NOW, NOW), NOW).rows)
+    assert rows["next"] == f"{pages.typed(f'ralphctl -C {directory} build')}  (go on)"
 
 
 def test_copies_in_the_directory_are_enough(tmp_path: Path, ctl: Ctl) -> None:
@@ -353,7 +353,7 @@ def test_copies_in_the_directory_are_enough(tmp_path: Path, ctl: Ctl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("typed", "code", "said"),
     [
         (["nobody"], 4, "nothing is kept of a ralph 'nobody'"),
         ([], 4, "there is no ralph to report of"),
@@ -363,8 +363,8 @@ def test_copies_in_the_directory_are_enough(tmp_path: Path, ctl: Ctl) -> None:
         (["UPPER"], 2, "no ralph's name"),
     ],
 )
-def test_what_cannot_be_is_one_clear_line(words: list[str], code: int, said: str, ctl: Ctl) -> None:
-    done = ctl("report", *words)
+def test_what_cannot_be_is_one_clear_line(typed: list[str], code: int, said: str, ctl: Ctl) -> None:
+    done = ctl("report", *typed)
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr.splitlines()[0]
 
@@ -377,11 +377,11 @@ def test_a_long_reading_says_on_a_terminal_how_far_it_is_and_leaves_no_trace(
             return True
 
     monkeypatch.setattr("sys.stderr", screen := Terminal())
-    progress = Progress(slow_s=0.0)
-    progress.told(50, 200)
-    progress.over()
+    progress = ReadingProgress(slow_s=0.0)
+    progress.show(50, 200)
+    progress.clear()
     assert screen.getvalue() == f"\rreading the record: 25 %\r{'':<40}\r"
-    quiet = Progress()
-    quiet.told(50, 200)
-    quiet.over()
+    quiet = ReadingProgress()
+    quiet.show(50, 200)
+    quiet.clear()
     assert "25 %" not in screen.getvalue().partition("\r" + " " * 40)[2]

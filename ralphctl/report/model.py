@@ -1,0 +1,318 @@
+"""What a report holds, and its JSON form: fields are named as the keys in docs/report.md.
+
+Times are whole microseconds and money whole millionths of a dollar, so that parts add up to their whole.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields, is_dataclass
+from operator import add
+from pathlib import Path
+from typing import Any, Final
+
+from ralphd.core.time import Moment, rfc3339
+
+MICRO: Final = 1_000_000
+REQUESTED_PAUSES: Final = frozenset({"requested", "user_requested"})
+_VERSION: Final = 1
+"""The version of the JSON form. A new key does not raise it."""
+HAS_A_RUN: Final = frozenset({"starting", "running", "testing", "pausing", "stopping"})
+_VIEW_KEYS: Final = (
+    *("state", "message", "pause_reason", "agent", "branch", "iteration", "total_cost_usd", "notes"),
+)
+
+
+TIME_USES: Final = {
+    # An attempt that stalled or timed out counts whole as a hang; a run that stalled, from its last activity.
+    # Other failures are those of attempts, and of runs that failed early without reporting anything.
+    "tests": "the guard's tests",
+    "hang": "hung, or out of time",
+    "failure": "failures",
+    "undone": "work that was undone",
+    "work": "work",
+    "wait": "wait",
+    "between": "the loop itself",
+    "person": "waited for you",
+    "off": "nothing ran",
+}
+"""What a stretch of the span was used for, in words. Of stretches that overlap, the first here counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShare:
+    """How much of the span went to one of ``TIME_USES``; ``reason`` is that of a wait."""
+
+    doing: str
+    reason: str | None
+    us: int
+    stretches: int
+
+
+@dataclass(slots=True)
+class ReportCost:
+    """What ``attempts`` cost. ``unknown`` of them reported no cost, so ``micro_usd`` is a lower bound.
+
+    ``estimated`` of them were calculated from tokens.
+    """
+
+    micro_usd: int = 0
+    attempts: int = 0
+    unknown: int = 0
+    estimated: int = 0
+
+    def __add__(self, other: "ReportCost") -> "ReportCost":
+        return ReportCost(*map(add, astuple(self), astuple(other)))
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether no part of it is known."""
+        return self.unknown > 0 and not self.micro_usd and self.unknown >= self.attempts
+
+
+@dataclass(slots=True)
+class ReportAgent:
+    """One agent's attempts. ``agent`` None: attempts that named no agent."""
+
+    agent: str | None
+    failures: int = 0
+    cost: ReportCost = field(default_factory=ReportCost)
+
+
+@dataclass(slots=True)
+class ReportTask:
+    """One task in the span. ``id`` None: work that named no task.
+
+    ``done_at``: when it was finished, unless those commits were reverted later. Commits are abbreviated,
+    oldest first. ``iterations`` are numbered as their runs count them.
+    """
+
+    id: str | None
+    title: str = ""
+    done_at: Moment | None = None
+    iterations: Sequence[int] = ()
+    kept: Sequence[str] = ()
+    reverted: Sequence[str] = ()
+    failures: int = 0
+    last_failure: str = ""
+    cost: ReportCost = field(default_factory=ReportCost)
+
+
+@dataclass(slots=True)
+class ReportRevert:
+    """Reverted commits, newest first, why, and the last lines of the tests.
+
+    ``task`` has its id and title. ``put_back_at``: when a person applied the commits again.
+    """
+
+    at: Moment
+    iteration: int | None
+    task: Mapping[str, str] | None
+    commits: tuple[str, ...]
+    why: str
+    tail: tuple[str, ...]
+    put_back_at: Moment | None = None
+
+
+@dataclass(slots=True)
+class ReportFailure:
+    """Attempts and runs that failed in the same way; ``why`` and ``last_at`` are those of the last."""
+
+    kind: str
+    count: int
+    why: str
+    last_at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCall:
+    """One escalation to a person."""
+
+    at: Moment
+    message: str
+
+
+@dataclass(slots=True)
+class SpanSummary:
+    """Everything that the history says about the span.
+
+    ``since`` is later than requested where the ralph is younger. ``shares`` add up to the span; the costs of
+    ``agents`` and those of ``tasks`` add up to ``cost``. ``head_before`` is the commit at which the last run
+    before the span ended. ``unjudged`` counts iterations whose commits the gate could not judge.
+    """
+
+    since: Moment
+    until: Moment
+    shares: Sequence[TimeShare] = ()
+    tasks: Sequence[ReportTask] = ()
+    undone: Sequence[ReportRevert] = ()
+    agents: Sequence[ReportAgent] = ()
+    failures: Sequence[ReportFailure] = ()
+    calls: list[ReportCall] = field(default_factory=list)
+    cost: ReportCost = field(default_factory=ReportCost)
+    iterations: int = 0
+    attempts: int = 0
+    runs: int = 0
+    failed_runs: int = 0
+    kept: Sequence[str] = ()
+    reverted: Sequence[str] = ()
+    unjudged: int = 0
+    last_at: Moment | None = None
+    head_before: str | None = None
+    remarks: Sequence[str] = ()
+
+    @property
+    def done(self) -> list[ReportTask]:
+        """The tasks finished in the span and not reverted, in the order in which they were finished."""
+        done = (task for task in self.tasks if task.done_at is not None)
+        return sorted(done, key=lambda task: task.done_at or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedState:
+    """The present state. ``waits_for`` is a wait's reason, ``goes_on_at`` the moment when it ends.
+
+    ``needs_person``: nothing continues before somebody acts. ``agents_out`` stay disabled until then.
+    ``run_id`` and ``started_at`` are those of the live run.
+    """
+
+    state: str = ""
+    waits_for: str | None = None
+    goes_on_at: Moment | None = None
+    needs_person: bool = False
+    agents_out: tuple[str, ...] = ()
+    run_id: str = ""
+    started_at: Moment | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.state in HAS_A_RUN
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.waits_for is not None or self.needs_person
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTask:
+    """An unfinished task. ``used_up``: it failed too often to be tried again."""
+
+    id: str
+    title: str
+    failures: int
+    why: str
+    used_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskListState:
+    """The task list: ``done`` of ``total``. ``file`` None: known from the loop's memory alone."""
+
+    file: str | None
+    total: int
+    done: int
+    open: Sequence[OpenTask]
+
+
+@dataclass(frozen=True, slots=True)
+class Diffstat:
+    """What ``commits`` changed; ``missing`` others are no longer in the repository."""
+
+    commits: int
+    missing: int
+    files: int
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSource:
+    """Where a ralph's files are. ``home`` None: only the copies in its directory can be read."""
+
+    name: str
+    directory: str
+    home: Path | None
+    is_build: bool = False
+
+    def path(self, name: str) -> Path:
+        """Return where the file, or else its copy, is."""
+        return (Path(self.directory) / ".ralph" if self.home is None else self.home) / name
+
+
+@dataclass(frozen=True, slots=True)
+class RalphReport:
+    """A whole report on one ralph. ``commits`` are those that stay, ``changed`` is what they changed."""
+
+    source: ReportSource
+    view: Mapping[str, Any]
+    state: ReportedState
+    summary: SpanSummary
+    tasks: TaskListState | None
+    commits: Sequence[str]
+    changed: Diffstat | None
+
+    @property
+    def has_untold_costs(self) -> bool:
+        """Whether a command other than the built-in loop ran, and reported neither attempts nor costs."""
+        has_run = self.summary.runs > 0 or self.state.runs
+        return has_run and self.view.get("command") != [] and self.summary.cost == ReportCost()
+
+
+def document(reports: Sequence[RalphReport], since: Moment, until: Moment) -> Any:
+    """Return what ``--json`` prints."""
+    ralphs = [_ralph(report) for report in reports]
+    return _plain({"version": _VERSION, "since": since, "until": until, "ralphs": ralphs})
+
+
+def _ralph(report: RalphReport) -> dict[str, Any]:
+    summary, state = report.summary, report.state
+    return {
+        **_pick(report.source, "name", "directory"),
+        **_pick(summary, "since", "until"),
+        **{key: report.view.get(key) for key in _VIEW_KEYS},
+        "blocked": _pick(state, "is_blocked", "needs_person", "waits_for", "goes_on_at", "agents_out"),
+        "tasks": report.tasks,
+        "done": summary.done,
+        "worked_on": summary.tasks,
+        "undone": summary.undone,
+        "commits": {
+            "kept": report.commits,
+            "reverted": summary.reverted,
+            "unjudged_iterations": summary.unjudged,
+            "changed": report.changed,
+        },
+        "times": summary.shares,
+        "cost": _cost(summary.cost, is_unknown=report.has_untold_costs),
+        "cost_by_agent": summary.agents,
+        **_pick(summary, "failures", "calls"),
+        "counts": _pick(summary, "iterations", "attempts", "runs", "failed_runs"),
+        "remarks": summary.remarks,
+    }
+
+
+def _pick(value: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
+
+
+def _cost(cost: ReportCost, *, is_unknown: bool = False) -> dict[str, Any]:
+    usd = None if is_unknown or cost.is_unknown else cost.micro_usd / MICRO
+    return {"usd": usd, **_pick(cost, "attempts", "unknown", "estimated")}
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` as JSON: moments as RFC 3339, microseconds as seconds, a cost as keys of its owner."""
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    if is_dataclass(value):
+        value = _pick(value, *(each.name for each in fields(value)))
+    if not isinstance(value, dict):
+        return value
+    plain: dict[str, Any] = {}
+    for key, each in value.items():
+        if isinstance(each, ReportCost):
+            plain |= _cost(each)
+        elif key == "us":
+            plain["seconds"] = each / MICRO
+        elif each is not None and (key in ("since", "until", "at") or key.endswith("_at")):
+            plain[key] = rfc3339(each)
+        else:
+            plain[key] = _plain(each)
+    return plain

@@ -1,0 +1,246 @@
+"""Read what a report is made of from files, with or without a daemon.
+
+The originals are in the state directory, or in that of ``ralphctl build``; where they cannot be read, the
+copies in ``.ralph/`` are used. git is asked for a limited time and takes no lock.
+"""
+
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ralphctl import link
+from ralphctl.local import lastknown
+from ralphctl.local.found import task_list
+from ralphctl.report import model
+from ralphctl.report.gather import Gatherer
+from ralphctl.report.history import SHA, HistoryReader, Progressed, moment, text, wait_reason, whole
+from ralphd import wire
+from ralphd.core.plan import Plan, TaskStatus
+from ralphd.core.time import rfc3339
+from ralphd.errors import UnknownRalph
+
+GIT_LIMIT_S: Final = 5.0
+MOST_COMMITS: Final = 2000
+_STATE, _HISTORY, _TASKS, _DEFINITION = "regent-state.json", "history.jsonl", "tasks.json", "ralph.json"
+_LOG: Final = ("log", "--no-walk=unsorted", "--stdin", "--numstat", "-z", "--format=", "--no-renames")
+_PLAIN: Final = ("--no-ext-diff", "--no-textconv", "--diff-merges=first-parent")
+_NUMSTAT: Final = re.compile(r"(?:^|\0)\n*(\d+|-)\t(\d+|-)\t([^\0]+)")  # a dash for a binary file
+_SLOW_S: Final = 1.0
+_PRINTED_EVERY_S: Final = 0.2
+
+
+class ReadingProgress:
+    """Prints on a terminal how far the reading is, once it takes longer than ``slow_s``."""
+
+    def __init__(self, *, slow_s: float = _SLOW_S) -> None:
+        self._next_at = time.monotonic() + slow_s
+        self._is_shown = False
+
+    def show(self, read: int, of: int) -> None:
+        now = time.monotonic()
+        if now < self._next_at or not sys.stderr.isatty():
+            return
+        self._next_at, self._is_shown = now + _PRINTED_EVERY_S, True
+        print(f"\rreading the record: {100 * read // max(of, 1)} %", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._is_shown:
+            print(f"\r{'':<40}\r", end="", file=sys.stderr, flush=True)
+        self._is_shown = False
+
+
+def choose(name: str | None, directory: str, environ: Mapping[str, str]) -> list[model.ReportSource]:
+    """Return the ralph of this name; without a name that of ``directory``, else all. Raise UnknownRalph.
+
+    Of several with the name, that of ``directory`` comes first, then the daemon's, then those of ``build``.
+    """
+    sources = known(environ)
+    here = nearest(directory, sources)
+    if here is not None and name in (None, here.name):
+        return [here]
+    if name is None and not sources:
+        raise UnknownRalph(
+            "there is no ralph to report of",
+            why="none is kept here, nor in the state directory",
+            mend="ralphctl start DIR",
+        )
+    chosen = [source for source in sources if name in (None, source.name)]
+    if not chosen:
+        raise UnknownRalph(f"nothing is kept of a ralph {name!r}", mend="ralphctl status --all")
+    return chosen if name is None else [max(chosen, key=lambda each: (not each.is_build, _worked_at(each)))]
+
+
+def known(environ: Mapping[str, str]) -> list[model.ReportSource]:
+    """Return all ralphs with files in the user's state directory or in that of ``ralphctl build``."""
+    state, sources = Path(wire.state_directory(environ)), []
+    for is_build, pattern in ((False, "ralphs/*"), (True, "build/*/ralphs/*")):
+        for home in sorted(state.glob(pattern)):
+            directory = _file(home / _DEFINITION).get("directory")
+            if isinstance(directory, str):
+                sources.append(model.ReportSource(home.name, directory, home, is_build))
+    return sources
+
+
+def nearest(directory: str, sources: Sequence[model.ReportSource]) -> model.ReportSource | None:
+    """Return the ralph of ``directory`` or the nearest one above; of several, the last one at work."""
+    for above in link.upward(directory):
+        if there := [source for source in sources if os.path.realpath(source.directory) == above]:
+            return max(there, key=_worked_at)
+        if (view := lastknown.state(above)) is not None:
+            return model.ReportSource(str(view["name"]), above, None)
+    return None
+
+
+def _worked_at(source: model.ReportSource) -> float:
+    try:
+        return source.path(_STATE).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def read(
+    source: model.ReportSource, since: float, until: float, now: float, progressed: Progressed | None = None
+) -> model.RalphReport:
+    """Read one ralph's files, and ask git what its commits changed."""
+    definition = _file(source.home / _DEFINITION) if source.home else {}
+    view = _view(source, definition)
+    state = reported_state(view)
+    reader, gatherer = HistoryReader(source.path(_HISTORY)), Gatherer(since, until)
+    for entry in reader.entries(rfc3339(since), progressed):
+        gatherer.add(entry)
+    summary = gatherer.finish(state, now, reader)
+    commits = _commits(source, summary, view)
+    changed = diffstat(Path(source.directory), commits) if commits else None
+    return model.RalphReport(source, view, state, summary, _tasks(source, definition), commits, changed)
+
+
+def _view(source: model.ReportSource, definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    state = _file(source.path(_STATE))
+    last = lastknown.shown(state, source.directory) if state else lastknown.state(source.directory)
+    view = (last or {"state": "idle"}) | {"name": source.name, "directory": source.directory}
+    if isinstance(definition.get("command"), list):
+        view["command"] = definition["command"]
+    if source.home is None:
+        has_daemon = link.signpost_in(source.directory) is not None
+    else:
+        try:
+            has_daemon = link.is_flocked((source.home.parent.parent / "lock").stat().st_ino)
+        except OSError:
+            has_daemon = False
+    return view if has_daemon else lastknown.without_daemon(view, ended_with_it=source.is_build)
+
+
+def reported_state(view: Mapping[str, Any]) -> model.ReportedState:
+    """Return what a view says about the present; anything may be missing in it."""
+    state, wait, pool = text(view.get("state")), _object(view.get("wait")), _object(view.get("pool"))
+    goes_on_at = moment(wait.get("until"))
+    has_stopped = state == "failed" or (state == "paused" and goes_on_at is None)
+    agents = pool.get("agents")
+    out = [_object(each) for each in agents] if isinstance(agents, list) else []
+    names = (text(each.get("name")) for each in out if each.get("in") is False and each.get("until") is None)
+    run_id = text(view.get("run_id")) if state in model.HAS_A_RUN else ""
+    return model.ReportedState(
+        state,
+        wait_reason(wait.get("reason")) if wait else None,
+        goes_on_at,
+        has_stopped and text(view.get("pause_reason")) not in model.REQUESTED_PAUSES,
+        tuple(name for name in names if name),
+        run_id,
+        moment(view.get("started_at")) if run_id else None,
+    )
+
+
+def _tasks(source: model.ReportSource, definition: Mapping[str, Any]) -> model.TaskListState | None:
+    values = _object(_object(definition.get("configuration")).get("values"))
+    ralph, agents = _object(values.get("ralph")), _object(values.get("agents"))
+    plan = task_list(Path(source.directory), text(ralph.get("tasks")) or "auto")
+    memory = _object(_file(source.path(_TASKS)).get("tasks"))
+    return task_list_state(plan, memory, most_failures=whole(agents.get("max_task_failures")) or 0)
+
+
+def task_list_state(
+    plan: Plan | None, memory: Mapping[str, Any], *, most_failures: int
+) -> model.TaskListState | None:
+    """Return the state of the list by what it says and what the loop remembers; None without a list.
+
+    A ticked task counts as open where its commits were reverted, or its review is still to come.
+    """
+    records = {id_: each for id_, each in memory.items() if isinstance(each, Mapping)}
+    if plan is not None and plan.tasks:
+        file = plan.file
+        listed = [(task.id, task.title, task.status is TaskStatus.DONE) for task in plan.tasks]
+    else:
+        file = None
+        listed = [(id_, text(each.get("title")), each.get("status") == "complete")
+                  for id_, each in records.items() if id_ != "prompt"]  # fmt: skip
+    open_tasks = []
+    for id_, title, is_ticked in listed:
+        record = records.get(id_, {})
+        if is_ticked and record.get("reopened") is not True and record.get("unreviewed") is not True:
+            continue
+        failures = max(whole(record.get("failure_count")) or 0, 0)
+        is_used_up = 0 < most_failures <= failures
+        why = text(record.get("last_failure"))
+        open_tasks.append(model.OpenTask(id_, title or id_, failures, why, is_used_up))
+    if not listed:
+        return None
+    return model.TaskListState(file, len(listed), len(listed) - len(open_tasks), open_tasks)
+
+
+def _file(path: Path) -> dict[str, Any]:
+    return lastknown.read_file(str(path)) or {}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+# --- git --------------------------------------------------------------------------------------------------
+
+
+def _commits(
+    source: model.ReportSource, summary: model.SpanSummary, view: Mapping[str, Any]
+) -> Sequence[str]:
+    """Return the commits that stay; of a command that reports none, those since the run before the span.
+
+    Without such a run, those younger than the span.
+    """
+    last = text(view.get("last_commit"))
+    if summary.kept or summary.reverted or not SHA.fullmatch(last):
+        return summary.kept
+    if summary.head_before is None:  # git knows whole seconds only
+        which = [f"--since={rfc3339(math.floor(summary.since) + 1)}", last]
+    else:
+        which = [f"{summary.head_before}..{last}"]
+    words = ("rev-list", "--reverse", "--abbrev-commit", f"--max-count={MOST_COMMITS}", *which, "--")
+    return (_git(Path(source.directory), *words) or "").split()
+
+
+def diffstat(directory: Path, commits: Sequence[str]) -> model.Diffstat | None:
+    """Return the sum over ``commits``; None where git is missing or does not answer in time."""
+    deadline = time.monotonic() + GIT_LIMIT_S
+    types = _git(directory, "cat-file", "--batch-check", given=commits[-MOST_COMMITS:])
+    if types is None:
+        return None
+    there = [line.split()[0] for line in types.splitlines() if line.split()[1:2] == ["commit"]]
+    left_s = max(deadline - time.monotonic(), 0.1)
+    numbers = _git(directory, *_LOG, *_PLAIN, given=there, limit_s=left_s) if there else ""
+    if numbers is None:
+        return None
+    changes = _NUMSTAT.findall(numbers)
+    added, removed = (sum(int(change[i]) for change in changes if change[i] != "-") for i in (0, 1))
+    files = len({name for _, _, name in changes})
+    return model.Diffstat(len(there), len(commits) - len(there), files, added, removed)
+
+
+def _git(directory: Path, *words: str, given: Sequence[str] = (), limit_s: float = GIT_LIMIT_S) -> str | None:
+    from ralphd.git import repo
+
+    lines = "".join(f"{line}\n" for line in given).encode()
+    code, printed = repo.answer(directory, *words, limit_s=limit_s, given=lines) or (1, b"")
+    return printed.decode(errors="surrogateescape") if code == 0 else None

@@ -1,0 +1,336 @@
+"""A report in words: what was done and undone, where time and money went, what blocks it now.
+
+A cost that is not known is called unknown; it is never shown as 0.
+"""
+
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ralphctl import show
+from ralphctl.guard_words import commit_words
+from ralphctl.report.model import MICRO, TIME_USES, RalphReport, ReportCost, ReportRevert, ReportTask
+from ralphctl.report.page import PageItem, PageSection, ReportPage, cut, typed
+from ralphctl.tell import clean
+from ralphctl.words import clock, count, duration, until, wait_words
+
+_MOST_DONE, _MOST, _MOST_TIMES, _MOST_SHAS = 20, 12, 4, 2
+_STARTS = ("go on", "then go on", "start")
+_TITLE_CHARS, _WHY_CHARS = 60, 160
+_WAITS = {
+    "usage_limit": "wait: usage limit",
+    "rate_limit": "wait: rate limit",
+    "outage": "wait: no service",
+    "retry": "wait: to try again",
+    "crash": "wait: to start again",
+    "restart_limit": "wait: too many restarts",
+    "iteration_pause": "wait: between iterations",
+    "transient": "wait: to try again",
+    "resources": "wait: the machine",
+    "restart": "wait: to start again",
+    "paused": "paused",
+}
+
+
+# --- one ralph, and several -------------------------------------------------------------------------------
+
+
+def page(report: RalphReport, now: float) -> ReportPage:
+    """Return the whole report on one ralph."""
+    summary = report.summary
+    begun = [task for task in summary.tasks if task.done_at is None and task.id is not None]
+    length = duration(summary.until - summary.since)
+    sections = (
+        _section("What was done", [_worked_on(task, now) for task in summary.done], report, _MOST_DONE),
+        _section("Begun, and not done", [_worked_on(task, now) for task in begun], report),
+        _section("What was undone, and why", [_undone(each, report, now) for each in summary.undone], report),
+        PageSection(f"Where the time went ({length})", rows=tuple(_times(report))),
+        _section("What failed", list(_failures(report, now)), report),
+        PageSection("What it cost, by agent", rows=tuple(_agents(report))),
+        PageSection("What it cost, by task", (), tuple(_costs(report)), _rest(len(summary.tasks), report)),
+        _section("Still open", list(_open(report)), report),
+    )
+    return ReportPage(
+        clean(report.source.name),
+        show.state_words(_brief(report.view), now),
+        tuple(_rows(report, now)),
+        tuple(section for section in sections if section.items or section.rows),
+    )
+
+
+def overview(reports: Sequence[RalphReport], since: float, to: float, now: float) -> ReportPage:
+    """Return a few lines on each ralph, those that need a person first."""
+    ordered = sorted(reports, key=lambda report: (not report.state.needs_person, report.source.name))
+    blocked = sum(report.state.needs_person for report in reports)
+    silent = [clean(report.source.name) for report in reports if report.has_untold_costs]
+    cost = "unknown: their commands tell none"
+    if len(silent) < len(reports):
+        whose = silent[0] if len(silent) == 1 else f"{len(silent)} of them"
+        cost = cost_words(sum((report.summary.cost for report in reports), ReportCost()))
+        cost += f"; that of {whose} is unknown" if silent else ""
+    rows = (
+        ("report", _span(since, to, now)),
+        ("done", f"{count(sum(len(report.summary.done) for report in reports), 'task')} in this time"),
+        ("cost", cost),
+        ("next", f"{typed(f'ralphctl report {ordered[0].source.name}')}  (one of them in full)"),
+    )
+    items = []
+    for report in ordered:
+        more = [f"done: {_done_words(report)}; cost: {_spent(report)}"]
+        if report.state.is_blocked:
+            more.append(f"blocked by: {_blocked_words(report, now)}; goes on {_goes_on_words(report, now)}")
+        head = f"{clean(report.source.name)}  {show.state_words(_brief(report.view), now)}"
+        items.append(PageItem(head, more=tuple(more)))
+    state = f"{blocked or 'none'} {'wait' if blocked > 1 else 'waits'} for you"
+    return ReportPage(count(len(reports), "ralph"), state, rows, (PageSection("Each of them", tuple(items)),))
+
+
+def _brief(view: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Truncate the message, so that it leaves room on the first screen."""
+    message = view.get("message")
+    return {**view, "message": cut(message, _WHY_CHARS)} if isinstance(message, str) else view
+
+
+# --- the first lines --------------------------------------------------------------------------------------
+
+
+def _rows(report: RalphReport, now: float) -> Iterator[tuple[str, str]]:
+    summary = report.summary
+    yield "report", _span(summary.since, summary.until, now)
+    yield "done", _done_words(report)
+    yield "blocked by", _blocked_words(report, now)
+    yield "goes on", _goes_on_words(report, now)
+    total_usd = report.view.get("total_cost_usd") or 0.0
+    is_more = round(total_usd, 2) > round(summary.cost.micro_usd / MICRO, 2)
+    yield "cost", _spent(report) + (f"; {_usd(total_usd)} since it was started" if is_more else "")
+    if commits := _commits(report):
+        yield "commits", commits
+    times = sorted(_times(report), key=lambda row: row[0] != "work")
+    yield "time", ", ".join(f"{name} {took}" for name, took, _ in times[:_MOST_TIMES]) or "none"
+    yield "directory", show.directory_words(report.view)
+    if summary.calls:
+        last = summary.calls[-1]
+        times_called = "once" if len(summary.calls) == 1 else f"{len(summary.calls)} times, last"
+        yield "called you", f"{times_called} at {_minute(last.at, now)}: {_why(last.message)}"
+    if not summary.last_at and not report.state.runs:
+        further = typed(f"ralphctl report {report.source.name} --since 7d")
+        yield "note", f"nothing is recorded of this time; further back: {further}"
+    for i, (what, command) in enumerate(_next_steps(report)):
+        yield "next" if i == 0 else "", f"{typed(command)}  ({what})"
+    notes = report.view.get("notes")
+    for note in (*(notes if isinstance(notes, list) else ()), *summary.remarks):
+        yield "note", clean(str(note))
+
+
+def _span(since: float, to: float, now: float) -> str:
+    end = f"now, {clock(now, now)}" if to >= now else clock(to, now)
+    begin = time.strftime("%a %d %b %H:%M", time.localtime(since))
+    return f"{begin} to {end} ({duration(to - since)})"
+
+
+def _done_words(report: RalphReport) -> str:
+    tasks, here = report.tasks, len(report.summary.done)
+    if tasks is not None:
+        file = f" ({clean(tasks.file)})" if tasks.file else ""
+        return f"{tasks.done} of {count(tasks.total, 'task')}{file}, {here or 'none'} of them in this time"
+    if here:
+        return f"{count(here, 'task')} in this time; there is no task list to count them by"
+    return f"{count(report.summary.iterations, 'iteration')}; there is no task list to count by"
+
+
+def _blocked_words(report: RalphReport, now: float) -> str:
+    state, view = report.state, report.view
+    out = ", ".join(map(clean, state.agents_out))
+    agents = f"; {out} out until you act" if out else ""
+    used_up = [task for task in report.tasks.open if task.used_up] if report.tasks else []
+    if state.state == "failed":
+        return cut(show.why_failed(view), _WHY_CHARS) + agents
+    if state.needs_person:
+        return cut(clean(str(view.get("message") or "")) or show.state_words(view, now), _WHY_CHARS) + agents
+    if state.waits_for is not None:
+        return f"it waits {clean(wait_words(view['wait'].get('reason') or 'unknown'))}{agents}"
+    if used_up:
+        which = clean(used_up[0].id) if len(used_up) == 1 else count(len(used_up), "task")
+        return f"{which} failed too often to be tried again{agents}"
+    if agents:
+        return agents.removeprefix("; ")
+    if state.state == "stopped" and view.get("message"):
+        return cut(clean(str(view["message"])), _WHY_CHARS)
+    return "nothing"
+
+
+def _goes_on_words(report: RalphReport, now: float) -> str:
+    state = report.state
+    if state.goes_on_at is not None:
+        return f"{until(report.view['wait'].get('until'), now)}, by itself"
+    if state.runs:
+        return "it runs now"
+    if state.waits_for == "no_daemon":
+        return f"when a ralphd runs: {typed('ralphctl regent start')}"
+    if state.state == "waiting_for_retry":
+        return "by itself"
+    command = next((typed(how) for what, how in _next_steps(report) if what.startswith(_STARTS)), "")
+    if state.state == "done":
+        return f"it is done; {command} starts it again" if command else "it is done"
+    return f"when you type {command}" if command else "when you start it"
+
+
+def _next_steps(report: RalphReport) -> list[tuple[str, str]]:
+    """Return what a person may want to do now, best first."""
+    if not report.source.is_build:
+        return show.next_steps(report.view)
+    again = "go on" if report.state.state == "paused" else "start again"
+    directory = shlex.quote(clean(report.source.directory))
+    return [] if report.state.runs else [(again, f"ralphctl -C {directory} build")]
+
+
+def _commits(report: RalphReport) -> str:
+    summary, changed = report.summary, report.changed
+    if not (report.commits or summary.reverted):
+        return "none" if summary.iterations or summary.runs else ""
+    words = f"{len(report.commits)} kept"
+    if changed is not None and changed.commits:
+        missing = f", without {changed.missing} that are not there any more" if changed.missing else ""
+        words += f" ({count(changed.files, 'file')}, +{changed.added:,} −{changed.removed:,}{missing})"
+    if summary.reverted:
+        words += f", {len(summary.reverted)} reverted"
+    if summary.unjudged:
+        words += f"; those of {count(summary.unjudged, 'iteration')} could not be judged"
+    return words
+
+
+# --- the sections -----------------------------------------------------------------------------------------
+
+
+def _section(title: str, items: list[PageItem], report: RalphReport, most: int = _MOST) -> PageSection:
+    return PageSection(title, tuple(items[:most]), (), _rest(len(items), report, most))
+
+
+def _rest(number: int, report: RalphReport, most: int = _MOST) -> str:
+    """Return how to see the items beyond the first ones."""
+    all_of_them = typed(f"ralphctl report {report.source.name} --json")
+    return f"… and {number - most} more: {all_of_them}" if number > most else ""
+
+
+def _worked_on(task: ReportTask, now: float) -> PageItem:
+    name = f"{_task_words(task.id, task.title)}: {_details(task)}"
+    if task.done_at is not None:
+        return PageItem(f"{_minute(task.done_at, now)}  {name}")
+    failures = f"{count(task.failures, 'failure')}, the last: {cut(clean(task.last_failure), _WHY_CHARS)}"
+    return PageItem(name, more=(failures,) if task.failures else ())
+
+
+def _details(task: ReportTask) -> str:
+    numbers, shas = task.iterations, list(task.kept)
+    parts = [f"iteration {numbers[0]}" if len(numbers) == 1 else count(len(numbers), "iteration")]
+    parts.append(count(len(shas), "commit") if len(shas) > _MOST_SHAS else commit_words(shas) or "no commit")
+    if task.cost.attempts:
+        parts.append(cost_words(task.cost, brief=True))
+    return ", ".join(parts if numbers else parts[1:])
+
+
+def _undone(revert: ReportRevert, report: RalphReport, now: float) -> PageItem:
+    source = report.source
+    number = "" if revert.iteration is None else f" {revert.iteration}"
+    if revert.put_back_at is not None:
+        way_back = f"put back at {_minute(revert.put_back_at, now)}"
+    elif source.is_build:  # no daemon knows this ralph
+        oldest = revert.commits[-1]
+        search = f"git -C {shlex.quote(source.directory)} log --grep 'This reverts commit {oldest}'"
+        way_back = f"to put it back: git revert what is found by {typed(search)}"
+    else:
+        way_back = f"to put it back: {typed(f'ralphctl undo {source.name}{number}')}"
+    task = _task_words(revert.task["id"], revert.task["title"]) if revert.task else "no task named"
+    what = f"{f'iteration{number}, ' if number else ''}{task}: {commit_words(list(revert.commits))} reverted"
+    text = f"{_minute(revert.at, now)}  {what}: {_why(revert.why)}"
+    return PageItem(text, tuple(map(clean, revert.tail)), (way_back,))
+
+
+def _failures(report: RalphReport, now: float) -> Iterator[PageItem]:
+    for failure in report.summary.failures:
+        why = f": {cut(clean(failure.why), _WHY_CHARS)}" if failure.why else ""
+        times = f"{failure.count} times, last at" if failure.count > 1 else "at"
+        kind = clean(failure.kind.replace("_", " "))
+        yield PageItem(f"{kind}, {times} {_minute(failure.last_at, now)}{why}")
+
+
+def _times(report: RalphReport) -> Iterator[tuple[str, str, str]]:
+    whole = sum(share.us for share in report.summary.shares)
+    for share in report.summary.shares:
+        reason, name = str(share.reason), TIME_USES[share.doing]
+        if share.doing == "wait":
+            in_words = f"wait: {reason}" if " " in reason else f"wait {wait_words(reason)}"
+            name = _WAITS.get(reason) or clean(in_words)
+        took = duration(share.us / MICRO) if share.us >= MICRO else "under 1s"
+        percent = 100 * share.us / whole
+        yield name, took, "under 1 %" if percent < 1 else f"{percent:.0f} %"
+
+
+def _agents(report: RalphReport) -> Iterator[tuple[str, ...]]:
+    for agent in report.summary.agents:
+        failed = f", {agent.failures} failed" if agent.failures else ""
+        yield clean(agent.agent or "no agent named"), cost_words(agent.cost), _attempts(agent.cost) + failed
+
+
+def _costs(report: RalphReport) -> Iterator[tuple[str, ...]]:
+    for task in report.summary.tasks[:_MOST]:
+        if task.cost.attempts or task.cost.micro_usd:
+            name = _task_words(task.id, task.title)
+            yield name, cost_words(task.cost, brief=True), _attempts(task.cost)
+
+
+def _attempts(cost: ReportCost) -> str:
+    return count(cost.attempts, "attempt") if cost.attempts else "told apart"
+
+
+def _open(report: RalphReport) -> Iterator[PageItem]:
+    for task in report.tasks.open if report.tasks else ():
+        words = _task_words(task.id, task.title)
+        if task.failures:
+            words += f": failed {count(task.failures, 'time')}{', not tried again' if task.used_up else ''}"
+            words += f", last: {cut(clean(task.why), _WHY_CHARS)}" if task.why else ""
+        yield PageItem(words)
+
+
+# --- single values ----------------------------------------------------------------------------------------
+
+
+def _spent(report: RalphReport) -> str:
+    return "unknown: its command tells none" if report.has_untold_costs else cost_words(report.summary.cost)
+
+
+def cost_words(cost: ReportCost, *, brief: bool = False) -> str:
+    """Return what is known of a cost, and what is not: ``$4.20, and 3 attempts of unknown cost``."""
+    if not cost.attempts and not cost.micro_usd:
+        return "nothing was spent"
+    if cost.is_unknown:
+        return "cost unknown" if brief else "unknown: no attempt told its cost"
+    words = _usd(cost.micro_usd / MICRO)
+    if cost.estimated:
+        words += " (estimated)" if cost.estimated >= cost.attempts - cost.unknown else " (partly estimated)"
+    if not cost.unknown:
+        return words
+    attempts = count(cost.unknown, "attempt")
+    return f"{words} + {cost.unknown} unknown" if brief else f"{words}, and {attempts} of unknown cost"
+
+
+def _usd(usd: float) -> str:
+    return "less than $0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
+
+
+def _why(reason: str) -> str:
+    return cut(clean(reason), _WHY_CHARS) or "no reason is kept"
+
+
+def _minute(at: float, now: float) -> str:
+    """Return a moment without its seconds."""
+    words = clock(at, now)
+    return words[:5] if words[2:3] == ":" else words
+
+
+def _task_words(id_: str | None, title: str) -> str:
+    """Return ``US-1 Parse the list``."""
+    if id_ is None:
+        return "no task named"
+    return cut(clean(id_ if title in ("", id_) else f"{id_} {title}"), _TITLE_CHARS)

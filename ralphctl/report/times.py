@@ -1,0 +1,237 @@
+"""Where the time went: from stretches that may overlap to parts of a span that add up to it.
+
+Where stretches overlap, the first use in the order of ``TIME_USES`` counts, so no moment counts twice. A
+clock that was set back leaves stretches that end before they begin: these count for nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+from ralphctl.report.history import HistoryEntry, amount, failure_of, moment, text, wait_reason
+from ralphctl.report.model import MICRO, REQUESTED_PAUSES, TIME_USES, ReportedState, TimeShare
+from ralphd.core.time import Moment
+
+EARLY_S: Final = 600.0
+"""An opaque run that fails sooner than this was a failure; a run that fails later had worked first."""
+LONGEST_RETRY_S: Final = 3600.0
+"""No daemon waits longer than this after a failure; the rest of a longer gap was something else."""
+BETWEEN_RUNS_S: Final = 60.0
+MOST_REASONS: Final = 8
+
+Iteration: TypeAlias = tuple[str, int | None]
+"""A run's id, or nothing, and the iteration: what an attempt and the verdict on it have in common."""
+_Label: TypeAlias = tuple[int, str, str | None]
+"""A rank, a use, and the reason of a wait. Where stretches overlap, the smallest rank counts."""
+Stretch: TypeAlias = tuple[Moment, Moment, _Label, Iteration | None]
+"""Begin, end, label, and the iteration whose commits may be reverted later.
+
+A plain tuple: a long history has hundreds of thousands of them.
+"""
+_RANK: Final = {use: rank for rank, use in enumerate(TIME_USES)}
+
+
+def _label(use: str, reason: str | None = None) -> _Label:
+    return _RANK[use], use, reason
+
+
+def _background(use: str) -> _Label:
+    """A label for the length of a run: anything else that is known about the same time counts first."""
+    return len(_RANK) + _RANK[use], use, None
+
+
+_TESTS: Final = _label("tests")
+_HANG: Final = _label("hang")
+_FAILURE: Final = _label("failure")
+_WORK: Final = _label("work")
+_PERSON: Final = _label("person")
+_LOOP_WORK: Final = _background("work")
+_UNDONE: Final = {_WORK: _label("undone"), _LOOP_WORK: _background("undone")}
+"""What work becomes once its commits are reverted."""
+# An agent that ended well with its task unfinished (agent_incomplete) has worked.
+_ATTEMPT_LABELS: Final = {None: _WORK, "agent_incomplete": _WORK, "stall": _HANG, "timeout": _HANG}
+
+
+@dataclass(slots=True)
+class _UnfinishedRun:
+    """What is known about a run before it ends. ``first`` is its first iteration without a beginning."""
+
+    reports_attempts: bool = False
+    last_at: Moment | None = None
+    first: Stretch | None = None
+    wait: Stretch | None = None
+
+    def background(self, begin: Moment, end: Moment, opaque: str) -> list[Stretch]:
+        """Return what its time counts as where nothing else is known; ``opaque`` if it reported nothing."""
+        if self.reports_attempts:
+            return [(begin, end, _background("between"), None)]
+        if self.first is None:
+            return [(begin, end, _background(opaque), None)]
+        return [(begin, end, _LOOP_WORK, None), (begin, *self.first[1:])]
+
+
+class Timeline:
+    """Collects what history entries say about time. Each is passed once, in the order of the file."""
+
+    def __init__(self) -> None:
+        self._stretches: list[Stretch] = []
+        self._reverted: set[Iteration] = set()
+        self._runs: dict[str, _UnfinishedRun] = defaultdict(_UnfinishedRun)
+        self._ended: list[tuple[Moment, Moment, HistoryEntry]] = []
+        self._escalated: set[str] = set()
+
+    def attempt(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        run = self._runs[of[0]]
+        begin = at - (amount(entry.get("duration_s")) or 0.0)
+        if run.wait is not None:
+            self._end_wait(run, begin)
+        run.reports_attempts, run.last_at = True, at
+        self._stretches.append((begin, at, _ATTEMPT_LABELS.get(failure_of(entry), _FAILURE), of))
+
+    def iteration(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        """Of a loop that reports no attempts, the whole time since the iteration before counts."""
+        run = self._runs[of[0]]
+        if run.wait is not None:
+            self._end_wait(run, at)
+        if not run.reports_attempts:
+            label = _background("failure") if entry.get("failed") is True else _LOOP_WORK
+            if run.last_at is None:
+                run.first = at, at, label, of
+            else:
+                self._stretches.append((run.last_at, at, label, of))
+        run.last_at = at
+
+    def wait(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        run = self._runs[of[0]]
+        self._end_wait(run, at)
+        if (until := moment(entry.get("until"))) is not None and until > at:
+            run.wait = at, until, _label("wait", wait_reason(entry.get("reason"))), None
+
+    def wait_over(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        self._end_wait(self._runs[of[0]], at)
+
+    def verdict(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        if reverted := entry.get("reverted"):
+            made = entry.get("commits")
+            if isinstance(reverted, list) and isinstance(made, list) and len(reverted) >= len(made):
+                self._reverted.add(of)
+        tests_s = entry.get("tests_s")
+        if isinstance(tests_s, list) and tests_s:
+            took_s = sum(amount(each) or 0.0 for each in tests_s)
+            self._stretches.append((at - took_s, at, _TESTS, None))
+
+    def undo(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        self._reverted.discard(of)
+
+    def escalation(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        self._escalated.add(of[0])
+
+    def run(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        run = self._runs.pop(of[0], None) or _UnfinishedRun()
+        begin = moment(entry.get("started_at"))
+        begin = at if begin is None else begin
+        self._end_wait(run, at)
+        has_failed_early = failure_of(entry) is not None and at - begin < EARLY_S
+        self._stretches += run.background(begin, at, "failure" if has_failed_early else "work")
+        silent_from = moment(entry.get("last_sign_at"))
+        if entry.get("outcome") == "stalled" and silent_from is not None:
+            self._stretches.append((max(silent_from, begin), at, _HANG, None))
+        self._ended.append((begin, at, entry))
+
+    def finish(self, current: ReportedState, now: Moment) -> list[Stretch]:
+        """Return all stretches, with those of the live run and of the gaps between runs."""
+        ended = sorted(self._ended, key=lambda each: each[1])
+        for (_, end, entry), (begin, _, _) in pairwise(ended):
+            self._gap(end, begin, entry)
+        if current.started_at is not None:
+            run = self._runs.get(current.run_id) or _UnfinishedRun()
+            self._end_wait(run, now)
+            self._stretches += run.background(current.started_at, now, "work")
+            if current.waits_for is None and run.last_at is not None:
+                self._stretches.append((run.last_at, now, _LOOP_WORK, None))
+            if ended:
+                self._gap(ended[-1][1], current.started_at, ended[-1][2])
+        elif ended and current.is_blocked:
+            label = _PERSON if current.waits_for is None else _label("wait", current.waits_for)
+            self._stretches.append((ended[-1][1], now, label, None))
+        if not self._reverted:
+            return self._stretches
+        return [
+            (begin, end, _UNDONE.get(label, label) if of in self._reverted else label, of)
+            for begin, end, label, of in self._stretches
+        ]
+
+    def _gap(self, begin: Moment, end: Moment, entry: HistoryEntry) -> None:
+        """Add why nothing ran between two runs, of which ``entry`` is the end of the first."""
+        outcome, reason = text(entry.get("outcome")), text(entry.get("reason"))
+        label = None
+        if outcome == "paused" and reason not in REQUESTED_PAUSES:
+            resumes = reason in ("", "usage_limit", "rate_limit", "outage")
+            label = _label("wait", reason or "paused") if resumes else _PERSON
+        elif failure_of(entry) is not None:
+            if text(entry.get("run_id")) in self._escalated or outcome in ("refused", "gave_up"):
+                label = _PERSON
+            else:
+                label, end = _label("wait", "crash"), min(end, begin + LONGEST_RETRY_S)
+        elif outcome == "done" and end - begin <= BETWEEN_RUNS_S:
+            label = _label("wait", "iteration_pause")
+        if label is not None:
+            self._stretches.append((begin, end, label, None))
+
+    def _end_wait(self, run: _UnfinishedRun, at: Moment) -> None:
+        if run.wait is not None:
+            begin, end, label, _ = run.wait
+            self._stretches.append((begin, min(end, max(at, begin)), label, None))
+            run.wait = None
+
+
+def shares(stretches: Iterable[Stretch], since: Moment, until: Moment) -> tuple[TimeShare, ...]:
+    """Return the parts of the span by use, longest first; unknown time is ``off``."""
+    begin, end = round(since * MICRO), round(until * MICRO)
+    spans: dict[_Label, list[tuple[int, int]]] = defaultdict(list)
+    for from_, to, label, _ in stretches:
+        first, last = round(from_ * MICRO), round(to * MICRO)
+        if not begin <= first < last <= end:
+            first, last = max(first, begin), min(last, end)
+        if first < last:
+            spans[label].append((first, last))
+    reasons = sorted((label for label in spans if label[2]), key=lambda label: -len(spans[label]))
+    for label in reasons[MOST_REASONS:]:
+        spans[_label("wait", "other")] += spans.pop(label)
+    if begin < end:
+        spans[_background("off")].append((begin, end))
+    totals: dict[tuple[str, str | None], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    ranked = sorted(spans, key=lambda label: (label[0], label[2] or ""))
+    for label, us in zip(ranked, _swept([spans[label] for label in ranked]), strict=True):
+        total, times = totals[label[1:]]
+        totals[label[1:]] = total + us, times + len(spans[label])
+    found = (TimeShare(use, reason, us, times) for (use, reason), (us, times) in totals.items() if us)
+    return tuple(sorted(found, key=lambda share: (-share.us, _RANK[share.doing], share.reason or "")))
+
+
+def _swept(ranked: list[list[tuple[int, int]]]) -> list[int]:
+    """Return how much time each list of spans has for itself, where the first list with a span takes it."""
+    # An edge is one number, which sorts faster than a tuple: the time, then one bit for the list whose span
+    # begins or ends there.
+    width = len(ranked)
+    edges = [at << width | 1 << rank for rank, spans in enumerate(ranked) for at in _edges(spans)]
+    took: dict[int, int] = defaultdict(int)
+    active, before, mask = 0, 0, (1 << width) - 1
+    for edge in sorted(edges):
+        at = edge >> width
+        took[active & -active] += at - before
+        active, before = active ^ edge & mask, at
+    return [took[1 << rank] for rank in range(width)]
+
+
+def _edges(spans: list[tuple[int, int]]) -> list[int]:
+    """Return where the union of the spans begins and ends, in turn."""
+    edges: list[int] = []
+    for begin, end in sorted(spans):
+        if not edges or begin > edges[-1]:
+            edges += begin, end
+        elif end > edges[-1]:
+            edges[-1] = end
+    return edges
