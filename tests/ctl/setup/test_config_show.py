@@ -1,11 +1,11 @@
-"""``ralphctl config`` without a daemon."""
+"""``ralphctl config show``, ``check`` and ``schema``, without a daemon."""
 
 import json
 import tomllib
 
 import pytest
 
-from ralphctl.local import config
+from ralphctl.setup import config_show
 from ralphd.config.keys import BUILT
 from ralphd.errors import ConfigFaults
 from tests.config.conftest import Place
@@ -31,7 +31,7 @@ def unbuilt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_show_prints_each_value_with_its_origin_and_is_toml(place: Place) -> None:
     place.project(PROJECT)
-    text = config.show(place.directory, {"HOME": str(place.home)})
+    text = config_show.show(place.directory, {"HOME": str(place.home)})
     shown = {line.split(" = ")[0]: line for line in text.splitlines() if " = " in line}
 
     assert shown["max_retries"].endswith("# ralph.toml:3")
@@ -45,7 +45,7 @@ def test_show_prints_each_value_with_its_origin_and_is_toml(place: Place) -> Non
 
 def test_show_as_json_has_values_and_origins(place: Place) -> None:
     place.project(PROJECT)
-    told = json.loads(config.show(place.directory, {"HOME": str(place.home)}, as_json=True))
+    told = json.loads(config_show.show(place.directory, {"HOME": str(place.home)}, as_json=True))
 
     assert told["values"]["regent"]["max_retries"] == 5
     assert told["origins"]["regent.max_retries"] == "ralph.toml:3"
@@ -55,19 +55,19 @@ def test_show_as_json_has_values_and_origins(place: Place) -> None:
 
 def test_check_says_that_all_is_right_and_what_has_no_effect_yet(place: Place) -> None:
     environ = {"HOME": str(place.home)}
-    assert config.check(place.directory, environ) == "no faults; nothing is set, all defaults"
+    assert config_show.check(place.directory, environ) == "no faults; nothing is set, all defaults"
     place.project(PROJECT)
-    assert config.check(place.directory, environ).splitlines() == [
+    assert config_show.check(place.directory, environ).splitlines() == [
         "no faults; set by ralph.toml",
         "notify.reminder_minutes: not acted on by this version yet",
     ]
-    assert json.loads(config.check(place.directory, environ, as_json=True))["faults"] == []
+    assert json.loads(config_show.check(place.directory, environ, as_json=True))["faults"] == []
 
 
 def test_check_raises_all_faults(place: Place) -> None:
     place.project("[regent]\nmax_retires = 5\nenabled = 1\n")
     with pytest.raises(ConfigFaults) as told:
-        config.check(place.directory, {"HOME": str(place.home)})
+        config_show.check(place.directory, {"HOME": str(place.home)})
     assert str(told.value).splitlines() == [
         "2 faults in the configuration",
         "  ralph.toml:2: regent.max_retires: unknown key, did you mean max_retries?",
@@ -76,4 +76,4 @@ def test_check_raises_all_faults(place: Place) -> None:
 
 
 def test_schema_is_json() -> None:
-    assert json.loads(config.schema()) == json.loads(config.schema(as_json=True))
+    assert json.loads(config_show.schema())["title"] == "ralph.toml"

@@ -8,17 +8,14 @@ import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ralphctl import cli
-from ralphctl.local import config, init, init_text
-from ralphctl.local.found import task_list
-from ralphctl.local.found_agents import FoundAgent, found_agents
-from ralphctl.local.found_git import found_git
-from ralphctl.local.found_tests import found_tests
-from ralphctl.local.init import Wishes
-from ralphctl.local.init_text import Choices
+from ralphctl.setup import config_show, init
+from ralphctl.setup.detect import detect_agents, detect_git, detect_tests, task_list
+from ralphctl.setup.init import InitChoices
 from ralphd.core.plan import HEADED_LISTS, LISTS, PROMISE, is_promised
 from ralphd.errors import ConfigFaults, DirectoryUnusable, RalphdError, UnknownAgent, UsageError
 from ralphd.loop.workdir_files import read_plan
@@ -62,11 +59,11 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path / "home"), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
 
 
-def run(place: Path, environ: Mapping[str, str], *, force: bool = False, **wishes: object) -> init.Written:
+def run(place: Path, environ: Mapping[str, str], *, force: bool = False, **flags: Any) -> init.InitResult:
     """What the command does where nobody is asked."""
-    asked = Wishes(**wishes)  # type: ignore[arg-type]
-    found = init.look(place, environ, asked, force=force)
-    return init.write(found, init.choices(found, asked))
+    wishes = InitChoices(**flags)
+    project = init.inspect(place, environ, wishes, force=force)
+    return init.write(project, init.decide(project, wishes, lambda choice, tests: False))
 
 
 # --- the tests of a project -----------------------------------------------------------------------------
@@ -109,7 +106,7 @@ PACKAGE = '{"scripts": {"test": "jest"}}'
     ],
 )
 def test_the_command_for_the_tests_is_told_from_the_files(place: Path, files: Files, command: str) -> None:
-    assert found_tests(put(place, files), "")[0].command == command
+    assert detect_tests(put(place, files), "")[0].command == command
 
 
 @pytest.mark.parametrize(
@@ -126,7 +123,7 @@ def test_the_command_for_the_tests_is_told_from_the_files(place: Path, files: Fi
     ],
 )
 def test_where_the_files_tell_of_no_tests_none_is_made_up(place: Path, files: Files) -> None:
-    assert found_tests(put(place, files), "") == ()
+    assert detect_tests(put(place, files), "") == ()
 
 
 def test_tests_that_would_not_do_are_told_and_come_last(place: Path, tmp_path: Path) -> None:
@@ -135,7 +132,7 @@ def test_tests_that_would_not_do_are_told_and_come_last(place: Path, tmp_path: P
     watching = '{"scripts": {"test": "vitest --watch"}}'
     put(place, {"package.json": watching, "Cargo.toml": "", "pytest.ini": ""})
 
-    told = [(each.command, each.fault) for each in found_tests(place, str(tools))]
+    told = [(each.command, each.fault) for each in detect_tests(place, str(tools))]
 
     assert told == [
         ("python3 -m pytest", ""),
@@ -157,16 +154,17 @@ def test_l1_the_task_list_is_the_one_that_the_loop_will_find(place: Path) -> Non
     assert named is not None and named.fault == "nix.md cannot be read"
 
 
-def test_agents_are_asked_at_once_within_a_time_and_are_not_believed(tmp_path: Path) -> None:
+def test_agents_are_asked_at_once_within_a_time_and_are_not_believed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tools = agent(tmp_path / "bin", "claude", 'echo "2.1.330 (Claude Code)"')
     agent(tools, "gemini", "exec sleep 60")
     agent(tools, "codex", "yes no version here")
     agent(tools, "opencode", "printf '\\033[2J1.18.33\\n'")
-    slow: list[str] = []
     began = time.monotonic()
 
     environ = {"PATH": f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin"}
-    found = found_agents(environ, slow=lambda: slow.append("x"), limit_s=1.2)
+    found = detect_agents(environ, limit_s=1.2)
 
     assert [(each.name, each.version) for each in found if each.program.startswith(str(tools))] == [
         ("claude", "2.1.330"),
@@ -174,24 +172,23 @@ def test_agents_are_asked_at_once_within_a_time_and_are_not_believed(tmp_path: P
         ("gemini", ""),
         ("opencode", "1.18.33"),
     ]
-    assert slow == ["x"]
+    assert capsys.readouterr().err == "asking the agents for their versions (1 s at most) ...\n"
     assert time.monotonic() - began < 15
-    assert FoundAgent("x", "/x", "").words == "x (version unknown)"
-    assert found_agents({"PATH": str(tmp_path)}) == ()
+    assert detect_agents({"PATH": str(tmp_path)}) == ()
 
 
 def test_the_state_of_git_is_told(place: Path, environ: dict[str, str]) -> None:
-    assert found_git(place, environ).fault == "not a git repository"
+    assert detect_git(place, environ).fault == "not a git repository"
     git(place, "init", "-q", "-b", "main")
     for key, value in (("user.name", "A"), ("user.email", "a@example.com")):
         git(place, "config", key, value)
-    found = found_git(place, environ)
+    found = detect_git(place, environ)
     assert (found.branch, found.has_commit, found.upstream, found.has_identity) == ("main", False, "", True)
     git(place, "commit", "-q", "--allow-empty", "-m", "x")
     git(place, "init", "-q", "--bare", str(place.parent / "o.git"))
     git(place, "remote", "add", "origin", str(place.parent / "o.git"))
     git(place, "push", "-qu", "origin", "main")
-    found = found_git(place, environ)
+    found = detect_git(place, environ)
     assert (found.has_commit, found.upstream) == (True, "origin/main")
 
 
@@ -208,9 +205,9 @@ def test_what_is_written_passes_check_and_says_what_its_keys_mean(
     finally:
         os.umask(before)
 
-    assert written.made == (".ralph/.gitignore", ".ralph/ralph.schema.json", "PROMPT.md", "ralph.toml")
-    assert written.left_alone == ("TASKS.md",)
-    assert config.check(place, environ) == "no faults; set by ralph.toml"
+    assert written.made == [".ralph/.gitignore", ".ralph/ralph.schema.json", "PROMPT.md", "ralph.toml"]
+    assert written.left_alone == ["TASKS.md"]
+    assert config_show.check(place, environ) == "no faults; set by ralph.toml"
     text = (place / "ralph.toml").read_text()
     told = tomllib.loads(text)
     assert told["agents"] == {
@@ -228,31 +225,30 @@ def test_what_is_written_passes_check_and_says_what_its_keys_mean(
 
 
 def test_the_prompt_names_the_tests_and_an_echo_of_it_is_no_promise() -> None:
-    text = init_text.prompt_text(test_command="make test", tasks="prd.json")
+    text = init.prompt_text(test_command="make test", tasks="prd.json")
     assert "`make test`" in text and "prd.json" in text and "blocked" in text
     assert PROMISE in text and not is_promised(text.splitlines())
     assert max(map(len, text.splitlines())) <= 80
-    assert "x`y" not in init_text.prompt_text(test_command="x`y", tasks="")
+    assert "x`y" not in init.prompt_text(test_command="x`y", tasks="")
 
 
 def test_a_command_with_any_marks_comes_back_as_it_was() -> None:
     command = 'sh -c "a \\"b\\"" \x07 # é'
-    assert tomllib.loads(init_text.toml_text(Choices("claude", test_command=command), tasks=""))["regent"][
-        "test_command"
-    ] == command  # fmt: skip
+    choices = InitChoices("claude", (), command, rolls_back=False, pushes=False, pulls=False)
+    assert tomllib.loads(init.toml_text(choices, tasks=""))["regent"]["test_command"] == command
 
 
 def test_nothing_that_is_there_is_written_over(place: Path, environ: dict[str, str]) -> None:
     mine = {"PROMPT.md": "mine", "TASKS.md": BOXES, "ralph.toml": '[ralph]\ntasks = "TASKS.md"\n'}
     put(place, mine)
     written = run(place, environ)
-    assert written.left_alone == ("ralph.toml", "PROMPT.md", "TASKS.md")
+    assert written.left_alone == ["ralph.toml", "PROMPT.md", "TASKS.md"]
     assert {name: (place / name).read_text() for name in mine} == mine
 
     written = run(place, environ, force=True)
     assert (place / written.kept).read_text() == mine.pop("ralph.toml")
     assert {name: (place / name).read_text() for name in mine} == mine
-    assert config.check(place, environ).startswith("no faults")
+    assert config_show.check(place, environ).startswith("no faults")
 
 
 def test_with_a_command_of_ones_own_there_is_no_prompt(place: Path, environ: dict[str, str]) -> None:
@@ -326,6 +322,7 @@ def test_without_a_terminal_nothing_is_asked_and_what_is_a_risk_stays_off(
 ) -> None:
     git(place, "init", "-q")
     put(place, {"Makefile": "test:\n"})
+    agent(Path(environ["PATH"].split(os.pathsep)[0]), "gemini", "echo none")
     monkeypatch.chdir(place)
     monkeypatch.delenv("COLUMNS", raising=False)
     for name, value in environ.items():
@@ -335,7 +332,7 @@ def test_without_a_terminal_nothing_is_asked_and_what_is_a_risk_stays_off(
 
     printed = capsys.readouterr().out
     said = printed.splitlines()
-    assert said[1].startswith("  agents claude 2.1.330")
+    assert said[1].startswith("  agents claude 2.1.330, gemini (version unknown)")
     assert said[2] == "  tests  make test  (Makefile, target test)"
     assert said[-1] == "  next: ralphctl start  (then go to bed; in the morning: ralphctl report)"
     assert "  next: ralphctl config set regent.rollback_on_test_failure true" in printed
@@ -363,12 +360,17 @@ def test_on_a_terminal_each_risk_is_a_question_and_ctrl_c_writes_nothing(
     git(place, "remote", "add", "origin", str(place.parent / "o.git"))
     git(place, "push", "-qu", "origin", "main")
     argv = [sys.executable, "-P", "-m", "ralphctl", "init"]
-    with Terminal(argv, cwd=place, environment=environment | environ) as terminal:
-        terminal.shows("[Y/n]")
-        terminal.type(b"\x03")
-        assert terminal.exit_code() == 130
-        assert "nothing was written" in terminal.screen()
-    assert sorted(path.name for path in place.iterdir()) == [".git", "Makefile"]
+    questions = ("Revert commits", "Push what is kept", "Pull with rebase")
+    for last in range(len(questions)):
+        with Terminal(argv, cwd=place, environment=environment | environ) as terminal:
+            for question in questions[:last]:
+                terminal.shows(question)
+                terminal.type(b"\r")
+            terminal.shows(questions[last])
+            terminal.type(b"\x03")
+            assert terminal.exit_code() == 130
+            assert "nothing was written" in terminal.screen()
+        assert sorted(path.name for path in place.iterdir()) == [".git", "Makefile"]
 
     with Terminal(argv, cwd=place, environment=environment | environ) as terminal:
         terminal.shows("Revert commits that break the tests (make test)?")

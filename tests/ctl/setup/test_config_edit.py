@@ -1,19 +1,19 @@
-"""``ralphctl config set`` and ``unset``: one key changes, and nothing else of what a person wrote."""
+"""``ralphctl config set`` and ``unset``: one key changes, comments and order stay, faults are refused."""
 
 import os
 import stat
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphctl import cli
-from ralphctl.local import config_file
-from ralphctl.local.config_edit import Edit, set_key, unset_key
-from ralphctl.local.config_effect import known_ralphs, obstacles
-from ralphctl.local.config_file import ChangedMeanwhile, ConfigFile
+from ralphctl.setup import config_edit
+from ralphctl.setup.config_edit import ChangedMeanwhile, ConfigEdit, edit_key, edited_text
+from ralphctl.setup.config_show import known_ralphs, warnings
 from ralphd.errors import ConfigFaults, DirectoryUnusable, UsageError
 from tests.config.conftest import Place
 
@@ -47,11 +47,14 @@ class Person:
         self.place = place
         self.environ = {"HOME": str(place.home)}
 
-    def sets(self, key: str, value: str, *, user: bool = False) -> Edit:
-        return set_key(key, value, directory=self.place.directory, environ=self.environ, users_own=user)
+    def sets(self, key: str, value: str | None, *, user: bool = False) -> ConfigEdit:
+        return edit_key(key, value, directory=self.place.directory, environ=self.environ, users_own=user)
 
-    def unsets(self, key: str) -> Edit:
-        return unset_key(key, directory=self.place.directory, environ=self.environ, users_own=False)
+    def unsets(self, key: str) -> ConfigEdit:
+        return self.sets(key, None)
+
+    def warned(self, edit: ConfigEdit) -> list[str]:
+        return warnings(edit, self.place.directory, self.environ)
 
     def refused(self, key: str, value: str, *, user: bool = False) -> str:
         with pytest.raises(ConfigFaults) as told:
@@ -74,7 +77,7 @@ def person(place: Place) -> Person:
     [
         ("regent.max_retries", "7", "max_retries = 5 ", "max_retries = 7 "),
         ("regent.test_command", "tox", "'make \"all\"'", '"tox"'),
-        ("regent.enabled", "no", "'make \"all\"'\n", "'make \"all\"'\nenabled = false\n"),
+        ("regent.enabled", "no", "the agents\n", "the agents\nenabled = false\n"),
         ("git.auto_push", "off", "auto_push = true", "auto_push = false"),
         ("agents.claude.model", "opus", ']\n\n[[', ']\nmodel = "opus"\n\n[['),
         (
@@ -92,12 +95,12 @@ def person(place: Place) -> Person:
         (
             "webhooks[1].url",
             "https://example.com/b",
-            'com/a"\n',
-            'com/a"\n\n[[webhooks]]\nurl = "https://example.com/b"\n',
+            "[git]",
+            '[[webhooks]]\nurl = "https://example.com/b"\n[git]',
         ),
     ],
 )  # fmt: skip
-def test_one_key_is_set_and_every_other_byte_stays(
+def test_one_key_is_set_and_every_other_line_stays(
     person: Person, key: str, value: str, old: str, new: str
 ) -> None:
     person.place.project(MINE)
@@ -178,8 +181,9 @@ def test_a_secret_is_named_and_never_held(person: Person, key: str, value: str) 
 def test_what_may_be_a_secret_is_not_shown_and_warned_of(person: Person) -> None:
     edit = person.sets("agents.claude.env.API_KEY", "sk-1")
     assert (edit.now, edit.was) == ("(not shown)", None)
-    assert "often committed" in edit.warning
-    assert person.sets("agents.claude.env.LANG", "C").warning == ""
+    assert "often committed" in person.warned(edit)[0]
+    assert person.warned(person.sets("agents.claude.env.LANG", "C")) == []
+    assert person.warned(person.unsets("agents.claude.env.API_KEY")) == []
 
 
 @pytest.mark.parametrize("text", ["[regent\n", "x = 1\nx = 2\n", "a.b" * 40, "\udcff"])
@@ -217,8 +221,8 @@ def test_the_nearest_file_is_the_one_that_is_changed(person: Person) -> None:
     person.place.project(MINE)
     inside = above / "deep" / "down"
     inside.mkdir(parents=True)
-    edit = set_key("regent.max_retries", "6", directory=inside, environ=person.environ, users_own=False)
-    assert edit.path == person.toml.resolve()
+    edit = edit_key("regent.max_retries", "6", directory=inside, environ=person.environ, users_own=False)
+    assert edit.file == person.toml.resolve()
 
 
 def test_the_mode_and_a_link_stay_and_your_own_file_is_private(person: Person, place: Place) -> None:
@@ -230,26 +234,23 @@ def test_the_mode_and_a_link_stay_and_your_own_file_is_private(person: Person, p
     assert person.toml.is_symlink()
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
     edit = person.sets("logs.total_bytes", "5000000", user=True)
-    assert stat.S_IMODE(edit.path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(edit.path.parent.stat().st_mode) == 0o700
-    assert [path.name for path in edit.path.parent.iterdir()] == ["config.toml"]
-
-
-def test_windows_line_ends_stay(person: Person) -> None:
-    person.place.project("")
-    person.toml.write_bytes(b"[regent]\r\nmax_retries = 5\r\n")
-    person.sets("git.auto_push", "on")
-    assert person.toml.read_bytes() == (b"[regent]\r\nmax_retries = 5\r\n\r\n[git]\r\nauto_push = true\r\n")
+    assert stat.S_IMODE(edit.file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(edit.file.parent.stat().st_mode) == 0o700
+    assert [path.name for path in edit.file.parent.iterdir()] == ["config.toml"]
 
 
 def test_a_file_that_somebody_else_writes_meanwhile_is_left_to_them(
     person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def meanwhile(*edit: Any) -> str:
+        person.place.project("# theirs\n")
+        return edited_text(*edit)
+
     person.place.project(MINE)
-    file = ConfigFile.read(person.toml, person.environ, users_own=False)
-    person.place.project("# theirs\n")
-    with pytest.raises(ChangedMeanwhile):
-        file.change(("regent", "max_retries"), 6)
+    with monkeypatch.context() as patched:
+        patched.setattr(config_edit, "edited_text", meanwhile)
+        with pytest.raises(ChangedMeanwhile):
+            person.sets("regent.max_retries", "6")
     monkeypatch.setattr(os, "fsync", _full)
     with pytest.raises(DirectoryUnusable, match="nothing was changed"):
         person.sets("regent.max_retries", "6")
@@ -287,13 +288,15 @@ def test_whatever_the_order_of_a_file_no_line_is_lost_and_no_other_key_changes(
 ) -> None:
     text = ("git = { auto_push = true }\n" if inline else "") + "".join(pieces[:count])
     text = text.replace("[git]\n", "") if inline else text
-    file = ConfigFile(Path("/x"), Path("/x"), text, tomllib.loads(text), (), Path("/"), False)
     path = {"webhooks[0].format": ("webhooks", 0, "format")}.get(key, tuple(key.split(".")))
     value = int(KEYS[key]) if KEYS[key].isdigit() else KEYS[key]
 
-    after = file.text_with(path, value)
+    after = edited_text(text, path, value, Path("ralph.toml"))
 
-    assert config_file.value_at(tomllib.loads(after), path) == value
+    tree: Any = tomllib.loads(after)
+    for part in path:
+        tree = tree[part]
+    assert tree == value
     lost = [
         line for line in text.splitlines() if line and line not in after and line.split(" ")[0] not in key
     ]
@@ -337,11 +340,11 @@ def test_the_command_says_what_was_changed_what_counts_more_and_what_to_type(
 def test_your_own_file_is_of_all_ralphs_and_lies_below_the_projects(person: Person, tmp_path: Path) -> None:
     person.place.project(MINE)
     edit = person.sets("regent.max_retries", "3", user=True)
-    [told] = obstacles(edit.key, edit.path, person.place.directory, person.environ)
-    assert told == "here regent.max_retries is set by ralph.toml:5, and that counts more"
+    [warning] = person.warned(edit)
+    assert warning == "here regent.max_retries is set by ralph.toml:5, and that counts more"
     home = tmp_path / "state" / "ralphs" / "far"
     home.mkdir(parents=True)
     (home / "ralph.json").write_text('{"directory": "/nowhere"}')
     environ = person.environ | {"RALPHD_STATE_DIR": str(tmp_path / "state")}
-    assert known_ralphs(edit.path, environ, users_own=True) == ["far"]
+    assert known_ralphs(edit.file, environ, users_own=True) == ["far"]
     assert known_ralphs(person.toml, environ, users_own=False) == []

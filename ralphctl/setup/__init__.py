@@ -1,0 +1,1 @@
+"""Set up a directory for ralphd: write its first files (``init``), show, check and edit its configuration."""

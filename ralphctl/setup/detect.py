@@ -1,0 +1,213 @@
+"""Detect what a working directory holds: agents on PATH, test commands, the task list, the state of git.
+
+Nothing of the project is run. An agent may have written every file here: a read is bounded in bytes, opens
+regular files only and never leaves the directory, and what cannot be read counts as absent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ralphctl.local.doctor.programs import ask
+from ralphctl.tell import message
+from ralphd.agents.agent import QUIET
+from ralphd.agents.known import KNOWN, agent_of
+from ralphd.config.specs import AgentSpec
+from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, has_task_headings, parse
+from ralphd.git.repo import Head, Repository, answer, head
+
+_VERSION_LIMIT_S = 5.0
+_SLOW_AFTER_S = 1.0
+_VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){1,3}(?:-[0-9A-Za-z.-]{1,24})?")
+_MAX_BYTES = 1 << 20
+
+_NODE_LOCKS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
+_NODE_TESTS = {"npm": "npm test", "pnpm": "pnpm test", "yarn": "yarn test", "bun": "bun run test"}
+_PYTHON_LOCKS = {"uv.lock": "uv", "poetry.lock": "poetry", "pdm.lock": "pdm", "Pipfile.lock": "pipenv"}
+
+
+class DetectedAgent(NamedTuple):
+    """An installed agent. ``version`` is empty if it printed none in time."""
+
+    name: str
+    program: str
+    version: str
+
+
+class DetectedTests(NamedTuple):
+    """A test command for ``/bin/sh -c``, the file that suggests it, and why it would not work (``fault``)."""
+
+    command: str
+    source: str
+    fault: str = ""
+
+
+class DetectedGit(NamedTuple):
+    """The repository around a directory. With a ``fault`` there is none to work with; the rest is empty then.
+
+    ``root`` is the top of the work tree, ``branch`` is None for a detached HEAD.
+    """
+
+    fault: str = ""
+    mend: str = ""
+    root: str = ""
+    branch: str | None = None
+    has_commit: bool = False
+    upstream: str = ""
+    has_identity: bool = False
+
+
+def detect_agents(
+    environ: Mapping[str, str], *, limit_s: float = _VERSION_LIMIT_S
+) -> tuple[DetectedAgent, ...]:
+    """Return the known agents whose program is on PATH, preferred ones first.
+
+    All are run with ``--version`` at once, for at most ``limit_s``; after a second a message says so.
+    """
+
+    def version_of(program: str) -> str:
+        reply = ask([program, "--version"], {**environ, **QUIET}, limit_s)
+        match = _VERSION.search(reply.text) if reply is not None else None
+        return match[0] if match else ""
+
+    def which(name: str) -> str | None:
+        program = agent_of(name, AgentSpec(), outside=environ).program
+        return shutil.which(program, path=environ.get("PATH", os.defpath))
+
+    programs = {name: os.path.abspath(path) for name in KNOWN if (path := which(name))}  # noqa: PTH100
+    with ThreadPoolExecutor(max_workers=len(programs) or 1) as pool:
+        versions = {name: pool.submit(version_of, program) for name, program in programs.items()}
+        if wait(versions.values(), timeout=_SLOW_AFTER_S).not_done:
+            message(f"asking the agents for their versions ({limit_s:.0f} s at most) ...")
+        return tuple(DetectedAgent(name, programs[name], each.result()) for name, each in versions.items())
+
+
+def detect_git(directory: Path, environ: Mapping[str, str]) -> DetectedGit:
+    """Ask git, by commands that take no lock and run nothing of the repository. Block for some seconds."""
+
+    def git(*words: str) -> str:
+        code, printed = answer(directory, *words) or (1, b"")
+        return printed.decode(errors="replace").strip() if code == 0 else ""
+
+    if shutil.which("git") is None:
+        return DetectedGit("git is not installed", "install git")
+    root = git("rev-parse", "--show-toplevel")
+    if not root and Repository.find(directory) is None:
+        return DetectedGit("not a git repository", "git init")
+    if not root:
+        return DetectedGit("git does not read the repository here", "git status")
+    current = head(directory) or Head(commit=None, branch=None)
+    upstream = git("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
+    identity = (  # the name that git would derive from the machine does not count
+        (environ.get(f"GIT_AUTHOR_{part}") and environ.get(f"GIT_COMMITTER_{part}"))
+        or git("config", "--get", f"user.{part.lower()}")
+        for part in ("NAME", "EMAIL")
+    )
+    return DetectedGit("", "", root, current.branch, bool(current.commit), upstream, all(identity))
+
+
+def task_list(directory: Path, tasks: str) -> Plan | None:
+    """Return the task list that the loop would use (L1), if any. ``tasks`` is a file or ``auto``."""
+    if tasks != AUTO:
+        text = _read(directory, tasks)
+        return Plan(tasks, fault=f"{tasks} cannot be read") if text is None else parse(tasks, text)
+    for name in (*LISTS, *HEADED_LISTS):
+        text = _read(directory, name)
+        if text is not None and (name in LISTS or has_task_headings(text)):
+            return parse(name, text)
+    return None
+
+
+def detect_tests(directory: Path, path: str) -> tuple[DetectedTests, ...]:
+    """Return every test command that the files suggest, best first, unusable ones last.
+
+    The rules are in ``test_commands.toml``. ``path`` is where programs are looked up.
+    """
+    own = _own_commands(directory)
+    suggested: dict[str, DetectedTests] = {}
+    for rule in tomllib.loads((Path(__file__).parent / "test_commands.toml").read_text())["rule"]:
+        for name, text in _applies_to(rule, directory):
+            command = rule["command"].format(file=name, **own)
+            if command in suggested or rule.get("without") in suggested:
+                continue
+            program = command.split()[0]
+            is_path = "/" in program
+            usable = os.access(directory / program, os.X_OK) if is_path else shutil.which(program, path=path)
+            fault = "" if usable else f"{program} is not {'there' if is_path else 'on PATH'}"
+            fault = rule["fault"] if "bad" in rule and re.search(rule["bad"], text) else fault
+            source = rule.get("source", "{file}").format(file=name)
+            suggested[command] = DetectedTests(command, source, fault)
+    return tuple(sorted(suggested.values(), key=lambda tests: bool(tests.fault)))
+
+
+def _applies_to(rule: Mapping[str, Any], directory: Path) -> Iterator[tuple[str, str]]:
+    """Yield each file that a rule applies to, with the text that its patterns are for."""
+    names = [name for pattern in rule["files"] for name in _glob(directory, pattern)]
+    if "beside" in rule and not any(_glob(directory, pattern) for pattern in rule["beside"]):
+        return
+    for name in names[:1] if "first" in rule else names:
+        text = _read(directory, name) or ""
+        if "key" in rule:
+            value = _value(name, text, *rule["key"])
+            text = "" if value is None else str(value)
+        is_match = re.search(rule.get("pattern", ""), text, re.MULTILINE) and ("key" not in rule or text)
+        is_excluded = "unless" in rule and re.search(rule["unless"], text)
+        if is_match and not is_excluded and ("executable" not in rule or _is_executable(directory / name)):
+            yield name, text
+
+
+def _own_commands(directory: Path) -> dict[str, str]:
+    """Return what the placeholders of the rules stand for in this project."""
+
+    def first(names: Iterable[str]) -> str:
+        return next((name for name in names if _glob(directory, name)), "")
+
+    package = _read(directory, "package.json") or ""
+    manager = str(_value("package.json", package, "packageManager") or "").split("@")[0]  # pnpm@9.1.0
+    if manager not in _NODE_TESTS:
+        manager = _NODE_LOCKS.get(first(_NODE_LOCKS), "npm")
+    lock = first(_PYTHON_LOCKS)
+    venvs = [name for name in (".venv", "venv") if _is_executable(directory / name / "bin" / "python")]
+    python = f"{_PYTHON_LOCKS[lock]} run" if lock else f"{venvs[0]}/bin/python -m" if venvs else "python3 -m"
+    return {"node": _NODE_TESTS[manager], "pytest": f"{python} pytest"}
+
+
+def _glob(directory: Path, pattern: str) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.glob(pattern))
+
+
+def _is_executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _value(name: str, text: str, *keys: str) -> Any:
+    try:
+        value = tomllib.loads(text) if name.endswith(".toml") else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _read(directory: Path, name: str) -> str | None:
+    try:
+        root = directory.resolve(strict=True)
+        real = (root / name).resolve(strict=True)
+        if not real.is_relative_to(root) or not stat.S_ISREG(real.stat().st_mode):
+            return None
+        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except (OSError, ValueError, RuntimeError):  # a null byte in the name; a loop of links
+        return None
+    return None if len(data) > _MAX_BYTES else data.decode("utf-8-sig", errors="replace")

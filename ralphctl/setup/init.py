@@ -1,0 +1,213 @@
+"""Decide and write what ``ralphctl init`` puts into a directory: ``ralph.toml``, ``PROMPT.md``, ``.ralph/``.
+
+No existing file is overwritten. Everything that could be in the way is checked before the first write, and a
+failed write is undone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ralphctl.setup import config_show, detect
+from ralphd.agents.known import agent_of, check_names, fallback_chain, missing_program, spec_of
+from ralphd.config.configuration import Configuration, load, sources
+from ralphd.config.keys import keys_of
+from ralphd.config.values import toml_value
+from ralphd.core.plan import PROMISE, Plan
+from ralphd.errors import DirectoryUnusable, RalphdError, UsageError
+from ralphd.store.files import write_whole
+from ralphd.store.mirror import Mirror
+
+_TOML, _PROMPT, _SCHEMA = "ralph.toml", "PROMPT.md", ".ralph/ralph.schema.json"
+_TEMPLATES = Path(__file__).parent
+
+
+class AlreadyThere(RalphdError):
+    """``ralph.toml`` exists, and a flag asks for something that would change it."""
+
+    slug = "already-there"
+
+
+@dataclass(frozen=True, slots=True)
+class InitChoices:
+    """What the flags ask for, None and empty where they leave it open. ``decide`` leaves nothing open."""
+
+    agent: str | None = None
+    fallback: tuple[str, ...] = ()
+    test_command: str | None = None
+    rolls_back: bool | None = None
+    pushes: bool | None = None
+    pulls: bool | None = None
+
+
+class InitProject(NamedTuple):
+    """What the directory holds. ``has_toml``: its ``ralph.toml`` stays, and ``configuration`` is in force.
+
+    ``above`` is the ``ralph.toml`` of a parent directory that was in force so far, or empty.
+    """
+
+    directory: Path
+    has_toml: bool
+    configuration: Configuration
+    agents: tuple[detect.DetectedAgent, ...]
+    tests: tuple[detect.DetectedTests, ...]
+    tasks: Plan | None
+    git: detect.DetectedGit
+    above: str
+
+
+class InitResult(NamedTuple):
+    """The files written, those that existed, and the name under which the old ``ralph.toml`` is kept."""
+
+    made: list[str]
+    left_alone: list[str]
+    kept: str
+
+
+def inspect(directory: Path, environ: Mapping[str, str], wishes: InitChoices, *, force: bool) -> InitProject:
+    """Return what the directory holds. Raise RalphdError for obstacles, and for flags that cannot be met.
+
+    Block for as long as agents take to print their version.
+    """
+    here, home = directory.resolve(), Path(environ.get("HOME") or "/").resolve()
+    if here in (Path("/"), home) and not force:
+        raise DirectoryUnusable(
+            f"{directory} is {'the root of everything' if here == Path('/') else 'your home'}",
+            why="an agent works on all that is in its directory, without asking",
+            mend="ralphctl init DIR  (a project's directory; --force to do it here all the same)",
+        )
+    Mirror(directory).exists()  # raises for anything but a directory
+    has_toml = _is_file(directory / _TOML) and not force
+    if has_toml and wishes != InitChoices():
+        raise AlreadyThere(
+            f"{_TOML} is there already, and stays as it is: nothing was written",
+            mend="ralphctl config set KEY VALUE  (changes one key)\n"
+            "ralphctl init --force  (writes it anew; the old one is kept beside it)",
+        )
+    flags: dict[str, object] = {"agents.primary": wishes.agent, "agents.fallback": wishes.fallback or None}
+    flags["regent.test_command"] = wishes.test_command
+    configuration = load(directory if has_toml else None, flags=flags, environ=environ)
+    if wishes.agent or wishes.fallback:
+        primary, named = configuration.agents.primary, configuration.agents.named
+        check_names((primary, *fallback_chain(primary, wishes.fallback, named)), named)
+    _is_file(directory / (configuration.ralph.prompt_file if has_toml else _PROMPT))
+    nearest = sources(directory, environ=environ)[-1]
+    is_above = not has_toml and nearest.parent != here and nearest.exists()
+    above = str(nearest) if is_above else ""
+    agents, git = detect.detect_agents(environ), detect.detect_git(directory, environ)
+    tests = detect.detect_tests(directory, environ.get("PATH", os.defpath))
+    tasks = detect.task_list(directory, configuration.ralph.tasks)
+    return InitProject(directory, has_toml, configuration, agents, tests, tasks, git, above)
+
+
+def decide(project: InitProject, wishes: InitChoices, ask: Callable[[str, str], bool]) -> InitChoices:
+    """Fill in what the flags leave open; ``ask(name, tests)`` answers for each risk that has a meaning here.
+
+    Raise UsageError for a rollback without tests.
+    """
+    tests = next((each.command for each in project.tests if not each.fault), "")
+    tests = tests if wishes.test_command is None else wishes.test_command
+    if wishes.rolls_back and not tests.strip():
+        raise UsageError(
+            "--rollback needs the tests, and no command for them was found",
+            mend="ralphctl init --rollback --test-command 'make test'",
+        )
+    agent = project.agents[0].name if project.agents else project.configuration.agents.primary
+    is_open = not (project.has_toml or project.git.fault)
+    has_upstream = bool(project.git.upstream)
+    has_meaning = {"rolls_back": bool(tests), "pushes": has_upstream, "pulls": has_upstream}
+    risks: list[bool] = []
+    for name in has_meaning:
+        wish = getattr(wishes, name)
+        risks.append(is_open and has_meaning[name] and ask(name, tests) if wish is None else wish)
+    return InitChoices(wishes.agent or agent, wishes.fallback, tests, *risks)
+
+
+def missing_agents(project: InitProject, choices: InitChoices, environ: Mapping[str, str]) -> list[str]:
+    """Return what is not installed of the agents that will be used, in words."""
+    agents = project.configuration.agents
+    primary = agents.primary if project.has_toml else choices.agent or ""
+    fallback = agents.fallback if project.has_toml else choices.fallback
+    chain = (primary, *fallback_chain(primary, fallback, agents.named))
+    used = (agent_of(name, spec_of(name, agents.named), outside=environ) for name in chain)
+    return [words for agent in used if (words := missing_program(agent, environ))]
+
+
+def write(project: InitProject, choices: InitChoices) -> InitResult:
+    """Write what is missing. Raise DirectoryUnusable; then nothing was written."""
+    directory, has_toml, configuration = project[:3]
+    prompt = configuration.ralph.prompt_file if has_toml else _PROMPT
+    tests = configuration.regent.test_command if has_toml else choices.test_command or ""
+    tasks = project.tasks.file if project.tasks else ""
+    is_inside = (directory / prompt).resolve().is_relative_to(directory.resolve())
+    texts = {} if has_toml else {_TOML: toml_text(choices, tasks=tasks)}
+    if is_inside and not (has_toml and configuration.ralph.command):
+        texts = {prompt: prompt_text(test_command=tests, tasks=tasks)} | texts
+    made = [name for name in (".ralph/.gitignore", _SCHEMA) if not os.path.lexists(directory / name)]
+    kept = ""
+    try:
+        Mirror(directory).make()
+        write_whole(directory / _SCHEMA, (config_show.schema() + "\n").encode(), durable=False)
+        if _TOML in texts and os.path.lexists(directory / _TOML):
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            kept = (directory / _TOML).rename(directory / f"{_TOML}.kept-{stamp}").name
+        for name, text in texts.items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+                made.append(name)
+                path.chmod(path.stat().st_mode & 0o644)  # what a group may write is not believed
+                file.write(text)
+    except OSError as fault:
+        for name in made:
+            with suppress(OSError):
+                (directory / name).unlink()
+        if kept:
+            (directory / kept).rename(directory / _TOML)
+        raise DirectoryUnusable(
+            f"{directory} cannot be written to: nothing was written",
+            why=fault.strerror or str(fault),
+            mend=f"ls -ld {directory}; df -h {directory}",
+        ) from fault
+    old = dict.fromkeys(name for name in (_TOML, prompt, tasks) if name and name not in made)
+    return InitResult(made, [name for name in old if os.path.lexists(directory / name)], kept)
+
+
+def toml_text(choices: InitChoices, *, tasks: str) -> str:
+    """Return ``ralph.toml`` from its template, each key with its description. ``tasks`` may be empty."""
+    values = {name: toml_value(getattr(choices, name)) for name in InitChoices.__dataclass_fields__}
+    values["found_tasks"] = f"Found: {tasks}." if tasks else "None was found: the prompt alone is the task."
+    values["found_tests"] = "" if choices.test_command else "None was found."
+
+    def explained(row: re.Match[str]) -> str:
+        section, name, value, remark = row.groups(default="")
+        text = f"{keys_of(section)[name].schema['description']} {remark.format(**values)}".strip()
+        comment = textwrap.fill(text, 80, initial_indent="# ", subsequent_indent="# ")
+        return f"{comment}\n{name} = {value.format(**values)}"
+
+    template = (_TEMPLATES / "ralph.toml.in").read_text()
+    return re.sub(r"(?m)^(\w+)\.(\w+) = (.+?)(?:  # (.+))?$", explained, template)
+
+
+def prompt_text(*, test_command: str, tasks: str) -> str:
+    """Return the prompt to begin with, ``PROMPT.md``, from its template."""
+    is_quotable = test_command and test_command.isprintable() and "`" not in test_command
+    tests = f"the tests (`{test_command}`)" if is_quotable else "the tests"
+    template = (_TEMPLATES / "prompt.md").read_text()
+    return template.format(tests=tests, tasks=tasks or "TASKS.md", promise=PROMISE)
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether a file is there. Raise DirectoryUnusable for anything else in its place."""
+    if path.is_file() or not os.path.lexists(path):
+        return path.is_file()
+    kind = "a directory" if path.is_dir() else "no regular file" if path.exists() else "a link to nothing"
+    raise DirectoryUnusable(f"{path} is {kind}, and a file belongs there", mend=f"mv {path} {path}.old")

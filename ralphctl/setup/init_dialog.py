@@ -1,0 +1,149 @@
+"""What ``ralphctl init`` prints and asks: what it detected, a question for each risk, and the next steps."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from ralphctl.setup.init import InitChoices, InitProject, InitResult
+from ralphctl.tell import clean, columns, message
+from ralphctl.words import count
+
+_QUESTIONS = {
+    "rolls_back": "Revert commits that break the tests ({tests})?",
+    "pushes": "Push what is kept, after every iteration?",
+    "pulls": "Pull with rebase before every iteration?",
+}
+_RISKS = {
+    "rolls_back": "tests that fail by chance undo good work; `ralphctl undo` puts it back",
+    "pushes": "others, and what is deployed from there, get it while you sleep; what is out can be reverted, "
+    "not taken back",
+    "pulls": "commits of others come in unseen, your own unpushed ones are written anew, and a conflict "
+    "stops Ralph",
+}
+
+
+def ask(choice: str, tests: str, *, yes: bool) -> bool:
+    """Ask on the terminal, or answer as Enter would for ``yes``. The end of input is a no.
+
+    Raise KeyboardInterrupt for Ctrl-C.
+    """
+    enter = choice == "rolls_back"
+    if yes:
+        return enter
+    message(f"\n{_wrapped(_QUESTIONS[choice].format(tests=clean(tests)))}")
+    message(_wrapped(f"  risk: {_RISKS[choice]}", 2))
+    while True:
+        print("[Y/n] " if enter else "[y/N] ", end="", file=sys.stderr, flush=True)
+        try:
+            line = sys.stdin.buffer.readline().decode(errors="replace")
+        except KeyboardInterrupt:
+            message("\nnothing was written")
+            raise
+        word = line.strip().lower()
+        if not line or word in ("", "y", "yes", "n", "no"):
+            return word.startswith("y") or (enter and bool(line) and not word)
+        message("y or n, or Enter for the one in capitals")
+
+
+def detected_lines(project: InitProject) -> Iterator[str]:
+    """Yield what was detected, a row for each subject."""
+    git, plan = project.git, project.tasks
+    agents = ", ".join(f"{each.name} {each.version or '(version unknown)'}" for each in project.agents)
+    tests = "none found; --test-command 'make test' says how they are run"
+    if project.tests:
+        first, *others = project.tests
+        tests = f"{first.command}  ({first.source}{'; ' + first.fault if first.fault else ''})"
+        tests += f"; not chosen: {', '.join(each.command for each in others)}" if others else ""
+    tasks = "no list; the prompt alone is the task"
+    if plan is not None:
+        tasks = plan.fault or f"{plan.file}: {count(len(plan.tasks), 'task')}, {len(plan.open)} open"
+    state = (git.branch or "no branch (detached HEAD)") + ("" if git.has_commit else ", no commit yet")
+    state += f", upstream {git.upstream}" if git.upstream else ", no upstream"
+    state += "" if Path(git.root) == project.directory.resolve() else f"; a part of {git.root}"
+    yield _wrapped(f"found in {clean(str(project.directory))}")
+    rows = {"agents": agents or "none on PATH", "tests": tests, "tasks": tasks, "git": git.fault or state}
+    for label, text in rows.items():
+        yield _wrapped(f"  {label:<7}{clean(text)}", 9)
+
+
+def written_lines(result: InitResult) -> Iterator[str]:
+    """Yield which files were kept, written and left alone."""
+    rows = {
+        "kept the old ralph.toml as": [result.kept],
+        "wrote": result.made,
+        "left alone": result.left_alone,
+    }
+    for words, names in rows.items():
+        if any(names):
+            yield _wrapped(f"{words} {clean(', '.join(names))}")
+
+
+def notes(project: InitProject, choices: InitChoices) -> Iterator[str]:
+    """Yield what a person should know before leaving the ralph alone for the night."""
+    git = project.git
+    if project.above:
+        yield f"until now {project.above} held here; from now on the new ralph.toml does"
+    if git.fault:
+        yield f"{git.fault}: no commits, so nothing can be reverted, pushed or taken back: {git.mend}"
+        return
+    if not git.has_identity:
+        yield 'git knows no author: git config user.name "…", git config user.email "…"'
+    if not git.upstream and (choices.pushes or choices.pulls):
+        yield "the branch has no upstream: nothing is pushed or pulled before git push -u REMOTE BRANCH"
+
+
+def next_lines(
+    project: InitProject, choices: InitChoices, result: InitResult, given: str | None, *, can_start: bool
+) -> Iterator[str]:
+    """Yield the commands to type now. ``given`` is the directory as it was typed."""
+    base, where = Path(given or ""), f" {_quoted(Path(given))}" if given else ""
+    if project.tasks is None and not (project.has_toml and project.configuration.ralph.command):
+        yield f"echo '- [ ] what is to be done' >> {_quoted(base / 'TASKS.md')}  (and a line for each task)"
+    if prompt := next((name for name in result.made if name.endswith(".md")), ""):
+        yield f"${{EDITOR:-vi}} {_quoted(base / prompt)}  (say what an agent has to know here)"
+    if choices.test_command and not (project.has_toml or project.git.fault or choices.rolls_back):
+        command = f"ralphctl config set regent.rollback_on_test_failure true{where}"
+        yield f"{command}  (revert commits that break the tests)"
+    mine = [name for name in result.made if not name.startswith(".ralph/")]
+    if mine and not project.git.fault:
+        git = f"git -C{where}" if given else "git"
+        yield f"{git} add {shlex.join(mine)} && {git} commit -m ralph  (no clean-up takes it then)"
+    if not can_start:
+        yield "ralphctl doctor  (when its agent is installed, this says whether all is well)"
+    yield f"ralphctl start{where}  (then go to bed; in the morning: ralphctl report)"
+
+
+def as_json(project: InitProject, choices: InitChoices, result: InitResult, notes: list[str]) -> str:
+    """Return everything as one JSON object."""
+    plan = project.tasks
+    data = {
+        "directory": str(project.directory),
+        "agents": [each._asdict() for each in project.agents],
+        "tests": [each._asdict() for each in project.tests],
+        "tasks": plan and {"file": plan.file, "tasks": len(plan.tasks), "open": len(plan.open),
+                           "fault": plan.fault},
+        "git": project.git._asdict(),
+        "chosen": None if project.has_toml else asdict(choices),
+        "written": result.made,
+        "left_alone": result.left_alone,
+        "kept_as": result.kept or None,
+        "notes": notes,
+    }  # fmt: skip
+    return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+def _quoted(path: Path) -> str:
+    return clean(shlex.quote(str(path)))
+
+
+def _wrapped(text: str, indent: int = 0) -> str:
+    width = max(20, columns(sys.stdout) or sys.maxsize)
+    wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * indent, break_on_hyphens=False)
+    wrapper.break_long_words = False  # a path that is broken cannot be copied
+    return wrapper.fill(text)
