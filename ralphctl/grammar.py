@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from ralphctl import fast, link
+from ralphctl import completers, fast, link
+from ralphctl.completers import META_SOCKET
 from ralphctl.entry import DIRECTORY_HELP, JSON_HELP, SOCKET_HELP
 from ralphctl.entry import Entry as Entry  # with the rest, for groups of commands
 
 if TYPE_CHECKING:
     from ralphctl.client import Client, Reply
 
-_JSON, _SOCKET = "ralphctl.json", "ralphctl.socket"
+_JSON = "ralphctl.json"
 
 
 def _remember(key: str) -> Any:
@@ -31,7 +33,7 @@ def _remember(key: str) -> Any:
 
 
 def _go(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    if value is not None and not context.resilient_parsing:
+    if value is not None:
         fast.change_directory(value)
 
 
@@ -39,9 +41,9 @@ def _common_options() -> list[click.Parameter]:
     """``-C``, ``--socket`` and ``--json``: understood before and after the command."""
     return [
         click.Option(["-C", "directory_"], metavar="DIR", expose_value=False, is_eager=True, callback=_go,
-                     help=DIRECTORY_HELP),
-        click.Option(["--socket"], metavar="PATH", expose_value=False, callback=_remember(_SOCKET),
-                     help=SOCKET_HELP),
+                     shell_complete=completers.directories, help=DIRECTORY_HELP),
+        click.Option(["--socket"], metavar="PATH", expose_value=False, callback=_remember(META_SOCKET),
+                     shell_complete=completers.files, help=SOCKET_HELP),
         click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember(_JSON),
                      help=JSON_HELP),
     ]  # fmt: skip
@@ -87,6 +89,17 @@ class LazyGroup(click.Group):
             raise UnknownWord(f"no command {word!r}", better)
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Complete an option or a command, without importing the commands as click would."""
+        return [
+            *click.Command.shell_complete(self, ctx, incomplete),
+            *(
+                CompletionItem(name, help=entry.help)
+                for name, entry in self.table.items()
+                if name.startswith(incomplete) and not entry.hidden
+            ),
+        ]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table as it stands, without importing anything."""
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -108,7 +121,7 @@ class UnknownWord(click.UsageError):
 
 def socket_given() -> str | None:
     """What ``--socket`` says."""
-    given: str | None = click.get_current_context().meta.get(_SOCKET)
+    given: str | None = click.get_current_context().meta.get(META_SOCKET)
     return given
 
 
@@ -121,7 +134,7 @@ def the_client(context: click.Context | None = None) -> Client:
     """The client for the socket that the options, the environment and the directory lead to."""
     from ralphctl.client import Client
 
-    socket: str | None = (context or click.get_current_context()).meta.get(_SOCKET)
+    socket: str | None = (context or click.get_current_context()).meta.get(META_SOCKET)
     directory = fast.here()
     return Client(lambda: link.candidates(socket, os.environ, directory), tells_waits=True, keeps=True)
 
@@ -137,11 +150,7 @@ def print_reply(reply: Reply) -> None:
         click.echo(reply.body.decode().rstrip("\n"))
 
 
-class RalphArgument(click.Argument):
-    """An argument that is the name of a ralph: shells complete those that are registered."""
-
-
-ralph_argument = click.argument("name", required=False, cls=RalphArgument)
+ralph_argument = click.argument("name", required=False, shell_complete=completers.ralphs)
 """NAME, which may be left out inside a ralph's directory."""
 
 

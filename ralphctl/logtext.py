@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from ralphctl.explanation import localised
-from ralphctl.letters import in_ascii
 from ralphctl.tell import ORANGE, paint
 from ralphctl.terminal import neutralise
 
@@ -25,7 +24,7 @@ class LogPrinter:
     """Prints records in the order they are given.
 
     ``safe`` neutralises control sequences, for a terminal. A line that another stream breaks into is ended
-    first, so that two streams never share one. ``ascii_only`` is for a terminal that has no other letters.
+    first, so that two streams never share one. What ``encoding`` lacks is printed as ``?``.
     """
 
     def __init__(
@@ -35,13 +34,13 @@ class LogPrinter:
         safe: bool = False,
         timestamps: bool = False,
         colour: bool = False,
-        ascii_only: bool = False,
+        encoding: str = "utf-8",
     ) -> None:
         self._out = out
         self._safe = safe
         self._timestamps = timestamps
         self._colour = colour
-        self._ascii_only = ascii_only
+        self._encoding = encoding
         self._unended: str | None = None
 
     def put(self, record: dict[str, Any]) -> None:
@@ -88,9 +87,7 @@ class LogPrinter:
         self._write(text + "\n")
 
     def _write(self, text: str) -> None:
-        if self._ascii_only and not text.isascii():
-            text = in_ascii(text)
-        self._out.write(text.encode("utf-8", "replace"))
+        self._out.write(text.encode(self._encoding, "replace"))
 
 
 def _local(at: str) -> datetime:

@@ -38,6 +38,10 @@ def main() -> int:
 
 
 def _answer(arguments: list[str]) -> int:
+    if "_RALPHCTL_COMPLETE" in os.environ:
+        from ralphctl.commands import completion
+
+        return completion.answer()
     code = fast.status(arguments)
     if code is not None:
         return code

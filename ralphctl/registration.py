@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ralphctl import completers
 from ralphctl.grammar import Command
 from ralphctl.tell import note
 from ralphd.errors import UsageError
@@ -54,9 +55,14 @@ def key_options(function: Any) -> Any:
             "--retries-before-fallback", type=number, metavar="N", help="Same agent again, N times."
         ),
         click.option(
-            "--fallback", metavar="A,B", help="The next agents, in order; auto: codex,gemini,claude,opencode."
+            "--fallback",
+            metavar="A,B",
+            shell_complete=completers.agents,
+            help="The next agents, in order; auto: codex,gemini,claude,opencode.",
         ),
-        click.option("--agent", metavar="NAME", help="The agent to begin with."),
+        click.option(
+            "--agent", metavar="NAME", shell_complete=completers.agents, help="The agent to begin with."
+        ),
     ):
         function = option(function)
     return function

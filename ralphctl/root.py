@@ -21,7 +21,7 @@ class _Root(LazyGroup):
 
 
 def _version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
+    if value and not context.resilient_parsing:
         click.echo(f"ralphctl {__version__}")
         context.exit()
 

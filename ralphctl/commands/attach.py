@@ -9,14 +9,12 @@ from typing import Any
 import click
 
 from ralphctl import show
-from ralphctl.attached import Attached, End
-from ralphctl.foreground import say
 from ralphctl.grammar import Command, ralph_argument, the_client, the_name
-from ralphctl.keys import Keyboard
+from ralphctl.live.foreground import Attached, AttachEnd, say
+from ralphctl.live.keys import Keyboard
+from ralphctl.live.screen import have_streams, let_go_of_stderr
+from ralphctl.live.view import Waker, last_event
 from ralphctl.offline import state as offline
-from ralphctl.screen import have_streams, let_go_of_stderr
-from ralphctl.view.bell import Bell
-from ralphctl.view.live import last_event
 from ralphctl.waiting import is_settled
 from ralphd import wire
 from ralphd.errors import UnknownRalph
@@ -45,9 +43,9 @@ def attach(name: str | None, tail: int) -> int:
     client = the_client()
     name = the_name(client, name)
     view, after = client.ralph(name).value, last_event(client)
-    bell = Bell()
-    with Keyboard(bell.ring) as keyboard:
-        attached = Attached(client, view, str(tail), after, bell, keyboard)
+    waker = Waker()
+    with Keyboard(waker.wake) as keyboard:
+        attached = Attached(client, view, str(tail), after, waker, keyboard)
         if keyboard.is_usable and not is_settled(view):
             say(f"{name}: {show.state_words(view, time.time())}; ? shows the keys, q leaves")
         end = attached.watch()
@@ -56,18 +54,18 @@ def attach(name: str | None, tail: int) -> int:
     return code
 
 
-def _tell_end(attached: Attached, name: str, end: End) -> int:
+def _tell_end(attached: Attached, name: str, end: AttachEnd) -> int:
     match end:
-        case End.SETTLED:
+        case AttachEnd.SETTLED:
             say(attached.last_words(_settled_words(attached.view, time.time())))
             return wire.status_exit_code([attached.view["state"]])
-        case End.UNHEARD:
+        case AttachEnd.UNREAD:
             raise BrokenPipeError
-        case End.FORGOTTEN:
+        case AttachEnd.FORGOTTEN:
             raise UnknownRalph(f"{name} has been forgotten", mend="ralphctl status --all")
-        case End.LEFT | End.INTERRUPTED:
+        case AttachEnd.LEFT | AttachEnd.INTERRUPTED:
             say(f"left; {name} {attached.going}. To watch it again: ralphctl attach {name}")
-            return wire.EXIT_OK if end is End.LEFT else wire.EXIT_INTERRUPTED
+            return wire.EXIT_OK if end is AttachEnd.LEFT else wire.EXIT_INTERRUPTED
 
 
 def _settled_words(view: dict[str, Any], now: float) -> list[str]:

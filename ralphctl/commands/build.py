@@ -13,20 +13,19 @@ from typing import Any
 
 import click
 
-from ralphctl import checkpoint_words, fast, resumption, show
+from ralphctl import checkpoint_words, completers, fast, resumption, show
 from ralphctl.background import StartFailed
 from ralphctl.client import Client
 from ralphctl.embedded import PrivateDaemon, await_the_earlier, refuse_beside
-from ralphctl.foreground import Begun, End, Foreground, View, Wishes, say
-from ralphctl.keys import Keyboard
+from ralphctl.live.foreground import Begun, BuildEnd, Foreground, StopSignals, View, say
+from ralphctl.live.keys import Keyboard
+from ralphctl.live.screen import have_streams, let_go_of_stderr
+from ralphctl.live.view import Waker, last_event
 from ralphctl.local import checkpoint
 from ralphctl.offline import state as offline
 from ralphctl.registration import WithCommand, command_given, flags_of, key_options, registration
 from ralphctl.resumption import resume_options, wish_of
-from ralphctl.screen import have_streams, let_go_of_stderr
 from ralphctl.tell import clean, note
-from ralphctl.view.bell import Bell
-from ralphctl.view.live import last_event
 from ralphctl.words import until
 from ralphd import wire
 from ralphd.errors import CommandNotStartable, DaemonNotRunning, DirectoryBusy, RalphdError, UsageError
@@ -49,7 +48,7 @@ _EXITS = {
     options_metavar="[OPTIONS] [-- COMMAND...]",
     epilog="Options that take a value, but --name, are keys of ralph.toml too.",
 )
-@click.argument("more", nargs=-1, metavar="")
+@click.argument("more", nargs=-1, metavar="", shell_complete=completers.files)
 @click.option("--name", help="The ralph's name; the directory's name when left out.")
 @key_options
 @resume_options
@@ -100,26 +99,26 @@ def build(
 def _supervised(order: _Order, place: Path) -> int:
     """From the start of the private ralphd to its end, with all that it started; gives the exit code."""
     daemon = PrivateDaemon(place)
-    bell, wishes = Bell(), Wishes(daemon.cut)
-    await_the_earlier(place, lambda: wishes.stop, say)  # one that began while somebody was asked
+    waker, stops = Waker(), StopSignals(daemon.cut)
+    await_the_earlier(place, lambda: stops.stop, say)  # one that began while somebody was asked
     try:
         daemon.start()
-        daemon.await_ready(lambda: wishes.stop)
+        daemon.await_ready(lambda: stops.stop)
         began_at, after = datetime.now(UTC).isoformat().replace("+00:00", "Z"), last_event(daemon.client)
-        view = _register(daemon.client, order, wishes)
-        with Keyboard(bell.ring) as keyboard:
+        view = _register(daemon.client, order, stops)
+        with Keyboard(waker.wake) as keyboard:
             _tell_start(view, has_keys=keyboard.is_usable)
-            front = Foreground(daemon, Begun(view["name"], began_at, after), wishes, bell, keyboard)
+            front = Foreground(daemon, Begun(view["name"], began_at, after), stops, waker, keyboard)
             end = front.watch()
         view = front.view or view
     finally:
         if not daemon.end():
             say("error: something that it started cannot be ended; see ps -ef")
-    if end is End.UNHEARD:
+    if end is BuildEnd.UNREAD:
         raise BrokenPipeError
     if front.is_cut_short:
         say("the end of what it printed may be missing here; ralphctl logs has it")
-    lines, code = _last_words(end, view, daemon, wishes)
+    lines, code = _last_words(end, view, daemon, stops)
     front.tell(lines)
     let_go_of_stderr()
     return code
@@ -162,7 +161,7 @@ def _tell_ignored(wish: bool | None) -> None:
         note(f"{'--resume' if wish else '--no-resume'} is for the built-in loop, and changes nothing here")
 
 
-def _register(client: Client, order: _Order, wishes: Wishes) -> View:
+def _register(client: Client, order: _Order, stops: StopSignals) -> View:
     """Have it registered and started. A run of an earlier build may need a moment to end."""
     body = registration(order.directory, order.command, order.name, order.flags, resume=order.resume)
     until = time.monotonic() + _BUSY_LIMIT_S
@@ -172,12 +171,12 @@ def _register(client: Client, order: _Order, wishes: Wishes) -> View:
             return view
         except DirectoryBusy:
             refuse_beside(order.directory, own_socket=client.paths[0])
-            if wishes.stop or time.monotonic() > until:
+            if stops.stop or time.monotonic() > until:
                 raise
         except (UsageError, CommandNotStartable) as fault:
             raise _of_build(fault, order.directory) from fault
         except DaemonNotRunning as gone:
-            if wishes.now:
+            if stops.at_once:
                 raise KeyboardInterrupt from gone
             raise StartFailed("the private ralphd has died", wire.EXIT_FAILED, why=gone.what) from gone
         time.sleep(_BUSY_PAUSE_S)
@@ -199,15 +198,17 @@ def _tell_start(view: View, *, has_keys: bool) -> None:
     say(f"{keys}Ctrl-C stops it; from another terminal, here: ralphctl status, logs -f, pause, stop")
 
 
-def _last_words(end: End, view: View, daemon: PrivateDaemon, wishes: Wishes) -> tuple[list[str], int]:
+def _last_words(
+    end: BuildEnd, view: View, daemon: PrivateDaemon, stops: StopSignals
+) -> tuple[list[str], int]:
     """What is said of the end, and the exit code."""
     name = view["name"]
-    if end is End.NOW or wishes.now:
+    if end is BuildEnd.AT_ONCE or stops.at_once:
         lines, code = [f"{name}: ended at once, with all that it had started"], wire.EXIT_INTERRUPTED
-    elif end is End.ALONE and daemon.code != 0:
+    elif end is BuildEnd.ALONE and daemon.code != 0:
         lines = [f"{name}: ended, since its ralphd has died (its log: {daemon.log})"]
         code = wire.EXIT_FAILED
-    elif end is End.ALONE:  # asked to end from elsewhere, it stopped the ralph first
+    elif end is BuildEnd.ALONE:  # asked to end from elsewhere, it stopped the ralph first
         lines, code = [f"{name}: stopped, with its ralphd"], wire.EXIT_INTERRUPTED
     else:
         lines, code = _settled_words(view, time.time()), _settled_code(view)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from ralphctl import completers
 from ralphctl.fast import here
 from ralphctl.grammar import Command, wants_json
 from ralphctl.tell import clean
@@ -24,8 +25,9 @@ _HIGHEST = 255
 
 
 @click.command(cls=Command)
-@click.argument("file", metavar="FILE|-")
-@click.option("--agent", metavar="NAME", help="Whose output it is; else guessed from its first lines.")
+@click.argument("file", metavar="FILE|-", shell_complete=completers.files)
+@click.option("--agent", metavar="NAME", shell_complete=completers.agents,
+              help="Whose output it is; else guessed from its first lines.")  # fmt: skip
 @click.option(
     "--exit", "code", type=int, metavar="N", help="Its exit status, or minus the signal; else it failed."
 )

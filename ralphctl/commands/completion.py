@@ -1,18 +1,20 @@
-"""completion: the script by which a shell completes commands, options and the names of ralphs."""
+"""completion: the script by which a shell completes commands, options, names and keys."""
 
 from __future__ import annotations
 
-import importlib
+import os
 
 import click
+from click.shell_completion import get_completion_class, shell_complete
 
 from ralphctl.grammar import Command
 
-_SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_RALPHCTL_COMPLETE"  # also in main.py, which cannot afford to import click
+_PROGRAMS = ("ralphctl", "ralph")
 
 
 @click.command(cls=Command)
-@click.argument("shell", type=click.Choice(_SHELLS))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the completion script of SHELL, for ralphctl and ralph.
 
@@ -20,16 +22,21 @@ def completion(shell: str) -> None:
       bash    ralphctl completion bash > ~/.ralphctl.bash
               echo '. ~/.ralphctl.bash' >> ~/.bashrc
       zsh     ralphctl completion zsh > ~/.ralphctl.zsh
-              echo '. ~/.ralphctl.zsh' >> ~/.zshrc
+              echo '. ~/.ralphctl.zsh' >> ~/.zshrc        (after compinit)
       fish    ralphctl completion fish > ~/.config/fish/completions/ralphctl.fish
               ln -s ralphctl.fish ~/.config/fish/completions/ralph.fish
 
-    The script starts nothing when TAB is pressed: the names of ralphs are those in the state directory.
-    After an upgrade, write it anew.
+    At each TAB the script runs ralphctl, so it stays right after an upgrade.
     """
     from ralphctl.root import cli
-    from ralphctl.shells.places import places
-    from ralphd import __version__
 
-    writer = importlib.import_module(f"ralphctl.shells.{shell}")
-    click.echo(writer.script(places(cli), __version__), nl=False)
+    writer = get_completion_class(shell)
+    assert writer is not None, shell  # click has these three
+    click.echo("\n".join(writer(cli, {}, program, VARIABLE).source() for program in _PROGRAMS))
+
+
+def answer() -> int:
+    """Print what the words in the shell's variables can be completed with."""
+    from ralphctl.root import cli
+
+    return shell_complete(cli, {}, _PROGRAMS[0], VARIABLE, os.environ[VARIABLE])

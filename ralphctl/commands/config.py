@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ralphctl import completers
 from ralphctl.entry import Entry
 from ralphctl.fast import here
 from ralphctl.grammar import Command, LazyGroup, wants_json
@@ -43,7 +44,7 @@ def _directory(given: str | None) -> Path:
 
 
 @click.command(cls=Command)
-@click.argument("directory", required=False)
+@click.argument("directory", required=False, shell_complete=completers.directories)
 def show(directory: str | None) -> None:
     """Print each value that holds in DIRECTORY (this one), with where it comes from."""
     from ralphctl.setup import config_show
@@ -52,7 +53,7 @@ def show(directory: str | None) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("directory", required=False)
+@click.argument("directory", required=False, shell_complete=completers.directories)
 def check(directory: str | None) -> None:
     """Check the configuration of DIRECTORY (this one); exits with 78 when anything is wrong."""
     from ralphctl.setup import config_show
@@ -72,9 +73,9 @@ _user_option = click.option("--user", is_flag=True, help="In your own file, for 
 
 
 @click.command("set", cls=Command, context_settings={"ignore_unknown_options": True})
-@click.argument("key")
+@click.argument("key", shell_complete=completers.keys)
 @click.argument("value")
-@click.argument("directory", required=False)
+@click.argument("directory", required=False, shell_complete=completers.directories)
 @_user_option
 def set_(key: str, value: str, directory: str | None, user: bool) -> None:
     """Set KEY to VALUE in the ralph.toml that holds in DIRECTORY (this one), or in your own file.
@@ -92,8 +93,8 @@ def set_(key: str, value: str, directory: str | None, user: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("key")
-@click.argument("directory", required=False)
+@click.argument("key", shell_complete=completers.keys)
+@click.argument("directory", required=False, shell_complete=completers.directories)
 @_user_option
 def unset(key: str, directory: str | None, user: bool) -> None:
     """Take KEY out of the ralph.toml that holds in DIRECTORY (this one), or out of your own file."""

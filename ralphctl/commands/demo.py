@@ -1,4 +1,4 @@
-"""demo: what ralphd does, shown with a private daemon, a badly behaved loop, and the built-in one."""
+"""demo: ralphd's main features, shown with a private daemon, a badly behaved loop and the built-in one."""
 
 from __future__ import annotations
 
@@ -22,33 +22,27 @@ def demo() -> int:
     $TMPDIR, which is removed at the end; no agent, no key and no network is used. Exits with 1 when
     something did not hold.
     """
-    from ralphctl.demo.stage import Interrupted, interruptible
-
-    try:
-        with interruptible():
-            _play()
-    except Interrupted as interruption:
-        message("interrupted; what the demo had started is ended, its directory is removed")
-        return 128 + interruption.number
-    return 0
-
-
-def _play() -> None:
+    from ralphctl.demo.printer import DemoPrinter
+    from ralphctl.demo.sandbox import DemoFailed, DemoInterrupted, Sandbox
     from ralphctl.demo.scenes import Demo
-    from ralphctl.demo.stage import DemoFailed, Stage
-    from ralphctl.demo.telling import Teller
 
-    teller = Teller(sys.stdout, colour=has_colour(sys.stdout))
+    printer = DemoPrinter(sys.stdout, colour=has_colour(sys.stdout))
     began = time.monotonic()
-    with Stage.open() as stage:
-        try:
-            Demo(stage, teller).play()
-        except RalphdError as fault:
-            raise DemoFailed(
-                f"the demo did not hold: {fault.what}", why=f"{fault.why}\n{stage.last_words()}".strip()
-            ) from fault
-    teller.holds(not stage.home.exists(), f"{stage.home} is removed", f"{stage.home} is still there")
-    teller.say(f"All of it held, in {time.monotonic() - began:.0f} s. Now with a loop of your own:")
-    teller.say("    ralphctl start ~/your/project -- ./loop.sh")
-    teller.say("or with the built-in one, and a PROMPT.md:")
-    teller.say("    ralphctl start ~/your/project")
+    try:
+        with Sandbox.open() as sandbox:
+            try:
+                Demo(sandbox, printer).play()
+            except RalphdError as fault:
+                log = sandbox.lines(sandbox.state_directory / "ralphd.log")[-12:]
+                raise DemoFailed(
+                    f"the demo did not hold: {fault.what}", why="\n".join([fault.why, *log]).strip()
+                ) from fault
+        printer.check(not sandbox.home.exists(), f"{sandbox.home} is removed", "it is still there")
+        printer.say(f"All of it held, in {time.monotonic() - began:.0f} s. Now with a loop of your own:")
+        printer.say("    ralphctl start ~/your/project -- ./loop.sh")
+        printer.say("or with the built-in one, and a PROMPT.md:")
+        printer.say("    ralphctl start ~/your/project")
+    except DemoInterrupted as interruption:
+        message("interrupted; what the demo had started is ended, its directory is removed")
+        return 128 + int(interruption.args[0])
+    return 0

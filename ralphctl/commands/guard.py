@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from ralphctl import show, verdict_words
+from ralphctl import completers, show, verdict_words
 from ralphctl.grammar import (
     Command,
-    RalphArgument,
     print_reply,
     ralph_argument,
     the_client,
@@ -89,7 +88,7 @@ def _put(found: list[dict[str, Any]]) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("words", nargs=-1, metavar="[NAME] [N]", cls=RalphArgument)
+@click.argument("words", nargs=-1, metavar="[NAME] [N]", shell_complete=completers.ralphs)
 def undo(words: tuple[str, ...]) -> None:
     """Put back the commits of NAME that were reverted in iteration N, else those that were reverted last.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ralphctl import completers
 from ralphctl.fast import here
 from ralphctl.grammar import Command, wants_json
 from ralphctl.resumption import can_ask
@@ -18,9 +19,11 @@ from ralphd.errors import DirectoryUnusable
 
 
 @click.command(cls=Command)
-@click.argument("directory", required=False, metavar="[DIR]")
-@click.option("--agent", metavar="NAME", help="The agent to begin with; the first that is installed.")
-@click.option("--fallback", metavar="A,B", help="The next agents, in order; none when left out.")
+@click.argument("directory", required=False, metavar="[DIR]", shell_complete=completers.directories)
+@click.option("--agent", metavar="NAME", shell_complete=completers.agents,
+              help="The agent to begin with; the first that is installed.")  # fmt: skip
+@click.option("--fallback", metavar="A,B", shell_complete=completers.agents,
+              help="The next agents, in order; none when left out.")  # fmt: skip
 @click.option("--test-command", metavar="COMMAND", help="The tests; told from the files when left out.")
 @click.option("--push/--no-push", "pushes", default=None, help="Push what is kept. Asked; no.")
 @click.option(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ralphctl import reporting
+from ralphctl import completers, reporting
 from ralphctl.entry import Entry
 from ralphctl.grammar import Command, LazyGroup, Number, print_reply, socket_given, wants_json
 from ralphctl.reporting import Postman, Run
@@ -80,7 +80,7 @@ def _tell(
 
 @click.command(cls=Command)
 @click.option("--signals", is_flag=True, help="It knows SIGUSR1 (pause) and SIGUSR2 (skip the wait).")
-@click.option("--agent", metavar="NAME", help="The agent it runs.")
+@click.option("--agent", metavar="NAME", shell_complete=completers.agents, help="The agent it runs.")
 @_common
 def hello(signals: bool, agent: str | None, report_id: str | None, wait_timeout: float | None) -> None:
     """Say first of all what this run understands.
@@ -101,7 +101,7 @@ def hello(signals: bool, agent: str | None, report_id: str | None, wait_timeout:
 @click.option("--iteration", type=_COUNT, metavar="N", help="Its number, by your own count.")
 @click.option("--task", metavar="ID", help="The task it works on.")
 @click.option("--title", metavar="TEXT", default="", help="What that task is called.")
-@click.option("--agent", metavar="NAME", help="The agent that works.")
+@click.option("--agent", metavar="NAME", shell_complete=completers.agents, help="The agent that works.")
 @_common
 def iteration_started(
     iteration: int | None,
@@ -121,7 +121,9 @@ def iteration_started(
 
 
 @click.command("attempt-finished", cls=Command)
-@click.option("--agent", metavar="NAME", required=True, help="Which agent it was.")
+@click.option(
+    "--agent", metavar="NAME", shell_complete=completers.agents, required=True, help="Which agent it was."
+)
 @click.option("--outcome", metavar="WORD", help="How it ended: done, failed, or a word of yours.")
 @click.option("--failure-kind", metavar="KIND", help="Why it failed: rate_limit, timeout, agent_crash, …")
 @click.option("--exit-code", type=click.IntRange(-64, 255), metavar="N", help="What it ended with.")

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from ralphctl import background, fast, resumption, show
+from ralphctl import background, completers, fast, resumption, show
 from ralphctl.client import Client, Reply
 from ralphctl.commands.control import tell_view
-from ralphctl.grammar import RalphArgument, socket_given, the_client
+from ralphctl.grammar import socket_given, the_client
 from ralphctl.local import checkpoint
 from ralphctl.offline import state as offline
 from ralphctl.registration import WithCommand, command_given, flags_of, key_options, registration
@@ -27,8 +27,9 @@ from ralphd.errors import DaemonNotRunning, DirectoryUnusable, UnknownRalph, Usa
     options_metavar="[OPTIONS]",
     epilog="Options that take a value, but --name, are keys of ralph.toml too.",
 )
-@click.argument("directory", required=False, metavar="[DIR | NAME] [-- COMMAND...]", cls=RalphArgument)
-@click.argument("more", nargs=-1, metavar="")
+@click.argument("directory", required=False, metavar="[DIR | NAME] [-- COMMAND...]",
+                shell_complete=completers.ralphs_and_directories)  # fmt: skip
+@click.argument("more", nargs=-1, metavar="", shell_complete=completers.files)
 @click.option("--name", help="The ralph's name; the directory's name when left out.")
 @click.option("--no-autostart", is_flag=True, help="Do not start the daemon when there is none.")
 @key_options

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ralphctl import webhook_words
+from ralphctl import completers, webhook_words
 from ralphctl.entry import Entry
 from ralphctl.grammar import Command, LazyGroup, print_reply, the_client, wants_json
 from ralphctl.tell import clean, has_colour, message
@@ -108,7 +108,7 @@ def add(
 
 
 @click.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=completers.webhooks)
 def remove(id: str) -> None:
     """Take away the webhook ID, which was added; what waits for it is given up."""
     reply = the_client().remove_webhook(_id(id))
@@ -119,7 +119,7 @@ def remove(id: str) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=completers.webhooks)
 def test(id: str) -> int:
     """Send a test to the webhook ID now, and say what came back. Exits 1 when it did not arrive.
 
@@ -139,7 +139,7 @@ def test(id: str) -> int:
 
 
 @click.command(cls=Command)
-@click.argument("id", required=False)
+@click.argument("id", required=False, shell_complete=completers.webhooks)
 @click.option(
     "-n", "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="So many at most."
 )

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ralphctl import link
-from ralphctl.local import lastknown
-from ralphctl.local.found import task_list
+from ralphctl.offline import state as offline
 from ralphctl.report import model
 from ralphctl.report.gather import Gatherer
 from ralphctl.report.history import SHA, HistoryReader, Progressed, moment, text, wait_reason, whole
+from ralphctl.setup.detect import task_list
 from ralphd import wire
 from ralphd.core.plan import Plan, TaskStatus
 from ralphd.core.time import rfc3339
@@ -91,7 +91,7 @@ def nearest(directory: str, sources: Sequence[model.ReportSource]) -> model.Repo
     for above in link.upward(directory):
         if there := [source for source in sources if os.path.realpath(source.directory) == above]:
             return max(there, key=_worked_at)
-        if (view := lastknown.state(above)) is not None:
+        if (view := offline.last_view(above)) is not None:
             return model.ReportSource(str(view["name"]), above, None)
     return None
 
@@ -121,7 +121,7 @@ def read(
 
 def _view(source: model.ReportSource, definition: Mapping[str, Any]) -> Mapping[str, Any]:
     state = _file(source.path(_STATE))
-    last = lastknown.shown(state, source.directory) if state else lastknown.state(source.directory)
+    last = offline.view_of(state, source.directory) if state else offline.last_view(source.directory)
     view = (last or {"state": "idle"}) | {"name": source.name, "directory": source.directory}
     if isinstance(definition.get("command"), list):
         view["command"] = definition["command"]
@@ -132,7 +132,7 @@ def _view(source: model.ReportSource, definition: Mapping[str, Any]) -> Mapping[
             has_daemon = link.is_flocked((source.home.parent.parent / "lock").stat().st_ino)
         except OSError:
             has_daemon = False
-    return view if has_daemon else lastknown.without_daemon(view, ended_with_it=source.is_build)
+    return view if has_daemon else offline.without_daemon(view, ended_with_it=source.is_build)
 
 
 def reported_state(view: Mapping[str, Any]) -> model.ReportedState:
@@ -193,7 +193,7 @@ def task_list_state(
 
 
 def _file(path: Path) -> dict[str, Any]:
-    return lastknown.read_file(str(path)) or {}
+    return offline.read_file(str(path)) or {}
 
 
 def _object(value: object) -> Mapping[str, Any]:

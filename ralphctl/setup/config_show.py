@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ralphctl.local import registered
+from ralphctl.offline import state as offline
 from ralphd.config import files
 from ralphd.config.configuration import Configuration, home_of, load
 from ralphd.config.keys import schema as json_schema
@@ -62,7 +62,7 @@ def known_ralphs(file: Path, environ: Mapping[str, str], *, users_own: bool) -> 
     home = home_of(environ)
     return [
         str(view["name"])
-        for view in registered.views(environ)
+        for view in offline.registered_views(environ)
         if users_own or files.project_file(Path(view["directory"]), home) == file
     ]
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ralphctl.local.doctor.programs import ask
+from ralphctl.doctor.runner import ask
 from ralphctl.tell import message
 from ralphd.agents.agent import QUIET
 from ralphd.agents.known import KNOWN, agent_of

@@ -1,117 +1,133 @@
-"""`ralphctl completion`: the scripts name all there is and start nothing, and the shells complete by them."""
+"""``ralphctl completion``: the shells complete by click's own script."""
 
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from ralphctl.cli import TABLE
-from ralphctl.root import cli
-from ralphctl.shells import bash, fish, zsh
-from ralphctl.shells.places import Offer, Place, places
 from tests.ctl.conftest import Ctl
+from tests.ctl.fake import Answer, FakeDaemon, view
 
-BASH = shutil.which("bash") or "bash"
-SHELLS = {"bash": bash.script, "zsh": zsh.script, "fish": fish.script}
-
-
-@cache
-def known() -> tuple[Place, ...]:
-    """All places of the real commands."""
-    return tuple(places(cli))
-
-
-def place(typed: str) -> Place:
-    """One of them."""
-    return next(each for each in known() if each.typed == typed)
-
-
-@pytest.fixture
-def registered(tmp_path: Path) -> Path:
-    """A state directory with two ralphs, and what could not be one."""
-    for name in ("api", "web-2", "Web", "$(touch evil)", "we b"):
-        (tmp_path / "known" / "ralphs" / name).mkdir(parents=True)
-    (tmp_path / "known" / "ralphs" / "webfile").touch()
-    return tmp_path / "known"
-
-
+SHELLS = ("bash", "zsh", "fish")
 LINES: Mapping[str, set[str]] = {
+    "ralphctl sta": {"start", "status"},
     "ralphctl regent st": {"start", "stop", "status"},
     "ralphctl verdicts --lim": {"--limit"},
     "ralph stop ": {"api", "web-2"},
+    "ralph ps w": {"web-2"},
     "ralphctl -C /tmp --json logs -f w": {"web-2"},
+    "ralphctl --version sto": {"stop"},
     "ralphctl logs --stream ": {"stdout", "stderr", "regent"},
     "ralphctl wait api --for p": {"paused"},
     "ralphctl completion z": {"zsh"},
     "ralphctl logs -n ": set(),
+    "ralphctl config set regent.max_re": {"regent.max_retries", "regent.max_restarts_per_hour"},
+    "ralphctl config unset agents.codex.m": {"agents.codex.model"},
+    "ralphctl start --agent cl": {"claude"},
+    "ralphctl start --fallback claude,gem": {"claude,gemini"},
+    "ralphctl webhooks test ": set(),
 }
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_each_script_names_every_command_and_option(shell: str) -> None:
-    text = SHELLS[shell](known(), "0")
-
-    assert {each.path[0] for each in known() if each.path} == set(TABLE)
-    assert len(known()) > len(TABLE) + 10  # the subcommands of regent, config, notify
-    for each in known():
-        assert f"'{each.typed}'" in text.replace("\\'", "'")
-        for flag in each.flags:
-            assert (flag if shell != "fish" else f"'{flag.lstrip('-')}'") in text
-
-
-def test_what_follows_is_read_from_the_commands_themselves() -> None:
-    assert place("stop").with_ralphs
-    assert not place("regent stop").with_ralphs
-    assert place("start").with_ralphs
-    assert place("start").offer is place("config check").offer is Offer.DIRECTORIES
-    assert place("classify").offer is Offer.FILES
-    assert place("completion").choices == ("bash", "zsh", "fish")
-    assert "ps" in place("").hidden
-    assert {"-C", "--socket"} <= set(place("regent status").valued)
-    assert "--follow" not in place("logs").valued
+@pytest.fixture
+def shell_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The programs on PATH, and a state directory with two ralphs and what is not one."""
+    for name in ("api", "web-2", "Web", "$(touch evil)", "we b"):
+        (tmp_path / "state" / "ralphs" / name).mkdir(parents=True)
+    (tmp_path / "state" / "ralphs" / "webfile").touch()
+    (tmp_path / "bin").mkdir()
+    for program in ("ralphctl", "ralph"):
+        path = tmp_path / "bin" / program
+        path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m ralphctl "$@"\n')
+        path.chmod(0o755)
+    return environment | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
 
 
-def test_bash_completes_commands_options_and_names(registered: Path, ctl: Ctl, tmp_path: Path) -> None:
-    made = ctl("completion", "bash")
-    assert made.returncode == 0, made.stderr
-    (tmp_path / "script").write_text(made.stdout)
-    equals = {
-        "ralphctl logs --stream = s": {"stdout", "stderr"},
-        "ralphctl logs --stream =": LINES["ralphctl logs --stream "],
-    }
-    cases = {**LINES, **equals}
-    asks = "\n".join(
-        f"COMP_WORDS=({line}{' ' * line.endswith(' ')}{chr(39) * 2 * line.endswith(' ')});"
-        ' COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _ralphctl; echo "${COMPREPLY[*]}"'
-        for line in cases
+@pytest.fixture
+def scripts(ctl: Ctl, tmp_path: Path) -> Path:
+    """A directory with the script of each shell, by its name."""
+    for shell in SHELLS:
+        printed = ctl("completion", shell)
+        assert (printed.returncode, printed.stderr) == (0, "")
+        (tmp_path / shell).write_text(printed.stdout)
+    return tmp_path
+
+
+def asked(line: str) -> str:
+    """The lines of bash that press TAB at the end of ``line``."""
+    words = [*line.split(), *[""] * line.endswith(" ")]
+    return (
+        f"COMPREPLY=(); COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; "
+        f'_{words[0]}_completion {words[0]}; echo "${{COMPREPLY[*]}}"'
     )
 
-    done = subprocess.run(
-        [BASH, "--norc", "-u", "-c", f". {tmp_path / 'script'}\n{asks}\ncomplete -p ralph ralphctl"],
-        env={"RALPHD_STATE_DIR": str(registered), "PATH": "/nowhere"},  # nothing could be started
-        cwd=tmp_path, capture_output=True, text=True, timeout=30,
-    )  # fmt: skip
 
+def completed(lines: Mapping[str, set[str]], scripts: Path, environment: dict[str, str]) -> list[set[str]]:
+    """What bash completes each line with."""
+    done = subprocess.run(
+        ["bash", "--norc", "-c", "\n".join([f". {scripts / 'bash'}", *map(asked, lines)])],
+        env=environment, cwd=scripts, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
     assert done.stderr == ""
-    *answers, ralph, ralphctl = done.stdout.splitlines()
-    assert {line: set(answer.split()) for line, answer in zip(cases, answers, strict=True)} == cases
-    assert ralph.split()[:3] == ralphctl.split()[:3] == ["complete", "-F", "_ralphctl"]
-    assert not (tmp_path / "evil").exists()
+    return [set(answer.split()) for answer in done.stdout.splitlines()]
+
+
+def test_bash_completes_commands_options_names_and_keys(
+    scripts: Path, shell_environment: dict[str, str]
+) -> None:
+    answers = completed(LINES, scripts, shell_environment)
+
+    assert dict(zip(LINES, answers, strict=True)) == LINES
+    assert not (scripts / "evil").exists()
+
+
+def test_bash_serves_both_programs(scripts: Path) -> None:
+    script = f". {scripts / 'bash'}; complete -p ralphctl ralph"
+    done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=30)
+
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["ralphctl", "ralph"]
+
+
+def test_a_daemon_names_its_ralphs_and_webhooks(
+    scripts: Path, shell_environment: dict[str, str], daemon: FakeDaemon
+) -> None:
+    hooks = [{"id": "h4f2", "where": "ntfy.sh"}, {"id": "k77", "where": "slack"}]
+    daemon.views = {"far": view(name="far")}
+    daemon.on("GET /v1/webhooks", lambda request: Answer({"webhooks": hooks}))
+    lines = {
+        "ralph stop ": {"far"},
+        "ralph webhooks test ": {"h4f2", "k77"},
+        "ralph webhooks remove h": {"h4f2"},
+    }
+
+    assert completed(lines, scripts, shell_environment) == list(lines.values())
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [("ralphctl -C ", "dir"), ("ralphctl start n", "dir"), ("ralphctl init ", "dir"),
+     ("ralphctl config check ", "dir"), ("ralphctl classify o", "file"), ("ralphctl build -- ./l", "file"),
+     ("ralphctl webhooks add --secret-file ", "file")],
+)  # fmt: skip
+def test_paths_are_left_to_the_shell(line: str, kind: str, ctl: Ctl) -> None:
+    words = [*line.split(), *[""] * line.endswith(" ")]
+    variables = {"_RALPHCTL_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+
+    assert ctl(more=variables).stdout == f"{kind},{words[-1]}\n"
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
-def test_fish_completes_commands_options_and_names(registered: Path, tmp_path: Path) -> None:
-    (tmp_path / "script").write_text(fish.script(known(), "0"))
+def test_fish_completes_commands_options_and_names(scripts: Path, shell_environment: dict[str, str]) -> None:
     asks = "; ".join(f"complete -C '{line}' | string split -f1 \\t; echo END" for line in LINES)
 
     done = subprocess.run(
-        ["fish", "--no-config", "-c", f". {tmp_path / 'script'}; {asks}"],
-        env={**os.environ, "RALPHD_STATE_DIR": str(registered), "HOME": str(tmp_path)},
-        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        ["fish", "--no-config", "-c", f". {scripts / 'fish'}; {asks}"],
+        env=shell_environment, cwd=scripts, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 
     answers = [set(part.split()) for part in done.stdout.split("END\n")[:-1]]
@@ -119,20 +135,9 @@ def test_fish_completes_commands_options_and_names(registered: Path, tmp_path: P
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-def test_zsh_takes_the_script(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text(zsh.script(known(), "0"))
-    script = f'compdef() {{ print "$@" }}; . {tmp_path / "script"}; whence -w _ralphctl'
+def test_zsh_registers_both_programs(scripts: Path) -> None:
+    script = f'compdef() {{ print "$@" }}; . {scripts / "zsh"}'
 
     done = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, timeout=30)
 
-    assert (done.stdout, done.stderr) == ("_ralphctl ralphctl ralph\n_ralphctl: function\n", "")
-
-
-@pytest.mark.parametrize("shell", [zsh, fish])
-def test_what_is_quoted_stays_one_word(shell: object) -> None:
-    odd = Place((), (("it's", "a \\ and: $(b)"),), (), (), (), Offer.NOTHING, with_ralphs=False)
-
-    text = (zsh if shell is zsh else fish).script([odd], "0")
-
-    assert ("it'\\''s" if shell is zsh else "it\\'s") in text
-    assert "$(b)'" in text
+    assert (done.stdout, done.stderr) == ("_ralphctl_completion ralphctl\n_ralph_completion ralph\n", "")

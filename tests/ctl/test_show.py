@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from ralphctl import countdown, full, show, words
+from ralphctl import full, show, words
 from ralphctl.commands import build
+from ralphctl.live.screen import countdown_lines, wait_announcement
 from ralphd import wire
 from ralphd.core.loop.state import PauseReason
 from ralphd.errors import CommandNotStartable
@@ -139,15 +140,15 @@ def test_a_wait_of_the_built_in_loop_can_be_skipped() -> None:
 
 def test_a_wait_is_counted_down_in_one_line() -> None:
     waits = view(command=[], wait={"reason": "rate_limit", "until": "2026-11-21T07:04:12Z"})
-    assert countdown.line(waits, NOW, has_keys=True) == (
+    assert countdown_lines(waits, NOW, has_keys=True)[0] == (
         "waiting for the agent's rate limit to pass: 4m 12s left (until 16:04:12), s: do not wait"
     )
-    assert countdown.beginning(waits, NOW) == (
+    assert wait_announcement(waits, NOW) == (
         "waiting for the agent's rate limit to pass, 4m 12s until 16:04:12; ralphctl skip-wait ends the wait"
     )
-    assert countdown.line(waits, NOW + 300, has_keys=True) == ""
-    assert countdown.line(view(), NOW, has_keys=True) == ""
-    assert countdown.beginning(view(state="waiting_for_retry", wait=CRASH), NOW) == ""
+    assert countdown_lines(waits, NOW + 300, has_keys=True) == []
+    assert countdown_lines(view(), NOW, has_keys=True) == []
+    assert wait_announcement(view(state="waiting_for_retry", wait=CRASH), NOW) == ""
 
 
 def test_text_of_others_cannot_move_the_terminal() -> None:

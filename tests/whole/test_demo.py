@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphctl.demo import traces
-from ralphctl.demo.stage import DemoFailed
-from ralphctl.demo.telling import Teller
+from ralphctl.demo.printer import DemoPrinter
+from ralphctl.demo.sandbox import DemoFailed
 from tests.helpers import is_alive, wait_for
 
 ENDING_S = 30.0
@@ -52,9 +51,7 @@ def performance(temporary: Path, **more: str) -> Iterator["subprocess.Popen[str]
 def alive_with(mark: str) -> list[str]:
     """The command lines of all living processes that have ``mark`` in them or in their environment."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [
-        traces.command_line(pid) for pid in pids if pid != os.getpid() and is_alive(pid) and _has(pid, mark)
-    ]
+    return [_command_line(pid) for pid in pids if pid != os.getpid() and is_alive(pid) and _has(pid, mark)]
 
 
 def _has(pid: int, mark: str) -> bool:
@@ -63,6 +60,13 @@ def _has(pid: int, mark: str) -> bool:
     except OSError:
         return False
     return mark.encode() in held
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def columns(line: str) -> int:
@@ -129,8 +133,10 @@ def test_a_demo_without_git_says_so(tmp_path: Path) -> None:
 
 
 def test_what_does_not_hold_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    teller = Teller(sys.stdout, colour=False)
-    teller.holds(True, "it lives", "it died")
+    printer = DemoPrinter(sys.stdout, colour=False)
+    printer.check(True, "it lives", "it died")
     with pytest.raises(DemoFailed, match="it died"):
-        teller.holds(False, "it lives", "it died")
+        printer.check(False, "it lives", "it died")
+    with pytest.raises(DemoFailed, match="it is not so: it lives"):
+        printer.check(False, "it lives")
     assert capsys.readouterr().out == "✓ it lives\n"

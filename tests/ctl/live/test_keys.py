@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from ralphctl.client import Client
-from ralphctl.controls import Controls, Key
-from ralphctl.screen import Screen
-from ralphctl.view.drawing import Painted
+from ralphctl.live.keys import Controls, ViewKey
+from ralphctl.live.screen import Painted, Screen
 from ralphd.errors import DaemonNotRunning
 from tests.ctl.fake import FakeDaemon, view
 from tests.helpers import wait_for
@@ -22,8 +21,8 @@ def controls(path: Path, said: list[str]) -> Controls:
         client,
         "api",
         said.append,
-        stir=lambda: None,
-        quit_=Key("q", "leave", lambda view: None),
+        on_reply=lambda: None,
+        quit_=ViewKey("q", "leave", lambda view: None),
         may_stop=True,
     )
 

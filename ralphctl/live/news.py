@@ -1,4 +1,4 @@
-"""Which news has a panel of its own, and what stands in it (VW-6, VW-7)."""
+"""Turn events into the panels of the live view."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from ralphctl.countdown import WORTH_A_LINE_S
 from ralphctl.eventtext import said
 from ralphctl.explanation import localised
+from ralphctl.live.screen import WORTH_A_LINE_S
 from ralphctl.tell import clean
 from ralphctl.words import clock, duration, moment
 
@@ -17,8 +17,8 @@ View: TypeAlias = Mapping[str, Any]
 Event: TypeAlias = Mapping[str, Any]
 
 
-class Kind(StrEnum):
-    """What sort of news it is; the word stands in the panel, so that no colour is needed."""
+class PanelKind(StrEnum):
+    """The kind of a panel; its word is in the title, so that no colour is needed."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -28,44 +28,44 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One piece of news, clean of control characters."""
+    """A panel's text, free of control characters."""
 
-    kind: Kind
+    kind: PanelKind
     title: str
     lines: tuple[str, ...] = ()
 
 
 _FOLLOW = ("agent.exhausted", "wait.started")
-"""They follow from the failure before them, and stand in its panel."""
+"""Consequences of the failure before them: they go into its panel."""
 _TITLES = {
-    "ralph.retrying": (Kind.WARNING, "it failed, and is tried again"),
-    "ralph.stall_warning": (Kind.WARNING, "silent"),
-    "ralph.stalled": (Kind.WARNING, "stalled: its run is ended"),
-    "commit.reverted": (Kind.WARNING, "commits that break the tests"),
-    "guard.blocked": (Kind.WARNING, "the guard"),
-    "agent.exhausted": (Kind.WARNING, "an agent is out"),
-    "ralph.escalated": (Kind.ERROR, "a person is needed"),
-    "daemon.degraded": (Kind.ERROR, "ralphd can do less than it should"),
+    "ralph.retrying": (PanelKind.WARNING, "it failed, and is tried again"),
+    "ralph.stall_warning": (PanelKind.WARNING, "silent"),
+    "ralph.stalled": (PanelKind.WARNING, "stalled: its run is ended"),
+    "commit.reverted": (PanelKind.WARNING, "commits that break the tests"),
+    "guard.blocked": (PanelKind.WARNING, "the guard"),
+    "agent.exhausted": (PanelKind.WARNING, "an agent is out"),
+    "ralph.escalated": (PanelKind.ERROR, "a person is needed"),
+    "daemon.degraded": (PanelKind.ERROR, "ralphd can do less than it should"),
 }
 _SETTLES = ("failed", "paused", "done", "stopped")
 _OUT_OF_TIME = ("timeout", "stall")
 
 
 def panels(events: Iterable[Event], view: View, now: float) -> list[Panel]:
-    """The panels for what has just happened to the ralph of ``view``; of one matter there is one.
+    """Return the panels for what has just happened to the ralph of ``view``.
 
-    How it ends is said by the last words, and has none here.
+    Its end has none here: ``last_words`` are made from the state, not from an event.
     """
-    found: list[Panel] = []
+    result: list[Panel] = []
     after_failure = False
     for event in events:
         panel = _panel(event, view, now)
         if panel is not None and after_failure and event["type"] in _FOLLOW:
-            found[-1] = replace(found[-1], lines=(*found[-1].lines, *panel.lines))
+            result[-1] = replace(result[-1], lines=(*result[-1].lines, *panel.lines))
         elif panel is not None:
-            found.append(panel)
+            result.append(panel)
             after_failure = event["type"] == "attempt.finished"
-    return found
+    return result
 
 
 def _panel(event: Event, view: View, now: float) -> Panel | None:
@@ -79,8 +79,13 @@ def _panel(event: Event, view: View, now: float) -> Panel | None:
             return None
     if kind not in _TITLES:
         return None
-    sort, title = _TITLES[kind]
-    return Panel(sort, title, (*_message(data, kind), *_until(data, now), *_do(data)))
+    panel_kind, title = _TITLES[kind]
+    lines = [clean(text)] if (text := said(kind, data)) else []
+    ends = moment(data.get("until"))
+    if ends is not None and ends > now:
+        lines.append(f"until {clock(ends, now)}")
+    lines += [f"{key}: {clean(str(data[key]))}" for key in ("needs", "do") if data.get(key)]
+    return Panel(panel_kind, title, tuple(lines))
 
 
 def _attempt(data: Mapping[str, Any], view: View, now: float) -> Panel | None:
@@ -88,18 +93,17 @@ def _attempt(data: Mapping[str, Any], view: View, now: float) -> Panel | None:
     if not failure and data.get("outcome") != "failed":
         return None
     who = f"attempt {data.get('attempt') or '?'}" + (f" by {data['agent']}" if data.get("agent") else "")
-    lines = [str(data[key]) for key in ("why",) if data.get(key)]
+    lines = [str(data["why"])] if data.get("why") else []
     if failure in _OUT_OF_TIME:
         lines.append(_checkpoint(view, now))
     lines += [f"next: {data['next']}"] if data.get("next") else []
     title = f"{who} failed" + (f": {failure.replace('_', ' ')}" if failure else "")
-    return Panel(Kind.WARNING, clean(title), tuple(map(clean, lines)))
+    return Panel(PanelKind.WARNING, clean(title), tuple(map(clean, lines)))
 
 
 def _checkpoint(view: View, now: float) -> str:
-    """That what it was doing is kept [002-US-010.5]."""
-    held = view.get("checkpoint")
-    saved = moment(held.get("created_at")) if isinstance(held, dict) else None
+    checkpoint = view.get("checkpoint")
+    saved = moment(checkpoint.get("created_at")) if isinstance(checkpoint, dict) else None
     return "no checkpoint is known" if saved is None else f"its checkpoint is saved ({clock(saved, now)})"
 
 
@@ -111,30 +115,16 @@ def _wait(event: Event, now: float) -> Panel | None:
         return None
     what = clean(localised(message.removeprefix("Ralph waits: "), now))
     return Panel(
-        Kind.INFO, "waiting", (what, f"waits {duration(ends - at + 0.999)}, until {clock(ends, now)}")
+        PanelKind.INFO, "waiting", (what, f"waits {duration(ends - at + 0.999)}, until {clock(ends, now)}")
     )
 
 
-def _message(data: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    text = said(kind, data)
-    return (clean(text),) if text else ()
-
-
-def _until(data: Mapping[str, Any], now: float) -> tuple[str, ...]:
-    ends = moment(data.get("until"))
-    return () if ends is None or ends <= now else (f"until {clock(ends, now)}",)
-
-
-def _do(data: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(f"{key}: {clean(str(data[key]))}" for key in ("needs", "do") if data.get(key))
-
-
-_LAST = {"done": Kind.SUCCESS, "failed": Kind.ERROR, "paused": Kind.WARNING}
+_LAST = {"done": PanelKind.SUCCESS, "failed": PanelKind.ERROR, "paused": PanelKind.WARNING}
 
 
 def last_words(view: View, lines: Iterable[str]) -> Panel:
-    """How it ended; ``lines`` are clean, the first one is the title."""
+    """Return the panel about its end; ``lines`` are free of control characters, the first is the title."""
     first, *rest = lines
     is_asked = view.get("pause_reason") in ("requested", "user_requested")
-    kind = Kind.INFO if is_asked else _LAST.get(str(view.get("state")), Kind.INFO)
+    kind = PanelKind.INFO if is_asked else _LAST.get(str(view.get("state")), PanelKind.INFO)
     return Panel(kind, first, tuple(line.strip() for line in rest))

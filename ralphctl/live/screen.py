@@ -1,8 +1,7 @@
-"""What the live view prints: the log as it comes, panels between, and below them a region that is taken away.
+"""Write the live view: the log as it comes, panels between its lines, and a region below that is redrawn.
 
-Lines of the log are written many at once, with the region after them in the same write, so that a thousand
-lines a second cost little and nothing flickers. Where stdout is no terminal, or a dumb one, there is the log
-alone.
+Many lines of the log go into one write, with the region after them, so that a thousand lines per second cost
+little and nothing flickers. Without a terminal, or on a dumb one, only the log is written.
 """
 
 from __future__ import annotations
@@ -12,63 +11,75 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
-from ralphctl.letters import is_utf8
 from ralphctl.logtext import LogPrinter
-from ralphctl.tell import has_colour, message
-from ralphctl.view.drawing import NOTHING, Painted
+from ralphctl.show import wait_of
+from ralphctl.tell import clean, has_colour, message
+from ralphctl.words import clock, duration, moment, wait_words
 from ralphd.errors import RalphdError
 
 _WIPE_LIMIT_S = 0.2
-"""A terminal that is held, by Ctrl-S, must not keep who only wants to say something."""
+"""How long a message waits for a terminal that Ctrl-S holds."""
 _NOBODY = (errno.EPIPE, errno.EIO)
-"""A closed pipe, a terminal that is gone. Anything else, a full disk above all, may pass."""
+"""A closed pipe or a lost terminal. Any other error, such as a full disk, may pass."""
 _COLUMNS, _LINES = 80, 24
 _PIECE_BYTES = 1 << 16
 _UNENDED_S = 2.0
-"""Who prints dots prints the next one by then."""
+"""A program that prints dots prints the next one earlier than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Painted:
+    """The region as written, its last line without a newline; ``widths`` are the columns of each line."""
+
+    text: str
+    widths: tuple[int, ...]
+
+
+NOTHING = Painted("", ())
 
 
 class _Out:
-    """Bytes to a descriptor, whole and at once; nothing is kept in a buffer that may fail at the end."""
+    """An unbuffered descriptor: a buffer would fail only when the interpreter flushes it at its end."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     def write(self, data: bytes) -> None:
-        self._held += data
+        self._buffer += data
 
     @property
     def is_large(self) -> bool:
-        """Whether there is enough for a write."""
-        return len(self._held) >= _PIECE_BYTES
+        return len(self._buffer) >= _PIECE_BYTES
 
     def flush(self) -> None:
         try:
-            while self._held:
-                del self._held[: os.write(self._fd, self._held)]
+            while self._buffer:
+                del self._buffer[: os.write(self._fd, self._buffer)]
         finally:
-            self._held.clear()
+            self._buffer.clear()
 
 
 class Screen:
-    """Prints a ralph's log, from one thread while it runs and from another one its rest.
+    """Print a ralph's log, panels and region; threads may share it.
 
-    ``complain`` is called once with what stands in the way of printing while somebody still reads.
+    ``complain`` is called once, with the reason, when printing fails although the reader is still there.
     """
 
     def __init__(self, complain: Callable[[str], None]) -> None:
         self._out = _Out(sys.stdout.fileno())
         self.is_terminal = sys.stdout.isatty()
         self.is_live = self.is_terminal and os.environ.get("TERM", "dumb") != "dumb"
-        """Whether it can be moved about on, so that there is a region."""
-        self.has_colour, self.is_utf8 = has_colour(sys.stdout), is_utf8(sys.stdout)
+        """True where the cursor can be moved, so that there is a region."""
+        self.has_colour = has_colour(sys.stdout)
+        self._encoding = sys.stdout.encoding
         self._printer = LogPrinter(
-            self._out, safe=self.is_terminal, colour=self.has_colour, ascii_only=not self.is_utf8
+            self._out, safe=self.is_terminal, colour=self.has_colour, encoding=self._encoding
         )
         self._complain = complain
         self._has_complained = False
@@ -82,14 +93,14 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many columns and lines there are now, whatever COLUMNS said once."""
+        """The present number of columns and lines; COLUMNS would be that of the start."""
         with suppress(OSError):
-            found = os.get_terminal_size(sys.stdout.fileno())
-            return found.columns or _COLUMNS, found.lines or _LINES
+            size = os.get_terminal_size(sys.stdout.fileno())
+            return size.columns or _COLUMNS, size.lines or _LINES
         return _COLUMNS, _LINES
 
     def put(self, records: Iterable[dict[str, Any]]) -> bool:
-        """Print records; False when that is over, or nobody reads it."""
+        """Print records. Return False after ``close`` or when the reader is gone."""
         with self._lock:
             if not self._over:
                 self._put_at = time.monotonic()
@@ -98,8 +109,8 @@ class Screen:
                         self._print(record)
             return not (self._over or self.is_broken)
 
-    def place(self, panel: str) -> None:
-        """Print a panel, on lines of its own."""
+    def put_panel(self, panel: str) -> None:
+        """Print a panel on lines of its own."""
         with self._lock:
             if self.is_live and not self._over:
                 with self._above_the_region():
@@ -107,9 +118,9 @@ class Screen:
                     self._write(panel)
 
     def show(self, region: Painted, *, must_be_seen: bool = False) -> None:
-        """Have ``region`` below all that is printed, from now on.
+        """Keep ``region`` below all that is printed, from now on.
 
-        One that ``must_be_seen`` ends a line that has not ended yet; so does any where the line stays so.
+        It waits for the end of an unfinished line of the log, but not long, and not if it ``must_be_seen``.
         """
         with self._lock:
             if self.is_live and not self._over and (region != self._region or self._drawn is NOTHING):
@@ -119,28 +130,27 @@ class Screen:
                     pass
 
     def say(self, text: str) -> None:
-        """A message on a line of its own, unless the terminal is gone."""
+        """Print a message on a line of its own, on stderr."""
         with self.aside(), suppress(OSError):
             message(text)
 
     def rest(self) -> None:
-        """Take the region away, since somebody else has the terminal; until ``wake``."""
+        """Remove the region until ``wake``, while another program has the terminal."""
         self.is_resting = True
         with self.aside():
             pass
 
     def wake(self) -> None:
-        """Have it again, when it is shown next."""
         self.is_resting = False
 
     def close(self) -> None:
-        """Take the region away; nothing is printed any more."""
+        """Remove the region and print nothing more."""
         with self.aside():
             self._over = True
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Nothing else is written meanwhile, and there is no region, as far as that can be had in time."""
+        """Remove the region and hold back all other output; give up both if a write is stuck."""
         is_ours = self._lock.acquire(timeout=_WIPE_LIMIT_S)
         try:
             if is_ours:
@@ -168,14 +178,13 @@ class Screen:
     def _erase(self) -> None:
         if self._drawn is NOTHING:
             return
-        # A terminal that was made narrower has broken our lines: they take more of its rows than we wrote.
+        # A terminal that was made narrower has wrapped our lines: they take more rows than we wrote.
         width, _ = self.size
         rows = sum(max(1, -(-wide // width)) for wide in self._drawn.widths)
         self._write("\r" + (f"\x1b[{rows - 1}A" if rows > 1 else "") + "\x1b[J")
         self._drawn = NOTHING
 
     def _draw(self) -> None:
-        """The region, but not after a line that has not ended yet, and not on somebody else's screen."""
         if self._region is NOTHING or not self._printer.is_at_line_start or self.is_resting:
             return
         if _in_front():
@@ -183,10 +192,10 @@ class Screen:
             self._drawn = self._region
 
     def _write(self, text: str) -> None:
-        self._out.write(text.encode("utf-8", "replace"))
+        self._out.write(text.encode(self._encoding, "replace"))
 
     def finish(self, rest: Callable[[str | None], Iterator[dict[str, Any]]]) -> None:
-        """Print what comes after the last record that was printed, and nothing more from then on."""
+        """Print the records after the last printed one, then nothing more."""
         with self._lock:
             self._over = True
             self._erase()
@@ -217,7 +226,6 @@ class Screen:
 
 
 def _in_front() -> bool:
-    """Whether the terminal shows us, and not who put us in the background."""
     try:
         return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
     except OSError:  # not the terminal that we are controlled by
@@ -225,9 +233,9 @@ def _in_front() -> bool:
 
 
 def have_streams() -> None:
-    """Have something behind each of the descriptors 0, 1 and 2.
+    """Open /dev/null for each of the descriptors 0, 1 and 2 that is closed (``>&-``).
 
-    Where one was closed (``>&-``), the next thing that is opened would get its number, and what is printed.
+    The next file to be opened would get the free number, and with it what is printed.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -239,10 +247,56 @@ def have_streams() -> None:
 
 
 def let_go_of_stderr() -> None:
-    """Where it takes nothing any more, forget what it did not take: the exit code is to be the ralph's."""
+    """Discard what stderr cannot take any more, so that the exit code stays the ralph's."""
     try:
         sys.stderr.flush()
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stderr.fileno())
         os.close(nowhere)
+
+
+# --- the present wait, as a countdown ---
+
+WORTH_A_LINE_S = 2.0
+"""A shorter wait is over before a person has read about it."""
+
+
+def wait_ends_at(view: Mapping[str, Any]) -> float | None:
+    """Return the end of the present wait; None without a wait, or if its end is not known."""
+    waits = view.get("state") in ("running", "pausing", "stopping", "waiting_for_retry")
+    return moment(wait_of(view).get("until")) if waits else None
+
+
+def countdown_lines(view: Mapping[str, Any], now: float, *, has_keys: bool) -> list[str]:
+    """Return the present wait with the time that is left, in three lengths, the longest first."""
+    left, ends = wait_left(view, now), wait_ends_at(view)
+    if not left or ends is None:
+        return []
+    text, key = f"waiting {_reason(view)}: {left} left", ", s: do not wait" if has_keys else ""
+    return [f"{text} (until {clock(ends, now)}){key}", text + key, text]
+
+
+def shortest_countdown(view: Mapping[str, Any], now: float) -> str:
+    """Return the time that is left, then the reason, which may be cut off; empty without a wait."""
+    left = wait_left(view, now)
+    return f"{left} left: waiting {_reason(view)}" if left else ""
+
+
+def wait_left(view: Mapping[str, Any], now: float) -> str:
+    """Return the time that is left; empty without a wait."""
+    ends = wait_ends_at(view)
+    return "" if ends is None or ends <= now else duration(ends - now + 0.999)
+
+
+def wait_announcement(view: Mapping[str, Any], now: float) -> str:
+    """Return a line to print once without a region; empty for a wait that the Regent logs itself."""
+    ends = wait_ends_at(view)
+    if view.get("state") == "waiting_for_retry" or ends is None or ends - now < WORTH_A_LINE_S:
+        return ""
+    left = duration(ends - now + 0.999)
+    return f"waiting {_reason(view)}, {left} until {clock(ends, now)}; ralphctl skip-wait ends the wait"
+
+
+def _reason(view: Mapping[str, Any]) -> str:
+    return clean(wait_words(wait_of(view).get("reason", "unknown")))

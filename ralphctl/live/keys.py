@@ -1,0 +1,252 @@
+"""The keys of the live view: single keys of a terminal, unechoed, and what they do.
+
+The terminal gets its settings back at the end, also by SIGTERM or an exception, and at Ctrl-Z (L12), but not
+after SIGKILL. In the background nothing is read or set, since the kernel would stop us for either.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any, TypeAlias
+
+from ralphctl.client import Client
+from ralphctl.live.screen import wait_left
+from ralphctl.tell import clean
+from ralphd.errors import RalphdError
+
+View: TypeAlias = dict[str, Any]
+
+_LOCAL_MODES, _CONTROL_CHARACTERS = 3, 6  # positions in what tcgetattr returns
+_SEQUENCES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
+"""Arrow keys and a terminal's replies: several bytes each, and none of our keys."""
+_SKIP = "Skip the wait, at your own risk: what it waits for may not be over? [y/N]"
+
+
+class Keyboard:
+    """The keys of the terminal at stdin; none where stdin or stdout is something else.
+
+    Make, enter and leave it on the main thread. ``changed`` is called when the terminal may have become ours
+    or have been lost, ``resting`` before Ctrl-Z takes effect; the owner of the screen sets it.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self.resting: Callable[[], None] = lambda: None
+        self.fd = sys.stdin.fileno() if sys.stdin is not None else -1
+        self.is_usable = self.fd >= 0 and os.isatty(self.fd) and sys.stdout.isatty()
+        self._is_entered = False
+        self._saved: list[Any] | None = None
+
+    def __enter__(self) -> Keyboard:
+        if self.is_usable:
+            if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:  # as by a shell without jobs
+                signal.signal(signal.SIGTSTP, self._suspend)
+            signal.signal(signal.SIGCONT, self._continue)
+            self._is_entered = True
+            self._take()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_entered:
+            signal.signal(signal.SIGCONT, signal.SIG_DFL)
+            if signal.getsignal(signal.SIGTSTP) == self._suspend:
+                signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            self._give_back()
+
+    @property
+    def is_ours(self) -> bool:
+        """True while keys that are typed come to us."""
+        return self._saved is not None and self._in_foreground()
+
+    def look(self) -> bool:
+        """Take the terminal if it has become ours. Return whether it is.
+
+        To be polled: a shell that brings a running job to the foreground sends no signal.
+        """
+        if self.is_usable and self._saved is None:
+            self._take()
+        return self.is_ours
+
+    def read(self) -> bytes:
+        """Return the keys that were typed, one byte each. At the terminal's end it stops being ours."""
+        try:
+            typed = os.read(self.fd, 64)
+        except OSError:
+            typed = b""
+        if not typed:  # the terminal is gone
+            self.is_usable, self._saved = False, None
+        return _SEQUENCES.sub(b"", typed)
+
+    def _in_foreground(self) -> bool:
+        try:
+            return os.tcgetpgrp(self.fd) == os.getpgrp()
+        except OSError:
+            return False
+
+    def _take(self) -> None:
+        if not self._in_foreground():
+            return
+        with suppress(termios.error):
+            if self._saved is None:
+                self._saved = termios.tcgetattr(self.fd)
+            ours = termios.tcgetattr(self.fd)
+            ours[_LOCAL_MODES] &= ~(termios.ICANON | termios.ECHO)
+            ours[_CONTROL_CHARACTERS][termios.VMIN] = 1
+            ours[_CONTROL_CHARACTERS][termios.VTIME] = 0
+            # Not TCSADRAIN: it would wait while Ctrl-S holds the terminal.
+            termios.tcsetattr(self.fd, termios.TCSANOW, ours)
+
+    def _give_back(self) -> None:
+        if self._saved is not None and self._in_foreground():
+            with suppress(termios.error):
+                termios.tcsetattr(self.fd, termios.TCSANOW, self._saved)
+            self._saved = None
+
+    def _suspend(self, number: int, frame: FrameType | None) -> None:
+        self.resting()
+        self._give_back()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTSTP)  # returns after SIGCONT
+        signal.signal(signal.SIGTSTP, self._suspend)
+        self._continue(number, frame)
+
+    def _continue(self, number: int, frame: FrameType | None) -> None:
+        self._take()  # after `bg` this does nothing
+        self._changed()
+
+
+# --- what the keys do ---
+
+
+@dataclass(frozen=True, slots=True)
+class ViewKey:
+    """A key, its line in the help, and the function that gets the present view when the key is pressed."""
+
+    letter: str
+    help: str
+    act: Callable[[View], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An open question; one of ``letters`` calls ``yes``, any other key prints ``no``."""
+
+    text: str
+    letters: str
+    yes: Callable[[View], None]
+    no: str
+
+
+class Controls:
+    """Turn keys into requests: p pauses, s skips the present wait, q leaves or ends, S stops if ``may_stop``.
+
+    What is not easily undone needs a confirmation: the key after a question is its answer. Each request has
+    a thread of its own, so that the main one stays free for signals; ``on_reply`` is called after its reply.
+    ``more`` are lines of the help for keys that are handled elsewhere.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        say: Callable[[str], None],
+        *,
+        on_reply: Callable[[], None],
+        quit_: ViewKey,
+        more: tuple[tuple[str, str], ...] = (),
+        may_stop: bool = False,
+    ) -> None:
+        self._client, self._name, self._say, self._on_reply = client, name, say, on_reply
+        self._pending = ""  # the request that has not been answered
+        self._more = more
+        self.question: Question | None = None
+        keys = [
+            ViewKey("p", "pause it after the iteration", self._pause),
+            ViewKey("s", "skip a wait", self._skip),
+            quit_,
+            *([ViewKey("S", "stop it", self._stop)] if may_stop else []),
+            ViewKey("?", "these keys", self._show_keys),
+        ]
+        self._keys: Mapping[int, ViewKey] = {ord(key.letter): key for key in keys}
+
+    def press(self, key: int, view: View) -> None:
+        """Act on one key, pressed while ``view`` was shown; unknown keys are ignored."""
+        question, self.question = self.question, None
+        if question is not None and chr(key) in question.letters:
+            question.yes(view)
+        elif question is not None:
+            self._say(question.no)
+        elif key in self._keys:
+            self._keys[key].act(view)
+
+    def going(self, view: View) -> str:
+        """Return what the ralph does after nobody watches; ``view`` may not show our latest request yet."""
+        requested = self._pending or self._requested_in(view)
+        return {"stop": "is asked to stop", "pause": "is asked to pause"}.get(requested, "goes on as it is")
+
+    def _requested_in(self, view: View) -> str:
+        return {"stopping": "stop", "pausing": "pause"}.get(str(view.get("state")), "")
+
+    def _show_keys(self, view: View) -> None:
+        rows = [(key.letter, key.help) for key in self._keys.values()] + list(self._more)
+        width = max(len(letter) for letter, _ in rows)
+        self._say("\n".join(f"  {letter:<{width}}  {text}" for letter, text in rows))
+
+    def _skip(self, view: View) -> None:
+        if not wait_left(view, time.time()):
+            self._say(f"{self._name} does not wait for a moment now: there is nothing to skip")
+            return
+        self.question = Question(_SKIP, "yY", self._skip_now, "no: it goes on waiting")
+
+    def _skip_now(self, view: View) -> None:
+        if wait_left(view, time.time()):
+            self._request("skip-wait", done="yes: it waits no longer")
+        else:
+            self._say("it is over by itself")
+
+    def _stop(self, view: View) -> None:
+        if view.get("state") == "stopping":
+            self._say(f"it is stopping already; ralphctl stop --now {self._name} does not wait for that")
+            return
+        text = f"Stop {self._name}? S or y: it is asked to stop; any other key: it goes on [S/N]"
+        self.question = Question(text, "SyY", self._stop_now, "no: it goes on")
+
+    def _stop_now(self, view: View) -> None:
+        done = f"{self._name} is asked to stop; ralphctl stop --now {self._name} does not wait for that"
+        self._request("stop", done=done)
+
+    def _pause(self, view: View) -> None:
+        if "pause" in (self._pending, self._requested_in(view)):
+            self._say("it is asked to pause already")
+            return
+        self._request("pause")  # its Regent logs that it pauses
+
+    def _request(self, action: str, *, done: str = "") -> None:
+        """Send a request from a thread of its own, and print ``done`` when it has been answered."""
+        self._pending = action
+        threading.Thread(target=self._send, args=(action, done), daemon=True).start()
+
+    def _send(self, action: str, done: str) -> None:
+        try:
+            self._client.ask(self._name, action)
+        except RalphdError as fault:
+            why = f": {clean(fault.why.splitlines()[0])}" if fault.why else ""
+            self._say(f"{action}: {clean(fault.what)}{why}")
+        else:
+            if done:
+                self._say(done)
+        finally:
+            self._pending = ""
+            self._on_reply()

@@ -1,1 +1,0 @@
-"""The completion scripts of shells, made from the commands themselves: no Python is started at a TAB."""

@@ -1,1 +1,0 @@
-"""The live view of one ralph, for ``build`` and ``attach``: its log, and below it how it is now."""
