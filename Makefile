@@ -56,11 +56,11 @@ docs: $(STAMP)
 classify-score: $(STAMP)
 	@$(BIN)/python -m tests.classify_score $(CORPUS)
 
-# Plays the two cores through nights of eight hours, by seed (docs/nights.md).
+# Plays the two cores through nights of eight hours, by seed (tests/sim/README.md).
 nights: $(STAMP)
 	@nice -n 10 $(BIN)/python -m tests.sim --seeds $(or $(NIGHTS),1-100000) $(if $(WORKERS),--workers $(WORKERS))
 
-# Changes the decisions one change at a time; the tests have to notice (docs/mutants.md).
+# Changes the decisions one change at a time; the tests have to notice (tests/mutants/README.md).
 # ONLY="FILE..." for some modules, FUNCTION=NAME for one function, WORKERS=1 for a busy machine.
 mutants: $(MUTANTS_STAMP)
 	@$(MUTANTS_VENV)/bin/python -m tests.mutants $(ONLY) $(if $(FUNCTION),--function $(FUNCTION)) $(if $(WORKERS),--workers $(WORKERS))

@@ -4,6 +4,7 @@
 ``docs/routes.md``: what the daemon answers to, from its OpenAPI document (``tests.generated_routes``).
 ``docs/configuration.md``: every key, from the specs (``tests.generated_configuration``).
 ``docs/commands.md``, ``docs/events.md``, ``docs/exit-codes.md``: from help, wire and errors.
+``docs/rules.md``: from ``tests/requirements.md``.
 ``systemd/``: the units that ``ralphctl.local.units`` makes, for who packages ralphd.
 """
 
@@ -97,6 +98,7 @@ from tests.generated_configuration import configuration_page
 from tests.generated_events import events_page
 from tests.generated_exit_codes import exit_codes_page
 from tests.generated_routes import routes_page
+from tests.generated_rules import rules_page
 
 ROOT = Path(__file__).parent.parent
 T: Moment = 1_800_000_000.0
@@ -257,7 +259,7 @@ POLICIES: Mapping[str, Policy] = {
 INTRODUCTION = """\
 # What follows what
 
-Written by `make docs` from `ralphd.core.supervision.step`; a test fails when it is stale. Do not edit it.
+Written by `make docs` from `ralphd.core.supervision.step.step`; a test fails when it is stale. Do not edit it.
 
 Each heading is a state, with the goal: what is wanted. Each row holds the events that change something or
 lead to an order, for a ralph with the default policy. The wait, the stop or the pause of a heading began at
@@ -408,6 +410,7 @@ PAGES: Mapping[Path, Callable[[], str]] = {
     ROOT / "docs" / "commands.md": commands_page,
     ROOT / "docs" / "events.md": events_page,
     ROOT / "docs" / "exit-codes.md": exit_codes_page,
+    ROOT / "docs" / "rules.md": rules_page,
 }
 
 

@@ -37,7 +37,7 @@ TOLD: Mapping[str, Told] = {
     "ralph.stalled": _told("a run hangs or takes too long, and is ended for it", "message failure_kind"),
     "ralph.retrying": _told("it failed and is started again later", "message until"),
     "ralph.escalated": _told(
-        "a person is called, once an incident, or reminded of it ([when](escalation.md))",
+        "a person is called, once an incident, or reminded of it ([when](notifications.md))",
         "message directory needs do",
         "reminder held_back since",
     ),

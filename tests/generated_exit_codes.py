@@ -58,7 +58,7 @@ OF_A_RUN = """
 ## Of your command
 
 What the Regent makes of the end of a run that it did not ask for. *Reports* is a run that has said
-[`hello`](reports.md), as the built-in loop does: only then its 2, 5 and 78 mean more than a failure.
+[`hello`](own-loop.md#reports), as the built-in loop does: only then its 2, 5 and 78 mean more than a failure.
 
 | it ends with | any command | one that reports |
 | --- | --- | --- |

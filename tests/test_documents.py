@@ -1,4 +1,4 @@
-"""``docs/files.md`` says of each file what the code writes into it; shown on the files of a real ralph."""
+"""``docs/files.md`` and ``docs/examples`` have the keys that the code writes for a real ralph."""
 
 import ast
 import json
@@ -29,6 +29,8 @@ from tests.whole.witnesses import Witness
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "files.md"
+EXAMPLES = ROOT / "docs" / "examples"
+HISTORY = "`history.jsonl`"
 SECTION = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"`([^`]+)`")
@@ -67,8 +69,9 @@ def tables(heading: str) -> list[list[list[str]]]:
 
 
 def keys(heading: str) -> list[str]:
-    """The keys in the first table of a section, in its order."""
-    return [cells[0].strip("`") for cells in tables(heading)[0]]
+    """The keys in the first table of a section; entries of the history share the first ones."""
+    common = keys(HISTORY) if heading.startswith(f"{HISTORY}: kind ") else []
+    return [*common, *(cells[0].strip("`") for table in tables(heading)[:1] for cells in table)]
 
 
 def examples(heading: str, kind: str = "json") -> list[str]:
@@ -76,9 +79,15 @@ def examples(heading: str, kind: str = "json") -> list[str]:
     return [text for found, text in FENCE.findall(sections()[heading]) if found == kind]
 
 
+def example_text(heading: str) -> str:
+    """The example of a file: in ``docs/examples``, else the first one of its section."""
+    file = EXAMPLES / heading.strip("`")
+    return file.read_text(encoding="utf-8") if "/" not in heading and file.exists() else examples(heading)[0]
+
+
 def example(heading: str) -> dict[str, Any]:
-    """The first example of a section."""
-    found: dict[str, Any] = json.loads(examples(heading)[0])
+    """The same, read."""
+    found: dict[str, Any] = json.loads(example_text(heading))
     return found
 
 
@@ -189,9 +198,10 @@ def test_every_kind_of_entry_in_the_history_is_told_with_its_keys(written: Writt
     entered = {entry["kind"]: list(entry) for entry in map(json.loads, lines)}
     prefix = "`history.jsonl`: kind "
     told = {heading.removeprefix(prefix).strip("`"): heading for heading in sections() if prefix in heading}
+    shown = map(json.loads, example_text(HISTORY).splitlines())
 
     assert {kind: keys(heading) for kind, heading in told.items()} == entered
-    assert {kind: list(example(heading)) for kind, heading in told.items()} == entered
+    assert {entry["kind"]: list(entry) for entry in shown} == entered
 
 
 def test_the_signpost_holds_what_is_told(written: Written) -> None:
@@ -280,7 +290,7 @@ def test_the_examples_of_what_the_loop_keeps_are_what_it_writes(tmp_path: Path) 
     names = ("checkpoint.json", "tasks.json", "loop.json")
     files = LoopFiles(tmp_path, tmp_path)
     for name in names:
-        (tmp_path / name).write_text(examples(f"`{name}`")[0])
+        (tmp_path / name).write_text(example_text(f"`{name}`"))
 
     checkpoint, tasks, memory = files.checkpoints.load(), files.load_tasks(), files.load_memory()
 
@@ -308,7 +318,8 @@ def test_what_the_daemon_reads_of_a_run_is_in_its_record() -> None:
 
 
 def test_the_version_is_the_one_that_is_told() -> None:
-    versions = {example(heading)["version"] for heading in sections() if '"version": ' in sections()[heading]}
+    shown = [json.loads(file.read_text(encoding="utf-8")) for file in EXAMPLES.glob("*.json")]
+    versions = {each["version"] for each in shown if "version" in each}
 
     assert versions == {mirror.STATE_VERSION, FORMAT_VERSION}
 

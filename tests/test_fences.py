@@ -30,7 +30,7 @@ from tests.pages import (
 )
 
 ELSEWHERE: Mapping[str, str] = {
-    "docs/reports.md": "tests/whole/test_reports.py",
+    "docs/own-loop.md": "tests/whole/test_reports.py",
     "docs/systemd.md": "tests/systemd/under_systemd.py",
     "docs/files.md": "tests/test_documents.py",
 }

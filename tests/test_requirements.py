@@ -1,4 +1,4 @@
-"""``docs/requirements.md`` leaves nothing out, and every test that it names is there."""
+"""``tests/requirements.md`` leaves nothing out, and every test that it names is there."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "requirements.md"
+PAGE = ROOT / "tests" / "requirements.md"
 WITHOUT_A_TEST = {"not yet", "nothing to show"}
 
 PARTS = {

@@ -1,4 +1,4 @@
-"""notify: what a script that a ralph runs tells its Regent. docs/reports.md shows it in a loop."""
+"""notify: what a script that a ralph runs tells its Regent. docs/own-loop.md shows it in a loop."""
 
 from __future__ import annotations
 

@@ -331,8 +331,8 @@ def test_all_faults_of_a_file_are_told_together_and_a_missing_file_is_one(tmp_pa
 
 
 def test_the_file_in_the_documentation_can_be_used(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "failures.md").read_text(encoding="utf-8")
-    shown = page.split("```text\n")[1].split("```")[0]
+    example = Path(__file__).parents[2] / "docs" / "examples" / "patterns.toml"
+    shown = example.read_text(encoding="utf-8")
 
     patterns = patterns_of("codex", _file(tmp_path, shown))
 

@@ -126,7 +126,7 @@ def _told(judgement: Judgement, verdict: Verdict, tests: tuple[Result, ...]) -> 
     said = over(ralph, event, Policy())
     texts = [action.text for action in said.actions if isinstance(action, Announce) and action.text]
     calls = [action.text for action in said.actions if isinstance(action, Escalate)]
-    goes_on = "pauses" if isinstance(said.supervision.state, Paused) else "goes on"
+    goes_on = "pauses" if isinstance(said.supervision.state, Paused) else "continues"
     return Judged(
         verdict,
         commits,

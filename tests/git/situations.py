@@ -1,4 +1,4 @@
-"""The situations that ``docs/guard.md`` tells of: what an iteration did, and what was so besides."""
+"""The situations of ``situations.md``: what an iteration did, and what was so besides."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The table of situations in ``docs/guard.md``: each row is so, with real git, tests and origin."""
+"""The table in ``situations.md``: each row is so, with real git, tests and origin."""
 
 import re
 import resource
@@ -19,7 +19,7 @@ from tests.git.judge import LABEL, Judge, Judged
 from tests.git.situations import ROWS, Situation, World, bad, prepare
 from tests.git.work_tree import WorkTree
 
-PAGE = Path(__file__).parents[2] / "docs" / "guard.md"
+PAGE = Path(__file__).with_name("situations.md")
 COLUMNS = 7
 
 
@@ -41,7 +41,7 @@ def world(pattern: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wo
 
 def rows() -> dict[str, list[str]]:
     """The rows of the page, by what they are called."""
-    _, _, table = PAGE.read_text(encoding="utf-8").partition("## The table of situations")
+    table = PAGE.read_text(encoding="utf-8")
     found = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
     return {
         cells[0]: cells for cells in found if len(cells) == COLUMNS and cells[0] not in ("situation", "---")

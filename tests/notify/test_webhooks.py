@@ -35,10 +35,10 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from ralphd.core.delivery import Destination
 from ralphd.store.events import EventStore
-from ralphd.notify.client import WebhookClient
-from ralphd.notify.worker import DeliveryWorker
+from ralphd.notify.client import Courier
+from ralphd.notify.worker import Sender
 
-class DestinationRegistry:
+class Known:
     def __init__(self, to): self.to = to
     def destinations(self): return {self.to.id: self.to}
     def why_gone(self, id): return None
@@ -48,7 +48,7 @@ async def main(path, url, send):
     to = Destination(url, allow_private=True)
     await events.append("ralph.escalated", 1.0, "demo", "r1", {}, key="k", deliver_to=[to])
     if send == "send":
-        await DeliveryWorker(events, lambda: DestinationRegistry(to), WebhookClient()).run()
+        await Sender(events, lambda: Known(to), Courier()).run()
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main(*sys.argv[1:]))
@@ -151,9 +151,9 @@ async def test_a_message_arrives_signed_as_standard_webhooks_want_it(tmp_path: P
 
 
 async def test_the_receiver_that_the_page_shows_knows_what_is_ours(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text()
+    example = Path(__file__).parents[2] / "docs" / "examples" / "receiver.py"
     shown: dict[str, Any] = {}
-    exec(page.split("```python\n")[1].split("```")[0], shown)
+    exec(example.read_text(), shown)
     with receiving() as receiver:
         destination = to(receiver, secret_env="S")
         async with outbox(tmp_path) as store:

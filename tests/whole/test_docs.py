@@ -54,9 +54,9 @@ PAGE_S = 90.0
 SIDE_BY_SIDE = 3
 _MARK = "-- command"
 
-START_HERE, OWN_LOOP = DOCS / "start-here.md", DOCS / "how-to" / "own-loop.md"
+START_HERE, OWN_LOOP = DOCS / "start-here.md", DOCS / "own-loop.md"
 IN_A_HOME_OF_THEIR_OWN = {ROOT / "README.md", DOCS / "loop.md", START_HERE, OWN_LOOP}
-CALLED = DOCS / "escalation.md"
+CALLED = DOCS / "notifications.md"
 SHARED = [
     page
     for page in PAGES
@@ -173,8 +173,8 @@ def test_every_other_page_is_true_too(newcomer: Newcomer) -> None:
 
 
 def check_fragments(newcomer: Newcomer) -> None:
-    """What ``docs/reports.md`` shows besides whole loops goes well in a run; its sleep is a short one."""
-    shown = [fence.text for fence in fences_of(DOCS / "reports.md", "bash") if fence.text[:2] != "#!"]
+    """What ``docs/own-loop.md`` shows besides whole loops goes well in a run; its sleep is a short one."""
+    shown = [fence.text for fence in fences_of(DOCS / "own-loop.md", "bash") if fence.text[:2] != "#!"]
     kept = [text for text in shown if shutil.which("curl") or "curl" not in text]
     newcomer.has_project("fragments", loop="\n".join(["#!/bin/bash", "sleep() { :; }", "set -e", *kept]))
     words = "ralphctl start ~/fragments -- ./loop.sh && ralphctl wait fragments --for done --wait-timeout 60"
@@ -209,7 +209,7 @@ def has_reverted_a_commit(newcomer: Newcomer) -> None:
 
 
 def has_called(newcomer: Newcomer) -> None:
-    """The ralph ``demo``, which has failed for good and called a person (``docs/escalation.md``)."""
+    """The ralph ``demo``, which has failed for good and called a person (``docs/notifications.md``)."""
     project = newcomer.has_project("demo", loop="#!/bin/sh\nexit 1\n")
     (project / "ralph.toml").write_text(FAILS)
     [(code, lines)] = newcomer.types([Typed("ralphctl start ~/demo", ())])

@@ -529,8 +529,9 @@ def test_what_was_reported_is_in_the_state_file(daemon: Daemon, witness: Witness
 
 # --- notify, in a loop --------------------------------------------------------------------------------
 
-PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
-LOOP, LOOP_WITH_SIGNALS = re.findall(r"^```bash\n(#!.*?)^```", PAGE.read_text(), re.M | re.S)
+PAGE = Path(__file__).parents[2] / "docs" / "own-loop.md"
+[LOOP] = re.findall(r"^```bash\n(#!.*?)^```", PAGE.read_text(), re.M | re.S)
+LOOP_WITH_SIGNALS = (PAGE.parent / "examples" / "loop_with_signals.sh").read_text()
 """The loops of the page, as they stand; their agent is played by a script of that name."""
 AGENT = '#!/bin/sh\necho iteration >> "$RECORD"\n'
 

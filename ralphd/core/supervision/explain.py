@@ -36,7 +36,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why: ``rule`` is its mark (docs/requirements.md), ``because`` its words.
+    """Why: ``rule`` is its mark (docs/rules.md), ``because`` its words.
 
     ``missing`` is what would have changed the verdict and was not there, ``done`` what followed.
     ``silence`` explains the patience with the run, when there was need of any.
