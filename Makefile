@@ -6,7 +6,7 @@ STAMP = $(VENV)/.ready
 MUTANTS_VENV ?= .venv-mutants
 MUTANTS_STAMP = $(MUTANTS_VENV)/.ready
 
-.PHONY: dev demo test test-systemd test-agents check format lint types contracts docs bench classify-score mutants nights clean
+.PHONY: dev demo quick test test-systemd test-agents check format lint types contracts docs bench classify-score mutants nights clean
 
 dev: $(STAMP)
 
@@ -23,6 +23,12 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python -m pytest -n 3 --basetemp="$$scratch/t"
+
+# What needs no daemon and no agent, in seconds: after each change; `test` before a commit.
+QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim tests/mutants \
+  tests/test_fences.py tests/test_generated.py tests/test_requirements.py
+quick: $(STAMP)
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python -m pytest -n 2 --basetemp="$$scratch/t" $(QUICK)
 
 # A real systemd in a private namespace: as root only, and apart from `check`.
 test-systemd: $(STAMP)

@@ -1,4 +1,4 @@
-"""How thoroughly the property tests search: ``dev`` in every run, ``ci`` where CI=true. Both take seconds.
+"""How thoroughly the property tests search: ``dev`` in every run, ``ci`` where CI=true.
 
 ``mutants`` is for ``make mutants``, which runs them thousands of times.
 
@@ -15,7 +15,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
 
 _DEV = settings(
-    max_examples=100,
+    max_examples=50,
     stateful_step_count=40,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),  # to explain traces each line, and takes minutes
     deadline=None,

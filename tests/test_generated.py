@@ -1,26 +1,18 @@
 """The pages that are written from the code say what the code does now."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from ralphd.core.supervision.events import Event
-from ralphd.core.supervision.model import State
 from ralphd.wire import EVENT_TYPES
 from tests import generated_exit_codes
-from tests.generated import EVENTS, PAGES, SCENES
+from tests.generated import PAGES
 from tests.generated_events import TOLD
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_a_generated_page_is_what_the_code_says(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == PAGES[path](), f"{path.name} is stale: make docs"
-
-
-def test_every_state_and_every_event_is_on_the_page_of_states() -> None:
-    assert {type(now.state) for now in SCENES.values()} == set(get_args(State))
-    assert {type(event) for event in EVENTS.values()} == set(get_args(Event))
 
 
 def test_every_error_ends_with_a_code_that_the_page_explains() -> None:

@@ -24,15 +24,19 @@ from ralphd.core.loop.model import (
     LoopPolicy,
     LoopWoke,
     Resting,
+    Resumed,
     StartAttempt,
 )
+from ralphd.core.loop.state import Ledger, LoopState
 from ralphd.core.loop.step import step
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment
 
 T = TypeVar("T", bound=LoopOrder)
+TWO = LoopPolicy(agents=("claude", "codex"), jitter=0.0)
 START: Moment = 1_800_000_000.0
+FAR = START + 1e6
 
 
 def plan_of(*ids: str, done: Iterable[str] = (), file: str = "prd.json") -> Plan:
@@ -153,3 +157,20 @@ class Play:
         assert isinstance(self.loop.stage, Resting), self.loop.stage
         self.now = max(self.now, self.loop.stage.until)
         self.feed(LoopWoke(self.now))
+
+
+def begun(
+    *tasks: str,
+    policy: LoopPolicy = TWO,
+    done: tuple[str, ...] = (),
+    memory: LoopState | None = None,
+    ledger: Ledger | None = None,
+    failing: int = 0,
+    resumed: Resumed | None = None,
+) -> Play:
+    """A loop that begins with what an earlier one left behind."""
+    play = Play(*tasks, policy=policy, begin=False)
+    play.done = set(done)
+    play.loop = Loop(memory or LoopState(), ledger or {}, failing=failing)
+    play.feed(Began(play.now, play.plan, resumed))
+    return play

@@ -1,4 +1,4 @@
-"""Ralph's rules, one example each: which task, which agent, how long to wait, when it is over (L1 to L13)."""
+"""The loop: which task is next, when an iteration is finished, and when the loop ends (L1, L9 to L14)."""
 
 import pytest
 
@@ -10,33 +10,28 @@ from ralphd.core.loop.model import (
     AwaitingVerdict,
     Began,
     ClearCheckpoint,
+    EndLoop,
     Finished,
     FinishIteration,
     Handoff,
-    Loop,
     LoopPolicy,
     LoopWoke,
     PauseAsked,
     PendingRequest,
-    Rest,
-    Resting,
-    Resumed,
+    Previous,
     SaveCheckpoint,
-    Skipped,
     StartAttempt,
     StartIteration,
     StopAsked,
-    TellAgentBack,
-    TellAgentOut,
     TellAttempt,
 )
-from ralphd.core.loop.state import Cooldown, LoopState, PauseReason, TaskState
+from ralphd.core.loop.state import InFlight, LoopState, PauseReason, TaskRecord, TaskState
 from ralphd.core.plan import Plan
 from ralphd.core.supervision.model import Next
-from tests.core.loop_scenes import START, Play, plan_of, reset_in
+from tests.core.loop_scenes import START, Play, begun, plan_of
 
 CRASH, INCOMPLETE = FailureKind.AGENT_CRASH, FailureKind.AGENT_INCOMPLETE
-TWO = LoopPolicy(agents=("claude", "codex"), jitter=0.0)
+TRANSIENT = FailureKind.TRANSIENT
 
 
 def test_l1_an_iteration_begins_with_a_checkpoint_and_the_first_open_task() -> None:
@@ -94,268 +89,6 @@ def test_l1_a_task_that_failed_too_often_is_left_alone_and_told() -> None:
 
     assert (play.end.code, play.end.reason) == (1, "tasks_failed")
     assert "A failed 3 times" in play.end.why
-
-
-def test_l2_the_same_agent_tries_again_after_2_4_8_s_and_then_it_is_the_next_ones_turn() -> None:
-    policy = LoopPolicy(agents=("claude", "codex"), retries_before_fallback=3, max_task_failures=9)
-    play = Play("A", "B", policy=policy)
-
-    waits = []
-    for _ in range(3):
-        play.fails(CRASH)
-        waits.append(play.wait_s)
-        play.wakes()
-        assert play.agent == "claude"
-    play.fails(CRASH)
-
-    assert waits == [2.0, 4.0, 8.0]
-    assert (play.agent, play.task) == ("codex", "A")
-    play.succeeds()
-    assert (play.agent, play.task) == ("claude", "B")  # a new task starts over with the primary
-
-
-def test_t7_an_agent_that_left_its_task_open_tries_again_at_once() -> None:
-    play = Play("A", policy=TWO)
-
-    play.succeeds(ticks=False)
-
-    assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
-    assert (play.agent, play.attempt.iteration.attempt) == ("claude", 2)
-    assert "A is still open in prd.json" in play.ordered(TellAttempt)[0].why
-
-
-def test_l10_a_false_promise_is_an_unfinished_task() -> None:
-    play = Play("A", "B")
-
-    play.succeeds(ticks=False, promised=True)
-
-    assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
-    assert "promised that all is done while 2 tasks are open" in play.ordered(TellAttempt)[0].why
-
-
-def test_an_agent_that_did_another_task_than_its_own_has_failed_nothing() -> None:
-    play = Play("A", "B")
-
-    play.done.add("B")
-    play.succeeds(ticks=False)
-
-    assert play.task == "A"
-    assert play.failures("A") == 0
-    assert play.loop.memory.iteration == 1
-
-
-def test_t5_a_rate_limit_is_waited_out_by_the_same_agent_at_the_same_task_and_counts_for_nothing() -> None:
-    play = Play("A", "B", policy=TWO)
-
-    play.fails(FailureKind.RATE_LIMIT, reset=reset_in(7.0, START + 1))
-
-    assert play.wait_s == 7.0
-    assert play.ordered(SaveCheckpoint)[0].reason is PauseReason.RATE_LIMIT
-    play.wakes()
-    assert (play.agent, play.task, play.failures("A")) == ("claude", "A", 0)
-
-
-def test_t5_a_rate_limit_that_does_not_say_how_long_is_waited_for_60_s() -> None:
-    play = Play("A")
-
-    play.fails(FailureKind.RATE_LIMIT)
-
-    assert play.wait_s == 60.0
-
-
-def test_rate_limits_that_take_longer_than_they_may_in_all_count_as_a_usage_limit() -> None:
-    play = Play("A", policy=LoopPolicy(agents=("claude", "codex"), max_rate_limit_wait_s=100.0))
-
-    play.fails(FailureKind.RATE_LIMIT)
-    play.wakes()
-    play.fails(FailureKind.RATE_LIMIT)
-
-    assert play.agent == "codex"
-    assert play.ordered(TellAgentOut)[0].agent == "claude"
-
-
-def test_a_usage_limit_saves_the_checkpoint_first_and_hands_the_task_to_the_next_agent() -> None:
-    play = Play("A", "B", policy=TWO)
-
-    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(3600.0, START + 1))
-
-    assert isinstance(play.latest[0], SaveCheckpoint)
-    assert play.ordered(TellAgentOut)[0].until == START + 1 + 3600.0 + 60.0
-    assert (play.agent, play.task, play.failures("A")) == ("codex", "A", 0)
-    play.succeeds()
-    assert play.agent == "codex"  # the primary is still out
-
-
-def test_an_agent_comes_back_by_itself_when_its_limit_has_reset() -> None:
-    play = Play("A", "B", policy=TWO)
-    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(20.0, START + 1))
-    play.now += 100.0
-
-    play.succeeds()
-
-    assert play.ordered(TellAgentBack)[0].agent == "claude"
-    assert (play.agent, play.task) == ("claude", "B")
-    play.succeeds()
-    assert play.loop.memory.out == ()
-
-
-def test_where_no_agent_is_left_the_loop_waits_for_the_first_that_comes_back() -> None:
-    play = Play("A", policy=TWO)
-
-    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(1000.0, START + 1))
-    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(100.0, START + 2))
-
-    assert play.wait_s == 160.0
-    play.wakes()
-    assert play.agent == "codex"
-
-
-def test_us008_or_pauses_until_then_with_75() -> None:
-    play = Play("A", policy=LoopPolicy(pause_when_exhausted=True))
-
-    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(1000.0, START + 1))
-
-    assert (play.end.code, play.end.reason, play.end.resume_at) == (75, "usage_limit", START + 1001.0)
-    assert play.ordered(SaveCheckpoint)[0].resume_at == START + 1001.0
-
-
-def test_an_unknown_reset_is_looked_at_after_15_30_60_minutes() -> None:
-    play = Play("A")
-
-    waits = []
-    for _ in range(3):
-        play.fails(FailureKind.USAGE_LIMIT)
-        waits.append(play.wait_s / 60)
-        play.wakes()
-
-    assert waits == [15.0, 30.0, 60.0]
-
-
-def test_us006_a_transient_failure_is_tried_again_after_1_2_4_s_and_is_not_the_tasks_fault() -> None:
-    play = Play("A", policy=TWO)
-
-    waits = []
-    for _ in range(3):
-        play.fails(FailureKind.TRANSIENT)
-        waits.append(play.wait_s)
-        play.wakes()
-    play.fails(FailureKind.TRANSIENT)
-
-    assert waits == [1.0, 2.0, 4.0]
-    assert (play.agent, play.failures("A")) == ("codex", 0)
-
-
-def test_us006_the_wait_varies_by_a_tenth() -> None:
-    waits = []
-    for chance in (0.0, 0.5, 1.0):
-        play = Play("A", policy=LoopPolicy())
-        play.fails(FailureKind.TRANSIENT, chance=chance)
-        waits.append(round(play.wait_s, 6))
-
-    assert waits == [0.9, 1.0, 1.1]
-
-
-def test_an_outage_of_20_minutes_costs_no_task_and_no_failure() -> None:
-    play = Play("A", "B", policy=TWO)
-
-    outage_until = START + 20 * 60
-    while play.now < outage_until:
-        play.fails(FailureKind.TRANSIENT)
-        if isinstance(play.loop.stage, Resting):
-            play.wakes()
-    play.succeeds()
-    play.succeeds()
-
-    assert play.end.code == 0
-    assert (play.failures("A"), play.failures("B")) == (0, 0)
-    waits = [order.until for order in play.ordered(Rest, ever=True) if order.reason is PauseReason.OUTAGE]
-    assert len(waits) == 5  # 1, 2, 4, 8, 15 minutes
-
-
-def test_an_outage_asks_each_agent_in_turn() -> None:
-    play = Play("A", policy=TWO)
-    for _ in range(7):
-        play.fails(FailureKind.TRANSIENT)
-        if isinstance(play.loop.stage, Resting):
-            play.wakes()
-
-    asked = []
-    for _ in range(4):
-        play.fails(FailureKind.TRANSIENT)
-        play.wakes()
-        asked.append(play.agent)
-
-    assert asked == ["claude", "codex", "claude", "codex"]
-
-
-def test_t7_after_a_time_out_the_next_try_has_half_as_much_time_again_four_times_at_most() -> None:
-    play = Play("A", policy=LoopPolicy(retries_before_fallback=9, max_task_failures=99, timeout_s=100.0))
-
-    limits = [play.attempt.timeout_s]
-    for kind in (FailureKind.TIMEOUT, FailureKind.STALL) * 3:
-        play.fails(kind)
-        play.wakes()
-        limits.append(play.attempt.timeout_s)
-
-    assert limits == [100.0, 150.0, 225.0, 337.5, 400.0, 400.0, 400.0]
-
-
-def test_a_fatal_failure_is_not_the_tasks_and_puts_the_agent_out_until_a_person_acts() -> None:
-    play = Play("A", policy=TWO)
-
-    play.fails(FailureKind.FATAL)
-
-    assert play.ordered(TellAgentOut)[0].until is None
-    assert (play.agent, play.failures("A")) == ("codex", 0)
-    play.fails(FailureKind.FATAL)
-    assert (play.end.code, play.end.reason) == (1, "no_agent")
-    assert "claude" in play.end.why
-    assert "codex" in play.end.why
-
-
-def test_a_prompt_that_was_too_long_is_tried_again_in_a_fresh_session() -> None:
-    play = Play("A")
-
-    play.fails(FailureKind.CONTEXT, session="s1", worked=True)
-
-    assert play.attempt.iteration.session is None
-    assert play.failures("A") == 1
-
-
-@pytest.mark.parametrize("kind", [FailureKind.TIMEOUT, FailureKind.RATE_LIMIT, FailureKind.TRANSIENT])
-def test_a_session_that_had_begun_to_work_is_gone_on_with(kind: FailureKind) -> None:
-    play = Play("A")
-
-    play.fails(kind, session="s1", worked=True)
-    play.wakes()
-
-    assert play.attempt.iteration.session == "s1"
-    play.fails(kind, session="s2", worked=False)
-    play.wakes()
-    assert play.attempt.iteration.session is None
-
-
-def test_003_a_crash_leaves_a_note_for_the_next_agent_and_success_clears_it() -> None:
-    play = Play("A", "B")
-
-    play.fails(CRASH)
-    assert play.ordered(Handoff)[0].note == "Previous rotation crashed: a agent_crash failure"
-    play.wakes()
-    play.succeeds(judged=False)
-
-    assert play.ordered(Handoff)[0].note == ""
-
-
-def test_t2_the_next_attempt_knows_the_one_before() -> None:
-    play = Play("A", policy=LoopPolicy(agents=("claude", "codex"), retries_before_fallback=0))
-
-    play.fails(CRASH, lines=tuple(map(str, range(80))))
-
-    previous = play.attempt.iteration.previous
-    assert previous is not None
-    assert (previous.attempt, previous.agent, previous.kind) == (1, "claude", CRASH)
-    assert previous.lines == tuple(map(str, range(30, 80)))
-    assert play.agent == "codex"
 
 
 def test_l12_a_pause_waits_for_the_iteration_and_ends_with_75_and_a_checkpoint() -> None:
@@ -417,35 +150,6 @@ def test_an_attempt_that_was_ended_as_asked_is_no_failure() -> None:
     assert play.failures("A") == 0
 
 
-def test_us007_a_wait_can_be_skipped() -> None:
-    play = Play("A")
-    play.fails(FailureKind.RATE_LIMIT)
-
-    play.feed(Skipped(play.now))
-
-    assert isinstance(play.loop.stage, Attempting)
-
-
-def test_skipping_the_wait_for_an_agent_asks_it_at_the_users_own_risk() -> None:
-    play = Play("A")
-    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(5000.0, START))
-
-    play.feed(Skipped(play.now))
-
-    assert play.agent == "claude"
-
-
-def test_a_wake_before_its_time_changes_nothing() -> None:
-    play = Play("A")
-    play.fails(FailureKind.RATE_LIMIT)
-    before = play.loop
-
-    play.feed(LoopWoke(play.now + 30.0))
-
-    assert play.loop == before
-    assert play.latest == ()
-
-
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
@@ -468,16 +172,6 @@ def test_a_cost_limit_counts_in_the_middle_of_an_iteration() -> None:
     play.fails(CRASH, cost_usd=1.0)
 
     assert play.end.code == 5
-
-
-def test_a_wait_does_not_outlast_the_runtime() -> None:
-    play = Play("A", policy=LoopPolicy(max_runtime_s=100.0))
-
-    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(5000.0, START))
-    play.wakes()
-
-    assert play.end.code == 5
-    assert play.now == START + 100.0
 
 
 def test_an_attempt_does_not_outlast_the_runtime() -> None:
@@ -536,61 +230,6 @@ def test_r9_a_task_whose_commits_were_reverted_is_open_again() -> None:
     assert play.task == "B"
 
 
-def test_us003_a_resumed_loop_goes_on_with_its_task_its_agent_and_its_session() -> None:
-    play = Play("A", "B", policy=TWO, begin=False)
-
-    play.feed(Began(START, play.plan, Resumed("B", attempt=2, agent="codex", session="s9")))
-
-    iteration = play.attempt.iteration
-    assert (iteration.task.id, iteration.agent, iteration.attempt, iteration.session) == (
-        "B",
-        "codex",
-        3,
-        "s9",
-    )
-
-
-def test_t5_a_loop_that_was_killed_in_a_rate_limit_waits_for_its_end_and_can_be_told_to_skip_it() -> None:
-    play = Play("A", "B", begin=False)
-    until = START + 40.0
-    resumed = Resumed("B", 1, "claude", reason=PauseReason.RATE_LIMIT, why="rate limit", resume_at=until)
-
-    play.feed(Began(START, play.plan, resumed))
-
-    rest = play.loop.stage
-    assert isinstance(rest, Resting) and (rest.until, rest.reason) == (until, PauseReason.RATE_LIMIT)
-    assert [order.resume_at for order in play.ordered(SaveCheckpoint)] == [until]
-    play.feed(Skipped(START + 1.0))
-    assert (play.task, play.attempt.iteration.attempt) == ("B", 2)
-
-
-def test_a_wait_that_is_over_when_the_loop_comes_back_is_over() -> None:
-    play = Play("A", begin=False)
-    resumed = Resumed("A", 1, "claude", reason=PauseReason.RATE_LIMIT, resume_at=START - 1.0)
-
-    play.feed(Began(START, play.plan, resumed))
-
-    assert play.attempt.iteration.attempt == 2
-
-
-def test_a_checkpoint_of_a_task_that_is_done_meanwhile_is_passed_over() -> None:
-    play = Play("A", "B", begin=False)
-    play.done.add("A")
-
-    play.feed(Began(START, play.plan, Resumed("A", attempt=2)))
-
-    assert (play.task, play.attempt.iteration.attempt) == ("B", 1)
-
-
-def test_an_agent_that_is_out_since_an_earlier_run_is_not_asked() -> None:
-    play = Play("A", policy=TWO, begin=False)
-    play.loop = Loop(memory=LoopState(out=(Cooldown("claude", "usage limit", START + 500.0),)))
-
-    play.feed(Began(START, play.plan))
-
-    assert play.agent == "codex"
-
-
 def test_after_the_end_nothing_is_done_any_more() -> None:
     play = Play("A")
     play.succeeds()
@@ -609,3 +248,281 @@ def test_an_iteration_is_finished_once_and_told_with_its_outcome() -> None:
     assert isinstance(play.loop.stage, AwaitingVerdict)
     (finish,) = play.ordered(FinishIteration)
     assert (finish.failed, finish.complete) == (True, False)
+
+
+# The beginning
+
+
+def test_l1_an_iteration_saves_its_checkpoint_is_told_and_runs_its_agent() -> None:
+    play = begun("A")
+
+    saved, told, start = play.latest
+    assert isinstance(told, StartIteration)
+    iteration = told.iteration
+    assert (iteration.number, iteration.task.id, iteration.agent, iteration.attempt) == (1, "A", "claude", 0)
+    assert saved == SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration)
+    assert start == StartAttempt(play.attempt.iteration, 600.0, 900.0)
+    assert play.attempt.iteration.attempt == 1
+
+
+def test_a_list_that_cannot_be_used_ends_the_loop_as_a_fault_of_the_configuration() -> None:
+    play = Play("A", begin=False)
+
+    play.feed(Began(START, Plan("prd.json", fault="prd.json is not JSON")))
+
+    why = "the task list cannot be used: prd.json is not JSON"
+    assert play.latest == (EndLoop(78, "configuration", why),)
+
+
+def test_a_loop_that_ends_at_once_tells_a_lost_attempt_for_the_last_time_too() -> None:
+    lost = InFlight(1, 1, "claude", "A", "do A", START - 9.0)
+
+    play = begun("A", done=("A",), memory=LoopState(under_way=lost))
+
+    assert play.end == EndLoop(0, "complete", "all tasks are done")
+    assert play.loop.memory.under_way is None
+
+
+def test_at_the_beginning_the_ledger_is_brought_abreast_of_the_list() -> None:
+    left = {
+        "A": TaskRecord("A", "old title", TaskState.IN_PROGRESS),
+        "C": TaskRecord("C", "", TaskState.COMPLETE),
+    }
+
+    play = begun("A", "B", "C", done=("B",), ledger=left)
+
+    stands = {id_: (record.title, record.standing) for id_, record in play.loop.ledger.items()}
+    assert stands == {
+        "A": ("do A", TaskState.IN_PROGRESS),  # it is under way again
+        "B": ("do B", TaskState.COMPLETE),
+        "C": ("do C", TaskState.PENDING),
+    }
+
+
+@pytest.mark.parametrize("reviews", [True, False])
+def test_l14_a_ticked_task_whose_review_is_missing_is_open_only_where_there_are_reviews(
+    reviews: bool,
+) -> None:
+    left = {"A": TaskRecord("A", unreviewed=True)}
+
+    play = begun("A", done=("A",), ledger=left, policy=LoopPolicy(reviews=reviews))
+
+    assert isinstance(play.loop.stage, Attempting if reviews else Finished)
+
+
+@pytest.mark.parametrize("reviews", [True, False])
+def test_l14_a_task_that_is_begun_waits_for_a_review_only_where_there_are_reviews(reviews: bool) -> None:
+    play = begun("A", policy=LoopPolicy(reviews=reviews))
+
+    assert play.loop.ledger["A"].unreviewed is reviews
+
+
+# The end of an attempt
+
+
+def test_an_iteration_that_got_its_task_done_is_told_cleared_and_finished() -> None:
+    play = begun("A")
+
+    play.succeeds(judged=False, commits=2)
+
+    assert isinstance(play.loop.stage, AwaitingVerdict)
+    iteration = play.loop.stage.iteration
+    assert (iteration.number, iteration.attempt, iteration.commits) == (1, 1, 2)
+    assert play.latest == (
+        TellAttempt(iteration, None, "rule", "it ended well", "the iteration is finished"),
+        Handoff(""),
+        ClearCheckpoint(),
+        FinishIteration(iteration, failed=False, complete=True, summary="A is done"),
+    )
+    assert play.loop.stage == AwaitingVerdict(iteration, promised=False)
+
+
+def test_an_iteration_that_got_another_task_done_leaves_its_own_with_its_failures_and_its_checkpoint() -> (
+    None
+):
+    play = begun("A", "B")
+    play.fails(FailureKind.AGENT_INCOMPLETE)
+    play.done.add("B")
+
+    play.succeeds(ticks=False, judged=False)
+
+    told, note, finish = play.latest
+    assert isinstance(told, TellAttempt)
+    assert note == Handoff("")
+    assert isinstance(finish, FinishIteration)
+    assert (finish.failed, finish.complete) == (False, False)
+    assert finish.summary == "another task than A was done"
+    assert play.failures("A") == 1
+    assert play.loop.ledger["A"].standing is TaskState.PENDING
+    assert play.loop.ledger["B"].standing is TaskState.COMPLETE
+
+
+def test_without_a_list_an_iteration_is_finished_when_its_agent_ended_well() -> None:
+    play = begun()
+
+    play.succeeds(judged=False)
+
+    (finish,) = play.ordered(FinishIteration)
+    assert (finish.complete, finish.summary) == (True, "the agent ended well")
+
+
+def test_commits_and_costs_of_all_attempts_of_an_iteration_count() -> None:
+    play = begun("A")
+    play.fails(FailureKind.AGENT_INCOMPLETE, commits=2, cost_usd=1 / 3)
+
+    play.succeeds(judged=False, commits=1, cost_usd=1.0)
+
+    assert play.ordered(FinishIteration)[0].iteration.commits == 3
+    assert play.loop.memory.cost_usd == 1.333333, "sums are kept to a millionth"
+
+
+@pytest.mark.parametrize(("open_", "words"), [("A", "1 task is"), ("AB", "2 tasks are")])
+def test_l10_a_false_promise_is_told_with_the_number_of_open_tasks(open_: str, words: str) -> None:
+    play = begun(*open_)
+
+    play.succeeds(ticks=False, promised=True)
+
+    (told,) = play.ordered(TellAttempt)
+    assert (told.kind, told.why) == (
+        FailureKind.AGENT_INCOMPLETE,
+        f"the agent promised that all is done while {words} open",
+    )
+
+
+@pytest.mark.parametrize("worked", [True, False])
+def test_an_attempt_that_was_ended_as_asked_is_told_and_its_session_kept_where_it_had_worked(
+    worked: bool,
+) -> None:
+    play = begun("A")
+
+    asked = Classification(None, "stop", "it was asked to end", asked=True)
+    play.feed(AttemptOver(play.now, asked, play.plan, session="s-1", worked=worked))
+
+    told, saved, end = play.latest
+    assert isinstance(told, TellAttempt)
+    assert (told.kind, told.rule, told.why) == (None, "stop", "it was asked to end")
+    assert told.next == "ended as asked"
+    assert isinstance(saved, SaveCheckpoint)
+    assert saved.iteration is not None
+    assert (saved.reason, saved.iteration.attempt) == (PauseReason.INTERRUPTED, told.iteration.attempt)
+    assert saved.iteration.session == ("s-1" if worked else None)
+    assert end == EndLoop(130, "interrupted", "stopped as you asked")
+
+
+@pytest.mark.parametrize("kind", [None, CRASH])
+def test_l14_where_a_person_has_to_act_first_the_loop_ends_however_the_attempt_did(
+    kind: FailureKind | None,
+) -> None:
+    play = begun("A")
+    iteration = play.attempt.iteration
+
+    finding = Classification(kind, "rule", "why")
+    play.feed(AttemptOver(play.now, finding, play.plan, halted="the review cannot be run"))
+
+    assert play.latest == (
+        SaveCheckpoint(PauseReason.ERROR, iteration, None, "the review cannot be run"),
+        TellAttempt(iteration, kind, "rule", "why", "the end: a person has to act"),
+        EndLoop(78, "review", "the review cannot be run"),
+    )
+
+
+# The answer to a boundary
+
+
+def test_a_task_that_is_in_the_list_only_after_the_boundary_is_done_as_well() -> None:
+    play = begun("A")
+    play.succeeds(judged=False)
+
+    play.judged_with(plan_of("A", "B", "C", done=("A", "C")))
+
+    assert play.task == "B"
+    assert play.loop.ledger["C"].standing is TaskState.COMPLETE
+
+
+def test_a_list_that_is_gone_at_the_boundary_counts_as_it_was() -> None:
+    play = begun("A", "B")
+    play.succeeds(judged=False)
+
+    play.judged_with(None)
+
+    assert play.task == "B"
+
+
+def test_l10_a_promise_without_a_list_is_the_end_and_nothing_is_left_to_go_on_from() -> None:
+    play = begun()
+
+    play.succeeds(promised=True)
+
+    assert play.latest == (
+        ClearCheckpoint(),
+        EndLoop(0, "complete", "the agent promised that all is done"),
+    )
+
+
+def test_l10_two_iterations_that_commit_nothing_are_the_end_and_nothing_is_left_to_go_on_from() -> None:
+    play = begun()
+    play.succeeds(commits=0)
+
+    play.succeeds(commits=0)
+
+    why = "the last 2 iterations ended well and committed nothing"
+    assert play.latest == (ClearCheckpoint(), EndLoop(0, "no_progress", why))
+
+
+def test_l3_what_a_turn_left_to_the_next_one_is_told_once() -> None:
+    policy = LoopPolicy(agents=("a", "b", "c"), rotates=True)
+    play = begun("A", "B", policy=policy)
+    play.fails(TRANSIENT, lines=("boom",))
+    play.judged()
+    assert play.attempt.iteration.previous == Previous(1, "a", TRANSIENT, "a transient failure", ("boom",))
+    assert play.loop.rotation is None
+
+    play.succeeds()
+
+    assert play.attempt.iteration.shaky == ()
+
+
+# The end
+
+
+def test_after_the_end_not_even_a_wish_changes_anything() -> None:
+    play = begun("A", done=("A",))
+    ended = play.loop
+
+    play.feed(PauseAsked(play.now))
+    play.feed(StopAsked(play.now))
+
+    assert play.loop == ended
+    assert ended.wish is PendingRequest.NONE
+
+
+@pytest.mark.parametrize(("many", "more"), [(2, ""), (3, ""), (4, "; and 1 more"), (5, "; and 2 more")])
+def test_l1_tasks_that_failed_too_often_are_told_and_three_of_them_by_name(many: int, more: str) -> None:
+    ids = "ABCDE"[:many]
+    failed = {each: TaskRecord(each, "", TaskState.FAILED, 5, CRASH, f"{each} is hard") for each in ids}
+
+    play = begun(*ids, ledger=failed)
+
+    told = "; ".join(f"{each} failed 5 times, last: {each} is hard" for each in ids[:3])
+    assert play.latest == (EndLoop(1, "tasks_failed", f"no task is left to try: {told}{more}"),)
+
+
+def test_l1_of_a_failure_without_words_its_kind_is_told() -> None:
+    failed = {"A": TaskRecord("A", "", TaskState.FAILED, 1, CRASH)}
+
+    play = begun("A", ledger=failed, policy=LoopPolicy(max_task_failures=1))
+
+    assert play.end.why == "no task is left to try: A failed once, last: agent_crash"
+
+
+def test_us008_a_pause_in_the_answer_to_a_boundary_keeps_no_iteration() -> None:
+    play = begun("A", "B")
+    play.succeeds(judged=False)
+
+    play.judged(Next.PAUSE)
+
+    why = "paused as you asked"
+    assert play.latest == (
+        SaveCheckpoint(PauseReason.USER_REQUESTED, None, None, why),
+        EndLoop(75, "user_requested", why),
+    )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.core.supervision.exit_policy import failure_kind, in_words, outcome
-from ralphd.core.supervision.model import ExitFacts, Outcome, RunReports, State
+from ralphd.core.supervision.model import ExitFacts, LastWord, Outcome, RunReports, State
 from tests.core.scenes import EXIT_0, HELLO, HUNG, LOST, NOW, PAUSING, RUN, RUNNING, STOPPING, TOO_LONG, ended
 
 
@@ -21,12 +21,12 @@ def test_e1_exit_75_is_a_pause_from_any_command(hello: bool) -> None:
 
 
 @pytest.mark.parametrize(("code", "meaning"), [(5, "limit"), (2, "refused"), (78, "refused")])
-def test_e2_codes_of_a_run_that_said_hello_mean_what_it_agreed_to(code: int, meaning: str) -> None:
+def test_e2_exit_codes_after_hello_mean_as_agreed(code: int, meaning: str) -> None:
     assert outcome(RUNNING, ended(code=code), HELLO) is Outcome(meaning)
 
 
 @pytest.mark.parametrize("code", [5, 2, 78])
-def test_e2_the_same_codes_of_any_other_command_are_failures(code: int) -> None:
+def test_e2_without_hello_these_codes_are_failures(code: int) -> None:
     assert (
         outcome(RUNNING, ended(code=code), RunReports(iterates=True, beats=True, signals=True))
         is Outcome.FAILED
@@ -41,7 +41,7 @@ def test_e3_any_other_code_is_a_failure(code: int, hello: bool) -> None:
 
 @pytest.mark.parametrize("signal", [2, 9, 11, 15])
 @pytest.mark.parametrize("hello", [True, False])
-def test_e3_a_signal_that_we_did_not_send_is_a_failure_whatever_its_number(signal: int, hello: bool) -> None:
+def test_e3_a_foreign_signal_is_a_failure(signal: int, hello: bool) -> None:
     assert outcome(RUNNING, ended(signal=signal), RunReports(hello=hello)) is Outcome.FAILED
 
 
@@ -52,7 +52,7 @@ def test_e3_an_end_that_nobody_saw_is_lost() -> None:
 
 @pytest.mark.parametrize(("state", "meaning"), [(HUNG, Outcome.STALLED), (TOO_LONG, Outcome.TIMED_OUT)])
 @given(code=st.none() | st.integers(1, 255), signal=st.none() | st.integers(1, 64), hello=st.booleans())
-def test_h4_what_we_ended_ourselves_is_judged_by_that_whatever_was_seen_of_its_end(
+def test_h4_a_run_that_we_ended_is_overdue(
     state: State, meaning: Outcome, code: int | None, signal: int | None, hello: bool
 ) -> None:
     """Even if nothing was seen of it (K1)."""
@@ -62,7 +62,7 @@ def test_h4_what_we_ended_ourselves_is_judged_by_that_whatever_was_seen_of_its_e
 
 
 @pytest.mark.parametrize("state", [HUNG, TOO_LONG])
-def test_h4_a_run_that_was_quicker_than_we_and_ended_well_is_done(state: State) -> None:
+def test_h4_a_run_that_ended_well_first_is_done(state: State) -> None:
     assert outcome(state, EXIT_0, RunReports()) is Outcome.DONE
 
 
@@ -77,12 +77,12 @@ def test_e3_what_we_asked_to_end_ended_as_asked(
 
 
 @pytest.mark.parametrize("ending", [EXIT_0, ended(code=1), ended(signal=15), LOST])
-def test_e4_what_was_stopped_for_a_limit_has_reached_it_however_it_ended(ending: ExitFacts) -> None:
+def test_e4_a_run_stopped_at_a_limit_reached_it(ending: ExitFacts) -> None:
     assert outcome(STOPPING, ending, RunReports(limit="5 iterations")) is Outcome.LIMIT
 
 
 @pytest.mark.parametrize("state", [PAUSING, replace(STOPPING, again=True)])
-def test_g1_what_a_person_asked_for_meanwhile_outweighs_the_limit(state: State) -> None:
+def test_g1_a_request_outweighs_the_limit(state: State) -> None:
     assert outcome(state, EXIT_0, RunReports(limit="5 iterations")) is Outcome.ASKED
 
 
@@ -128,9 +128,41 @@ def test_e2_an_end_is_told_in_words(ending: ExitFacts, words: str) -> None:
     assert in_words(ending) == words
 
 
-def test_signals_have_the_names_that_this_system_gives_them() -> None:
+def test_signals_have_the_names_of_this_system() -> None:
     import signal
 
     for number in range(1, 32):
         words = in_words(ended(signal=number))
         assert words in (signal.Signals(number).name, f"signal {number}")
+
+
+def test_l10_complete_means_done_at_the_limit() -> None:
+    said = RunReports(limit="5 iterations", last_word=LastWord(0, "complete"))
+
+    assert outcome(STOPPING, ended(code=0), said) is Outcome.DONE
+
+
+def test_l10_no_progress_is_the_word_for_getting_nowhere() -> None:
+    said = RunReports(last_word=LastWord(0, "no_progress"))
+
+    assert outcome(RUNNING, ended(code=0), said) is Outcome.NO_PROGRESS
+
+
+def test_e3_a_signal_outweighs_the_code() -> None:
+    assert outcome(RUNNING, ended(code=0, signal=9), RunReports()) is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    ("signal", "name"),
+    [
+        (3, "SIGQUIT"),
+        (4, "SIGILL"),
+        (7, "SIGBUS"),
+        (8, "SIGFPE"),
+        (14, "SIGALRM"),
+        (24, "SIGXCPU"),
+        (25, "SIGXFSZ"),
+    ],
+)
+def test_the_rarer_signals_are_told_by_name_too(signal: int, name: str) -> None:
+    assert in_words(ended(signal=signal)) == name

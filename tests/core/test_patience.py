@@ -38,13 +38,13 @@ def test_c1_the_backoff_is_30_seconds_and_constant() -> None:
     assert [backoff_s(POLICY, failures) for failures in (1, 2, 3, 50)] == [30, 30, 30, 30]
 
 
-def test_c1_a_factor_makes_it_grow_up_to_its_maximum() -> None:
+def test_c1_a_factor_grows_up_to_its_maximum() -> None:
     assert [backoff_s(GROWING, failures) for failures in (1, 2, 3, 4, 5, 6, 7)] == [
         30, 60, 120, 240, 480, 600, 600,
     ]  # fmt: skip
 
 
-def test_c1_a_maximum_below_the_first_backoff_does_not_shorten_it() -> None:
+def test_c1_a_low_maximum_keeps_the_first_backoff() -> None:
     assert backoff_s(replace(GROWING, retry_backoff_max_s=10.0), 4) == 30
 
 
@@ -53,9 +53,7 @@ def test_c1_a_factor_below_1_does_not_shrink_it() -> None:
 
 
 @given(st.integers(1, 10_000), st.floats(1, 1e9))
-def test_c1_no_number_of_failures_and_no_factor_takes_it_past_its_maximum(
-    failures: int, factor: float
-) -> None:
+def test_c1_nothing_exceeds_the_maximum(failures: int, factor: float) -> None:
     assert 30 <= backoff_s(replace(POLICY, retry_backoff_factor=factor), failures) <= 600
 
 
@@ -68,11 +66,11 @@ def test_c3_a_new_commit_starts_the_count_anew() -> None:
     assert failures_after(TWO_FAILURES, replace(EXIT_1, committed=True)) == 1
 
 
-def test_c3_a_commit_counts_for_a_run_that_reports_too() -> None:
+def test_c3_a_commit_counts_for_a_reporting_run() -> None:
     assert failures_after(TWO_FAILURES, replace(EXIT_1, committed=True), HELLO) == 1
 
 
-def test_c3_a_sign_of_life_more_than_600_seconds_after_the_start_starts_it_anew() -> None:
+def test_c3_a_late_sign_of_life_resets_failures() -> None:
     assert failures_after(TWO_FAILURES, LIVELY) == 1
 
 
@@ -91,12 +89,12 @@ def test_c3_a_run_without_a_known_start_does_not() -> None:
     assert failures_after(TWO_FAILURES, replace(LIVELY, started_at=None)) == 3
 
 
-def test_c3_signs_of_life_of_a_run_that_reports_do_not() -> None:
+def test_c3_signs_of_a_reporting_run_do_not_count() -> None:
     assert failures_after(TWO_FAILURES, LIVELY, HELLO) == 3
     assert failures_after(TWO_FAILURES, LIVELY, RunReports(iterates=True)) == 3
 
 
-def test_c3_a_run_that_only_sends_heartbeats_does_not_report_its_iterations_and_counts_by_its_signs() -> None:
+def test_c3_heartbeats_alone_are_not_reports() -> None:
     assert failures_after(TWO_FAILURES, LIVELY, RunReports(beats=True)) == 1
 
 
@@ -108,19 +106,19 @@ def test_c3_a_run_ended_as_a_stall_never_does(code: int | None, signal: int | No
     assert failures_after(TWO_FAILURES, committed, state=HUNG) == 3
 
 
-def test_c3_a_stall_takes_back_what_the_iterations_of_its_run_had_cleared() -> None:
+def test_c3_a_stall_restores_the_cleared_failures() -> None:
     iterated = RunReports(hello=True, iterates=True, errors_cleared=2)
 
     assert failures_after(Tally(), LIVELY, iterated, state=HUNG) == 3
     assert failures_after(Tally(), LIVELY, iterated) == 1
 
 
-def test_c3_a_run_that_was_too_long_may_have_been_healthy() -> None:
+def test_c3_a_run_that_timed_out_can_be_healthy() -> None:
     assert failures_after(TWO_FAILURES, LIVELY, state=TOO_LONG) == 1
     assert failures_after(TWO_FAILURES, EXIT_1, state=TOO_LONG) == 3
 
 
-def test_c3_a_lost_run_that_worked_for_long_was_healthy() -> None:
+def test_c3_a_lost_run_can_be_healthy() -> None:
     lost = replace(LIVELY, code=None)
 
     assert lost.lost
@@ -144,7 +142,7 @@ def restarts(*seconds_ago: float) -> Tally:
     return Tally(restarted_at=tuple(NOW - ago for ago in seconds_ago))
 
 
-def test_c3_a_restart_too_many_waits_until_the_oldest_of_the_hour_is_an_hour_old() -> None:
+def test_c3_one_restart_too_many_waits_an_hour() -> None:
     policy = Policy(max_restarts_per_hour=3)
 
     assert crash_wait(policy, restarts(3000, 2000, 1000), 1, NOW) == Waiting(
@@ -153,19 +151,19 @@ def test_c3_a_restart_too_many_waits_until_the_oldest_of_the_hour_is_an_hour_old
     assert crash_wait(policy, restarts(3000, 2000), 1, NOW).reason is Reason.CRASH
 
 
-def test_c3_with_a_restart_asked_for_on_top_the_limit_still_holds() -> None:
+def test_c3_a_requested_restart_keeps_the_limit() -> None:
     wait = crash_wait(Policy(max_restarts_per_hour=2), restarts(3000, 2000, 1000), 1, NOW)
 
     assert wait == Waiting(Reason.RESTART_LIMIT, NOW, NOW + 1600)
 
 
-def test_c3_restarts_of_more_than_an_hour_ago_do_not_count() -> None:
+def test_c3_restarts_expire_after_an_hour() -> None:
     wait = crash_wait(Policy(max_restarts_per_hour=2), restarts(3600, 2000), 1, NOW)
 
     assert wait.reason is Reason.CRASH
 
 
-def test_c3_the_backoff_is_kept_where_it_is_the_longer_of_the_two() -> None:
+def test_c3_the_longer_backoff_wins() -> None:
     wait = crash_wait(Policy(max_restarts_per_hour=1), restarts(3590), 1, NOW)
 
     assert wait == Waiting(Reason.CRASH, NOW, NOW + 30)
@@ -178,13 +176,24 @@ def test_c3_a_limit_of_0_is_none() -> None:
 
 
 @pytest.mark.parametrize(("ago", "counts"), [(3600.0, False), (3599.0, True), (0.0, True), (-1.0, False)])
-def test_an_hour_is_the_3600_seconds_up_to_the_moment(ago: float, counts: bool) -> None:
+def test_an_hour_is_the_last_3600_seconds(ago: float, counts: bool) -> None:
     assert within_an_hour((NOW - ago,), NOW) == ((NOW - ago,) if counts else ())
 
 
-def test_a_clock_set_back_before_the_wait_began_starts_the_same_wait_again() -> None:
+def test_a_clock_set_back_restarts_the_wait() -> None:
     wait = Waiting(Reason.CRASH, NOW, NOW + 30)
 
     assert after_a_set_back_clock(wait, NOW - 3600) == Waiting(Reason.CRASH, NOW - 3600, NOW - 3570)
     assert after_a_set_back_clock(wait, NOW) is wait
     assert after_a_set_back_clock(wait, NOW + 29) is wait
+
+
+def test_c3_a_free_restart_waits_for_the_crash() -> None:
+    policy = replace(POLICY, max_restarts_per_hour=1)
+
+    assert crash_wait(policy, Tally(restarted_at=(NOW - 3570,)), 1, NOW) == Waiting(
+        Reason.CRASH, NOW, NOW + 30
+    )
+    assert crash_wait(policy, Tally(restarted_at=(NOW - 3569,)), 1, NOW) == Waiting(
+        Reason.RESTART_LIMIT, NOW, NOW + 31
+    )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop.phases import (
     RETRIED,
+    UNREVIEWED,
     AgentDone,
     AskAgent,
     NoReview,
@@ -22,11 +23,13 @@ from ralphd.core.loop.phases import (
     RunReview,
     begin,
     findings_text,
+    in_words,
     invoking,
     left_words,
     phase_limit_s,
     phase_prompt,
     step,
+    tries_of,
 )
 from ralphd.core.loop.review import Review, ReviewFinding, dismissed_by
 
@@ -64,16 +67,14 @@ def test_l14_an_attempt_plans_implements_is_reviewed_and_addresses() -> None:
     assert after(WELL, WELL, FOUND, WELL, CLEAN).order == PhasesOver(rounds=1)
 
 
-def test_without_a_review_command_the_work_is_the_end() -> None:
+def test_without_a_review_the_work_is_the_end() -> None:
     policy = replace(POLICY, has_review=False)
     assert after(WELL, WELL, policy=policy).order == PhasesOver()
     assert after(policy=policy, saved=Phases("T", Phase.ADDRESS, "plan")).order == asks(Phase.IMPLEMENT)
 
 
 @pytest.mark.parametrize(("asked", "most"), [(0, 1), (1, 2), (2, 3), (3, 3), (10**9, 3)])
-def test_004_address_and_triage_are_tried_again_as_often_as_asked_and_twice_at_most(
-    asked: int, most: int
-) -> None:
+def test_address_and_triage_are_retried_twice_at_most(asked: int, most: int) -> None:
     policy = replace(POLICY, phase_3_retry_count=asked)
     for until in ((WELL, WELL, FOUND), (WELL, WELL, FOUND, WELL, FOUND)):
         for failures in range(most):
@@ -85,7 +86,7 @@ def test_004_address_and_triage_are_tried_again_as_often_as_asked_and_twice_at_m
         assert after(*until, *[TIMEOUT] * most, policy=policy).order == PhasesOver(failed=True, rounds=0)
 
 
-def test_004_the_count_of_phase_3_changes_nothing_for_plan_and_implement_and_the_other_way_round() -> None:
+def test_retry_counts_of_phases_are_separate() -> None:
     policy = replace(POLICY, phase_3_retry_count=2)
     assert after(CRASH, policy=policy).order == PhasesOver(failed=True)
     assert after(WELL, CRASH, policy=policy).order == PhasesOver(failed=True)
@@ -96,7 +97,7 @@ def test_004_the_count_of_phase_3_changes_nothing_for_plan_and_implement_and_the
 
 
 @pytest.mark.parametrize("kind", list(FailureKind))
-def test_004_time_outs_and_exit_codes_are_tried_again_and_limits_logins_and_what_never_began_are_not(
+def test_timeouts_are_retried_and_limits_are_not(
     kind: FailureKind,
 ) -> None:
     policy = replace(POLICY, retry_count=1)
@@ -112,7 +113,7 @@ def test_004_time_outs_and_exit_codes_are_tried_again_and_limits_logins_and_what
     assert after(AgentDone(kind, not_started=True), policy=policy).order == PhasesOver(failed=True)
 
 
-def test_004_after_its_last_try_a_late_triage_fails_and_one_that_crashed_dismisses_nothing() -> None:
+def test_the_last_triage_fails_or_dismisses_nothing() -> None:
     until = (WELL, WELL, FOUND, WELL, FOUND)
     assert after(*until, TIMEOUT).order == PhasesOver(failed=True)
     assert after(*until, AgentDone(FailureKind.STALL)).order == PhasesOver(failed=True)
@@ -120,7 +121,7 @@ def test_004_after_its_last_try_a_late_triage_fails_and_one_that_crashed_dismiss
     assert (at.order, at.phases.findings) == (asks(Phase.ADDRESS), (ONE, TWO))
 
 
-def test_l15_what_a_triage_dismisses_is_not_found_again_and_its_namesake_is() -> None:
+def test_l15_dismissed_findings_are_not_found_again() -> None:
     at = after(WELL, WELL, FOUND, WELL, FOUND, AgentDone(None, '{"dismiss": ["R1"]}'))
     assert (at.order, at.phases.findings) == (asks(Phase.ADDRESS), (TWO,))
     at = step(at.phases, WELL, POLICY)
@@ -131,7 +132,7 @@ def test_l15_what_a_triage_dismisses_is_not_found_again_and_its_namesake_is() ->
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_l15_what_is_left_after_the_last_round_fails_the_attempt_or_is_a_warning(fails: bool) -> None:
+def test_l15_leftovers_of_the_last_round_fail_or_warn(fails: bool) -> None:
     policy = replace(POLICY, max_address_rounds=1, findings_fail=fails)
     at = after(AgentDone(None, "the plan"), WELL, FOUND, WELL, FOUND, WELL, policy=policy)
     assert at.order == PhasesOver((ONE, TWO), failed=fails, rounds=1)
@@ -141,7 +142,7 @@ def test_l15_what_is_left_after_the_last_round_fails_the_attempt_or_is_a_warning
     assert after(WELL, WELL, FOUND, policy=policy).order == PhasesOver((ONE, TWO), failed=fails)
 
 
-def test_l15_a_review_that_takes_too_long_is_made_once_more_and_one_that_is_not_there_is_not() -> None:
+def test_l15_a_review_that_timed_out_is_repeated_once() -> None:
     assert after(WELL, WELL, NO_TIME).order == RunReview()
     assert after(WELL, WELL, NO_TIME, FOUND).order == asks(Phase.ADDRESS)
     assert after(WELL, WELL, NO_TIME, NO_TIME).order == NoReview("it ran into its time limit", fatal=True)
@@ -153,7 +154,7 @@ def test_l15_a_review_that_takes_too_long_is_made_once_more_and_one_that_is_not_
 
 
 @pytest.mark.parametrize("phase", list(Phase))
-def test_l14_the_next_attempt_goes_on_where_the_last_one_ended_and_another_task_begins_anew(
+def test_l14_an_attempt_resumes_where_the_last_ended(
     phase: Phase,
 ) -> None:
     saved = Phases("T", phase, "the plan", 1, (ONE,), (TWO,), tries=3)
@@ -163,7 +164,7 @@ def test_l14_the_next_attempt_goes_on_where_the_last_one_ended_and_another_task_
     assert begin("U", saved, POLICY).phases == Phases("U")
 
 
-def test_a_plan_is_kept_as_a_prompt_can_hold_it() -> None:
+def test_a_kept_plan_is_bounded() -> None:
     plan = after(AgentDone(None, "\x1b[31mfirst\x00\n\n  then \ud800that\n" + "x\n" * 20_000)).phases.plan
     assert plan.startswith("first\n\n  then that\n")
     assert len(plan) <= 16_000
@@ -206,7 +207,7 @@ def test_l15_a_triage_dismisses_only_what_it_was_shown() -> None:
     assert findings_text((huge,)) == huge.whole
 
 
-def test_a_phase_has_no_more_time_than_is_left_of_the_attempt() -> None:
+def test_a_phase_gets_at_most_the_remaining_time() -> None:
     assert phase_limit_s(600, left_s=900) == 600
     assert phase_limit_s(600, left_s=20) == 20
     assert phase_limit_s(0, left_s=20) == 20
@@ -214,7 +215,7 @@ def test_a_phase_has_no_more_time_than_is_left_of_the_attempt() -> None:
     assert phase_limit_s(0, left_s=0) == 0
 
 
-def test_the_prompts_say_which_phase_it_is_and_hold_what_it_needs() -> None:
+def test_prompts_name_their_phase_and_its_input() -> None:
     at = Phases("T", Phase.PLAN)
     assert "change no file" in phase_prompt("Do it.\n", at)
     assert phase_prompt("Do it.\n", replace(at, phase=Phase.IMPLEMENT)) == "Do it.\n"
@@ -243,7 +244,7 @@ POLICIES = st.builds(
 
 @settings(max_examples=60)
 @given(st.data(), POLICIES, st.sampled_from(Phase), st.integers(0, 5))
-def test_whatever_happens_an_attempt_ends_and_every_agent_is_asked_within_its_bounds(
+def test_every_attempt_ends_within_its_bounds(
     data: st.DataObject, policy: PhasePolicy, phase: Phase, round_: int
 ) -> None:
     at = begin("T", data.draw(st.none() | st.just(Phases("T", phase, "plan", round_, (ONE,)))), policy)
@@ -262,3 +263,262 @@ def test_whatever_happens_an_attempt_ends_and_every_agent_is_asked_within_its_bo
         assert at.phases.task_id == "T"
         assert at.phases.round <= max(policy.max_address_rounds, round_ + 1)
     assert isinstance(at.order, PhasesOver | NoReview)
+
+
+RETRY = PhasePolicy(retry_count=1, phase_3_retry_count=1, has_review=True, max_address_rounds=2)
+QUIET = AgentDone(None)
+
+
+def at(phase: Phase, *, tries: int = 0, round_: int = 0) -> Phases:
+    """In the middle of an attempt, with one finding left and another one dismissed."""
+    return Phases("T", phase, "the plan", round_, (ONE,), (TWO,), tries)
+
+
+def agent(phase: Phase, attempt: int = 1, most: int = 2) -> AskAgent:
+    """The order for an agent."""
+    return AskAgent(phase, attempt, most)
+
+
+WORKED_ON = Phases("T", Phase.IMPLEMENT, "the plan")
+
+
+# The configuration
+
+
+def test_without_configuration_there_are_no_retries() -> None:
+    assert PhasePolicy() == PhasePolicy(0, 0, has_review=False, max_address_rounds=5, findings_fail=True)
+    assert PhasePolicy().has_review is False
+
+
+def test_an_attempt_begins_with_its_plan() -> None:
+    assert begin("T", None, RETRY) == PhaseStep(
+        Phases("T", Phase.PLAN, "", 0, (), (), 0), agent(Phase.PLAN), ""
+    )
+    assert (AgentDone(None).said, AgentDone(None).not_started) == ("", False)
+    assert PhaseStep(WORKED_ON, RunReview()).said == ""
+
+
+@pytest.mark.parametrize(
+    ("phase", "tries"),
+    [(Phase.PLAN, 4), (Phase.IMPLEMENT, 4), (Phase.TRIAGE, 2), (Phase.ADDRESS, 2)],
+)
+def test_004_each_phase_has_its_number_of_tries(phase: Phase, tries: int) -> None:
+    assert tries_of(phase, PhasePolicy(3, 1)) == tries
+
+
+@pytest.mark.parametrize(
+    ("phase", "told"),
+    [
+        (Phase.PLAN, "phase 1 (plan)"),
+        (Phase.IMPLEMENT, "phase 2 (implement)"),
+        (Phase.REVIEW, "the review"),
+        (Phase.TRIAGE, "phase 3 (triage)"),
+        (Phase.ADDRESS, "phase 3 (address)"),
+    ],
+)
+def test_phases_are_announced_with_their_numbers(phase: Phase, told: str) -> None:
+    assert in_words(phase) == told
+
+
+def test_an_agent_is_announced_with_phase_and_try() -> None:
+    assert invoking(agent(Phase.TRIAGE, 2, 3)) == "invoking phase 3 (attempt 2/3): triage"
+
+
+def test_a_phase_without_a_limit_gets_the_rest() -> None:
+    assert phase_limit_s(0.0, left_s=30.0) == phase_limit_s(30.0, left_s=0.0) == 30.0
+    assert phase_limit_s(0.0, left_s=0.0) == 0.0
+    assert phase_limit_s(0.5, left_s=30.0) == phase_limit_s(30.0, left_s=0.5) == 0.5
+
+
+# Going on
+
+
+@pytest.mark.parametrize("phase", [Phase.REVIEW, Phase.TRIAGE, Phase.ADDRESS])
+def test_without_reviews_the_work_continues(phase: Phase) -> None:
+    started = begin("T", at(phase, tries=1), replace(RETRY, has_review=False))
+    assert started == PhaseStep(replace(at(phase), phase=Phase.IMPLEMENT), agent(Phase.IMPLEMENT))
+    assert begin("T", at(Phase.PLAN), replace(RETRY, has_review=False)).order == agent(Phase.PLAN)
+
+
+def test_the_next_phase_has_its_own_tries() -> None:
+    assert step(at(Phase.PLAN, tries=1), QUIET, RETRY) == PhaseStep(
+        replace(at(Phase.IMPLEMENT), plan=""), agent(Phase.IMPLEMENT)
+    )
+    assert step(at(Phase.IMPLEMENT, tries=1), QUIET, RETRY) == PhaseStep(at(Phase.REVIEW), RunReview())
+    assert step(at(Phase.ADDRESS, tries=1), QUIET, RETRY) == PhaseStep(
+        at(Phase.REVIEW, round_=1), RunReview()
+    )
+    assert step(at(Phase.TRIAGE, tries=1), QUIET, RETRY) == PhaseStep(at(Phase.ADDRESS), agent(Phase.ADDRESS))
+    reviewed = step(at(Phase.REVIEW, tries=1), Reviewed(Review((ONE,))), RETRY)
+    assert reviewed.phases == replace(at(Phase.ADDRESS), dismissed=())
+    assert reviewed.order == agent(Phase.ADDRESS)
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"), [(2000, "x\n" * 2000), (2001, "x\n" * 2000 + "[cut: 1 more line]")]
+)
+def test_of_a_plan_2000_lines_are_kept(lines: int, kept: str) -> None:
+    planned = step(Phases("T"), AgentDone(None, "x\n" * lines), RETRY).phases.plan
+    assert planned == kept.rstrip("\n")
+
+
+def test_of_a_plan_16_000_characters_are_kept() -> None:
+    planned = step(Phases("T"), AgentDone(None, ("x" * 1000 + "\n") * 20), RETRY).phases.plan
+    assert len(planned) == 16_000
+
+
+def test_an_attempt_without_review_is_announced_so() -> None:
+    over = step(at(Phase.IMPLEMENT), QUIET, replace(RETRY, has_review=False))
+    assert over == PhaseStep(WORKED_ON, PhasesOver(), "")
+    assert "without [phases] review_command" in UNREVIEWED
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [(Phase.PLAN, 1), (Phase.IMPLEMENT, 2), (Phase.TRIAGE, 3), (Phase.ADDRESS, 3)],
+)
+def test_a_failed_last_try_ends_the_attempt(phase: Phase, number: int) -> None:
+    late = AgentDone(FailureKind.TIMEOUT)
+    assert step(at(phase), late, RETRY) == PhaseStep(
+        at(phase, tries=1), agent(phase, 2), f"phase {number} failed, retrying"
+    )
+    over = PhasesOver((), failed=True, rounds=0)
+    assert step(at(phase, tries=1), late, RETRY) == PhaseStep(
+        at(phase, tries=2), over, f"phase {number} failed"
+    )
+    limited = AgentDone(FailureKind.USAGE_LIMIT)
+    assert step(at(phase), limited, RETRY) == PhaseStep(at(phase, tries=1), over, f"phase {number} failed")
+
+
+def test_a_crashed_last_triage_dismisses_nothing() -> None:
+    said = "phase 3 failed, so that nothing is dismissed"
+    triage = at(Phase.TRIAGE, tries=1, round_=1)
+    assert step(triage, replace(CRASH, said='{"dismiss": ["R1"]}'), RETRY) == PhaseStep(
+        at(Phase.ADDRESS, round_=1), agent(Phase.ADDRESS), said
+    )
+    last = step(replace(triage, round=2), CRASH, RETRY)
+    assert last == PhaseStep(WORKED_ON, PhasesOver((ONE,), failed=True, rounds=2), said)
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_l15_a_second_review_timeout_means_no_review(
+    fatal: bool,
+) -> None:
+    policy = replace(RETRY, findings_fail=fatal)
+    late = Reviewed(Review(trouble="it ran into its time limit of 5 s", timed_out=True))
+    said = "no review: it ran into its time limit of 5 s; once more"
+    assert step(at(Phase.REVIEW), late, policy) == PhaseStep(at(Phase.REVIEW, tries=1), RunReview(), said)
+    ended = step(at(Phase.REVIEW, tries=1), late, policy)
+    order = NoReview("it ran into its time limit of 5 s", fatal=fatal)
+    assert ended == PhaseStep(at(Phase.REVIEW) if fatal else WORKED_ON, order, "")
+
+
+# Reviews
+
+
+def test_l15_a_review_is_told_with_what_it_found() -> None:
+    review = replace(at(Phase.REVIEW), dismissed=())
+    assert step(review, FOUND, RETRY) == PhaseStep(
+        replace(review, phase=Phase.ADDRESS, findings=(ONE, TWO)),
+        agent(Phase.ADDRESS),
+        "the review has 2 findings: a.py:3: too short; b.py:1: too long",
+    )
+    assert step(review, Reviewed(Review()), RETRY) == PhaseStep(
+        WORKED_ON, PhasesOver(), "the review has no findings"
+    )
+
+
+def test_l15_dismissals_are_numbered_and_expire() -> None:
+    review = at(Phase.REVIEW, round_=1)
+    assert step(review, FOUND, RETRY) == PhaseStep(
+        at(Phase.TRIAGE, round_=1),
+        agent(Phase.TRIAGE),
+        "the review has 1 finding, besides 1 dismissed: a.py:3: too short",
+    )
+    assert step(review, Reviewed(Review((TWO,))), RETRY) == PhaseStep(
+        WORKED_ON, PhasesOver(rounds=1), "the review has no findings, besides 1 dismissed"
+    )
+    assert step(review, Reviewed(Review((ONE,))), RETRY).phases.dismissed == ()
+
+
+def test_l15_without_rounds_findings_are_left() -> None:
+    over = step(replace(at(Phase.REVIEW), dismissed=()), FOUND, replace(RETRY, max_address_rounds=0))
+    assert over == PhaseStep(
+        WORKED_ON,
+        PhasesOver((ONE, TWO), failed=True, rounds=0),
+        "the review has 2 findings: a.py:3: too short; b.py:1: too long",
+    )
+    one = replace(at(Phase.REVIEW), dismissed=())
+    assert step(one, FOUND, replace(RETRY, max_address_rounds=1)).order == agent(Phase.ADDRESS)
+
+
+def test_l15_new_dismissals_join_the_old() -> None:
+    other = ReviewFinding("R3", "too wide", "c.py:9")
+    triage = replace(at(Phase.TRIAGE, round_=1), findings=(ONE, other))
+    assert step(triage, AgentDone(None, '{"dismiss": ["R3"]}'), RETRY) == PhaseStep(
+        replace(at(Phase.ADDRESS, round_=1), dismissed=(TWO, other)),
+        agent(Phase.ADDRESS),
+        "the triage dismisses 1 finding: c.py:9: too wide",
+    )
+    assert step(triage, AgentDone(None, '{"dismiss": ["R1", "R3"]}'), RETRY) == PhaseStep(
+        WORKED_ON,
+        PhasesOver(rounds=1),
+        "the triage dismisses 2 findings: a.py:3: too short; c.py:9: too wide",
+    )
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_l15_triage_leftovers_of_the_last_round_stay(fails: bool) -> None:
+    policy = replace(RETRY, findings_fail=fails)
+    triage = replace(at(Phase.TRIAGE, round_=2), findings=(ONE, ReviewFinding("R3", "too wide")))
+    assert step(triage, AgentDone(None, '{"dismiss": ["R3"]}'), policy) == PhaseStep(
+        WORKED_ON, PhasesOver((ONE,), failed=fails, rounds=2), "the triage dismisses 1 finding: too wide"
+    )
+    assert step(replace(triage, round=1), QUIET, policy).order == agent(Phase.ADDRESS)
+
+
+def test_leftovers_are_announced_in_singular_and_plural() -> None:
+    assert left_words(PhasesOver((ONE,), rounds=1)) == "1 finding is left after 1 round: a.py:3: too short"
+    assert left_words(PhasesOver((ONE, TWO), rounds=2)) == (
+        "2 findings are left after 2 rounds: a.py:3: too short; b.py:1: too long"
+    )
+
+
+# Prompts and answers
+
+
+def paragraphs(phase: Phase) -> list[str]:
+    """The prompt of a phase with two findings, in paragraphs."""
+    text = phase_prompt("Do it.\n\n", replace(at(phase), findings=(ONE, TWO)))
+    assert text.endswith("\n")
+    return text[:-1].split("\n\n")
+
+
+def test_a_prompt_begins_with_the_users_own() -> None:
+    findings = "- [R1] a.py:3: too short\n- [R2] b.py:1: too long"
+    plan, triage, address = (paragraphs(phase) for phase in (Phase.PLAN, Phase.TRIAGE, Phase.ADDRESS))
+    assert plan[:2] == ["Do it.", "## This phase: plan"]
+    assert len(plan) == 3
+    assert triage[:2] == ["Do it.", "## This phase: triage"]
+    assert (triage[3], len(triage)) == (findings, 5)
+    assert address[:2] == ["Do it.", "## This phase: address the findings of a review"]
+    assert (address[3], len(address)) == (findings, 4)
+    assert paragraphs(Phase.IMPLEMENT)[0::3] == ["Do it.", "the plan"]
+
+
+def test_a_plan_of_nothing_but_spaces_is_none() -> None:
+    assert phase_prompt("Do it.\n", Phases("T", Phase.IMPLEMENT, " \n ")) == "Do it.\n"
+
+
+def test_findings_that_are_not_shown_are_counted() -> None:
+    assert findings_text((ONE,)) == "- [R1] a.py:3: too short"
+    long = ReviewFinding("R", "x" * 29_000)
+    assert findings_text((long, long, ONE)) == f"{long.whole}\n(and 2 more, for later)"
+
+
+@pytest.mark.parametrize(("objects", "ids"), [(199, {"R1"}), (200, set())])
+def test_the_last_200_object_starts_are_tried(objects: int, ids: set[str]) -> None:
+    assert dismissed_by('{"dismiss": ["R1"]}' + "{" * objects, (ONE,)) == ids

@@ -14,7 +14,7 @@ def statuses(*pairs: tuple[str, TaskStatus]) -> Plan:
     return Plan("list", tuple(Task(name, name, status) for name, status in pairs))
 
 
-def test_the_open_tasks_are_those_that_are_not_done() -> None:
+def test_open_tasks_are_those_not_done() -> None:
     plan = statuses(("a", DONE), ("b", IN_PROGRESS), ("c", PENDING))
 
     assert [task.id for task in plan.open] == ["b", "c"]
@@ -87,9 +87,7 @@ FAULTY = Plan("prd.json", fault="prd.json is not JSON")
         (None, True, True),
     ],
 )
-def test_e4_it_is_complete_when_all_is_done_or_promised_and_none_is_open(
-    plan: Plan | None, promised: bool, complete: bool
-) -> None:
+def test_e4_a_plan_is_complete_without_open_tasks(plan: Plan | None, promised: bool, complete: bool) -> None:
     assert is_complete(plan, promised) is complete
 
 
@@ -106,7 +104,7 @@ def marked(*ids: str, status: TaskStatus = TaskStatus.PENDING) -> tuple[Task, ..
     return tuple(Task(each, each, status, parallel=True) for each in ids)
 
 
-def test_what_becomes_of_tasks_that_are_marked_parallel_is_said() -> None:
+def test_parallel_tasks_are_announced() -> None:
     done = marked("9", status=TaskStatus.DONE)
     plain = Task("1", "plain", TaskStatus.PENDING)
 
@@ -117,3 +115,17 @@ def test_what_becomes_of_tasks_that_are_marked_parallel_is_said() -> None:
     )
     assert "2 is marked parallel: it is done in its turn" in parallel_words(Plan("P.md", marked("2")))
     assert parallel_words(Plan("P.md", marked(*"1234567"))).startswith("1, 2, 3, 4, 5 and 2 more are")
+
+
+@pytest.mark.parametrize(
+    ("many", "named"),
+    [
+        (5, "1, 2, 3, 4, 5 are marked parallel"),
+        (6, "1, 2, 3, 4, 5 and 1 more are marked parallel"),
+        (7, "1, 2, 3, 4, 5 and 2 more are marked parallel"),
+    ],
+)
+def test_of_many_parallel_tasks_five_are_named(many: int, named: str) -> None:
+    marked = tuple(Task(str(n), "", TaskStatus.PENDING, parallel=True) for n in range(1, many + 1))
+
+    assert parallel_words(Plan("PLAN.md", marked)).startswith(named)

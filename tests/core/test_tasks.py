@@ -6,6 +6,7 @@ import pytest
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop import tasks
+from ralphd.core.loop.model import Previous
 from ralphd.core.loop.state import TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
 from tests.core.loop_scenes import plan_of
@@ -18,7 +19,7 @@ def ledger_of(*records: TaskRecord) -> Mapping[str, TaskRecord]:
     return {record.id: record for record in records}
 
 
-def test_l1_pending_tasks_come_first_then_the_one_that_failed_least_often() -> None:
+def test_l1_pending_tasks_come_before_failed_ones() -> None:
     failed = [TaskRecord(id_, "", TaskState.FAILED, count) for id_, count in (("A", 3), ("B", 1), ("C", 2))]
     plan = plan_of("A", "B", "C", "D")
 
@@ -28,7 +29,7 @@ def test_l1_pending_tasks_come_first_then_the_one_that_failed_least_often() -> N
 
 
 @pytest.mark.parametrize(("most", "may_be_tried"), [(3, False), (4, True), (0, True)])
-def test_t4_a_task_may_fail_so_often_and_no_more(most: int, may_be_tried: bool) -> None:
+def test_a_task_fails_only_so_often(most: int, may_be_tried: bool) -> None:
     choice = tasks.choose(
         plan_of("A"), ledger_of(TaskRecord("A", "", TaskState.FAILED, 3)), max_task_failures=most
     )
@@ -36,34 +37,34 @@ def test_t4_a_task_may_fail_so_often_and_no_more(most: int, may_be_tried: bool) 
     assert (choice.task is not None, choice.used_up == ()) == (may_be_tried, may_be_tried)
 
 
-def test_l1_what_was_under_way_comes_before_what_was_put_back_however_often_it_has_failed() -> None:
+def test_l1_tasks_under_way_come_first() -> None:
     ledger = ledger_of(TaskRecord("A", "", TaskState.FAILED, 1), TaskRecord("B", "", TaskState.PENDING, 2))
 
     assert tasks.choose(plan_of("A", "B"), ledger, max_task_failures=5).task == B
     assert tasks.began(ledger, B)["B"] == TaskRecord("B", "do B", TaskState.IN_PROGRESS, 2)
 
 
-def test_l1_a_task_that_was_under_way_when_the_loop_died_is_pending_and_comes_in_its_turn() -> None:
+def test_l1_an_interrupted_task_is_pending_again() -> None:
     ledger = tasks.sync_with_plan(tasks.began({}, A), plan_of("A", "B"))
 
     assert ledger["A"].standing is TaskState.PENDING
     assert tasks.choose(plan_of("A", "B"), ledger, max_task_failures=1).task == A
 
 
-def test_what_is_ticked_is_complete_and_what_is_unticked_is_open_again() -> None:
+def test_ticked_is_complete_and_unticked_is_open() -> None:
     ledger = tasks.sync_with_plan({}, plan_of("A", "B", done=["A"]))
     assert (ledger["A"].standing, ledger["B"].standing) == (TaskState.COMPLETE, TaskState.PENDING)
 
     assert tasks.sync_with_plan(ledger, plan_of("A", "B"))["A"].standing is TaskState.PENDING
 
 
-def test_a_task_that_was_put_back_stays_so_when_the_list_is_read_again() -> None:
+def test_a_deferred_task_stays_so_when_reread() -> None:
     ledger = tasks.ended({}, A, TaskState.FAILED)
 
     assert tasks.sync_with_plan(ledger, plan_of("A"))["A"].standing is TaskState.FAILED
 
 
-def test_r9_a_reverted_task_is_open_whatever_the_list_says_until_it_is_done_again() -> None:
+def test_r9_a_reverted_task_is_open_until_redone() -> None:
     plan = plan_of("A", done=["A"])
     was = TaskRecord("A", "its title", TaskState.COMPLETE)
     reverted = tasks.reopened({"A": was}, ["A", "gone"])
@@ -77,7 +78,7 @@ def test_r9_a_reverted_task_is_open_whatever_the_list_says_until_it_is_done_agai
     assert tasks.open_tasks(plan, tasks.ended(ledger, A, TaskState.COMPLETE)) == ()
 
 
-def test_a_task_that_is_done_and_stays_has_a_clean_sheet_and_one_that_is_put_back_keeps_its_own() -> None:
+def test_only_a_completed_task_is_cleared() -> None:
     ledger = tasks.failed_once({}, A, FailureKind.TIMEOUT, "too long")
 
     done = tasks.ended(ledger, A, TaskState.COMPLETE)
@@ -87,7 +88,7 @@ def test_a_task_that_is_done_and_stays_has_a_clean_sheet_and_one_that_is_put_bac
     assert (kept.failure_count, kept.last_failure, kept.timeout_factor) == (1, "too long", 1.5)
 
 
-def test_what_went_wrong_is_remembered_within_bounds_and_told_to_the_next_attempt() -> None:
+def test_a_failure_is_kept_within_bounds() -> None:
     ledger = tasks.failed_once({}, A, FailureKind.RATE_LIMIT, "x" * 10_000)
 
     previous = tasks.previous(ledger, A)
@@ -98,12 +99,12 @@ def test_what_went_wrong_is_remembered_within_bounds_and_told_to_the_next_attemp
 
 
 @pytest.mark.parametrize("known", [None, Plan("prd.json"), Plan("prd.json", fault="no JSON")])
-def test_a_list_that_lists_nothing_gives_way_to_whatever_is_found(known: Plan | None) -> None:
+def test_an_empty_list_gives_way(known: Plan | None) -> None:
     assert tasks.latest(known, plan_of("A")) == plan_of("A")
     assert tasks.latest(known, None) is None
 
 
-def test_a_list_gives_way_only_to_one_that_can_be_read() -> None:
+def test_a_list_gives_way_to_readable_ones_only() -> None:
     broken = Plan("prd.json", plan_of("A").tasks, fault="half of it")
 
     assert tasks.latest(plan_of("A", "B"), broken) == plan_of("A", "B")
@@ -127,9 +128,7 @@ def entitled(title: str, *, done: bool = False) -> Task:
         ((), None),
     ],
 )
-def test_a_task_that_an_agent_gave_another_title_is_still_that_task(
-    now: tuple[Task, ...], heir: str | None
-) -> None:
+def test_a_renamed_task_is_still_that_task(now: tuple[Task, ...], heir: str | None) -> None:
     task = entitled("Add a login")
     was = Plan("TASKS.md", (task, entitled("add a login to the docs, and test it")))
 
@@ -138,8 +137,61 @@ def test_a_task_that_an_agent_gave_another_title_is_still_that_task(
     assert (None if found is None else found.id) == heir
 
 
-def test_what_is_remembered_of_a_task_goes_along_with_its_title() -> None:
+def test_memories_of_a_task_follow_its_title() -> None:
     ledger = tasks.moved(tasks.failed_once({"B": TaskRecord("B")}, A, FailureKind.UNKNOWN, "why"), A, B)
 
     assert set(ledger) == {"B"}
     assert (ledger["B"].id, ledger["B"].title, ledger["B"].failure_count) == ("B", "do B", 1)
+
+
+def test_without_a_list_the_prompt_is_a_task() -> None:
+    assert tasks.tasks_of(None) == (Task("prompt", "what the prompt asks for", TaskStatus.PENDING),)
+    assert tasks.tasks_of(Plan("prd.json")) == tasks.tasks_of(None)
+
+
+def test_l14_a_task_waits_only_for_wanted_reviews() -> None:
+    waits = tasks.began({}, A, reviewed=True)
+    assert waits["A"].unreviewed
+    assert not tasks.began(waits, A)["A"].unreviewed
+
+
+def test_l14_a_ticked_task_still_needs_its_review() -> None:
+    ledger, ticked = tasks.began({}, A, reviewed=True), plan_of("A", "B", done=["A"])
+
+    assert [task.id for task in tasks.open_tasks(ticked, ledger)] == ["A", "B"]
+    assert tasks.sync_with_plan(ledger, ticked)["A"].standing is TaskState.PENDING
+    assert [task.id for task in tasks.open_tasks(ticked, tasks.without_reviews(ledger))] == ["B"]
+
+
+def test_l14_without_reviews_nothing_else_is_forgotten() -> None:
+    record = TaskRecord("A", "do A", TaskState.FAILED, 2, unreviewed=True)
+
+    assert tasks.without_reviews({"A": record}) == {"A": TaskRecord("A", "do A", TaskState.FAILED, 2)}
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_only_timeouts_get_more_time(kind: FailureKind) -> None:
+    grows = kind in (FailureKind.TIMEOUT, FailureKind.STALL)
+
+    assert tasks.failed_once({}, A, kind, "why")["A"].timeout_factor == (1.5 if grows else 1.0)
+
+
+def test_a_remembered_failure_has_no_number_or_agent() -> None:
+    ledger = tasks.failed_once({}, A, FailureKind.UNKNOWN, "why")
+
+    assert tasks.previous(ledger, A) == Previous(0, "", FailureKind.UNKNOWN, "why")
+
+
+def test_a_new_list_renames_no_task() -> None:
+    assert tasks.renamed(A, None, plan_of("do A")) is None
+    assert tasks.renamed(A, plan_of("A"), None) is None
+
+
+def test_r9_a_forgotten_reverted_task_keeps_its_id() -> None:
+    assert tasks.reopened({}, ["A"]) == {"A": TaskRecord("A", reopened=True)}
+
+
+def test_l14_a_task_done_in_the_list_awaits_review() -> None:
+    ledger = tasks.began(tasks.began({}, A, reviewed=True), B, reviewed=True)
+
+    assert tasks.unreviewed(plan_of("A", "B", "C", done=["A", "C"]), ledger) == ("A",)

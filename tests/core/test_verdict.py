@@ -118,20 +118,20 @@ def test_r3_green_is_kept_after_one_run() -> None:
     assert repo.orders == ["RunTests"]
 
 
-def test_r7_one_bad_commit_is_reverted_and_not_pushed_where_it_was_not() -> None:
+def test_r7_one_bad_commit_is_reverted_without_a_push() -> None:
     repo = Repo(1, breaks=frozenset({1}))
     verdict = judged(repo)
     assert (verdict.kind, verdict.baseline, repo.reverted) == (VerdictKind.REVERTED, Baseline.GREEN, [1])
     assert repo.orders == ["RunTests", "RunTests", "Revert", "RunTests"]
 
 
-def test_r7_a_reverted_commit_that_is_in_the_upstream_has_its_revert_pushed() -> None:
+def test_r7_a_pushed_commit_has_its_revert_pushed() -> None:
     repo = Repo(1, breaks=frozenset({1}), in_upstream=frozenset({1}))
     assert judged(repo).kind is VerdictKind.REVERTED
     assert repo.pushed
 
 
-def test_r7_a_revert_that_cannot_be_pushed_is_a_revert_all_the_same_and_somebody_is_called() -> None:
+def test_r7_an_unpushable_revert_stays_and_escalates() -> None:
     repo = Repo(1, breaks=frozenset({1}), in_upstream=frozenset({1}))
     judgement = begin(repo.boundary(), Baseline.GREEN)
     while not isinstance(judgement.order, Push):
@@ -142,7 +142,7 @@ def test_r7_a_revert_that_cannot_be_pushed_is_a_revert_all_the_same_and_somebody
     assert "rejected" in verdict.why
 
 
-def test_r5_of_three_with_the_first_bad_all_are_reverted_newest_first() -> None:
+def test_r5_a_bad_first_commit_reverts_all_three() -> None:
     repo = Repo(3, breaks=frozenset({1}))
     assert judged(repo).kind is VerdictKind.REVERTED
     assert repo.reverted == [3, 2, 1]
@@ -154,21 +154,21 @@ def test_r5_commits_below_the_bad_one_stay() -> None:
     assert repo.reverted == [3]
 
 
-def test_r5_with_the_scope_of_an_iteration_all_go_at_once() -> None:
+def test_r5_iteration_scope_reverts_all_at_once() -> None:
     repo = Repo(3, breaks=frozenset({3}))
     judged(repo, GatePolicy(minimal=False))
     assert repo.reverted == [3, 2, 1]
     assert repo.orders.count("Revert") == 1
 
 
-def test_r3_a_flaky_test_that_passes_at_the_second_run_reverts_nothing() -> None:
+def test_r3_a_flaky_test_reverts_nothing() -> None:
     repo = Repo(1, results=[Result.RED, Result.GREEN])
     verdict = judged(repo)
     assert verdict.kind is VerdictKind.KEPT
     assert "second run" in verdict.why
 
 
-def test_r3_tests_that_hang_twice_are_told_and_nothing_is_reverted() -> None:
+def test_r3_tests_that_hang_twice_revert_nothing() -> None:
     repo = Repo(1, results=[Result.TIMED_OUT, Result.TIMED_OUT])
     verdict = judged(repo, GatePolicy(test_retries=0))
     assert (verdict.kind, verdict.calls, verdict.pauses) == (VerdictKind.UNTESTED, True, False)
@@ -182,13 +182,13 @@ def test_r3_a_time_out_among_red_runs_proves_nothing(results: list[Result]) -> N
     assert not repo.reverted
 
 
-def test_r3_a_command_that_cannot_be_run_is_no_red_test() -> None:
+def test_r3_a_command_that_cannot_run_is_untested() -> None:
     repo = Repo(1, results=[Result.CANNOT_RUN])
     verdict = judged(repo)
     assert (verdict.kind, verdict.calls, repo.orders) == (VerdictKind.UNTESTED, True, ["RunTests"])
 
 
-def test_r3_what_is_red_only_with_uncommitted_files_is_untested_and_they_are_back() -> None:
+def test_r3_red_with_uncommitted_files_only_is_untested() -> None:
     repo = Repo(1, dirty=("a.py",), dirt_breaks=True)
     verdict = judged(repo)
     assert verdict.kind is VerdictKind.UNTESTED
@@ -197,7 +197,7 @@ def test_r3_what_is_red_only_with_uncommitted_files_is_untested_and_they_are_bac
     assert not repo.reverted
 
 
-def test_r3_a_bad_commit_goes_even_where_uncommitted_files_are_red_too() -> None:
+def test_r3_a_bad_commit_goes_despite_red_files() -> None:
     repo = Repo(2, breaks=frozenset({2}), dirty=("a.py",), dirt_breaks=True)
     assert judged(repo).kind is VerdictKind.REVERTED
     assert repo.reverted == [2]
@@ -205,33 +205,33 @@ def test_r3_a_bad_commit_goes_even_where_uncommitted_files_are_red_too() -> None
 
 
 @pytest.mark.parametrize("baseline", [Baseline.RED, Baseline.UNKNOWN])
-def test_r4_where_the_tests_were_not_green_before_nothing_is_blamed(baseline: Baseline) -> None:
+def test_r4_a_red_baseline_blames_nothing(baseline: Baseline) -> None:
     repo = Repo(1, breaks=frozenset({1}), baseline=baseline)
     verdict = judged(repo)
     assert (verdict.kind, verdict.baseline, verdict.pauses) == (VerdictKind.UNTESTED, Baseline.RED, False)
     assert repo.orders == ["RunTests"]
 
 
-def test_r4_the_first_green_after_a_red_baseline_is_kept_and_counts() -> None:
+def test_r4_the_first_green_after_red_is_kept() -> None:
     verdict = judged(Repo(1, baseline=Baseline.RED))
     assert (verdict.kind, verdict.baseline) == (VerdictKind.KEPT, Baseline.GREEN)
 
 
-def test_r6_commits_without_which_it_is_red_too_are_put_back() -> None:
+def test_r6_commits_that_change_nothing_are_restored() -> None:
     repo = Repo(2, always_red=True)
     verdict = judged(repo)
     assert (verdict.kind, verdict.pauses, repo.reverted) == (VerdictKind.UNTESTED, True, [])
     assert repo.orders[-1] == "Restore"
 
 
-def test_r8_a_conflict_leaves_all_as_it_was_and_pauses() -> None:
+def test_r8_a_conflict_restores_all_and_pauses() -> None:
     repo = Repo(3, breaks=frozenset({1}), conflicts=frozenset({2}))
     verdict = judged(repo)
     assert (verdict.kind, verdict.pauses, repo.reverted) == (VerdictKind.UNTESTED, True, [])
     assert "conflict" in verdict.why
 
 
-def test_r8_something_half_done_is_not_touched_and_not_tested() -> None:
+def test_r8_half_done_work_is_not_touched() -> None:
     boundary = replace(Repo(1).boundary(), trouble="a rebase is half done")
     verdict = begin(boundary, Baseline.GREEN).verdict
     assert verdict is not None
@@ -254,7 +254,7 @@ def test_r1_without_a_new_commit_nothing_is_run() -> None:
         ({"before": Position(None, "main")}, "first commit"),
     ],
 )
-def test_r2_a_range_in_doubt_is_tested_and_red_reverts_nothing(change: dict[str, object], words: str) -> None:
+def test_r2_a_doubtful_range_reverts_nothing(change: dict[str, object], words: str) -> None:
     boundary = replace(Repo(1).boundary(), **change)  # type: ignore[arg-type]
     red = begin(boundary, Baseline.GREEN)
     for _ in range(2):
@@ -267,7 +267,7 @@ def test_r2_a_range_in_doubt_is_tested_and_red_reverts_nothing(change: dict[str,
     assert green.verdict.kind is VerdictKind.KEPT
 
 
-def test_where_somebody_moves_head_meanwhile_what_was_set_aside_comes_back_and_it_pauses() -> None:
+def test_a_moved_head_restores_files_and_pauses() -> None:
     aside = replace(begin(Repo(1, dirty=("a",)).boundary(), Baseline.GREEN), is_aside=True)
     moved = step(aside, Moved("HEAD is at abc"), GatePolicy())
     assert moved.order == PutBack()
@@ -284,7 +284,7 @@ def test_where_somebody_moves_head_meanwhile_what_was_set_aside_comes_back_and_i
         (PutBack(), "a lock"),
     ],
 )
-def test_r8_what_cannot_be_carried_out_is_told_as_it_is_and_pauses(
+def test_r8_an_impossible_order_is_reported_and_pauses(
     order: SetAside | Restore | PutBack, words: str
 ) -> None:
     judgement = replace(begin(Repo(1).boundary(), Baseline.GREEN), order=order, is_aside=order == PutBack())
@@ -294,7 +294,7 @@ def test_r8_what_cannot_be_carried_out_is_told_as_it_is_and_pauses(
     assert verdict.why.endswith(words)
 
 
-def test_what_is_cut_short_is_as_it_was_and_is_judged_at_the_next_boundary() -> None:
+def test_an_interrupted_judgement_is_repeated() -> None:
     repo = Repo(2, breaks=frozenset({1}))
     judgement = begin(repo.boundary(), Baseline.GREEN)
     while not (isinstance(judgement.order, RunTests) and judgement.reverted):
@@ -306,7 +306,7 @@ def test_what_is_cut_short_is_as_it_was_and_is_judged_at_the_next_boundary() -> 
     assert (verdict.is_open, verdict.pauses, verdict.baseline) == (True, False, Baseline.GREEN)
 
 
-def test_what_is_no_answer_to_the_order_changes_nothing() -> None:
+def test_a_wrong_answer_changes_nothing() -> None:
     judgement = begin(Repo(1).boundary(), Baseline.GREEN)
     assert step(judgement, CarriedOut(None), GatePolicy()) == judgement
     over = step(judgement, Ran(Result.GREEN), GatePolicy())
@@ -329,7 +329,7 @@ repos = st.builds(
 
 
 @given(repos, st.integers(0, 2), st.booleans())
-def test_the_end_is_green_or_it_has_stopped_and_said_so(repo: Repo, retries: int, minimal: bool) -> None:
+def test_a_judgement_ends_green_or_explains_itself(repo: Repo, retries: int, minimal: bool) -> None:
     repo.breaks &= frozenset(range(1, repo.count + 1))
     told_otherwise = bool(repo.results)  # runs that do not say what is so
     verdict = judged(repo, GatePolicy(retries, minimal))
@@ -346,9 +346,7 @@ def test_the_end_is_green_or_it_has_stopped_and_said_so(repo: Repo, retries: int
 
 
 @given(repos, st.lists(st.booleans(), max_size=40))
-def test_a_judge_that_dies_over_an_order_gives_it_again_and_ends_the_same(
-    repo: Repo, dies: list[bool]
-) -> None:
+def test_a_judgement_survives_its_judge(repo: Repo, dies: list[bool]) -> None:
     repo.results.clear()
     other = replace(repo, reverted=[], orders=[])
     calm = judged(other)
@@ -360,3 +358,318 @@ def test_a_judge_that_dies_over_an_order_gives_it_again_and_ends_the_same(
         judgement = step(judgement, answer, GatePolicy())
     assert judgement.verdict == calm
     assert repo.reverted == other.reverted
+
+
+WAS, IS = Position("b" * 40, "main"), Position("a" * 40, "main")
+ONE, TWO = JudgedCommit("1" * 40), JudgedCommit("2" * 40)
+BOUNDARY = Boundary(WAS, IS, commits=(TWO, ONE))
+UNTESTED, KEPT, REVERTED = VerdictKind.UNTESTED, VerdictKind.KEPT, VerdictKind.REVERTED
+GREEN, UNKNOWN = Baseline.GREEN, Baseline.UNKNOWN
+RED, TIMED_OUT, ENDED = Ran(Result.RED), Ran(Result.TIMED_OUT), Ran(Result.ENDED)
+PASS, CANNOT = Ran(Result.GREEN), Ran(Result.CANNOT_RUN)
+HEAD = CarriedOut("c" * 40)
+
+
+def after(
+    *events: JudgeEvent,
+    boundary: Boundary = BOUNDARY,
+    baseline: Baseline = GREEN,
+    retries: int = 0,
+    all_at_once: bool = False,
+) -> Judgement:
+    """A judgement to which this has happened."""
+    judgement = begin(boundary, baseline)
+    for event in events:
+        judgement = step(judgement, event, GatePolicy(retries, minimal=not all_at_once))
+    return judgement
+
+
+# Boundary
+
+
+def test_the_words_in_files_and_replies_are_these() -> None:
+    assert [each.value for each in Baseline] == ["unknown", "green", "red"]
+    assert [each.value for each in Result] == ["green", "red", "timed_out", "ended", "cannot_run"]
+    assert [each.value for each in VerdictKind] == ["kept", "reverted", "untested"]
+
+
+def test_a_commit_has_no_owner_by_default() -> None:
+    assert JudgedCommit("a") == JudgedCommit("a", "", pulled=False, upstream=False)
+    assert Boundary(WAS, IS) == Boundary(WAS, IS, descends=True, commits=(), trouble="", dirty=())
+    assert (JudgedCommit("a").pulled, JudgedCommit("a").upstream, Boundary(WAS, IS).descends) == (
+        False,
+        False,
+        True,
+    )
+    assert (JudgedCommit("a").subject, Boundary(WAS, IS).trouble) == ("", "")
+    assert (Boundary(WAS, IS).commits, Boundary(WAS, IS).dirty) == ((), ())
+    assert Boundary(WAS, IS).doubt == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"before": Position(None, "main")}, "the iteration made the repository's first commit"),
+        (
+            {"descends": False},
+            "HEAD does not lead back to bbbbbbb, where the iteration began (amend, rebase, reset, merge)",
+        ),
+        ({"now": Position("a" * 40, None)}, "the branch is another: it was main, now it is none"),
+        ({"before": Position("b" * 40, None)}, "the branch is another: it was none, now it is main"),
+        ({"now": Position("a" * 40, "side")}, "the branch is another: it was main, now it is side"),
+        (
+            {"commits": (ONE, *(JudgedCommit(each * 40, pulled=True) for each in "defg"))},
+            "commits in it came by fetch or pull: ddddddd, eeeeeee, fffffff",
+        ),
+    ],
+)  # fmt: skip
+def test_r2_a_doubt_is_told_with_what_was_seen(change: dict[str, object], why: str) -> None:
+    assert replace(BOUNDARY, **change).doubt == why  # type: ignore[arg-type]
+
+
+# Begin
+
+
+def test_a_judgement_begins_with_tests_at_head() -> None:
+    begun = begin(BOUNDARY, Baseline.RED)
+
+    assert begun == Judgement(BOUNDARY, Baseline.RED, "a" * 40, RunTests())
+    assert (begun.runs, begun.is_aside, begun.alone, begun.reverted, begun.planned) == (
+        (),
+        False,
+        None,
+        (),
+        None,
+    )
+    assert (begun.left, begun.verdict) == ((TWO, ONE), None)
+    assert GatePolicy() == GatePolicy(test_retries=1, minimal=True)
+    assert Verdict(KEPT, "", GREEN) == Verdict(KEPT, "", GREEN, pauses=False, calls=False, is_open=False)
+    plain = Verdict(KEPT, "", GREEN)
+    assert (plain.pauses, plain.calls, plain.is_open) == (False, False, False)
+    assert (GatePolicy().test_retries, GatePolicy().minimal) == (1, True)
+
+
+@pytest.mark.parametrize("trouble", ["", "a rebase"])
+def test_r1_the_same_commit_is_nothing_new(trouble: str) -> None:
+    here = replace(BOUNDARY, now=WAS, trouble=trouble)
+    assert begin(here, Baseline.RED).verdict == Verdict(KEPT, "there is no new commit", Baseline.RED)
+
+
+@pytest.mark.parametrize("now", [Position("b" * 40, "side"), Position("a" * 40, "main")])
+def test_r8_a_moved_branch_with_an_obstacle_pauses(now: Position) -> None:
+    found = begin(replace(BOUNDARY, now=now, trouble="a rebase is half done"), GREEN).verdict
+    assert found == Verdict(UNTESTED, "a rebase is half done", UNKNOWN, pauses=True)
+
+
+# The tests
+
+
+def called(why: str) -> Verdict:
+    return Verdict(UNTESTED, why, GREEN, calls=True)
+
+
+@pytest.mark.parametrize(
+    ("events", "retries", "runs"),
+    [
+        ((RED,), 1, 1), ((RED, RED), 2, 2), ((TIMED_OUT,), 0, 1), ((ENDED,), 0, 1), ((RED, TIMED_OUT), 2, 2),
+        ((TIMED_OUT, RED), 2, 2),
+    ],
+)  # fmt: skip
+def test_r3_what_is_not_green_is_run_again(events: tuple[Ran, ...], retries: int, runs: int) -> None:
+    found = after(*events, retries=retries)
+    assert (found.order, len(found.runs)) == (RunTests(), runs)
+
+
+@pytest.mark.parametrize(
+    ("events", "retries", "verdict"),
+    [
+        ((PASS,), 0, Verdict(KEPT, "the tests pass", GREEN)),
+        ((RED, PASS), 1, Verdict(KEPT, "the tests pass, at a second run", GREEN)),
+        ((TIMED_OUT, PASS), 0, Verdict(KEPT, "the tests pass, at a second run", GREEN)),
+        ((TIMED_OUT, TIMED_OUT), 0, called("the tests did not end in time, twice")),
+        ((RED, TIMED_OUT), 1, called("the tests did not end in time, twice")),
+        ((TIMED_OUT, RED), 1, called("the tests did not end in time, twice")),
+        (
+            (ENDED, RED), 1,
+            called("the tests were ended by somebody else, twice: by hand, or for memory"),
+        ),
+        (
+            (CANNOT,), 3,
+            called("the tests cannot be run: test_command is not found or not executable"),
+        ),
+    ],
+)  # fmt: skip
+def test_r3_what_the_tests_come_to(events: tuple[Ran, ...], retries: int, verdict: Verdict) -> None:
+    assert after(*events, retries=retries).verdict == verdict
+
+
+@pytest.mark.parametrize("baseline", [Baseline.RED, UNKNOWN])
+def test_r4_red_after_a_red_baseline_ends_at_once(baseline: Baseline) -> None:
+    why = "the tests failed, and were not green before: nothing is blamed on these commits"
+    dirty = replace(BOUNDARY, dirty=("a",))
+    assert after(RED, baseline=baseline, boundary=dirty, retries=2).verdict == Verdict(
+        UNTESTED, why, Baseline.RED
+    )
+
+
+# What is not committed
+
+
+@pytest.mark.parametrize(
+    ("dirty", "names"),
+    [(("a", "b", "c"), "a, b, c"), (("a", "b", "c", "d"), "a, b, c and 1 more")],
+)
+def test_r3_red_with_work_left_is_tried_without_it(dirty: tuple[str, ...], names: str) -> None:
+    boundary = replace(BOUNDARY, dirty=dirty)
+    aside = after(RED, boundary=boundary)
+    assert aside.order == SetAside()
+    alone = after(RED, HEAD, boundary=boundary)
+    assert (alone.order, alone.runs, alone.is_aside) == (RunTests(), (), True)
+    back = after(RED, HEAD, PASS, boundary=boundary)
+    assert (back.order, back.alone, back.is_aside) == (PutBack(), Result.GREEN, True)
+    over = after(RED, HEAD, PASS, HEAD, boundary=boundary)
+    why = f"dirty: the tests pass without what is not committed: {names}"
+    assert (over.verdict, over.is_aside) == (Verdict(UNTESTED, why, GREEN), False)
+
+
+def test_r5_still_red_reverts_the_newest_and_repeats() -> None:
+    boundary = replace(BOUNDARY, dirty=("a",))
+    red = after(RED, HEAD, RED, HEAD, boundary=boundary)
+    assert (red.order, red.alone, red.is_aside) == (Revert((TWO.sha,)), Result.RED, False)
+    gone = after(RED, HEAD, RED, HEAD, HEAD, boundary=boundary)
+    assert (gone.order, gone.runs, gone.alone, gone.reverted) == (RunTests(), (), None, (TWO.sha,))
+    assert (gone.head, gone.left) == ("c" * 40, (ONE,))
+    again = after(RED, HEAD, RED, HEAD, HEAD, RED, boundary=boundary)
+    assert again.order == SetAside()
+    green = after(RED, HEAD, RED, HEAD, HEAD, RED, HEAD, PASS, HEAD, boundary=boundary).verdict
+    assert green == Verdict(REVERTED, "the tests failed, and pass without it", GREEN)
+
+
+def test_without_an_answer_files_return_without_blame() -> None:
+    boundary = replace(BOUNDARY, dirty=("a",))
+    over = after(RED, HEAD, TIMED_OUT, TIMED_OUT, HEAD, boundary=boundary).verdict
+    assert over == Verdict(UNTESTED, "the tests did not end in time, twice", GREEN, calls=True)
+
+
+# Reverts
+
+
+@pytest.mark.parametrize(
+    ("all_at_once", "first", "why"),
+    [
+        (False, (TWO.sha,), "the tests failed, and pass without it"),
+        (True, (TWO.sha, ONE.sha), "the tests failed, and pass without these 2 commits"),
+    ],
+)
+def test_r5_reverts_come_newest_first(all_at_once: bool, first: tuple[str, ...], why: str) -> None:
+    assert after(RED, all_at_once=all_at_once).order == Revert(first)
+    over = after(RED, HEAD, PASS, all_at_once=all_at_once)
+    assert (over.verdict, over.reverted) == (Verdict(REVERTED, why, GREEN), first)
+
+
+def test_r6_used_up_and_still_red_all_comes_back() -> None:
+    used = after(RED, HEAD, RED, HEAD, RED)
+    assert (used.order, used.reverted) == (Restore("a" * 40), (TWO.sha, ONE.sha))
+    over = after(RED, HEAD, RED, HEAD, RED, CarriedOut("a" * 40))
+    why = "the tests fail without these commits too, which are not to blame: they are back"
+    assert (over.verdict, over.reverted) == (Verdict(UNTESTED, why, UNKNOWN, pauses=True), ())
+    assert (over.head, over.planned) == ("a" * 40, None)
+
+
+@pytest.mark.parametrize(("upstream", "order"), [((ONE,), Say), ((TWO,), Push), ((ONE, TWO), Push)])
+def test_r7_only_reverts_of_pushed_commits_are_pushed(
+    upstream: tuple[JudgedCommit, ...], order: type
+) -> None:
+    commits = tuple(replace(each, upstream=each in upstream) for each in (TWO, ONE))
+    found = after(RED, HEAD, PASS, boundary=replace(BOUNDARY, commits=commits))
+    assert type(found.order) is order
+    if order is Push:
+        why = "the tests failed, and pass without it"
+        assert found.planned == Verdict(REVERTED, why, GREEN)
+        assert step(found, HEAD, GatePolicy()).verdict == Verdict(REVERTED, why, GREEN)
+        rejected = Verdict(REVERTED, f"{why}; the revert is not pushed", GREEN, calls=True)
+        assert step(found, Refused("the revert is not pushed"), GatePolicy()).verdict == rejected
+
+
+def test_r2_in_doubt_red_is_told_with_the_doubt() -> None:
+    boundary = replace(BOUNDARY, now=Position("a" * 40, "side"))
+    why = "the tests fail, and nothing is reverted: the branch is another: it was main, now it is side"
+    assert after(RED, boundary=boundary).verdict == Verdict(UNTESTED, why, UNKNOWN, pauses=True)
+
+
+# What goes wrong
+
+
+def paused(why: str) -> Verdict:
+    return Verdict(UNTESTED, why, UNKNOWN, pauses=True)
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ((RED, Refused("a lock")), "the tests fail, and it cannot be reverted: a lock"),
+        (
+            (RED, HEAD, RED, HEAD, RED, Refused("a lock")),
+            "the reverts are still there, and cannot be taken back: a lock",
+        ),
+        ((Moved("it is elsewhere"),), "somebody else works here while it is judged: it is elsewhere"),
+        (
+            (RED, HEAD, Moved("it is elsewhere")),
+            "somebody else works here while it is judged: it is elsewhere; reverts that were made are there",
+        ),
+        ((Refused("no git"),), "no git"),
+    ],
+)
+def test_r8_what_cannot_go_on_pauses_and_says_why(events: tuple[JudgeEvent, ...], why: str) -> None:
+    assert after(*events).verdict == paused(why)
+
+
+def test_a_second_conflict_restores_the_first_commit() -> None:
+    found = after(RED, HEAD, RED, Refused("a conflict"))
+    why = "the tests fail, and it cannot be reverted: a conflict"
+    assert (found.order, found.planned) == (Restore("a" * 40), paused(why))
+
+
+def test_refusals_about_work_that_is_left() -> None:
+    boundary = replace(BOUNDARY, dirty=("a",))
+    why = "the tests fail, and could not be tried without what is not committed: a lock"
+    assert after(RED, Refused("a lock"), boundary=boundary).verdict == paused(why)
+    lost = after(RED, HEAD, PASS, Refused("it changed"), boundary=boundary)
+    assert (lost.verdict, lost.is_aside) == (paused("it changed"), False)
+    moved = after(RED, HEAD, Moved("it is elsewhere"), boundary=boundary)
+    why = "somebody else works here while it is judged: it is elsewhere"
+    assert (moved.order, moved.planned) == (PutBack(), paused(why))
+    assert step(moved, HEAD, GatePolicy()).verdict == paused(why)
+
+
+def test_a_moved_head_outweighs_the_tests() -> None:
+    boundary = replace(BOUNDARY, dirty=("a",))
+    over = after(RED, HEAD, PASS, Moved("it is elsewhere"), HEAD, boundary=boundary).verdict
+    assert over == paused("somebody else works here while it is judged: it is elsewhere")
+
+
+def test_what_is_cut_stays_open() -> None:
+    cut = Verdict(UNTESTED, "all was to end", Baseline.RED, is_open=True)
+    assert after(Cut("all was to end"), baseline=Baseline.RED).verdict == cut
+    boundary = replace(BOUNDARY, dirty=("a",))
+    aside = after(RED, HEAD, Cut("all was to end"), boundary=boundary)
+    assert (aside.order, aside.planned) == (PutBack(), replace(cut, baseline=GREEN))
+    assert step(aside, HEAD, GatePolicy()).verdict == replace(cut, baseline=GREEN)
+    back = after(RED, HEAD, Cut("all was to end"))
+    assert (back.order, back.planned) == (Restore("a" * 40), replace(cut, baseline=GREEN))
+
+
+@pytest.mark.parametrize("event", [RED, Cut("x"), Moved("x"), Refused("x"), HEAD])
+def test_what_was_said_stays_said(event: JudgeEvent) -> None:
+    over = after(PASS)
+    assert step(over, event, GatePolicy()) == over
+
+
+@pytest.mark.parametrize(
+    ("events", "event"), [((), HEAD), ((RED,), PASS), ((RED,), Cut("x")), ((RED, HEAD, RED, HEAD, RED), PASS)]
+)
+def test_what_answers_another_order_changes_nothing(
+    events: tuple[JudgeEvent, ...], event: JudgeEvent
+) -> None:
+    before = after(*events)
+    assert step(before, event, GatePolicy()) == before

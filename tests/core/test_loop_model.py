@@ -28,7 +28,7 @@ TASK = Task("A", "do A", TaskStatus.PENDING)
 HERE = Iteration(1, TASK, "claude")
 
 
-def test_a_policy_without_a_configuration_is_one_agent_with_the_limits_of_an_empty_one() -> None:
+def test_a_policy_without_configuration_has_one_agent() -> None:
     assert LoopPolicy() == LoopPolicy(
         agents=("claude",),
         rotates=False,
@@ -53,13 +53,13 @@ def test_a_policy_without_a_configuration_is_one_agent_with_the_limits_of_an_emp
     )
 
 
-def test_a_loop_begins_with_nothing_behind_it_and_no_wish() -> None:
+def test_a_loop_begins_empty() -> None:
     assert Loop() == Loop(LoopState(), {}, None, Begin(), PendingRequest.NONE, failing=0, rotation=None)
     assert [wish.value for wish in PendingRequest] == ["none", "pause", "stop"]
     assert LoopStep(Loop()).orders == ()
 
 
-def test_an_iteration_begins_with_nothing_tried_waited_or_committed() -> None:
+def test_an_iteration_begins_empty() -> None:
     assert Iteration(1, TASK, "claude") == Iteration(
         1,
         TASK,
@@ -80,7 +80,7 @@ def test_an_iteration_begins_with_nothing_tried_waited_or_committed() -> None:
     assert Rotation("A", None) == Rotation("A", None, shaky=())
 
 
-def test_an_attempt_that_ended_committed_nothing_cost_nothing_and_left_no_session_unless_told() -> None:
+def test_an_attempt_has_no_commit_cost_or_session() -> None:
     finding = Classification(None, "rule", "why")
     assert AttemptOver(1.0, finding, None) == AttemptOver(
         1.0,
@@ -99,7 +99,7 @@ def test_an_attempt_that_ended_committed_nothing_cost_nothing_and_left_no_sessio
     assert Began(1.0, None) == Began(1.0, None, resumed=None, verdict=None, undone=())
 
 
-def test_a_checkpoint_names_an_end_a_reason_and_a_session_only_where_there_are_any() -> None:
+def test_a_checkpoint_has_no_end_reason_or_session() -> None:
     boundary = PauseReason.ITERATION_BOUNDARY
     assert Resumed("A") == Resumed("A", 0, None, None, boundary, "", None)
     assert SaveCheckpoint(boundary, HERE) == SaveCheckpoint(boundary, HERE, None, "")
@@ -107,7 +107,7 @@ def test_a_checkpoint_names_an_end_a_reason_and_a_session_only_where_there_are_a
     assert EndLoop(0, "complete", "why") == EndLoop(0, "complete", "why", None)
 
 
-def test_two_waits_are_the_same_whatever_is_said_of_them() -> None:
+def test_waits_are_compared_without_their_words() -> None:
     wait = Resting(HERE, 100.0, 160.0, PauseReason.OUTAGE)
     assert wait == Resting(HERE, 100.0, 160.0, PauseReason.OUTAGE, for_an_agent=False, why="no network")
     assert wait.why == ""

@@ -90,7 +90,7 @@ def test_h2_a_silence_that_is_over_is_explained_whole() -> None:
     assert watched.because == "silence alone is no hang, and it did not last long enough to be one"
 
 
-def test_what_is_not_done_to_a_run_is_said_too() -> None:
+def test_what_is_not_done_is_said_too() -> None:
     assert judged(replace(NOT_LOOKED_AT, excused=True)) == (
         "H5",
         "Ralph waits, as he reported",
@@ -111,7 +111,7 @@ def test_what_is_not_done_to_a_run_is_said_too() -> None:
     )
 
 
-def test_h1_before_the_warning_it_is_told_when_it_printed_last_and_when_it_will_be_looked_at() -> None:
+def test_h1_before_a_warning_the_next_look_is_named() -> None:
     young = replace(NOT_LOOKED_AT, silent_s=42.0)
     looked_at = "his processes are looked at after 90 s of silence"
 
@@ -120,14 +120,14 @@ def test_h1_before_the_warning_it_is_told_when_it_printed_last_and_when_it_will_
     assert mute[2] == f"nothing printed yet, 42 s after its start; {looked_at}"
 
 
-def test_h4_a_hang_names_the_grace_of_the_start_only_where_nothing_was_printed() -> None:
+def test_h4_only_a_silent_stall_names_the_grace() -> None:
     why = explain_watch(WATCH, LIMITS, StallFinding.STALL)
 
     quiet = "without output and without strong evidence for hang_timeout_seconds = 300"
     assert why.because == f"{quiet}, a run hangs"
 
 
-def test_l6_an_attempt_of_an_agent_is_told_by_its_name() -> None:
+def test_l6_an_attempt_is_named_by_its_agent() -> None:
     who = agent_named("codex")
 
     assert who == Named("codex", "it", "its", "it", "an attempt", "timeout_seconds", "L6")
@@ -140,18 +140,18 @@ def test_l6_an_attempt_of_an_agent_is_told_by_its_name() -> None:
     )
 
 
-def test_h1_where_no_byte_is_asked_for_one_is_enough() -> None:
+def test_h1_one_byte_is_enough_by_default() -> None:
     figures = explain_watch(WATCH, SilenceLimits(io_bytes=0), StallFinding.PATIENCE).figures
 
     assert [each.limit for each in figures if each.name.startswith("bytes")] == ["1 are enough"] * 2
 
 
-def test_a_look_is_told_without_a_file_where_none_is_known_and_with_a_commit_where_there_was_one() -> None:
+def test_a_look_names_files_and_commits_where_known() -> None:
     window = Window(15.0, 3, changed_files=2, committed=True)
 
     assert seen(replace(WATCH, last_window=window), "files changed").seen == "2"
     assert seen(replace(WATCH, last_window=window), "new commits").seen == "yes"
 
 
-def test_h6_a_run_that_reports_lacks_nothing_before_it_hangs() -> None:
+def test_h6_a_reporting_run_lacks_nothing() -> None:
     assert explain_watch(replace(WATCH, reports=True), LIMITS, StallFinding.PATIENCE).missing == ()

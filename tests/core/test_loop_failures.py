@@ -17,13 +17,15 @@ from ralphd.core.loop.model import (
     SaveCheckpoint,
     Skipped,
     StartAttempt,
+    TellAgentBack,
     TellAgentOut,
     TellAttempt,
 )
 from ralphd.core.loop.state import Cooldown, InFlight, LoopState, PauseReason, TaskState
-from tests.core.loop_scenes import START, Play, reset_in
+from tests.core.loop_scenes import START, TWO, Play, reset_in
 
 CRASH, TRANSIENT = FailureKind.AGENT_CRASH, FailureKind.TRANSIENT
+INCOMPLETE = FailureKind.AGENT_INCOMPLETE
 RATE, USAGE, FATAL = FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT, FailureKind.FATAL
 FAR = 1e6
 
@@ -304,3 +306,268 @@ def test_an_iteration_that_failed_is_finished_as_failed_with_what_went_wrong_las
     assert finish == FinishIteration(
         finish.iteration, failed=True, complete=False, summary="A failed: a agent_crash failure"
     )
+
+
+# From the failure to the next try
+
+
+def test_l2_the_same_agent_tries_again_after_2_4_8_s_and_then_it_is_the_next_ones_turn() -> None:
+    policy = LoopPolicy(agents=("claude", "codex"), retries_before_fallback=3, max_task_failures=9)
+    play = Play("A", "B", policy=policy)
+
+    waits = []
+    for _ in range(3):
+        play.fails(CRASH)
+        waits.append(play.wait_s)
+        play.wakes()
+        assert play.agent == "claude"
+    play.fails(CRASH)
+
+    assert waits == [2.0, 4.0, 8.0]
+    assert (play.agent, play.task) == ("codex", "A")
+    play.succeeds()
+    assert (play.agent, play.task) == ("claude", "B")  # a new task starts over with the primary
+
+
+def test_t7_an_agent_that_left_its_task_open_tries_again_at_once() -> None:
+    play = Play("A", policy=TWO)
+
+    play.succeeds(ticks=False)
+
+    assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
+    assert (play.agent, play.attempt.iteration.attempt) == ("claude", 2)
+    assert "A is still open in prd.json" in play.ordered(TellAttempt)[0].why
+
+
+def test_l10_a_false_promise_is_an_unfinished_task() -> None:
+    play = Play("A", "B")
+
+    play.succeeds(ticks=False, promised=True)
+
+    assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
+    assert "promised that all is done while 2 tasks are open" in play.ordered(TellAttempt)[0].why
+
+
+def test_an_agent_that_did_another_task_than_its_own_has_failed_nothing() -> None:
+    play = Play("A", "B")
+
+    play.done.add("B")
+    play.succeeds(ticks=False)
+
+    assert play.task == "A"
+    assert play.failures("A") == 0
+    assert play.loop.memory.iteration == 1
+
+
+def test_t5_a_rate_limit_is_waited_out_by_the_same_agent_at_the_same_task_and_counts_for_nothing() -> None:
+    play = Play("A", "B", policy=TWO)
+
+    play.fails(FailureKind.RATE_LIMIT, reset=reset_in(7.0, START + 1))
+
+    assert play.wait_s == 7.0
+    assert play.ordered(SaveCheckpoint)[0].reason is PauseReason.RATE_LIMIT
+    play.wakes()
+    assert (play.agent, play.task, play.failures("A")) == ("claude", "A", 0)
+
+
+def test_t5_a_rate_limit_that_does_not_say_how_long_is_waited_for_60_s() -> None:
+    play = Play("A")
+
+    play.fails(FailureKind.RATE_LIMIT)
+
+    assert play.wait_s == 60.0
+
+
+def test_rate_limits_that_take_longer_than_they_may_in_all_count_as_a_usage_limit() -> None:
+    play = Play("A", policy=LoopPolicy(agents=("claude", "codex"), max_rate_limit_wait_s=100.0))
+
+    play.fails(FailureKind.RATE_LIMIT)
+    play.wakes()
+    play.fails(FailureKind.RATE_LIMIT)
+
+    assert play.agent == "codex"
+    assert play.ordered(TellAgentOut)[0].agent == "claude"
+
+
+def test_a_usage_limit_saves_the_checkpoint_first_and_hands_the_task_to_the_next_agent() -> None:
+    play = Play("A", "B", policy=TWO)
+
+    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(3600.0, START + 1))
+
+    assert isinstance(play.latest[0], SaveCheckpoint)
+    assert play.ordered(TellAgentOut)[0].until == START + 1 + 3600.0 + 60.0
+    assert (play.agent, play.task, play.failures("A")) == ("codex", "A", 0)
+    play.succeeds()
+    assert play.agent == "codex"  # the primary is still out
+
+
+def test_an_agent_comes_back_by_itself_when_its_limit_has_reset() -> None:
+    play = Play("A", "B", policy=TWO)
+    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(20.0, START + 1))
+    play.now += 100.0
+
+    play.succeeds()
+
+    assert play.ordered(TellAgentBack)[0].agent == "claude"
+    assert (play.agent, play.task) == ("claude", "B")
+    play.succeeds()
+    assert play.loop.memory.out == ()
+
+
+def test_where_no_agent_is_left_the_loop_waits_for_the_first_that_comes_back() -> None:
+    play = Play("A", policy=TWO)
+
+    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(1000.0, START + 1))
+    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(100.0, START + 2))
+
+    assert play.wait_s == 160.0
+    play.wakes()
+    assert play.agent == "codex"
+
+
+def test_us008_or_pauses_until_then_with_75() -> None:
+    play = Play("A", policy=LoopPolicy(pause_when_exhausted=True))
+
+    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(1000.0, START + 1))
+
+    assert (play.end.code, play.end.reason, play.end.resume_at) == (75, "usage_limit", START + 1001.0)
+    assert play.ordered(SaveCheckpoint)[0].resume_at == START + 1001.0
+
+
+def test_an_unknown_reset_is_looked_at_after_15_30_60_minutes() -> None:
+    play = Play("A")
+
+    waits = []
+    for _ in range(3):
+        play.fails(FailureKind.USAGE_LIMIT)
+        waits.append(play.wait_s / 60)
+        play.wakes()
+
+    assert waits == [15.0, 30.0, 60.0]
+
+
+def test_us006_a_transient_failure_is_tried_again_after_1_2_4_s_and_is_not_the_tasks_fault() -> None:
+    play = Play("A", policy=TWO)
+
+    waits = []
+    for _ in range(3):
+        play.fails(FailureKind.TRANSIENT)
+        waits.append(play.wait_s)
+        play.wakes()
+    play.fails(FailureKind.TRANSIENT)
+
+    assert waits == [1.0, 2.0, 4.0]
+    assert (play.agent, play.failures("A")) == ("codex", 0)
+
+
+def test_us006_the_wait_varies_by_a_tenth() -> None:
+    waits = []
+    for chance in (0.0, 0.5, 1.0):
+        play = Play("A", policy=LoopPolicy())
+        play.fails(FailureKind.TRANSIENT, chance=chance)
+        waits.append(round(play.wait_s, 6))
+
+    assert waits == [0.9, 1.0, 1.1]
+
+
+def test_an_outage_of_20_minutes_costs_no_task_and_no_failure() -> None:
+    play = Play("A", "B", policy=TWO)
+
+    outage_until = START + 20 * 60
+    while play.now < outage_until:
+        play.fails(FailureKind.TRANSIENT)
+        if isinstance(play.loop.stage, Resting):
+            play.wakes()
+    play.succeeds()
+    play.succeeds()
+
+    assert play.end.code == 0
+    assert (play.failures("A"), play.failures("B")) == (0, 0)
+    waits = [order.until for order in play.ordered(Rest, ever=True) if order.reason is PauseReason.OUTAGE]
+    assert len(waits) == 5  # 1, 2, 4, 8, 15 minutes
+
+
+def test_an_outage_asks_each_agent_in_turn() -> None:
+    play = Play("A", policy=TWO)
+    for _ in range(7):
+        play.fails(FailureKind.TRANSIENT)
+        if isinstance(play.loop.stage, Resting):
+            play.wakes()
+
+    asked = []
+    for _ in range(4):
+        play.fails(FailureKind.TRANSIENT)
+        play.wakes()
+        asked.append(play.agent)
+
+    assert asked == ["claude", "codex", "claude", "codex"]
+
+
+def test_t7_after_a_time_out_the_next_try_has_half_as_much_time_again_four_times_at_most() -> None:
+    play = Play("A", policy=LoopPolicy(retries_before_fallback=9, max_task_failures=99, timeout_s=100.0))
+
+    limits = [play.attempt.timeout_s]
+    for kind in (FailureKind.TIMEOUT, FailureKind.STALL) * 3:
+        play.fails(kind)
+        play.wakes()
+        limits.append(play.attempt.timeout_s)
+
+    assert limits == [100.0, 150.0, 225.0, 337.5, 400.0, 400.0, 400.0]
+
+
+def test_a_fatal_failure_is_not_the_tasks_and_puts_the_agent_out_until_a_person_acts() -> None:
+    play = Play("A", policy=TWO)
+
+    play.fails(FailureKind.FATAL)
+
+    assert play.ordered(TellAgentOut)[0].until is None
+    assert (play.agent, play.failures("A")) == ("codex", 0)
+    play.fails(FailureKind.FATAL)
+    assert (play.end.code, play.end.reason) == (1, "no_agent")
+    assert "claude" in play.end.why
+    assert "codex" in play.end.why
+
+
+def test_a_prompt_that_was_too_long_is_tried_again_in_a_fresh_session() -> None:
+    play = Play("A")
+
+    play.fails(FailureKind.CONTEXT, session="s1", worked=True)
+
+    assert play.attempt.iteration.session is None
+    assert play.failures("A") == 1
+
+
+@pytest.mark.parametrize("kind", [FailureKind.TIMEOUT, FailureKind.RATE_LIMIT, FailureKind.TRANSIENT])
+def test_a_session_that_had_begun_to_work_is_gone_on_with(kind: FailureKind) -> None:
+    play = Play("A")
+
+    play.fails(kind, session="s1", worked=True)
+    play.wakes()
+
+    assert play.attempt.iteration.session == "s1"
+    play.fails(kind, session="s2", worked=False)
+    play.wakes()
+    assert play.attempt.iteration.session is None
+
+
+def test_003_a_crash_leaves_a_note_for_the_next_agent_and_success_clears_it() -> None:
+    play = Play("A", "B")
+
+    play.fails(CRASH)
+    assert play.ordered(Handoff)[0].note == "Previous rotation crashed: a agent_crash failure"
+    play.wakes()
+    play.succeeds(judged=False)
+
+    assert play.ordered(Handoff)[0].note == ""
+
+
+def test_t2_the_next_attempt_knows_the_one_before() -> None:
+    play = Play("A", policy=LoopPolicy(agents=("claude", "codex"), retries_before_fallback=0))
+
+    play.fails(CRASH, lines=tuple(map(str, range(80))))
+
+    previous = play.attempt.iteration.previous
+    assert previous is not None
+    assert (previous.attempt, previous.agent, previous.kind) == (1, "claude", CRASH)
+    assert previous.lines == tuple(map(str, range(30, 80)))
+    assert play.agent == "codex"

@@ -11,7 +11,7 @@ from ralphd.core.loop.state import (
 )
 
 
-def test_us002_why_a_checkpoint_was_saved_is_one_of_these_words() -> None:
+def test_a_checkpoint_has_one_of_these_reasons() -> None:
     assert CHECKPOINT_VERSION == 1
     assert sorted(PauseReason) == [
         "error",
@@ -26,11 +26,11 @@ def test_us002_why_a_checkpoint_was_saved_is_one_of_these_words() -> None:
     ]
 
 
-def test_l1_how_a_task_stands_is_one_of_these_words() -> None:
+def test_l1_a_task_stands_in_one_of_these_ways() -> None:
     assert sorted(TaskState) == ["complete", "failed", "in_progress", "pending"]
 
 
-def test_us002_a_checkpoint_says_nothing_of_what_there_is_not() -> None:
+def test_a_checkpoint_leaves_out_what_is_not_known() -> None:
     least = Checkpoint(1.5, 3, PauseReason.ERROR)
 
     assert least == Checkpoint(
@@ -50,7 +50,7 @@ def test_us002_a_checkpoint_says_nothing_of_what_there_is_not() -> None:
     )
 
 
-def test_l1_of_a_new_task_an_agent_just_out_and_a_new_loop_nothing_is_remembered() -> None:
+def test_l1_a_new_loop_remembers_nothing() -> None:
     assert TaskRecord("A") == TaskRecord(
         id="A",
         title="",
