@@ -6,7 +6,7 @@ STAMP = $(VENV)/.ready
 MUTANTS_VENV ?= .venv-mutants
 MUTANTS_STAMP = $(MUTANTS_VENV)/.ready
 
-.PHONY: dev demo quick test test-systemd test-agents check format lint types contracts docs bench classify-score mutants nights clean
+.PHONY: dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs bench classify-score mutants nights clean
 
 dev: $(STAMP)
 
@@ -29,6 +29,10 @@ QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim 
   tests/test_fences.py tests/test_generated.py tests/test_requirements.py
 quick: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python -m pytest -n 2 --basetemp="$$scratch/t" $(QUICK)
+
+# The same tests, with every program in an interpreter of its own instead of a fork of a loaded one.
+test-executed: $(STAMP)
+	@RALPHD_TESTS_EXECUTE=1 $(MAKE) --no-print-directory test
 
 # A real systemd in a private namespace: as root only, and apart from `check`.
 test-systemd: $(STAMP)

@@ -173,7 +173,7 @@ def test_every_block_is_of_a_known_kind_and_is_what_its_kind_has_to_be(tmp_path:
     ],
 )
 def test_a_block_that_is_held_to_nothing_is_a_fault(language: str, held: str) -> None:
-    fence = Fence(DOCS / "words.md", 1, language, held)
+    fence = Fence(DOCS / "glossary.md", 1, language, held)
 
     try:
         fault = KINDS[language](fence)
@@ -184,7 +184,7 @@ def test_a_block_that_is_held_to_nothing_is_a_fault(language: str, held: str) ->
 
 
 def test_a_configuration_with_a_fault_is_one(tmp_path: Path) -> None:
-    assert "did you mean" in toml(Fence(DOCS / "words.md", 1, "toml", "[regent]\nmax_retrys = 1\n"), tmp_path)
+    assert "did you mean" in toml(Fence(DOCS / "glossary.md", 1, "toml", "[regent]\nmax_retrys = 1\n"), tmp_path)
 
 
 def test_no_page_hides_a_command_in_an_indented_block() -> None:
