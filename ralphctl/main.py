@@ -1,13 +1,14 @@
-"""The way in: ``status`` by the short road, all else through click, each error in the same lines.
+"""The entry point: ``status`` and ``--help`` without click, all else through it; every error in one form.
 
-Nothing is imported here that ``status`` does not need (P3); a test looks at what is loaded.
+Imports nothing that ``status`` does not need; a test checks what is loaded.
 """
 
 import errno
 import os
 import sys
 
-from ralphctl import fast, tell
+from ralphctl.cli import fast_status
+from ralphctl.format import output
 from ralphd import wire
 from ralphd.errors import RalphdError
 
@@ -15,13 +16,13 @@ _EXIT_BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
 
 
 def main() -> int:
-    """Answer the words on the command line; gives the exit code."""
-    tell.prepare_streams()
+    """Run the command line and return its exit code."""
+    output.prepare_streams()
     try:
-        code = _answer(sys.argv[1:])
+        code = _run(sys.argv[1:])
         sys.stdout.flush()
     except RalphdError as error:
-        tell.error(error)
+        output.error(error)
         return error.exit_code
     except KeyboardInterrupt:
         return wire.EXIT_INTERRUPTED
@@ -32,22 +33,27 @@ def main() -> int:
         if error.errno != errno.ENOSPC:
             raise
         _let_stdout_go()
-        tell.error(RalphdError("no space left on device", why="the answer is not whole", mend="df -h"))
+        output.error(RalphdError("no space left on device", why="the answer is not whole", mend="df -h"))
         return RalphdError.exit_code
     return code
 
 
-def _answer(arguments: list[str]) -> int:
+def _run(arguments: list[str]) -> int:
     if "_RALPHCTL_COMPLETE" in os.environ:
         from ralphctl.commands import completion
 
         return completion.answer()
-    code = fast.status(arguments)
+    code = fast_status.run(arguments)
     if code is not None:
         return code
-    from ralphctl import cli
+    from ralphctl.cli import overview
 
-    return cli.run(arguments)
+    if overview.is_help(arguments):
+        print(overview.page())
+        return wire.EXIT_OK
+    from ralphctl.cli import root
+
+    return root.run(arguments)
 
 
 def _let_stdout_go() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ralphctl.local.classify import FAILED, finding_of, plain_agent
+from ralphctl.offline.classify import FAILED, finding_of, plain_agent
 from ralphd.agents.known import KNOWN
 
 SAMPLES: Final = Path(__file__).parent / "agents" / "samples" / "corpus.jsonl"

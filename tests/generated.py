@@ -5,14 +5,14 @@
 ``docs/configuration.md``: every key, from the specs (``tests.generated_configuration``).
 ``docs/commands.md``, ``docs/events.md``, ``docs/exit-codes.md``: from help, wire and errors.
 ``docs/rules.md``: from ``tests/requirements.md``.
-``systemd/``: the units that ``ralphctl.local.units`` makes, for who packages ralphd.
+``systemd/``: the units that ``ralphctl.service.units`` makes, for who packages ralphd.
 """
 
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ralphctl.local import units
+from ralphctl.service import units
 from tests.generated_commands import commands_page
 from tests.generated_configuration import configuration_page
 from tests.generated_events import events_page

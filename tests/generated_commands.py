@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import click
 
-from ralphctl import entry
-from ralphctl.grammar import LazyGroup
-from ralphctl.root import cli
+from ralphctl.cli import overview
+from ralphctl.cli.click_ext import LazyGroup
+from ralphctl.cli.root import cli
 
 INTRODUCTION = """\
 # Commands
@@ -29,7 +29,7 @@ def commands_page() -> str:
     """The text of ``docs/commands.md``."""
     context = click.Context(cli, info_name="ralphctl")
     shared = {_names(each) for each in cli.params}
-    common = [(f"`{names}`", _cell(told)) for names, told in entry.options()]
+    common = [(f"`{names}`", _cell(told)) for names, told in overview.OPTIONS]
     parts = [INTRODUCTION, _overview(cli), COMMON, _table(common), *_sections(cli, context, shared)]
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 

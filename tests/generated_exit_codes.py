@@ -5,7 +5,7 @@ import pkgutil
 from collections.abc import Iterator
 
 import ralphctl
-from ralphctl import reporting
+from ralphctl.commands import notify
 from ralphd import wire
 from ralphd.core.supervision.exit_policy import in_words, outcome
 from ralphd.core.supervision.model import ExitFacts, Outcome, RunId, Running, RunReports
@@ -19,7 +19,7 @@ MEANS = {
     3: "No daemon answers; the message has the command that starts one. `notify`: not delivered in time.",
     4: "There is no such ralph, or none in this directory.",
     wire.EXIT_LIMIT: "`build`: a limit of yours was reached.",
-    reporting.EXIT_CODES["stop"]: "`notify iteration-finished --wait`: the loop is to stop.",
+    notify.EXIT_CODES["stop"]: "`notify iteration-finished --wait`: the loop is to stop.",
     69: "Something that the command needs is not installed.",
     wire.EXIT_PAUSED: "Paused, or try again later. `status`, `wait`, `build`: a ralph is paused. "
     "`notify iteration-finished --wait`: the loop is to pause.",

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 
-from ralphctl.grammar import LazyGroup
-from ralphctl.root import cli
+from ralphctl.cli.click_ext import LazyGroup
+from ralphctl.cli.root import cli
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

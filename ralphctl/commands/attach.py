@@ -8,19 +8,19 @@ from typing import Any
 
 import click
 
-from ralphctl import show
-from ralphctl.grammar import Command, ralph_argument, the_client, the_name
+from ralphctl.cli.click_ext import CommonCommand, ralph_argument, the_ralph
+from ralphctl.client.waiting import is_settled
+from ralphctl.format import state_text
 from ralphctl.live.foreground import Attached, AttachEnd, say
 from ralphctl.live.keys import Keyboard
 from ralphctl.live.screen import have_streams, let_go_of_stderr
 from ralphctl.live.view import Waker, last_event
 from ralphctl.offline import state as offline
-from ralphctl.waiting import is_settled
 from ralphd import wire
 from ralphd.errors import UnknownRalph
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @ralph_argument
 @click.option(
     "-n", "--tail", type=click.IntRange(0, 10_000), default=20, show_default=True, metavar="N",
@@ -40,14 +40,13 @@ def attach(name: str | None, tail: int) -> int:
     q: 0; with Ctrl-C: 130.
     """
     have_streams()
-    client = the_client()
-    name = the_name(client, name)
+    client, name = the_ralph(name)
     view, after = client.ralph(name).value, last_event(client)
     waker = Waker()
     with Keyboard(waker.wake) as keyboard:
         attached = Attached(client, view, str(tail), after, waker, keyboard)
         if keyboard.is_usable and not is_settled(view):
-            say(f"{name}: {show.state_words(view, time.time())}; ? shows the keys, q leaves")
+            say(f"{name}: {state_text.state_words(view, time.time())}; ? shows the keys, q leaves")
         end = attached.watch()
     code = _tell_end(attached, name, end)
     let_go_of_stderr()
@@ -69,8 +68,8 @@ def _tell_end(attached: Attached, name: str, end: AttachEnd) -> int:
 
 
 def _settled_words(view: dict[str, Any], now: float) -> list[str]:
-    """What happened, and what to type."""
-    does, how = show.next_steps(view)[0]
+    """Return what happened, and what to type."""
+    does, how = state_text.next_steps(view)[0]
     if view["state"] != "done" and offline.build_home(view, os.environ) is not None:
         does, how = ("go on" if view["state"] == "paused" else "start again"), "ralphctl build"
-    return [f"{view['name']}: {show.state_words(view, now)}", f"next: {how}  ({does})"]
+    return [f"{view['name']}: {state_text.state_words(view, now)}", f"next: {how}  ({does})"]

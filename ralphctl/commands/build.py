@@ -1,4 +1,4 @@
-"""build: a ralph in the foreground, with a private ralphd that ends with the command (P5)."""
+"""build: a ralph in the foreground, with a private daemon that ends with the command."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from typing import Any
 
 import click
 
-from ralphctl import checkpoint_words, completers, fast, resumption, show
-from ralphctl.background import StartFailed
-from ralphctl.client import Client
-from ralphctl.embedded import PrivateDaemon, await_the_earlier, refuse_beside
+from ralphctl.cli import completers
+from ralphctl.client import discovery
+from ralphctl.client.client import Client
+from ralphctl.commands.start import WithCommand, command_given, flags_of, key_options, registration
+from ralphctl.format import checkpoint_text, state_text
+from ralphctl.format.humanize import until
+from ralphctl.format.output import clean, note
 from ralphctl.live.foreground import Begun, BuildEnd, Foreground, StopSignals, View, say
 from ralphctl.live.keys import Keyboard
 from ralphctl.live.screen import have_streams, let_go_of_stderr
 from ralphctl.live.view import Waker, last_event
-from ralphctl.local import checkpoint
+from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
-from ralphctl.registration import WithCommand, command_given, flags_of, key_options, registration
-from ralphctl.resumption import resume_options, wish_of
-from ralphctl.tell import clean, note
-from ralphctl.words import until
+from ralphctl.offline.checkpoint import resume_options, wish_of
+from ralphctl.service.daemon import PrivateDaemon, StartFailed, await_earlier, refuse_if_supervised
 from ralphd import wire
 from ralphd.errors import CommandNotStartable, DaemonNotRunning, DirectoryBusy, RalphdError, UsageError
 
 _BUSY_LIMIT_S = 15.0
-"""Shims of a build that was killed take so long at most to end their trees."""
+"""The shims of a killed build need at most this long to end their trees."""
 _BUSY_PAUSE_S = 0.1
 _DOES = {"done": "start again", "failed": "try again", "paused": "go on"}
 _EXITS = {
@@ -85,22 +86,22 @@ def build(
     have_streams()
     command = command_given(ctx, mend="ralphctl build -- ./loop.sh")
     wish = wish_of(resume, no_resume, command)
-    directory, flags = fast.here(), flags_of(keys)
+    directory, flags = discovery.here(), flags_of(keys)
     place = offline.build_state_directory(
-        directory, name if name is None else fast.check_name(name), os.environ
+        directory, name if name is None else discovery.check_name(name), os.environ
     )
-    refuse_beside(directory, str(place / "ralphd.sock"))
-    await_the_earlier(place, lambda: False, say)
+    refuse_if_supervised(directory, str(place / "ralphd.sock"))
+    await_earlier(place, lambda: False, say)
     if command is None:
         command, wish = _settled(directory, place, flags, wish)
     return _supervised(_Order(directory, command, name, flags, wish), place)
 
 
 def _supervised(order: _Order, place: Path) -> int:
-    """From the start of the private ralphd to its end, with all that it started; gives the exit code."""
+    """Run the private daemon from its start to the end of all that it started; return the exit code."""
     daemon = PrivateDaemon(place)
     waker, stops = Waker(), StopSignals(daemon.cut)
-    await_the_earlier(place, lambda: stops.stop, say)  # one that began while somebody was asked
+    await_earlier(place, lambda: stops.stop, say)  # another build may have started during the question
     try:
         daemon.start()
         daemon.await_ready(lambda: stops.stop)
@@ -138,14 +139,14 @@ class _Order:
 def _settled(
     directory: str, place: Path, flags: dict[str, object], wish: bool | None
 ) -> tuple[list[str] | None, bool | None]:
-    """Without a command: that of ralph.toml holds, else that of the last build here, else the built-in loop.
+    """Choose the command if none is given: ralph.toml's, else the last build's, else the built-in loop.
 
-    An agent that is named is the built-in loop's. What becomes of its checkpoint is asked here (L13).
+    ``--agent`` selects the built-in loop. Ask here what becomes of its checkpoint.
     """
     last = offline.last_build_command(place)
     found = checkpoint.find(directory, offline.build_homes(place))
     if not last and found is None:
-        return None, resumption.settle(None, wish, command="ralphctl build")
+        return None, checkpoint.settle(None, wish, command="ralphctl build")
     if not checkpoint.runs_built_in(directory, flags):
         _tell_ignored(wish)
         return None, None
@@ -153,7 +154,7 @@ def _settled(
         say(f"as the last time: {clean(' '.join(last))}  (ralphctl build --agent NAME: the built-in loop)")
         _tell_ignored(wish)
         return last, None
-    return None, resumption.settle(found, wish, command="ralphctl build")
+    return None, checkpoint.settle(found, wish, command="ralphctl build")
 
 
 def _tell_ignored(wish: bool | None) -> None:
@@ -162,7 +163,7 @@ def _tell_ignored(wish: bool | None) -> None:
 
 
 def _register(client: Client, order: _Order, stops: StopSignals) -> View:
-    """Have it registered and started. A run of an earlier build may need a moment to end."""
+    """Register and start the ralph. A run of an earlier build may need a moment to end."""
     body = registration(order.directory, order.command, order.name, order.flags, resume=order.resume)
     until = time.monotonic() + _BUSY_LIMIT_S
     while True:
@@ -170,7 +171,7 @@ def _register(client: Client, order: _Order, stops: StopSignals) -> View:
             view: View = client.register(body).value
             return view
         except DirectoryBusy:
-            refuse_beside(order.directory, own_socket=client.paths[0])
+            refuse_if_supervised(order.directory, own_socket=client.paths[0])
             if stops.stop or time.monotonic() > until:
                 raise
         except (UsageError, CommandNotStartable) as fault:
@@ -189,7 +190,7 @@ def _of_build(fault: RalphdError, directory: str) -> RalphdError:
 
 
 def _tell_start(view: View, *, has_keys: bool) -> None:
-    say(f"{view['name']}: {show.started_words(view) or show.state_words(view, time.time())}")
+    say(f"{view['name']}: {state_text.started_words(view) or state_text.state_words(view, time.time())}")
     for line in view.get("notes") or []:
         if not str(line).startswith("replaced the earlier definition"):  # each build does that
             with suppress(OSError):
@@ -201,14 +202,14 @@ def _tell_start(view: View, *, has_keys: bool) -> None:
 def _last_words(
     end: BuildEnd, view: View, daemon: PrivateDaemon, stops: StopSignals
 ) -> tuple[list[str], int]:
-    """What is said of the end, and the exit code."""
+    """Return the closing lines, and the exit code."""
     name = view["name"]
     if end is BuildEnd.AT_ONCE or stops.at_once:
         lines, code = [f"{name}: ended at once, with all that it had started"], wire.EXIT_INTERRUPTED
     elif end is BuildEnd.ALONE and daemon.code != 0:
         lines = [f"{name}: ended, since its ralphd has died (its log: {daemon.log})"]
         code = wire.EXIT_FAILED
-    elif end is BuildEnd.ALONE:  # asked to end from elsewhere, it stopped the ralph first
+    elif end is BuildEnd.ALONE:  # another command ended it; it stopped the ralph first
         lines, code = [f"{name}: stopped, with its ralphd"], wire.EXIT_INTERRUPTED
     else:
         lines, code = _settled_words(view, time.time()), _settled_code(view)
@@ -219,35 +220,35 @@ def _next_steps(view: View) -> list[tuple[str, str]]:
     state, again = view["state"], "ralphctl build"
     steps = [("see why", "ralphctl logs")] if state in ("failed", "paused") else []
     steps.append((_DOES.get(state, "start it again"), again))
-    if state == "paused" and show.is_built_in(view) and view.get("pause_reason") == "usage_limit":
+    if state == "paused" and state_text.is_built_in(view) and view.get("pause_reason") == "usage_limit":
         other = "claude" if view.get("agent") == "codex" else "codex"
         steps.append(("another agent goes on meanwhile", f"{again} --fallback {other}"))
     return steps
 
 
 def _settled_words(view: View, now: float) -> list[str]:
-    # Nothing goes on by itself once this command has ended.
-    held = checkpoint_words.fuller(view.get("checkpoint"), offline.checkpoint(str(view["directory"])))
-    said = show.state_words({**view, "wait": None}, now)
+    # After this command ends nothing continues without a person.
+    held = checkpoint_text.fuller(view.get("checkpoint"), offline.checkpoint(str(view["directory"])))
+    said = state_text.state_words({**view, "wait": None}, now)
     if view["state"] == "paused":
-        resets = until((held or {}).get("resume_at") or show.wait_of(view).get("until"), now)
+        resets = until((held or {}).get("resume_at") or state_text.wait_of(view).get("until"), now)
         said += f"; its limit resets {resets}" if resets else ""
     lines = [f"{view['name']}: {said}"]
-    if view["state"] in ("paused", "stopped") and show.is_built_in(view) and held:
+    if view["state"] in ("paused", "stopped") and state_text.is_built_in(view) and held:
         return lines + _rest_words(held, now)
-    work = show.work_words(view)
+    work = state_text.work_words(view)
     return lines + ([f"  {'work':<12} {work}"] if work else [])
 
 
 def _settled_code(view: View) -> int:
     if view["state"] == "done" and view.get("message"):
         return wire.EXIT_LIMIT
-    if view["state"] == "stopped" and view.get("message"):  # by itself: it got nowhere (L10)
+    if view["state"] == "stopped" and view.get("message"):  # the loop stopped itself: no progress
         return wire.EXIT_OK
     return _EXITS[view["state"]]
 
 
 def _rest_words(held: Mapping[str, Any], now: float) -> list[str]:
-    """What a loop that rests has kept, and that it goes on only when it is asked to (002-US-010)."""
-    rows = [f"  {label:<12} {text}" for label, text in checkpoint_words.rows(held, now)]
+    """Return what a paused loop has saved, and that ``build`` resumes from there."""
+    rows = [f"  {label:<12} {text}" for label, text in checkpoint_text.rows(held, now)]
     return [*rows, "  all of it is kept: ralphctl build asks, and goes on from there"]

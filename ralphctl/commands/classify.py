@@ -1,4 +1,4 @@
-"""classify: what the end of an agent's attempt was, from its raw output. Needs no daemon."""
+"""classify: classify the end of an agent's attempt from its raw output, without a daemon."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ import contextlib
 import os
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
-from ralphctl import completers
-from ralphctl.fast import here
-from ralphctl.grammar import Command, wants_json
-from ralphctl.tell import clean
+from ralphctl.cli import completers
+from ralphctl.cli.click_ext import CommonCommand, wants_json
+from ralphctl.client.discovery import here
+from ralphctl.format.output import clean
 from ralphd.errors import UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-    from typing import BinaryIO
 
 _HIGHEST = 255
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("file", metavar="FILE|-", shell_complete=completers.files)
 @click.option("--agent", metavar="NAME", shell_complete=completers.agents,
               help="Whose output it is; else guessed from its first lines.")  # fmt: skip
@@ -42,7 +39,7 @@ def classify(file: str, agent: str | None, code: int | None, stream: str) -> Non
         raise UsageError(f"{code} is no exit status", why=f"0 to {_HIGHEST}, or -1 to -64 for a signal")
     now = time.time()
     with _opened(file) as log:
-        from ralphctl.local import classify as local
+        from ralphctl.offline import classify as local
 
         finding = local.judged(
             log,

@@ -7,13 +7,13 @@ import os
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
-from ralphctl.grammar import Command
+from ralphctl.cli.click_ext import CommonCommand
 
 VARIABLE = "_RALPHCTL_COMPLETE"  # also in main.py, which cannot afford to import click
 _PROGRAMS = ("ralphctl", "ralph")
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the completion script of SHELL, for ralphctl and ralph.
@@ -28,7 +28,7 @@ def completion(shell: str) -> None:
 
     At each TAB the script runs ralphctl, so it stays right after an upgrade.
     """
-    from ralphctl.root import cli
+    from ralphctl.cli.root import cli
 
     writer = get_completion_class(shell)
     assert writer is not None, shell  # click has these three
@@ -37,6 +37,6 @@ def completion(shell: str) -> None:
 
 def answer() -> int:
     """Print what the words in the shell's variables can be completed with."""
-    from ralphctl.root import cli
+    from ralphctl.cli.root import cli
 
     return shell_complete(cli, {}, _PROGRAMS[0], VARIABLE, os.environ[VARIABLE])

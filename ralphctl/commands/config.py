@@ -9,27 +9,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ralphctl import completers
-from ralphctl.entry import Entry
-from ralphctl.fast import here
-from ralphctl.grammar import Command, LazyGroup, wants_json
-from ralphctl.tell import clean, note
+from ralphctl.cli import completers
+from ralphctl.cli.click_ext import CommonCommand, LazyGroup, wants_json
+from ralphctl.cli.overview import CommandEntry
+from ralphctl.client.discovery import here
+from ralphctl.format.output import clean, note
 from ralphd.errors import DirectoryUnusable
 
 if TYPE_CHECKING:
     from ralphctl.setup.config_edit import ConfigEdit
 
 _MOST_NAMED = 5
-_MODULE = "ralphctl.commands.config"
-
 config = LazyGroup(
     "config",
     table={
-        "show": Entry(f"{_MODULE}:show", "Print each value with its origin."),
-        "check": Entry(f"{_MODULE}:check", "Tell everything that is wrong, together."),
-        "schema": Entry(f"{_MODULE}:schema", "Print the JSON Schema of ralph.toml, for editors."),
-        "set": Entry(f"{_MODULE}:set_", "Set one key in ralph.toml, or in your own file."),
-        "unset": Entry(f"{_MODULE}:unset", "Take one key out of it."),
+        "show": CommandEntry("config:show", "Print each value with its origin."),
+        "check": CommandEntry("config:check", "Tell everything that is wrong, together."),
+        "schema": CommandEntry("config:schema", "Print the JSON Schema of ralph.toml, for editors."),
+        "set": CommandEntry("config:set_", "Set one key in ralph.toml, or in your own file."),
+        "unset": CommandEntry("config:unset", "Take one key out of it."),
     },
     help="Show, check and change the configuration of a directory.",
     no_args_is_help=True,
@@ -43,7 +41,7 @@ def _directory(given: str | None) -> Path:
     return directory.absolute()
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("directory", required=False, shell_complete=completers.directories)
 def show(directory: str | None) -> None:
     """Print each value that holds in DIRECTORY (this one), with where it comes from."""
@@ -52,7 +50,7 @@ def show(directory: str | None) -> None:
     click.echo(config_show.show(_directory(directory), os.environ, as_json=wants_json()))
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("directory", required=False, shell_complete=completers.directories)
 def check(directory: str | None) -> None:
     """Check the configuration of DIRECTORY (this one); exits with 78 when anything is wrong."""
@@ -61,7 +59,7 @@ def check(directory: str | None) -> None:
     click.echo(config_show.check(_directory(directory), os.environ, as_json=wants_json()))
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 def schema() -> None:
     """Print the JSON Schema of ralph.toml."""
     from ralphctl.setup import config_show
@@ -72,7 +70,7 @@ def schema() -> None:
 _user_option = click.option("--user", is_flag=True, help="In your own file, for all directories.")
 
 
-@click.command("set", cls=Command, context_settings={"ignore_unknown_options": True})
+@click.command("set", cls=CommonCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("key", shell_complete=completers.keys)
 @click.argument("value")
 @click.argument("directory", required=False, shell_complete=completers.directories)
@@ -92,7 +90,7 @@ def set_(key: str, value: str, directory: str | None, user: bool) -> None:
     _edit(key, value, directory, users_own=user)
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("key", shell_complete=completers.keys)
 @click.argument("directory", required=False, shell_complete=completers.directories)
 @_user_option

@@ -1,4 +1,7 @@
-"""stop, restart, pause, resume, skip-wait, rm: asked of one ralph, answered when it is so."""
+"""Requests to one ralph: stop, restart, pause, resume, skip-wait, ack, reload, rm; and waiting for it.
+
+A command that waits prints the outcome and the next useful command.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,41 @@ from typing import Any, TypeVar
 
 import click
 
-from ralphctl import show, waiting
-from ralphctl.client import Client, Reply
-from ralphctl.grammar import SECONDS, Command, print_reply, ralph_argument, the_client, the_name, wants_json
-from ralphctl.tell import clean, message
-from ralphctl.words import asked, last_exit
+from ralphctl.cli.click_ext import (
+    SECONDS,
+    CommonCommand,
+    print_reply,
+    printed_as_json,
+    ralph_argument,
+    the_client,
+    the_name,
+    the_ralph,
+    wants_json,
+)
+from ralphctl.client import waiting
+from ralphctl.client.client import Client, Reply
+from ralphctl.format import state_text
+from ralphctl.format.humanize import asked, count, duration, last_exit, moment
+from ralphctl.format.incident_text import held_back, open_incident
+from ralphctl.format.output import clean, message
+from ralphctl.format.reload_text import change_lines
 from ralphd import wire
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_FINAL = frozenset({"idle", "stopped", "failed", "done"})
+"""States that a ralph does not leave without a command."""
+
+_GOALS = {
+    "done": frozenset({"done"}),
+    "paused": frozenset({"paused"}),
+    "stopped": frozenset({"stopped"}),
+    "idle": wire.SETTLED_STATES,
+}
+
 
 def waiting_options(function: F) -> F:
-    """``--no-wait`` and ``--wait-timeout``."""
+    """Add ``--no-wait`` and ``--wait-timeout``."""
     function = click.option("--no-wait", is_flag=True, help="Only ask; do not wait until it is so.")(function)
     return click.option(
         "--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most (then 124)."
@@ -27,19 +53,17 @@ def waiting_options(function: F) -> F:
 
 
 def tell_view(reply: Reply, *, said: str = "") -> None:
-    """One line of what happened (``said``, else the state), and the next useful command."""
-    if wants_json():
-        print_reply(reply)
+    """Print what happened (``said``, else the state), and the next useful command."""
+    if printed_as_json(reply):
         return
     view = reply.value
-    click.echo(f"{view['name']}: {said or show.state_words(view, time.time()) + _ended(view)}")
-    does, how = show.next_steps(view)[0]
+    if not said:
+        said, ending = state_text.state_words(view, time.time()), view.get("last_exit")
+        if view["state"] == "stopped" and ending:
+            said += f"; its last run: {clean(last_exit(ending))}"
+    click.echo(f"{view['name']}: {said}")
+    does, how = state_text.next_steps(view)[0]
     click.echo(f"  next: {how}  ({does})")
-
-
-def _ended(view: dict[str, Any]) -> str:
-    ending = view.get("last_exit")
-    return f"; its last run: {clean(last_exit(ending))}" if view["state"] == "stopped" and ending else ""
 
 
 def _ask_and_wait(
@@ -67,19 +91,19 @@ def _ask_and_wait(
 
 
 def _at_boundary(view: waiting.View) -> str:
-    """What a loop that reports its iterations does first; empty for any other."""
+    """Return what a loop that reports its iterations does first; empty for any other."""
     what, since = asked(view.get("message"))
     doing = {"pausing": "Pausing", "stopping": "Stopping"}.get(str(view["state"]))
     return f"{doing} after current iteration..." if doing and what and since else ""
 
 
 def _end_of(view: waiting.View) -> tuple[str, float | None]:
-    """What has to happen before a run is over, and since when it was asked to end, where that is known."""
+    """Return what has to happen before a run is over, and since when that was requested, if known."""
     message, since = asked(view.get("message"))
     return ("finish its iteration", since) if message and since else ("end its run", None)
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @ralph_argument
 @click.option("--now", is_flag=True, help="Kill the whole tree at once.")
 @waiting_options
@@ -89,8 +113,7 @@ def stop(name: str | None, now: bool, no_wait: bool, wait_timeout: float | None)
     The built-in loop, and one that reports, finishes its iteration; any other command is asked to end
     (SIGTERM) and killed with all it started when its time is up.
     """
-    client = the_client()
-    name = the_name(client, name)
+    client, name = the_ralph(name)
     tell_view(
         _ask_and_wait(
             client, name, "stop", {"now": True} if now else {}, wait=not no_wait, reached=waiting.is_settled,
@@ -99,13 +122,12 @@ def stop(name: str | None, now: bool, no_wait: bool, wait_timeout: float | None)
     )  # fmt: skip
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @ralph_argument
 @waiting_options
 def restart(name: str | None, no_wait: bool, wait_timeout: float | None) -> int:
     """Stop NAME, then start it; waits until the new run lives."""
-    client = the_client()
-    name = the_name(client, name)
+    client, name = the_ralph(name)
     before = client.ralph(name).value.get("run_id")
 
     def is_new(view: waiting.View) -> bool:
@@ -120,7 +142,7 @@ def restart(name: str | None, no_wait: bool, wait_timeout: float | None) -> int:
     return wire.EXIT_FAILED if reply.value["state"] == "failed" else wire.EXIT_OK
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @ralph_argument
 @waiting_options
 def pause(name: str | None, no_wait: bool, wait_timeout: float | None) -> None:
@@ -129,8 +151,7 @@ def pause(name: str | None, no_wait: bool, wait_timeout: float | None) -> None:
     The built-in loop, and one that reports, finishes its iteration first; the built-in one keeps a checkpoint
     then, from which it goes on. --now of stop does not wait for the iteration.
     """
-    client = the_client()
-    name = the_name(client, name)
+    client, name = the_ralph(name)
     tell_view(
         _ask_and_wait(
             client, name, "pause", {}, wait=not no_wait, reached=waiting.is_settled, timeout_s=wait_timeout,
@@ -139,7 +160,7 @@ def pause(name: str | None, no_wait: bool, wait_timeout: float | None) -> None:
     )  # fmt: skip
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @ralph_argument
 def resume(name: str | None) -> None:
     """Let NAME go on after a pause; the built-in loop goes on from its checkpoint."""
@@ -147,7 +168,7 @@ def resume(name: str | None) -> None:
     tell_view(client.ask(the_name(client, name), "resume"))
 
 
-@click.command("skip-wait", cls=Command)
+@click.command("skip-wait", cls=CommonCommand)
 @ralph_argument
 def skip_wait(name: str | None) -> None:
     """Let NAME go on now instead of at the end of its wait.
@@ -156,18 +177,124 @@ def skip_wait(name: str | None) -> None:
     """
     client = the_client()
     reply = client.ask(the_name(client, name), "skip-wait")
-    waits = reply.value.get("ralph_pid") and show.wait_of(reply.value)  # a run hears of it in a moment
+    # The run receives it in a moment; until then its view still shows the wait.
+    waits = reply.value.get("ralph_pid") and state_text.wait_of(reply.value)
     tell_view(reply, said="told to wait no longer" if waits else "")
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @ralph_argument
 def rm(name: str | None) -> None:
     """Forget NAME, which must not be running. Its directory is left as it is."""
-    client = the_client()
-    name = the_name(client, name)
+    client, name = the_ralph(name)
     reply = client.forget(name)
     if wants_json():
         print_reply(reply)
     else:
         click.echo(f"{name} is forgotten; its directory is as it was")
+
+
+@click.command(cls=CommonCommand)
+@ralph_argument
+def ack(name: str | None) -> None:
+    """Acknowledge what NAME called you for: no reminder follows.
+
+    What is still to do is told. It is over when NAME works again; status shows it until then. Nothing to
+    acknowledge is no error.
+    """
+    client, name = the_ralph(name)
+    before = open_incident(client.ralph(name).value)
+    reply = client.ask(name, "ack")
+    if printed_as_json(reply):
+        return
+    now, after = time.time(), open_incident(reply.value)
+    if not before:
+        click.echo(f"{name}: nothing to acknowledge; it is {state_text.state_words(reply.value, now)}")
+        return
+    known = moment(before.get("acknowledged_at"))
+    done = "acknowledged" if known is None else f"acknowledged already, {duration(now - known)} ago"
+    what = clean(str(before.get("message") or "?"))
+    click.echo(f"{name}: {done}: " + ", ".join([what, *held_back(before)]))
+    if not after:
+        click.echo("  nothing is left to do: it runs, and the next call is told at once")
+        return
+    click.echo(f"  still to do: {clean(str(after.get('needs') or ''))}")
+    does, how = state_text.next_steps(reply.value)[0]
+    click.echo(f"  next: {how}  ({does})")
+
+
+@click.command(cls=CommonCommand)
+@ralph_argument
+def reload(name: str | None) -> None:
+    """Take up what ralph.toml and your own configuration say now.
+
+    Flags and environment are those of the start. A run that lives goes on by the rules it was started with;
+    the next one gets the new ones. With faults nothing changes.
+    """
+    client, name = the_ralph(name)
+    reply = client.ask(name, "reload")
+    if printed_as_json(reply):
+        return
+    changes, when = reply.value["changes"], reply.value["when"]
+    if not changes:
+        click.echo(f"{name}: nothing has changed")
+        return
+    holds = "from the next run on" if when == "next_run" else "from now on"
+    click.echo(f"{name}: {count(len(changes), 'change')}, {holds}")
+    for line in change_lines(changes):
+        click.echo(line)
+    if when == "next_run":
+        click.echo(f"  next: ralphctl restart {name}  (begin the next run now)")
+    elif reply.value["ralph"]["state"] == "waiting_for_retry":
+        click.echo(f"  next: ralphctl skip-wait {name}  (the wait under way keeps its end)")
+
+
+@click.command(cls=CommonCommand)
+@ralph_argument
+@click.option(
+    "--for",
+    "goal",
+    type=click.Choice(list(_GOALS)),
+    default="idle",
+    show_default=True,
+    help="idle: nothing of it runs, whatever the reason.",
+)
+@click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
+def wait(name: str | None, goal: str, wait_timeout: float | None) -> int:
+    """Wait until NAME is done, paused, stopped, or nothing of it runs.
+
+    Exits as status does: 0, 1 failed, 75 paused. When what was waited for cannot come any more, it ends
+    too, with 1 where status would say 0. 124 when --wait-timeout runs out, 3 when no daemon is there at
+    first; one that is restarted meanwhile changes nothing.
+    """
+    client, name = the_ralph(name)
+    client.ralph(name)  # fail at once without a daemon or such a ralph
+    wanted = _GOALS[goal]
+    reply = waiting.until(
+        client,
+        name,
+        waiting.one_of(wanted | _FINAL),
+        waiting_for=f"{name} to be {goal}",
+        timeout_s=wait_timeout,
+        remark=_who_it_waits_for,
+    )
+    view = reply.value
+    if wants_json():
+        print_reply(reply)
+    else:
+        click.echo(f"{name}: {state_text.state_words(view, time.time())}")
+    code = wire.status_exit_code([view["state"]])
+    if view["state"] not in wanted:
+        message(f"{name} will not be {goal} by itself any more")
+        return code or wire.EXIT_FAILED
+    return code
+
+
+def _who_it_waits_for(view: waiting.View) -> str:
+    """Return that the wait is for a person; empty while something runs, or will."""
+    if view["state"] != "paused" or state_text.wait_of(view).get("until"):
+        return ""
+    does, how = state_text.next_steps(view)[0]
+    return (
+        f"{view['name']} is {state_text.state_words(view, time.time())}, and waits for you: {how}  ({does})"
+    )

@@ -7,12 +7,12 @@ import time
 
 import click
 
-from ralphctl.grammar import Command
-from ralphctl.tell import has_colour, message
+from ralphctl.cli.click_ext import CommonCommand
+from ralphctl.format.output import has_colour, message
 from ralphd.errors import RalphdError
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 def demo() -> int:
     """Show what ralphd does, in half a minute.
 

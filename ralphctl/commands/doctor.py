@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
+from ralphctl.cli.click_ext import CommonCommand, Number, socket_given, wants_json
+from ralphctl.client.discovery import here
 from ralphctl.doctor import agents, daemon, machine, result
 from ralphctl.doctor.runner import Check, run_checks
-from ralphctl.fast import here
-from ralphctl.grammar import Command, Number, socket_given, wants_json
+from ralphctl.format.output import columns, has_colour, message
 from ralphctl.offline import processes
-from ralphctl.service import Service
-from ralphctl.tell import columns, has_colour, message
+from ralphctl.service.systemd import SystemdService
 from ralphd import wire
 
 _LIMIT_S, _MOST_S = 8.0, 9.0
@@ -24,7 +24,7 @@ _SHARE = 0.8
 """The part of the limit that one program may take, so that the result names the program that hangs."""
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.option("--fix", is_flag=True, help="Repair what is safe to repair: file modes and a stale socket.")
 @click.option(
     "--limit", "limit_s", metavar="S", type=Number(_MOST_S), default=_LIMIT_S,
@@ -62,7 +62,7 @@ def _checks(limit_s: float) -> Sequence[Check]:
     environ, directory, socket, each_s = os.environ, Path(here()), socket_given(), limit_s * _SHARE
     state = Path(wire.state_directory(environ))
     socket_path = Path(socket or wire.socket_path(environ)).absolute()
-    unit = Service().unit_file(environ)
+    unit = SystemdService().unit_file(environ)
     loaded = agents.loaded(directory, environ)
     return [
         Check("python", machine.python),

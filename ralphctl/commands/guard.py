@@ -1,4 +1,4 @@
-"""verdicts and undo: what the guard has said of commits, and taking back what it did."""
+"""verdicts and undo: the gate's verdicts on commits, and restoring what it reverted."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from typing import Any
 
 import click
 
-from ralphctl import completers, show, verdict_words
-from ralphctl.grammar import (
-    Command,
-    print_reply,
+from ralphctl.cli import completers
+from ralphctl.cli.click_ext import (
+    CommonCommand,
+    printed_as_json,
     ralph_argument,
     the_client,
     the_name,
+    the_ralph,
     wants_json,
 )
-from ralphctl.tell import clean, columns, has_colour, message
+from ralphctl.format import gate_text, state_text
+from ralphctl.format.output import clean, columns, has_colour, message
 from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph, UsageError
 
 NO_DAEMON_HERE = "no daemon works here; what is kept"
 _MOST = 1000
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @ralph_argument
 @click.option(
     "-n", "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="So many at most."
@@ -41,53 +43,52 @@ def verdicts(name: str | None, limit: int) -> None:
         name = the_name(client, name)
         reply = client.verdicts(name, limit)
     except (DaemonNotRunning, UnknownRalph) as fault:
-        _kept(name, limit, fault)
+        _print_from_files(name, limit, fault)
         return
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         return
-    found = reply.value["verdicts"]
-    if not found:
-        click.echo("\n".join(verdict_words.none_yet(client.ralph(name).value)))
+    judged = reply.value["verdicts"]
+    if not judged:
+        click.echo("\n".join(gate_text.none_yet(client.ralph(name).value)))
         return
-    _put(found)
-    if _has_reverted(found):
+    _print_table(judged)
+    if _has_reverted(judged):
         click.echo(f"\n  next: ralphctl undo {name} ITER  (put the reverted commits of an iteration back)")
 
 
-def _kept(name: str | None, limit: int, fault: RalphdError) -> None:
-    """What is kept of this directory's ralph, where no daemon tells; the fault where that is nothing."""
+def _print_from_files(name: str | None, limit: int, fault: RalphdError) -> None:
+    """Print the verdicts in the files of this directory's ralph. Raise ``fault`` if there are none."""
     from ralphctl.offline import log as offline_log
 
-    kept = offline_log.verdicts(name, limit)
-    if kept is None:
+    on_disk = offline_log.verdicts(name, limit)
+    if on_disk is None:
         raise fault
-    known_as, found = kept
+    known_as, judged = on_disk
     message("no daemon; what is kept:" if isinstance(fault, DaemonNotRunning) else f"{NO_DAEMON_HERE}:")
     if wants_json():
-        print(json.dumps({"verdicts": found}))
-    elif not found:
-        click.echo(verdict_words.none_kept(known_as))
+        print(json.dumps({"verdicts": judged}))
+    elif not judged:
+        click.echo(gate_text.none_kept(known_as))
     else:
-        _put(found)
-        if _has_reverted(found):
+        _print_table(judged)
+        if _has_reverted(judged):
             click.echo("\n  ralphctl undo needs a daemon. Without one: git log --grep 'This reverts commit'")
             click.echo("  finds what has reverted a commit, and git revert takes that back")
 
 
-def _has_reverted(found: list[dict[str, Any]]) -> bool:
-    return any(each.get("reverted") and not each.get("undone") for each in found)
+def _has_reverted(judged: list[dict[str, Any]]) -> bool:
+    return any(each.get("reverted") and not each.get("undone") for each in judged)
 
 
-def _put(found: list[dict[str, Any]]) -> None:
+def _print_table(found: list[dict[str, Any]]) -> None:
     click.echo(
-        verdict_words.table(
+        gate_text.verdict_table(
             found, time.time(), columns=columns(sys.stdout), colour=has_colour(sys.stdout)
         )
     )  # fmt: skip
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("words", nargs=-1, metavar="[NAME] [N]", shell_complete=completers.ralphs)
 def undo(words: tuple[str, ...]) -> None:
     """Put back the commits of NAME that were reverted in iteration N, else those that were reverted last.
@@ -96,14 +97,12 @@ def undo(words: tuple[str, ...]) -> None:
     ralphctl pause NAME first. The tests run again before the next start. A word of digits alone is N.
     """
     name, iteration = _name_and_number(words)
-    client = the_client()
-    name = the_name(client, name)
+    client, name = the_ralph(name)
     reply = client.ask(name, "undo", {"iteration": iteration})
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         return
     undone = reply.value
-    click.echo("\n".join(verdict_words.undone_lines(undone)))
+    click.echo("\n".join(gate_text.undone_lines(undone)))
     does, how = _next(undone["ralph"])
     click.echo(f"  next: {how}  ({does}; the tests run first)")
 
@@ -120,10 +119,10 @@ def _name_and_number(words: tuple[str, ...]) -> tuple[str | None, int | None]:
     return names[0] if names else None, int(numbers[0]) if numbers else None
 
 
-def _next(view: show.View) -> tuple[str, str]:
+def _next(view: state_text.View) -> tuple[str, str]:
     if view.get("state") == "paused":
         return "go on", f"ralphctl resume {view['name']}"
     return next(
-        (step for step in show.next_steps(view) if step[1].startswith("ralphctl start")),
+        (step for step in state_text.next_steps(view) if step[1].startswith("ralphctl start")),
         ("see how it is", f"ralphctl status {view['name']}"),
     )

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from ralphctl import completers
-from ralphctl.fast import here
-from ralphctl.grammar import Command, wants_json
-from ralphctl.resumption import can_ask
-from ralphctl.tell import note
+from ralphctl.cli import completers
+from ralphctl.cli.click_ext import CommonCommand, wants_json
+from ralphctl.client.discovery import here
+from ralphctl.format.output import note
+from ralphctl.offline.checkpoint import can_ask
 from ralphd.errors import DirectoryUnusable
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("directory", required=False, metavar="[DIR]", shell_complete=completers.directories)
 @click.option("--agent", metavar="NAME", shell_complete=completers.agents,
               help="The agent to begin with; the first that is installed.")  # fmt: skip
@@ -45,7 +45,7 @@ def init(directory: str | None, fallback: str | None, yes: bool, force: bool, **
     Nothing that exists is written over, and nothing of yours is run. Without a terminal nothing is asked:
     what no flag turns on stays off.
     """
-    from ralphctl.registration import flags_of
+    from ralphctl.commands.start import flags_of
     from ralphctl.setup import init as setup
     from ralphctl.setup import init_dialog as dialog
 

@@ -1,4 +1,4 @@
-"""regent install and uninstall: ralphd as a service of systemd, so that it is there after a reboot."""
+"""regent install and uninstall: ralphd as a service of systemd, which starts it after a reboot."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from ralphctl import background, link
-from ralphctl.client import Client
-from ralphctl.grammar import Command, wants_json
-from ralphctl.local import installed, units
-from ralphctl.patience import telling
-from ralphctl.service import NoSystemd, NotRoot, Service, hosting
-from ralphctl.tell import message, note
+from ralphctl.cli.click_ext import CommonCommand, wants_json
+from ralphctl.client import discovery
+from ralphctl.client.client import Client
+from ralphctl.format.output import SlowNotice, message, note
+from ralphctl.service import systemd, units
+from ralphctl.service.daemon import DaemonExit
+from ralphctl.service.systemd import NoSystemd, NotRoot, SystemdService, hosting
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, UsageError
 
@@ -25,7 +25,7 @@ _HANDED_ON = ("RALPHD_STATE_DIR", "RALPHD_SOCKET", "XDG_STATE_HOME", "XDG_CONFIG
 _HAND_OVER_LIMIT_S = 30.0
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.option("--system", is_flag=True, help="For the machine: starts at boot. Needs root and --user.")
 @click.option("--user", "account", metavar="NAME", help="With --system: as whom the daemon and its runs run.")
 @click.option("--print", "only_print", is_flag=True, help="Print the unit; install nothing.")
@@ -39,13 +39,13 @@ def install(system: bool, account: str | None, only_print: bool, force: bool) ->
     if only_print:
         click.echo(text, nl=False)
         return
-    service = Service(is_system=system)
+    service = SystemdService(is_system=system)
     if system:
         _check_root("install")
     service.check_there()
     path = service.place(os.environ)
-    was_current = installed.is_current(path, text)
-    kept = None if was_current else installed.write(path, text, force=force)
+    was_current = systemd.is_unit_current(path, text)
+    kept = None if was_current else systemd.write_unit(path, text, force=force)
     service.ask("daemon-reload")
     service.ask("enable", units.SERVICE)
     taken_over = None if system else _take_over(service)
@@ -54,7 +54,7 @@ def install(system: bool, account: str | None, only_print: bool, force: bool) ->
 
 
 def _unit(system: bool, account: str | None) -> str:
-    where = units.Installation(installed.command(), {} if system else _environment())
+    where = units.Installation(systemd.daemon_command(), {} if system else _environment())
     if not system:
         if account is not None:
             raise UsageError("--user goes with --system", why="a service of your own is yours already")
@@ -74,10 +74,10 @@ def _unit(system: bool, account: str | None) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Where this user's daemon keeps things; systemd does not know the variables of a shell."""
+    """Return the variables that locate this user's daemon; systemd does not know those of a shell."""
     given = {name: os.environ[name] for name in _HANDED_ON if os.environ.get(name)}
     if os.environ.get("RALPH_RUN_ID"):
-        given.pop("RALPHD_SOCKET", None)  # which the daemon told the run that this is typed in
+        given.pop("RALPHD_SOCKET", None)  # set by the daemon for the run that this is typed in
     if given:
         given["RALPHD_STATE_DIR"] = wire.state_directory(os.environ)
     given.pop("XDG_STATE_HOME", None)
@@ -94,11 +94,11 @@ def _check_root(word: str) -> None:
 
 def _own_client() -> Client:
     path = wire.socket_path(os.environ)
-    return Client(lambda: link.candidates(path, os.environ, "/"))
+    return Client(lambda: discovery.candidates(path, os.environ, "/"))
 
 
-def _take_over(service: Service) -> int | None:
-    """A daemon in the background makes room for the service and leaves its runs; gives its pid."""
+def _take_over(service: SystemdService) -> int | None:
+    """End a background daemon, leaving its runs for the service; return its pid."""
     client = _own_client()
     try:
         pid = int(client.status().value["daemon"]["pid"])
@@ -106,10 +106,10 @@ def _take_over(service: Service) -> int | None:
         return None
     if hosting(pid) == service or service.main_pid() == pid:
         return None
-    ending = background.Ending(pid, client)
+    ending = DaemonExit(pid, client)
     try:
         client.shutdown("leave")
-        with telling(f"ralphd (pid {pid}) to make room; its runs go on", _HAND_OVER_LIMIT_S):
+        with SlowNotice(f"ralphd (pid {pid}) to make room; its runs go on", _HAND_OVER_LIMIT_S):
             ending.wait(_HAND_OVER_LIMIT_S)
     finally:
         ending.close()
@@ -117,7 +117,7 @@ def _take_over(service: Service) -> int | None:
 
 
 def _tell_installed(
-    service: Service, path: Path, account: str | None, kept: Path | None, taken_over: int | None
+    service: SystemdService, path: Path, account: str | None, kept: Path | None, taken_over: int | None
 ) -> None:
     name = account or pwd.getpwuid(os.getuid()).pw_name
     linger = None if service.is_system else service_lingers(name)
@@ -141,7 +141,7 @@ def _tell_installed(
 
 
 def service_lingers(name: str) -> bool:
-    """Whether the systemd of that user starts at boot and outlives the last session (``loginctl``)."""
+    """Return whether that user's systemd starts at boot and outlives the last session."""
     import subprocess
 
     try:
@@ -153,7 +153,7 @@ def service_lingers(name: str) -> bool:
         answer = ""
     else:
         answer = done.stdout.strip() if done.returncode == 0 else ""
-    # It knows nothing of a user who is not logged in; the file is where it keeps the answer.
+    # loginctl knows nothing of a user who is not logged in; logind keeps the answer in this file.
     return answer == "yes" if answer else Path("/var/lib/systemd/linger", name).exists()
 
 
@@ -166,30 +166,30 @@ def _tell_linger(name: str, linger: bool | None) -> None:
     message(f"  to have them go on, and start at boot: loginctl enable-linger {name}")
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.option("--system", is_flag=True, help="The service of the machine. Needs root.")
 @click.option("--force", is_flag=True, help="Remove a unit that was edited; a copy is kept.")
 def uninstall(system: bool, force: bool) -> None:
     """Stop the service and its runs, and remove its unit. What ralphd has written down stays."""
-    service = Service(is_system=system)
+    service = SystemdService(is_system=system)
     path = service.unit_file(os.environ)
     if not os.path.lexists(path):
         message(f"nothing to uninstall: there is no {path}")
         return
     if system:
         _check_root("uninstall")
-    installed.check_removable(path, force=force)
+    systemd.check_unit_removable(path, force=force)
     _check_there(service, path)
     state = _state_directory(path, is_system=system)
     message(f"stopping {units.SERVICE} and its runs")
     service.work("stop")
     service.ask("disable", units.SERVICE)
-    kept = installed.remove(path, force=force)
+    kept = systemd.remove_unit(path, force=force)
     service.ask("daemon-reload")
     _tell_removed(path, kept, state, is_system=system)
 
 
-def _check_there(service: Service, path: Path) -> None:
+def _check_there(service: SystemdService, path: Path) -> None:
     try:
         service.check_there()
     except NoSystemd as away:

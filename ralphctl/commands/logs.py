@@ -1,23 +1,29 @@
-"""logs: what a ralph printed, and what its Regent said of it."""
+"""logs and events: what a ralph printed, and what happened to it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from ralphctl import link, logtext
-from ralphctl.client import Client
-from ralphctl.fast import here, left_here
-from ralphctl.grammar import Command, ralph_argument, the_client, the_name, wants_json
-from ralphctl.lines import lines_of
-from ralphctl.tell import has_colour, message
+from ralphctl.cli.click_ext import CommonCommand, ralph_argument, the_client, the_name, wants_json
+from ralphctl.client import transport
+from ralphctl.client.client import Client
+from ralphctl.client.discovery import check_name, here, left_by_build
+from ralphctl.format import log_text
+from ralphctl.format.event_text import event_words
+from ralphctl.format.humanize import clock, moment
+from ralphctl.format.output import clean, has_colour, message
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 
 _TAIL = "100"
+_MOST = 10_000
+_NAME_WIDTH = 12
 
 
 def _tail(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -29,7 +35,7 @@ def _tail(context: click.Context, parameter: click.Parameter, value: str | None)
 def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    moment = logtext.since(value)
+    moment = log_text.since(value)
     if moment is None:
         raise UsageError(
             f"{parameter.opts[0]} {value!r} is no time",
@@ -39,7 +45,7 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
     return moment
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @ralph_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, over restarts of the daemon.")
 @click.option("-n", "--tail", callback=_tail, metavar="N", help=f"The last N lines ({_TAIL}), or all.")
@@ -64,32 +70,34 @@ def logs(name: str | None, follow: bool, raw: bool, timestamps: bool, **query: s
         words["tail"] = _TAIL
     safe = sys.stdout.isatty() and not raw
     try:
-        link.connect(client.paths).close()
+        transport.connect(client.paths).close()
     except DaemonNotRunning:
-        if follow or (past := _past(name, words)) is None:
+        if follow or (past := _records_on_disk(name, words)) is None:
             raise
         message("no daemon; what is kept:")
         _put(past, safe=safe, timestamps=timestamps)
         return
     try:
         name = the_name(client, name)
-        if follow or left_here(here()) is not None:
-            client.ralph(name)  # nobody knows it: that is said at once, and not waited for
-    except UnknownRalph:  # the log of a build is where it was
-        if follow or (past := _past(name, words)) is None:
+        if follow or left_by_build(here()) is not None:
+            client.ralph(name)  # an unknown ralph is an error at once, not a wait
+    except UnknownRalph:  # a build's log stays in its directory
+        if follow or (past := _records_on_disk(name, words)) is None:
             raise
         message("no daemon works here; what is kept:")
         _put(past, safe=safe, timestamps=timestamps)
         return
     if not (follow or timestamps or safe or wants_json()):
-        _copy(client, name, words)
+        for part in client.log_text(name, words):
+            sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
         return
-    records = _followed(client, name, words) if follow else _kept(client, name, words)
+    records = _followed(client, name, words) if follow else client.log(name, words)
     _put(records, safe=safe, timestamps=timestamps)
 
 
-def _past(name: str | None, words: dict[str, str]) -> Iterator[dict[str, Any]] | None:
-    """What is kept of the ralph of this directory, on disk; None where that is not known, or not meant."""
+def _records_on_disk(name: str | None, words: dict[str, str]) -> Iterator[dict[str, Any]] | None:
+    """Return the log of this directory's ralph from disk; None if that is unknown, or not ``name``."""
     from ralphctl.offline import log as offline_log
 
     return offline_log.records(name, words)
@@ -97,35 +105,20 @@ def _past(name: str | None, words: dict[str, str]) -> Iterator[dict[str, Any]] |
 
 def _put(records: Iterator[dict[str, Any]], *, safe: bool, timestamps: bool) -> None:
     if wants_json():
-        _print_json(records)
+        for record in records:
+            print(json.dumps(record), flush=True)
     else:
         _print(records, safe=safe, timestamps=timestamps)
 
 
-def _copy(client: Client, name: str, words: dict[str, str]) -> None:
-    """The bytes as they were printed."""
-    for part in client.log(name, {**words, "format": "text"}):
-        sys.stdout.buffer.write(part)
-    sys.stdout.buffer.flush()
-
-
-def _kept(client: Client, name: str, words: dict[str, str]) -> Iterator[dict[str, Any]]:
-    return map(json.loads, lines_of(client.log(name, {**words, "format": "json"})))
-
-
 def _followed(client: Client, name: str, words: dict[str, str]) -> Iterator[dict[str, Any]]:
-    from ralphctl import streams
+    from ralphctl.client import streams
 
     return streams.log(client, name, words)
 
 
-def _print_json(records: Iterator[dict[str, Any]]) -> None:
-    for record in records:
-        print(json.dumps(record), flush=True)
-
-
 def _print(records: Iterator[dict[str, Any]], *, safe: bool, timestamps: bool) -> None:
-    printer = logtext.LogPrinter(
+    printer = log_text.LogPrinter(
         sys.stdout.buffer, safe=safe, timestamps=timestamps, colour=has_colour(sys.stdout)
     )
     try:
@@ -136,3 +129,45 @@ def _print(records: Iterator[dict[str, Any]], *, safe: bool, timestamps: bool) -
         if safe:
             printer.end()
         sys.stdout.buffer.flush()
+
+
+@click.command(cls=CommonCommand)
+@ralph_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, over restarts of the daemon.")
+@click.option(
+    "-n", "--tail", type=click.IntRange(0, _MOST), metavar="N", help="The last N events (20; with -f 0)."
+)
+def events(name: str | None, follow: bool, tail: int | None) -> None:
+    """What happened to NAME, or to all ralphs and the daemon."""
+    if name is not None:
+        check_name(name)
+    client = the_client()
+    shown, last = _past_events(client, (0 if follow else 20) if tail is None else tail, name)
+    width = max([_NAME_WIDTH, *(len(_who(event)) for event in shown)])
+    for event in itertools.chain(shown, _coming(client, last, name) if follow else ()):
+        print(json.dumps(event) if wants_json() else _line(event, width), flush=True)
+
+
+def _past_events(client: Client, tail: int, name: str | None) -> tuple[list[dict[str, Any]], int]:
+    """Return the past events to show, and the id of the last event of all."""
+    # The daemon keeps one history for all ralphs, so the last N of one are picked from many.
+    past = list(client.past_events(max(1, tail if name is None else _MOST)))
+    mine = [event for event in past if name in (None, event["ralph"])]
+    return mine[-tail:] if tail else [], past[-1]["id"] if past else 0
+
+
+def _coming(client: Client, last: int, name: str | None) -> Iterator[dict[str, Any]]:
+    from ralphctl.client import streams
+
+    return (event for event in streams.events(client, last) if name in (None, event["ralph"]))
+
+
+def _line(event: dict[str, Any], width: int) -> str:
+    at = moment(event["at"])
+    when = "?" if at is None else clock(at, time.time())
+    text = clean(event_words(event["type"], event["data"]))
+    return f"{when}  {_who(event):<{width}}  {event['type']:<18}  {text}".rstrip()
+
+
+def _who(event: dict[str, Any]) -> str:
+    return event["ralph"] or "ralphd"

@@ -1,42 +1,51 @@
-"""regent: the daemon itself. Start it, end it, replace it while the runs go on, look at it."""
+"""regent: start, stop, replace and inspect the daemon itself; read its log, with or without a daemon."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import IO, Any, TypeAlias
 
 import click
 
-from ralphctl import background, link, service, waiting
-from ralphctl.changes import change_lines
-from ralphctl.client import Client, Reply
-from ralphctl.entry import Entry
-from ralphctl.grammar import SECONDS, Command, LazyGroup, print_reply, socket_given, the_client, wants_json
-from ralphctl.local import units
-from ralphctl.tell import clean, message
-from ralphctl.words import ago, clock, count, last_exit
+from ralphctl.cli.click_ext import (
+    SECONDS,
+    CommonCommand,
+    LazyGroup,
+    printed_as_json,
+    socket_given,
+    the_client,
+)
+from ralphctl.cli.overview import CommandEntry
+from ralphctl.client import discovery, waiting
+from ralphctl.client.client import Client, Reply
+from ralphctl.format.humanize import ago, clock, count, last_exit
+from ralphctl.format.output import clean, message, neutralise
+from ralphctl.format.reload_text import change_lines
+from ralphctl.service import systemd, units
+from ralphctl.service.daemon import DaemonExit, start_daemon
 from ralphd import wire
-from ralphd.errors import DaemonNotRunning
+from ralphd.errors import DaemonNotRunning, NotFound, RalphdError
 
 View: TypeAlias = Mapping[str, Any]
 
-_PLACE = "ralphctl.commands.regent"
 _LIVING = frozenset({"running", "testing", "pausing", "stopping"})
 
 regent = LazyGroup(
     "regent",
     table={
-        "start": Entry(f"{_PLACE}:start", "Start the daemon in the background."),
-        "stop": Entry(f"{_PLACE}:stop", "End the daemon, and the runs with it."),
-        "restart": Entry(f"{_PLACE}:restart", "Replace the daemon; the runs go on."),
-        "reload": Entry(f"{_PLACE}:reload", "Read your own configuration file again."),
-        "status": Entry(f"{_PLACE}:status", "How the daemon is, and where it keeps things."),
-        "logs": Entry("ralphctl.commands.regentlog:logs", "The daemon's own log."),
-        "install": Entry("ralphctl.commands.install:install", "Have systemd keep the daemon running."),
-        "uninstall": Entry("ralphctl.commands.install:uninstall", "Undo that; what is written down stays."),
+        "start": CommandEntry("regent:start", "Start the daemon in the background."),
+        "stop": CommandEntry("regent:stop", "End the daemon, and the runs with it."),
+        "restart": CommandEntry("regent:restart", "Replace the daemon; the runs go on."),
+        "reload": CommandEntry("regent:reload", "Read your own configuration file again."),
+        "status": CommandEntry("regent:status", "How the daemon is, and where it keeps things."),
+        "logs": CommandEntry("regent:logs", "The daemon's own log."),
+        "install": CommandEntry("install:install", "Have systemd keep the daemon running."),
+        "uninstall": CommandEntry("install:uninstall", "Undo that; what is written down stays."),
     },
     help="Start, stop, restart and look at the daemon itself.",
     no_args_is_help=True,
@@ -44,16 +53,16 @@ regent = LazyGroup(
 
 
 def _own_client() -> Client:
-    """The daemon of this user, whichever directory we are in and whoever supervises there.
+    """Return a client of this user's daemon, whichever daemon supervises the current directory.
 
-    Where nothing says which, the machine's own is meant when this user has none.
+    Unless an option or variable names one, the machine's daemon counts if this user has none.
     """
     said = any(os.environ.get(name) for name in ("RALPHD_SOCKET", "RALPHD_STATE_DIR"))
     given = socket_given() or (wire.socket_path(os.environ) if said else None)
-    return Client(lambda: link.candidates(given, os.environ, "/"))
+    return Client(lambda: discovery.candidates(given, os.environ, "/"))
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 def start() -> None:
     """Start the daemon in the background, or its service where one is installed; back when it answers.
 
@@ -63,17 +72,16 @@ def start() -> None:
     try:
         reply, said = client.status(), "runs already"
     except DaemonNotRunning:
-        background.start_daemon(socket_given())
+        start_daemon(socket_given())
         reply, said = client.status(), "started"
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         return
     daemon = reply.value["daemon"]
     click.echo(f"ralphd {said} (pid {daemon['pid']}), {count(len(reply.value['ralphs']), 'ralph')}")
     click.echo("  next: " + ("ralphctl status" if reply.value["ralphs"] else "ralphctl start DIR -- COMMAND"))
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.option("--now", is_flag=True, help="Kill the trees of all runs at once.")
 @click.option("--leave-runs", is_flag=True, help="Let the runs go on; the next daemon adopts them.")
 @click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
@@ -92,8 +100,7 @@ def stop(now: bool, leave_runs: bool, wait_timeout: float | None) -> None:
         return
     runs = "now" if now else "leave" if leave_runs else "finish"
     reply = _end(client, before.value, runs, wait_timeout)
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         return
     living = _living(before.value["ralphs"])
     left = f"; {count(len(living), 'run')} left running: {', '.join(living)}" if leave_runs and living else ""
@@ -102,15 +109,15 @@ def stop(now: bool, leave_runs: bool, wait_timeout: float | None) -> None:
 
 
 def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Reply:
-    """Have the daemon end, and wait for it. Raises WaitTimeout."""
+    """End the daemon and wait for it. Raise WaitTimeout."""
     pid, began = before["daemon"]["pid"], time.time()
-    ending = background.Ending(pid, client)
-    unit = service.hosting(pid)
+    ending = DaemonExit(pid, client)
+    unit = systemd.hosting(pid)
     if unit is not None:
         unit.check_allowed("stop")
     try:
         reply = client.shutdown(runs)
-        if unit is not None:  # or systemd would start the next one; the first word on the runs holds
+        if unit is not None:  # or systemd would start it again; the first request decides about the runs
             unit.ask("stop", "--no-block", units.SERVICE)
         if ending.wait(waiting.QUIET_S if timeout_s is None else min(waiting.QUIET_S, timeout_s)):
             return reply
@@ -126,26 +133,25 @@ def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Re
         ending.close()
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
 def restart(wait_timeout: float | None) -> None:
     """Replace the daemon. The runs go on: the new one adopts them, with their pids and logs."""
     client = _own_client()
     try:
         before: View = client.status().value
-        if (unit := service.hosting(before["daemon"]["pid"])) is not None:
+        if (unit := systemd.hosting(before["daemon"]["pid"])) is not None:
             unit.check_allowed("restart")
             unit.work("restart")
         else:
             _end(client, before, "leave", wait_timeout)
-            background.start_daemon(socket_given())
+            start_daemon(socket_given())
     except DaemonNotRunning as away:
         message(f"nothing to replace: {away.what}")
         before = {"ralphs": []}
-        background.start_daemon(socket_given())
+        start_daemon(socket_given())
     reply = client.status()
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         return
     for line in _replaced(before["ralphs"], reply.value):
         click.echo(line)
@@ -173,7 +179,7 @@ def _living(views: list[View]) -> list[str]:
     return [view["name"] for view in views if view["state"] in _LIVING]
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 def reload() -> None:
     """Read your own configuration file (ralph/config.toml) again.
 
@@ -181,8 +187,7 @@ def reload() -> None:
     ralphctl reload NAME. With faults nothing changes.
     """
     reply = (_own_client() if socket_given() else the_client()).reload()
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         return
     changes, pid = reply.value["changes"], reply.value["daemon"]["pid"]
     if not changes:
@@ -195,12 +200,11 @@ def reload() -> None:
         click.echo("  next: ralphctl reload NAME  (for each ralph that is to follow)")
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 def status() -> None:
     """How the daemon is. Exits with 3 when none is running."""
     reply = _own_client().status() if socket_given() else the_client().status()
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         return
     daemon, now = reply.value["daemon"], time.time()
     click.echo(f"ralphd {daemon['version']}  {daemon['status']} (pid {daemon['pid']})")
@@ -219,3 +223,63 @@ def status() -> None:
         for line in more:
             click.echo(f"  {'':<9} {clean(line)}")
     sys.stdout.flush()
+
+
+_LOOK_S = 0.1
+
+
+@click.command(cls=CommonCommand)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
+@click.option(
+    "-n", "--tail", type=click.IntRange(min=0), metavar="N", default=50, help="The last N lines (50)."
+)
+def logs(follow: bool, tail: int) -> None:
+    """The daemon's own log: what it did, and why it did not start."""
+    path = _state_directory() / "ralphd.log"
+    try:
+        log = path.open("rb")
+    except FileNotFoundError as fault:
+        raise NotFound("there is no daemon log yet", why=str(path), mend="ralphctl regent start") from fault
+    with log:
+        for line in deque(log, maxlen=tail):
+            _print(line)
+        if follow:
+            _follow(path, log)
+
+
+def _state_directory() -> Path:
+    try:
+        return Path(the_client().status().value["daemon"]["state_directory"])
+    except RalphdError:  # people read this log because the daemon does not answer
+        return Path(wire.state_directory(os.environ))
+
+
+def _print(line: bytes) -> None:
+    if not sys.stdout.isatty():
+        sys.stdout.buffer.write(line)
+    else:
+        sys.stdout.write(neutralise(line.decode("utf-8", "replace").rstrip("\n")) + "\n")
+    sys.stdout.flush()
+
+
+def _follow(path: Path, log: IO[bytes]) -> None:
+    while True:
+        _print_rest(log)
+        if _is_replaced(path, log):
+            _print_rest(log)  # what was written between the last read and the rotation
+            log.close()
+            log = path.open("rb")
+        else:
+            time.sleep(_LOOK_S)
+
+
+def _print_rest(log: IO[bytes]) -> None:
+    for line in log:
+        _print(line)
+
+
+def _is_replaced(path: Path, log: IO[bytes]) -> bool:
+    try:
+        return not os.path.samestat(path.stat(), os.fstat(log.fileno()))
+    except FileNotFoundError:  # between the two steps of a rotation
+        return False

@@ -10,10 +10,10 @@ import time
 
 import click
 
-from ralphctl import logtext
-from ralphctl.fast import check_name, here
-from ralphctl.grammar import Command, ralph_argument, wants_json
-from ralphctl.tell import columns, has_colour
+from ralphctl.cli.click_ext import CommonCommand, ralph_argument, wants_json
+from ralphctl.client.discovery import check_name, here
+from ralphctl.format import log_text
+from ralphctl.format.output import columns, has_colour
 from ralphd.errors import UsageError
 
 EVENING_HOUR = 18
@@ -31,7 +31,7 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
         return None
     from datetime import datetime
 
-    said = logtext.since(value)
+    said = log_text.since(value)
     if said is None:
         raise UsageError(
             f"{parameter.opts[0]} {value!r} is no time",
@@ -41,7 +41,7 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
     return datetime.fromisoformat(said).timestamp()
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @ralph_argument
 @click.option(
     "--since",

@@ -3,23 +3,143 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ralphctl import background, completers, fast, resumption, show
-from ralphctl.client import Client, Reply
+from ralphctl.cli import completers
+from ralphctl.cli.click_ext import CommonCommand, socket_given, the_client
+from ralphctl.client import discovery
+from ralphctl.client.client import Client, Reply
 from ralphctl.commands.control import tell_view
-from ralphctl.grammar import socket_given, the_client
-from ralphctl.local import checkpoint
+from ralphctl.format import state_text
+from ralphctl.format.output import message, note
+from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
-from ralphctl.registration import WithCommand, command_given, flags_of, key_options, registration
-from ralphctl.resumption import resume_options, wish_of
-from ralphctl.tell import message, note
+from ralphctl.offline.checkpoint import resume_options, wish_of
+from ralphctl.service import daemon
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, DirectoryUnusable, UnknownRalph, UsageError
+
+_COMMAND = "ralphctl.command"
+
+
+class WithCommand(CommonCommand):
+    """A command that keeps what follows ``--`` as the ralph's command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Cut the command off ``args``; click parses the rest."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+def command_given(ctx: click.Context, *, mend: str) -> list[str] | None:
+    """Return what followed ``--``, None without it. Raise UsageError with the advice ``mend``."""
+    command: list[str] | None = ctx.meta.get(_COMMAND)
+    if command == []:
+        raise UsageError("there is no command after --", mend=mend)
+    for word in command or ():
+        check_text(word, "the command")
+    return command
+
+
+def key_options(function: Any) -> Any:
+    """Add the options that are keys of ralph.toml."""
+    seconds, number = click.FLOAT, click.INT
+    for option in (
+        click.option("--max-cost", type=float, metavar="USD", help="End after that many dollars."),
+        click.option("--max-iterations", type=number, metavar="N", help="End after N iterations."),
+        click.option(
+            "--phase-3-retry-count", type=number, metavar="N", help="Retries of phase 3 (at most 2)."
+        ),
+        click.option("--iteration-timeout", type=seconds, metavar="S", help="Seconds for an attempt."),
+        click.option("--timeout", type=seconds, metavar="S", help="Seconds for an agent process."),
+        click.option("--max-task-failures", type=number, metavar="N", help="Skip a task after N failures."),
+        click.option(
+            "--retries-before-fallback", type=number, metavar="N", help="Same agent again, N times."
+        ),
+        click.option(
+            "--fallback",
+            metavar="A,B",
+            shell_complete=completers.agents,
+            help="The next agents, in order; auto: codex,gemini,claude,opencode.",
+        ),
+        click.option(
+            "--agent", metavar="NAME", shell_complete=completers.agents, help="The agent to begin with."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def flags_of(keys: Mapping[str, Any]) -> dict[str, object]:
+    """Return the options that were given, as the API expects them."""
+    flags = {option.replace("_", "-"): value for option, value in keys.items() if value is not None}
+    if isinstance(chain := flags.get("fallback"), str):
+        flags["fallback"] = _agents(chain)
+    return {key: int(v) if isinstance(v, float) and v.is_integer() else v for key, v in flags.items()}
+
+
+def _agents(chain: str) -> list[str]:
+    """Return the agents of ``--fallback A,B``. Raise UsageError if there are none."""
+    agents = [agent.strip() for agent in chain.split(",") if agent.strip()]
+    if not agents:
+        raise UsageError("--fallback names no agent", mend="--fallback codex,gemini, or --fallback auto")
+    for agent in agents:
+        check_text(agent, "--fallback")
+    return agents
+
+
+def registration(
+    directory: str,
+    command: Sequence[str] | None,
+    name: str | None,
+    flags: Mapping[str, object],
+    *,
+    resume: bool | None = None,
+) -> dict[str, object]:
+    """Return the request that registers a ralph and starts it. Raise UsageError.
+
+    Without a command ralph.toml's applies, else the built-in loop. ``resume`` says whether that continues
+    from its checkpoint; None leaves it to the loop, which does.
+    """
+    check_text(directory, "the directory")
+    body = {
+        "directory": os.path.normpath(directory),
+        "command": list(command or ()),
+        "flags": dict(flags),
+        "environment": _environment(),
+        "start": True,
+    }
+    return body | ({"name": name} if name else {}) | ({} if resume is None else {"resume": resume})
+
+
+def check_text(text: str, what: str) -> None:
+    """Raise UsageError for ``text`` that JSON cannot carry."""
+    if not _is_text(text):
+        raise UsageError(f"{what} is not UTF-8: {text!r}", mend="a name that is")
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    for name in [name for name, value in environment.items() if not _is_text(name + value)]:
+        note(f"the environment variable {name} is not UTF-8; the ralph gets it not")
+        del environment[name]
+    return environment
 
 
 @click.command(
@@ -65,16 +185,16 @@ def start(
     command = command_given(ctx, mend="ralphctl start DIR -- ./loop.sh")
     wish = wish_of(resume, no_resume, command)
     if name is not None:
-        fast.check_name(name)
+        discovery.check_name(name)
     client = the_client()
     order = _Order(directory, command, name, flags_of(keys))
     before = _views(client, no_autostart)
     wish = _settled_wish(order, before, wish)
     if not no_autostart:
-        background.ensure(client, socket_given(), tell=message)
+        daemon.ensure(client, socket_given(), tell=message)
     pids = [view["ralph_pid"] for view in client.views() if view["ralph_pid"]]
     reply = _start(client, order, wish)
-    tell_view(reply, said=show.started_words(reply.value, before=pids))
+    tell_view(reply, said=state_text.started_words(reply.value, before=pids))
     for line in reply.value.get("notes") or []:
         note(str(line))
     return wire.EXIT_FAILED if reply.value["state"] == "failed" else wire.EXIT_OK
@@ -91,21 +211,21 @@ class _Order:
 
     @property
     def directory(self) -> Path:
-        """The directory that is meant, if it is one."""
-        return Path(self.where or fast.here()).absolute()
+        """The directory that ``where`` names, if it is one."""
+        return Path(self.where or discovery.here()).absolute()
 
     @property
     def is_name(self) -> bool:
-        """Whether ``where`` can only be the name of a ralph."""
+        """True if ``where`` can only be the name of a ralph."""
         return self.where is not None and not self.directory.is_dir()
 
     def known(self, views: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """The ralph that is started again by these words; None where they register one."""
+        """Return the ralph that this starts again; None if it registers one."""
         if self.is_name:
             return next((view for view in views if view["name"] == self.where), None)
         if self.command is not None:
             return None
-        view = fast.of_directory(views, str(self.directory))
+        view = discovery.of_directory(views, str(self.directory))
         if view is None or self.name not in (None, view["name"]):
             return None
         here = self.directory.resolve() == Path(view["directory"]).resolve()
@@ -116,7 +236,7 @@ class _Order:
 
 
 def _views(client: Client, no_autostart: bool) -> list[dict[str, Any]]:
-    """What is known before anything is started: by the daemon, or by its files where none is there yet."""
+    """Return the views before anything is started: the daemon's, or those in its files if none runs yet."""
     try:
         return client.views()
     except DaemonNotRunning:
@@ -126,7 +246,7 @@ def _views(client: Client, no_autostart: bool) -> list[dict[str, Any]]:
 
 
 def _settled_wish(order: _Order, views: list[dict[str, Any]], wish: bool | None) -> bool | None:
-    """What becomes of a checkpoint, asked before anything is started (L13)."""
+    """Settle what becomes of a checkpoint, before anything is started."""
     view = order.known(views)
     if order.command is not None or (order.is_name and view is None):
         return wish
@@ -135,13 +255,14 @@ def _settled_wish(order: _Order, views: list[dict[str, Any]], wish: bool | None)
         return None
     directory = str(view["directory"]) if view is not None else str(order.directory)
     home = Path(wire.state_directory(os.environ)) / "ralphs" / str(view["name"] if view is not None else "")
-    told = None if view is None else view.get("checkpoint")
-    found = checkpoint.find(directory, [home] if view is not None else [], told=told)
+    found = checkpoint.find(
+        directory, [] if view is None else [home], reported=None if view is None else view.get("checkpoint")
+    )
     if found is not None and view is None and not checkpoint.runs_built_in(directory, order.flags):
         _tell_ignored(wish, "ralph.toml has a command")
         return None
     typed = f"ralphctl start {order.where}" if order.where else "ralphctl start"
-    return resumption.settle(found, wish, command=typed)
+    return checkpoint.settle(found, wish, command=typed)
 
 
 def _tell_ignored(wish: bool | None, why: str) -> None:

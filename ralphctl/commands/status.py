@@ -1,4 +1,4 @@
-"""status, when it has words that the short road does not know: ``-w``, ``--help``."""
+"""status with options that the fast path does not know, and explain."""
 
 from __future__ import annotations
 
@@ -10,16 +10,25 @@ import time
 
 import click
 
-from ralphctl import fast
-from ralphctl.grammar import Command, ralph_argument, socket_given, wants_json
-from ralphctl.words import count
+from ralphctl.cli import fast_status
+from ralphctl.cli.click_ext import (
+    CommonCommand,
+    printed_as_json,
+    ralph_argument,
+    socket_given,
+    the_ralph,
+    wants_json,
+)
+from ralphctl.format import explanation, state_text
+from ralphctl.format.humanize import count
+from ralphctl.format.output import columns, has_colour
 from ralphd.errors import DaemonBusy, DaemonNotRunning
 
 _CLEAR, _CLEAR_BELOW, _HOME, _CLEAR_LINE = "\x1b[2J", "\x1b[J", "\x1b[H", "\x1b[K"
 _WRAP, _DO_NOT_WRAP = "\x1b[?7h", "\x1b[?7l"
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @ralph_argument
 @click.option("-a", "--all", "every", is_flag=True, help="All ralphs, also inside a ralph's directory.")
 @click.option("--resources", is_flag=True, help="With processor and memory use.")
@@ -30,16 +39,16 @@ def status(name: str | None, every: bool, resources: bool, watch: bool) -> int:
     Exits with 1 when one has failed, else 75 when one is paused, else 0. Without a daemon it tells what is
     last known in this directory; 3 only where there is nothing to read.
     """
-    asked = fast.Asked(
+    query = fast_status.StatusQuery(
         name=name, socket=socket_given(), as_json=wants_json(), every=every, resources=resources
     )  # fmt: skip
-    return _watch(asked) if watch else fast.answer(asked)
+    return _watch(query) if watch else fast_status.answer(query)
 
 
-def _watch(asked: fast.Asked) -> int:
+def _watch(query: fast_status.StatusQuery) -> int:
     on_terminal, shown = sys.stdout.isatty(), ""
     while True:
-        text = _page(asked)
+        text = _page(query)
         if on_terminal:
             click.echo(("" if shown else _CLEAR) + _frame(text), nl=False, color=True)
         elif text != shown:
@@ -49,7 +58,7 @@ def _watch(asked: fast.Asked) -> int:
 
 
 def _frame(text: str) -> str:
-    """``text`` over what is on the screen; a line or a page that does not fit must not make it scroll."""
+    """Overwrite the screen with ``text``, cut so that neither a line nor the page makes it scroll."""
     lines, rows = text.splitlines(), os.get_terminal_size(sys.stdout.fileno()).lines
     if rows and len(lines) >= rows:
         left_out = len(lines) - rows + 2
@@ -59,7 +68,7 @@ def _frame(text: str) -> str:
 
 
 class _Page(io.StringIO):
-    """Collects what ``status`` prints, and says of itself what is true of the real stdout."""
+    """Collects what ``status`` prints; a terminal of the same width as the real stdout if that is one."""
 
     def isatty(self) -> bool:
         return sys.__stdout__ is not None and sys.__stdout__.isatty()
@@ -68,11 +77,31 @@ class _Page(io.StringIO):
         return super().fileno() if sys.__stdout__ is None else sys.__stdout__.fileno()
 
 
-def _page(asked: fast.Asked) -> str:
+def _page(query: fast_status.StatusQuery) -> str:
     page = _Page()
     try:
         with contextlib.redirect_stdout(page), contextlib.redirect_stderr(page):
-            fast.answer(asked)
+            fast_status.answer(query)
     except (DaemonNotRunning, DaemonBusy) as away:
         page.write(f"{away}\n")
     return page.getvalue().rstrip("\n")
+
+
+@click.command(cls=CommonCommand)
+@ralph_argument
+def explain(name: str | None) -> None:
+    """Why the last thing was done to NAME, or what is thought of its run that lives.
+
+    Tells the rule, the figures that were seen, what was missing, and what was done. Of a run that hung also
+    the processes and the last lines that were saved before it was ended.
+    """
+    client, name = the_ralph(name)
+    reply = client.explain(name)
+    if printed_as_json(reply):
+        return
+    now = time.time()
+    state = state_text.state_words(client.ralph(name).value, now) if reply.value.get("run_id") else ""
+    shown = explanation.page(
+        name, reply.value, now, state=state, columns=columns(sys.stdout), colour=has_colour(sys.stdout)
+    )
+    click.echo(shown)

@@ -1,4 +1,4 @@
-"""webhooks: where you are called, whether it works, what was sent, and sending it again."""
+"""webhooks: configure where ralphd calls you, test it, list the deliveries and repeat them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import Any
 
 import click
 
-from ralphctl import completers, webhook_words
-from ralphctl.entry import Entry
-from ralphctl.grammar import Command, LazyGroup, print_reply, the_client, wants_json
-from ralphctl.tell import clean, has_colour, message
+from ralphctl.cli import completers
+from ralphctl.cli.click_ext import (
+    CommonCommand,
+    LazyGroup,
+    print_reply,
+    printed_as_json,
+    the_client,
+    wants_json,
+)
+from ralphctl.cli.overview import CommandEntry
+from ralphctl.format import webhook_text
+from ralphctl.format.output import clean, has_colour, message
 from ralphd import wire
 from ralphd.errors import UsageError
 
-_PLACE = "ralphctl.commands.webhooks"
 _MOST = 1000
 _MOST_URL_BYTES = 4096
 _MOST_SECRET_BYTES = 4096
@@ -25,12 +32,12 @@ _MOST_SECRET_BYTES = 4096
 webhooks = LazyGroup(
     "webhooks",
     table={
-        "list": Entry(f"{_PLACE}:list_", "Where you are called, and whether it went well."),
-        "add": Entry(f"{_PLACE}:add", "Have an address told when a ralph needs you."),
-        "remove": Entry(f"{_PLACE}:remove", "Take one away that was added."),
-        "test": Entry(f"{_PLACE}:test", "Send a test and say what came back."),
-        "deliveries": Entry(f"{_PLACE}:deliveries", "What was sent, waits, or was given up."),
-        "replay": Entry(f"{_PLACE}:replay", "Send the message of a delivery again."),
+        "list": CommandEntry("webhooks:list_", "Where you are called, and whether it went well."),
+        "add": CommandEntry("webhooks:add", "Have an address told when a ralph needs you."),
+        "remove": CommandEntry("webhooks:remove", "Take one away that was added."),
+        "test": CommandEntry("webhooks:test", "Send a test and say what came back."),
+        "deliveries": CommandEntry("webhooks:deliveries", "What was sent, waits, or was given up."),
+        "replay": CommandEntry("webhooks:replay", "Send the message of a delivery again."),
     },
     help="""Be told, by Slack, ntfy or a receiver of your own.
 
@@ -44,17 +51,16 @@ webhooks = LazyGroup(
 )
 
 
-@click.command("list", cls=Command)
+@click.command("list", cls=CommonCommand)
 def list_() -> None:
     """Every webhook: of your own file, of the ralphs' files, and those that were added."""
     reply = the_client().webhooks()
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         return
-    _print(reply.value["webhooks"], webhook_words.hook_lines, webhook_words.NONE_YET)
+    _print(reply.value["webhooks"], webhook_text.hook_lines, webhook_text.NONE_YET)
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("url")
 @click.option(
     "--on",
@@ -107,7 +113,7 @@ def add(
     click.echo("\n".join([*lines, f"  next: ralphctl webhooks test {hook['id']}"]))
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("id", shell_complete=completers.webhooks)
 def remove(id: str) -> None:
     """Take away the webhook ID, which was added; what waits for it is given up."""
@@ -118,7 +124,7 @@ def remove(id: str) -> None:
         click.echo(f"webhook {id} is removed; what waited for it is given up")
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("id", shell_complete=completers.webhooks)
 def test(id: str) -> int:
     """Send a test to the webhook ID now, and say what came back. Exits 1 when it did not arrive.
@@ -132,13 +138,13 @@ def test(id: str) -> int:
     if wants_json():
         print_reply(reply)
     else:
-        click.echo(webhook_words.line_of_test(tested))
+        click.echo(webhook_text.line_of_test(tested))
         if tested["back"]:
             click.echo("it had answered 410 before; from now on it is sent to again")
     return wire.EXIT_OK if tested["arrived"] else wire.EXIT_FAILED
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("id", required=False, shell_complete=completers.webhooks)
 @click.option(
     "-n", "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="So many at most."
@@ -146,20 +152,18 @@ def test(id: str) -> int:
 def deliveries(id: str | None, limit: int) -> None:
     """What was sent to the webhook ID, or to all, newest first: arrived, waiting, or given up."""
     reply = the_client().deliveries(None if id is None else _id(id), limit)
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         return
-    found = webhook_words.with_replays(reply.value["deliveries"])
-    _print(found, webhook_words.delivery_lines, webhook_words.NO_DELIVERIES)
+    found = webhook_text.with_replays(reply.value["deliveries"])
+    _print(found, webhook_text.delivery_lines, webhook_text.NO_DELIVERIES)
 
 
-@click.command(cls=Command)
+@click.command(cls=CommonCommand)
 @click.argument("delivery", type=click.IntRange(0, (1 << 63) - 1))
 def replay(delivery: int) -> None:
     """Send the message of DELIVERY again, under the id that it had; one that still waits goes now."""
     reply = the_client().replay(delivery)
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         return
     again = reply.value
     where = clean(str(again["where"]))
@@ -184,7 +188,7 @@ def _read_url() -> str:
 
 
 def _made_secret(hook: dict[str, Any]) -> tuple[str, ...]:
-    """The secret that was made up: it is in no reply, so it is read where it lies."""
+    """Return the generated secret, read from its file because no reply contains it."""
     path = hook["secret"]["name"]
     try:
         with open(path, encoding="ascii") as file:  # noqa: PTH123
@@ -195,7 +199,7 @@ def _made_secret(hook: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _id(id: str) -> str:
-    """The id as part of a route. Raises UsageError for what cannot be one."""
+    """Return the id as part of a route. Raise UsageError for an impossible one."""
     if not id.isalnum() or not id.isascii() or len(id) > 64:
         raise UsageError(f"{clean(id[:80])!r} is no id of a webhook", mend="ralphctl webhooks list")
     return id

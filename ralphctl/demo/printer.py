@@ -4,7 +4,7 @@ import textwrap
 from typing import TextIO
 
 from ralphctl.demo.sandbox import DemoFailed
-from ralphctl.tell import BLUE, BOLD, DIM, GREEN, ORANGE, paint
+from ralphctl.format.output import BLUE, BOLD, DIM, GREEN, ORANGE, paint
 
 _WIDTH = 78
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from ralphctl.client import Client
+from ralphctl.client.client import Client
 from ralphctl.offline import processes
 from ralphd import wire
 from ralphd.errors import RalphdError

@@ -169,8 +169,8 @@ class Demo:
         self._check(logged == list(range(1, len(logged) + 1)), holds)
 
     def _logged(self) -> list[int]:
-        query = {"tail": "all", "format": "text", "stream": "stdout"}
-        log = b"".join(self._sandbox.client.log("project", query)).decode(errors="replace")
+        query = {"tail": "all", "stream": "stdout"}
+        log = b"".join(self._sandbox.client.log_text("project", query)).decode(errors="replace")
         return [int(number) for number in re.findall(r"^line (\d+)$", log, re.MULTILINE)]
 
     def _printed(self) -> int:

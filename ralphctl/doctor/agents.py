@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ralphctl.doctor.result import CheckResult, Results, failed, ok, unknown, warning
 from ralphctl.doctor.runner import Check, ProgramOutput, ask
-from ralphctl.words import count
+from ralphctl.format.humanize import count
 from ralphd.agents import known
 from ralphd.agents.agent import Agent, Cli, LaunchSpec
 from ralphd.agents.known import login_command

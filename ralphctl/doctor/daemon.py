@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import shutil
-import socket as sockets
 import sqlite3
 import stat
 import tempfile
@@ -19,12 +18,13 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
-from ralphctl import link
+from ralphctl.client import discovery, transport
 from ralphctl.doctor.result import FIX, CheckResult, Results, failed, ok, unknown, warning
+from ralphctl.format.humanize import count
 from ralphctl.offline import state as offline
-from ralphctl.words import count
 from ralphd import __version__, wire
 from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
+from ralphd.unix_http import UnixConnection
 
 _LOGS = "ralphctl regent logs"
 _ADDRESS_BYTES = 107
@@ -35,10 +35,9 @@ _RALPH_FILES = ("ralph.json", "env", "regent-state.json", "history.jsonl")
 
 def daemon(socket: str | None, environ: Mapping[str, str], directory: str, limit_s: float) -> CheckResult:
     """Check the daemon that a command in ``directory`` would reach."""
-    paths = link.candidates(socket, environ, directory)
+    paths = discovery.candidates(socket, environ, directory)
     try:
-        code, body = link.get(paths, f"{wire.API}/status", timeout_s=limit_s)
-        status = json.loads(body)
+        status = json.loads(transport.request(paths, "GET", "/status", timeout_s=limit_s))
         version, pid = str(status["version"]), int(status["daemon"]["pid"])
     except DaemonNotRunning:
         return _no_daemon(environ)
@@ -47,7 +46,7 @@ def daemon(socket: str | None, environ: Mapping[str, str], directory: str, limit
     except RalphdError as fault:
         return failed("; ".join([fault.what, *fault.why.splitlines()]), fault.mend or _LOGS)
     except (ValueError, KeyError, TypeError):
-        return failed(f"what answers on the socket says {code}, and not how it is", "ralphctl regent restart")
+        return failed("what answers on the socket says 200, and not how it is", "ralphctl regent restart")
     if version != __version__:
         text = f"pid {pid} is ralphd {version}, and this is ralphctl {__version__}"
         return warning(text, "ralphctl regent restart  (the runs go on)")
@@ -76,7 +75,7 @@ def lock(state: Path) -> CheckResult:
 def lock_holder(lock: Path) -> str | None:
     """Return the pid in the state directory's lock file, or None if nobody holds the lock."""
     with suppress(OSError), lock.open("rb") as file:
-        if link.is_flocked(os.fstat(file.fileno()).st_ino):
+        if discovery.is_flocked(os.fstat(file.fileno()).st_ino):
             return file.read(64).decode(errors="replace").strip() or "unknown"
     return None
 
@@ -85,9 +84,9 @@ def working_directory(directory: Path) -> CheckResult:
     """Check that a ralph could work in this directory, and whether one does."""
     if not os.access(directory, os.W_OK | os.X_OK):
         return failed(f"{directory} cannot be written: no ralph can work here", f"ls -ld {directory}")
-    if not link.is_flocked(directory.stat().st_ino):
+    if not discovery.is_flocked(directory.stat().st_ino):
         return ok(f"{directory}, where no ralph is at work")
-    socket = link.signpost(str(directory))
+    socket = discovery.lock_owner_above(str(directory))
     return ok(f"{directory} has a ralph at work" + (f", of the daemon at {socket}" if socket else ""))
 
 
@@ -178,20 +177,20 @@ def socket(path: Path, lock: Path) -> CheckResult:
 
 
 def _is_refused(path: Path) -> bool:
-    address, directory = link.short_address(str(path))
-    with sockets.socket(sockets.AF_UNIX) as connection:
-        connection.settimeout(2.0)
-        is_refused = connection.connect_ex(address) == errno.ECONNREFUSED
-    if directory is not None:
-        os.close(directory)
-    return is_refused
+    connection = UnixConnection(str(path), 2.0)
+    try:
+        connection.connect()
+    except OSError as fault:
+        return fault.errno == errno.ECONNREFUSED
+    connection.close()
+    return False
 
 
 def remove_socket(path: Path, inode: int, lock: Path) -> str:
     """Remove a stale socket, if it is still the one with this inode. Raise OSError."""
     # Not under the daemon's lock: a daemon starting just now would take us for another daemon, and exit. If
     # its socket is removed nevertheless, it creates it again.
-    if lock.exists() and link.is_flocked(lock.stat().st_ino):
+    if lock.exists() and discovery.is_flocked(lock.stat().st_ino):
         raise BlockingIOError(f"a ralphd has started meanwhile: {lock}")
     if path.lstat().st_ino != inode:
         raise BlockingIOError(f"{path} is another one meanwhile")

@@ -18,8 +18,8 @@ import psutil
 
 from ralphctl.doctor.result import CheckResult, Results, failed, ok, warning
 from ralphctl.doctor.runner import ask
-from ralphctl.local import units
-from ralphctl.words import duration
+from ralphctl.format.humanize import duration
+from ralphctl.service import units
 from ralphd import __version__
 from ralphd.process import tree
 

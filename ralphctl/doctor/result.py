@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from ralphctl.tell import BOLD, GREEN, RED, YELLOW, clean, paint
-from ralphctl.words import count
+from ralphctl.format.humanize import count
+from ralphctl.format.output import BOLD, GREEN, RED, YELLOW, clean, paint
 
 
 class Level(enum.StrEnum):

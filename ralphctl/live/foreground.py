@@ -13,15 +13,14 @@ from enum import Enum
 from types import FrameType
 from typing import Any, TypeAlias
 
-from ralphctl import link
-from ralphctl.client import Client
-from ralphctl.embedded import PrivateDaemon
+from ralphctl.client import transport
+from ralphctl.client.client import Client
+from ralphctl.client.waiting import is_settled
+from ralphctl.format.output import message, note
 from ralphctl.live.keys import Controls, Keyboard, ViewKey
 from ralphctl.live.view import LiveView, ViewClosed, ViewSource, Waker
 from ralphctl.offline import state as offline
-from ralphctl.tell import message, note
-from ralphctl.waiting import is_settled
-from ralphd import wire
+from ralphctl.service.daemon import PrivateDaemon
 from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, UnknownRalph
 
 View: TypeAlias = dict[str, Any]
@@ -170,7 +169,7 @@ class Foreground:
     def _stop(self) -> None:
         with suppress(RalphdError):  # it is ending, or has ended: `_end` sees that
             try:
-                link.get([self._daemon.socket], f"{wire.API}/ready", timeout_s=_ANSWER_S)
+                transport.request([self._daemon.socket], "GET", "/ready", timeout_s=_ANSWER_S)
             except DaemonBusy:
                 self._live.say("its ralphd does not answer; Ctrl-C again ends everything without it")
             self._daemon.client.ask(self._name, "stop")
@@ -214,7 +213,7 @@ class Attached:
     def __init__(
         self, client: Client, view: View, tail: str, after: int, waker: Waker, keyboard: Keyboard
     ) -> None:
-        self._client = client = client.untelling()  # its own messages would tear the region
+        self._client = client = client.without_notices()  # its own messages would tear the region
         self._name, self._directory = str(view["name"]), str(view["directory"])
         self._left: AttachEnd | None = None
         self._waker = waker

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, TypeAlias
 
-from ralphctl.client import Client
+from ralphctl.client.client import Client
+from ralphctl.format.output import clean
 from ralphctl.live.screen import wait_left
-from ralphctl.tell import clean
 from ralphd.errors import RalphdError
 
 View: TypeAlias = dict[str, Any]

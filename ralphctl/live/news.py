@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from ralphctl.eventtext import said
-from ralphctl.explanation import localised
+from ralphctl.format.event_text import event_words
+from ralphctl.format.explanation import localised
+from ralphctl.format.humanize import clock, duration, moment
+from ralphctl.format.output import clean
 from ralphctl.live.screen import WORTH_A_LINE_S
-from ralphctl.tell import clean
-from ralphctl.words import clock, duration, moment
 
 View: TypeAlias = Mapping[str, Any]
 Event: TypeAlias = Mapping[str, Any]
@@ -80,7 +80,7 @@ def _panel(event: Event, view: View, now: float) -> Panel | None:
     if kind not in _TITLES:
         return None
     panel_kind, title = _TITLES[kind]
-    lines = [clean(text)] if (text := said(kind, data)) else []
+    lines = [clean(text)] if (text := event_words(kind, data)) else []
     ends = moment(data.get("until"))
     if ends is not None and ends > now:
         lines.append(f"until {clock(ends, now)}")

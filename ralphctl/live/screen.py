@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ralphctl.logtext import LogPrinter
-from ralphctl.show import wait_of
-from ralphctl.tell import clean, has_colour, message
-from ralphctl.words import clock, duration, moment, wait_words
+from ralphctl.format.humanize import clock, duration, moment, wait_words
+from ralphctl.format.log_text import LogPrinter
+from ralphctl.format.output import clean, has_colour, message
+from ralphctl.format.state_text import wait_of
 from ralphd.errors import RalphdError
 
 _WIPE_LIMIT_S = 0.2

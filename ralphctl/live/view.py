@@ -7,7 +7,6 @@ stdout is not a terminal there are plain lines and no keys. docs/decisions/0037 
 from __future__ import annotations
 
 import io
-import json
 import os
 import select
 import signal
@@ -22,9 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from ralphctl import streams
-from ralphctl.client import Client
-from ralphctl.lines import events_of, lines_of
+from ralphctl.client import streams
+from ralphctl.client.client import Client
+from ralphctl.client.waiting import is_settled
+from ralphctl.format.humanize import count, duration, moment
+from ralphctl.format.output import clean, message
+from ralphctl.format.state_text import is_built_in
 from ralphctl.live import news
 from ralphctl.live.keys import Controls, Keyboard
 from ralphctl.live.news import Panel, PanelKind
@@ -37,11 +39,7 @@ from ralphctl.live.screen import (
     wait_announcement,
     wait_ends_at,
 )
-from ralphctl.local import place
-from ralphctl.show import is_built_in
-from ralphctl.tell import clean, message
-from ralphctl.waiting import is_settled
-from ralphctl.words import count, duration, moment
+from ralphctl.offline import state as offline
 from ralphd import wire
 from ralphd.errors import RalphdError
 
@@ -106,7 +104,7 @@ class ViewSource:
 
 def last_event(client: Client) -> int:
     """Return the id of the latest event; 0 if there is none."""
-    past = list(events_of(lines_of(client.past_events(1))))
+    past = list(client.past_events(1))
     return int(past[-1]["id"]) if past else 0
 
 
@@ -212,7 +210,7 @@ class LiveView:
     def _rest(self, cursor: str | None) -> Iterator[dict[str, Any]]:
         source = self._source
         begin = source.begin if cursor is None else {"cursor": cursor}
-        return map(json.loads, lines_of(source.client.log(source.name, {**begin, "format": "json"})))
+        return source.client.log(source.name, begin)
 
     def _unprinted(self, why: str) -> None:
         name = self._source.name
@@ -276,7 +274,7 @@ class LiveView:
         self._away_since, self._has_reported_away = None, False
         key, now = (view.get("run_id"), view.get("task")), time.monotonic()
         if self.screen.is_live and (key != self._position[1] or now - self._position[0] > _TASK_LIST_S):
-            self._position = (now, key, place.of_task(view, os.environ))
+            self._position = (now, key, offline.task_position(view, os.environ))
         if is_settled(view):
             self._waker.wake()
 

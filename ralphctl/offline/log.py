@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ralphctl import link
-from ralphctl.fast import here
+from ralphctl.client.discovery import here, upward
 from ralphctl.offline import state
 from ralphd.core.gate.verdict_views import verdicts as verdicts_in
 from ralphd.core.time import parse_rfc3339
@@ -51,7 +50,7 @@ def verdicts(name: str | None, limit: int) -> tuple[str, list[dict[str, Any]]] |
 
 
 def _known(name: str | None) -> tuple[str, Path] | None:
-    view = next((view for above in link.upward(here()) if (view := state.last_view(above))), None)
+    view = next((view for above in upward(here()) if (view := state.last_view(above))), None)
     if view is None or name not in (None, view["name"]):
         return None
     home = state.home(view, os.environ)

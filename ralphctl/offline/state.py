@@ -179,6 +179,23 @@ def _home_in(state_directory: str, view: dict[str, Any]) -> str | None:
     return home if saved and saved.get("run_id") and saved["run_id"] == view.get("run_id") else None
 
 
+def task_position(view: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return the position of the view's task in the built-in loop's list, from 1, and the number of tasks.
+
+    None if that cannot be known: without a list, for another user's daemon, for a task not in the list.
+    """
+    task = view.get("task")
+    if not isinstance(task, dict) or not (kept := home(dict(view), environ)):
+        return None
+    file = (read_file(os.path.join(kept, "loop.json")) or {}).get("list_file")
+    if not isinstance(file, str) or (data := _bytes_of(os.path.join(view["directory"], file))) is None:
+        return None
+    from ralphd.core.plan import parse
+
+    ids = [each.id for each in parse(file, data.decode("utf-8-sig", "replace")).tasks]
+    return (ids.index(task["id"]) + 1, len(ids)) if task.get("id") in ids else None
+
+
 def registered_views(environ: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return name, directory, command and state of each registered ralph.
 
@@ -265,17 +282,24 @@ def _read(directory: str, name: str) -> dict[str, Any] | None:
 def read_file(path: str) -> dict[str, Any] | None:
     """Return the JSON object in a regular file of 1 MiB at most; None for anything else, or if missing."""
     try:
+        saved = json.loads(_bytes_of(path) or b"")
+    except (ValueError, RecursionError):
+        return None
+    return saved if isinstance(saved, dict) else None
+
+
+def _bytes_of(path: str) -> bytes | None:
+    try:
         # O_NONBLOCK: a FIFO put in its place must not hang `status`.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    except (OSError, ValueError):
         return None
     try:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
             return None
-        saved = json.loads(os.read(descriptor, _MOST_BYTES))
-    except (OSError, ValueError, RecursionError):
+        return os.read(descriptor, _MOST_BYTES)
+    except OSError:
         return None
     finally:
         os.close(descriptor)
-    return saved if isinstance(saved, dict) else None

@@ -8,11 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from ralphctl.format.humanize import count
 from ralphctl.report import history, model
 from ralphctl.report.history import HistoryEntry, HistoryReader, amount, moment, text, whole
 from ralphctl.report.model import MICRO, ReportCost
 from ralphctl.report.times import Iteration, Timeline, shares
-from ralphctl.words import count
 from ralphd.core.time import Moment
 
 TAIL_LINES: Final = 8

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ralphctl.tell import BOLD, DIM, paint
+from ralphctl.format.output import BOLD, DIM, paint
 
 CODE = "\x01"
 PLAIN_COLUMNS = 80

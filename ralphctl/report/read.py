@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ralphctl import link
+from ralphctl.client import discovery
 from ralphctl.offline import state as offline
 from ralphctl.report import model
 from ralphctl.report.gather import Gatherer
@@ -88,7 +88,7 @@ def known(environ: Mapping[str, str]) -> list[model.ReportSource]:
 
 def nearest(directory: str, sources: Sequence[model.ReportSource]) -> model.ReportSource | None:
     """Return the ralph of ``directory`` or the nearest one above; of several, the last one at work."""
-    for above in link.upward(directory):
+    for above in discovery.upward(directory):
         if there := [source for source in sources if os.path.realpath(source.directory) == above]:
             return max(there, key=_worked_at)
         if (view := offline.last_view(above)) is not None:
@@ -126,10 +126,10 @@ def _view(source: model.ReportSource, definition: Mapping[str, Any]) -> Mapping[
     if isinstance(definition.get("command"), list):
         view["command"] = definition["command"]
     if source.home is None:
-        has_daemon = link.signpost_in(source.directory) is not None
+        has_daemon = discovery.lock_owner(source.directory) is not None
     else:
         try:
-            has_daemon = link.is_flocked((source.home.parent.parent / "lock").stat().st_ino)
+            has_daemon = discovery.is_flocked((source.home.parent.parent / "lock").stat().st_ino)
         except OSError:
             has_daemon = False
     return view if has_daemon else offline.without_daemon(view, ended_with_it=source.is_build)

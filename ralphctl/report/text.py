@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ralphctl import show
-from ralphctl.guard_words import commit_words
+from ralphctl.format import state_text
+from ralphctl.format.gate_text import commit_words
+from ralphctl.format.humanize import clock, count, duration, until, wait_words
+from ralphctl.format.output import clean
 from ralphctl.report.model import MICRO, TIME_USES, RalphReport, ReportCost, ReportRevert, ReportTask
 from ralphctl.report.page import PageItem, PageSection, ReportPage, cut, typed
-from ralphctl.tell import clean
-from ralphctl.words import clock, count, duration, until, wait_words
 
 _MOST_DONE, _MOST, _MOST_TIMES, _MOST_SHAS = 20, 12, 4, 2
 _STARTS = ("go on", "then go on", "start")
@@ -53,7 +53,7 @@ def page(report: RalphReport, now: float) -> ReportPage:
     )
     return ReportPage(
         clean(report.source.name),
-        show.state_words(_brief(report.view), now),
+        state_text.state_words(_brief(report.view), now),
         tuple(_rows(report, now)),
         tuple(section for section in sections if section.items or section.rows),
     )
@@ -80,7 +80,7 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
         more = [f"done: {_done_words(report)}; cost: {_spent(report)}"]
         if report.state.is_blocked:
             more.append(f"blocked by: {_blocked_words(report, now)}; goes on {_goes_on_words(report, now)}")
-        head = f"{clean(report.source.name)}  {show.state_words(_brief(report.view), now)}"
+        head = f"{clean(report.source.name)}  {state_text.state_words(_brief(report.view), now)}"
         items.append(PageItem(head, more=tuple(more)))
     state = f"{blocked or 'none'} {'wait' if blocked > 1 else 'waits'} for you"
     return ReportPage(count(len(reports), "ralph"), state, rows, (PageSection("Each of them", tuple(items)),))
@@ -108,7 +108,7 @@ def _rows(report: RalphReport, now: float) -> Iterator[tuple[str, str]]:
         yield "commits", commits
     times = sorted(_times(report), key=lambda row: row[0] != "work")
     yield "time", ", ".join(f"{name} {took}" for name, took, _ in times[:_MOST_TIMES]) or "none"
-    yield "directory", show.directory_words(report.view)
+    yield "directory", state_text.directory_words(report.view)
     if summary.calls:
         last = summary.calls[-1]
         times_called = "once" if len(summary.calls) == 1 else f"{len(summary.calls)} times, last"
@@ -145,9 +145,12 @@ def _blocked_words(report: RalphReport, now: float) -> str:
     agents = f"; {out} out until you act" if out else ""
     used_up = [task for task in report.tasks.open if task.used_up] if report.tasks else []
     if state.state == "failed":
-        return cut(show.why_failed(view), _WHY_CHARS) + agents
+        return cut(state_text.why_failed(view), _WHY_CHARS) + agents
     if state.needs_person:
-        return cut(clean(str(view.get("message") or "")) or show.state_words(view, now), _WHY_CHARS) + agents
+        return (
+            cut(clean(str(view.get("message") or "")) or state_text.state_words(view, now), _WHY_CHARS)
+            + agents
+        )
     if state.waits_for is not None:
         return f"it waits {clean(wait_words(view['wait'].get('reason') or 'unknown'))}{agents}"
     if used_up:
@@ -179,7 +182,7 @@ def _goes_on_words(report: RalphReport, now: float) -> str:
 def _next_steps(report: RalphReport) -> list[tuple[str, str]]:
     """Return what a person may want to do now, best first."""
     if not report.source.is_build:
-        return show.next_steps(report.view)
+        return state_text.next_steps(report.view)
     again = "go on" if report.state.state == "paused" else "start again"
     directory = shlex.quote(clean(report.source.directory))
     return [] if report.state.runs else [(again, f"ralphctl -C {directory} build")]

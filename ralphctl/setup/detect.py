@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ralphctl.doctor.runner import ask
-from ralphctl.tell import message
+from ralphctl.format.output import message
 from ralphd.agents.agent import QUIET
 from ralphd.agents.known import KNOWN, agent_of
 from ralphd.config.specs import AgentSpec

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from ralphctl.format.humanize import count
+from ralphctl.format.output import clean, columns, message
 from ralphctl.setup.init import InitChoices, InitProject, InitResult
-from ralphctl.tell import clean, columns, message
-from ralphctl.words import count
 
 _QUESTIONS = {
     "rolls_back": "Revert commits that break the tests ({tests})?",

@@ -10,7 +10,7 @@ from ralphd.core.loop.model import FinishIteration
 from ralphd.core.supervision.model import Next
 from ralphd.git.remote import pull_rebase, push
 from ralphd.loop.console import Console
-from ralphd.loop.report_client import ReportAnswer, Reports
+from ralphd.loop.report_client import ReportReply, Reports
 from ralphd.loop.reporter import Reporter
 from ralphd.loop.settings import LoopSettings
 
@@ -83,14 +83,14 @@ class BoundaryClient:
             return BoundaryReply(unheard=True)
         if found is None:
             answer.add_done_callback(lambda done: None if done.cancelled() else late(done.result().next))
-            found = ReportAnswer()
+            found = ReportReply()
         if found.verdict is not None:
             self._console.say(found.verdict.words)
         if _may_be_pushed(found):
             await self._remote.push(failed=order.failed)
         return BoundaryReply(found.next, found.verdict)
 
-    async def _patiently(self, answer: "asyncio.Future[ReportAnswer]") -> ReportAnswer | None:
+    async def _patiently(self, answer: "asyncio.Future[ReportReply]") -> ReportReply | None:
         """The answer; with a gate however long it takes (L9), else None where it takes too long."""
         waited_s, told = 0.0, ""
         while not answer.done() and not self._is_given_up:
@@ -111,7 +111,7 @@ class BoundaryClient:
         return "waits for the verdict: the tests run"
 
 
-def _may_be_pushed(found: ReportAnswer) -> bool:
+def _may_be_pushed(found: ReportReply) -> bool:
     """Not what was reverted, and nothing that a person has to look at first."""
     if found.verdict is None:
         return True

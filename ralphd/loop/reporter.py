@@ -28,7 +28,7 @@ from ralphd.core.time import Moment, rfc3339
 from ralphd.loop.attempt.agent_run import AttemptResult
 from ralphd.loop.attempt.agent_runner import AgentAnswer
 from ralphd.loop.console import Console, day_and_time, span
-from ralphd.loop.report_client import ReportAnswer, Reports
+from ralphd.loop.report_client import ReportReply, Reports
 from ralphd.loop.settings import LoopSettings
 
 MOST_LINE_CHARS = 500
@@ -118,7 +118,7 @@ class Reporter:
             ended_at=rfc3339(now),
         )
 
-    def iteration_finished(self, order: FinishIteration) -> "Future[ReportAnswer]":
+    def iteration_finished(self, order: FinishIteration) -> "Future[ReportReply]":
         """A boundary; the future is what to do next, and the verdict."""
         return self._reports.report(
             "iteration-finished",

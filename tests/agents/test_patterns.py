@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphctl.local.classify import finding_of, plain_agent
+from ralphctl.offline.classify import finding_of, plain_agent
 from ralphd.agents.known import KNOWN
 from ralphd.agents.patterns import patterns_of
 from ralphd.core.failures.kinds import FailureKind

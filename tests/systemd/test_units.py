@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphctl.local import units
-from ralphctl.local.units import Installation
+from ralphctl.service import units
+from ralphctl.service.units import Installation
 from ralphd.api.server import GRACE_S
 from ralphd.config.configuration import Configuration
 from ralphd.daemon.host import CLOSING_S

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphctl.embedded import SHIMS_LIMIT_S
+from ralphctl.service.daemon import SHIMS_LIMIT_S
 from tests.helpers import is_alive, wait_for
 from tests.players import player
 from tests.whole.builds import Build, all_gone, build_in, kill

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl.client import Client
+from ralphctl.client.client import Client
 from ralphctl.live.keys import Controls, ViewKey
 from ralphctl.live.screen import Painted, Screen
 from ralphd.errors import DaemonNotRunning
@@ -50,10 +50,10 @@ def test_a_client_that_keeps_to_a_daemon_asks_no_other_when_that_is_gone(tmp_pat
     first, beside = FakeDaemon(tmp_path / "first.sock"), FakeDaemon(tmp_path / "beside.sock")
     try:
         first.views, beside.views = {"api": view()}, {"api": view(state="done")}
-        client = Client(lambda: [str(first.path), str(beside.path)], keeps=True)
+        client = Client(lambda: [str(first.path), str(beside.path)], sticks=True)
         assert client.ralph("api").value["state"] == "running"
         first.stop()
-        for same in (client, client.untelling()):
+        for same in (client, client.without_notices()):
             with pytest.raises(DaemonNotRunning):
                 same.ralph("api")
         assert beside.asked == []

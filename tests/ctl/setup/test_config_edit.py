@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphctl import cli
+from ralphctl.cli import root
 from ralphctl.setup import config_edit
 from ralphctl.setup.config_edit import ChangedMeanwhile, ConfigEdit, edit_key, edited_text
 from ralphctl.setup.config_show import known_ralphs, warnings
@@ -321,7 +321,7 @@ def test_the_command_says_what_was_changed_what_counts_more_and_what_to_type(
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.chdir(person.place.directory)
 
-    assert cli.run(["config", "set", "regent.max_retries", "4"]) == 0
+    assert root.run(["config", "set", "regent.max_retries", "4"]) == 0
 
     said = capsys.readouterr()
     assert said.out.splitlines() == [
@@ -329,11 +329,11 @@ def test_the_command_says_what_was_changed_what_counts_more_and_what_to_type(
         "  next: ralphctl reload demo  (it goes by what it was started with)",
     ]
     assert "set by environment RALPH_REGENT_MAX_RETRIES, and that counts more" in said.err
-    assert cli.run(["config", "set", "regent.max_retries", "4", str(person.place.directory)]) == 0
+    assert root.run(["config", "set", "regent.max_retries", "4", str(person.place.directory)]) == 0
     assert capsys.readouterr().out == "ralph.toml: regent.max_retries is 4; nothing was changed\n"
     with pytest.raises(ConfigFaults, match="nothing was written"):
-        cli.run(["config", "set", "regent.max_retries", "-1"])
-    assert cli.run(["config", "unset", "regent.max_retries", "--json"]) == 0
+        root.run(["config", "set", "regent.max_retries", "-1"])
+    assert root.run(["config", "unset", "regent.max_retries", "--json"]) == 0
     assert '"ralphs": [\n    "demo"\n  ]' in capsys.readouterr().out
 
 

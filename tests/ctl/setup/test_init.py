@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl import cli
+from ralphctl.cli import root
 from ralphctl.setup import config_show, init
 from ralphctl.setup.detect import detect_agents, detect_git, detect_tests, task_list
 from ralphctl.setup.init import InitChoices
@@ -328,7 +328,7 @@ def test_without_a_terminal_nothing_is_asked_and_what_is_a_risk_stays_off(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
 
-    assert cli.run(["init"]) == 0
+    assert root.run(["init"]) == 0
 
     printed = capsys.readouterr().out
     said = printed.splitlines()
@@ -340,10 +340,10 @@ def test_without_a_terminal_nothing_is_asked_and_what_is_a_risk_stays_off(
     assert told["git"] == {"auto_push": False, "auto_pull_rebase": False}
     assert told["regent"]["rollback_on_test_failure"] is False
 
-    assert cli.run(["init", "--force", "--agent", "codex"]) == 0
+    assert root.run(["init", "--force", "--agent", "codex"]) == 0
     assert capsys.readouterr().out.splitlines()[-2].startswith("  next: ralphctl doctor  (when its agent")
 
-    assert cli.run(["init", "--force", "--yes", "--json", str(place)]) == 0
+    assert root.run(["init", "--force", "--yes", "--json", str(place)]) == 0
 
     told = json.loads(capsys.readouterr().out)
     assert (told["chosen"]["rolls_back"], told["chosen"]["pushes"]) == (True, False)
@@ -400,7 +400,7 @@ def test_what_a_person_should_know_before_going_to_bed_is_said(
     for name, value in (environ | {"GIT_CONFIG_GLOBAL": "/dev/null"}).items():
         monkeypatch.setenv(name, value)
 
-    assert cli.run(["init", "--agent", "kiro", "--push", str(place / "app")]) == 0
+    assert root.run(["init", "--agent", "kiro", "--push", str(place / "app")]) == 0
 
     said = capsys.readouterr()
     assert f"a part of {place}" in said.out

@@ -1,0 +1,183 @@
+"""What all commands share: common options, lazily loaded groups, and the nearest word for an unknown one."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import math
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from ralphctl.cli import completers
+from ralphctl.cli.completers import META_SOCKET
+from ralphctl.cli.overview import DIRECTORY_HELP, JSON_HELP, SOCKET_HELP, sections
+from ralphctl.cli.overview import CommandEntry as CommandEntry  # with the rest, for groups of commands
+from ralphctl.client import discovery
+
+if TYPE_CHECKING:
+    from ralphctl.client.client import Client, Reply
+
+_JSON = "ralphctl.json"
+
+
+def _remember(key: str) -> Any:
+    def remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value:
+            context.meta[key] = value
+
+    return remember
+
+
+def _go(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        discovery.change_directory(value)
+
+
+def _common_options() -> list[click.Parameter]:
+    """Return ``-C``, ``--socket`` and ``--json``, valid before and after the command."""
+    return [
+        click.Option(["-C", "directory_"], metavar="DIR", expose_value=False, is_eager=True, callback=_go,
+                     shell_complete=completers.directories, help=DIRECTORY_HELP),
+        click.Option(["--socket"], metavar="PATH", expose_value=False, callback=_remember(META_SOCKET),
+                     shell_complete=completers.files, help=SOCKET_HELP),
+        click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember(_JSON),
+                     help=JSON_HELP),
+    ]  # fmt: skip
+
+
+class CommonCommand(click.Command):
+    """A command with the options that all commands have."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params.extend(_common_options())
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is run; its help imports none of them."""
+
+    def __init__(self, *arguments: Any, table: Mapping[str, CommandEntry], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.table = table
+        self.params.extend(_common_options())
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        return [name for name, entry in self.table.items() if not entry.hidden]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command ``cmd_name``; None if there is no such command."""
+        entry = self.table.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, name = entry.location.partition(":")
+        command: click.Command = getattr(importlib.import_module(f"ralphctl.commands.{module}"), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that ``args`` begin with. Raise UnknownWord with the nearest name."""
+        word = args[0]
+        if word not in self.table and not word.startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(word, list(self.table), n=1, cutoff=0.5)
+            better = f"{ctx.command_path} {near[0]}" if near else f"{ctx.command_path} --help"
+            raise UnknownWord(f"no command {word!r}", better)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Complete an option or a command, without importing the commands as click would."""
+        return [
+            *click.Command.shell_complete(self, ctx, incomplete),
+            *(
+                CompletionItem(name, help=entry.help)
+                for name, entry in self.table.items()
+                if name.startswith(incomplete) and not entry.hidden
+            ),
+        ]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table without importing any command."""
+        for section, rows in sections(self.table).items():
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+
+class UnknownWord(click.UsageError):
+    """An unknown command, and what to type instead."""
+
+    def __init__(self, what: str, better: str) -> None:
+        super().__init__(what)
+        self.better = better
+
+
+def socket_given() -> str | None:
+    """Return the value of ``--socket``."""
+    given: str | None = click.get_current_context().meta.get(META_SOCKET)
+    return given
+
+
+def wants_json() -> bool:
+    """Return whether ``--json`` was given."""
+    return bool(click.get_current_context().meta.get(_JSON))
+
+
+def the_client(context: click.Context | None = None) -> Client:
+    """Return the client for the socket that options, environment and directory lead to."""
+    from ralphctl.client.client import Client
+
+    socket: str | None = (context or click.get_current_context()).meta.get(META_SOCKET)
+    directory = discovery.here()
+    return Client(
+        lambda: discovery.candidates(socket, os.environ, directory), reports_waits=True, sticks=True
+    )
+
+
+def the_name(client: Client, name: str | None) -> str:
+    """Return ``name``, checked, or the current directory's ralph. Raise BadName, UnknownRalph."""
+    return client.name_here(discovery.here()) if name is None else discovery.check_name(name)
+
+
+def the_ralph(name: str | None) -> tuple[Client, str]:
+    """Return the client, and the name as ``the_name`` does."""
+    client = the_client()
+    return client, the_name(client, name)
+
+
+def print_reply(reply: Reply) -> None:
+    """Print the reply as it came, for ``--json``."""
+    if reply.body:
+        click.echo(reply.body.decode().rstrip("\n"))
+
+
+def printed_as_json(reply: Reply) -> bool:
+    """Print the reply if ``--json`` was given, and return whether it was."""
+    if wants_json():
+        print_reply(reply)
+    return wants_json()
+
+
+ralph_argument = click.argument("name", required=False, shell_complete=completers.ralphs)
+"""NAME, which may be left out inside a ralph's directory."""
+
+
+class Number(click.FloatRange):
+    """A number from 0 to ``most``; ``nan``, which no comparison refuses, is rejected."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__(0, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number. Raise click's BadParameter."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
+
+
+SECONDS = Number(10**9)
+"""A time to wait."""

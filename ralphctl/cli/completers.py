@@ -1,0 +1,82 @@
+"""Words for click's shell completion, passed to ``shell_complete=``: ralphs, keys, webhooks, agents, paths.
+
+A TAB may take 200 ms, so each completer imports what it needs, and a daemon gets half a second to answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from click import Context, Parameter
+from click.shell_completion import CompletionItem
+
+from ralphctl.client import discovery, transport
+from ralphd import wire
+from ralphd.errors import RalphdError
+
+META_SOCKET = "ralphctl.socket"
+_LIMIT_S = 0.5
+
+
+def ralphs(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
+    """Complete a ralph's name: those of the daemon, or without one those in the state directory."""
+    try:
+        names = [view["name"] for view in _answer(context, "/status")["ralphs"]]
+    except RalphdError:
+        names = [path.name for path in Path(wire.state_directory(os.environ), "ralphs").glob("*/")]
+    return sorted(name for name in names if name.startswith(incomplete) and wire.is_name(name))
+
+
+def webhooks(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Complete a webhook's id, explained by its address."""
+    try:
+        hooks = _answer(context, "/webhooks")["webhooks"]
+    except RalphdError:
+        return []
+    items = (CompletionItem(hook["id"], help=hook["where"]) for hook in hooks)
+    return [item for item in items if item.value.startswith(incomplete)]
+
+
+def keys(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
+    """Complete a key of ralph.toml."""
+    from ralphd.config.keys import AGENT, SECTIONS, keys_of
+
+    names = [key.dotted for section in SECTIONS for key in keys_of(section).values()]
+    if incomplete.startswith("agents."):
+        from ralphd.agents.known import KNOWN
+
+        names += [f"agents.{agent}.{name}" for agent in KNOWN for name in keys_of(AGENT)]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def agents(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
+    """Complete an agent's name, the last one of a list ``A,B``."""
+    from ralphd.agents.known import KNOWN
+
+    before, comma, name = incomplete.rpartition(",")
+    return [before + comma + agent for agent in KNOWN if agent.startswith(name)]
+
+
+def files(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    return [CompletionItem(incomplete, type="file")]
+
+
+def ralphs_and_directories(
+    context: Context, parameter: Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    return [
+        *directories(context, parameter, incomplete),
+        *map(CompletionItem, ralphs(context, parameter, incomplete)),
+    ]
+
+
+def directories(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def _answer(context: Context, path: str) -> Any:
+    sockets = discovery.candidates(context.meta.get(META_SOCKET), os.environ, discovery.here())
+    return json.loads(transport.request(sockets, "GET", path, timeout_s=_LIMIT_S))

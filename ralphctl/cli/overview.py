@@ -1,0 +1,118 @@
+"""The commands of ``ralphctl`` and its help page, printed without click: 40 ms instead of 100."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+from ralphctl.format.output import columns
+
+_WIDEST, _NARROWEST = 80, 20
+_PROGRAM = """Usage: ralphctl [OPTIONS] [COMMAND] [ARGS]...
+
+  Keep coding-agent loops running, and honest.
+
+    ralphctl start ~/project                  supervise Ralph there: the built-in loop
+    ralphctl start ~/project -- ./loop.sh     or a loop of your own
+    ralphctl status                           see how it is
+    ralphctl logs -f                          watch it
+    ralphctl stop                             end it, and all it started
+"""
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 failed, 2 usage, 3 no daemon, 4 no such ralph, 75 paused or try later, "
+    "78 configuration, 124 --wait-timeout ran out, 130 interrupted."
+)
+DIRECTORY_HELP = "Go to DIR first."
+SOCKET_HELP = "The daemon's socket."
+JSON_HELP = "Print the API's reply."
+VERSION_HELP = "Print the version."
+OPTIONS = (
+    ("--version", VERSION_HELP),
+    ("-C DIR", DIRECTORY_HELP),
+    ("--socket PATH", SOCKET_HELP),
+    ("--json", JSON_HELP),
+    ("-h, --help", "Show this message and exit."),
+)
+
+
+class CommandEntry:
+    """Where a command is loaded from (``module:name`` in ``ralphctl.commands``), and its line in the help."""
+
+    __slots__ = ("help", "hidden", "location", "section")
+
+    def __init__(self, location: str, help: str, section: str = "Commands", hidden: bool = False) -> None:
+        self.location = location
+        self.help = help
+        self.section = section
+        self.hidden = hidden
+
+
+_EVERYDAY, _LOOK, _DAEMON, _MORE = "Everyday", "Look", "Daemon", "More"
+
+TABLE = {
+    "start": CommandEntry("start:start", "Supervise Ralph in DIR, or start a ralph again.", _EVERYDAY),
+    "init": CommandEntry("init:init", "Write what a ralph begins with into a directory.", _EVERYDAY),
+    "build": CommandEntry("build:build", "The same in the foreground, without a daemon.", _EVERYDAY),
+    "stop": CommandEntry("control:stop", "Stop a ralph; nothing of it stays alive.", _EVERYDAY),
+    "restart": CommandEntry("control:restart", "Stop a ralph, then start it.", _EVERYDAY),
+    "pause": CommandEntry("control:pause", "Pause a ralph until it is resumed.", _EVERYDAY),
+    "resume": CommandEntry("control:resume", "Let a paused ralph go on.", _EVERYDAY),
+    "skip-wait": CommandEntry("control:skip_wait", "Do not wait any longer; start now.", _EVERYDAY),
+    "ack": CommandEntry("control:ack", "Say that you know what a ralph called you for.", _EVERYDAY),
+    "reload": CommandEntry("control:reload", "Take up a changed configuration.", _EVERYDAY),
+    "undo": CommandEntry("guard:undo", "Put back commits that the guard has reverted.", _EVERYDAY),
+    "rm": CommandEntry("control:rm", "Forget a ralph that does not run.", _EVERYDAY),
+    "status": CommandEntry("status:status", "What is so, and what to do about it.", _LOOK),
+    "ps": CommandEntry("status:status", "The same as status.", _LOOK, hidden=True),
+    "attach": CommandEntry("attach:attach", "Watch a ralph live, with keys to pause and stop it.", _LOOK),
+    "logs": CommandEntry("logs:logs", "What a ralph printed, with the Regent's own lines.", _LOOK),
+    "events": CommandEntry("logs:events", "What happened, one line an event.", _LOOK),
+    "explain": CommandEntry("status:explain", "Why the last thing was done to a ralph.", _LOOK),
+    "verdicts": CommandEntry("guard:verdicts", "What was said of its commits, and why.", _LOOK),
+    "report": CommandEntry("report:report", "What it did since last night, and what it cost.", _LOOK),
+    "wait": CommandEntry("control:wait", "Wait until a ralph is done, paused, stopped or idle.", _LOOK),
+    "regent": CommandEntry("regent:regent", "Start, stop, restart and look at the daemon itself.", _DAEMON),
+    "webhooks": CommandEntry("webhooks:webhooks", "Be told by Slack, ntfy or a receiver.", _DAEMON),
+    "config": CommandEntry("config:config", "Show and check the configuration of a directory.", _MORE),
+    "doctor": CommandEntry("doctor:doctor", "Look at all that ralphd needs, and say what to do.", _MORE),
+    "classify": CommandEntry("classify:classify", "Say what an agent's output means.", _MORE),
+    "notify": CommandEntry("notify:notify", "For scripts in a run: tell the Regent what it does.", _MORE),
+    "completion": CommandEntry("completion:completion", "Print the completion script of a shell.", _MORE),
+    "demo": CommandEntry("demo:demo", "See in half a minute what ralphd does.", _MORE),
+}  # fmt: skip
+
+
+def is_help(arguments: Sequence[str]) -> bool:
+    """Return whether the command line asks for the help page and nothing else."""
+    return list(arguments) in ([], ["--help"], ["-h"])
+
+
+def page(width: int | None = None) -> str:
+    """Return the help page, ``width`` columns wide (those of the terminal, 80 at most)."""
+    width = max(_NARROWEST, min(_WIDEST, width or columns(sys.stdout) or _WIDEST))
+    blocks = [_PROGRAM]
+    for head, rows in (("Options", OPTIONS), *sections(TABLE).items()):
+        blocks.append("\n".join([f"{head}:", *_two_columns(rows, width)]) + "\n")
+    return "\n".join([*blocks, *(f"  {line}" for line in textwrap.wrap(EXIT_CODES, width - 2))])
+
+
+def sections(table: Mapping[str, CommandEntry]) -> dict[str, list[tuple[str, str]]]:
+    """Return the sections of a help page, each with the names of its commands and their help."""
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for name, entry in table.items():
+        if not entry.hidden:
+            rows.setdefault(entry.section, []).append((name, entry.help))
+    return rows
+
+
+def _two_columns(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+    first = max(len(name) for name, _ in rows) + 4
+    for name, text in rows:
+        if width - first < _NARROWEST:
+            yield f"  {name}"
+            yield from (f"    {line}" for line in textwrap.wrap(text, width - 4))
+            continue
+        head, *more = textwrap.wrap(text, width - first)
+        yield f"  {name}".ljust(first) + head
+        yield from (" " * first + line for line in more)

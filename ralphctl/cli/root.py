@@ -1,0 +1,68 @@
+"""``ralphctl`` as click sees it, and how click's errors are printed."""
+
+from __future__ import annotations
+
+import click
+
+from ralphctl.cli import overview
+from ralphctl.cli.click_ext import LazyGroup, UnknownWord
+from ralphctl.format.output import error
+from ralphd import __version__, wire
+from ralphd.errors import UsageError
+
+
+class _Root(LazyGroup):
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the page that ``overview`` prints without click."""
+        return overview.page()
+
+
+def _version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        click.echo(f"ralphctl {__version__}")
+        context.exit()
+
+
+@click.pass_context
+def _help_without_a_command(context: click.Context) -> None:
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+cli = _Root(
+    "ralphctl",
+    table=overview.TABLE,
+    epilog=overview.EXIT_CODES,
+    no_args_is_help=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    callback=_help_without_a_command,
+    params=[
+        click.Option(["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_version,
+                     help=overview.VERSION_HELP),
+    ],
+)  # fmt: skip
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command that ``arguments`` name and return its exit code. Raise RalphdError."""
+    try:
+        # Not cli.main, which handles Ctrl-C and a closed pipe by itself.
+        with cli.make_context("ralphctl", list(arguments)) as context:
+            code = cli.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as fault:
+        click.echo(fault.format_message(), err=True)
+        return wire.EXIT_USAGE
+    except click.ClickException as fault:
+        error(_usage(fault))
+        return wire.EXIT_USAGE
+    return code if isinstance(code, int) else wire.EXIT_OK
+
+
+def _usage(fault: click.ClickException) -> UsageError:
+    what = fault.format_message().rstrip(".")
+    context = getattr(fault, "ctx", None)
+    better = fault.better if isinstance(fault, UnknownWord) else ""
+    return UsageError(what, mend=better or f"{context.command_path if context else 'ralphctl'} --help")

@@ -1,0 +1,219 @@
+"""The daemon as Python sees it: one method per route, a reply or the error that the daemon names.
+
+Streams that outlive the daemon are in ``streams``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from ralphctl.client import discovery, transport
+from ralphctl.format.output import slow_notice
+from ralphd.errors import UnknownRalph
+
+# A start waits for its command to be executed, which the daemon bounds at 10 s.
+_CHANGE_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The body of a reply, as it came."""
+
+    body: bytes
+
+    @property
+    def value(self) -> Any:
+        """The reply as JSON; None without a body."""
+        return json.loads(self.body) if self.body else None
+
+
+class Client:
+    """Requests to the daemon behind the first socket that answers.
+
+    Every method raises DaemonNotRunning or DaemonBusy when it cannot be reached, and the RalphdError that
+    the daemon's problem document names when it refuses.
+    """
+
+    def __init__(
+        self, find: Callable[[], Sequence[str]], *, reports_waits: bool = False, sticks: bool = False
+    ) -> None:
+        """``find`` returns where the socket may be; ``reports_waits`` prints a notice about a slow reply.
+
+        ``sticks``: keep to the daemon that answered first. When that of ``ralphctl build`` has ended, the
+        next daemon, which may know another ralph of the same name, must not be asked in its place.
+        """
+        self._find = find
+        self._reports_waits = reports_waits
+        self._sticks, self._path = sticks, ""
+
+    def without_notices(self) -> Client:
+        """Return a client of the same daemon for callers that show by themselves that they wait."""
+        path = self._path
+        return Client(lambda: [path], sticks=True) if path else Client(self._find, sticks=self._sticks)
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """Where the socket may be, best first, looked up at each access until the client sticks to one."""
+        return [self._path] if self._path else self._find()
+
+    def _connected(self, path: str) -> None:
+        if self._sticks:
+            self._path = path
+
+    def status(self, *, resources: bool = False) -> Reply:
+        """Return the daemon and all its ralphs."""
+        return self._get("/status" + ("?resources=1" if resources else ""))
+
+    def ralph(self, name: str) -> Reply:
+        """Return one ralph's view."""
+        return self._get(f"/ralphs/{name}")
+
+    def views(self) -> list[dict[str, Any]]:
+        """Return the views of all ralphs."""
+        views: list[dict[str, Any]] = self.status().value["ralphs"]
+        return views
+
+    def name_here(self, directory: str) -> str:
+        """Return the ralph of ``directory`` or the nearest one above it, else the only one.
+
+        Where ``ralphctl build`` worked, another directory's ralph is never meant. Raise UnknownRalph.
+        """
+        views = self.views()
+        view = discovery.of_directory(views, directory)
+        if view is None and (left := discovery.left_by_build(directory)) is not None:
+            raise UnknownRalph(
+                f"no daemon works in {left['directory']}: its ralph was that of ralphctl build",
+                why="the ralphs that a daemon works for have to be named here",
+                mend="ralphctl build, or ralphctl status --all",
+            )
+        if view is None and len(views) == 1:
+            view = views[0]
+        if view is None:
+            raise UnknownRalph(
+                f"no ralph works in {directory}",
+                why="give its name, or go to its directory",
+                mend="ralphctl status --all",
+            )
+        return str(view["name"])
+
+    def register(self, registration: Mapping[str, object]) -> Reply:
+        """Register a ralph and start it."""
+        return self._call("POST", "/ralphs", registration)
+
+    def ask(self, name: str, action: str, words: Mapping[str, object] | None = None) -> Reply:
+        """Request ``start, stop, restart, pause, resume, skip-wait, reload, undo`` or ``ack``."""
+        return self._call("POST", f"/ralphs/{name}/{action}", words or {})
+
+    def report(self, name: str, report: Mapping[str, object], *, limit_s: float) -> Reply:
+        """Deliver a report of a ralph's run; its reply comes within ``limit_s`` seconds."""
+        return self._call("POST", f"/ralphs/{name}/reports", report, limit_s=limit_s)
+
+    def explain(self, name: str) -> Reply:
+        """Return why the Regent last acted on a ralph."""
+        return self._get(f"/ralphs/{name}/explain")
+
+    def verdicts(self, name: str, limit: int) -> Reply:
+        """Return the verdicts on a ralph's iterations, newest first."""
+        return self._get(f"/ralphs/{name}/verdicts?limit={limit}")
+
+    def forget(self, name: str) -> Reply:
+        """Forget a ralph that does not run."""
+        return self._call("DELETE", f"/ralphs/{name}", None)
+
+    def webhooks(self) -> Reply:
+        """Return every webhook, wherever it is configured."""
+        return self._get("/webhooks")
+
+    def add_webhook(self, words: Mapping[str, object]) -> Reply:
+        """Add a webhook, or replace an added one."""
+        return self._call("POST", "/webhooks", words)
+
+    def remove_webhook(self, id: str) -> Reply:
+        """Remove a webhook that was added."""
+        return self._call("DELETE", f"/webhooks/{id}", None)
+
+    def test_webhook(self, id: str) -> Reply:
+        """Send a test to a webhook and return its response."""
+        return self._call("POST", f"/webhooks/{id}/test", {})
+
+    def deliveries(self, id: str | None, limit: int) -> Reply:
+        """Return the last deliveries to a webhook, or to all, newest first."""
+        return self._get((f"/webhooks/{id}" if id else "") + f"/deliveries?limit={limit}")
+
+    def replay(self, delivery: int) -> Reply:
+        """Send the message of a delivery again."""
+        return self._call("POST", f"/deliveries/{delivery}/replay", {})
+
+    def reload(self) -> Reply:
+        """Have the daemon read the user's own configuration again."""
+        return self._call("POST", "/reload", {})
+
+    def shutdown(self, runs: str) -> Reply:
+        """End the daemon; ``runs`` says what becomes of them: ``finish``, ``now`` (killed) or ``leave``."""
+        return self._call("POST", "/shutdown", {"runs": runs})
+
+    def log(self, name: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """Yield the records of a log."""
+        parts = self._parts(f"/ralphs/{name}/logs?{urlencode({**query, 'format': 'json'})}")
+        return map(json.loads, lines_of(parts))
+
+    def log_text(self, name: str, query: Mapping[str, str]) -> Iterator[bytes]:
+        """Yield the bytes of a log as they were printed, in parts of any size."""
+        return self._parts(f"/ralphs/{name}/logs?{urlencode({**query, 'format': 'text'})}")
+
+    def past_events(self, number: int) -> Iterator[dict[str, Any]]:
+        """Yield the last ``number`` events."""
+        return events_of(lines_of(self._parts(f"/events?replay={number}&follow=false")))
+
+    def _get(self, path: str) -> Reply:
+        return self._call("GET", path, None, limit_s=transport.ANSWER_LIMIT_S)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        words: Mapping[str, object] | None,
+        *,
+        limit_s: float = _CHANGE_LIMIT_S,
+    ) -> Reply:
+        return Reply(
+            transport.request(
+                self.paths,
+                method,
+                path,
+                None if words is None else json.dumps(words),
+                timeout_s=limit_s,
+                on_slow=slow_notice("ralphd to answer", limit_s) if self._reports_waits else None,
+                on_connect=self._connected,
+            )
+        )
+
+    def _parts(self, path: str) -> Iterator[bytes]:
+        with transport.exchange(
+            self.paths, "GET", path, timeout_s=_CHANGE_LIMIT_S, on_connect=self._connected
+        ) as response:
+            while part := response.read1(1 << 16):
+                yield part
+
+
+def lines_of(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream. Only a newline ends a line; an unfinished last one is dropped."""
+    return itertools.chain.from_iterable(batches_of(parts))
+
+
+def batches_of(parts: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines that each part completes, at times none."""
+    rest = b""
+    for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        yield lines
+
+
+def events_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the server-sent events of a stream: each is one JSON object on one ``data:`` line."""
+    return (json.loads(line[5:]) for line in lines if line.startswith(b"data:"))

@@ -1,0 +1,133 @@
+"""Find the daemon's socket and the ralph that a command means, from the directory it was typed in.
+
+A ``.ralph/lock`` names the daemon that supervises its directory; what ``ralphctl build`` left is known by its
+files alone. Loaded by ``status``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from ralphctl.offline import state as offline
+from ralphd import wire
+from ralphd.errors import BadName, DirectoryUnusable
+
+TYPE_CHECKING = False  # typing would cost `status` its start-up time
+if TYPE_CHECKING:
+    from typing import Any
+
+
+_LOCK_BYTES = 16384
+
+
+def candidates(given: str | None, environ: Mapping[str, str], directory: str) -> list[str]:
+    """Return where the socket may be, best first; ``given`` by ``--socket`` it is the only one."""
+    if given:
+        return [os.path.abspath(given)]
+    return list(dict.fromkeys(wire.socket_candidates(environ, lock_owner_above(directory))))
+
+
+def lock_owner_above(directory: str) -> str | None:
+    """Return the socket that the live ``.ralph/lock`` here or in the nearest directory above names."""
+    return next(filter(None, map(lock_owner, upward(directory))), None)
+
+
+def lock_owner(directory: str) -> str | None:
+    """Return the socket that the live ``.ralph/lock`` of this very directory names."""
+    try:
+        descriptor = os.open(
+            os.path.join(directory, ".ralph", "lock"),
+            os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+        )
+    except OSError:
+        return None
+    try:
+        about = os.fstat(descriptor)
+        # Another user's file must not lead to that user's socket: `start` sends the environment there.
+        if about.st_uid not in (os.geteuid(), 0) or not is_flocked(about.st_ino):
+            return None
+        content = json.loads(os.read(descriptor, _LOCK_BYTES))
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(descriptor)
+    socket = content.get("socket") if isinstance(content, dict) else None
+    return socket if isinstance(socket, str) and os.path.isabs(socket) else None
+
+
+def is_flocked(inode: int) -> bool:
+    """Return whether any process holds a flock on the file with this inode."""
+    # Trying the lock would refuse it, for a moment, to the Regent that wants it. Reading does not.
+    try:
+        with open("/proc/locks", encoding="ascii") as locks:
+            return any("FLOCK" in line and f":{inode} " in line for line in locks)
+    except OSError:
+        return True
+
+
+def upward(directory: str) -> Iterator[str]:
+    """Yield ``directory`` without symlinks, then each directory above it."""
+    path = os.path.realpath(directory)
+    while True:
+        yield path
+        parent = os.path.dirname(path)
+        if parent == path:
+            return
+        path = parent
+
+
+def here() -> str:
+    """Return the current directory. Raise DirectoryUnusable if it has been deleted."""
+    try:
+        return os.getcwd()
+    except OSError as fault:
+        raise DirectoryUnusable(
+            "the directory you are in is gone", mend="cd  to one that is there"
+        ) from fault
+
+
+def change_directory(directory: str) -> None:
+    """Carry out ``-C DIR``. Raise DirectoryUnusable."""
+    try:
+        os.chdir(directory)
+    except OSError as fault:
+        raise DirectoryUnusable(f"-C {directory}: cannot go there", why=fault.strerror or "") from fault
+
+
+def check_name(name: str) -> str:
+    """Return ``name`` if it is valid as a ralph's name. Raise BadName."""
+    if wire.is_name(name):
+        return name
+    raise BadName(
+        f"{name!r} is no ralph's name",
+        why=f"small letters, digits, '.', '_', '-'; a letter or digit first; at most {wire.MAX_NAME_CHARS}",
+        mend="ralphctl status --all",
+    )
+
+
+def of_directory(views: Sequence[dict[str, Any]], directory: str) -> dict[str, Any] | None:
+    """Return the view of the ralph that works in ``directory`` or the nearest directory above it."""
+    by_directory = {os.path.realpath(view["directory"]): view for view in views if view.get("directory")}
+    return next((by_directory[above] for above in upward(directory) if above in by_directory), None)
+
+
+def last_known_view(directory: str) -> dict[str, Any] | None:
+    """Return the nearest view in the files here or above, as far as it holds without a daemon."""
+    view = next((known for above in upward(directory) if (known := offline.last_view(above))), None)
+    if view is None:
+        return None
+    return offline.without_daemon(view, ended_with_it=offline.build_home(view, os.environ) is not None)
+
+
+def left_by_build(directory: str) -> dict[str, Any] | None:
+    """Return what ``ralphctl build`` or a loop started by hand left here or above, unknown to any daemon."""
+    view = last_known_view(directory)
+    return view if view is not None and is_without_daemon(view) else None
+
+
+def is_without_daemon(view: dict[str, Any]) -> bool:
+    """Return whether a last known view is that of a ralph that no daemon works for."""
+    only_checkpoint = "run_id" not in view and "ralph_pid" not in view
+    return only_checkpoint or offline.build_home(view, os.environ) is not None

@@ -1,0 +1,172 @@
+"""One request to the daemon: connect to the first socket that answers, send, and map failures to errors.
+
+Loaded by ``status``. A refusal becomes the error that its problem document names (RFC 9457).
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ralphd import wire
+from ralphd.errors import (
+    BY_SLUG,
+    PROBLEM_PREFIX,
+    DaemonBusy,
+    DaemonNotRunning,
+    Forbidden,
+    InternalError,
+    RalphdError,
+)
+from ralphd.unix_http import UnixConnection
+
+ANSWER_LIMIT_S = 10.0
+_QUIET_S = 1.0
+
+
+def request(
+    paths: Sequence[str],
+    method: str,
+    target: str,
+    body: str | None = None,
+    *,
+    timeout_s: float = ANSWER_LIMIT_S,
+    on_slow: Callable[[], None] | None = None,
+    on_connect: Callable[[str], None] = lambda path: None,
+) -> bytes:
+    """Return the body of the reply. Raise as ``exchange`` does."""
+    with exchange(
+        paths, method, target, body, timeout_s=timeout_s, on_slow=on_slow, on_connect=on_connect
+    ) as response:
+        return response.read()
+
+
+@contextmanager
+def exchange(
+    paths: Sequence[str],
+    method: str,
+    target: str,
+    body: str | None = None,
+    *,
+    timeout_s: float = ANSWER_LIMIT_S,
+    on_slow: Callable[[], None] | None = None,
+    on_connect: Callable[[str], None] = lambda path: None,
+) -> Iterator[http.client.HTTPResponse]:
+    """Yield the response to one request; the connection ends with the block.
+
+    ``on_slow`` is called once if the reply takes longer than a second, ``on_connect`` with the socket's path.
+    Raise as ``connect`` does, DaemonNotRunning if the daemon ends meanwhile, and the RalphdError that its
+    problem document names if it refuses.
+    """
+    connection = connect(paths, timeout_s=timeout_s)
+    on_connect(connection.path)
+    headers = {"Accept": "application/json"}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    try:
+        connection.request(method, wire.API + target, body, headers)
+        if on_slow is not None and not connection.replies_within(_QUIET_S):
+            on_slow()
+        with connection.getresponse() as response:
+            if response.status >= 400:
+                raise error_of(response.status, response.read())
+            yield response
+    except TimeoutError:
+        raise _silent(connection.path, timeout_s) from None
+    except (http.client.RemoteDisconnected, http.client.IncompleteRead) as fault:
+        raise _went_away("the reply was cut short") from fault
+    except http.client.HTTPException as fault:
+        raise InternalError(
+            "what answers on the socket does not speak HTTP", mend="ralphctl regent status"
+        ) from fault
+    except OSError as fault:
+        raise _went_away(_in_words(fault)) from fault
+    finally:
+        connection.close()
+
+
+def connect(paths: Sequence[str], *, timeout_s: float = ANSWER_LIMIT_S) -> UnixConnection:
+    """Connect to the first of ``paths`` where somebody listens.
+
+    Raise DaemonNotRunning with all that was tried, DaemonBusy for a daemon that does not answer, and
+    Forbidden for one of another user.
+    """
+    tried = []
+    for path in paths:
+        connection = UnixConnection(path, timeout_s)
+        try:
+            connection.connect()
+        except (TimeoutError, BlockingIOError):
+            raise _silent(path, timeout_s) from None
+        except OSError as fault:
+            tried.append(f"{path}: {_in_words(fault)}")
+        else:
+            _check_peer(connection)
+            return connection
+    why = "\n".join(f"looked at {line}" for line in tried)
+    raise DaemonNotRunning("no ralphd is running", why=why, mend="ralphctl regent start")
+
+
+def _check_peer(connection: UnixConnection) -> None:
+    uid = connection.peer_uid()
+    if os.geteuid() in (0, uid) or uid == 0:
+        return
+    connection.close()
+    raise Forbidden(
+        f"the daemon at {connection.path} belongs to another user",
+        why=f"it runs as uid {uid}, you are uid {os.geteuid()}; nothing was sent to it",
+        mend="ralphctl regent start  (a daemon of your own), or --socket PATH",
+    )
+
+
+def _in_words(fault: OSError) -> str:
+    match fault.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            return "nothing is there"
+        case errno.ECONNREFUSED:
+            return "nobody listens"
+        case _:
+            return fault.strerror or str(fault) or type(fault).__name__
+
+
+def _silent(path: str, timeout_s: float) -> DaemonBusy:
+    return DaemonBusy(
+        f"ralphd did not answer within {timeout_s:g} s",
+        why=f"it listens at {path}",
+        mend="ralphctl regent logs",
+    )
+
+
+def _went_away(why: str) -> DaemonNotRunning:
+    return DaemonNotRunning("ralphd went away while it answered", why=why, mend="ralphctl regent start")
+
+
+def error_of(status: int, body: bytes) -> RalphdError:
+    """Return the error that a problem document describes; InternalError if ``body`` is not one."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        return InternalError(f"ralphd answered {status} without saying why", mend="ralphctl regent logs")
+    slug = str(document.get("type", "")).removeprefix(PROBLEM_PREFIX)
+    kind = BY_SLUG.get(slug) or (InternalError if status >= 500 else RalphdError)
+    why = [str(document["why"])] if document.get("why") else []
+    errors = document.get("errors")
+    if isinstance(errors, list):
+        why += [line for line in map(_fault_line, errors) if line not in "\n".join(why)]
+    return kind(
+        str(document.get("detail") or document.get("title") or f"ralphd answered {status}"),
+        why="\n".join(why),
+        mend=str(document.get("try") or ""),
+    )
+
+
+def _fault_line(entry: object) -> str:
+    if not isinstance(entry, dict):
+        return str(entry)
+    return ": ".join(str(entry[key]) for key in ("place", "key", "detail", "message") if entry.get(key))

@@ -1,0 +1,178 @@
+"""Wait for a ralph: poll its view, within a bound if one is given, over restarts of the daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeAlias
+
+from ralphctl.client.client import Client, Reply
+from ralphctl.format import state_text
+from ralphctl.format.humanize import clock, cut, duration
+from ralphctl.format.output import columns, message
+from ralphctl.offline import state as offline
+from ralphd import wire
+from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError
+
+View: TypeAlias = Mapping[str, Any]
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.25
+QUIET_S = 0.3
+"""A wait shorter than this prints no message."""
+
+
+class WaitTimeout(RalphdError):
+    """The client's own ``--wait-timeout`` ran out; nothing was changed by that."""
+
+    slug, exit_code = "wait-timeout", wire.EXIT_TIMED_OUT
+
+
+def until(
+    client: Client,
+    name: str,
+    reached: Callable[[View], bool],
+    *,
+    waiting_for: str,
+    force: str = "",
+    timeout_s: float | None = None,
+    directory: str | None = None,
+    since: float | None = None,
+    remark: Callable[[View], str] = lambda view: "",
+) -> Reply:
+    """Return the first reply for which ``reached`` holds.
+
+    While no daemon answers, the state that is last known in the ralph's ``directory`` counts: the daemon of
+    ``ralphctl build`` ends as soon as its ralph does.
+
+    A wait that takes a while prints its goal, its start and bound, and ``force`` (the command that forces it)
+    once on stderr; on a terminal a line below shows the present state. ``since`` is the time of the request
+    if that was earlier. ``remark`` returns what else to print of a view, once as long as it is the same.
+    Raise WaitTimeout after ``timeout_s`` seconds, UnknownRalph when the ralph is forgotten.
+    """
+    progress = _Progress(name, waiting_for, force, timeout_s, since)
+    poll = _Poll(client.without_notices(), name, directory, progress.say)
+    began, pause_s = time.monotonic(), _FIRST_PAUSE_S
+    try:
+        while True:
+            reply = poll()
+            if reply is not None and reached(reply.value):
+                return reply
+            waited_s = time.monotonic() - began
+            if timeout_s is not None and waited_s >= timeout_s:
+                raise progress.timeout(reply)
+            if waited_s >= QUIET_S:
+                progress.show(reply, waited_s, "" if reply is None else remark(reply.value))
+            time.sleep(pause_s if timeout_s is None else min(pause_s, max(0.0, timeout_s - waited_s)))
+            pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+    except KeyboardInterrupt:
+        progress.say("\nit was only the waiting that ended" + forced(force))
+        raise
+    finally:
+        progress.clear()
+
+
+class _Progress:
+    """Prints the progress of a wait on stderr; the line that is overwritten is gone at the end."""
+
+    def __init__(
+        self, name: str, waiting_for: str, force: str, timeout_s: float | None, since: float | None
+    ) -> None:
+        self._name, self._waiting_for, self._force = name, waiting_for, force
+        self._timeout_s, self._since = timeout_s, since
+        self._begun, self._remarked, self._line = False, "", ""
+        self._moves = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+    def show(self, reply: Reply | None, waited_s: float, remark: str) -> None:
+        """Print what is waited for, the first time; a new remark; and the present state."""
+        now = time.time()
+        if not self._begun:
+            self._begun = True
+            most = "" if self._timeout_s is None else f", {_seconds(self._timeout_s)} at most"
+            since = clock(self._since or now - waited_s, now)
+            self.say(f"waiting for {self._waiting_for}, since {since}{most}" + forced(self._force))
+        if remark and remark != self._remarked:
+            self.say(remark)
+        self._remarked = remark
+        if self._moves:
+            state = "unknown: ralphd is away" if reply is None else state_text.state_words(reply.value, now)
+            self._write(f"  {duration(waited_s)}: {self._name} is {state}")
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self.clear()
+        message(text)
+
+    def clear(self) -> None:
+        """Erase the line that is overwritten."""
+        if self._line:
+            self._line = ""
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def _write(self, text: str) -> None:
+        line = cut(text, (columns(sys.stderr) or 80) - 1)
+        if line != self._line:
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            self._line = line
+
+    def timeout(self, reply: Reply | None) -> WaitTimeout:
+        """Return the error for the end of the time limit."""
+        state = reply.value["state"] if reply is not None else "unknown, since ralphd is away"
+        return WaitTimeout(
+            f"after {_seconds(self._timeout_s or 0)} still waiting for {self._waiting_for}",
+            why=f"{self._name} is {state}; it was only the waiting that ended",
+            mend=self._force or f"ralphctl status {self._name}",
+        )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:g} s"
+
+
+class _Poll:
+    """Returns a ralph's view; None, with one message for each absence, while nobody knows its state."""
+
+    def __init__(self, client: Client, name: str, directory: str | None, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._client = client
+        self._name = name
+        self._directory = directory
+        self._away = False
+
+    def __call__(self) -> Reply | None:
+        try:
+            reply = self._client.ralph(self._name)
+        except (DaemonNotRunning, DaemonBusy):  # a daemon that starts may not answer yet
+            if (known := self._last_known()) is not None:
+                return known
+            if not self._away:
+                self._say("ralphd is away; waiting for it to come back (ralphctl regent start)")
+            self._away = True
+            return None
+        self._away = False
+        self._directory = reply.value["directory"]
+        return reply
+
+    def _last_known(self) -> Reply | None:
+        """Return the state in its files if it was left settled."""
+        view = offline.last_view(self._directory) if self._directory else None
+        if view is None or view["name"] != self._name or not is_settled(view):
+            return None
+        return Reply(json.dumps(view).encode())
+
+
+def forced(force: str) -> str:
+    """Return how to force it, as the end of a line about waiting."""
+    return f"; to force it: {force}" if force else ""
+
+
+def is_settled(view: View) -> bool:
+    """Return whether no run lives and none starts by itself soon."""
+    return view["state"] in wire.SETTLED_STATES
+
+
+def one_of(states: Collection[str]) -> Callable[[View], bool]:
+    """Return the test whether a view's state is among ``states``."""
+    return lambda view: view["state"] in states

@@ -1,0 +1,105 @@
+"""Events in words: what ``ralphctl events`` prints of each."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from ralphctl.format.explanation import localised
+from ralphctl.format.humanize import clock, count, last_exit, moment
+
+Data: TypeAlias = Mapping[str, Any]
+
+
+def event_words(kind: str, data: Data) -> str:
+    """Return what happened, without when and to whom. Users' own loops report too: any key may be missing."""
+    match kind:
+        case "attempt.finished":
+            return _attempt(data)
+        case "iteration.started" if data.get("iteration"):
+            return _iteration(data) + (f": {_task(data)}" if _task(data) else "")
+        case "iteration.finished" if data.get("iteration"):
+            summary = data.get("summary") or ("failed" if data.get("failed") else "")
+            return f"{_iteration(data)} is over" + (f": {summary}" if summary else "") + _commits(data)
+        case "ralph.exited":
+            return last_exit(dict(data))
+        case "tests.passed" | "tests.failed" if not data.get("message"):
+            return _tested(kind, data)
+        case "commit.kept" | "commit.reverted" | "guard.blocked" if data.get("iteration"):
+            return _judged(kind, data)
+    if isinstance(data.get("message"), str):
+        ends = moment(data.get("until")) if kind == "wait.started" else None
+        return localised(str(data["message"]), time.time()) + (
+            "" if ends is None else f"; until {clock(ends, time.time())}"
+        )
+    return ", ".join(f"{key} {_value(value)}" for key, value in data.items() if value not in (None, []))
+
+
+def _tested(kind: str, data: Data) -> str:
+    """Return ``iteration 2: the tests failed (red, red, green)``."""
+    how = "passed" if kind == "tests.passed" else "failed"
+    if data.get("baseline"):
+        return f"the tests {how} before Ralph begins"
+    runs = data.get("tests")
+    more = f" ({', '.join(map(str, runs)).replace('_', ' ')})" if isinstance(runs, list) and runs[1:] else ""
+    return (f"{_iteration(data)}: " if data.get("iteration") else "") + f"the tests {how}{more}"
+
+
+def _judged(kind: str, data: Data) -> str:
+    where = ", ".join(part for part in (_iteration(data), _task(data)) if part)
+    why = f": {data['why']}" if kind == "commit.reverted" and data.get("why") else ""
+    return f"{where}: {data.get('message') or data.get('why') or ''}{why}"
+
+
+_HOW = {
+    "asked": "ended as it was asked to",
+    "lost": "was cut off with its loop: how it ended is not known",
+}
+
+
+def _attempt(data: Data) -> str:
+    """Return ``iteration 2, build part 2: attempt 1 by claude failed (agent crash): …; next: …``."""
+    where = ", ".join(part for part in (_iteration(data), _task(data)) if part)
+    number = f"attempt {data['attempt']}" if data.get("attempt") else "an attempt"
+    number += f" ({data['phase']})" if data.get("phase") else ""
+    who = number + (f" by {data['agent']}" if data.get("agent") else "")
+    kind = data.get("failure_kind")
+    if kind or data.get("outcome") == "failed":
+        how = "failed" + (f" ({str(kind).replace('_', ' ')})" if kind else "")
+        how += f": {data['why']}" if data.get("why") else ""
+    else:
+        how = _HOW.get(str(data.get("outcome")), "ended well")
+    cost = data.get("cost_usd")
+    figures = (
+        [count(data["commits"], "commit")] if isinstance(data.get("commits"), int) and data["commits"] else []
+    )
+    figures += [f"${cost:.2f}"] if isinstance(cost, int | float) and cost else []
+    follows = f"; next: {data['next']}" if data.get("next") else ""
+    return (f"{where}: " if where else "") + ", ".join([f"{who} {how}", *figures]) + follows
+
+
+def _iteration(data: Data) -> str:
+    return f"iteration {data['iteration']}" if data.get("iteration") else ""
+
+
+def _task(data: Data) -> str:
+    task = data.get("task")
+    return str(task.get("title") or task.get("id") or "") if isinstance(task, dict) else str(task or "")
+
+
+def _commits(data: Data) -> str:
+    made = data.get("commits")
+    return (
+        f"; commit{'s' * (len(made) > 1)} {', '.join(map(str, made))}"
+        if isinstance(made, list) and made
+        else ""
+    )
+
+
+def _value(value: object) -> str:
+    at = moment(value)
+    if at is not None:
+        return clock(at, time.time())
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

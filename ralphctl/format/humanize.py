@@ -1,0 +1,177 @@
+"""Times, waits, exits and causes in the words of the command line.
+
+``now`` is always a parameter, in seconds since the epoch. Times are shown in local time.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from datetime import datetime
+
+TYPE_CHECKING = False  # typing would cost `status` its start-up time
+if TYPE_CHECKING:
+    from typing import Any
+
+
+_EXITS = {
+    2: "wrong usage",
+    5: "a limit of its own was reached",
+    75: "it asks to be tried again later",
+    78: "its configuration is wrong",
+    124: "it ran out of time",
+    126: "the command cannot be executed",
+    127: "command not found",
+    130: "interrupted",
+}
+_WAITS = {
+    "crash": "to start again after a failure",
+    "iteration_pause": "between two iterations",
+    "restart": 'to start its next run, as restart = "always" asks',
+    "resources": "since the machine could not start it just now",
+    "restart_limit": "since it was restarted too often within an hour",
+    "usage_limit": "for the agent's usage limit to reset",
+    "rate_limit": "for the agent's rate limit to pass",
+    "transient": "to try again after a passing fault of the agent's service",
+    "retry": "to try the agent again",
+    "outage": "for an agent's service to come back",
+    "requested": "because you asked",
+    "no_daemon": "for a ralphd that starts it again",
+    "unknown": "for a reason that was not given",
+}
+_PAUSES = {
+    "requested": "because you asked",
+    "user_requested": "because you asked",
+    "usage_limit": "at the agent's usage limit",
+    "rate_limit": "at the agent's rate limit",
+    "outage": "since no agent's service could be reached",
+    "timeout": "after an agent ran out of time",
+    "stall": "after an agent hung",
+    "error": "after an error",
+    "guard": "by the guard: a person has to look at its commits",
+    "interrupted": "when it was interrupted",
+    "iteration_boundary": "before an iteration",
+    "unknown": "its command asked for it, without a reason",
+}
+
+
+def moment(text: object) -> float | None:
+    """Return seconds since the epoch for an RFC 3339 time in UTC (``…Z``); None for anything else."""
+    if not isinstance(text, str) or not text.endswith("Z"):
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def duration(seconds: float) -> str:
+    """Return ``45s``, ``12m 5s``, ``2h 13m`` or ``3d 4h``: the two largest units, cut, not rounded."""
+    left = max(0, int(seconds))
+    if left < 60:
+        return f"{left}s"
+    for name, size, lower, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if left >= size:
+            rest = left % size // part
+            return f"{left // size}{name} {rest}{lower}" if rest else f"{left // size}{name}"
+    return f"{left}s"
+
+
+def clock(at: float, now: float) -> str:
+    """Return a moment in local time: ``07:00:25`` today, ``tomorrow 03:00``, ``Sun 22 Nov 03:00``."""
+    local, today = time.localtime(at), time.localtime(now)
+    if local[:3] == today[:3]:
+        return time.strftime("%H:%M:%S", local)
+    for name, shift in (("tomorrow", 86400), ("yesterday", -86400)):
+        if local[:3] == time.localtime(now + shift)[:3]:
+            return f"{name} {time.strftime('%H:%M', local)}"
+    form = "%a %d %b %H:%M" if local[0] == today[0] else "%d %b %Y %H:%M"
+    return time.strftime(form, local)
+
+
+def since_words(before: str, at: object, now: float, after: str = "") -> str:
+    """Return how long ago something was, between two words; empty for no moment."""
+    when = moment(at)
+    return "" if when is None else f"{before}{duration(now - when)}{after}"
+
+
+def ago(at: object, now: float) -> str:
+    """Return ``12s ago (06:59:48)``; ``never`` for no moment."""
+    when = moment(at)
+    return "never" if when is None else f"{duration(now - when)} ago ({clock(when, now)})"
+
+
+def until(at: object, now: float) -> str:
+    """Return ``in 2h 13m (15:00:00)``, ``any moment now`` if it has passed, empty for no moment."""
+    when = moment(at)
+    if when is None:
+        return ""
+    return f"in {duration(when - now + 0.999)} ({clock(when, now)})" if when > now else "any moment now"
+
+
+def signal_name(number: int) -> str:
+    """Return ``SIGKILL`` for 9."""
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def exit_words(code: object, signal: object) -> str:
+    """Return ``exit 127 (command not found)``, ``killed by SIGKILL``, ``lost: nobody saw how it ended``."""
+    if isinstance(signal, int):
+        return f"killed by {signal_name(signal)}"
+    if not isinstance(code, int):
+        return "lost: nobody saw how it ended"
+    if 128 < code < 160 and code not in _EXITS:
+        return f"exit {code} (as a shell reports {signal_name(code - 128)})"
+    return f"exit {code} ({_EXITS[code]})" if code in _EXITS else f"exit {code}"
+
+
+def last_exit(ending: dict[str, Any]) -> str:
+    """Return how the last run ended, without when."""
+    how = exit_words(ending.get("code"), ending.get("signal"))
+    match ending.get("outcome"):
+        case "asked":
+            return f"ended as it was asked to ({how})"
+        case "stalled":
+            return f"ended by the Regent since it had stalled ({how})"
+        case "lost":
+            return "lost: nobody saw how it ended"
+        case _:
+            return how
+
+
+def wait_words(reason: object) -> str:
+    """Return what a wait is for: continues ``waiting …``."""
+    text = str(reason)
+    in_its_own_words = f"— {text.rstrip('.')}" if " " in text.strip() else f"({text})"
+    return _WAITS.get(text, in_its_own_words)
+
+
+def pause_words(reason: object) -> str:
+    """Return why it is paused: continues ``paused …``."""
+    return _PAUSES.get(str(reason), f"({reason})") if reason else ""
+
+
+def asked(message: object) -> tuple[str, float | None]:
+    """Split the daemon's message about a run that is to end into what it waits for, and since when."""
+    what, _, at = str(message or "").rpartition("; asked at ")
+    return (what, moment(at)) if what else (at, None)
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return ``1 ralph``, ``2 ralphs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """Return ``text`` in lines of ``columns`` characters; a longer word stays whole, to be copied."""
+    return textwrap.wrap(text, max(columns, 1), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def cut(text: str, width: int) -> str:
+    """Return ``text``, with ``…`` in place of its end if it is longer than ``width``."""
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"

@@ -1,0 +1,137 @@
+"""What is printed besides the data: errors, messages, notices; colour, and text made safe for a terminal."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+
+from ralphd.errors import RalphdError
+
+TYPE_CHECKING = False  # typing would cost `status` its start-up time
+if TYPE_CHECKING:
+    from typing import TextIO
+
+
+QUIET_S = 1.0
+"""A wait shorter than this prints no notice."""
+PLAIN_COLUMNS = 80
+"""The width of what does not go to a terminal."""
+
+RED, YELLOW, GREEN, BLUE, ORANGE, DIM, BOLD = "31", "33", "32", "34", "38;5;208", "2", "1"
+
+# Everything that moves a terminal instead of showing something: C0, DEL, C1, bidi and line controls. Others
+# write the titles of tasks and the names of directories.
+_CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
+_VISIBLE = {
+    code: f"^{chr(code + 64)}" if code < 0x20 else f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    for code in _CONTROLS
+}
+_SGR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
+_RESET = "\x1b[0m"
+
+
+def prepare_streams() -> None:
+    """Have characters that the encoding of stdout or stderr lacks printed escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="backslashreplace")
+
+
+def clean(text: str) -> str:
+    """Return ``text`` on one line, every control character made visible."""
+    return text.translate(_VISIBLE)
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Return whether to colour what goes to ``stream``: a terminal, not a dumb one, and no ``NO_COLOR``."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def columns(stream: TextIO) -> int | None:
+    """Return the width for ``stream``: ``COLUMNS``, else its terminal's; None if neither is known."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):  # no terminal, or no descriptor at all
+        return None
+
+
+def paint(text: str, colour: str, *, on: bool) -> str:
+    """Return ``text`` in ``colour``, an SGR code, if ``on``."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if on else text
+
+
+def neutralise(text: str) -> str:
+    """Return one line of an agent's output, without its newline, safe to print.
+
+    Colours stay, and end with the line. Sequences that move the cursor, write the clipboard or make the
+    terminal answer are shown instead.
+    """
+    text = text.removesuffix("\r")
+    if text.isprintable():
+        return text
+    parts = _SGR.split(text)
+    shown = "".join(
+        part if i % 2 else "\t".join(clean(cell) for cell in part.split("\t")) for i, part in enumerate(parts)
+    )
+    return shown + _RESET if len(parts) > 1 else shown
+
+
+def wrapped_row(cells: Sequence[str], widths: Sequence[int], gap: str = "  ") -> Iterator[str]:
+    """Yield the lines of a table's row, each cell wrapped in its column."""
+    columns = [
+        textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
+        for cell, width in zip(cells, widths, strict=True)
+    ]
+    for parts in itertools.zip_longest(*columns, fillvalue=""):
+        yield gap.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
+
+
+def error(fault: RalphdError) -> None:
+    """Print an error on stderr: what, why, what to do."""
+    head, *more = fault.what.splitlines() or [""]
+    lines = [f"{paint('error:', RED, on=has_colour(sys.stderr))} {clean(head)}"]
+    lines += [f"  {clean(line)}" for line in (*more, *fault.why.splitlines())]
+    lines += [f"  try: {clean(line)}" for line in fault.mend.splitlines()]
+    message("\n".join(lines))
+
+
+def message(text: str) -> None:
+    """Print one line on stderr: something to know that is not the data asked for."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def note(text: str) -> None:
+    """Print a note of the daemon's on stderr."""
+    message(f"{paint('note:', YELLOW, on=has_colour(sys.stderr))} {clean(text)}")
+
+
+def slow_notice(what: str, limit_s: float) -> Callable[[], None] | None:
+    """Return what prints ``waiting for WHAT; 10 s at most``; None unless stderr is a terminal."""
+    return (lambda: message(f"waiting for {what}; {limit_s:g} s at most")) if sys.stderr.isatty() else None
+
+
+class SlowNotice:
+    """Prints the slow notice if the ``with`` block takes longer than a second."""
+
+    def __init__(self, what: str, limit_s: float) -> None:
+        from threading import Timer
+
+        notice = slow_notice(what, limit_s)
+        self._timer = Timer(QUIET_S, notice) if notice else None
+
+    def __enter__(self) -> None:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def __exit__(self, *exception: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,294 @@
+"""What ``status`` prints: one ralph in full, or several as a table and then those that need a person.
+
+Any key of a view may be missing, and others may have written any text in it. The table cuts what does not fit
+where that matters least: the end of a state's reason, the beginning of a directory. The name is never cut,
+since people type it next.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from ralphctl.format import checkpoint_text
+from ralphctl.format.gate_text import gate_rows
+from ralphctl.format.humanize import (
+    ago,
+    count,
+    cut,
+    duration,
+    last_exit,
+    moment,
+    pause_words,
+    since_words,
+    wait_words,
+    wrapped,
+)
+from ralphctl.format.incident_text import incident_rows, pool_rows
+from ralphctl.format.output import BOLD, DIM, clean, paint
+from ralphctl.format.reload_text import drift_rows
+from ralphctl.format.state_text import (
+    COLOURS,
+    directory_name,
+    directory_words,
+    needed,
+    next_steps,
+    resource_cells,
+    state_words,
+    wait_of,
+    why_failed,
+    work_words,
+)
+
+TYPE_CHECKING = False  # typing would cost `status` its start-up time
+if TYPE_CHECKING:
+    from ralphctl.format.state_text import View
+
+
+_LABEL = 12
+_NARROWEST = 20
+_HEADS = ("NAME", "STATE", "RESTARTS", "LAST OUTPUT", "DIRECTORY")
+_RESOURCES = ("CPU TIME", "MEMORY", "PROCESSES")
+_STATE, _DIRECTORY = 1, 4
+_GAP = "  "
+_NARROW_STATE, _NARROW_DIRECTORY = 22, 14
+_LONGEST_STATE = 60  # where no terminal limits the width
+
+
+def ralph(
+    view: View,
+    now: float,
+    *,
+    checkpoint: View | None = None,
+    checkpoint_fault: str = "",
+    colour: bool = False,
+    step: tuple[str, str] | None = None,
+    columns: int | None = None,
+) -> str:
+    """Return one ralph in full: its state, what a person has to do, what it has done, and what to type.
+
+    With a ``step`` to take next, the view is the last known one, without a daemon. Only a line with a longer
+    word exceeds ``columns``.
+    """
+    daemon = step is None
+    steps = next_steps(view)
+    if step is not None:  # the daemon comes first: what an incident asks for needs one
+        steps = [step, *([("then what it needs", do)] if (do := needed(view)) else [])]
+    runs = bool(view.get("ralph_pid"))
+    notes = view.get("notes")
+    rows = [
+        *incident_rows(view, now, daemon=daemon),
+        ("last change", _last_change(view, now)),
+        ("work", work_words(view)),
+        *_under("agents", _agents(view, now)),
+        *_under("checkpoint", _checkpoint_lines(checkpoint, checkpoint_fault, now, runs=runs)),
+        *_facts(view, now, daemon=daemon),
+        *_under("changed", drift_rows(view)),
+        *[("note", clean(str(line))) for line in (notes if isinstance(notes, list) else [])],
+        *_under("next", [f"{command}  ({what})" for what, command in steps]),
+    ]
+    rows = [(label, text) for label, text in rows if text]
+    return "\n".join([_head(view, now, columns, colour=colour), *_labelled(rows, columns, colour=colour)])
+
+
+def _under(label: str, lines: Sequence[str]) -> list[tuple[str, str]]:
+    return [(label if i == 0 else "", line) for i, line in enumerate(lines)]
+
+
+def _head(view: View, now: float, columns: int | None, *, colour: bool) -> str:
+    name, state = clean(str(view.get("name") or "?")), state_words(view, now)
+    room = len(state) if columns is None else max(columns - len(name) - 2, _NARROWEST)
+    shade = COLOURS.get(str(view.get("state")), BOLD)
+    lines = [paint(line, shade, on=colour) for line in wrapped(state, room)]
+    return f"{paint(name, BOLD, on=colour)}  " + "\n    ".join(lines)
+
+
+def _labelled(rows: Sequence[tuple[str, str]], columns: int | None, *, colour: bool) -> Iterator[str]:
+    room = 0 if columns is None else max(columns - _LABEL - 3, _NARROWEST)
+    for label, text in rows:
+        for i, line in enumerate(wrapped(text, room) if room else [text]):
+            shown = label if i == 0 else ""
+            yield f"  {paint(shown.ljust(_LABEL), DIM, on=colour)} {line}"
+
+
+def _last_change(view: View, now: float) -> str:
+    last = view.get("last_change")
+    if isinstance(last, dict):
+        return f"{ago(last.get('at'), now)}: {clean(str(last.get('what')))}"
+    return "none yet" if "last_change" in view and view.get("run_id") else ""
+
+
+def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
+    # The state file is written every few seconds only: a first output may not be in it yet.
+    unseen = not daemon and view.get("run_id") and not view.get("last_output_at")
+    ending, command = view.get("last_exit"), view.get("command")
+    last = f"{clean(last_exit(ending))}, {ago(ending.get('at'), now)}" if isinstance(ending, dict) else ""
+    words = shlex.join(clean(str(word)) for word in command or ()).replace("'\"'\"'", "'\\''")
+    return [
+        ("last output", "unknown" if unseen else ago(view.get("last_output_at"), now)),
+        ("last commit", clean(str(view.get("last_commit") or ""))),
+        ("last exit", last),
+        ("restarts", _restarts(view)),
+        *gate_rows(view, now),
+        ("directory", directory_words(view)),
+        ("command", (words or "the built-in loop") if isinstance(command, list) else ""),
+        ("resources", _resources(view)),
+    ]
+
+
+def _agents(view: View, now: float) -> list[str]:
+    pool = view.get("pool")
+    if not isinstance(pool, dict):
+        return []
+    agents = pool["agents"]
+    is_choice = len(agents) > 1 or any(not agent["in"] for agent in agents)
+    return pool_rows(pool, now) if is_choice else []
+
+
+def _restarts(view: View) -> str:
+    text, errors = str(view.get("restarts") or 0), view.get("consecutive_errors") or 0
+    if errors:
+        text += f", {count(errors, 'failure')} in a row"
+    if view.get("reverts"):
+        text += f", {count(view['reverts'], 'iteration')} reverted"
+    return "" if text == "0" else text
+
+
+def _resources(view: View) -> str:
+    cpu, memory, processes = resource_cells(view)
+    parts = [f"{cpu} of processor time" if cpu else "", memory]
+    parts.append(count(int(processes), "process", "processes") if processes else "")
+    return ", ".join(part for part in parts if part)
+
+
+def _checkpoint_lines(checkpoint: View | None, fault: str, now: float, *, runs: bool) -> list[str]:
+    if fault:
+        return [clean(fault)]
+    return checkpoint_text.summary(checkpoint, now, runs=runs) if checkpoint else []
+
+
+def table(views: Sequence[View], now: float, *, colour: bool = False, columns: int | None = None) -> str:
+    """Return several ralphs, one per line of at most ``columns``, then those that need a person."""
+    heads = _HEADS + (_RESOURCES if any(view.get("resources") for view in views) else ())
+    rows = [[*_cells(view, now), *resource_cells(view)][: len(heads)] for view in views]
+    widths = _widths([heads, *rows], columns)
+    lines = [paint(_line(heads, widths), DIM, on=colour)]
+    for view, row in zip(views, rows, strict=True):
+        row[_STATE] = cut(row[_STATE], widths[_STATE])
+        row[_DIRECTORY] = _fitting(view, widths[_DIRECTORY])
+        lines.append(_line(row, widths, state_colour=COLOURS.get(str(view.get("state"))) if colour else None))
+    return "\n".join([*lines, *_drifted(views), *_needed(views, columns)])
+
+
+def _cells(view: View, now: float) -> tuple[str, ...]:
+    return (
+        clean(str(view.get("name") or "?")),
+        _marked(brief_state(view, now), view),
+        str(view.get("restarts") or 0),
+        since_words("", view.get("last_output_at"), now, " ago") or "never",
+        directory_words(view),
+    )
+
+
+def _marked(state: str, view: View) -> str:
+    """Mark the state of a drifted configuration with a ``*`` at its first word, which is never cut."""
+    if not view.get("drift"):
+        return state
+    word, gap, rest = state.partition(" ")
+    return f"{word.rstrip(':,')}*{word[len(word.rstrip(':,')) :]}{gap}{rest}"
+
+
+def _drifted(views: Sequence[View]) -> list[str]:
+    names = [clean(str(view.get("name"))) for view in views if view.get("drift")]
+    if not names:
+        return []
+    which = names[0] if len(names) == 1 else "NAME"
+    return ["", f"* its configuration was changed since it was started: ralphctl status {which}"]
+
+
+def brief_state(view: View, now: float) -> str:
+    """Return the state in few words, the least important last, so that it can be cut."""
+    match view.get("state"):
+        case "idle":
+            return "idle, never started"
+        case "running":
+            return _running(view, now)
+        case "testing":
+            return "running the tests"
+        case "waiting_for_retry":
+            return f"waiting{_left(view, now)} {clean(wait_words(wait_of(view).get('reason', 'unknown')))}"
+        case "paused":
+            return f"paused{_left(view, now)} {clean(pause_words(view.get('pause_reason')))}".rstrip()
+        case "stopped":
+            return "stopped" + since_words(" ", view.get("finished_at"), now, " ago")
+        case "failed":
+            return "failed" + since_words(" ", view.get("finished_at"), now, " ago") + f": {_why(view)}"
+        case "done":
+            why = f": {clean(str(view['message']))}" if view.get("message") else ""
+            return "done" + since_words(" ", view.get("finished_at"), now, " ago") + why
+        case other:
+            return clean(str(other))
+
+
+def _running(view: View, now: float) -> str:
+    if wait := wait_of(view):
+        return f"running, waiting{_left(view, now)} {clean(wait_words(wait.get('reason', 'unknown')))}"
+    return "running" + since_words(" for ", view.get("started_at"), now)
+
+
+def _why(view: View) -> str:
+    """Return why it failed; the exit alone if the Regent's own message is long."""
+    at_length = str(view.get("message") or "").startswith("Ralph exited (")
+    return why_failed({**view, "message": None} if at_length else view)
+
+
+def _left(view: View, now: float) -> str:
+    ends = moment(wait_of(view).get("until"))
+    return "" if ends is None else f" {duration(ends - now + 0.999)} more"
+
+
+def _widths(rows: Sequence[Sequence[str]], columns: int | None) -> list[int]:
+    """Return the width of each column; 0 leaves it out."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if columns is None:
+        widths[_STATE] = min(widths[_STATE], _LONGEST_STATE)
+        return widths
+    state, directory = widths[_STATE], widths[_DIRECTORY]
+    room = columns - sum(widths) - len(_GAP) * (len(widths) - 1) + state + directory
+    if room < _NARROW_STATE + _NARROW_DIRECTORY:
+        widths[_STATE], widths[_DIRECTORY] = min(state, max(room + len(_GAP), _NARROW_STATE)), 0
+    elif room < state + directory:
+        widths[_DIRECTORY] = min(directory, max(room - state, _NARROW_DIRECTORY))
+        widths[_STATE] = min(state, room - widths[_DIRECTORY])
+    return widths
+
+
+def _fitting(view: View, width: int) -> str:
+    """Return the directory with its branch, or without it, or the end of it."""
+    for words in (directory_words(view), directory_name(view)):
+        if len(words) <= width:
+            return words
+    return "…" + words[len(words) - width + 1 :] if width else ""
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], *, state_colour: str | None = None) -> str:
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True) if width]
+    if state_colour:
+        padded[_STATE] = paint(padded[_STATE], state_colour, on=True)
+    return _GAP.join(padded).rstrip()
+
+
+def _needed(views: Sequence[View], columns: int | None) -> list[str]:
+    needed = [view for view in views if view.get("state") == "failed"]
+    needed += [view for view in views if view.get("state") == "paused" and not wait_of(view).get("until")]
+    if not needed:
+        return []
+    lines = ["", "These wait for you:"]
+    for view in needed:
+        steps = [f"{does}: {how}" for does, how in next_steps(view)]
+        line = f"  {clean(str(view.get('name')))}: " + ", ".join(steps)
+        fits = columns is None or len(line) <= columns
+        lines += (
+            [line] if fits else [f"  {clean(str(view.get('name')))}:", *(f"    {step}" for step in steps)]
+        )
+    return lines

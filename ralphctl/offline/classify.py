@@ -1,0 +1,208 @@
+"""``ralphctl classify``: classify the end of an attempt from its raw output and its exit status.
+
+Applies the loop's own rules without a daemon. The output is read line by line, so its size does not matter.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, tzinfo
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from ralphctl.format.humanize import clock, duration
+from ralphd.agents.agent import MAX_LINE_CHARS, Agent
+from ralphd.agents.described import General
+from ralphd.agents.known import KNOWN, agent_of, first_events, known_as, printer_of, spec_of
+from ralphd.agents.patterns import patterns_of
+from ralphd.config.configuration import load
+from ralphd.config.specs import AgentSpec
+from ralphd.config.values import did_you_mean
+from ralphd.core.failures.agent_events import AgentText, FinalEvent, Limited, RetryingItself, Started, ToolUse
+from ralphd.core.failures.classify import Classification, Evidence, Rules, classify
+from ralphd.core.failures.kinds import hint, meaning
+from ralphd.errors import UnknownAgent, UsageError
+from ralphd.process.machine import local_zone
+
+STDOUT, STDERR = "stdout", "stderr"
+FAILED: Final = 1
+"""The exit status that stands for an unknown failure."""
+
+GENERAL: Final = "general"
+_BY_GENERAL_RULES: Final = (GENERAL, "wrapper")
+"""Any other command, and a wrapper of an agent (``wrapper:NAME``)."""
+
+_GUESSED_FROM: Final = 50
+_LOOKED_AT_FOR_NUL: Final = 8192
+
+
+def judged(
+    log: BinaryIO,
+    *,
+    agent: str | None = None,
+    code: int = FAILED,
+    stream: str = STDOUT,
+    now: float,
+    environ: dict[str, str],
+    directory: Path,
+) -> Classification:
+    """Classify the attempt that printed ``log``.
+
+    Without ``agent`` it is guessed from the first lines. A negative ``code`` is a signal. Raise UnknownAgent,
+    UsageError for binary data, ConfigFaults.
+    """
+    lines = _lines(log)
+    head = list(islice(lines, _GUESSED_FROM))
+    name = agent or _guessed(head)
+    known = _agent(name, environ, directory)
+    return finding_of(chain(head, lines), known, code=code, stream=stream, now=now, zone=local_zone())
+
+
+def finding_of(
+    lines: Iterable[str],
+    agent: Agent,
+    *,
+    code: int,
+    stream: str = STDOUT,
+    now: float,
+    zone: tzinfo | None = None,
+) -> Classification:
+    """Classify the attempt of ``agent`` that printed these lines on ``stream``."""
+    rules = Rules(agent.name, agent.patterns, agent.exits, agent.has_verdict, zone)
+    return classify(_evidence(lines, agent, code=code, stream=stream), rules, now=now)
+
+
+def plain_agent(name: str) -> Agent:
+    """Return the agent of that name without any configuration. Raise UnknownAgent."""
+    if known_as(name):
+        return agent_of(name, AgentSpec())
+    if name.split(":", 1)[0] in _BY_GENERAL_RULES:
+        return General(name=name, spec=AgentSpec(command=(name,)), patterns=patterns_of(GENERAL))
+    known = (*KNOWN, *_BY_GENERAL_RULES)
+    raise UnknownAgent(
+        f"{name!r} is no agent that I know{did_you_mean(name, known)}",
+        why=f"known are: {', '.join(known)}",
+        mend=f"one of these, or --agent {GENERAL} for any other command",
+    )
+
+
+def text_of(finding: Classification, now: float) -> str:
+    """Return a finding as short aligned lines, times in local time."""
+    reset = finding.reset
+    rows = [("kind", _kind(finding))]
+    if finding.kind is not None:
+        category = meaning(finding.kind).category.replace("_", " ")
+        rows.append(("class", f"{category}, {hint(finding.kind, reset_known=reset is not None)}"))
+    if reset is not None:
+        rows.append(("reset", f"{clock(reset.until, now)} ({reset.source}, {reset.confidence})"))
+        rows.append(("wait", duration(reset.until - now)))
+    rows += [("rule", finding.rule), ("why", finding.why)]
+    return "\n".join(f"{name:<6} {value}" for name, value in rows)
+
+
+def json_of(finding: Classification, now: float) -> str:
+    """Return a finding as JSON: ``kind, reset_at, wait_seconds, rule, why``."""
+    reset = finding.reset
+    record: dict[str, Any] = {
+        "kind": _kind(finding),
+        "reset_at": _rfc3339(reset.until) if reset else None,
+        "wait_seconds": round(max(0.0, reset.until - now), 3) if reset else None,
+        "rule": finding.rule,
+        "why": finding.why,
+    }
+    return json.dumps(record, indent=2, ensure_ascii=False)
+
+
+def _kind(finding: Classification) -> str:
+    return finding.kind.value if finding.kind else "ok"
+
+
+def _rfc3339(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _agent(name: str, environ: dict[str, str], directory: Path) -> Agent:
+    """Return the agent with the configuration of ``directory``: its patterns may be the user's."""
+    named = load(directory, environ=environ).agents.named
+    if known_as(name) is None and not (name in named and named[name].command):
+        return plain_agent(name)
+    return agent_of(name, spec_of(name, named), outside=environ)
+
+
+def _evidence(lines: Iterable[str], agent: Agent, *, code: int, stream: str) -> Evidence:
+    parser, first = agent.parser(), first_events(agent)
+    read = parser.line if stream == STDOUT else parser.error_line
+    verdict, limited, retrying, whole, printed = None, None, None, False, False
+    for line in lines:
+        if not printed and line.strip():
+            printed = True
+        for sign in read(line):
+            match sign:
+                case FinalEvent():
+                    verdict = sign
+                case Limited():
+                    limited = sign
+                case RetryingItself():
+                    retrying = sign
+                case Started():
+                    whole = whole or _event(line) in first
+                case AgentText() | ToolUse():
+                    retrying = None
+    return Evidence(
+        code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        verdict=verdict,
+        limited=limited,
+        own_lines=parser.own_lines(),
+        printed=printed or stream == STDERR,
+        partial=stream == STDERR or not whole,
+        retrying=retrying,
+    )
+
+
+def _lines(log: BinaryIO) -> Iterator[str]:
+    """Yield the lines without their ends, cut to MAX_LINE_CHARS. Raise UsageError for binary data."""
+    at = 0
+    while line := log.readline(MAX_LINE_CHARS):
+        if at < _LOOKED_AT_FOR_NUL and b"\0" in line[: _LOOKED_AT_FOR_NUL - at]:
+            raise UsageError(
+                "this is no agent's output: it holds zero bytes, as programs and archives do",
+                mend="ralphctl classify --help",
+            )
+        at += len(line)
+        cut = line
+        while cut and not cut.endswith(b"\n"):  # the rest of a line that is longer
+            cut = log.readline(MAX_LINE_CHARS)
+        yield line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _guessed(head: Iterable[str]) -> str:
+    """Guess the agent from the events in the first lines; ``general`` without any."""
+    for line in head:
+        if (name := printer_of(line)) is not None:
+            return name
+        event = _event(line)
+        if event is None:
+            continue
+        if event.partition(".")[0] in ("thread", "turn", "item"):
+            return "codex"
+        if '"sessionID":' in line:
+            return GENERAL if event == "result" else "opencode"
+        if event in ("init", "tool_use", "tool_result", "message") or (
+            event == "result" and '"status":' in line
+        ):
+            return "gemini"
+        if event in ("system", "rate_limit_event", "assistant", "user", "result"):
+            return "claude"
+    return GENERAL
+
+
+def _event(line: str) -> str | None:
+    if not line.startswith("{"):
+        return None
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    event = data.get("type") if isinstance(data, dict) else None
+    return event if isinstance(event, str) else None

@@ -1,0 +1,226 @@
+"""The way in: help, near misses, options anywhere, sockets in odd places, pipes that close."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ralphctl.cli import overview
+from ralphctl.cli.overview import TABLE
+from ralphctl.format import humanize
+from tests.ctl.conftest import Ctl
+from tests.ctl.fake import Answer, FakeDaemon, view
+
+NOW = 1_795_000_000.0
+
+
+def test_help_names_every_command_and_imports_none(environment: dict[str, str], tmp_path: Path) -> None:
+    script = (
+        "import sys; from ralphctl.main import main; main(); "
+        "heavy = ('ralphctl.commands.', 'click', 'httpx', 'pydantic'); "
+        "print(*[m for m in sys.modules if m.startswith(heavy)])"
+    )
+    out = subprocess.run(
+        [sys.executable, "-P", "-c", script, "--help"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert all(f"  {name} " in out for name, entry in TABLE.items() if not entry.hidden)
+    assert out.endswith("\n\n") or out.splitlines()[-1] == ""
+
+
+@pytest.mark.parametrize("width", [20, 44, 80])
+def test_the_help_is_as_wide_as_the_terminal_and_the_same_by_click(width: int, ctl: Ctl) -> None:
+    lines = overview.page(width).splitlines()
+
+    assert all(len(line) <= max(width, 22) for line in lines[lines.index("Options:") :])
+    asked = ctl("--json", "--help", more={"COLUMNS": str(width)})
+    assert asked.stdout.splitlines() == lines
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if name != "demo"])
+def test_every_command_in_the_table_is_there_and_explains_itself(name: str, ctl: Ctl) -> None:
+    reply = ctl(name, "--help")
+    assert reply.returncode == 0, reply.stderr
+    assert reply.stdout.startswith("Usage: ralphctl ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["stauts"], "ralphctl status"), (["strat"], "ralphctl start"), (["skipwait"], "ralphctl skip-wait"),
+        (["regent", "stauts"], "ralphctl regent status"), (["zzzz"], "ralphctl --help"),
+    ],
+)  # fmt: skip
+def test_a_near_miss_is_answered_with_what_was_meant(typed: list[str], meant: str, ctl: Ctl) -> None:
+    reply = ctl(*typed)
+    assert reply.returncode == 2
+    assert reply.stderr == f"error: no command {typed[-1]!r}\n  try: {meant}\n"
+
+
+def test_a_wrong_option_is_told_in_the_same_form(ctl: Ctl) -> None:
+    reply = ctl("stop", "--nwo")
+    assert reply.returncode == 2
+    assert reply.stderr.startswith("error: No such option '--nwo'")
+    assert reply.stderr.endswith("  try: ralphctl stop --help\n")
+
+
+def test_the_short_road_leaves_what_it_does_not_know_to_click(daemon: FakeDaemon, ctl: Ctl) -> None:
+    for typed in (["status", "--nope"], ["status", "a", "b"], ["status", "-C"], ["status", "--socket"]):
+        assert ctl(*typed).returncode == 2, typed
+    assert ctl("--version").stdout.startswith("ralphctl ")
+
+
+def test_options_are_understood_before_and_after_the_command(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    daemon.views = {"api": view(state="stopped", directory=str(tmp_path / "x"))}
+    (tmp_path / "x").mkdir()
+    before = ctl("-C", "x", "--socket", str(daemon.path), "--json", "stop")
+    after = ctl("stop", "-C", "x", "--socket", str(daemon.path), "--json")
+    assert before.returncode == 0, before.stderr
+    assert before.stdout == after.stdout
+
+
+def test_a_directory_that_is_not_there_is_said(ctl: Ctl) -> None:
+    for typed in (["-C", "nowhere", "status"], ["-C", "nowhere", "stop"], ["config", "check", "nowhere"]):
+        reply = ctl(*typed)
+        assert reply.returncode == 1, typed
+        assert "nowhere" in reply.stderr
+
+
+def test_a_socket_path_may_be_longer_than_an_address(ctl: Ctl, tmp_path: Path) -> None:
+    directory = tmp_path / ("d" * 100) / ("e" * 100)
+    directory.mkdir(parents=True)
+    daemon = FakeDaemon(directory / "ralphd.sock")
+    try:
+        daemon.views = {"api": view(state="stopped")}
+        daemon.on("GET /v1/events", lambda _: Answer(b""))
+        for typed in (["status"], ["stop", "api"], ["events"]):
+            reply = ctl(*typed, "--socket", str(daemon.path))
+            assert reply.returncode == 0, reply.stderr
+    finally:
+        daemon.stop()
+
+
+@pytest.fixture
+def signpost(tmp_path: Path) -> Iterator[Path]:
+    """A live ``.ralph/lock`` in ``tmp_path/project``, held as a Regent holds it."""
+    lock = tmp_path / "project" / ".ralph" / "lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as held:
+        json.dump({"pid": os.getpid(), "socket": str(tmp_path / "p.sock"), "state_directory": "/s"}, held)
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield lock
+
+
+def test_the_live_signpost_of_a_directory_leads_to_its_daemon(
+    ctl: Ctl, signpost: Path, tmp_path: Path
+) -> None:
+    daemon = FakeDaemon(tmp_path / "p.sock")
+    try:
+        daemon.views = {"private": view("private")}
+        assert "private" in ctl("status", cwd=signpost.parents[1]).stdout
+        assert ctl("status", cwd=tmp_path).returncode == 3
+    finally:
+        daemon.stop()
+
+
+def test_a_signpost_that_nobody_holds_leads_nowhere(ctl: Ctl, tmp_path: Path) -> None:
+    (tmp_path / ".ralph").mkdir()
+    (tmp_path / ".ralph" / "lock").write_text(json.dumps({"socket": str(tmp_path / "p.sock")}))
+    daemon = FakeDaemon(tmp_path / "p.sock")
+    try:
+        assert ctl("status").returncode == 3
+    finally:
+        daemon.stop()
+
+
+def test_the_daemon_of_another_user_is_not_spoken_to(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ralphctl.client import transport
+    from ralphd.errors import Forbidden
+
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    if os.getuid() == 0:
+        transport.connect([str(daemon.path)]).close()  # root may do as it likes here anyway
+    else:
+        with pytest.raises(Forbidden):
+            transport.connect([str(daemon.path)])
+
+
+@pytest.mark.parametrize("typed", ["status", "events --tail 5000"])  # more than a pipe holds
+def test_a_pipe_that_closes_ends_it_without_a_word(
+    typed: str, daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
+) -> None:
+    daemon.views = {f"r{i}": view(f"r{i}") for i in range(2000)}
+    body = b'data: {"id":1,"type":"t","at":"x","ralph":"r","run_id":null,"data":{}}\n\n'
+    daemon.on("GET /v1/events", lambda _: Answer(body * 20_000))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "ralphctl", *typed.split()],
+        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(10) == 141
+
+
+def test_what_speaks_no_http_is_said_to(ctl: Ctl, daemon: FakeDaemon) -> None:
+    daemon.on("GET /v1/status", lambda _: Answer(b"<html>", 500))
+    reply = ctl("status")
+    assert reply.returncode == 1
+    assert "error: ralphd answered 500 without saying why" in reply.stderr
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (59.9, "59s"), (60, "1m"), (725, "12m 5s"), (7980, "2h 13m"), (273600, "3d 4h"), (-5, "0s")],
+)
+def test_durations_are_two_parts_at_most(seconds: float, text: str) -> None:
+    assert humanize.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("1970-01-01T00:00:00Z", 0.0), ("2024-02-29T12:00:00.5Z", 1709208000.5),
+        ("2026-11-21T20:00:00.123456789Z", 1795291200.123456), ("2026-11-21", None), (None, None),
+        ("x" * 20, None),
+    ],
+)  # fmt: skip
+def test_moments_are_read(text: str | None, moment: float | None) -> None:
+    assert humanize.moment(text) == moment
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "text"),
+    [
+        (0, None, "exit 0"), (127, None, "exit 127 (command not found)"), (None, 9, "killed by SIGKILL"),
+        (None, None, "lost: nobody saw how it ended"), (137, None, "exit 137 (as a shell reports SIGKILL)"),
+        (None, 99, "killed by signal 99"),
+    ],
+)  # fmt: skip
+def test_ends_are_told_in_words(code: int | None, signal: int | None, text: str) -> None:
+    assert humanize.exit_words(code, signal) == text
+
+
+def test_a_full_disk_under_the_answer_is_one_clear_error(environment: dict[str, str], tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        said = subprocess.run(
+            [sys.executable, "-P", "-m", "ralphctl", "--help"],
+            env=environment, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (said.returncode, said.stderr.splitlines()[0]) == (1, "error: no space left on device")
+    assert len(said.stderr.splitlines()) == 3

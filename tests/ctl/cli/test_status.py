@@ -1,0 +1,370 @@
+"""status: what it loads, what it says, how it ends."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphctl.format import status_text
+from ralphctl.offline import state as offline
+from tests.ctl.conftest import Ctl
+from tests.ctl.fake import FakeDaemon, problem, view
+from tests.helpers import wait_for
+
+HEAVY = [
+    "asyncio", "click", "dataclasses", "httpx", "pathlib", "pydantic", "rich", "subprocess", "typing",
+    "ralphd.core", "ralphd.config",
+]  # fmt: skip
+LOADED = (
+    "import sys; from ralphctl.main import main; code = main(); "
+    "print('\\nLOADED', *sys.modules, file=sys.stderr); sys.exit(code)"
+)
+
+
+def loaded_by(*words: str, environment: dict[str, str], cwd: Path) -> tuple[int, set[str]]:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", LOADED, *words], env=environment, cwd=cwd, capture_output=True, text=True
+    )
+    return done.returncode, set(done.stderr.rpartition("LOADED")[2].split())
+
+
+def in_directory(tmp_path: Path, **changes: Any) -> Path:
+    directory = tmp_path / "api"
+    (directory / ".ralph").mkdir(parents=True)
+    state = {**view(**changes), "name": "api"}
+    (directory / ".ralph" / "regent-state.json").write_text(json.dumps(state))
+    return directory
+
+
+@pytest.mark.parametrize(
+    "words", [["status"], ["ps"], ["--json", "status"], ["status", "api", "--resources"]]
+)
+def test_status_is_answered_before_anything_heavy_is_imported(
+    words: list[str], daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
+) -> None:
+    pool = {"strategy": "rotate", "agents": [_AGENT, _OTHER]}
+    daemon.views = {"api": view(pool=pool), "web": view("web", state="failed")}
+    _, loaded = loaded_by(*words, environment=environment, cwd=tmp_path)
+    assert "ralphctl.cli.fast_status" in loaded
+    assert not loaded.intersection(HEAVY)
+
+
+def test_status_without_a_daemon_loads_nothing_heavy_either(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    code, loaded = loaded_by("status", environment=environment, cwd=in_directory(tmp_path, state="paused"))
+    assert code == 75
+    assert not loaded.intersection(HEAVY)
+
+
+def test_status_of_nothing_loads_nothing_heavy_either(environment: dict[str, str], tmp_path: Path) -> None:
+    code, loaded = loaded_by("status", environment=environment, cwd=tmp_path)
+    assert code == 3
+    assert not loaded.intersection(HEAVY)
+
+
+@pytest.mark.parametrize(
+    ("states", "code"),
+    [
+        ([], 0), (["idle"], 0), (["running"], 0), (["done"], 0), (["stopped"], 0), (["waiting_for_retry"], 0),
+        (["failed"], 1), (["paused"], 75), (["paused", "failed", "running"], 1), (["running", "paused"], 75),
+    ],
+)  # fmt: skip
+def test_status_exits_with_1_before_75_before_0(
+    states: list[str], code: int, daemon: FakeDaemon, ctl: Ctl
+) -> None:
+    daemon.views = {f"r{i}": view(f"r{i}", state=state) for i, state in enumerate(states)}
+    assert ctl("status").returncode == code
+
+
+def test_one_ralph_is_shown_in_full(daemon: FakeDaemon, ctl: Ctl) -> None:
+    exit_ = {
+        "run_id": "r000011-aa",
+        "code": 127,
+        "signal": None,
+        "outcome": "failed",
+        "at": "2026-11-21T03:12:55Z",
+    }
+    daemon.views = {
+        "api": view(restarts=2, consecutive_errors=1, last_exit=exit_, notes=["not a git repository"])
+    }
+    text = ctl("status", "api").stdout
+    assert "api  running for" in text
+    assert "(pid 4711)" in text
+    assert "last exit    exit 127 (command not found)" in text
+    assert "restarts     2, 1 failure in a row" in text
+    assert "7 iterations, $1.42" in text
+    assert "note         not a git repository" in text
+    assert "next         ralphctl logs -f api" in text
+
+
+def test_several_are_a_table_and_those_that_wait_for_a_person_are_named(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(), "web": view("web", state="failed", message="exit 1, 3 times in a row")}
+    lines = ctl("status").stdout.splitlines()
+    assert lines[0].split() == ["NAME", "STATE", "RESTARTS", "LAST", "OUTPUT", "DIRECTORY"]
+    assert "failed: exit 1, 3 times in a row" in lines[2]
+    assert lines[-1] == "  web: see why: ralphctl explain web, start again: ralphctl start web"
+
+
+def test_inside_a_directory_its_ralph_is_shown_and_the_others_are_counted(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    below = tmp_path / "api" / "src"
+    below.mkdir(parents=True)
+    daemon.views = {"web": view("web", state="failed"), "api": view(directory=str(tmp_path / "api"))}
+    shown = ctl("status", cwd=below)
+    assert shown.stdout.startswith("api  running")
+    assert "and 1 other ralph (1 failed): ralphctl status --all" in shown.stdout
+    assert shown.returncode == 0
+    assert ctl("status", "--all", cwd=below).returncode == 1
+
+
+def test_json_is_the_reply_as_it_came(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(state="paused")}
+    reply = ctl("status", "--json")
+    assert json.loads(reply.stdout)["ralphs"] == [daemon.views["api"]]
+    assert reply.returncode == 75
+    assert json.loads(ctl("--json", "status", "api").stdout) == daemon.views["api"]
+
+
+def test_a_refusal_is_told_with_why_and_what_to_do(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.on(
+        "GET /v1/ralphs/nobody",
+        lambda _: problem("unknown-ralph", 404, "no ralph is called 'nobody'", "w", "t"),
+    )
+    reply = ctl("status", "nobody")
+    assert reply.stderr == "error: no ralph is called 'nobody'\n  w\n  try: t\n"
+    assert (reply.returncode, reply.stdout) == (4, "")
+
+
+def test_a_name_that_is_none_is_refused_before_anybody_is_asked(ctl: Ctl) -> None:
+    reply = ctl("status", "../x")
+    assert reply.returncode == 2
+    assert "error: '../x' is no ralph's name" in reply.stderr
+
+
+def test_without_a_daemon_the_last_known_is_told(ctl: Ctl, tmp_path: Path) -> None:
+    directory = in_directory(tmp_path, state="paused", pause_reason="usage_limit")
+    checkpoint = {
+        "version": 1, "created_at": "2026-11-01T04:00:00Z", "iteration": 6, "pause_reason": "usage_limit",
+        "task": {"id": "T-3", "title": "Mend \x1b[2Jthe parser", "attempt": 1}, "uncommitted_files": ["a.py"],
+    }  # fmt: skip
+    (directory / ".ralph" / "checkpoint.json").write_text(json.dumps(checkpoint))
+    reply = ctl("status", cwd=directory)
+    assert reply.returncode == 75
+    assert reply.stderr == "no daemon; last known:\n"
+    assert "api  paused at the agent's usage limit" in reply.stdout
+    assert "checkpoint   iteration 6, task Mend ^[[2Jthe parser\n" in reply.stdout
+    assert "             at the agent's usage limit, saved " in reply.stdout
+    assert ", 1 uncommitted file\n" in reply.stdout
+    assert "             older than 7 days: look at it before you go on" in reply.stdout
+    assert "ralphctl regent start" in reply.stdout
+    as_json = json.loads(ctl("status", "--json", cwd=directory).stdout)
+    assert as_json["daemon"] is None
+    assert as_json["ralphs"][0]["state"] == "paused"
+
+
+_AGENT = {"name": "co\x1b[2Jdex", "in": True, "until": None, "reason": None, "last": True}
+_OTHER = {"name": "claude", "in": False, "until": None, "reason": "no login", "last": False}
+
+
+def test_without_a_daemon_the_last_known_pool_is_told(tmp_path: Path) -> None:
+    held = {"strategy": "rotate", "agents": [_AGENT, {**_OTHER, "more": 5}]}
+    directory = in_directory(tmp_path, state="stopped", pool=held)
+
+    known = offline.last_view(str(directory))
+
+    assert known is not None
+    assert known["pool"] == {"strategy": "rotate", "agents": [_AGENT, _OTHER]}
+    shown = status_text.ralph(known, 0.0, step=("x", "y"))
+    assert "rotation: co^[[2Jdex in, asked last · claude out until you act" in shown
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        *(5, [], {}, {"strategy": "rotate", "agents": []}, {"strategy": "rotate", "agents": {"a": 1}}),
+        *({"strategy": [], "agents": [_AGENT]}, {"strategy": "whim", "agents": [_AGENT]}),
+        *({"strategy": "rotate", "agents": [{**_AGENT, key: 5}]} for key in _AGENT),
+        {"strategy": "rotate", "agents": [{**_AGENT, "in": None}]},
+        {"strategy": "rotate", "agents": [_AGENT, {"name": "claude"}]},
+    ],
+)  # fmt: skip
+def test_a_pool_that_cannot_be_is_left_out(held: object, tmp_path: Path) -> None:
+    known = offline.last_view(str(in_directory(tmp_path, pool=held)))
+
+    assert known is not None
+    assert known["pool"] is None
+    assert "agents" not in status_text.ralph(known, 0.0, step=("x", "y"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "code"),
+    [
+        ("usage_limit", "api  paused at the agent's usage limit", 75),
+        ("user_requested", "api  paused because you asked", 75),
+        ("iteration_boundary", "api  stopped", 0),
+    ],
+)
+def test_a_checkpoint_alone_tells_what_is_so(
+    reason: str, said: str, code: int, ctl: Ctl, tmp_path: Path
+) -> None:
+    directory = tmp_path / "api"
+    (directory / ".ralph").mkdir(parents=True)
+    held = {"version": 1, "created_at": "2026-11-01T04:00:00Z", "iteration": 6, "pause_reason": reason}
+    (directory / ".ralph" / "checkpoint.json").write_text(json.dumps(held))
+    reply = ctl("status", cwd=directory)
+    assert reply.returncode == code
+    assert said in reply.stdout
+    assert "known by its checkpoint alone" in reply.stdout
+    assert "next         ralphctl build" in reply.stdout
+
+
+def test_where_a_build_worked_no_other_directorys_ralph_is_meant(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    daemon.views = {"web": view(name="web")}
+    held = {"version": 1, "name": "api", "state": "paused", "pause_reason": "usage_limit", "run_id": "r1"}
+    directory, home = tmp_path / "api", tmp_path / "state" / "build" / "api-1" / "ralphs" / "api"
+    for place in (directory / ".ralph", home):
+        place.mkdir(parents=True)
+        (place / "regent-state.json").write_text(json.dumps(held))
+    below = directory / "src"
+    below.mkdir()
+    reply = ctl("status", cwd=below)
+    assert reply.returncode == 75
+    assert reply.stderr == "no daemon works here; last known:\n"
+    named = ctl("status", "api", cwd=below)
+    assert (named.returncode, named.stdout, named.stderr) == (75, reply.stdout, reply.stderr)
+    assert reply.stdout.startswith("api  paused at the agent's usage limit")
+    assert "next         ralphctl build  (go on)" in reply.stdout
+    refused = ctl("stop", cwd=below)
+    assert refused.returncode == 4
+    assert "its ralph was that of ralphctl build" in refused.stderr
+    assert daemon.lines() == []
+    assert ctl("status", "--all", cwd=below).stdout.startswith("web  running")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "damaged, and kept as it is"), ('{"version": 2}', "of a newer version (2)")]
+)
+def test_a_checkpoint_that_cannot_be_used_is_said(text: str, said: str, ctl: Ctl, tmp_path: Path) -> None:
+    directory = in_directory(tmp_path, state="paused", pause_reason="usage_limit")
+    (directory / ".ralph" / "checkpoint.json").write_text(text)
+    assert f"checkpoint   {said}" in ctl("status", cwd=directory).stdout
+
+
+def test_the_daemons_word_on_a_checkpoint_comes_before_the_copy(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    directory = in_directory(tmp_path, state="paused")
+    (directory / ".ralph" / "checkpoint.json").write_text("{")
+    told = {"iteration": 9, "pause_reason": "outage", "created_at": "2026-11-21T07:00:00Z"}
+    limit = {"reason": "outage", "until": "2999-01-01T00:00:00Z"}
+    daemon.views = {
+        "api": view(state="paused", pause_reason="outage", wait=limit, command=[], checkpoint=told)
+    }
+    reply = ctl("status", "api")
+    assert reply.returncode == 75
+    assert "api  paused since no agent's service could be reached; resumes by itself in" in reply.stdout
+    assert "checkpoint   iteration 9\n" in reply.stdout
+    assert "damaged" not in reply.stdout
+    assert "next         ralphctl resume api  (go on now)" in reply.stdout
+
+
+def test_the_seeds_own_state_file_is_read_too(ctl: Ctl, tmp_path: Path) -> None:
+    (tmp_path / ".ralph").mkdir()
+    seed = {
+        "ralph_pid": os.getpid(), "iteration": 7, "consecutive_errors": 0,
+        "last_output_at": "2026-02-23T20:00:00Z", "last_commit": "abc1234", "total_cost_usd": 1.42,
+    }  # fmt: skip
+    (tmp_path / ".ralph" / "regent-state.json").write_text(json.dumps(seed))
+    reply = ctl("status")
+    assert reply.returncode == 0
+    assert f"running (pid {os.getpid()})" in reply.stdout
+
+
+def test_without_a_daemon_a_run_whose_process_is_gone_is_not_said_to_run(ctl: Ctl, tmp_path: Path) -> None:
+    directory = in_directory(tmp_path, state="running", ralph_pid=os.getpid(), run_id="r000001-00000000")
+    reply = ctl("status", cwd=directory)  # the pid is another process's by now: it carries no cookie
+    assert "api  waiting for a ralphd that starts it again\n" in reply.stdout
+    assert "it was running when its ralphd ended; its process is gone" in reply.stdout
+    assert "it starts again as soon as a ralphd runs" in reply.stdout
+
+
+def test_without_a_daemon_a_run_that_was_to_end_is_said_to_be_stopped(ctl: Ctl, tmp_path: Path) -> None:
+    directory = in_directory(tmp_path, state="stopping", goal="stopped", ralph_pid=os.getpid())
+    assert "api  stopped" in ctl("status", cwd=directory).stdout
+
+
+def test_without_a_daemon_a_run_that_lives_is_said_to_be_watched_by_nobody(ctl: Ctl, tmp_path: Path) -> None:
+    cookie = {"RALPH_RUN_ID": "r000001-00000000"}
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, **cookie}) as run:
+        try:
+            directory = in_directory(
+                tmp_path, state="running", ralph_pid=run.pid, run_id=cookie["RALPH_RUN_ID"]
+            )
+            wait_for(lambda: b"r000001" in Path(f"/proc/{run.pid}/environ").read_bytes())
+            reply = ctl("status", cwd=directory)
+        finally:
+            run.kill()
+    assert f"(pid {run.pid})" in reply.stdout
+    assert "no ralphd watches it now" in reply.stdout
+
+
+@pytest.mark.parametrize("state", ["paused", "waiting_for_retry"])
+def test_without_a_daemon_nothing_is_said_to_go_on_by_itself(state: str, ctl: Ctl, tmp_path: Path) -> None:
+    wait = {"reason": "crash", "until": "2999-01-01T00:00:00Z"}
+    reply = ctl("status", cwd=in_directory(tmp_path, state=state, wait=wait, ralph_pid=None))
+    assert "2999" not in reply.stdout
+    assert "note" in reply.stdout
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"state": 5, "wait": "x", "name": []}', "[" * 100_000, "\0" * 50]
+)
+def test_a_broken_state_file_never_breaks_status(text: str, ctl: Ctl, tmp_path: Path) -> None:
+    (tmp_path / ".ralph").mkdir()
+    (tmp_path / ".ralph" / "regent-state.json").write_text(text)
+    reply = ctl("status")
+    assert reply.returncode in (0, 3)
+    assert "Traceback" not in reply.stderr
+
+
+def test_a_fifo_in_place_of_the_state_file_does_not_hang_status(ctl: Ctl, tmp_path: Path) -> None:
+    (tmp_path / ".ralph").mkdir()
+    os.mkfifo(tmp_path / ".ralph" / "regent-state.json")
+    assert ctl("status").returncode == 3
+
+
+def test_with_nothing_to_read_all_places_are_named_and_the_command_that_starts_it(
+    ctl: Ctl, tmp_path: Path
+) -> None:
+    reply = ctl("status")
+    assert reply.returncode == 3
+    assert reply.stderr.startswith("error: no ralphd is running\n")
+    assert f"  looked at {tmp_path}/state/ralphd.sock: nothing is there\n" in reply.stderr
+    assert reply.stderr.endswith("  try: ralphctl regent start\n")
+
+
+def test_watch_shows_it_again_until_it_is_ended(
+    daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
+) -> None:
+    daemon.views = {"api": view()}
+    watch = subprocess.Popen(
+        [sys.executable, "-P", "-u", "-m", "ralphctl", "status", "-w"],
+        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert watch.stdout is not None
+        assert watch.stdout.readline().startswith("api  running")
+        daemon.views = {"api": view(state="done")}
+        assert any(line.startswith("api  done") for line in watch.stdout)
+    finally:
+        watch.send_signal(2)
+        watch.communicate(timeout=10)
+    assert watch.returncode == 130

@@ -1,0 +1,194 @@
+"""explain: what a person reads at seven in the morning, at 80 columns, in local time."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ralphctl.format import explanation
+from tests.ctl.conftest import Ctl
+from tests.ctl.fake import Answer, FakeDaemon, problem, view
+
+NOW = 1_795_244_400.0  # 07:00:00 UTC
+STALL: dict[str, Any] = {
+    "at": "2026-11-21T06:57:00.000000Z",
+    "rule": "H4",
+    "title": "Ralph hung: no sign of life for 5 min 3 s — killing his processes",
+    "because": "without output and without strong evidence for hang_timeout_seconds = 300, a run hangs",
+    "figures": [
+        {"name": "silent, longest", "seen": "5 min 3 s", "limit": ""},
+        {"name": "without strong evidence", "seen": "5 min 3 s", "limit": "ended at 5 min"},
+        {"name": "files changed in the directory", "seen": "0 in the last 30 s, never enough",
+         "limit": "1 is enough"},
+        {"name": "bytes moved by read and write", "seen": "12 in the last 30 s, enough 3 times, last "
+         "2026-11-21T06:40:00.000000Z", "limit": "4096 are enough"},
+        {"name": "context switches of the busiest process", "seen": "0.2/s in the last 30 s, never enough",
+         "limit": "over 10/s is weak evidence"},
+        {"name": "ended with", "seen": "SIGKILL", "limit": ""},
+    ],
+    "missing": ["output", "files changed in the directory", "new commits", "new processes"],
+    "done": "its tree is killed; the next run starts at 2026-11-21T06:57:30.000000Z (crash)",
+    "silence": None,
+    "run_id": "r000012-3fa9c1d2",
+    "living": False,
+    "evidence": {
+        "at": "2026-11-21T06:56:59.000000Z",
+        "rule": "H4",
+        "title": "Ralph hung: no sign of life for 5 min 3 s — killing his processes",
+        "processes": [
+            {"pid": 4711, "parent": 4700, "state": "S", "command": "/bin/bash ./loop.sh", "age_s": 4000.0,
+             "cpu_s": 0.5, "io_bytes": 12, "switches_per_s": 0.1},
+            {"pid": 4712, "parent": 4711, "state": "S", "command": "claude -p " + "x" * 190, "age_s": 600.0,
+             "cpu_s": None, "io_bytes": None, "switches_per_s": None},
+        ],
+        "last_lines": ["thinking about \x1b[2Jit", "y" * 300],
+    },
+}  # fmt: skip
+NEVER: dict[str, Any] = {
+    "rule": "", "title": "Nothing was done yet", "because": "it has never been started", "figures": [],
+    "missing": [], "done": "", "silence": None, "run_id": None, "living": False, "evidence": None,
+}  # fmt: skip
+
+
+def page(shown: Any, **options: Any) -> str:
+    return explanation.page("api", shown, NOW, **options)
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+
+
+def test_a_stall_is_told_with_rule_figures_what_was_missing_and_what_was_done() -> None:
+    text = page(STALL)
+
+    assert text.splitlines() == [
+        "api  Ralph hung: no sign of life for 5 min 3 s — killing his processes",
+        "  run       r000012-3fa9c1d2, ended 3m ago (06:57:00)",
+        "  rule      H4: without output and without strong evidence for",
+        "            hang_timeout_seconds = 300, a run hangs",
+        *TABLE,
+        "",
+        "  missing   output, files changed in the directory, new commits, new processes",
+        "  done      its tree is killed; the next run starts at 06:57:30 (crash)",
+        "",
+        "its processes, 06:56:59",
+        "  PID   PARENT  STATE  AGE    CPU    COMMAND",
+        "  4711  4700    S      1h 6m  0.50s  /bin/bash ./loop.sh",
+        "  4712  4711    S      10m    ?      claude -p xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…",
+        "",
+        "the last lines that it printed",
+        "  thinking about ^[[2Jit",
+        "  " + "y" * 77 + "…",
+    ]
+
+
+TABLE = """
+  looked at                 seen                       held against
+  silent, longest           5 min 3 s
+  without strong evidence   5 min 3 s                  ended at 5 min
+  files changed in the      0 in the last 30 s, never  1 is enough
+  directory                 enough
+  bytes moved by read and   12 in the last 30 s,       4096 are enough
+  write                     enough 3 times, last
+                            06:40:00
+  context switches of the   0.2/s in the last 30 s,    over 10/s is weak
+  busiest process           never enough               evidence
+  ended with                SIGKILL
+""".splitlines()
+
+
+@pytest.mark.parametrize("columns", [None, 40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(columns: int | None) -> None:
+    lines = page(STALL, columns=columns).splitlines()
+
+    assert max(map(len, lines)) <= (columns or 80)
+    assert "held against" in next(line for line in lines if line.lstrip().startswith("looked at"))
+
+
+def test_a_wide_terminal_has_each_figure_on_a_line_of_its_own() -> None:
+    lines = page(STALL, columns=200).splitlines()
+
+    [row] = [line for line in lines if "bytes moved" in line]
+    assert "12 in the last 30 s, enough 3 times, last 06:40:00" in row
+    assert row.endswith("4096 are enough")
+
+
+def test_a_run_that_was_silent_and_ended_otherwise_has_a_part_about_its_silence() -> None:
+    ended = {**STALL, "rule": "E1", "title": "Ralph is done (exit 0)", "silence": STALL}
+
+    text = page(ended)
+
+    assert text.startswith("api  Ralph is done (exit 0)\n")
+    assert "\nits silence: Ralph hung" in text
+    assert "its processes" not in text
+
+
+def test_what_an_earlier_daemon_saved_stands_for_what_this_one_does_not_know() -> None:
+    forgotten = {**STALL, "title": "Ralph was ended by the Regent (stall)", "figures": []}
+
+    text = page({**forgotten, "evidence": {**STALL["evidence"], "figures": STALL["figures"]}})
+
+    assert "its silence: Ralph hung" in text
+    assert "bytes moved by read and" in text
+    assert "/bin/bash ./loop.sh" in text
+
+
+def test_a_run_that_lives_is_told_as_it_is_now() -> None:
+    living = {**STALL, "living": True, "rule": "H2", "title": "Ralph is silent for 12 min, and works"}
+
+    lines = page(living).splitlines()
+
+    assert lines[:2] == ["api  Ralph is silent for 12 min, and works", "  run       r000012-3fa9c1d2, lives"]
+    assert "its processes, 06:56:59" not in lines
+
+
+def test_what_was_done_since_stands_beside_what_followed_then() -> None:
+    lines = page(STALL, state="paused because you asked").splitlines()
+
+    at = lines.index("  done      its tree is killed; the next run starts at 06:57:30 (crash)")
+    assert lines[at + 1] == "  now       paused because you asked"
+
+
+def test_one_that_was_never_started_has_nothing_to_explain() -> None:
+    assert page(NEVER) == "api  Nothing was done yet\n  rule      it has never been started"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{}, {"figures": "none", "missing": {}, "evidence": [], "silence": 3},
+     {**STALL, "figures": [3, {"name": None}], "missing": [None],
+      "evidence": {"processes": [{}], "last_lines": [None], "at": 7}},
+     {"title": "\x1b[2J", "living": True}],
+)  # fmt: skip
+def test_whatever_is_in_the_files_is_shown_without_harm(broken: dict[str, Any]) -> None:
+    text = page(broken)
+
+    assert text.startswith("api")
+    assert "\x1b" not in text
+
+
+def test_the_command_prints_the_page_or_the_reply(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view()}
+    daemon.on("GET /v1/ralphs/api/explain", lambda _: Answer(STALL))
+
+    shown, raw = ctl("explain"), ctl("explain", "api", "--json")
+
+    assert shown.returncode == raw.returncode == 0
+    assert shown.stdout.startswith("api  Ralph hung: no sign of life")
+    assert "\n  now       running for " in shown.stdout
+    assert "\x1b" not in shown.stdout
+    assert json.loads(raw.stdout) == STALL
+
+
+def test_an_unknown_ralph_ends_with_4(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.on("GET /v1/ralphs/bob/explain", lambda _: problem("unknown-ralph", 404, "no ralph is called bob"))
+
+    assert ctl("explain", "bob").returncode == 4
+
+
+def test_without_a_daemon_it_says_what_starts_one(ctl: Ctl) -> None:
+    said = ctl("explain", "api")
+
+    assert said.returncode == 3
+    assert "ralphctl regent start" in said.stderr

@@ -1,0 +1,280 @@
+"""logs and events: what is asked for, how it is shown, and that a daemon's restart loses nothing."""
+
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphctl.format.log_text import LogPrinter, since
+from ralphctl.format.output import neutralise
+from tests.ctl.conftest import Ctl
+from tests.ctl.fake import Answer, FakeDaemon, Request, view
+
+LOGS = "GET /v1/ralphs/api/logs"
+AT = "2026-11-21T07:00:00.123456789Z"
+
+
+def record(number: int, text: str = "", stream: str = "stdout", *, partial: bool = False) -> dict[str, Any]:
+    return {
+        "at": AT,
+        "stream": stream,
+        "text": text or f"line {number}",
+        "partial": partial,
+        "cursor": f"c{number}",
+    }
+
+
+def as_lines(*records: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(each).encode() + b"\n" for each in records)
+
+
+@contextmanager
+def following(environment: dict[str, str], cwd: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "ralphctl", *words],
+        env=environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
+
+
+def test_into_a_file_go_the_very_bytes(
+    daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
+) -> None:
+    daemon.views = {"api": view()}
+    body = b"\xff\x1b]0;title\x07 raw\n"
+    daemon.on(LOGS, lambda _: Answer(b"", parts=iter([body[:5], body[5:]])))
+    out = subprocess.run(
+        [sys.executable, "-P", "-m", "ralphctl", "logs", "api"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+    )
+    assert out.stdout == body
+    assert daemon.asked[-1].query == {"tail": "100", "format": "text"}
+
+
+def test_what_is_asked_for_reaches_the_daemon(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.on(LOGS, lambda _: Answer(b""))
+    reply = ctl(
+        "logs", "api", "-n", "all", "--stream", "stderr", "--grep", "a b&c", "--since", "@0", "--until",
+        "2026-11-21T07:00:00Z",
+    )  # fmt: skip
+    assert reply.returncode == 0, reply.stderr
+    assert daemon.asked[-1].query == {
+        "tail": "all", "stream": "stderr", "grep": "a b&c", "since": "1970-01-01T00:00:00+00:00",
+        "until": "2026-11-21T07:00:00+00:00", "format": "text",
+    }  # fmt: skip
+
+
+def test_timestamps_are_local(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.on(
+        LOGS, lambda _: Answer(as_lines(record(1, "hello"), record(2, "Restarting Ralph...", "regent")))
+    )
+    lines = ctl("logs", "api", "-t", more={"TZ": "Asia/Seoul"}).stdout.splitlines()
+    assert lines[0] == "2026-11-21T16:00:00.123+09:00 hello"
+    assert lines[1] == "2026-11-21T16:00:00.123+09:00 [16:00:00]  🛡️  Regent: Restarting Ralph..."
+
+
+def test_a_time_that_is_none_is_refused_with_examples(ctl: Ctl) -> None:
+    reply = ctl("logs", "api", "--since", "yesterweek")
+    assert reply.returncode == 2
+    assert "error: --since 'yesterweek' is no time\n  10m, 2h, 07:00" in reply.stderr
+
+
+def test_a_follower_goes_on_at_its_cursor_when_the_daemon_is_back(
+    daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
+) -> None:
+    asked: list[Request] = []
+    hang = threading.Event()
+
+    def parts(request: Request) -> Iterator[bytes]:
+        if len(asked) == 1:
+            whole = as_lines(record(1), record(2))
+            yield whole[:20]
+            yield whole[20:] + b'{"at": "half'
+            hang.wait(10)
+        else:
+            yield as_lines(record(3))
+            hang.wait(10)
+
+    def answer(request: Request) -> Answer:
+        asked.append(request)
+        return Answer(b"", parts=parts(request))
+
+    daemon.views = {"api": view()}
+    daemon.on(LOGS, answer)
+    with following(environment, tmp_path, "logs", "-f", "api", "--grep", "line") as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["line 1\n", "line 2\n"]
+        daemon.stop()
+        daemon.start()
+        assert process.stdout.readline() == "line 3\n"
+        hang.set()
+    assert asked[0].query == {"grep": "line", "tail": "100", "follow": "true", "format": "json"}
+    assert asked[1].query == {"grep": "line", "cursor": "c2", "follow": "true", "format": "json"}
+    assert process.returncode == 130
+
+
+def test_a_follower_of_nobody_ends_with_4(daemon: FakeDaemon, ctl: Ctl) -> None:
+    assert ctl("logs", "-f", "nobody").returncode == 4
+
+
+def test_on_a_terminal_an_agent_can_colour_but_not_take_over(
+    daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
+) -> None:
+    text = "\x1b[31mred\x1b[0m \x1b]52;c;aGk=\x07 \x1b[2J"
+    daemon.on(LOGS, lambda _: Answer(as_lines(record(1, text), record(2, "kept", "regent"))))
+    shown = on_a_terminal(["logs", "api"], environment, tmp_path)
+    assert b"\x1b[31mred\x1b[0m ^[]52;c;aGk=^G ^[[2J\x1b[0m\r\n" in shown
+    assert "\x1b[38;5;208m[07:00:00]  🛡️  Regent: kept\x1b[0m".encode() in shown
+    assert b"\x1b[38" not in on_a_terminal(["logs", "api"], {**environment, "NO_COLOR": "1"}, tmp_path)
+
+
+def on_a_terminal(words: list[str], environment: dict[str, str], cwd: Path) -> bytes:
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ralphctl", *words],
+            env={**environment, "TERM": "xterm"}, cwd=cwd, stdout=theirs, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # how Linux tells that nobody has the other side open any more
+                break
+            if not part:
+                break
+            shown += part
+        process.wait(10)
+        return shown
+    finally:
+        os.close(ours)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"), ("tab\there", "tab\there"), ("crlf\r", "crlf"), ("a\rb", "a^Mb"),
+        ("\x1b[1;38;5;208mx", "\x1b[1;38;5;208mx\x1b[0m"), ("\x1b[6n", "^[[6n"), ("\x9b31m", "\\x9b31m"),
+        ("\x1b]8;;http://x\x1b\\y", "^[]8;;http://x^[\\y"), ("\u202egnp", "\\u202egnp"), ("\x1b[31", "^[[31"),
+        ("ünïcödé 🛡️", "ünïcödé 🛡️"),
+    ],
+)  # fmt: skip
+def test_only_colours_reach_a_terminal(text: str, shown: str) -> None:
+    assert neutralise(text) == shown
+
+
+def test_parts_of_a_line_are_put_together_and_streams_never_share_one() -> None:
+    out = io.BytesIO()
+    printer = LogPrinter(out, safe=True)
+    for each in (
+        record(1, "half ", partial=True), record(2, "whole"), record(3, "cut", partial=True),
+        record(4, "err", "stderr"), {"gap": "3 segments were pruned", "cursor": "c9"},
+        record(5, "open", partial=True),
+    ):  # fmt: skip
+        printer.put(each)
+    printer.end()
+    assert out.getvalue() == b"half whole\ncut\nerr\n[ralphd] gap in the log: 3 segments were pruned\nopen\n"
+
+
+def test_times_are_taken_as_people_write_them() -> None:
+    now = 1_700_000_000.0
+    assert since("10m", now=now) == since(f"@{now - 600}", now=now)
+    assert since("1.5h", now=now) == since(f"@{now - 5400}", now=now)
+    assert since("2026-11-21T20:00:00Z") == since("2026-11-21T21:00:00+01:00")
+    assert all(since(text) is None for text in ("", "m", "10x", "nanm", "infs", "@1e99", "25:00", "soon"))
+
+
+def event(number: int, ralph: str | None = "api", kind: str = "ralph.started", **data: Any) -> bytes:
+    body = {"id": number, "type": kind, "at": AT, "ralph": ralph, "run_id": None, "data": data}
+    return f"id: {number}\nevent: {kind}\ndata: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
+
+
+def test_events_are_one_line_each(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.on(
+        "GET /v1/events", lambda _: Answer(event(1, message="up\x1b[2J") + event(2, "web", pid=7, x=None))
+    )
+    lines = ctl("events").stdout.splitlines()
+    assert lines[0].split(None, 3)[1:] == ["api", "ralph.started", "up^[[2J"] or lines[0].endswith("up^[[2J")
+    assert lines[1].endswith("ralph.started       pid 7")
+    assert daemon.asked[-1].query == {"replay": "20", "follow": "false"}
+    assert [json.loads(line)["id"] for line in ctl("events", "web", "--json").stdout.splitlines()] == [2]
+
+
+def test_events_tell_ends_in_words_and_moments_in_local_time(daemon: FakeDaemon, ctl: Ctl) -> None:
+    ended = {"code": None, "signal": 15, "outcome": "asked"}
+    told = event(1, "a-name-of-some-length", "ralph.exited", **ended)
+    told += event(2, "web", "wait.started", until="2020-11-21T07:00:25.000000Z")
+    daemon.on("GET /v1/events", lambda _: Answer(told))
+    first, second = ctl("events", more={"TZ": "Asia/Seoul"}).stdout.splitlines()
+    assert first.endswith("  ralph.exited        ended as it was asked to (killed by SIGTERM)")
+    assert second.endswith("  wait.started        until 21 Nov 2020 16:00")
+    assert first.index("ralph.exited") == second.index("wait.started")
+
+
+def test_events_tell_attempts_in_words(daemon: FakeDaemon, ctl: Ctl) -> None:
+    where: dict[str, Any] = {"iteration": 2, "task": {"id": "US-2", "title": "Parse it"}}
+    why: dict[str, Any] = {"failure_kind": "agent_crash", "why": "exit status 3", "next": "codex goes on"}
+    told = event(1, kind="attempt.finished", **where, attempt=3, agent="claude", outcome="failed", **why)
+    told += event(2, kind="attempt.finished", outcome="ok", agent="mine", cost_usd=0.5, commits=2, rule="x")
+    told += event(3, kind="iteration.started", **where)
+    told += event(
+        4, kind="iteration.finished", **where, failed=False, summary="US-2 is done", commits=["ab", "cd"]
+    )
+    told += event(5, kind="wait.started", message="Ralph waits: a tide", until="2020-11-21T07:00:25.000000Z")
+    told += event(
+        6, kind="agent.exhausted", message="claude is out until 2020-11-21T07:00:25.000000Z: a week"
+    )
+    daemon.on("GET /v1/events", lambda _: Answer(told))
+    lines = ctl("events").stdout.splitlines()
+    assert [line.partition("  api")[2].split(None, 1)[1] for line in lines] == [
+        "iteration 2, Parse it: attempt 3 by claude failed (agent crash): exit status 3; next: codex goes on",
+        "an attempt by mine ended well, 2 commits, $0.50",
+        "iteration 2: Parse it",
+        "iteration 2 is over: US-2 is done; commits ab, cd",
+        "Ralph waits: a tide; until 21 Nov 2020 07:00",
+        "claude is out until 21 Nov 2020 07:00: a week",
+    ]
+
+
+def test_events_go_on_after_the_last_id_when_the_daemon_is_back(
+    daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
+) -> None:
+    asked: list[Request] = []
+    hang = threading.Event()
+
+    def parts() -> Iterator[bytes]:
+        yield b": ping\n\n" + event(6 + len(asked), text="one\u2028line")
+        hang.wait(10)
+
+    def answer(request: Request) -> Answer:
+        if request.query.get("follow") == "false":
+            return Answer(event(6))
+        asked.append(request)
+        return Answer(b"", parts=parts())
+
+    daemon.on("GET /v1/events", answer)
+    with following(environment, tmp_path, "events", "-f", "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["id"] == 7
+        daemon.stop()
+        daemon.start()
+        assert json.loads(process.stdout.readline())["id"] == 8
+        hang.set()
+    assert [request.headers["last-event-id"] for request in asked] == ["6", "7"]
