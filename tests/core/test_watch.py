@@ -224,7 +224,8 @@ def test_the_evidence_is_counted_for_whoever_asks() -> None:
     watch = looked(watch, replace(glance(30.0, lasting(STRONG, 30.0)), now=NOW + 90), LIMITS)
 
     assert set(watch.signs) == {
-        Count(Activity.CPU, 1, NOW + 30), Count(Activity.SWITCHES, 1, NOW + 30), Count(Activity.FILE, 2, NOW + 90),
+        Count(Activity.CPU, 1, NOW + 30), Count(Activity.SWITCHES, 1, NOW + 30),
+        Count(Activity.FILE, 2, NOW + 90),
     }  # fmt: skip
     assert watch.windows == 3
     assert watch.last_window == lasting(STRONG, 30.0)
