@@ -184,7 +184,8 @@ def test_a_block_that_is_held_to_nothing_is_a_fault(language: str, held: str) ->
 
 
 def test_a_configuration_with_a_fault_is_one(tmp_path: Path) -> None:
-    assert "did you mean" in toml(Fence(DOCS / "glossary.md", 1, "toml", "[regent]\nmax_retrys = 1\n"), tmp_path)
+    fence = Fence(DOCS / "glossary.md", 1, "toml", "[regent]\nmax_retrys = 1\n")
+    assert "did you mean" in toml(fence, tmp_path)
 
 
 def test_no_page_hides_a_command_in_an_indented_block() -> None:
