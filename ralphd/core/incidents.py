@@ -1,12 +1,9 @@
-"""One message per incident: when a person is called, what is held back, who is reminded, when it is over.
+"""One message per incident: when a person is called, what is held back, who is reminded, when it closes.
 
-An incident opens with the first call of a ralph, and that is told. What calls while it is open is held back
-and counted. It is over when the ralph has worked again. A person who starts it has taken the incident up:
-what calls then is told, though never within ``QUIET_S`` of the last message; by then it is, if a person is
-still needed. Once it is acknowledged and the ralph runs it is over too, and the next call is told at once.
-A ralph that stops altogether is told though an incident is open over which it went on: that is worse.
-
-Pure: moments come in as values.
+The first escalation of a ralph opens an incident and is sent; what follows while it is open is held back
+and counted. A ralph that works again closes it. Starting the ralph takes it up: the next escalation is
+sent, but not within ``QUIET_S`` of the last message. Acknowledged, it closes as soon as the ralph runs.
+A ralph that stops for good is reported even if an incident is open over which it had continued.
 """
 
 import re
@@ -16,29 +13,18 @@ from enum import StrEnum
 
 from ralphd.core.backoff import was_healthy
 from ralphd.core.gate.verdict import Result
-from ralphd.core.supervision.events import (
-    BaselineTested,
-    Committed,
-    Event,
-    JudgementOver,
-    RestartRequested,
-    ResumeRequested,
-    RunEnded,
-    SkipWaitRequested,
-    SpawnFailed,
-    StartRequested,
-)
-from ralphd.core.supervision.exit_policy import last_word, outcome
+from ralphd.core.supervision import events
+from ralphd.core.supervision.exit_policy import last_word
 from ralphd.core.supervision.model import (
     Done,
     Failed,
     Goal,
     LastWord,
-    Outcome,
     Paused,
     Policy,
     Reason,
     Running,
+    Step,
     Stopped,
     Supervision,
     Waiting,
@@ -46,13 +32,13 @@ from ralphd.core.supervision.model import (
 from ralphd.core.supervision.reports import IterationFinished, Reported, boundary_id, is_known
 from ralphd.core.time import Moment
 
-# What a person is told who is called: what happened, what it needs from them, and the command to type.
+# The message of an escalation: what happened, what is needed, and the command to type.
 
 _PLAIN = re.compile(r"[\w@%+=:,./~-]+", re.ASCII)
 
 
 class Cause(StrEnum):
-    """Who calls: the supervision of the runs, or the guard, which cannot judge what was committed."""
+    """What escalates: the supervision of the runs, or the gate."""
 
     RUN = "run"
     GUARD = "guard"
@@ -60,7 +46,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """One call. ``stands``: nothing goes on before a person acts."""
+    """One message. ``stands``: nothing continues before a person acts."""
 
     message: str
     needs: str
@@ -71,9 +57,9 @@ class Escalation:
 
 @dataclass(frozen=True, slots=True)
 class EscalationContext:
-    """The ralph that calls. ``logins`` are the commands by which those of its agents log in that have to.
+    """The ralph that escalates. ``logins`` are the login commands of those agents that need one.
 
-    ``is_built``: its daemon is that of a ``ralphctl build`` (P5), which has gone when somebody reads this.
+    ``is_built``: its daemon belongs to a ``ralphctl build`` (P5), and has gone when this is read.
     """
 
     name: str
@@ -83,21 +69,18 @@ class EscalationContext:
 
     @property
     def start(self) -> str:
-        """The command that has it work again."""
         return self._here("build") if self.is_built else f"ralphctl start {self.name}"
 
     @property
     def resume(self) -> str:
-        """The command that has it go on after a pause."""
         return self.start if self.is_built else f"ralphctl resume {self.name}"
 
     @property
     def explain(self) -> str:
-        """The command that shows why."""
         return self._here("logs") if self.is_built else f"ralphctl explain {self.name}"
 
     def look(self, what: str) -> str:
-        """A command that works without a daemon too."""
+        """Return a command that works without a daemon too."""
         return self._here(what) if self.is_built else f"ralphctl {what} {self.name}"
 
     def _here(self, what: str) -> str:
@@ -105,28 +88,28 @@ class EscalationContext:
 
 
 def call_of(
-    text: str, event: Event, before: Supervision, after: Supervision, place: EscalationContext
+    text: str, event: events.Event, before: Supervision, after: Supervision, place: EscalationContext
 ) -> Escalation:
-    """What to tell of an escalation: its ``text``, and what follows from the event that led to it."""
+    """Compose the message of an escalation: its ``text``, what is needed, and the command to type."""
     stands = isinstance(after.state, Failed | Paused) or not _goes_on(after)
     match event:
-        case JudgementOver():
+        case events.VerdictReached():
             return _of_guard(text, place, pauses=event.verdict.pauses)
-        case BaselineTested():
+        case events.BaselineTested():
             needs = "[regent] test_command has to be put right in ralph.toml; then start it again"
             return Escalation(text, needs, place.start, Cause.GUARD)
-        case SpawnFailed():
+        case events.SpawnFailed():
             needs = "its command has to be put right; then start it again"
             return Escalation(text, needs, place.start)
-        case RunEnded():
+        case events.RunEnded():
             return _of_end(text, event, before, place)
         case _:
             needs = "a look at why; then start it again"
             return Escalation(text, needs, place.explain, stands=stands)
 
 
-def _goes_on(now: Supervision) -> bool:
-    return getattr(now.state, "run_id", None) is not None
+def _goes_on(current: Supervision) -> bool:
+    return getattr(current.state, "run_id", None) is not None
 
 
 def _of_guard(text: str, place: EscalationContext, *, pauses: bool) -> Escalation:
@@ -138,7 +121,7 @@ def _of_guard(text: str, place: EscalationContext, *, pauses: bool) -> Escalatio
     return Escalation(text, needs, see, Cause.GUARD, stands=False)
 
 
-def _of_end(text: str, event: RunEnded, before: Supervision, place: EscalationContext) -> Escalation:
+def _of_end(text: str, event: events.RunEnded, before: Supervision, place: EscalationContext) -> Escalation:
     start = place.start
     word = last_word(event.ending, before.said)
     if word is not None and word.reason == "no_agent":
@@ -156,7 +139,7 @@ def _of_end(text: str, event: RunEnded, before: Supervision, place: EscalationCo
     return Escalation(text, needs, place.explain)
 
 
-def _is_configuration(event: RunEnded, word: LastWord | None) -> bool:
+def _is_configuration(event: events.RunEnded, word: LastWord | None) -> bool:
     return event.ending.code == 78 and (word is None or word.reason == "configuration")
 
 
@@ -170,17 +153,16 @@ def _of_no_agent(text: str, place: EscalationContext) -> Escalation:
 
 
 def of_a_bug(text: str) -> Escalation:
-    """The Regent itself has failed."""
     return Escalation(text, "a look at the log of ralphd: it has the traceback", "ralphctl regent logs")
 
 
 def shell_word(text: str) -> str:
-    """``text`` as one word of a shell."""
+    """Quote ``text`` as one word of a shell."""
     return text if _PLAIN.fullmatch(text) else "'" + text.replace("'", "'\\''") + "'"
 
 
 QUIET_S = 900.0
-"""Whoever starts a ralph that fails at once, again and again, is told so often at most."""
+"""The shortest time between two messages about a ralph that is started and fails again at once."""
 SHORTEST_S = 1.0
 """No reminder comes sooner after the last message, whatever is configured."""
 
@@ -189,10 +171,10 @@ SHORTEST_S = 1.0
 class Incident:
     """What a person was called for, as long as it is open.
 
-    ``key`` is that of the message that opened it. ``told_at`` is when a person was last told, ``held_back``
-    how many further calls were not. ``message`` is what happened first, ``latest`` what the last call said
-    that was held back; ``call`` says what is needed now. ``taken_up``: a person has set the ralph to run
-    since. ``due_at`` is when they hear of what called after that.
+    ``key`` is that of the message that opened it. ``told_at`` is when the last message was sent,
+    ``held_back`` counts those that were not. ``message`` is the first one, ``latest`` the last one held
+    back; ``call`` is what is needed now. ``taken_up``: a person has set the ralph to run since. ``due_at``
+    is when an escalation after that is sent.
     """
 
     key: str
@@ -210,71 +192,84 @@ class Incident:
 
 
 class CloseReason(StrEnum):
-    """Why an incident is over."""
+    """Why an incident closes."""
 
     WORKS = "works"
     KNOWN = "known"
     STOPPED = "stopped"
 
 
-def called(now: Incident | None, call: Escalation, key: str, at: Moment, run_id: str | None) -> Incident:
-    """The incident after a call. It was told where ``key`` is the incident's, else held back."""
-    if now is None:
+def called(incident: Incident | None, call: Escalation, key: str, at: Moment, run_id: str | None) -> Incident:
+    """Return the incident after an escalation: sent if ``key`` is the incident's, else held back."""
+    if incident is None:
         return Incident(key, at, at, call.message, call, run_id)
-    if key == now.key:  # told anew by a daemon that died before it had written it down
-        return now
-    if call.stands and not now.call.stands:
-        return Incident(key, at, at, call.message, call, run_id, now.held_back, now.latest)
-    if now.taken_up and not 0 <= at - now.told_at < QUIET_S:
+    if key == incident.key:  # sent before by a daemon that died before it saved that
+        return incident
+    if call.stands and not incident.call.stands:
+        return Incident(key, at, at, call.message, call, run_id, incident.held_back, incident.latest)
+    if incident.taken_up and not 0 <= at - incident.told_at < QUIET_S:
         return Incident(key, at, at, call.message, call, run_id)
-    due_at = now.told_at + QUIET_S if now.taken_up else now.due_at
-    held_back = now.held_back + 1
-    return replace(now, call=call, held_back=held_back, latest=call.message, taken_up=False, due_at=due_at)
+    due_at = incident.told_at + QUIET_S if incident.taken_up else incident.due_at
+    held_back = incident.held_back + 1
+    return replace(
+        incident, call=call, held_back=held_back, latest=call.message, taken_up=False, due_at=due_at
+    )
 
 
-def heeded(now: Incident, event: Event) -> Incident:
-    """The incident after a person's request: who starts what stood still has taken it up."""
-    starts = isinstance(event, StartRequested | ResumeRequested | RestartRequested | SkipWaitRequested)
-    return replace(now, taken_up=True) if starts and now.call.stands else now
+def heeded(incident: Incident, event: events.Event) -> Incident:
+    """Return the incident after a request: starting what stood still takes it up."""
+    starts = isinstance(
+        event,
+        events.StartRequested | events.ResumeRequested | events.RestartRequested | events.SkipWaitRequested,
+    )
+    return replace(incident, taken_up=True) if starts and incident.call.stands else incident
 
 
-def acknowledged(now: Incident, at: Moment) -> Incident:
-    """A person knows. What was acknowledged stays so, with its first moment."""
-    return now if now.acknowledged_at is not None else replace(now, acknowledged_at=at, due_at=None)
+def acknowledged(incident: Incident, at: Moment) -> Incident:
+    """Mark the incident as known to a person; the first moment stays."""
+    return (
+        incident
+        if incident.acknowledged_at is not None
+        else replace(incident, acknowledged_at=at, due_at=None)
+    )
 
 
 def over(
-    incident: Incident, before: Supervision, event: Event, after: Supervision, policy: Policy
+    incident: Incident, before: Supervision, event: events.Event, answer: Step, policy: Policy
 ) -> CloseReason | None:
-    """Whether ``event`` ends the incident, and why."""
-    if isinstance(after.state, Done) or _works(incident, before, event, after, policy):
+    """Return why ``event`` ends the incident, or None; ``answer`` is the step that it led to."""
+    if isinstance(answer.supervision.state, Done) or _works(incident, before, event, answer, policy):
         return CloseReason.WORKS
-    return settled_by_a_person(incident, after)
+    return settled_by_a_person(incident, answer.supervision)
 
 
-def settled_by_a_person(incident: Incident, now: Supervision) -> CloseReason | None:
-    """A person has stopped the ralph, or has acknowledged the incident and the ralph is set to run."""
-    if isinstance(now.state, Stopped) and not now.state.why and now.goal is Goal.STOPPED:
+def settled_by_a_person(incident: Incident, current: Supervision) -> CloseReason | None:
+    """Whether a person has stopped the ralph, or has acknowledged the incident and set it to run."""
+    if isinstance(current.state, Stopped) and not current.state.why and current.goal is Goal.STOPPED:
         return CloseReason.STOPPED
-    is_seen_to = incident.acknowledged_at is not None and now.goal is Goal.RUNNING
-    return CloseReason.KNOWN if is_seen_to and isinstance(now.state, Running) else None
+    is_seen_to = incident.acknowledged_at is not None and current.goal is Goal.RUNNING
+    return CloseReason.KNOWN if is_seen_to and isinstance(current.state, Running) else None
 
 
-def _works(incident: Incident, before: Supervision, event: Event, after: Supervision, policy: Policy) -> bool:
-    """What the guard could not do it has to do again; else what resets the count of failures (C3)."""
+def _works(
+    incident: Incident, before: Supervision, event: events.Event, answer: Step, policy: Policy
+) -> bool:
+    """C3: what resets the count of failures closes it; one of the gate's closes when the gate works again."""
     if incident.call.cause is Cause.GUARD:
         return _judges(event)
+    after = answer.supervision
     match event:
         case Reported(report=IterationFinished(failed=False)) if isinstance(after.state, Running):
             reverted = before.said.reverted and before.said.judged == boundary_id(event)
             return not (reverted or is_known(before, event))
-        case Committed():  # of a command that reports, the iteration counts
+        case events.Committed():  # of a command that reports, the iteration counts
             return after.tally.iteration > before.tally.iteration
-        case RunEnded(ending=ending) if before.state is not after.state:
+        case events.RunEnded(ending=ending) if before.state is not after.state:
             said = before.said
             if isinstance(after.state, Waiting) and after.state.reason in _GOES_ON:
                 return not said.reverted
-            return _has_a_run(before) and was_healthy(policy, ending, said, _meant(before, event))
+            meant = answer.exit_meaning
+            return meant is not None and was_healthy(policy, ending, said, meant)
         case _:
             return False
 
@@ -282,19 +277,11 @@ def _works(incident: Incident, before: Supervision, event: Event, after: Supervi
 _GOES_ON = (Reason.ITERATION_PAUSE, Reason.RESTART)
 
 
-def _has_a_run(now: Supervision) -> bool:
-    return getattr(now.state, "run_id", None) is not None
-
-
-def _meant(before: Supervision, event: RunEnded) -> Outcome:
-    return outcome(before.state, event.ending, before.said)
-
-
-def _judges(event: Event) -> bool:
+def _judges(event: events.Event) -> bool:
     match event:
-        case JudgementOver(verdict=verdict, tests=tests):
-            return bool(tests) and not (verdict.calls or verdict.pauses)
-        case BaselineTested(result=result):
+        case events.VerdictReached(verdict=verdict):
+            return bool(verdict.tests) and not (verdict.calls or verdict.pauses)
+        case events.BaselineTested(result=result):
             return result is Result.GREEN
         case _:
             return False
@@ -302,66 +289,66 @@ def _judges(event: Event) -> bool:
 
 def has_come_through(
     incident: Incident,
-    now: Supervision,
+    current: Supervision,
     *,
     started_at: Moment | None,
     last_sign_at: Moment | None,
     policy: Policy,
 ) -> bool:
-    """Whether a run that lives has worked long enough, where no report and no commit can tell (C3)."""
+    """Whether a run has worked for long enough, where no report and no commit can show it (C3)."""
     if (
-        not isinstance(now.state, Running)
-        or now.state.overdue is not None
+        not isinstance(current.state, Running)
+        or current.state.overdue is not None
         or incident.call.cause is Cause.GUARD
     ):
         return False
-    if now.said.hello or now.said.iterates or started_at is None or last_sign_at is None:
+    if current.said.hello or current.said.iterates or started_at is None or last_sign_at is None:
         return False
     return last_sign_at - started_at > policy.healthy_after_s
 
 
-def needs_a_person(incident: Incident, now: Supervision) -> bool:
-    """Whether nothing goes on before a person acts, or the guard still cannot do its work."""
+def needs_a_person(incident: Incident, current: Supervision) -> bool:
+    """Whether the ralph stands still, or its gate still cannot judge."""
     if incident.acknowledged_at is not None or incident.taken_up:
         return False
-    if isinstance(now.state, Failed) or (isinstance(now.state, Paused) and now.state.resume_at is None):
+    if isinstance(current.state, Failed) or (
+        isinstance(current.state, Paused) and current.state.resume_at is None
+    ):
         return True
-    return not incident.call.stands and isinstance(now.state, Running)
+    return not incident.call.stands and isinstance(current.state, Running)
 
 
 def by_the_clock(incident: Incident, at: Moment) -> Incident:
-    """The same, as if told now, where the clock was set back: no message is further off than it was."""
+    """Return the incident as if the last message were sent now, where the clock was set back."""
     if incident.told_at <= at:
         return incident
     due_at = None if incident.due_at is None else at + (incident.due_at - incident.told_at)
     return replace(incident, told_at=at, due_at=due_at)
 
 
-def tell_at(incident: Incident, now: Supervision, every_s: float) -> Moment | None:
-    """When a person is to be told again; None for never as things are. ``every_s`` 0: no reminders."""
-    if not needs_a_person(incident, now):
+def tell_at(incident: Incident, current: Supervision, every_s: float) -> Moment | None:
+    """Return when the next message is due, or None. ``every_s`` 0: no reminders."""
+    if not needs_a_person(incident, current):
         return None
     reminder_at = incident.told_at + max(every_s, SHORTEST_S) if every_s > 0 else None
     return min((at for at in (incident.due_at, reminder_at) if at is not None), default=None)
 
 
 def told_again(incident: Incident, at: Moment) -> Incident:
-    """The incident after one more message; however many moments were missed, it is one."""
+    """Return the incident after a reminder; missed moments count as one."""
     return replace(incident, told_at=at, reminders=incident.reminders + 1, due_at=None)
 
 
 def reminder_key(incident: Incident) -> str:
-    """By what the last reminder is known again."""
     return f"{incident.key}/reminder/{incident.reminders}"
 
 
 def reminder_text(incident: Incident, at: Moment) -> str:
-    """What a person reads who is told again."""
     return f"Ralph still waits for you, for {lasted(at - incident.opened_at)}: {told_of(incident)}"
 
 
 def told_of(incident: Incident) -> str:
-    """What happened, and what was held back since."""
+    """Return the message, and what was held back since."""
     if not incident.held_back:
         return incident.message
     times = "1 more call was" if incident.held_back == 1 else f"{incident.held_back} more calls were"
@@ -377,13 +364,12 @@ _WHY = {
 
 
 def over_text(incident: Incident, why: CloseReason, at: Moment) -> str:
-    """What a person reads of the end of an incident."""
     after = f", {lasted(at - incident.opened_at)} after the call"
     return f"{_WHY[why]}{after}: {told_of(incident)}"
 
 
 def lasted(seconds: float) -> str:
-    """``under a minute``, ``40 min``, ``2 h 10 min``, ``3 d 4 h``."""
+    """Format a duration: ``under a minute``, ``40 min``, ``2 h 10 min``, ``3 d 4 h``."""
     minutes = int(max(0.0, seconds) // 60)
     if minutes < 1:
         return "under a minute"

@@ -1,26 +1,17 @@
-"""The record of a ralph: what of a report goes into it, and what it shows when it is read back.
+"""The history of a ralph: which entry a report makes, and what is shown when entries are read back.
 
-Entries of ``history.jsonl`` come in as they were read; anything may be missing from them.
+Entries of ``history.jsonl`` come in as they were read; any key may be missing.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ralphd.core.gate.verdict import VerdictKind
-from ralphd.core.supervision.events import CommitsRestored, Committed, Event, JudgementOver, RunEnded
-from ralphd.core.supervision.explain import in_seconds
+from ralphd.core.explanation import in_seconds
+from ralphd.core.gate.verdict import VerdictKind, short
+from ralphd.core.supervision import reports
+from ralphd.core.supervision.events import CommitsRestored, Committed, Event, RunEnded, VerdictReached
 from ralphd.core.supervision.model import Done, ReportedTask, Supervision, Waiting
-from ralphd.core.supervision.reports import (
-    AttemptFinished,
-    Cost,
-    IterationFinished,
-    Reported,
-    WaitingUntil,
-    boundary_id,
-    bounded,
-    is_known,
-)
 from ralphd.core.time import Moment, rfc3339
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -34,34 +25,37 @@ _ATTEMPT_KEYS: Final = ("kind", "key")
 _ITERATION: Final = ("run_id", "iteration", "at", "failed", "summary", "task", "complete", "commits")
 
 
-def entry_of(event: Reported) -> tuple[str, dict[str, Any]] | None:
-    """What the history keeps of a report: the kind of the entry and its data; None: nothing."""
+def entry_of(event: reports.Reported) -> tuple[str, dict[str, Any]] | None:
+    """Return kind and data of the entry that a report makes, or None."""
     match event.report:
-        case AttemptFinished() as report:
+        case reports.AttemptFinished() as report:
             return "attempt", dict(report.data())
-        case IterationFinished() as finished:
+        case reports.IterationFinished() as finished:
             return "iteration", dict(finished.data())
-        case WaitingUntil(until=float() as until, reason=reason) if until > event.at:
-            return "wait", {"reason": reason, "until": rfc3339(bounded(until, event.at))}
-        case WaitingUntil():
+        case reports.WaitingUntil(until=float() as until, reason=reason) if until > event.at:
+            return "wait", {"reason": reason, "until": rfc3339(reports.bounded(until, event.at))}
+        case reports.WaitingUntil():
             return "wait_over", {}
-        case Cost(usd=usd):
+        case reports.Cost(usd=usd):
             return "cost", {"usd": usd}
         case _:
             return None
 
 
-def happened_at(event: Reported) -> Moment:
-    """When it was that a report tells of: the daemon may have been away then. Never after it came."""
+def happened_at(event: reports.Reported) -> Moment:
+    """Return when a reported fact happened: the daemon may have been away. Never after its arrival."""
     match event.report:
-        case AttemptFinished(ended_at=float() as at) | IterationFinished(ended_at=float() as at):
+        case (
+            reports.AttemptFinished(ended_at=float() as at)
+            | reports.IterationFinished(ended_at=float() as at)
+        ):
             return min(at, event.at)
         case _:
             return event.at
 
 
 def progress_line(entry: Entry) -> str:
-    """An attempt for people: when, which iteration and task, who, its end, how long, how much, what next."""
+    """Format an attempt for ``progress.md``."""
     parts = [
         _when(entry.get("at")),
         _numbered("iteration", entry.get("iteration")),
@@ -119,15 +113,14 @@ def _cost(entry: Entry) -> str:
 
 
 def _cut(text: object, most: int) -> str:
-    """On one line, and not longer than that."""
     words = " ".join(text.split()) if isinstance(text, str) else ""
     return words if len(words) <= most else words[: most - 1] + "…"
 
 
 def iterations(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]]:
-    """The last iterations, newest first, each with its attempts, oldest first.
+    """Return the last iterations, newest first, each with its attempts, oldest first.
 
-    Attempts at one that was never reported as finished, for its run was ended, make one whose ``at`` is None.
+    Attempts at an iteration that was never finished make an entry whose ``at`` is None.
     """
     found: list[dict[str, Any]] = []
     for entry in newest_first:
@@ -148,7 +141,7 @@ def iterations(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]
 
 
 def _belongs(attempt: Entry, iteration: Entry) -> bool:
-    """Of one that was cut off and finished by a later run, the attempts of both are its own."""
+    """An iteration that was cut off and finished by a later run has the attempts of both."""
     key = "run_id" if attempt.get("iteration") is None else "iteration"
     mine, its = attempt.get(key), iteration[key]
     return mine is not None and bool(mine == its)
@@ -170,29 +163,31 @@ MOST_CHARS = 160
 
 @dataclass(frozen=True, slots=True)
 class LastChange:
-    """What changed for good, in words, and when."""
+    """The last lasting progress, in words."""
 
     what: str
     at: Moment
 
 
 def change_of(before: Supervision, event: Event, after: Supervision, head: str | None) -> LastChange | None:
-    """What ``event`` has brought, or None. ``head`` is where the repository stands, abbreviated."""
+    """Return the progress that ``event`` has brought, or None. ``head`` is abbreviated."""
     what = _what(before, event, after, head)
     return None if what is None else LastChange(what[:MOST_CHARS], event.at)
 
 
 def _what(before: Supervision, event: Event, after: Supervision, head: str | None) -> str | None:
     match event:
-        case Reported(report=IterationFinished(failed=False) as report) if not is_known(before, event):
-            reverted = before.said.reverted and before.said.judged == boundary_id(event)
+        case reports.Reported(report=reports.IterationFinished(failed=False) as report) if (
+            not reports.is_known(before, event)
+        ):
+            reverted = before.said.reverted and before.said.judged == reports.boundary_id(event)
             if reverted:
                 return None
             verb = "finished, its task is done" if report.complete and report.task else "finished"
             return _iteration(report.number, report.task, report.commits[::-1], verb=verb)
-        case JudgementOver(verdict=verdict) if verdict.kind is VerdictKind.KEPT and event.commits:
-            of = "" if event.number is None else f", of iteration {event.number}"
-            return _said(f"{_commits(event.commits)} kept{of}{_about(event.task)}")
+        case VerdictReached(verdict=verdict) if verdict.kind is VerdictKind.KEPT and verdict.commits:
+            of = "" if verdict.number is None else f", of iteration {verdict.number}"
+            return _said(f"{_commits(short(verdict.commits))} kept{of}{_about(verdict.task)}")
         case CommitsRestored(commits=commits) if commits:
             return _said(f"put back, as you asked: {_commits(commits)}")
         case Committed(commits=count) if after.tally.iteration > before.tally.iteration:

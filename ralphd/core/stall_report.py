@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.stall_detector import (
     IO_SPAN_S,
     STRONG,
@@ -14,7 +15,6 @@ from ralphd.core.stall_detector import (
     is_watched,
     limit_s,
 )
-from ralphd.core.supervision.explain import Explanation, Figure, in_seconds
 from ralphd.core.time import rfc3339
 
 NAMES = {

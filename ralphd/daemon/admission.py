@@ -107,7 +107,7 @@ class Admission:
     async def begin(self, regent: Regent, *, resume: bool | None) -> None:
         """Start it. ``resume`` False: a checkpoint is put aside first, and is back if nothing comes of it."""
         async with _checkpoint_settled(regent.account, resume=resume):
-            await regent.ask(StartRequested(self._services.clock.now()))
+            await regent.request(StartRequested(self._services.clock.now()))
 
 
 def notes_of(account: RalphRecord, definition: Definition) -> tuple[str, ...]:

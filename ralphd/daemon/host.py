@@ -24,7 +24,7 @@ from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
 from ralphd.daemon.lifecycle import HowToEnd, Roster
 from ralphd.daemon.measures import Measures, measured
-from ralphd.daemon.regent import Regent, verdict_view
+from ralphd.daemon.regent import Regent
 from ralphd.daemon.registration import Registration, candidate
 from ralphd.daemon.reload import renewed
 from ralphd.daemon.services import Services, UserConfiguration
@@ -284,8 +284,8 @@ class Host:
         self, name: str, run_id: RunId, report_id: str, digest: str, report: Report
     ) -> dict[str, Any]:
         """Act once on what a run reports, and answer it. Raises UnknownRalph, StaleReport."""
-        told = await self._roster.get(name).report(run_id, report_id, digest, report)
-        return {"id": report_id, "next": told.next.value, "verdict": verdict_view(told.verdict)}
+        reply = await self._roster.get(name).report(run_id, report_id, digest, report)
+        return {"id": report_id, **reply.shown()}
 
     async def forget(self, name: str) -> None:
         """Forget a ralph that is at rest: its state, its logs. The working directory stays as it is."""
@@ -303,7 +303,7 @@ class Host:
     async def _ask(self, name: str, event: Event) -> bytes:
         self._refuse_when_stopping()
         regent = self._roster.get(name)
-        await regent.ask(event)
+        await regent.request(event)
         return regent.view_bytes()
 
     def _refuse_when_stopping(self) -> None:

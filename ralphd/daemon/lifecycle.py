@@ -103,7 +103,7 @@ class Roster:
 async def feed(regent: Regent, event: Event) -> None:
     """Have ``event`` answered where nobody waits to hear that it could not be done."""
     with suppress(RalphdError):
-        await regent.ask(event)
+        await regent.request(event)
 
 
 logger = logging.getLogger(__name__)

@@ -228,7 +228,7 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
     was lost it is written anew, and noted in ``recovered``.
     """
     account = regent.account
-    await regent.gate.resume()
+    await regent.resume_gate()
     for directory in run_directories(account.files.runs):
         believed = getattr(account.supervision.state, "run_id", None) == directory.run_id
         if account.history.has(directory.run_id) and not believed:
@@ -258,11 +258,11 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
                 await ending_of(account, regent.log, record)
             )  # known to nobody, and long over
             continue
-        await regent.gate.run_over(record, seen=False)
+        await regent.after_run(record, seen=False)
         yield RunEnded(await ending_of(account, regent.log, record))
     state = account.supervision.state
     if regent.living is None and isinstance(state, HAS_A_RUN):
-        await regent.gate.settled()
+        await regent.gate.idle()
         yield RunEnded(ExitFacts(state.run_id, at))  # its directory was removed: nobody saw the end
     if regent.living is None:
         account.take_up()

@@ -1,6 +1,7 @@
-"""The Regent of one ralph: carries out what ``core/supervision/step`` orders, and tells it what happened.
+"""The Regent of one ralph: it asks ``core/supervision/step`` what follows from a fact, and carries it out.
 
-One task owns a ralph and is the only one to change it.
+One task takes items from the inbox and is the only one to change the ralph; an item that is carried out
+never waits for another. Watchers, timers and the gate run in tasks of their own and post facts.
 """
 
 import asyncio
@@ -13,19 +14,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ralphd import diagnostics
-from ralphd.core.supervision.events import (
-    Committed,
-    Event,
-    JudgementBegan,
-    RunEnded,
-    Spawned,
-    SpawnFailed,
-    SpawnPostponed,
-    StopRequested,
-)
-from ralphd.core.supervision.exit_policy import outcome
-from ralphd.core.supervision.explain import NOT_KNOWN, NOTHING_YET, explain_end
+from ralphd import diagnostics, errors
+from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET
+from ralphd.core.gate.verdict import GateRun, Verdict
+from ralphd.core.supervision import events, reports
+from ralphd.core.supervision.explain import explain_end
 from ralphd.core.supervision.model import (
     HAS_A_RUN,
     SETTLED,
@@ -34,6 +27,7 @@ from ralphd.core.supervision.model import (
     KillAfter,
     KillTree,
     Next,
+    Outcome,
     PassOn,
     RunId,
     Spawn,
@@ -41,8 +35,6 @@ from ralphd.core.supervision.model import (
     Terminate,
     WakeAt,
 )
-from ralphd.core.supervision.reports import Hello, Report, Reported, answer, task_data
-from ralphd.core.supervision.requests import why_not
 from ralphd.core.supervision.step import step
 from ralphd.core.time import rfc3339
 from ralphd.daemon.gate.gate import Gate
@@ -53,46 +45,36 @@ from ralphd.daemon.ralph.live_run import LiveRun, ending_of, spec_of
 from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.services import Services, Timers
-from ralphd.errors import (
-    CommandNotStartable,
-    DirectoryBusy,
-    DirectoryUnusable,
-    InternalError,
-    RalphdError,
-    StaleReport,
-    WrongState,
-)
 from ralphd.process.log.log import RalphLog
 from ralphd.process.rundir import ExitRecord, RunRecord, next_run_directory
 from ralphd.process.shim import command_line
 from ralphd.process.spawn import Run
 from ralphd.process.tree import Stranger, strangers
-from ralphd.store.gate import LastVerdict
 from ralphd.store.history import load, save_explanation
-
-# What a report is answered: what to do next, and the verdict where there is one.
 
 
 @dataclass(frozen=True, slots=True)
 class ReportReply:
-    """The answer to a report. ``verdict`` is what was said of the commits of its iteration."""
+    """The reply to a report. ``verdict`` is that on the commits of its iteration, if it ended one."""
 
     next: Next
-    verdict: LastVerdict | None = None
+    verdict: Verdict | None = None
 
-
-def verdict_view(last: LastVerdict | None) -> dict[str, Any] | None:
-    """A verdict as whoever reported the boundary gets it."""
-    if last is None:
-        return None
-    return {
-        "kind": last.verdict.value,
-        "why": last.why,
-        "commits": list(last.commits),
-        "reverted": list(last.reverted),
-        "task": task_data(last.task),
-        "tail": last.tail,
-    }
+    def shown(self) -> dict[str, Any]:
+        """Return the reply as the API shows it."""
+        verdict = self.verdict
+        return {
+            "next": self.next.value,
+            "verdict": verdict
+            and {
+                "kind": verdict.kind.value,
+                "why": verdict.why,
+                "commits": list(verdict.commits),
+                "reverted": list(verdict.reverted),
+                "task": reports.task_data(verdict.task),
+                "tail": verdict.tail,
+            },
+        }
 
 
 logger = logging.getLogger(__name__)
@@ -104,10 +86,24 @@ STRANGERS_AFTER_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class _Envelope:
-    """A fact in the inbox; ``answered`` is for whoever waits until it has been carried out."""
+    """An item of the inbox: a fact, a gate run that precedes it, and who waits for both."""
 
-    event: Event
+    event: events.Event | None
+    run: GateRun | None = None
     answered: "asyncio.Future[None] | None" = None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits any longer: a report that is dropped then is sent again."""
+        return self.answered is not None and self.answered.cancelled()
+
+    def answer(self, fault: errors.RalphdError | None) -> None:
+        if self.answered is None or self.answered.done():
+            return
+        if fault is None:
+            self.answered.set_result(None)
+        else:
+            self.answered.set_exception(fault)
 
 
 class Regent:
@@ -123,15 +119,17 @@ class Regent:
         )
         self._services = services
         self._inbox: asyncio.Queue[_Envelope] = asyncio.Queue(INBOX_BOUND)
-        self._life: LiveRun | None = None
+        self._held: _Envelope | None = None
+        self._boundary = asyncio.Lock()  # held from asking git about a boundary until its verdict
+        self._live: LiveRun | None = None
         self._past: LiveRun | None = None
-        self._headway = CommitWatcher(account)
-        self._timers = Timers(services, self.tell)
-        self.gate = Gate(account, services, ask=self.ask, begin=self._begin)
+        self._commits = CommitWatcher(account)
+        self._timers = Timers(services, self.post)
+        self.gate = Gate(account, services, self.post)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._alone = asyncio.Lock()
         self.incidents = Incidents(account, services, self._alone)
-        self._spawn_fault: RalphdError | None = None
+        self._spawn_fault: errors.RalphdError | None = None
         self._shown: tuple[object, ...] = ()
         self._shown_bytes = b""
         self._looked = 0.0
@@ -139,29 +137,26 @@ class Regent:
 
     @property
     def name(self) -> str:
-        """The ralph's name."""
         return self.account.definition.name
 
     @property
     def living(self) -> RunId | None:
-        """The run that lives."""
-        return None if self._life is None else self._life.run_id
+        return None if self._live is None else self._live.run_id
 
     @property
     def has_a_run(self) -> bool:
-        """Whether a run lives, or its end has not been answered yet, or tests run."""
+        """Whether a run lives, its end is not answered yet, or tests run."""
         return isinstance(self.account.supervision.state, HAS_A_RUN) or self.gate.is_busy
 
     def view(self) -> dict[str, Any]:
-        """The ralph as the API shows it."""
-        means = None if self._life is None else self._life.record.tree_means
+        means = None if self._live is None else self._live.record.tree_means
         seen = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
         view = self.account.view()
         shown = view | {"tree_means": means, "guard": self.gate.view()}
         return shown | {"notes": [*view["notes"], *self.gate.notes(), *seen]}
 
     def view_bytes(self) -> bytes:
-        """The same, its last output at most a second old; serialised once per change."""
+        """Return the view, its last output at most a second old; serialised once per change."""
         self._see_output()
         parts = (
             *self.account.same(),
@@ -176,58 +171,81 @@ class Regent:
         return self._shown_bytes
 
     async def explain(self) -> dict[str, Any]:
-        """Why the last thing was done, or what is thought of the run that lives: rule, figures, evidence."""
+        """Explain the last decision, or the state of the run that lives: rule, figures, evidence."""
         run_id = self.living or self.account.facts.run_id
         if run_id is None:
             return {"run_id": None, "living": False, **asdict(NOTHING_YET), "evidence": None, "verdict": None}
         verdict = await asyncio.to_thread(self.account.records.explained) if self.gate.is_on else None
         explanation, evidence = await asyncio.to_thread(load, self.account.files.runs / run_id)
-        if self._life is not None and self._life.run_id == run_id:
+        if self._live is not None and self._live.run_id == run_id:
             now = rfc3339(self._services.clock.now())
-            explanation = {"at": now, **asdict(self._life.explanation())}
+            explanation = {"at": now, **asdict(self._live.explanation())}
         elif explanation is None:
             explanation = asdict(NOT_KNOWN)
         about = {"run_id": run_id, "living": self.living == run_id, "evidence": evidence, "verdict": verdict}
         return {**explanation, **about}
 
-    # --- being told -----------------------------------------------------------------------------------
+    # --- the inbox --------------------------------------------------------------------------------------
 
-    async def ask(self, event: Event) -> None:
-        """Have ``event`` carried out. Raises WrongState, or why the command cannot be started."""
+    async def request(self, event: events.Event | None, run: GateRun | None = None) -> None:
+        """Queue ``event`` and wait until it is carried out, after the verdict on ``run`` if there is one.
+
+        Raise WrongState, StaleReport, or why the command cannot be started. Never called by what carries an
+        item out: that would wait for itself.
+        """
         answered = asyncio.get_running_loop().create_future()
-        await self._inbox.put(_Envelope(event, answered))
+        await self._inbox.put(_Envelope(event, run, answered))
         await answered
 
-    async def report(self, run_id: RunId, report_id: str, digest: str, report: Report) -> ReportReply:
-        """Have a report of the run acted upon, once, and answer it; a boundary when its verdict is known.
+    def post(self, event: events.Event) -> None:
+        """Queue a fact without waiting for it to be carried out.
 
-        Raises StaleReport, and ShuttingDown where the next daemon will know it.
+        A full inbox loses nothing: requests wait for room before they are accepted, and a fact waits for it
+        in a task of its own, so that a timer or a finished run is never blocked.
         """
-        life = self._life
-        fact = Reported(self._services.clock.now(), run_id, report_id, digest, report)
-        verdict = await self.gate.hear(fact)
-        await self.ask(replace(fact, at=self._services.clock.now()))
-        if life is not None:
-            if isinstance(report, Hello) and report.signals:
-                with suppress(
-                    OSError
-                ):  # noted again where a daemon died before; a full disk costs the signals
-                    life.run.directory.note_signals()
-            life.hear()
+        self._deliver(_Envelope(event))
+
+    def _deliver(self, envelope: _Envelope) -> None:
+        try:
+            self._inbox.put_nowait(envelope)
+        except asyncio.QueueFull:
+            self._begin(self._inbox.put(envelope))
+
+    async def report(self, run_id: RunId, report_id: str, digest: str, report: reports.Report) -> ReportReply:
+        """Act upon a report of the run, once, and answer it; a boundary when its verdict is known.
+
+        Raise StaleReport, and ShuttingDown where the next daemon will know the verdict.
+        """
+        live = self._live
+        fact = reports.Reported(self._services.clock.now(), run_id, report_id, digest, report)
+        if isinstance(report, reports.IterationFinished) and report.waits:
+            async with self._boundary:  # the same report, sent again, finds the verdict on the first
+                await self.request(fact, await self.gate.on_report(fact))
+        else:
+            await self.gate.on_report(fact)
+            await self.request(fact)
+        if live is not None:
+            if isinstance(report, reports.Hello) and report.signals:
+                with suppress(OSError):  # a full disk costs the signals; the next daemon notes them again
+                    live.run.directory.note_signals()
+            live.on_report()
         diagnostics.reach("regent.before_answer")
-        return ReportReply(answer(self.account.supervision, report_id), verdict)
+        return ReportReply(
+            reports.answer(self.account.supervision, report_id),
+            self.gate.verdict_on(reports.boundary_id(fact)),
+        )
 
     async def undo(self, iteration: int | None) -> UndoResult:
-        """Put back what was reverted of an iteration, else what was reverted last, while nothing begins.
+        """Put back what was reverted of an iteration, else what was reverted last.
 
-        Raises WrongState, DirectoryBusy, NotUndone; cancelled, it is brought to its end.
+        Raise WrongState, DirectoryBusy, NotUndone; cancelled, it is still finished.
         """
-        done: UndoResult | RalphdError = await asyncio.shield(self._begin(self._undo(iteration)))
-        if isinstance(done, RalphdError):
+        done: UndoResult | errors.RalphdError = await asyncio.shield(self._begin(self._undo(iteration)))
+        if isinstance(done, errors.RalphdError):
             raise done
         return done
 
-    async def _undo(self, iteration: int | None) -> UndoResult | RalphdError:
+    async def _undo(self, iteration: int | None) -> UndoResult | errors.RalphdError:
         async with self._alone:
             try:
                 refuse_while_it_works(self.name, self.account.supervision, is_busy=self.gate.is_busy)
@@ -235,67 +253,85 @@ class Regent:
                 done = await self.gate.undoing.undo(iteration)
                 await self.account.note_head()
                 await self._handle(done.fact)
-            except RalphdError as fault:
+            except errors.RalphdError as fault:
                 return fault
             finally:
                 self._settle()
             return done
 
-    def tell(self, event: Event) -> None:
-        """Put ``event`` into the inbox and go on."""
-        self._inbox.put_nowait(_Envelope(event))
-
     async def supervise(self) -> None:
-        """Answer one fact after the other, until cancelled. Cancelled, it leaves the run alone."""
+        """Carry out one item after the other, until cancelled. Cancelled, it leaves the run alone."""
         self._begin(self.incidents.watch())
         try:
             while True:
-                letter = await self._inbox.get()
+                envelope = await self._inbox.get()
                 async with self._alone:
-                    fault = await self._fault_in(letter.event)
-                if letter.answered is None or letter.answered.done():
-                    continue
-                if fault is None:
-                    letter.answered.set_result(None)
-                else:
-                    letter.answered.set_exception(fault)
+                    await self._take(envelope)
         finally:
             self._let_go()
 
-    async def _fault_in(self, event: Event) -> RalphdError | None:
-        """Handle ``event``, and tell what a person can put right. A bug fails this ralph, not the daemon."""
+    async def _take(self, envelope: _Envelope) -> None:
+        """Carry out an item. One with a gate run is held, and carried out when the verdict has come."""
+        if envelope.run is not None:
+            if envelope.is_abandoned:  # its sender no longer holds ``_boundary``: another run may be open
+                return
+            fault = await self._fault_in(self._open_gate(envelope.run))
+            if fault is None:
+                self._held = replace(envelope, run=None)
+                return
+        else:
+            fault = None if envelope.event is None else await self._fault_in(self._handle(envelope.event))
+        envelope.answer(fault)
+        if isinstance(envelope.event, events.VerdictReached | events.BaselineTested):
+            await self._fault_in(self.gate.conclude(envelope.event))
+        if isinstance(envelope.event, events.VerdictReached):
+            await self._take_held()
+
+    async def _open_gate(self, run: GateRun) -> None:
         try:
-            await self._handle(event)
-        except RalphdError as fault:
+            if await self.gate.open(run):
+                await self._handle(events.GateRunBegan(self._services.clock.now(), run.run_id))
+        finally:
+            self.gate.work()  # what is open comes to a verdict, after a bug too
+
+    async def _take_held(self) -> None:
+        held, self._held = self._held, None
+        if held is None or held.is_abandoned:
+            return
+        if isinstance(held.event, reports.Reported):
+            held = replace(held, event=replace(held.event, at=self._services.clock.now()))
+        await self._take(held)
+
+    async def _fault_in(self, work: Coroutine[Any, Any, None]) -> errors.RalphdError | None:
+        """Return what a person can fix. A bug fails this ralph, not the daemon."""
+        try:
+            await work
+        except errors.RalphdError as fault:
             return fault
         except Exception:
             logger.exception("a bug in the supervision of a ralph", extra={"ralph": self.name})
-            if self._life is not None:
-                self._life.run.kill_tree()
+            if self._live is not None:
+                self._live.run.kill_tree()
             await self.account.fail("a bug in ralphd: its log has the traceback")
-            return InternalError(f"the Regent of {self.name} failed", mend="ralphctl regent logs")
+            return errors.InternalError(f"the Regent of {self.name} failed", mend="ralphctl regent logs")
         return None
 
-    async def _handle(self, event: Event) -> None:
-        reason = why_not(self.account.supervision, event)
-        if reason and isinstance(event, Reported):
-            raise StaleReport(
-                "the report was not acted upon", why=reason, mend=f"ralphctl status {self.name}"
-            )
-        if reason:
-            raise WrongState(
-                f"{self.name} cannot do that now", why=reason, mend=f"ralphctl status {self.name}"
-            )
+    async def _handle(self, event: events.Event) -> None:
         self._spawn_fault = None
         facts = deque([event])
         while facts:
             fact = facts.popleft()
             before = self.account.supervision
             answered = step(before, fact, self.account.policy)
-            if isinstance(fact, RunEnded):
-                await self._explain(fact.ending, before, answered.supervision)
+            if (why := answered.refusal) is not None:
+                mend = f"ralphctl status {self.name}"
+                if isinstance(fact, reports.Reported):
+                    raise errors.StaleReport("the report was not acted upon", why=why, mend=mend)
+                raise errors.WrongState(f"{self.name} cannot do that now", why=why, mend=mend)
+            if isinstance(fact, events.RunEnded) and answered.exit_meaning is not None:
+                await self._explain(fact.ending, answered.exit_meaning, before, answered.supervision)
             await self.account.write_down(fact, answered)
-            self.gate.heed(fact, self.account.supervision)
+            self.gate.on_event(fact, self.account.supervision)
             for action in answered.actions:
                 if (news := await self._carry_out(action)) is not None:
                     facts.append(news)
@@ -305,12 +341,12 @@ class Regent:
 
     # --- carrying out ---------------------------------------------------------------------------------
 
-    async def _carry_out(self, action: Action) -> Event | None:
+    async def _carry_out(self, action: Action) -> events.Event | None:
         match action:
             case Spawn():
                 return await self._spawn()
-            case Terminate() | PassOn() | KillTree() if self._life is not None:
-                self._life.obey(action)
+            case Terminate() | PassOn() | KillTree() if self._live is not None:
+                self._live.execute(action)
             case KillAfter(run_id=run_id, delay_s=delay_s):
                 self._timers.kill_after(run_id, delay_s)
             case WakeAt(at=at):
@@ -319,66 +355,84 @@ class Regent:
                 pass  # told when it was written down
         return None
 
-    async def _spawn(self) -> Event:
-        """Start a run; the answer is what came of it."""
+    async def _spawn(self) -> events.Event:
+        """Start a run, and return what came of it."""
         now = self._services.clock.now
         try:
             lock = self.holds.take()
             self.account.take_up()
             if await self.gate.prepare():
-                self._begin(self.gate.test_baseline())
-                return JudgementBegan(now(), None)  # and when it is over, it is ordered again
+                self.gate.test_baseline()
+                return events.GateRunBegan(now(), None)  # their result orders the run again
             directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
-            began = self._begin(self._headway.begin())  # beside the spawn: no command is as quick as that
+            began = self._begin(self._commits.begin())  # beside the spawn: no command is as quick as that
             run = await Run.spawn(directory, spec_of(self.account, self._services, directory), lock)
-        except (CommandNotStartable, DirectoryBusy, DirectoryUnusable) as fault:
+        except (errors.CommandNotStartable, errors.DirectoryBusy, errors.DirectoryUnusable) as fault:
             self._spawn_fault = fault
-            return SpawnFailed(now(), f"{fault.what}: {fault.why}" if fault.why else fault.what)
+            return events.SpawnFailed(now(), f"{fault.what}: {fault.why}" if fault.why else fault.what)
         except OSError as fault:
-            return SpawnPostponed(now(), fault.strerror or str(fault))
+            return events.SpawnPostponed(now(), fault.strerror or str(fault))
         if (born := await run.ready()) is None:
-            raise InternalError(f"{directory.run_id} was started and left no record of it")
+            raise errors.InternalError(f"{directory.run_id} was started and left no record of it")
         await began
         self.adopt(run, born)
-        return Spawned(born.started_at, born.run_id)
+        return events.Spawned(born.started_at, born.run_id)
 
     def adopt(self, run: Run, record: RunRecord) -> None:
         """Watch a run, of our own or of an earlier daemon (P1)."""
-        clock, tell = self._services.clock, self.tell
-        life = self._life = LiveRun(run, record, self.account, log=self.log, clock=clock, tell=tell)
+        clock, post = self._services.clock, self.post
+        live = self._live = LiveRun(run, record, self.account, log=self.log, clock=clock, post=post)
         self.account.note_run(record)
-        self._begin(self._await_end(life, self._begin(life.watch())))
+        self._begin(self._await_end(live, self._begin(live.watch())))
 
-    async def _explain(self, ending: ExitFacts, before: Supervision, after: Supervision) -> None:
-        """Keep with the run why its end leads to what it does."""
-        if not isinstance(before.state, HAS_A_RUN) or before.state.run_id != ending.run_id:
-            return
+    async def _explain(
+        self, ending: ExitFacts, meant: Outcome, before: Supervision, after: Supervision
+    ) -> None:
+        """Keep with the run why its end led to the state after it."""
         silence = None if self._past is None or self._past.run_id != ending.run_id else self._past.silence()
-        meant = outcome(before.state, ending, before.said)
         explanation = explain_end(ending, meant, before.said, after, self.account.policy, silence)
         directory = self.account.files.runs / ending.run_id
         await asyncio.to_thread(save_explanation, directory, ending.at, explanation)
 
-    async def _await_end(self, life: LiveRun, watch: "asyncio.Task[Any]") -> None:
-        record = await life.run.ended()
+    async def _await_end(self, live: LiveRun, watch: "asyncio.Task[Any]") -> None:
+        record = await live.run.ended()
         diagnostics.reach("regent.end_seen")
         watch.cancel()
-        commits = await self._headway.commits()
-        self._life, self._past = None, life
+        commits = await self._commits.commits()
+        self._live, self._past = None, live
         self.account.note_gone()
-        await self.gate.run_over(record)
+        await self.after_run(record)
         ending = await ending_of(self.account, self.log, record)
-        if self._services.is_cut_off() and record.code is None:  # its shim ended it: that is no failure (P5)
-            await self._inbox.put(_Envelope(StopRequested(self._services.clock.now(), now=True)))
+        if self._services.is_cut_off() and record.code is None:  # its shim ended it: not a failure (P5)
+            await self._inbox.put(_Envelope(events.StopRequested(self._services.clock.now(), now=True)))
         if commits:
-            await self._inbox.put(_Envelope(Committed(ending.at, record.run_id, commits)))
-        await self._inbox.put(_Envelope(RunEnded(ending)))
+            await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
+        await self._inbox.put(_Envelope(events.RunEnded(ending)))
         await self._note_strangers(record)
 
+    async def after_run(self, record: ExitRecord, *, seen: bool = True) -> None:
+        """Bring the gate's part in a run's end about, before that end is carried out.
+
+        ``seen``: a daemon was there. What was committed after an end that nobody saw is somebody else's.
+        """
+        await self.gate.idle()
+        if (left := await self.gate.repair(record)) is not None:
+            await self.request(left)
+        async with self._boundary:
+            await self.gate.idle()  # a last report may have come in between
+            if (run := await self.gate.at_end(record, seen=seen)) is not None:
+                await self.request(None, run)
+        await self.gate.note_left()
+
+    async def resume_gate(self) -> None:
+        """Continue the gate run that an earlier daemon has left; ``gate.idle`` waits for it."""
+        if (run := await self.gate.resume()) is not None:
+            self._deliver(_Envelope(None, run))
+
     async def _note_strangers(self, record: ExitRecord) -> None:
-        """What works in the directory and is not the run's is reported, never killed (S7)."""
+        """Report, never kill, what works in the directory and is not the run's (S7)."""
         since = record.started_at or record.ended_at
-        await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory is gone by then
+        await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before
         known = [each for each in (record.run_id, self.living, self.gate.test_run) if each is not None]
         directory = self.account.definition.directory
         self._strangers = await asyncio.to_thread(strangers, directory, since, known)
@@ -393,10 +447,10 @@ class Regent:
                 self.account.note_output(self.log.last_output_at(self.living))
 
     async def look_round(self) -> None:
-        """What has to be looked at every few seconds: mirrors, signpost, last output, what is unsaved."""
+        """Poll every few seconds: last output, commits, lock file, copies, unsaved state."""
         self._see_output()
-        if (run_id := self.living) is not None and (commits := await self._headway.commits()):
-            self.tell(Committed(self._services.clock.now(), run_id, commits))
+        if (run_id := self.living) is not None and (commits := await self._commits.commits()):
+            self.post(events.Committed(self._services.clock.now(), run_id, commits))
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
         await self.account.freshen()
         self._settle()
@@ -404,7 +458,7 @@ class Regent:
     def _settle(self) -> None:
         self.incidents.heed()
         supervised = not isinstance(self.account.supervision.state, SETTLED)
-        self.holds.settle(supervised=supervised, living=self._life is not None)
+        self.holds.settle(supervised=supervised, living=self._live is not None)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)
@@ -419,6 +473,9 @@ class Regent:
 
     def _let_go(self) -> None:
         self._timers.cancel()
+        self.gate.let_go()
+        if self._held is not None:
+            self._held.answer(errors.ShuttingDown("ralphd ends, and the next one goes on with the verdict"))
         for task in tuple(self._tasks):
             task.cancel()
         self.holds.let_go()

@@ -1,4 +1,4 @@
-"""What all Regents of a daemon share: the clock, the news, what is wrong at the moment."""
+"""What all Regents of a daemon share: clock, events, current problems, timers."""
 
 import asyncio
 import logging
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class EventPublisher:
-    """Tells the event stream: stored first, with what is to be delivered, then given to listeners.
+    """Stores an event with its deliveries, then gives it to listeners.
 
-    ``always`` are the webhooks of the user's own file, ``added`` those that were added over the API, beside
-    those that a ralph is pinned to; ``told`` counts the events by type since the daemon's start.
+    ``always`` are the webhooks of the user's file, ``added`` those added over the API, besides those that a
+    ralph is pinned to; ``told`` counts the events by type since the daemon's start.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class EventPublisher:
         key: str | None = None,
         destinations: Sequence[Destination] = (),
     ) -> bool:
-        """Store and publish one event. False, and nothing happens, when ``key`` was told before."""
+        """Store and publish one event. Return False, and do nothing, when ``key`` was published before."""
         moment = self._clock.now() if at is None else at
         deliver_to = wanted((*self.added, *self.always, *destinations), kind)
         event = await self._events.append(
@@ -70,7 +70,7 @@ class EventPublisher:
 
 @dataclass(slots=True)
 class Services:
-    """What a Regent needs beside its ralph. ``umask`` is the one that runs make their files under.
+    """What a Regent needs besides its ralph. Runs create their files under ``umask``.
 
     ``tied`` is the pipe at whose end of file daemon and runs end (P5); None for a daemon of its own.
     """
@@ -88,7 +88,7 @@ class Services:
     _untold: list[str] = field(default_factory=list)
 
     def is_cut_off(self) -> bool:
-        """Whether the daemon is tied to somebody who is gone: then every run ends by itself (P5)."""
+        """Whether the process that the daemon is tied to is gone: then every run ends by itself (P5)."""
         if self.tied is None:
             return False
         poll = select.poll()
@@ -96,11 +96,11 @@ class Services:
         return bool(poll.poll(0))
 
     def problems(self) -> list[str]:
-        """What is wrong now, in words; ``refusals`` are the webhooks that want nothing more."""
+        """Return the present problems; ``refusals`` are webhooks whose receiver is gone."""
         return [f"{topic}: {what}" for topic, what in self._troubles.items()] + list(self.refusals().values())
 
     def trouble(self, topic: str, what: str | None) -> None:
-        """Note what is wrong with ``topic``, or with None that it is well again (F3)."""
+        """Record a problem for ``topic``; None clears it (F3)."""
         if what is None:
             if self._troubles.pop(topic, None) is not None:
                 logger.info("well again: %s", topic)
@@ -110,12 +110,12 @@ class Services:
             self._untold.append(f"{topic}: {what}")
 
     def forget(self, ralph: str) -> None:
-        """No trouble of a ralph outlasts it."""
+        """Clear a ralph's problems."""
         for topic in [topic for topic in self._troubles if topic.endswith(f" {ralph}")]:
             self.trouble(topic, None)
 
     async def tell_troubles(self) -> None:
-        """Tell the event stream of each trouble that has come up since the last time."""
+        """Publish each problem that is new since the last call."""
         untold, self._untold = self._untold, []
         for what in untold:
             await self.news.tell("daemon.degraded", {"message": what})
@@ -127,17 +127,14 @@ TOPIC = "the user's configuration"
 
 
 class UserConfiguration:
-    """What the file said when it was last read without faults; the defaults before that."""
+    """The user's configuration as last read without faults; the defaults before that."""
 
     def __init__(self, services: Services) -> None:
         self.present = config.Configuration()
         self._services = services
 
     def read(self) -> tuple[config.Difference, ...] | ConfigFaults:
-        """Read the file again: what has changed; or what is wrong with it.
-
-        Faults are a trouble until they are mended, and change nothing.
-        """
+        """Read the file again. Return what has changed; or its faults, which change nothing."""
         try:
             current = config.load(None, environ=os.environ)
         except ConfigFaults as faults:
@@ -158,29 +155,28 @@ LONGEST_SLEEP_S: Final = 30.0
 
 
 class Timers:
-    """One of each kind; a later one takes the place of an earlier one."""
+    """One timer for the end of a wait, by the wall clock, and one for that of a grace."""
 
-    def __init__(self, services: Services, tell: Callable[[Event], None]) -> None:
+    def __init__(self, services: Services, post: Callable[[Event], None]) -> None:
         self._services = services
-        self._tell = tell
+        self._post = post
         self._wait: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
 
     def wake_at(self, at: Moment) -> None:
-        """Tell ``Woke`` at this moment, or earlier, to look at the clock."""
+        """Post ``Woke`` at this moment, or earlier to look at the clock."""
         if self._wait is not None:
             self._wait.cancel()
         delay_s = min(max(at - self._services.clock.now(), 0.0), LONGEST_SLEEP_S)
         self._wait = asyncio.get_running_loop().call_later(delay_s, self._wake)
 
     def kill_after(self, run_id: RunId, delay_s: float) -> None:
-        """Tell ``GraceOver`` when so much time has passed."""
+        """Post ``GraceOver`` after ``delay_s``."""
         if self._grace is not None:
             self._grace.cancel()
         self._grace = asyncio.get_running_loop().call_later(delay_s, self._grace_over, run_id)
 
     def cancel(self) -> None:
-        """Tell nothing any more."""
         for timer in (self._wait, self._grace):
             if timer is not None:
                 timer.cancel()
@@ -188,7 +184,7 @@ class Timers:
     def _wake(self) -> None:
         self._wait = None
         if not self._services.stopping.is_set():
-            self._tell(Woke(self._services.clock.now()))
+            self._post(Woke(self._services.clock.now()))
 
     def _grace_over(self, run_id: RunId) -> None:
-        self._tell(GraceOver(self._services.clock.now(), run_id))
+        self._post(GraceOver(self._services.clock.now(), run_id))

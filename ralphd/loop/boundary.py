@@ -1,16 +1,14 @@
-"""A boundary: an iteration is reported, its answer awaited, its commits pushed (L9, R9)."""
+"""A boundary of the loop: report the iteration, wait for the verdict, push (L9, R9)."""
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ralphd.core.gate.verdict import VerdictKind
-from ralphd.core.gate.verdict_views import VerdictMessage
 from ralphd.core.loop.model import FinishIteration
 from ralphd.core.supervision.model import Next
 from ralphd.git.remote import pull_rebase, push
 from ralphd.loop.console import Console
-from ralphd.loop.report_client import ReportReply, Reports
+from ralphd.loop.report_client import RegentReply, Reports
 from ralphd.loop.reporter import Reporter
 from ralphd.loop.settings import LoopSettings
 
@@ -18,20 +16,19 @@ from ralphd.loop.settings import LoopSettings
 
 
 class Remote:
-    """The upstream of the working directory's branch, as far as the loop has to do with it."""
+    """The upstream of the working directory's branch."""
 
     def __init__(self, settings: LoopSettings, console: Console) -> None:
         self._settings = settings
         self._console = console
 
     async def pull(self) -> None:
-        """Bring the upstream's commits, before an iteration."""
         if self._settings.configuration.git.auto_pull_rebase:
             pulled = await asyncio.to_thread(pull_rebase, self._settings.directory)
             self._console.say(f"pull: {pulled.words}")
 
     async def push(self, *, failed: bool) -> None:
-        """Send the iteration's commits to the upstream; those of one that failed wait for the next."""
+        """Push the iteration's commits; those of a failed one wait for the next."""
         if self._settings.configuration.git.auto_push and not failed:
             pushed = await asyncio.to_thread(push, self._settings.directory)
             self._console.say(f"push: {pushed.words}")
@@ -42,17 +39,8 @@ AWAY_PATIENCE_S = 1.0
 LOOK_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class BoundaryReply:
-    """What came back. ``unheard``: nobody waits any longer for a verdict that is still to come."""
-
-    next: Next = Next.CONTINUE
-    verdict: VerdictMessage | None = None
-    unheard: bool = False
-
-
 class BoundaryClient:
-    """Asks the Regent what to do after an iteration. Without a gate nobody waits for a daemon."""
+    """Asks the Regent what to do after an iteration. Without a gate the loop does not wait for a daemon."""
 
     def __init__(
         self, settings: LoopSettings, console: Console, scribe: Reporter, reports: Reports, remote: Remote
@@ -69,8 +57,11 @@ class BoundaryClient:
         """Wait no longer: the loop ends now, and the next one reads the verdict."""
         self._is_given_up = True
 
-    async def answer(self, order: FinishIteration, late: Callable[[Next], None]) -> BoundaryReply:
-        """What to do next; to go on, where nobody answers in time: then ``late`` hears the answer."""
+    async def answer(self, order: FinishIteration, late: Callable[[Next], None]) -> RegentReply | None:
+        """Return what to do next: continue, where nobody answers in time; then ``late`` gets the answer.
+
+        None: there is a verdict to come that the loop does not wait for any longer.
+        """
         report = self._scribe.iteration_finished(order)
         answer = asyncio.wrap_future(report)
         self.is_waiting = True
@@ -80,18 +71,18 @@ class BoundaryClient:
             self.is_waiting = False
         if found is None and self._settings.has_gate:
             report.cancel()
-            return BoundaryReply(unheard=True)
+            return None
         if found is None:
             answer.add_done_callback(lambda done: None if done.cancelled() else late(done.result().next))
-            found = ReportReply()
+            found = RegentReply()
         if found.verdict is not None:
             self._console.say(found.verdict.words)
         if _may_be_pushed(found):
             await self._remote.push(failed=order.failed)
-        return BoundaryReply(found.next, found.verdict)
+        return found
 
-    async def _patiently(self, answer: "asyncio.Future[ReportReply]") -> ReportReply | None:
-        """The answer; with a gate however long it takes (L9), else None where it takes too long."""
+    async def _patiently(self, answer: "asyncio.Future[ReportReply]") -> RegentReply | None:
+        """Return the answer; with a gate however long it takes (L9), else None after a limit."""
         waited_s, told = 0.0, ""
         while not answer.done() and not self._is_given_up:
             patience_s = AWAY_PATIENCE_S if self._reports.is_away else ANSWER_PATIENCE_S
@@ -111,7 +102,7 @@ class BoundaryClient:
         return "waits for the verdict: the tests run"
 
 
-def _may_be_pushed(found: ReportReply) -> bool:
+def _may_be_pushed(found: RegentReply) -> bool:
     """Not what was reverted, and nothing that a person has to look at first."""
     if found.verdict is None:
         return True

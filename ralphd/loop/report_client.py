@@ -32,7 +32,7 @@ waiting ends within that time."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReportReply:
+class RegentReply:
     """What to do next, and at a boundary the verdict, if there is one."""
 
     next: Next = Next.CONTINUE
@@ -71,8 +71,8 @@ class NoRegent:
 
     def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[ReportReply]":
         """Return a reply at once."""
-        reply: Future[ReportReply] = Future()
-        reply.set_result(ReportReply())
+        reply: Future[RegentReply] = Future()
+        reply.set_result(RegentReply())
         return reply
 
     def close(self, limit_s: float) -> None:
@@ -107,7 +107,7 @@ class ReportClient:
         body = {"run_id": self._run_id, "id": str(self._count), "kind": kind, **fields}
         queued = _QueuedReport(json.dumps(body).encode(), str(self._count), slowly)
         if kind == "heartbeat" and not self._queue.empty():
-            queued.reply.set_result(ReportReply())
+            queued.reply.set_result(RegentReply())
             return queued.reply
         while True:
             try:
@@ -149,10 +149,10 @@ class ReportClient:
         if self._away:
             self._away = False
             self._log("the daemon answers again")
-        reply = ReportReply()
+        reply = RegentReply()
         if status == 200:
             following = content.get("next")
-            reply = ReportReply(
+            reply = RegentReply(
                 Next(following) if following in tuple(Next) else Next.CONTINUE,
                 heard_in(content.get("verdict"), f"{self._run_id}/{queued.id}"),
             )

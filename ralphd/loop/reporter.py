@@ -28,7 +28,7 @@ from ralphd.core.time import Moment, rfc3339
 from ralphd.loop.attempt.agent_run import AttemptResult
 from ralphd.loop.attempt.agent_runner import AgentAnswer
 from ralphd.loop.console import Console, day_and_time, span
-from ralphd.loop.report_client import ReportReply, Reports
+from ralphd.loop.report_client import Reports
 from ralphd.loop.settings import LoopSettings
 
 MOST_LINE_CHARS = 500

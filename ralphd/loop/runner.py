@@ -46,7 +46,7 @@ from ralphd.loop.attempt.attempt_runner import AttemptRunner
 from ralphd.loop.attempt.phases import PhaseContext
 from ralphd.loop.boundary import BoundaryClient, Remote
 from ralphd.loop.console import Console, span
-from ralphd.loop.report_client import Reports
+from ralphd.loop.report_client import RegentReply, Reports
 from ralphd.loop.reporter import OrderReporter, Reporter, begin_words
 from ralphd.loop.settings import LoopSettings
 from ralphd.loop.store import LoopStore
@@ -222,9 +222,10 @@ class LoopRunner:
 
     async def _await_verdict(self, order: FinishIteration) -> None:
         """Report the boundary and bring back the answer (L9)."""
-        said = await self._boundary.answer(order, self._late)
+        answer = await self._boundary.answer(order, self._late)
         plan = await self._plans.read(self._loop.plan)  # as it is after a revert
-        self._events.put_nowait(Judged(self._now(), said.next, plan, said.verdict, said.unheard))
+        reply = answer or RegentReply()
+        self._events.put_nowait(Judged(self._now(), reply.next, plan, reply.verdict, unheard=answer is None))
 
     async def _tell_started(self, iteration: Iteration) -> None:
         """Where HEAD is after our own pull: the commits of the iteration are judged from there on (R2)."""

@@ -65,7 +65,7 @@ class LoopStore:
         try:
             return heard(
                 last.boundary_id,
-                last.verdict,
+                last.kind,
                 last.why,
                 task=last.task.id,
                 commits=last.commits,

@@ -1,36 +1,23 @@
-"""``gate.json``: where the judgement of a ralph's commits stands, written before each order is carried out.
+"""``gate.json``: the state of a ralph's gate, written before each order of a gate run is carried out.
 
-A daemon that dies in the middle of a judgement leaves it here, and the next one goes on from there.
+A daemon that dies during a run leaves it here, and the next one continues. Version 1 is read by older and
+newer daemons alike, so its shape is fixed: it nests the steps of a run, and keeps only part of a verdict.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from ralphd.core.gate.verdict import (
-    Baseline,
-    Judgement,
-    JudgeOrder,
-    Position,
-    Push,
-    PutBack,
-    Restore,
-    Result,
-    Revert,
-    RunTests,
-    Say,
-    SetAside,
-    VerdictKind,
-)
-from ralphd.core.supervision.model import ReportedTask, RunId
-from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.core.gate.range import GateState
+from ralphd.core.gate.verdict import GateOrder, Push, PutBack, Restore, Revert, RunTests, Say, SetAside
+from ralphd.core.time import parse_rfc3339, rfc3339
 from ralphd.store.checkpoint import read
 from ralphd.store.files import as_json, read_versioned, set_aside_as, write_whole
 
 GATE_VERSION: Final = 1
-_ORDERS: Final[dict[str, type[JudgeOrder]]] = {
+_ORDERS: Final[dict[str, type[GateOrder]]] = {
     "run_tests": RunTests,
     "set_aside": SetAside,
     "put_back": PutBack,
@@ -40,137 +27,88 @@ _ORDERS: Final[dict[str, type[JudgeOrder]]] = {
     "say": Say,
 }
 _NAMES: Final = {order: name for name, order in _ORDERS.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class RanTests:
-    """One run of the tests, what it came to, and how long it took."""
-
-    run_id: RunId
-    result: Result
-    took_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class GateRun:
-    """A judgement under way. ``boundary_id`` names the boundary, ``number`` and ``task`` its iteration.
-
-    ``tail`` is the end of what the tests printed that were red last.
-    """
-
-    boundary_id: str
-    number: int | None
-    task: ReportedTask | None
-    run_id: RunId
-    judgement: Judgement
-    tests: tuple[RanTests, ...] = ()
-    tail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LastVerdict:
-    """The last verdict. ``commits`` and ``reverted`` are full shas, newest first."""
-
-    boundary_id: str
-    number: int | None
-    task: ReportedTask | None
-    run_id: RunId
-    verdict: VerdictKind
-    why: str
-    commits: tuple[str, ...]
-    reverted: tuple[str, ...]
-    refs: tuple[str, ...]
-    tail: str
-    at: Moment
-
-
-@dataclass(frozen=True, slots=True)
-class GateState:
-    """All that is known between two judgements.
-
-    ``before`` is where HEAD was when the iteration began. ``is_open``: there may be commits since which no
-    verdict was said of, so ``before`` stays. ``left`` is where HEAD was when the last run was seen to end.
-    ``test_run`` is the run of the tests that is under way. ``since`` tells since when the baseline is what it
-    is; ``reverted`` is the last verdict that reverted something and was not undone. ``undone`` are the
-    boundaries whose commits a person has put back, the last ones of them.
-    """
-
-    baseline: Baseline = Baseline.UNKNOWN
-    before: Position | None = None
-    is_open: bool = False
-    left: Position | None = None
-    test_run: RunId | None = None
-    judging: GateRun | None = None
-    last: LastVerdict | None = None
-    since: Moment | None = None
-    reverted: LastVerdict | None = None
-    undone: tuple[str, ...] = ()
-
-
+_RUN: Final = ("boundary_id", "number", "task", "run_id", "judgement", "tests", "tail")
+_STEPS: Final = (
+    *("boundary", "baseline", "head", "order", "runs"),
+    *("is_aside", "alone", "reverted", "planned"),
+)
+_DECISION: Final = ("kind", "why", "baseline", "pauses", "calls", "is_open")
+_LAST: Final = (
+    *("boundary_id", "number", "task", "run_id", "verdict", "why"),
+    *("commits", "reverted", "refs", "tail", "at"),
+)
 _STATE: Final = TypeAdapter(GateState)
+_UNREADABLE: Final = (KeyError, TypeError, ValueError, AttributeError)  # pydantic's is a ValueError
 
 
-def order_name(order: JudgeOrder) -> str:
-    """An order as it is written down."""
+def order_name(order: GateOrder) -> str:
+    """Return the name of an order in the file."""
     return _NAMES[type(order)]
 
 
 def load_gate(path: Path) -> GateState:
-    """What the file holds, or nothing yet. Raises Broken (then it is set aside) or NewerState."""
-    found = read_versioned(path, GATE_VERSION)
-    if found is None:
+    """Read the file; an empty state where there is none. Raise Broken (it is set aside) or NewerState."""
+    plain = read_versioned(path, GATE_VERSION)
+    if plain is None:
         return GateState()
     try:
-        return _state_of(found)
-    except (KeyError, TypeError, ValueError, AttributeError) as fault:  # pydantic's is a ValueError
+        return _state_of(plain)
+    except _UNREADABLE as fault:
         raise set_aside_as(path, str(fault)) from fault
 
 
 def look_into(path: Path) -> GateState | None:
-    """What the file of a ralph that may live tells; None for what tells nothing. It is left alone."""
-    found = read(path)
-    if found is None or found.get("version") != GATE_VERSION:
+    """Read the file of another process without touching it; None where it cannot be read."""
+    plain = read(path)
+    if plain is None or plain.get("version") != GATE_VERSION:
         return None
     try:
-        return _state_of(found)
-    except (KeyError, TypeError, ValueError, AttributeError):
+        return _state_of(plain)
+    except _UNREADABLE:
         return None
 
 
 def save_gate(path: Path, state: GateState) -> None:
-    """Replace the file, durably. Raises OSError when the disk does not take it."""
+    """Replace the file, durably. Raise OSError when the disk does not take it."""
     write_whole(path, as_json(_as_plain(state)))
 
 
 def _as_plain(state: GateState) -> dict[str, Any]:
     plain: dict[str, Any] = _STATE.dump_python(state, mode="json")
     if state.judging is not None:
-        judgement = plain["judging"]["judgement"]
-        judgement["order"] = {"do": order_name(state.judging.judgement.order), **judgement["order"]}
+        run = plain["judging"]
+        if isinstance(state.judging.order, Say):
+            run["order"]["verdict"] = _only(_DECISION, run["order"]["verdict"])
+        run["order"] = {"do": order_name(state.judging.order), **run["order"]}
+        run["planned"] = run["planned"] and _only(_DECISION, run["planned"])
+        run["judgement"] = _only(_STEPS, run)
+        plain["judging"] = _only(_RUN, run)
     if state.since is not None:
         plain["since"] = rfc3339(state.since)
     for key, last in (("last", state.last), ("reverted", state.reverted)):
         if last is not None:
-            plain[key]["at"] = rfc3339(last.at)
+            shown = plain[key] | {"verdict": last.kind.value, "at": rfc3339(last.at)}
+            plain[key] = _only(_LAST, shown)
     return {"version": GATE_VERSION, **plain}
 
 
-def _state_of(found: dict[str, Any]) -> GateState:
-    plain = {key.name: found[key.name] for key in fields(GateState) if key.name in found}
-    if plain.get("judging") is not None:
-        judgement = plain["judging"]["judgement"]
-        words = dict(judgement["order"])
-        order: TypeAdapter[JudgeOrder] = TypeAdapter(_ORDERS[words.pop("do")])
-        judgement["order"] = order.validate_python(words)
+def _only(keys: tuple[str, ...], plain: dict[str, Any]) -> dict[str, Any]:
+    return {key: plain[key] for key in keys}
+
+
+def _state_of(read_back: dict[str, Any]) -> GateState:
+    plain = {field.name: read_back[field.name] for field in fields(GateState) if field.name in read_back}
+    if (run := plain.get("judging")) is not None:
+        steps = dict(run["judgement"])
+        words = dict(steps["order"])
+        order: TypeAdapter[GateOrder] = TypeAdapter(_ORDERS[words.pop("do")])
+        steps["order"] = order.validate_python(words)
+        plain["judging"] = {**run, **steps}
+        del plain["judging"]["judgement"]
     if plain.get("since") is not None:
         plain["since"] = parse_rfc3339(plain["since"])
     for key in ("last", "reverted"):
-        if plain.get(key) is not None:
-            plain[key]["at"] = parse_rfc3339(plain[key]["at"])
+        if (last := plain.get(key)) is not None:
+            plain[key] = {**last, "kind": last["verdict"], "at": parse_rfc3339(last["at"])}
+            del plain[key]["verdict"]
     return _STATE.validate_python(plain)
-
-
-def tested(judging: GateRun, ran: RanTests, tail: str) -> GateRun:
-    """The same with one more run of the tests; of a green one nobody needs the words."""
-    kept = judging.tail if ran.result is Result.GREEN else tail
-    return replace(judging, tests=(*judging.tests, ran), tail=kept)

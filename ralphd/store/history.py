@@ -16,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ralphd.core.explanation import Explanation, Sighting
 from ralphd.core.record import PROGRESS_HEADER, progress_line
-from ralphd.core.supervision.explain import Explanation, Sighting
 from ralphd.core.time import Moment, rfc3339
 from ralphd.store.files import Broken, read_json, set_aside, write_whole
 

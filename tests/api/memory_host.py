@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ralphd.config import Difference
 from ralphd.core.delivery import StoredEvent
-from ralphd.core.supervision.explain import NOTHING_YET
+from ralphd.core.explanation import NOTHING_YET
 from ralphd.core.supervision.model import RunId
 from ralphd.core.supervision.reports import Report
 from ralphd.core.time import rfc3339

@@ -9,8 +9,8 @@ from pathlib import Path
 from ralphd.core.gate.verdict import (
     Baseline,
     CarriedOut,
+    GateEvent,
     GatePolicy,
-    JudgeEvent,
     Position,
     Ran,
     Result,
@@ -67,7 +67,7 @@ def _judged(place: Path, subject: str, results: Sequence[Result]) -> float:
     begun = time.perf_counter()
     judgement = begin(hands.boundary(before), Baseline.GREEN)
     while not isinstance(order := judgement.order, Say):
-        event: JudgeEvent
+        event: GateEvent
         if isinstance(order, RunTests):
             hands.root()
             event = Ran(next(left))

@@ -18,6 +18,7 @@ from ralphd.core.supervision.model import (
     Running,
     RunReports,
     State,
+    Step,
     Stopping,
     Supervision,
     Tally,
@@ -25,7 +26,6 @@ from ralphd.core.supervision.model import (
 )
 from ralphd.core.supervision.reports import Report, Reported
 from ralphd.core.supervision.step import step
-from ralphd.core.supervision.transitions import Step
 from ralphd.core.time import Moment
 
 NOW: Moment = 1_795_291_200.0

@@ -22,9 +22,8 @@ from ralphd.core.supervision.events import (
     DaemonStopping,
     Event,
     FellSilent,
+    GateRunBegan,
     GraceOver,
-    JudgementBegan,
-    JudgementOver,
     LeftBehind,
     Overran,
     PauseRequested,
@@ -37,6 +36,7 @@ from ralphd.core.supervision.events import (
     SpawnPostponed,
     StartRequested,
     StopRequested,
+    VerdictReached,
     Woke,
 )
 from ralphd.core.supervision.exit_policy import in_words
@@ -69,6 +69,7 @@ from ralphd.core.supervision.model import (
     Spawn,
     Starting,
     State,
+    Step,
     Stopped,
     Stopping,
     Supervision,
@@ -92,7 +93,6 @@ from ralphd.core.supervision.reports import (
 )
 from ralphd.core.supervision.requests import why_not
 from ralphd.core.supervision.step import step
-from ralphd.core.supervision.transitions import Step
 from ralphd.core.time import Moment
 
 TABLE = Path(__file__).with_name("states.toml")
@@ -191,9 +191,9 @@ def _report(what: Report) -> Event:
 
 
 def _verdict(kind: VerdictKind, why: str, *, pauses: bool = False) -> Event:
-    verdict = Verdict(kind, why, Baseline.GREEN, pauses=pauses)
     reverted = ("abc1234",) if kind is VerdictKind.REVERTED else ()
-    return JudgementOver(T + 5, RUN, verdict, 4, None, ("abc1234",), reverted, ("green",))
+    verdict = Verdict(kind, why, Baseline.GREEN, pauses=pauses, run_id=RUN, number=4, at=T + 5)
+    return VerdictReached(replace(verdict, commits=("abc1234",), reverted=reverted, tests=("green",)))
 
 
 ENDS: Mapping[str, Event] = {
@@ -254,8 +254,8 @@ EVENTS: Mapping[str, Event] = {
     "spawn postponed": SpawnPostponed(T, "why"),
     **ENDS,
     **REPORTS,
-    "tests begin": JudgementBegan(T + 5, RUN),
-    "first tests begin": JudgementBegan(T, None),
+    "tests begin": GateRunBegan(T + 5, RUN),
+    "first tests begin": GateRunBegan(T, None),
     "first tests green": BaselineTested(T, "t1", Result.GREEN),
     "first tests red": BaselineTested(T, "t1", Result.RED),
     "first tests timed out": BaselineTested(T, "t1", Result.TIMED_OUT, "exit 9"),
@@ -381,9 +381,9 @@ def _remembered(before: Supervision, after: Supervision, words: "Notation") -> d
     if said.answered:  # the reply depends on the state alone: ``replies`` in the table
         assert [(each.id, each.digest) for each in said.answered] == [("1", "digest")]
         said = replace(said, answered=())
-    if isinstance(words.event, JudgementOver | BaselineTested) and said.testing:
+    if isinstance(words.event, VerdictReached | BaselineTested) and said.testing:
         assert after == before
-    elif isinstance(words.event, JudgementOver | BaselineTested):  # the tests are over, each time
+    elif isinstance(words.event, VerdictReached | BaselineTested):  # the tests are over, each time
         said = replace(said, testing=before.said.testing)
     if said != before.said:
         found["run"] = words.changes(before.said, said)
@@ -399,8 +399,8 @@ class Notation:
         self._run_id = OTHER if isinstance(event, DaemonStarted) and event.living == OTHER else RUN
         self._end = f"({in_words(event.ending)})" if isinstance(event, RunEnded) else ""
         self._data: tuple[tuple[str, object], ...] = ()
-        if isinstance(event, JudgementOver):
-            self._data = data_of(event)
+        if isinstance(event, VerdictReached):
+            self._data = data_of(event.verdict)
         elif isinstance(event, Reported) and isinstance(event.report, IterationFinished | AttemptFinished):
             self._data = tuple(event.report.data().items())
 

@@ -7,7 +7,7 @@ import pytest
 
 from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
 from ralphd.core.incidents import Cause, Escalation, EscalationContext, call_of, of_a_bug, shell_word
-from ralphd.core.supervision.events import BaselineTested, Event, JudgementOver, RunEnded, SpawnFailed, Woke
+from ralphd.core.supervision.events import BaselineTested, Event, RunEnded, SpawnFailed, VerdictReached, Woke
 from ralphd.core.supervision.model import Failed, LastWord, Paused, RunReports, Supervision
 from tests.core.scenes import LOST, NOW, RUN, RUNNING, ended, ralph
 
@@ -70,7 +70,7 @@ def test_a_missing_login_is_told_with_the_agents_own_command_and_the_start() -> 
 
 def test_the_guard_sends_people_to_its_verdicts() -> None:
     verdict = Verdict(VerdictKind.UNTESTED, "a conflict", Baseline.GREEN, pauses=True)
-    event = JudgementOver(NOW, RUN, verdict)
+    event = VerdictReached(replace(verdict, at=NOW, run_id=RUN))
     paused = called(event, after=ralph(Paused("guard")))
     assert (paused.do, paused.cause, paused.stands) == ("ralphctl verdicts demo", Cause.GUARD, True)
     assert "ralphctl resume demo" in paused.needs

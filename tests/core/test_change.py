@@ -10,9 +10,9 @@ from ralphd.core.supervision.events import (
     CommitsRestored,
     Committed,
     Event,
-    JudgementOver,
     RunEnded,
     StartRequested,
+    VerdictReached,
 )
 from ralphd.core.supervision.model import (
     AnsweredReport,
@@ -35,9 +35,11 @@ PAUSE = Waiting(Reason.ITERATION_PAUSE, NOW, NOW + 1)
 ONE_MORE = ralph(PAUSE, tally=Tally(iteration=1))
 
 
-def judged(kind: VerdictKind, *commits: str) -> JudgementOver:
+def judged(kind: VerdictKind, *commits: str) -> VerdictReached:
     """A verdict on the commits of iteration 7."""
-    return JudgementOver(NOW, RUN, Verdict(kind, "why", Baseline.GREEN), 7, TASK, commits)
+    return VerdictReached(
+        Verdict(kind, "why", Baseline.GREEN, run_id=RUN, number=7, task=TASK, commits=commits, at=NOW)
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET, Explanation, in_seconds
 from ralphd.core.stall_detector import Activity, Count, SilenceLimits, StallFinding, Watch, Window
 from ralphd.core.stall_report import NAMES, explain_silence, explain_watch, silence_text
 from ralphd.core.supervision.events import RunEnded
 from ralphd.core.supervision.exit_policy import outcome
-from ralphd.core.supervision.explain import NOT_KNOWN, NOTHING_YET, Explanation, explain_end, in_seconds
+from ralphd.core.supervision.explain import explain_end
 from ralphd.core.supervision.model import (
     HAS_A_RUN,
     Done,

@@ -13,14 +13,15 @@ from ralphd.core.supervision.events import (
     BaselineTested,
     Committed,
     Event,
-    JudgementOver,
     RestartRequested,
     ResumeRequested,
     RunEnded,
     SkipWaitRequested,
     StartRequested,
     StopRequested,
+    VerdictReached,
 )
+from ralphd.core.supervision.exit_policy import outcome
 from ralphd.core.supervision.model import (
     Done,
     Failed,
@@ -29,6 +30,7 @@ from ralphd.core.supervision.model import (
     Policy,
     Reason,
     RunReports,
+    Step,
     Stopped,
     Supervision,
     Tally,
@@ -56,9 +58,10 @@ def again(
     return incidents.called(now, call, key, NOW + after_s, RUN)
 
 
-def verdict(kind: VerdictKind, **said: bool) -> JudgementOver:
+def verdict(kind: VerdictKind, tests: tuple[str, ...] = ("green",), **said: bool) -> VerdictReached:
     """What a judgement with a run of the tests said."""
-    return JudgementOver(NOW, RUN, Verdict(kind, "why", Baseline.GREEN, **said), tests=("green",))
+    verdict = Verdict(kind, "why", Baseline.GREEN, tests=tests, run_id=RUN, at=NOW)
+    return VerdictReached(replace(verdict, **said))  # type: ignore[arg-type]
 
 
 # --- what is told, and what is held back --------------------------------------------------------------
@@ -203,6 +206,12 @@ WAITS = Waiting(Reason.CRASH, NOW, NOW + 30)
 PAUSES = Waiting(Reason.ITERATION_PAUSE, NOW, NOW + 1)
 
 
+def answered(before: Supervision, event: Event, after: Supervision) -> Step:
+    """The step from one to the other."""
+    meaning = outcome(before.state, event.ending, before.said) if isinstance(event, RunEnded) else None
+    return Step(after, exit_meaning=meaning)
+
+
 @pytest.mark.parametrize(
     ("before", "event", "after", "works"),
     [
@@ -230,7 +239,7 @@ def test_it_is_over_when_the_ralph_has_got_something_done(
     before: Supervision, event: Event, after: Supervision, works: bool
 ) -> None:
     """By what the count of failures starts anew (C3); a start alone is none of it."""
-    said = incidents.over(an_incident(), before, event, after, POLICY)
+    said = incidents.over(an_incident(), before, event, answered(before, event, after), POLICY)
     assert said is (CloseReason.WORKS if works else None)
 
 
@@ -242,13 +251,13 @@ def test_it_is_over_when_the_ralph_has_got_something_done(
         (verdict(VerdictKind.REVERTED), True),
         (verdict(VerdictKind.UNTESTED, calls=True), False),
         (verdict(VerdictKind.UNTESTED, pauses=True), False),
-        (replace(verdict(VerdictKind.KEPT), tests=()), False),
+        (verdict(VerdictKind.KEPT, ()), False),
         (BaselineTested(NOW, "b", Result.GREEN), True),
         (BaselineTested(NOW, "b", Result.RED), False),
     ],
 )
 def test_what_the_guard_could_not_do_it_has_to_do_again(event: Event, judges: bool) -> None:
-    said = incidents.over(an_incident(BLOCKED), LIVES, event, LIVES, POLICY)
+    said = incidents.over(an_incident(BLOCKED), LIVES, event, Step(LIVES), POLICY)
     assert said is (CloseReason.WORKS if judges else None)
 
 

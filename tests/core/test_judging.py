@@ -9,12 +9,12 @@ from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
 from ralphd.core.supervision.events import (
     BaselineTested,
     CommitsRestored,
-    JudgementBegan,
-    JudgementOver,
+    GateRunBegan,
     LeftBehind,
     RunEnded,
+    VerdictReached,
 )
-from ralphd.core.supervision.gate_events import UNFIT, baseline, began, data_of, restored_data, told
+from ralphd.core.supervision.gate_events import UNFIT, announced, baseline, began, data_of, restored_data
 from ralphd.core.supervision.gate_events import over as judge
 from ralphd.core.supervision.model import (
     Announce,
@@ -46,10 +46,10 @@ IN_THE_WAY = Verdict(VerdictKind.UNTESTED, "a conflict in a.py", Baseline.UNKNOW
 TESTS = ("red", "red", "green")
 
 
-def over(verdict: Verdict, **more: object) -> JudgementOver:
+def over(verdict: Verdict, **more: object) -> VerdictReached:
     """A judgement of one commit is over."""
     facts = {"commits": ("abc1234",), "tests": TESTS, **more}
-    return JudgementOver(NOW, RUN, verdict, **facts)  # type: ignore[arg-type]
+    return VerdictReached(replace(verdict, run_id=RUN, at=NOW, **facts))  # type: ignore[arg-type]
 
 
 def lines(actions: tuple[object, ...]) -> list[str]:
@@ -94,7 +94,7 @@ def test_an_iteration_without_a_commit_is_no_news() -> None:
 
 
 def test_h5_a_run_under_test_need_not_report() -> None:
-    tested = step(ralph(RUNNING, said=ITERATES), JudgementBegan(NOW, RUN), POLICY).supervision
+    tested = step(ralph(RUNNING, said=ITERATES), GateRunBegan(NOW, RUN), POLICY).supervision
     assert tested.said.testing
     assert not step(tested, over(KEPT), POLICY).supervision.said.testing
 
@@ -118,7 +118,7 @@ def test_r8_in_iteration_mode_the_next_end_pauses() -> None:
 
 
 def test_r8_a_gate_pause_outlasts_a_retry_wait() -> None:
-    told = step(ralph(WAITING), JudgementOver(NOW, None, IN_THE_WAY), POLICY)
+    told = step(ralph(WAITING), VerdictReached(replace(IN_THE_WAY, at=NOW)), POLICY)
     assert told.supervision.state == Paused("guard", None, "a conflict in a.py")
 
 
@@ -150,7 +150,7 @@ def test_reverts_that_stay_are_named(reverted: tuple[str, ...], what: str) -> No
 
 
 def test_a_repeated_verdict_counts_once() -> None:
-    verdict = over(REVERTED, reverted=("abc1234",), id="r1/7")
+    verdict = over(REVERTED, reverted=("abc1234",), boundary_id="r1/7")
     once = step(ralph(RUNNING, said=ITERATES), verdict, POLICY).supervision
     again = step(once, verdict, POLICY)
     assert (again.supervision, again.actions) == (once, ())
@@ -158,7 +158,7 @@ def test_a_repeated_verdict_counts_once() -> None:
 
 @pytest.mark.parametrize(("judged", "errors"), [("7", 2), ("6", 0)])
 def test_c3_an_iteration_that_was_reverted_clears_no_errors(judged: str, errors: int) -> None:
-    verdict = over(REVERTED, reverted=("abc1234",), id=f"{RUN}/{judged}")
+    verdict = over(REVERTED, reverted=("abc1234",), boundary_id=f"{RUN}/{judged}")
     now = step(ralph(RUNNING, tally=Tally(consecutive_errors=2), said=ITERATES), verdict, POLICY).supervision
     finished = step(now, Reported(NOW, RUN, "7", "digest", IterationFinished(4)), POLICY).supervision
     assert finished.tally.consecutive_errors == errors
@@ -173,7 +173,7 @@ def test_r8_a_gate_pause_outlasts_a_restart() -> None:
 
 @pytest.mark.parametrize("result", [Result.GREEN, Result.RED, Result.TIMED_OUT, Result.ENDED])
 def test_r4_any_result_before_the_first_run_starts_it(result: Result) -> None:
-    tested = step(ralph(Starting(before=Stopped())), JudgementBegan(NOW, None), POLICY).supervision
+    tested = step(ralph(Starting(before=Stopped())), GateRunBegan(NOW, None), POLICY).supervision
     assert (tested.state, tested.said.testing) == (Starting(), True)
     answer = step(tested, BaselineTested(NOW, "t1", result, "exit 1"), POLICY)
     assert answer.actions[-1] == Spawn()
@@ -206,10 +206,10 @@ def test_half_done_work_is_announced() -> None:
 
 def test_the_same_reason_escalates_once() -> None:
     verdict = Verdict(VerdictKind.UNTESTED, "the tests did not end in time", Baseline.GREEN, calls=True)
-    first = step(ralph(RUNNING, said=ITERATES), over(verdict, id="1"), POLICY)
-    second = step(first.supervision, over(verdict, id="2"), POLICY)
-    kept = step(second.supervision, over(KEPT, id="3"), POLICY)
-    again = step(kept.supervision, over(verdict, id="4"), POLICY)
+    first = step(ralph(RUNNING, said=ITERATES), over(verdict, boundary_id="1"), POLICY)
+    second = step(first.supervision, over(verdict, boundary_id="2"), POLICY)
+    kept = step(second.supervision, over(KEPT, boundary_id="3"), POLICY)
+    again = step(kept.supervision, over(verdict, boundary_id="4"), POLICY)
     calls = [
         sum(isinstance(action, Escalate) for action in each.actions) for each in (first, second, kept, again)
     ]
@@ -240,12 +240,13 @@ UNTESTED = Verdict(VerdictKind.UNTESTED, "a rebase", Baseline.GREEN)
 PAUSES = replace(UNTESTED, pauses=True)
 
 
-def judged(verdict: Verdict, **more: Any) -> JudgementOver:
-    return JudgementOver(NOW, RUN, verdict, **{"commits": ("abc1234",), "tests": ("red",), **more})
+def judged(verdict: Verdict, **more: Any) -> VerdictReached:
+    facts = {"commits": ("abc1234",), "tests": ("red",), **more}
+    return VerdictReached(replace(verdict, run_id=RUN, at=NOW, **facts))
 
 
-def data(event: JudgementOver) -> dict[str, Any]:
-    return dict(data_of(event))
+def data(event: VerdictReached) -> dict[str, Any]:
+    return dict(data_of(event.verdict))
 
 
 # It begins
@@ -263,14 +264,14 @@ def data(event: JudgementOver) -> dict[str, Any]:
 )
 def test_h5_only_a_live_run_is_under_test(state: Any, run_id: Any, testing: bool) -> None:
     now = ralph(state)
-    found = began(now, JudgementBegan(NOW, run_id))
+    found = began(now, GateRunBegan(NOW, run_id))
     assert (found.supervision.said.testing, found.actions) == (testing, ())
     assert replace(found.supervision, said=now.said) == now
 
 
 def test_r4_a_start_is_answered_when_tests_begin() -> None:
     kill = True
-    found = began(ralph(Starting(before=Stopped(), kill=kill)), JudgementBegan(NOW, None)).supervision
+    found = began(ralph(Starting(before=Stopped(), kill=kill)), GateRunBegan(NOW, None)).supervision
     assert (found.state, found.said.testing) == (Starting(kill=kill), True)
 
 
@@ -337,11 +338,11 @@ def test_r4_a_withdrawn_start_is_announced(goal: Goal, state: Any, action: Any) 
 
 
 def test_c4_events_of_a_kept_commit() -> None:
-    event = judged(KEPT, id="r1/1")
+    event = judged(KEPT, boundary_id="r1/1")
     found = judge(
         ralph(RUNNING, said=replace(ITERATES, testing=True), tally=Tally(called="x")), event, POLICY
     )
-    known = data_of(event)
+    known = data_of(event.verdict)
     assert found.actions == (
         Announce("tests.passed", data=known),
         Announce("commit.kept", "Tests passed ✅ — commit abc1234 kept", data=known),
@@ -357,20 +358,27 @@ def test_c4_events_of_a_kept_commit() -> None:
 
 
 def test_c4_a_revert_has_its_events_and_calls() -> None:
-    event = judged(UNDONE, reverted=("abc1234", "b", "c", "d"), id="r1/1")
+    event = judged(UNDONE, reverted=("abc1234", "b", "c", "d"), boundary_id="r1/1")
     text = "Tests failed ❌ — reverting commits abc1234, b, c and 1 more"
     lines = (
-        Announce("tests.failed", data=data_of(event)),
-        Announce("commit.reverted", text, data=data_of(event)),
+        Announce("tests.failed", data=data_of(event.verdict)),
+        Announce("commit.reverted", text, data=data_of(event.verdict)),
     )
     found = judge(ralph(RUNNING), event, POLICY)
     assert found.actions == lines
     assert (found.supervision.tally.reverts, found.supervision.said.reverted) == (1, True)
-    calls = replace(event, verdict=replace(UNDONE, calls=True))
+    calls = replace(event, verdict=replace(event.verdict, calls=True))
     called = judge(ralph(RUNNING), calls, POLICY)
     assert called.actions == (*lines, Escalate(f"{text}; they pass without it"))
     assert called.supervision.tally.called == "they pass without it"
-    assert judge(called.supervision, replace(calls, id="r1/2"), POLICY).actions == lines
+    assert (
+        judge(
+            called.supervision,
+            judged(calls.verdict, reverted=calls.verdict.reverted, boundary_id="r1/2"),
+            POLICY,
+        ).actions
+        == lines
+    )
 
 
 @pytest.mark.parametrize(
@@ -387,12 +395,12 @@ def test_an_untested_commit_is_one_log_line(more: dict[str, Any], stays: str) ->
     text = f"Not judged — {stays}: a rebase"
     event = judged(UNTESTED, **more)
     assert judge(ralph(RUNNING), event, POLICY).actions == (
-        Announce("guard.blocked", text, data=data_of(event)),
+        Announce("guard.blocked", text, data=data_of(event.verdict)),
     )
     for verdict in (replace(UNTESTED, calls=True), PAUSES):
         event = judged(verdict, **more)
         actions = judge(ralph(RUNNING, said=ITERATES), event, POLICY).actions
-        silent = Announce("guard.blocked", data=(("message", text), *data_of(event)))
+        silent = Announce("guard.blocked", data=(("message", text), *data_of(event.verdict)))
         assert actions[:2] == (silent, Escalate(text))
 
 
@@ -412,8 +420,8 @@ def test_what_events_keep_of_a_verdict() -> None:
 
 def test_a_verdict_is_announced_once_by_its_id() -> None:
     known = ralph(RUNNING, said=replace(ITERATES, judged="r1/1"))
-    assert judge(known, judged(UNDONE, reverted=("a",), id="r1/1"), POLICY).actions == ()
-    assert judge(known, judged(UNDONE, reverted=("a",), id="r1/2"), POLICY).actions
+    assert judge(known, judged(UNDONE, reverted=("a",), boundary_id="r1/1"), POLICY).actions == ()
+    assert judge(known, judged(UNDONE, reverted=("a",), boundary_id="r1/2"), POLICY).actions
     assert judge(ralph(RUNNING), judged(UNDONE, reverted=("a",)), POLICY).actions
 
 
@@ -461,21 +469,21 @@ def test_r8_stopped_and_failed_ralphs_are_not_paused() -> None:
 
 
 def test_leftovers_are_announced_line_by_line() -> None:
-    assert told(LeftBehind(NOW, RUN, ("a", "b"), ("c", "d"))) == (
+    assert announced(LeftBehind(NOW, RUN, ("a", "b"), ("c", "d"))) == (
         Announce("state.recovered", "Mended what the run had left: a; b"),
         Announce("guard.blocked", "The run has left something half done: c; d"),
     )
-    assert told(LeftBehind(NOW, RUN, ("a",))) == (
+    assert announced(LeftBehind(NOW, RUN, ("a",))) == (
         Announce("state.recovered", "Mended what the run had left: a"),
     )
-    assert told(LeftBehind(NOW, RUN)) == ()
+    assert announced(LeftBehind(NOW, RUN)) == ()
 
 
 @pytest.mark.parametrize(("number", "of"), [(2, " of iteration 2"), (None, "")])
 def test_what_a_person_has_put_back_is_told(number: int | None, of: str) -> None:
     event = CommitsRestored(NOW, "r1/2", RUN, number, {"id": "T"}, ("abc1234",), ("def5678",))
     text = f"Put back, as asked — commit abc1234{of}; the tests run before the next start"
-    assert told(event) == (Announce("commit.restored", text, data=restored_data(event)),)
+    assert announced(event) == (Announce("commit.restored", text, data=restored_data(event)),)
     assert dict(restored_data(event)) == {
         "iteration": number,
         "task": {"id": "T"},

@@ -21,6 +21,7 @@ from ralphd.core.supervision.model import (
     RunReports,
     Spawn,
     State,
+    Step,
     Stopped,
     Supervision,
     Tally,
@@ -34,7 +35,6 @@ from ralphd.core.supervision.reports import (
     IterationStarted,
     answer,
 )
-from ralphd.core.supervision.transitions import Step
 from tests.core.scenes import (
     EXIT_0,
     EXIT_1,

@@ -40,6 +40,7 @@ from ralphd.core.supervision.model import (
     Spawn,
     Starting,
     State,
+    Step,
     Stopping,
     Supervision,
     Tally,
@@ -50,7 +51,7 @@ from ralphd.core.supervision.model import (
 from ralphd.core.supervision.reports import ANSWERS_KEPT, Heartbeat, IterationFinished, Reported, answer
 from ralphd.core.supervision.requests import why_not
 from ralphd.core.supervision.step import step
-from ralphd.core.supervision.transitions import Step, has_boundaries
+from ralphd.core.supervision.transitions import has_boundaries
 from ralphd.core.time import Moment
 from tests.core import strategies as some
 from tests.core.scenes import EXIT_1, NOW, RUN, RUNNING, orders, ralph, types
@@ -58,7 +59,8 @@ from tests.core.scenes import EXIT_1, NOW, RUN, RUNNING, orders, ralph, types
 EVENT_TYPES = {
     "ralph.started", "ralph.adopted", "ralph.exited", "ralph.retrying", "ralph.paused", "ralph.resumed",
     "ralph.stopped", "ralph.done", "ralph.failed", "wait.started", "wait.ended", "ralph.stall_warning",
-    "ralph.stalled", "attempt.finished", "iteration.started", "iteration.finished",
+    "ralph.stalled", "attempt.finished", "iteration.started", "iteration.finished", "agent.exhausted",
+    "agent.returned",
 }  # fmt: skip
 
 

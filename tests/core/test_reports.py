@@ -33,6 +33,7 @@ from ralphd.core.supervision.model import (
     Spawn,
     Starting,
     State,
+    Step,
     Stopping,
     Supervision,
     Tally,
@@ -58,7 +59,6 @@ from ralphd.core.supervision.reports import (
 )
 from ralphd.core.supervision.requests import why_not
 from ralphd.core.supervision.step import step
-from ralphd.core.supervision.transitions import Step
 from tests.core.scenes import (
     EXIT_0,
     EXIT_1,

@@ -28,6 +28,7 @@ from ralphd.core.supervision.model import (
     Spawn,
     Starting,
     State,
+    Step,
     Stopped,
     Stopping,
     Tally,
@@ -35,7 +36,6 @@ from ralphd.core.supervision.model import (
     Waiting,
 )
 from ralphd.core.supervision.step import step
-from ralphd.core.supervision.transitions import Step
 from tests.core.scenes import NOW, POLICY, RUN, RUNNING, WAITING, escalations, orders, ralph, told
 
 LIMIT = Paused("usage_limit", NOW + 7260)

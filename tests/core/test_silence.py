@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from ralphd.core.explanation import Explanation, Figure
 from ralphd.core.stall_detector import Activity, Count, SilenceLimits, StallFinding, Watch, Window
 from ralphd.core.stall_report import RALPH, Named, agent_named, explain_silence, explain_watch
-from ralphd.core.supervision.explain import Explanation, Figure
 from tests.core.scenes import NOW
 
 LIMITS = SilenceLimits()

@@ -11,10 +11,10 @@ from ralphd.core.gate.verdict import (
     Boundary,
     CarriedOut,
     Cut,
+    GateEvent,
     GatePolicy,
+    GateRun,
     JudgedCommit,
-    JudgeEvent,
-    Judgement,
     Moved,
     Position,
     Push,
@@ -72,7 +72,7 @@ class Repo:
         """Where HEAD is: another name for each number of reverts."""
         return sha(1000 * len(self.reverted) + self.count)
 
-    def answer(self, order: object) -> JudgeEvent:
+    def answer(self, order: object) -> GateEvent:
         """Carry out an order."""
         self.orders.append(type(order).__name__)
         match order:
@@ -350,7 +350,7 @@ def test_a_judgement_survives_its_judge(repo: Repo, dies: list[bool]) -> None:
     repo.results.clear()
     other = replace(repo, reverted=[], orders=[])
     calm = judged(other)
-    judgement: Judgement = begin(repo.boundary(), repo.baseline)
+    judgement: GateRun = begin(repo.boundary(), repo.baseline)
     while not isinstance(judgement.order, Say):
         answer = repo.answer(judgement.order)
         if dies and dies.pop() and not isinstance(judgement.order, Revert):  # reverts are known by their ref
@@ -371,12 +371,12 @@ HEAD = CarriedOut("c" * 40)
 
 
 def after(
-    *events: JudgeEvent,
+    *events: GateEvent,
     boundary: Boundary = BOUNDARY,
     baseline: Baseline = GREEN,
     retries: int = 0,
     all_at_once: bool = False,
-) -> Judgement:
+) -> GateRun:
     """A judgement to which this has happened."""
     judgement = begin(boundary, baseline)
     for event in events:
@@ -433,7 +433,7 @@ def test_r2_a_doubt_is_told_with_what_was_seen(change: dict[str, object], why: s
 def test_a_judgement_begins_with_tests_at_head() -> None:
     begun = begin(BOUNDARY, Baseline.RED)
 
-    assert begun == Judgement(BOUNDARY, Baseline.RED, "a" * 40, RunTests())
+    assert begun == GateRun(BOUNDARY, Baseline.RED, "a" * 40, RunTests())
     assert (begun.runs, begun.is_aside, begun.alone, begun.reverted, begun.planned) == (
         (),
         False,
@@ -620,7 +620,7 @@ def paused(why: str) -> Verdict:
         ((Refused("no git"),), "no git"),
     ],
 )
-def test_r8_what_cannot_go_on_pauses_and_says_why(events: tuple[JudgeEvent, ...], why: str) -> None:
+def test_r8_what_cannot_go_on_pauses_and_says_why(events: tuple[GateEvent, ...], why: str) -> None:
     assert after(*events).verdict == paused(why)
 
 
@@ -660,7 +660,7 @@ def test_what_is_cut_stays_open() -> None:
 
 
 @pytest.mark.parametrize("event", [RED, Cut("x"), Moved("x"), Refused("x"), HEAD])
-def test_what_was_said_stays_said(event: JudgeEvent) -> None:
+def test_what_was_said_stays_said(event: GateEvent) -> None:
     over = after(PASS)
     assert step(over, event, GatePolicy()) == over
 
@@ -668,8 +668,6 @@ def test_what_was_said_stays_said(event: JudgeEvent) -> None:
 @pytest.mark.parametrize(
     ("events", "event"), [((), HEAD), ((RED,), PASS), ((RED,), Cut("x")), ((RED, HEAD, RED, HEAD, RED), PASS)]
 )
-def test_what_answers_another_order_changes_nothing(
-    events: tuple[JudgeEvent, ...], event: JudgeEvent
-) -> None:
+def test_what_answers_another_order_changes_nothing(events: tuple[GateEvent, ...], event: GateEvent) -> None:
     before = after(*events)
     assert step(before, event, GatePolicy()) == before

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from ralphd.core.explanation import Explanation, Figure
 from ralphd.core.gate.verdict_views import ToUndo, explain_verdict, to_undo, undo_key, verdicts
-from ralphd.core.supervision.explain import Explanation, Figure
 
 
 def verdict(number: int | None, *reverted: str, boundary: str = "", **more: Any) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from ralphd.core.supervision.model import (
     RunId,
     Running,
     RunReports,
+    Step,
     Supervision,
 )
 from ralphd.core.supervision.step import step
-from ralphd.core.supervision.transitions import Step
 from ralphd.daemon.regent import Regent
 from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore

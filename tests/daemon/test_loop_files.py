@@ -8,9 +8,8 @@ from pathlib import Path
 
 from ralphd.api.schemas import RalphView
 from ralphd.core.loop.state import Checkpoint, Cooldown, LoopState, PauseReason
-from ralphd.core.supervision.model import Goal, Paused, RunId, Running, Supervision
+from ralphd.core.supervision.model import Goal, Paused, RunId, Running, Step, Supervision
 from ralphd.core.supervision.reports import AttemptFinished, IterationFinished, IterationStarted, Reported
-from ralphd.core.supervision.transitions import Step
 from ralphd.daemon.ralph.record import ActiveConfiguration, RalphRecord
 from ralphd.daemon.regent import Regent
 from ralphd.store.checkpoint import CheckpointManager

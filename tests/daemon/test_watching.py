@@ -74,7 +74,7 @@ class Scene:
                 limits=SilenceLimits(),
                 said=lambda: self.said,
                 heard=lambda: 0,
-                tell=self.told.append,
+                post=self.told.append,
             ),
             self.clock,
         )

@@ -9,19 +9,21 @@ from pathlib import Path
 
 from ralphd.core.gate.verdict import (
     Baseline,
+    GateEvent,
     GatePolicy,
-    JudgeEvent,
-    Judgement,
+    GateRun,
     Position,
     Ran,
     Result,
     RunTests,
     Say,
+    TestRun,
     Verdict,
     begin,
+    label_of,
     step,
 )
-from ralphd.core.supervision.events import JudgementOver
+from ralphd.core.supervision.events import VerdictReached
 from ralphd.core.supervision.gate_events import over
 from ralphd.core.supervision.model import (
     Announce,
@@ -34,8 +36,7 @@ from ralphd.core.supervision.model import (
     Supervision,
     Waiting,
 )
-from ralphd.daemon.gate.git_effects import GitEffects, label_of
-from ralphd.daemon.gate.judge import moved
+from ralphd.daemon.gate.git_effects import GitEffects
 from ralphd.daemon.gate.test_runs import judged
 from ralphd.process.rundir import ExitRecord
 
@@ -75,19 +76,19 @@ class Judge:
 
     def judge(self, before: Position) -> Judged:
         """The verdict on what came since ``before``."""
-        judgement = begin(self.hands.boundary(before), self.baseline)
-        ran: list[Result] = []
-        while not isinstance(judgement.order, Say):
-            event = self._carried_out(judgement)
-            ran += [event.result] if isinstance(event, Ran) else []
-            judgement = step(judgement, event, self.policy)
-        return _told(judgement, judgement.order.verdict, tuple(ran))
+        run = begin(self.hands.boundary(before), self.baseline, boundary_id="boundary", run_id=RUN)
+        while not isinstance(run.order, Say):
+            event = self._carried_out(run)
+            if isinstance(event, Ran):
+                run = run.tested(TestRun(RUN, event.result, 0.0), "")
+            run = step(run, event, self.policy)
+        return _told(run)
 
-    def _carried_out(self, judgement: Judgement) -> JudgeEvent:
-        if not isinstance(judgement.order, RunTests):
-            return self.hands.carry_out(judgement.order, judgement, LABEL)
+    def _carried_out(self, run: GateRun) -> GateEvent:
+        if not isinstance(run.order, RunTests):
+            return self.hands.carry_out(run.order, run, LABEL)
         result = self._tested()
-        return moved(judgement, self.hands.position()) or Ran(result)
+        return run.moved(self.hands.position()) or Ran(result)
 
     def _tested(self) -> Result:
         """One run of the tests, and what the daemon makes of its end."""
@@ -111,17 +112,9 @@ class Judge:
         return judged(record, timed_out=is_late)[0]
 
 
-def _told(judgement: Judgement, verdict: Verdict, tests: tuple[Result, ...]) -> Judged:
-    commits = tuple(commit.sha for commit in judgement.boundary.commits)
-    event = JudgementOver(
-        at=1.0,
-        run_id=RUN,
-        verdict=verdict,
-        commits=tuple(sha[:7] for sha in commits),
-        reverted=tuple(sha[:7] for sha in judgement.reverted),
-        tests=tuple(result.value for result in tests),
-        id="boundary",
-    )
+def _told(run: GateRun) -> Judged:
+    verdict = run.finished(1.0, ())
+    event = VerdictReached(verdict)
     ralph = Supervision(Goal.RUNNING, Waiting(Reason.CRASH, 0.0, 2.0))
     said = over(ralph, event, Policy())
     texts = [action.text for action in said.actions if isinstance(action, Announce) and action.text]
@@ -129,9 +122,9 @@ def _told(judgement: Judgement, verdict: Verdict, tests: tuple[Result, ...]) -> 
     goes_on = "pauses" if isinstance(said.supervision.state, Paused) else "continues"
     return Judged(
         verdict,
-        commits,
-        judgement.reverted,
-        tests,
+        verdict.commits,
+        verdict.reverted,
+        tuple(ran.result for ran in run.tests),
         "; ".join(calls or texts),
         goes_on + (", calls" if calls else ""),
     )

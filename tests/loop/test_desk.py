@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ralphd.core.failures.kinds import FailureKind
-from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.range import GateState
+from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.gate.verdict_views import VerdictMessage
 from ralphd.core.loop.model import Iteration, Loop, Resumed, SaveCheckpoint
 from ralphd.core.loop.phases import Phase, Phases
@@ -18,7 +19,7 @@ from ralphd.core.time import parse_rfc3339
 from ralphd.errors import RalphdError
 from ralphd.loop.settings import LoopSettings, by_hand
 from ralphd.loop.store import MOST_NOTES, LoopStore
-from ralphd.store.gate import GateState, LastVerdict, save_gate
+from ralphd.store.gate import save_gate
 
 STARTED, EARLIER = "2026-11-21T20:00:00.000000Z", "2026-11-21T08:00:00.000000Z"
 NOW = parse_rfc3339("2026-11-21T20:00:05.000000Z")
@@ -199,7 +200,10 @@ def test_r9_the_last_verdict_is_read_as_it_is_and_only_where_it_is_news_about_a_
     path, ledger = desk.prompt_file.with_name("gate.json"), {"A": FAILED}
     sha, task = "a" * 40, TaskName("A", "do A")
     run_id, kind = RunId("r000001-3fa9c1d2"), VerdictKind.REVERTED
-    last = LastVerdict("r1/7", 3, task, run_id, kind, "red", (sha,), (sha,), (), "1 failed\n", NOW)
+    last = Verdict(
+        kind, "red", boundary_id="r1/7", run_id=run_id, number=3, task=task, commits=(sha,), reverted=(sha,),
+        tail="1 failed\n", at=NOW,
+    )  # fmt: skip
 
     assert desk.unheard(LoopState(), ledger) is None
     save_gate(path, GateState(last=last))

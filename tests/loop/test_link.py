@@ -14,7 +14,7 @@ from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.gate.verdict_views import VerdictMessage
 from ralphd.core.supervision.model import Next
 from ralphd.loop import report_client as links
-from ralphd.loop.report_client import ReportClient, ReportReply
+from ralphd.loop.report_client import RegentReply, ReportClient
 from tests.helpers import wait_for
 
 
@@ -107,7 +107,7 @@ def test_reports_arrive_in_order_each_with_an_id_of_its_own(place: Path, regents
     link.report("hello", signals=True)
     answer = link.report("iteration-finished", iteration=1)
 
-    assert answer.result(timeout=20) == ReportReply()
+    assert answer.result(timeout=20) == RegentReply()
     link.close(10)
     assert [(said["kind"], said["id"]) for said in regents[0].heard] == [
         ("hello", "1"),
@@ -126,7 +126,7 @@ def test_while_nobody_listens_reports_are_kept_and_then_sent(place: Path, regent
 
     regents.append(listening(place))
 
-    assert [answer.result(timeout=20) for answer in answers] == [ReportReply()] * 3
+    assert [answer.result(timeout=20) for answer in answers] == [RegentReply()] * 3
     assert [said["usd"] for said in regents[0].heard] == [0, 1, 2]
     assert len(told) == 2  # gone, and back
     link.close(10)
@@ -149,8 +149,8 @@ def test_a_report_that_is_refused_is_told_and_not_sent_again(place: Path, regent
     regents.append(listening(place, 409))
     link = ReportClient(str(place), "demo", "r1", told.append)
 
-    assert link.report("hello").result(timeout=20) == ReportReply()
-    assert link.report("heartbeat").result(timeout=20) == ReportReply()
+    assert link.report("hello").result(timeout=20) == RegentReply()
+    assert link.report("heartbeat").result(timeout=20) == RegentReply()
 
     assert [said["kind"] for said in regents[0].heard] == ["hello", "heartbeat"]
     assert told == ["the daemon refused a report: no"]
@@ -162,7 +162,7 @@ def test_what_the_regent_wants_comes_back(place: Path, regents: list[Regent]) ->
     regents[0].next = "pause"
     link = ReportClient(str(place), "demo", "r1")
 
-    assert link.report("iteration-finished").result(timeout=20) == ReportReply(Next.PAUSE)
+    assert link.report("iteration-finished").result(timeout=20) == RegentReply(Next.PAUSE)
     link.close(10)
 
 

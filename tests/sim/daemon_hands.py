@@ -40,13 +40,13 @@ from ralphd.core.supervision.model import (
     RunReports,
     Spawn,
     Starting,
+    Step,
     Supervision,
     Terminate,
     WakeAt,
 )
 from ralphd.core.supervision.reports import Reported, answer, is_known
 from ralphd.core.supervision.requests import why_not
-from ralphd.core.supervision.transitions import Step
 from ralphd.core.time import rfc3339
 from ralphd.daemon.ralph.journal import event_key
 from ralphd.store.state import _SUPERVISION, Facts
@@ -141,9 +141,8 @@ class DaemonHands:
 
     def _write_down(self, before: Supervision, fact: Event, answered: Step) -> None:
         night, disk = self._night, self._night.disk
-        if isinstance(fact, RunEnded) and isinstance(before.state, HAS_A_RUN):
-            meant = outcome(before.state, fact.ending, before.said)
-            self._enter_end(fact.ending, meant.value)
+        if isinstance(fact, RunEnded) and answered.exit_meaning is not None:
+            self._enter_end(fact.ending, answered.exit_meaning.value)
         if (
             isinstance(fact, Reported)
             and not is_known(before, fact)

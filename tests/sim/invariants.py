@@ -21,12 +21,12 @@ from ralphd.core.supervision.model import (
     RunId,
     Starting,
     State,
+    Step,
     Stopped,
     Stopping,
     Supervision,
     Waiting,
 )
-from ralphd.core.supervision.transitions import Step
 from tests.sim.agents import COST_USD, LIMITS
 from tests.sim.checking import LOOKED_AT_EVERY_S, SLACK_S, Broken, crowded
 from tests.sim.faults import What

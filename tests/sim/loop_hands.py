@@ -50,7 +50,7 @@ from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment, rfc3339
 from ralphd.loop.attempt.agent_run import AttemptResult
 from ralphd.loop.boundary import ANSWER_PATIENCE_S, AWAY_PATIENCE_S, LOOK_S
-from ralphd.loop.report_client import ReportReply
+from ralphd.loop.report_client import RegentReply
 from ralphd.loop.reporter import Reporter
 from ralphd.loop.runner import LAST_WORDS_S, LONGEST_SLEEP_S
 from ralphd.loop.settings import LoopSettings
@@ -297,7 +297,7 @@ class LoopHands:
 
     # a boundary
 
-    def _await_verdict(self, answer: Future[ReportReply], waited_s: float) -> None:
+    def _await_verdict(self, answer: Future[RegentReply], waited_s: float) -> None:
         """As ``Boundary``: without a gate nobody waits long for a daemon that is away."""
         if not isinstance(self.loop.stage, AwaitingVerdict):
             return

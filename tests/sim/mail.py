@@ -23,7 +23,7 @@ from ralphd.core.supervision.reports import (
     WaitingUntil,
 )
 from ralphd.core.time import parse_rfc3339
-from ralphd.loop.report_client import ReportReply
+from ralphd.loop.report_client import RegentReply
 from tests.sim.world import Due
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Letter:
 
     id: str
     report: Report
-    answer: Future[ReportReply] = field(default_factory=Future)
+    answer: Future[RegentReply] = field(default_factory=Future)
 
 
 class Mail:
@@ -52,12 +52,12 @@ class Mail:
         self._due: Due | None = None
         self.is_away = False
 
-    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> Future[ReportReply]:
+    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> Future[RegentReply]:
         """Queue a report; a heartbeat is not kept while others wait."""
         self._count += 1
         letter = Letter(str(self._count), in_core(kind, fields))
         if kind == "heartbeat" and self._letters:
-            letter.answer.set_result(ReportReply())
+            letter.answer.set_result(RegentReply())
             return letter.answer
         self._letters.append(letter)
         if self._due is None:
@@ -94,7 +94,7 @@ class Mail:
         self._letters.popleft()
         if self._letters:
             self._again(POST_S)
-        letter.answer.set_result(ReportReply(Next(said)))
+        letter.answer.set_result(RegentReply(Next(said)))
 
     def _again(self, delay_s: float) -> None:
         if self._due is not None:

@@ -15,8 +15,7 @@ from ralphd.core.loop import step as loop_core
 from ralphd.core.loop.model import Loop, LoopEvent, LoopPolicy, LoopStep
 from ralphd.core.supervision import step as regent_core
 from ralphd.core.supervision.events import Event
-from ralphd.core.supervision.model import Policy, RunId, Supervision
-from ralphd.core.supervision.transitions import Step
+from ralphd.core.supervision.model import Policy, RunId, Step, Supervision
 from ralphd.core.time import Moment
 from tests.sim.agents import Services
 from tests.sim.daemon_hands import DaemonHands

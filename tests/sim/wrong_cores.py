@@ -32,11 +32,11 @@ from ralphd.core.supervision.model import (
     Policy,
     Running,
     Spawn,
+    Step,
     Supervision,
     Waiting,
 )
 from ralphd.core.supervision.reports import IterationStarted, Reported
-from ralphd.core.supervision.transitions import Step
 from tests.sim.faults import Script, What, script_of
 from tests.sim.story import Steps
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from ralphd.core.gate.range import GateState
 from ralphd.core.gate.verdict import (
     Baseline,
     Boundary,
+    GateOrder,
+    GateRun,
     JudgedCommit,
-    Judgement,
-    JudgeOrder,
     Position,
     Push,
     PutBack,
@@ -19,13 +20,14 @@ from ralphd.core.gate.verdict import (
     RunTests,
     Say,
     SetAside,
+    TestRun,
     Verdict,
     VerdictKind,
 )
 from ralphd.core.supervision.model import ReportedTask, RunId
 from ralphd.errors import NewerState
 from ralphd.store.files import Broken
-from ralphd.store.gate import GateRun, GateState, LastVerdict, RanTests, load_gate, save_gate
+from ralphd.store.gate import load_gate, look_into, save_gate
 
 RUN = RunId("r000001-3fa9c1d2")
 VERDICT = Verdict(VerdictKind.REVERTED, "the tests failed, and pass without it", Baseline.GREEN, calls=True)
@@ -39,15 +41,15 @@ ORDERS = (RunTests(), SetAside(), PutBack(), Revert(("b" * 40,)), Restore("b" * 
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
-def test_what_was_written_is_read_back(tmp_path: Path, order: JudgeOrder) -> None:
-    judgement = Judgement(
-        BOUNDARY, Baseline.GREEN, "b" * 40, order, (Result.RED,), True, Result.RED, ("b" * 40,), VERDICT
-    )
-    ran = (RanTests(RUN, Result.RED, 1.5),)
-    last = LastVerdict(
-        "r/1", None, None, RUN, VerdictKind.KEPT, "why", ("c" * 40,), (), ("refs/x",), "tail", 1e9
-    )
-    judging = GateRun("r/2", 4, ReportedTask("t1", "parse"), RUN, judgement, ran, "E  assert")
+def test_what_was_written_is_read_back(tmp_path: Path, order: GateOrder) -> None:
+    judging = GateRun(
+        BOUNDARY, Baseline.GREEN, "b" * 40, order, (Result.RED,), True, Result.RED, ("b" * 40,), VERDICT,
+        "r/2", RUN, 4, ReportedTask("t1", "parse"), (TestRun(RUN, Result.RED, 1.5),), "E  assert",
+    )  # fmt: skip
+    last = Verdict(
+        VerdictKind.KEPT, "why", boundary_id="r/1", run_id=RUN, commits=("c" * 40,), refs=("refs/x",),
+        tail="tail", at=1e9,
+    )  # fmt: skip
     state = GateState(Baseline.GREEN, BOUNDARY.before, True, None, RUN, judging, last)
     save_gate(tmp_path / "gate.json", state)
     assert load_gate(tmp_path / "gate.json") == state
@@ -68,3 +70,16 @@ def test_f2_a_damaged_file_is_put_aside_and_a_newer_one_left_alone(tmp_path: Pat
     with pytest.raises(NewerState):
         load_gate(path)
     assert path.read_text() == '{"version": 2}'
+
+
+def test_a_file_of_an_earlier_daemon_is_read_and_written_byte_for_byte(tmp_path: Path) -> None:
+    written = Path(__file__).with_name("gate.json").read_bytes()
+    path = tmp_path / "gate.json"
+    path.write_bytes(written)
+
+    state = load_gate(path)
+    save_gate(path, state)
+
+    assert path.read_bytes() == written
+    assert state.judging is not None and state.judging.verdict == VERDICT
+    assert look_into(path) == state

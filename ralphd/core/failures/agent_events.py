@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from ralphd.core.supervision.explain import Explanation, Figure, in_seconds
+from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.time import Moment
 
 # What an agent shows of itself while it runs: the small set that the event streams of all CLIs come down to.

@@ -1,20 +1,26 @@
 """What becomes of an iteration's commits: kept, reverted, or left untested with the reason (R1 to R9).
 
-``begin`` takes the facts of a boundary, ``step`` the result of each order. A judgement holds the order under
-way and is written down before it is carried out; each can be carried out twice, so a daemon that dies leaves
-nothing half done. Nothing outside of the iteration's own range is ever reverted, and nothing at all
-where the range is in doubt or the tests were not green before.
+``begin`` takes the facts of a boundary, ``step`` the result of each order. A run holds the order under way
+and is saved before it is carried out; each can be carried out twice, so a daemon that dies leaves nothing
+half done. Nothing outside the iteration's own range is reverted, and nothing where the range is in doubt.
 """
 
+import hashlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+from ralphd.core.supervision.model import ReportedTask, RunId
+from ralphd.core.time import Moment
+
+_NO_RUN: Final = RunId("")
+_LABEL_CHARS: Final = 8
 
 # The facts of a boundary: where the repository was and is, and what lies in between (R1, R2, R4, R8).
 
 
 class Baseline(StrEnum):
-    """What the tests said of the tree before the iteration: the last verdict (R4)."""
+    """The result of the tests on the tree before the iteration (R4)."""
 
     UNKNOWN = "unknown"
     GREEN = "green"
@@ -31,7 +37,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class JudgedCommit:
-    """A commit of the range. ``pulled``: it came by fetch or pull. ``upstream``: it is in the upstream."""
+    """A commit of the range. ``pulled``: by fetch or pull. ``upstream``: it has been pushed."""
 
     sha: str
     subject: str = ""
@@ -45,8 +51,8 @@ class Boundary:
 
     ``before`` is where HEAD was after our own pull, ``now`` where it is. ``descends``: the one is an ancestor
     of the other. ``commits`` are those of the range along its first parents, newest first: a merge is one of
-    them, what it merged is not. ``trouble`` says what is half done in the repository, in words (R8).
-    ``dirty`` are tracked files that are not committed.
+    them, what it merged is not. ``trouble`` is what is half done in the repository, in words (R8).
+    ``dirty`` are tracked files with uncommitted changes.
     """
 
     before: Position
@@ -73,7 +79,7 @@ class Boundary:
 
 
 class Result(StrEnum):
-    """What one run of the tests came to. A command that cannot be run is no red test (R3).
+    """The result of one run of the tests. A command that cannot be run is not a red test (R3).
 
     ``ENDED``: somebody else ended the tests, or nobody saw how they ended.
     """
@@ -85,11 +91,11 @@ class Result(StrEnum):
     CANNOT_RUN = "cannot_run"
 
 
-_NO_ANSWER = (Result.TIMED_OUT, Result.ENDED)
+_NO_ANSWER: Final = (Result.TIMED_OUT, Result.ENDED)
 
 
 class VerdictKind(StrEnum):
-    """What the Regent says of an iteration's commits."""
+    """What becomes of the commits."""
 
     KEPT = "kept"
     REVERTED = "reverted"
@@ -106,18 +112,34 @@ class GatePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is said of a boundary, and what the tests are known to say now.
+    """The result of a gate run: decided by ``step``, completed by ``finished``, kept as the last verdict.
 
-    ``pauses``: nothing goes on before a person has looked, and they are called. ``calls``: they are called,
-    and the work goes on. ``is_open``: the commits are to be judged with those of the next iteration.
+    ``pauses``: a person is called, and nothing continues before they act. ``calls``: a person is called, and
+    the work continues. ``is_open``: the commits are judged again with those of the next iteration.
+
+    ``number`` and ``task`` are those of the iteration. ``commits`` and ``reverted`` are full shas, newest
+    first; ``refs`` keep what was reverted. ``tests`` and ``tests_s`` are the results and durations of the
+    test runs, ``tail`` the end of what the red ones printed. ``boundary_id`` stays the same when a later
+    daemon announces the verdict again.
     """
 
     kind: VerdictKind
     why: str
-    baseline: Baseline
+    baseline: Baseline = Baseline.UNKNOWN
     pauses: bool = False
     calls: bool = False
     is_open: bool = False
+    boundary_id: str = ""
+    run_id: RunId = _NO_RUN
+    number: int | None = None
+    task: ReportedTask | None = None
+    commits: tuple[str, ...] = ()
+    reverted: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    tests_s: tuple[float, ...] = ()
+    refs: tuple[str, ...] = ()
+    tail: str = ""
+    at: Moment = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +149,24 @@ class RunTests:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Keep what is not committed in a snapshot, and take it out of the work tree."""
+    """Snapshot the uncommitted changes, and take them out of the work tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """Bring back what was set aside."""
+    """Restore what was set aside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """Revert these, newest first, a commit each; what is not committed stays, or it is refused (R5)."""
+    """Revert these, newest first, one commit each; uncommitted changes stay, or it is refused (R5)."""
 
     commits: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Take our own reverts back: HEAD is to be at ``head`` again (R6)."""
+    """Take our reverts back: HEAD returns to ``head`` (R6)."""
 
     head: str
 
@@ -156,255 +178,329 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """The judgement is over."""
+    """The run is decided."""
 
     verdict: Verdict
 
 
-JudgeOrder: TypeAlias = RunTests | SetAside | PutBack | Revert | Restore | Push | Say
+GateOrder: TypeAlias = RunTests | SetAside | PutBack | Revert | Restore | Push | Say
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A run of the tests is over."""
+    """A run of the tests has ended."""
 
     result: Result
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedOut:
-    """An order was carried out. ``head`` is where HEAD is now, full sha."""
+    """An order was carried out; HEAD is at ``head``, a full sha."""
 
     head: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An order was not carried out; the repository is as it was before it. ``why`` in words."""
+    """An order was not carried out, and the repository is as before. ``why`` in words."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """HEAD is not where it was left: somebody else works here."""
+    """HEAD is not where the run left it: somebody else works here."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The tests are not to go on: everything is to end now."""
+    """The tests were cut off: everything is to end now."""
 
     why: str
 
 
-JudgeEvent: TypeAlias = Ran | CarriedOut | Refused | Moved | Cut
+GateEvent: TypeAlias = Ran | CarriedOut | Refused | Moved | Cut
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """A boundary being judged: the order under way, and what was found and done so far.
+class TestRun:
+    """One run of the tests: its result and duration."""
 
-    ``head`` is where HEAD has to be. ``runs`` are the runs of the tests at the present tree; with
-    ``is_aside`` what is not committed is out of it. ``alone`` is what the tests said without it.
-    ``reverted`` are the commits that are reverted by now, newest first. ``planned`` is said when what is
-    still under way is done.
+    __test__ = False
+
+    run_id: RunId
+    result: Result
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GateRun:
+    """A boundary being judged: the order under way, and the results so far.
+
+    ``head`` is where HEAD has to be. ``runs`` are the results of the tests on the present tree; with
+    ``is_aside`` the uncommitted changes are out of it, and ``alone`` is the result without them.
+    ``reverted`` are the commits reverted so far, newest first. ``planned`` becomes the verdict when the
+    order under way is done.
+
+    ``boundary_id``, ``run_id``, ``number`` and ``task`` name the boundary and its iteration. ``tests`` are
+    all runs of the tests, ``tail`` is the end of what the last red one printed.
     """
 
     boundary: Boundary
     baseline: Baseline
     head: str | None
-    order: JudgeOrder
+    order: GateOrder
     runs: tuple[Result, ...] = ()
     is_aside: bool = False
     alone: Result | None = None
     reverted: tuple[str, ...] = ()
     planned: Verdict | None = None
+    boundary_id: str = ""
+    run_id: RunId = _NO_RUN
+    number: int | None = None
+    task: ReportedTask | None = None
+    tests: tuple[TestRun, ...] = ()
+    tail: str = ""
 
     @property
     def left(self) -> tuple[JudgedCommit, ...]:
-        """The commits of the range that are not reverted, newest first."""
         return tuple(commit for commit in self.boundary.commits if commit.sha not in self.reverted)
 
     @property
     def verdict(self) -> Verdict | None:
-        """What is said, once it is over."""
         return self.order.verdict if isinstance(self.order, Say) else None
 
+    def tested(self, ran: TestRun, tail: str) -> "GateRun":
+        """Add a run of the tests; the output of a green one is not kept."""
+        kept = self.tail if ran.result is Result.GREEN else tail
+        return replace(self, tests=(*self.tests, ran), tail=kept)
 
-def begin(boundary: Boundary, baseline: Baseline) -> Judgement:
-    """The judgement of a boundary, with its first order."""
-    judgement = Judgement(boundary, baseline, boundary.now.head, RunTests())
+    def moved(self, at: Position) -> "Moved | None":
+        """Return what to report where HEAD is not where this run has left it."""
+        if at.head == self.head and at.branch == self.boundary.now.branch:
+            return None
+        was, is_ = (self.head or "nothing")[:7], (at.head or "nothing")[:7]
+        return Moved(f"HEAD was at {was} of {self.boundary.now.branch}, and is at {is_} of {at.branch}")
+
+    def finished(self, at: Moment, refs: tuple[str, ...]) -> Verdict:
+        """Return the whole verdict. ``refs`` are those that keep reverted commits."""
+        assert self.verdict is not None
+        return replace(
+            self.verdict,
+            boundary_id=self.boundary_id,
+            run_id=self.run_id,
+            number=self.number,
+            task=self.task,
+            commits=tuple(commit.sha for commit in self.boundary.commits),
+            reverted=self.reverted,
+            tests=tuple(ran.result.value for ran in self.tests),
+            tests_s=tuple(ran.took_s for ran in self.tests),
+            refs=refs if self.reverted else (),
+            tail=self.tail,
+            at=at,
+        )
+
+
+def begin(
+    boundary: Boundary,
+    baseline: Baseline,
+    *,
+    boundary_id: str = "",
+    run_id: RunId = _NO_RUN,
+    number: int | None = None,
+    task: ReportedTask | None = None,
+) -> GateRun:
+    """Return the run for a boundary, with its first order."""
+    run = GateRun(
+        boundary,
+        baseline,
+        boundary.now.head,
+        RunTests(),
+        boundary_id=boundary_id,
+        run_id=run_id,
+        number=number,
+        task=task,
+    )
     if boundary.before.head == boundary.now.head and boundary.before.branch == boundary.now.branch:
-        return _say(judgement, Verdict(VerdictKind.KEPT, "there is no new commit", baseline))
-    if boundary.trouble:
-        return _in_the_way(judgement, boundary.trouble)
-    return judgement
+        return _say(run, Verdict(VerdictKind.KEPT, "there is no new commit", baseline))
+    return _in_the_way(run, boundary.trouble) if boundary.trouble else run
 
 
-def step(judgement: Judgement, event: JudgeEvent, policy: GatePolicy) -> Judgement:
-    """Answer the result of the order under way. What is no answer to it changes nothing."""
-    match judgement.order, event:
+def step(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
+    """Answer the result of the order under way. A result of another order changes nothing."""
+    match run.order, event:
         case Say(), _:
-            return judgement
+            return run
         case RunTests(), Ran(result=result):
-            return _tests_ended(judgement, result, policy)
+            return _tests_ended(run, result, policy)
         case RunTests(), Cut(why=why):
-            return _cut(judgement, why)
+            return _cut(run, why)
         case _, Moved(why=why):
-            return _moved(judgement, why)
+            return _moved(run, why)
         case SetAside(), CarriedOut():
-            return replace(judgement, order=RunTests(), runs=(), is_aside=True)
+            return replace(run, order=RunTests(), runs=(), is_aside=True)
         case PutBack(), CarriedOut():
-            return _put_back(judgement, policy)
+            return _put_back(run, policy)
         case Revert(commits=commits), CarriedOut(head=head):
-            reverted = (*judgement.reverted, *commits)
-            return replace(judgement, order=RunTests(), runs=(), alone=None, reverted=reverted, head=head)
+            reverted = (*run.reverted, *commits)
+            return replace(run, order=RunTests(), runs=(), alone=None, reverted=reverted, head=head)
         case Restore(), CarriedOut(head=head):
-            return _say(replace(judgement, reverted=(), head=head), judgement.planned)
+            return _say(replace(run, reverted=(), head=head), run.planned)
         case Push(), CarriedOut():
-            return _say(judgement, judgement.planned)
+            return _say(run, run.planned)
         case _, Refused(why=why):
-            return _refused(judgement, why)
+            return _refused(run, why)
         case _:
-            return judgement
+            return run
 
 
-def _tests_ended(judgement: Judgement, result: Result, policy: GatePolicy) -> Judgement:
-    """R3: red counts when each run is red; one without an answer is made once more, and proves nothing."""
-    judgement = replace(judgement, runs=(*judgement.runs, result))
-    at_first = not judgement.reverted
-    if result is Result.RED and at_first and judgement.baseline is not Baseline.GREEN:
-        return _tree_is(judgement, Result.RED, policy)  # nothing can follow from it (R4)
-    again = len(judgement.runs) <= _most_retries(judgement, policy)
+def _tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
+    """R3: red counts only if every run is red; one without an answer is repeated once, and proves nothing."""
+    run = replace(run, runs=(*run.runs, result))
+    at_first = not run.reverted
+    if result is Result.RED and at_first and run.baseline is not Baseline.GREEN:
+        return _tree_is(run, Result.RED, policy)  # nothing can follow from it (R4)
+    again = len(run.runs) <= _most_retries(run, policy)
     if again and result in (Result.RED, *_NO_ANSWER):
-        return replace(judgement, order=RunTests())
+        return replace(run, order=RunTests())
     if result is Result.RED:
-        result = next((each for each in judgement.runs if each in _NO_ANSWER), result)
-    if judgement.is_aside:
-        return replace(judgement, order=PutBack(), alone=result)
-    if result is Result.RED and judgement.boundary.dirty:
-        return replace(judgement, order=SetAside())
-    return _tree_is(judgement, result, policy)
+        result = next((each for each in run.runs if each in _NO_ANSWER), result)
+    if run.is_aside:
+        return replace(run, order=PutBack(), alone=result)
+    if result is Result.RED and run.boundary.dirty:
+        return replace(run, order=SetAside())
+    return _tree_is(run, result, policy)
 
 
-def _most_retries(judgement: Judgement, policy: GatePolicy) -> int:
-    unanswered = any(each in _NO_ANSWER for each in judgement.runs)
+def _most_retries(run: GateRun, policy: GatePolicy) -> int:
+    unanswered = any(each in _NO_ANSWER for each in run.runs)
     return max(policy.test_retries, 1) if unanswered else policy.test_retries
 
 
-def _put_back(judgement: Judgement, policy: GatePolicy) -> Judgement:
-    judgement = replace(judgement, is_aside=False)
-    if judgement.planned is not None or judgement.alone is None:
-        return _say(judgement, judgement.planned)
-    if judgement.alone is Result.GREEN and not judgement.reverted:
-        why = f"the tests pass without what is not committed: {_names(judgement.boundary.dirty)}"
-        return _say(judgement, Verdict(VerdictKind.UNTESTED, f"dirty: {why}", Baseline.GREEN))
-    return _tree_is(judgement, judgement.alone, policy)
+def _put_back(run: GateRun, policy: GatePolicy) -> GateRun:
+    run = replace(run, is_aside=False)
+    if run.planned is not None or run.alone is None:
+        return _say(run, run.planned)
+    if run.alone is Result.GREEN and not run.reverted:
+        why = f"the tests pass without what is not committed: {_names(run.boundary.dirty)}"
+        return _say(run, Verdict(VerdictKind.UNTESTED, f"dirty: {why}", Baseline.GREEN))
+    return _tree_is(run, run.alone, policy)
 
 
-def _tree_is(judgement: Judgement, result: Result, policy: GatePolicy) -> Judgement:
-    """What follows from what the tests say of the present tree."""
+def _tree_is(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
     match result:
         case Result.GREEN:
-            return _green(judgement)
+            return _green(run)
         case Result.RED:
-            return _red(judgement, policy)
+            return _red(run, policy)
         case Result.TIMED_OUT:
-            return _unknown(judgement, "the tests did not end in time, twice")
+            return _unknown(run, "the tests did not end in time, twice")
         case Result.ENDED:
-            return _unknown(judgement, "the tests were ended by somebody else, twice: by hand, or for memory")
+            return _unknown(run, "the tests were ended by somebody else, twice: by hand, or for memory")
         case Result.CANNOT_RUN:
-            return _unknown(judgement, "the tests cannot be run: test_command is not found or not executable")
+            return _unknown(run, "the tests cannot be run: test_command is not found or not executable")
 
 
-def _green(judgement: Judgement) -> Judgement:
-    if not judgement.reverted:
-        why = "the tests pass" + (", at a second run" if len(judgement.runs) > 1 else "")
-        return _say(judgement, Verdict(VerdictKind.KEPT, why, Baseline.GREEN))
-    count = len(judgement.reverted)
+def _green(run: GateRun) -> GateRun:
+    if not run.reverted:
+        why = "the tests pass" + (", at a second run" if len(run.runs) > 1 else "")
+        return _say(run, Verdict(VerdictKind.KEPT, why, Baseline.GREEN))
+    count = len(run.reverted)
     why = f"the tests failed, and pass without {'it' if count == 1 else f'these {count} commits'}"
     verdict = Verdict(VerdictKind.REVERTED, why, Baseline.GREEN)
-    if any(commit.upstream for commit in judgement.boundary.commits if commit.sha in judgement.reverted):
-        return replace(judgement, order=Push(), planned=verdict)
-    return _say(judgement, verdict)
+    if any(commit.upstream for commit in run.boundary.commits if commit.sha in run.reverted):
+        return replace(run, order=Push(), planned=verdict)
+    return _say(run, verdict)
 
 
-def _red(judgement: Judgement, policy: GatePolicy) -> Judgement:
-    if not judgement.reverted:
-        if judgement.baseline is not Baseline.GREEN:
+def _red(run: GateRun, policy: GatePolicy) -> GateRun:
+    if not run.reverted:
+        if run.baseline is not Baseline.GREEN:
             why = "the tests failed, and were not green before: nothing is blamed on these commits"
-            return _say(judgement, Verdict(VerdictKind.UNTESTED, why, Baseline.RED))
-        if doubt := judgement.boundary.doubt:
+            return _say(run, Verdict(VerdictKind.UNTESTED, why, Baseline.RED))
+        if doubt := run.boundary.doubt:
             why = f"the tests fail, and nothing is reverted: {doubt}"
-            return _say(judgement, Verdict(VerdictKind.UNTESTED, why, Baseline.UNKNOWN, pauses=True))
-    if left := tuple(commit.sha for commit in judgement.left):
-        return replace(judgement, order=Revert(left[:1] if policy.minimal else left))
+            return _say(run, Verdict(VerdictKind.UNTESTED, why, Baseline.UNKNOWN, pauses=True))
+    if left := tuple(commit.sha for commit in run.left):
+        return replace(run, order=Revert(left[:1] if policy.minimal else left))
     why = "the tests fail without these commits too, which are not to blame: they are back"
-    return _restore(judgement, Verdict(VerdictKind.UNTESTED, why, Baseline.UNKNOWN, pauses=True))
+    return _restore(run, Verdict(VerdictKind.UNTESTED, why, Baseline.UNKNOWN, pauses=True))
 
 
-def _unknown(judgement: Judgement, why: str) -> Judgement:
-    """The tests say nothing: nothing is reverted for that, and a person is told."""
-    return _restore(judgement, Verdict(VerdictKind.UNTESTED, why, judgement.baseline, calls=True))
+def _unknown(run: GateRun, why: str) -> GateRun:
+    """The tests say nothing: revert nothing, call a person."""
+    return _restore(run, Verdict(VerdictKind.UNTESTED, why, run.baseline, calls=True))
 
 
-def _restore(judgement: Judgement, verdict: Verdict) -> Judgement:
-    head = judgement.boundary.now.head
-    if not judgement.reverted or head is None:
-        return _say(judgement, verdict)
-    return replace(judgement, order=Restore(head), planned=verdict)
+def _restore(run: GateRun, verdict: Verdict) -> GateRun:
+    head = run.boundary.now.head
+    if not run.reverted or head is None:
+        return _say(run, verdict)
+    return replace(run, order=Restore(head), planned=verdict)
 
 
-def _refused(judgement: Judgement, why: str) -> Judgement:
-    match judgement.order:
+def _refused(run: GateRun, why: str) -> GateRun:
+    match run.order:
         case Push():
-            assert judgement.planned is not None
-            verdict = replace(judgement.planned, why=f"{judgement.planned.why}; {why}", calls=True)
-            return _say(judgement, verdict)
+            assert run.planned is not None
+            verdict = replace(run.planned, why=f"{run.planned.why}; {why}", calls=True)
+            return _say(run, verdict)
         case Revert():
             said = f"the tests fail, and it cannot be reverted: {why}"
-            return _restore(judgement, _paused(said))
+            return _restore(run, _paused(said))
         case Restore():
-            return _say(judgement, _paused(f"the reverts are still there, and cannot be taken back: {why}"))
+            return _say(run, _paused(f"the reverts are still there, and cannot be taken back: {why}"))
         case SetAside():
             said = f"the tests fail, and could not be tried without what is not committed: {why}"
-            return _say(judgement, _paused(said))
+            return _say(run, _paused(said))
         case _:
-            return _in_the_way(replace(judgement, is_aside=False), why)
+            return _in_the_way(replace(run, is_aside=False), why)
 
 
-def _moved(judgement: Judgement, why: str) -> Judgement:
-    """Whoever moved HEAD goes on from there; only what is theirs and set aside is brought back."""
-    made = "; reverts that were made are there" if judgement.reverted else ""
-    return _in_the_way(judgement, f"somebody else works here while it is judged: {why}{made}")
+def _moved(run: GateRun, why: str) -> GateRun:
+    """Leave HEAD where it is; only the set-aside changes are brought back."""
+    made = "; reverts that were made are there" if run.reverted else ""
+    return _in_the_way(run, f"somebody else works here while it is judged: {why}{made}")
 
 
-def _cut(judgement: Judgement, why: str) -> Judgement:
-    """As it was, without a pause: the commits are judged at the next boundary."""
-    verdict = Verdict(VerdictKind.UNTESTED, why, judgement.baseline, is_open=True)
-    if judgement.is_aside:
-        return replace(judgement, order=PutBack(), planned=verdict)
-    return _restore(judgement, verdict)
+def _cut(run: GateRun, why: str) -> GateRun:
+    """Leave everything as it was, without a pause: the next boundary judges the commits."""
+    verdict = Verdict(VerdictKind.UNTESTED, why, run.baseline, is_open=True)
+    if run.is_aside:
+        return replace(run, order=PutBack(), planned=verdict)
+    return _restore(run, verdict)
 
 
-def _in_the_way(judgement: Judgement, why: str) -> Judgement:
+def _in_the_way(run: GateRun, why: str) -> GateRun:
     verdict = _paused(why)
-    if judgement.is_aside:
-        return replace(judgement, order=PutBack(), planned=verdict)
-    return _say(judgement, verdict)
+    if run.is_aside:
+        return replace(run, order=PutBack(), planned=verdict)
+    return _say(run, verdict)
 
 
 def _paused(why: str) -> Verdict:
     return Verdict(VerdictKind.UNTESTED, why, Baseline.UNKNOWN, pauses=True)
 
 
-def _say(judgement: Judgement, verdict: Verdict | None) -> Judgement:
+def _say(run: GateRun, verdict: Verdict | None) -> GateRun:
     assert verdict is not None
-    return replace(judgement, order=Say(verdict), planned=None)
+    return replace(run, order=Say(verdict), planned=None)
 
 
 def _names(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
+
+
+def short(shas: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the commits abbreviated, for people."""
+    return tuple(sha[:7] for sha in shas)
+
+
+def label_of(ralph: str, run_id: str, boundary_id: str) -> str:
+    """Return the name of a gate run's refs: the ralph, the run, and a digest of the report's id."""
+    if boundary_id == run_id:
+        return f"{ralph}/{run_id}"
+    return f"{ralph}/{run_id}-{hashlib.sha256(boundary_id.encode()).hexdigest()[:_LABEL_CHARS]}"

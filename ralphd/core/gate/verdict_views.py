@@ -1,6 +1,6 @@
-"""Verdicts as the record keeps them: what a person sees of them, and which can be undone.
+"""Verdicts for their readers: the prompt of the loop, the history, ``ralphctl undo``.
 
-Entries of ``history.jsonl`` come in as they were read; anything may be missing from them.
+Entries of ``history.jsonl`` come in as they were read; any key may be missing.
 """
 
 import re
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.gate.verdict import VerdictKind
-from ralphd.core.supervision.explain import Explanation, Figure, in_seconds
 
 # What a loop hears of its commits at a boundary: the verdict, cut down to what a prompt can carry (L9, R9).
 
@@ -24,7 +24,7 @@ _SHORT: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class RevertNotice:
-    """Why a task is open again: at which boundary which commits went, and what the tests printed last."""
+    """Why a task is open again: the boundary, the reverted commits, the end of the tests' output."""
 
     commits: tuple[str, ...]
     why: str
@@ -33,16 +33,15 @@ class RevertNotice:
 
     @property
     def words(self) -> str:
-        """The same as the failure that it is."""
         were = "commit was" if len(self.commits) == 1 else "commits were"
         return f"its {were} reverted ({', '.join(self.commits)}): {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictMessage:
-    """The verdict on a boundary. ``task`` is the id of its iteration's task; shas are abbreviated.
+    """The verdict as the loop receives it, bounded for a prompt (L9, R9); shas are abbreviated.
 
-    ``is_open``: nothing was decided, the next boundary's verdict is for these commits too.
+    ``task`` is the id of the iteration's task. ``is_open``: the next verdict is on these commits too.
     """
 
     boundary: str
@@ -61,14 +60,13 @@ class VerdictMessage:
 
     @property
     def note(self) -> RevertNotice | None:
-        """What the next attempt is to know; None where nothing was reverted."""
+        """What the next attempt has to know; None where nothing was reverted."""
         if self.kind is not VerdictKind.REVERTED:
             return None
         return RevertNotice(self.reverted[:MOST_SHAS], self.why, self.tail, self.boundary)
 
     @property
     def words(self) -> str:
-        """The verdict in one line."""
         shas = self.reverted if self.kind is VerdictKind.REVERTED else self.commits
         more = f" and {len(shas) - 3} more" if len(shas) > 3 else ""
         return f"verdict: {self.kind} {', '.join(shas[:3])}{more}".rstrip() + f": {self.why}"
@@ -85,7 +83,7 @@ def heard(
     tail: str,
     is_open: bool = False,
 ) -> VerdictMessage:
-    """A verdict with its texts made harmless. Raises ValueError for a kind that nobody knows."""
+    """Return a verdict with its texts neutralised. Raise ValueError for an unknown kind."""
     return VerdictMessage(
         boundary,
         VerdictKind(kind),
@@ -99,7 +97,7 @@ def heard(
 
 
 def heard_in(found: object, boundary: str) -> VerdictMessage | None:
-    """The verdict in the answer to a report; None where it is none, or none that can be understood."""
+    """Return the verdict in the reply to a report; None where there is none, or it cannot be read."""
     if not isinstance(found, Mapping):
         return None
     try:
@@ -117,13 +115,13 @@ def heard_in(found: object, boundary: str) -> VerdictMessage | None:
 
 
 def one_line(text: str) -> str:
-    """A text as one line of printable characters, not too long."""
+    """Return a text as one bounded line of printable characters."""
     plain = "".join(each if each.isprintable() else " " for each in _ESCAPE.sub("", text))
     return " ".join(plain.split())[:MOST_LINE_CHARS]
 
 
 def tail_of(text: str) -> tuple[str, ...]:
-    """The last lines of what the tests printed, each bounded, and all of them; without control characters."""
+    """Return the last lines of the tests' output, bounded and without control characters."""
     lines = _ESCAPE.sub("", text.expandtabs(4)).replace("\r\n", "\n").split("\n")
     shown: list[str] = []
     left = TAIL_CHARS
@@ -185,7 +183,7 @@ _DONE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ToUndo:
-    """A verdict by which commits were reverted, abbreviated and newest first, and that was not undone."""
+    """A verdict that reverted commits, abbreviated and newest first, and was not undone."""
 
     boundary_id: str
     run_id: str
@@ -195,12 +193,12 @@ class ToUndo:
 
 
 def undo_key(boundary_id: str) -> str:
-    """By what the record knows that the verdict on a boundary was undone."""
+    """Return the key of the history entry that a verdict was undone."""
     return f"{boundary_id}/undo"
 
 
 def verdicts(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]]:
-    """The last verdicts, newest first, and of each whether it was undone since."""
+    """Return the last verdicts, newest first, each with whether it was undone."""
     found: list[dict[str, Any]] = []
     for entry, is_undone in _judged(newest_first):
         if len(found) == limit:
@@ -210,9 +208,9 @@ def verdicts(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]]:
 
 
 def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | str:
-    """What to put back: of that iteration, else what was reverted last; or why there is nothing, in words.
+    """Return the verdict to undo: that of an iteration, else the last one; or why there is none, in words.
 
-    A count may begin anew with a run, so of several iterations of one number the last is meant that counts.
+    A run may count its iterations from the start: of several with one number the last one counts.
     """
     why = f"iteration {iteration} was not judged" if iteration is not None else "nothing was reverted so far"
     is_first = True
@@ -229,7 +227,7 @@ def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | st
 
 
 def explain_verdict(last: Entry, *, is_undone: bool) -> Explanation:
-    """Why the commits of the last iteration that was judged were kept, reverted or neither."""
+    """Explain why the commits of the last judged iteration were kept, reverted or neither."""
     kind = str(last.get("verdict"))
     done = "put back by ralphctl undo" if is_undone else _DONE.get(kind, "")
     if kind == "untested" and last.get("reverted"):  # it could not be taken back

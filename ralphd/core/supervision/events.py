@@ -1,10 +1,10 @@
-"""The facts that a Regent is told. ``at`` is the moment of the fact, not of its arrival."""
+"""The facts that reach a Regent. ``at`` is the moment of the fact, not of its arrival."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ralphd.core.gate.verdict import Result, Verdict
-from ralphd.core.supervision.model import ExitFacts, Overdue, ReportedTask, RunId
+from ralphd.core.supervision.model import ExitFacts, Overdue, RunId
 from ralphd.core.supervision.reports import Reported
 from ralphd.core.time import Moment
 
@@ -33,7 +33,7 @@ class PauseRequested:
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequested:
-    """Someone wants a paused ralph to go on."""
+    """Someone wants a paused ralph to continue."""
 
     at: Moment
 
@@ -100,15 +100,14 @@ class RunEnded:
 
     @property
     def at(self) -> Moment:
-        """When it ended, by its exit record."""
         return self.ending.at
 
 
 @dataclass(frozen=True, slots=True)
-class JudgementBegan:
-    """The tests of an iteration begin; the run that finished it, or has ended with it, waits for them.
+class GateRunBegan:
+    """The tests of an iteration begin, and the run that finished it waits for them.
 
-    Without a run it is the tree that is tested, before there is one (R4).
+    Without a run the tree is tested before there is one (R4).
     """
 
     at: Moment
@@ -117,9 +116,9 @@ class JudgementBegan:
 
 @dataclass(frozen=True, slots=True)
 class BaselineTested:
-    """The tests that come before the first run are over (R4); ``result`` None: they were not to go on.
+    """The tests before the first run have ended (R4); ``result`` is None where they were cut off.
 
-    ``id`` is the same when a daemon that died tells it anew; ``how`` is their end in words.
+    ``id`` stays the same when a later daemon announces it again; ``how`` is their end in words.
     """
 
     at: Moment
@@ -129,35 +128,22 @@ class BaselineTested:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgementOver:
-    """A verdict was reached, and what it asked for is done.
+class VerdictReached:
+    """A gate run is over, and what its verdict asked for is done."""
 
-    ``commits`` are those of the iteration and ``reverted`` those that were reverted, abbreviated and newest
-    first; ``number`` and ``task`` are the iteration's. ``tests`` says how often they ran and how that ended,
-    ``tests_s`` how long each took; ``tail`` is the end of what the red ones printed. ``refs`` keep what was
-    reverted. ``id`` is the boundary's, the same when a daemon that died tells it anew.
-    """
-
-    at: Moment
-    run_id: RunId | None
     verdict: Verdict
-    number: int | None = None
-    task: ReportedTask | None = None
-    commits: tuple[str, ...] = ()
-    reverted: tuple[str, ...] = ()
-    tests: tuple[str, ...] = ()
-    tests_s: tuple[float, ...] = ()
-    refs: tuple[str, ...] = ()
-    tail: str = ""
-    id: str = ""
+
+    @property
+    def at(self) -> Moment:
+        return self.verdict.at
 
 
 @dataclass(frozen=True, slots=True)
 class CommitsRestored:
-    """What a verdict had reverted was put back, since a person asked for it.
+    """A person had the commits that a verdict reverted put back.
 
-    ``id`` is the boundary of that verdict, ``number`` and ``task`` its iteration's. ``commits`` are back, by
-    the commits ``made``, of which there are none where they were back already; all are abbreviated.
+    ``id`` is the boundary of that verdict, ``number`` and ``task`` are its iteration's. ``commits`` are back,
+    by the commits ``made``, which is empty where they were back already; all are abbreviated.
     """
 
     at: Moment
@@ -171,9 +157,9 @@ class CommitsRestored:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """A run that has ended left something half done in the repository.
+    """A run has ended and left something half done in the repository.
 
-    A line each for what was mended (``done``) and for what a person has to look at (``told``).
+    One line for each thing that was repaired (``done``) and for each that a person has to fix (``told``).
     """
 
     at: Moment
@@ -184,7 +170,7 @@ class LeftBehind:
 
 @dataclass(frozen=True, slots=True)
 class FellSilent:
-    """A run has given no sign for so long that its whole tree is looked at from now on (H1)."""
+    """A run has shown no activity for so long that its whole tree is probed from now on (H1)."""
 
     at: Moment
     run_id: RunId
@@ -212,7 +198,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class GraceOver:
-    """The time that a run was given to end by itself has passed, by a clock that nobody can set."""
+    """The time that a run was given to end has passed, by the monotonic clock."""
 
     at: Moment
     run_id: RunId
@@ -220,7 +206,7 @@ class GraceOver:
 
 @dataclass(frozen=True, slots=True)
 class Woke:
-    """A moment that was asked for has come, or a clock was looked at in between."""
+    """A requested moment has come, or the clock was looked at before it."""
 
     at: Moment
 
@@ -239,10 +225,10 @@ Event: TypeAlias = (
     | SpawnPostponed
     | RunEnded
     | Reported
-    | JudgementBegan
+    | GateRunBegan
     | BaselineTested
     | LeftBehind
-    | JudgementOver
+    | VerdictReached
     | CommitsRestored
     | FellSilent
     | Overran

@@ -23,6 +23,7 @@ from ralphd.core.supervision.model import (
     Running,
     RunReports,
     State,
+    Step,
     Stopped,
     Stopping,
     Supervision,
@@ -31,10 +32,10 @@ from ralphd.core.supervision.model import (
     WakeAt,
 )
 from ralphd.core.supervision.reports import limit_reached, wait_ended
-from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, RESTARTING, STOPPED, Step, spawn
+from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, RESTARTING, STOPPED, spawn
 from ralphd.core.time import Moment
 
-# What the end of a run means, and how it is told (E1 to E3).
+# What the end of a run means, and how it reads (E1 to E3).
 
 NO_PROGRESS = "no_progress"
 """The reason of a run that ended well, and got nowhere (L10)."""
@@ -67,10 +68,10 @@ _SIGNAL_NAMES = {
 
 
 def outcome(state: State, ending: ExitFacts, said: RunReports) -> Outcome:
-    """What ``ending`` means for a ralph that was in ``state``, and whose run ``said`` so much.
+    """Return what ``ending`` means for a ralph in ``state``, whose run has reported ``said``.
 
     What we did comes first (E3, K1), unless the run was quicker and ended well by itself; then what was
-    seen; 2, 5 and 78 mean something only from a run that said hello (E2): ``make`` fails with 2.
+    observed. 2, 5 and 78 mean something only from a run that said hello (E2): ``make`` fails with 2.
     """
     assert isinstance(state, HAS_A_RUN)
     if isinstance(state, Stopping | Pausing):
@@ -93,20 +94,19 @@ def outcome(state: State, ending: ExitFacts, said: RunReports) -> Outcome:
 
 
 def _meant_by(word: LastWord) -> Outcome | None:
-    """What a run's last word makes of a code that would mean something else without it (L10, L11)."""
     if word.code == 0 and word.reason == NO_PROGRESS:
         return Outcome.NO_PROGRESS
     return Outcome.GAVE_UP if word.code == 1 else None
 
 
 def last_word(ending: ExitFacts, said: RunReports) -> LastWord | None:
-    """What the run said of this end, where it then ended so."""
+    """Return what the run announced of its end, if it then ended that way."""
     word = said.last_word
     return word if word is not None and ending.signal is None and word.code == ending.code else None
 
 
 def heard(ending: ExitFacts, said: RunReports) -> ExitFacts:
-    """The end with what the run itself said of its pause; where it did not, its checkpoint counts."""
+    """Add what the run announced of its pause; without that its checkpoint counts."""
     word = last_word(ending, said)
     if word is None or word.code != TRY_AGAIN_LATER:
         return ending
@@ -116,7 +116,6 @@ def heard(ending: ExitFacts, said: RunReports) -> ExitFacts:
 
 
 def failure_kind(meant: Outcome) -> str | None:
-    """The failure kind of a run that we know the kind of: ``stall``, ``timeout``, ``fatal``, ``unknown``."""
     match meant:
         case Outcome.GAVE_UP:
             return "fatal"
@@ -129,7 +128,7 @@ def failure_kind(meant: Outcome) -> str | None:
 
 
 def in_words(ending: ExitFacts) -> str:
-    """How a run ended, for a person: ``exit 1``, ``exit 127: command not found``, ``SIGKILL``, ``lost``."""
+    """Describe how a run ended: ``exit 1``, ``exit 127: command not found``, ``SIGKILL``, ``lost``."""
     if ending.lost:
         return "lost: nobody saw how it ended"
     if ending.signal is not None:
@@ -144,147 +143,149 @@ PUT_RIGHT = "Put that right, then start it again"
 _HOW = {Outcome.STALLED: "Ralph hung and was ended", Outcome.TIMED_OUT: "Ralph took too long and was ended"}
 
 
-def run_ended(now: Supervision, ending: ExitFacts, policy: Policy) -> Step:
-    """Go on after the end of the run that lived, or pass over the end of another one."""
-    if not isinstance(now.state, HAS_A_RUN) or now.state.run_id != ending.run_id:
-        return Step(now)
-    ending = heard(ending, now.said)
-    meant = outcome(now.state, ending, now.said)
-    over = replace(now, tally=_tally_after(now, ending, meant, policy))
+def run_ended(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
+    """Answer the end of the run that lived; the end of another run changes nothing."""
+    if not isinstance(current.state, HAS_A_RUN) or current.state.run_id != ending.run_id:
+        return Step(current)
+    ending = heard(ending, current.said)
+    meant = outcome(current.state, ending, current.said)
+    over = replace(current, tally=_tally_after(current, ending, meant, policy))
     answer = _after_end(over, ending, meant, policy)
-    told = (*wait_ended(now), Announce("ralph.exited"))
-    return Step(replace(answer.supervision, said=RunReports()), (*told, *answer.actions))
+    actions = (*wait_ended(current), Announce("ralph.exited"))
+    supervision = replace(answer.supervision, said=RunReports())
+    return Step(supervision, (*actions, *answer.actions), exit_meaning=meant)
 
 
-def _tally_after(now: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Tally:
-    if was_healthy(policy, ending, now.said, meant):
-        return replace(now.tally, consecutive_errors=0)
+def _tally_after(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Tally:
+    if was_healthy(policy, ending, current.said, meant):
+        return replace(current.tally, consecutive_errors=0)
     if meant is Outcome.STALLED:  # what its iterations had cleared stands again
-        errors = now.tally.consecutive_errors + now.said.errors_cleared
-        return replace(now.tally, consecutive_errors=errors)
-    return now.tally
+        errors = current.tally.consecutive_errors + current.said.errors_cleared
+        return replace(current.tally, consecutive_errors=errors)
+    return current.tally
 
 
-def _after_end(now: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
-    word = last_word(ending, now.said)
+def _after_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
+    word = last_word(ending, current.said)
     if not policy.supervised and meant is not Outcome.ASKED:
-        return _after_unwatched_end(now, ending, meant)
+        return _after_unwatched_end(current, ending, meant)
     match meant:
         case Outcome.ASKED:
-            return _after_asked_end(_counted(now, ending, policy))
+            return _after_asked_end(_counted(current, ending, policy))
         case Outcome.DONE:
-            return _after_good_end(now, ending, policy)
+            return _after_good_end(current, ending, policy)
         case Outcome.PAUSED:
-            return _after_pause(now, ending, policy)
+            return _after_pause(current, ending, policy)
         case Outcome.LIMIT:
-            return _limited(_counted(now, ending, policy), now.said.limit, word)
+            return _limited(_counted(current, ending, policy), current.said.limit, word)
         case Outcome.REFUSED:
-            return _give_up(now, f"Ralph refused to run ({in_words(ending)})" + _because(word))
+            return _give_up(current, f"Ralph refused to run ({in_words(ending)})" + _because(word))
         case Outcome.GAVE_UP:
-            errors = now.tally.consecutive_errors + 1
-            counted = replace(now, tally=replace(now.tally, consecutive_errors=errors))
+            errors = current.tally.consecutive_errors + 1
+            counted = replace(current, tally=replace(current.tally, consecutive_errors=errors))
             return _give_up(counted, f"Ralph gave up{_because(word)}. {PUT_RIGHT}")
         case Outcome.NO_PROGRESS:
-            return _stopped_by_itself(now, word)
+            return _stopped_by_itself(current, word)
         case Outcome.FAILED | Outcome.LOST | Outcome.STALLED | Outcome.TIMED_OUT:
-            return _after_failure(now, ending, meant, policy)
+            return _after_failure(current, ending, meant, policy)
 
 
-def _counted(now: Supervision, ending: ExitFacts, policy: Policy) -> Supervision:
-    """With the iteration that this run was, where a run is one; else reports or commits are counted."""
+def _counted(current: Supervision, ending: ExitFacts, policy: Policy) -> Supervision:
+    """Count the iteration where a run is one; elsewhere reports or commits are counted."""
     if policy.mode is not Mode.ITERATION or ending.code != 0:
-        return now
-    return replace(now, tally=replace(now.tally, iteration=now.tally.iteration + 1))
+        return current
+    return replace(current, tally=replace(current.tally, iteration=current.tally.iteration + 1))
 
 
 def _because(word: LastWord | None) -> str:
     return "" if word is None else f": {word.why or word.reason}"
 
 
-def _limited(now: Supervision, limit: str | None, word: LastWord | None) -> Step:
-    """A limit of the user's own: the one that it was stopped for, or that it says it has stopped for."""
+def _limited(current: Supervision, limit: str | None, word: LastWord | None) -> Step:
     limit = limit or (word.why if word is not None else None) or None
     text = f"Ralph stopped: {limit or 'a limit of yours was reached'}"
-    return Step(replace(now, state=Done("limit", limit)), (Announce("ralph.done", text),))
+    return Step(replace(current, state=Done("limit", limit)), (Announce("ralph.done", text),))
 
 
-def _after_unwatched_end(now: Supervision, ending: ExitFacts, meant: Outcome) -> Step:
-    """P6: it is told how it ended, and that is all."""
-    word = last_word(ending, now.said)
+def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome) -> Step:
+    """P6: announce how it ended, nothing else."""
+    word = last_word(ending, current.said)
     match meant:
         case Outcome.DONE:
-            return _done(now, "Ralph is done")
+            return _done(current, "Ralph is done")
         case Outcome.LIMIT:
-            return _limited(now, now.said.limit, word)
+            return _limited(current, current.said.limit, word)
         case Outcome.PAUSED:
-            return _paused(now, ending, resume_at=None)
+            return _paused(current, ending, resume_at=None)
         case Outcome.NO_PROGRESS:
-            return _stopped_by_itself(now, word)
+            return _stopped_by_itself(current, word)
         case _:
             how = f"Ralph exited ({in_words(ending)})" + _because(word)
-            return Step(replace(now, state=Failed(how)), (Announce("ralph.failed", how),))
+            return Step(replace(current, state=Failed(how)), (Announce("ralph.failed", how),))
 
 
-def _after_asked_end(now: Supervision) -> Step:
-    match now.state:
-        case Pausing() if now.said.guard is not None:
-            told = Announce("ralph.paused", f"Ralph paused: {now.said.guard}")
-            return Step(replace(now, state=Paused(GUARD, None, now.said.guard)), (told,))
+def _after_asked_end(current: Supervision) -> Step:
+    match current.state:
+        case Pausing() if current.said.guard is not None:
+            actions = Announce("ralph.paused", f"Ralph paused: {current.said.guard}")
+            return Step(replace(current, state=Paused(GUARD, None, current.said.guard)), (actions,))
         case Pausing():
-            return Step(replace(now, state=Paused("requested")), (PAUSED_ON_REQUEST,))
+            return Step(replace(current, state=Paused("requested")), (PAUSED_ON_REQUEST,))
         case Stopping(again=True):
-            return spawn(now, RESTARTING)
+            return spawn(current, RESTARTING)
         case _:
-            return Step(replace(now, state=Stopped()), (STOPPED,))
+            return Step(replace(current, state=Stopped()), (STOPPED,))
 
 
-def _after_good_end(now: Supervision, ending: ExitFacts, policy: Policy) -> Step:
-    counted = _counted(now, ending, policy)
-    tally = counted.tally if now.said.reverted else replace(counted.tally, consecutive_errors=0)  # C3
+def _after_good_end(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
+    counted = _counted(current, ending, policy)
+    tally = counted.tally if current.said.reverted else replace(counted.tally, consecutive_errors=0)  # C3
     finished = replace(counted, tally=tally)
     if policy.restart is Restart.NEVER:
         return _done(finished, "Ralph is done")
     if policy.mode is Mode.ITERATION and ending.complete:
         return _done(finished, "Ralph is done: no task is open")
     if policy.mode is Mode.LOOP and policy.restart is Restart.ON_FAILURE:
-        return _done(finished, "Ralph is done" + _because(last_word(ending, now.said)))
+        return _done(finished, "Ralph is done" + _because(last_word(ending, current.said)))
     if limit := limit_reached(tally, ending.at, policy):
         return _limited(finished, limit, None)
     reason = Reason.ITERATION_PAUSE if policy.mode is Mode.ITERATION else Reason.RESTART
     return _wait(finished, reason, ending.at, policy.iteration_pause_s)
 
 
-def _after_pause(now: Supervision, ending: ExitFacts, policy: Policy) -> Step:
-    """Exit 75 (E1): a usage limit whose reset is known ends by itself, a margin after it.
+def _after_pause(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
+    """Exit 75 (E1): a usage limit with a known reset ends by itself, a margin after the reset.
 
-    A reset that has passed already was not one: it is tried again as one that nobody knows would be.
+    A reset in the past was wrong: it is probed like an unknown one.
     """
     if ending.pause_reason != "usage_limit" or ending.resume_at is None:
-        return _paused(now, ending, resume_at=None)
+        return _paused(current, ending, resume_at=None)
     resume_at = ending.resume_at + policy.reset_margin_s
-    return _paused(now, ending, resume_at=resume_at if resume_at > ending.at else ending.at + PROBE_AFTER_S)
+    return _paused(
+        current, ending, resume_at=resume_at if resume_at > ending.at else ending.at + PROBE_AFTER_S
+    )
 
 
-def _paused(now: Supervision, ending: ExitFacts, *, resume_at: Moment | None) -> Step:
+def _paused(current: Supervision, ending: ExitFacts, *, resume_at: Moment | None) -> Step:
     reason = ending.pause_reason or "exit 75, without a checkpoint that says why"
-    word = last_word(ending, now.said)
+    word = last_word(ending, current.said)
     why = "" if word is None else word.why
     text = f"Ralph paused: {reason}" + (f" — {why}" if why else "")
-    told = Announce("ralph.paused", text, wait_until=resume_at)
+    actions = Announce("ralph.paused", text, wait_until=resume_at)
     wake = () if resume_at is None else (WakeAt(resume_at),)
-    return Step(replace(now, state=Paused(reason, resume_at, why)), (told, *wake))
+    return Step(replace(current, state=Paused(reason, resume_at, why)), (actions, *wake))
 
 
-def _stopped_by_itself(now: Supervision, word: LastWord | None) -> Step:
-    """It ended well and got nowhere (L10): started again it would do the same, until a person acts."""
+def _stopped_by_itself(current: Supervision, word: LastWord | None) -> Step:
+    """L10: it ended well and got nowhere; started again it would do the same."""
     why = "no progress" + _because(word)
-    told = Announce("ralph.stopped", f"Ralph stopped: {why}")
-    return Step(replace(now, goal=Goal.STOPPED, state=Stopped(why)), (told,))
+    actions = Announce("ralph.stopped", f"Ralph stopped: {why}")
+    return Step(replace(current, goal=Goal.STOPPED, state=Stopped(why)), (actions,))
 
 
-def _after_failure(now: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
-    failures = now.tally.consecutive_errors + 1
-    counted = replace(now, tally=replace(now.tally, consecutive_errors=failures))
+def _after_failure(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
+    failures = current.tally.consecutive_errors + 1
+    counted = replace(current, tally=replace(current.tally, consecutive_errors=failures))
     how = _HOW.get(meant) or f"Ralph exited ({in_words(ending)})"
     if policy.restart is Restart.NEVER or policy.max_retries == 0:
         return _give_up(counted, f"{how} — not restarted, as configured")
@@ -313,13 +314,13 @@ def _seconds(delay_s: float) -> str:
     return f"{delay_s:.3f}".rstrip("0").rstrip(".")
 
 
-def _done(now: Supervision, text: str) -> Step:
-    return Step(replace(now, state=Done()), (Announce("ralph.done", text),))
+def _done(current: Supervision, text: str) -> Step:
+    return Step(replace(current, state=Done()), (Announce("ralph.done", text),))
 
 
-def _give_up(now: Supervision, text: str) -> Step:
-    return Step(replace(now, state=Failed(text)), (Escalate(text), Announce("ralph.failed")))
+def _give_up(current: Supervision, text: str) -> Step:
+    return Step(replace(current, state=Failed(text)), (Escalate(text), Announce("ralph.failed")))
 
 
-def _wait(now: Supervision, reason: Reason, at: Moment, delay_s: float) -> Step:
-    return Step(replace(now, state=Waiting(reason, at, at + delay_s)), (WakeAt(at + delay_s),))
+def _wait(current: Supervision, reason: Reason, at: Moment, delay_s: float) -> Step:
+    return Step(replace(current, state=Waiting(reason, at, at + delay_s)), (WakeAt(at + delay_s),))

@@ -1,13 +1,10 @@
-"""Why the last thing was done to a ralph, in words: the rule, the figures that were seen, what was missing.
-
-One explanation for each run: by its end, and beside that by its silence, when it was silent for so long that
-its tree was looked at.
-"""
+"""Why a run's end led to the state after it, in words: the rule, the figures, what was missing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.supervision.exit_policy import heard, in_words, last_word
 from ralphd.core.supervision.model import (
     Done,
@@ -22,40 +19,7 @@ from ralphd.core.supervision.model import (
     Supervision,
     Waiting,
 )
-from ralphd.core.time import Moment, rfc3339
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One thing that was looked at: what was seen, and what it is held against."""
-
-    name: str
-    seen: str
-    limit: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why: ``rule`` is its mark (docs/rules.md), ``because`` its words.
-
-    ``missing`` is what would have changed the verdict and was not there, ``done`` what followed.
-    ``silence`` explains the patience with the run, when there was need of any.
-    """
-
-    rule: str
-    title: str
-    because: str
-    figures: tuple[Figure, ...] = ()
-    missing: tuple[str, ...] = ()
-    done: str = ""
-    silence: "Explanation | None" = None
-
-
-NOTHING_YET = Explanation("", "Nothing was done yet", "it has never been started")
-NOT_WATCHED = Explanation(
-    "P6", "Ralph runs, and is not watched", "enabled = false: started and logged, no more"
-)
-NOT_KNOWN = Explanation("", "Not known", "no explanation is kept with its last run")
+from ralphd.core.time import rfc3339
 
 
 def explain_end(
@@ -66,7 +30,7 @@ def explain_end(
     policy: Policy,
     silence: Explanation | None,
 ) -> Explanation:
-    """Why a run's end led to what is so ``after`` it."""
+    """Explain why a run's end led to the state ``after`` it."""
     ending = heard(ending, said)
     explained = _ended(ending, meant, said, after, policy)
     figures = (*_end_figures(ending, after, policy), *explained.figures)
@@ -173,7 +137,6 @@ def _iteration_words(ending: ExitFacts) -> str:
 
 
 def _word_words(ending: ExitFacts, said: RunReports) -> str:
-    """What the run itself said of its end, as the rest of a sentence."""
     word = last_word(ending, said)
     return "" if word is None else f"; it said: {word.why or word.reason}"
 
@@ -218,50 +181,3 @@ def _done(after: Supervision, policy: Policy) -> str:
             return "nothing runs until somebody starts it"
         case _:
             return "the next run starts at once"
-
-
-def in_seconds(duration_s: float) -> str:
-    """``0.4 s``, ``42 s``, ``5 min 10 s``, ``2 h 5 min``: as people say it.
-
-    A clock that was set back may have made it less than 0: that is told as 0.
-    """
-    duration_s = max(0.0, duration_s)
-    if duration_s < 10:
-        return f"{duration_s:.1f} s"
-    seconds = round(duration_s)
-    if seconds < 120:
-        return f"{seconds} s"
-    if seconds < 7200:
-        return f"{seconds // 60} min" + (f" {seconds % 60} s" if seconds % 60 else "")
-    return f"{seconds // 3600} h" + (f" {seconds % 3600 // 60} min" if seconds % 3600 // 60 else "")
-
-
-# What was seen of one that is silent, a run or an agent: kept with it, for people and programs (H4).
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A process of the tree as the latest look saw it; what it did is that of the time since the look before.
-
-    ``cpu_s`` and ``io_bytes`` include its reaped children. None is what is not known, as for a process that
-    may not be read. ``command`` is cut to 200 characters.
-    """
-
-    pid: int
-    parent: int
-    state: str
-    command: str
-    age_s: float
-    cpu_s: float | None
-    io_bytes: int | None
-    switches_per_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """The verdict with its figures, the processes, the last lines."""
-
-    at: Moment
-    explanation: Explanation
-    processes: tuple[Seen, ...]
-    last_lines: tuple[str, ...]

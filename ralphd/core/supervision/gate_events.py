@@ -1,16 +1,9 @@
-"""What the judgement of its commits does to a ralph, while it is under way and when it is over (R1 to R9)."""
+"""What a gate run does to a ralph, while it is under way and when its verdict has come (R1 to R9)."""
 
 from dataclasses import replace
 
-from ralphd.core.gate.verdict import Result, VerdictKind
-from ralphd.core.supervision import requests
-from ralphd.core.supervision.events import (
-    BaselineTested,
-    CommitsRestored,
-    JudgementBegan,
-    JudgementOver,
-    LeftBehind,
-)
+from ralphd.core.gate.verdict import Result, Verdict, VerdictKind, short
+from ralphd.core.supervision import events, requests
 from ralphd.core.supervision.model import (
     HAS_A_RUN,
     Action,
@@ -25,53 +18,54 @@ from ralphd.core.supervision.model import (
     Running,
     Spawn,
     Starting,
+    Step,
     Stopped,
     Stopping,
     Supervision,
     Waiting,
 )
 from ralphd.core.supervision.reports import task_data
-from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, STOPPED, Step, has_boundaries
+from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, STOPPED, has_boundaries
 from ralphd.core.text import normalized
 
 MOST_LINE_CHARS = 160
 UNFIT = "the tests cannot be run: test_command is not found or not executable"
 
 
-def began(now: Supervision, event: JudgementBegan) -> Step:
-    """From now on nobody expects a sign of life (H5). Who asked for a start is answered by now."""
-    testing = replace(now, said=replace(now.said, testing=True))
-    match now.state:
+def began(current: Supervision, event: events.GateRunBegan) -> Step:
+    """Expect no sign of life until the tests have ended (H5). A request for a start is answered by now."""
+    testing = replace(current, said=replace(current.said, testing=True))
+    match current.state:
         case Starting(kill=kill) if event.run_id is None:
             return Step(replace(testing, state=Starting(kill=kill)))
-        case _ if event.run_id is not None and _lives(now, event.run_id):
+        case _ if event.run_id is not None and _lives(current, event.run_id):
             return Step(testing)
         case _:
-            return Step(now)
+            return Step(current)
 
 
-def baseline(now: Supervision, event: BaselineTested) -> Step:
+def baseline(current: Supervision, event: events.BaselineTested) -> Step:
     """R4: the first run starts, whatever the tests say of the tree, unless they cannot be run at all."""
-    if not isinstance(now.state, Starting):
-        return Step(now)
-    now = replace(now, said=replace(now.said, testing=False))
-    if now.goal is Goal.PAUSED:
-        return Step(replace(now, state=Paused("requested")), (PAUSED_ON_REQUEST,))
-    if now.goal is Goal.STOPPED:
-        return Step(replace(now, state=Stopped()), (STOPPED,))
+    if not isinstance(current.state, Starting):
+        return Step(current)
+    current = replace(current, said=replace(current.said, testing=False))
+    if current.goal is Goal.PAUSED:
+        return Step(replace(current, state=Paused("requested")), (PAUSED_ON_REQUEST,))
+    if current.goal is Goal.STOPPED:
+        return Step(replace(current, state=Stopped()), (STOPPED,))
     data = (("baseline", True), ("tests", None if event.result is None else event.result.value))
     match event.result:
         case None:
-            return Step(now, (Spawn(),))
+            return Step(current, (Spawn(),))
         case Result.GREEN:
-            return Step(now, (Announce("tests.passed", data=data), Spawn()))
+            return Step(current, (Announce("tests.passed", data=data), Spawn()))
         case Result.CANNOT_RUN:
             why = f"Ralph is not started: {UNFIT} ({event.how})"
-            return Step(replace(now, state=Failed(why)), (Escalate(why), Announce("ralph.failed")))
+            return Step(replace(current, state=Failed(why)), (Escalate(why), Announce("ralph.failed")))
         case Result.RED:
-            return Step(now, (_not_green("are red", data), Spawn()))
+            return Step(current, (_not_green("are red", data), Spawn()))
         case Result.TIMED_OUT | Result.ENDED:
-            return Step(now, (_not_green(f"say nothing ({event.how})", data), Spawn()))
+            return Step(current, (_not_green(f"say nothing ({event.how})", data), Spawn()))
 
 
 def _not_green(what: str, data: tuple[tuple[str, object], ...]) -> Announce:
@@ -79,41 +73,39 @@ def _not_green(what: str, data: tuple[tuple[str, object], ...]) -> Announce:
     return Announce("tests.failed", text, data=data)
 
 
-def over(now: Supervision, event: JudgementOver, policy: Policy) -> Step:
-    """What is said of it, once, and a pause where a person has to look first (R2, R6, R8)."""
-    if event.id and now.said.judged == event.id:
-        return Step(now)
-    verdict, tally = event.verdict, now.tally
+def over(current: Supervision, event: events.VerdictReached, policy: Policy) -> Step:
+    """Announce a verdict, once, and pause where a person has to look first (R2, R6, R8)."""
+    verdict, tally = event.verdict, current.tally
+    if verdict.boundary_id and current.said.judged == verdict.boundary_id:
+        return Step(current)
     reverted = verdict.kind is VerdictKind.REVERTED
     is_news = verdict.calls and verdict.why != tally.called
     tally = replace(tally, reverts=tally.reverts + reverted, called=verdict.why if verdict.calls else None)
-    said = replace(now.said, testing=False, judged=event.id, reverted=reverted)
-    now = replace(now, tally=tally, said=said)
-    told = _told(event, calls=is_news)
-    return _paused(now, event, told, policy) if verdict.pauses else Step(now, told)
+    said = replace(current.said, testing=False, judged=verdict.boundary_id, reverted=reverted)
+    current = replace(current, tally=tally, said=said)
+    actions = _verdict_actions(verdict, calls=is_news)
+    return _paused(current, event, actions, policy) if verdict.pauses else Step(current, actions)
 
 
-def told(event: CommitsRestored | LeftBehind) -> tuple[Announce, ...]:
-    """What is news of the repository, and changes nothing for the ralph."""
-    return _left_behind(event) if isinstance(event, LeftBehind) else _restored(event)
+def announced(event: events.CommitsRestored | events.LeftBehind) -> tuple[Announce, ...]:
+    """Announce a change of the repository that changes nothing for the ralph."""
+    return _left_behind(event) if isinstance(event, events.LeftBehind) else _restored(event)
 
 
-def _left_behind(event: LeftBehind) -> tuple[Announce, ...]:
-    """What is said of a repository in which a run has left something half done."""
-    mended = Announce("state.recovered", f"Mended what the run had left: {'; '.join(event.done)}")
+def _left_behind(event: events.LeftBehind) -> tuple[Announce, ...]:
+    repaired = Announce("state.recovered", f"Mended what the run had left: {'; '.join(event.done)}")
     left = Announce("guard.blocked", f"The run has left something half done: {'; '.join(event.told)}")
-    return (*((mended,) if event.done else ()), *((left,) if event.told else ()))
+    return (*((repaired,) if event.done else ()), *((left,) if event.told else ()))
 
 
-def _restored(event: CommitsRestored) -> tuple[Announce, ...]:
-    """What is said of commits that a person has put back."""
+def _restored(event: events.CommitsRestored) -> tuple[Announce, ...]:
     of = "" if event.number is None else f" of iteration {event.number}"
     text = f"Put back, as asked — {_commits(event.commits)}{of}; the tests run before the next start"
     return (Announce("commit.restored", text, data=restored_data(event)),)
 
 
-def restored_data(event: CommitsRestored) -> tuple[tuple[str, object], ...]:
-    """What the event and the record keep of it, by their names."""
+def restored_data(event: events.CommitsRestored) -> tuple[tuple[str, object], ...]:
+    """Return what events and the history keep of it, by their names."""
     return (
         ("iteration", event.number),
         ("task", event.task),
@@ -122,52 +114,53 @@ def restored_data(event: CommitsRestored) -> tuple[tuple[str, object], ...]:
     )
 
 
-def _lives(now: Supervision, run_id: RunId) -> bool:
-    return isinstance(now.state, HAS_A_RUN) and now.state.run_id == run_id
+def _lives(current: Supervision, run_id: RunId) -> bool:
+    return isinstance(current.state, HAS_A_RUN) and current.state.run_id == run_id
 
 
-def _paused(now: Supervision, event: JudgementOver, told: tuple[Action, ...], policy: Policy) -> Step:
-    if now.goal is Goal.STOPPED:
-        return Step(now, told)
+def _paused(
+    current: Supervision, event: events.VerdictReached, actions: tuple[Action, ...], policy: Policy
+) -> Step:
+    if current.goal is Goal.STOPPED:
+        return Step(current, actions)
     why = event.verdict.why
-    now = replace(now, goal=Goal.PAUSED, said=replace(now.said, guard=why))
-    match now.state:
-        case Running(run_id=run_id) if has_boundaries(now):  # it hears of it in the answer it waits for
-            return Step(replace(now, state=Pausing(run_id, event.at, None, asked=False)), told)
+    current = replace(current, goal=Goal.PAUSED, said=replace(current.said, guard=why))
+    match current.state:
+        case Running(run_id=run_id) if has_boundaries(current):  # it hears of it in the answer it waits for
+            return Step(replace(current, state=Pausing(run_id, event.at, None, asked=False)), actions)
         case Running():
-            asked = requests.pause(now, event.at, policy)
-            return Step(asked.supervision, (*told, *asked.actions))
+            asked = requests.pause(current, event.at, policy)
+            return Step(asked.supervision, (*actions, *asked.actions))
         case Stopping(run_id=run_id, since=since, kill_at=kill_at, asked=asked):  # to be followed by another
-            return Step(replace(now, state=Pausing(run_id, since, kill_at, asked)), told)
+            return Step(replace(current, state=Pausing(run_id, since, kill_at, asked)), actions)
         case Waiting() | Paused():
-            return Step(replace(now, state=Paused(GUARD, None, why)), told)
+            return Step(replace(current, state=Paused(GUARD, None, why)), actions)
         case _:
-            return Step(now, told)
+            return Step(current, actions)
 
 
-def _told(event: JudgementOver, *, calls: bool) -> tuple[Action, ...]:
-    """The lines of C4, and the events behind them; with ``calls`` a person is called."""
-    verdict, data = event.verdict, data_of(event)
-    head = event.commits[0] if event.commits else ""
+def _verdict_actions(verdict: Verdict, *, calls: bool) -> tuple[Action, ...]:
+    """Return the lines of C4 and their events; with ``calls`` a person is called."""
+    data, commits, reverted = data_of(verdict), short(verdict.commits), short(verdict.reverted)
     match verdict.kind:
-        case VerdictKind.KEPT if not event.tests:
+        case VerdictKind.KEPT if not verdict.tests:
             return ()
         case VerdictKind.KEPT:
-            text = f"Tests passed ✅ — {_commits(event.commits)} kept"
+            text = f"Tests passed ✅ — {_commits(commits)} kept"
             return (Announce("tests.passed", data=data), Announce("commit.kept", text, data=data))
         case VerdictKind.REVERTED:
-            text = f"Tests failed ❌ — reverting {_commits(event.reverted)}"
+            text = f"Tests failed ❌ — reverting {_commits(reverted)}"
             called = (Escalate(f"{text}; {verdict.why}"),) if calls else ()
-            word = last_line(event.tail)
+            word = last_line(verdict.tail)
             return (
                 Announce("tests.failed", f"The tests end with: {word}" if word else None, data=data),
                 Announce("commit.reverted", text, data=data),
                 *called,
             )
         case VerdictKind.UNTESTED:
-            stays = f"{_commits((head,))} stays" if head else "the iteration stays"
-            if event.reverted:  # where a revert could not be taken back, or somebody has moved HEAD since
-                stays = f"{_commits(event.reverted)} stay{'s' if len(event.reverted) == 1 else ''} reverted"
+            stays = f"{_commits(commits[:1])} stays" if commits else "the iteration stays"
+            if reverted:  # where a revert could not be taken back, or somebody has moved HEAD since
+                stays = f"{_commits(reverted)} stay{'s' if len(reverted) == 1 else ''} reverted"
             text = f"Not judged — {stays}: {verdict.why}"
             if verdict.pauses or calls:  # the call says it: one line of the log is enough
                 return (Announce("guard.blocked", data=(("message", text), *data)), Escalate(text))
@@ -181,21 +174,21 @@ def _commits(shas: tuple[str, ...]) -> str:
 
 
 def last_line(printed: str) -> str:
-    """The last line of what the tests printed, for a person to see at once what it was about."""
+    """Return the last line that the tests printed, shortened."""
     lines = [" ".join(line.split()) for line in normalized(printed).splitlines()]
     last = next((line for line in reversed(lines) if line), "")
     return last if len(last) <= MOST_LINE_CHARS else last[: MOST_LINE_CHARS - 1] + "…"
 
 
-def data_of(event: JudgementOver) -> tuple[tuple[str, object], ...]:
-    """What events and the record keep of it, by their names."""
+def data_of(verdict: Verdict) -> tuple[tuple[str, object], ...]:
+    """Return what events and the history keep of a verdict, by their names."""
     return (
-        ("iteration", event.number),
-        ("task", task_data(event.task)),
-        ("verdict", event.verdict.kind.value),
-        ("why", event.verdict.why),
-        ("commits", list(event.commits)),
-        ("reverted", list(event.reverted)),
-        ("tests", list(event.tests)),
-        ("refs", list(event.refs)),
+        ("iteration", verdict.number),
+        ("task", task_data(verdict.task)),
+        ("verdict", verdict.kind.value),
+        ("why", verdict.why),
+        ("commits", list(short(verdict.commits))),
+        ("reverted", list(short(verdict.reverted))),
+        ("tests", list(verdict.tests)),
+        ("refs", list(verdict.refs)),
     )

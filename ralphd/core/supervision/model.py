@@ -1,7 +1,7 @@
-"""The nouns: what is wanted of a ralph, what is so, how a run ended, and the rules it is held to.
+"""The data of supervision: goal, state, counters, how a run ended, and the policy.
 
-A moment is a ``Moment``: seconds since the epoch, UTC, as the wall clock tells it. A duration is a float
-whose name ends in ``_s``.
+A moment is a ``Moment``: seconds since the epoch, UTC, by the wall clock. A duration is a float whose name
+ends in ``_s``.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ RunId = NewType("RunId", str)
 
 
 class Goal(StrEnum):
-    """What was asked for. Kept apart from the state, both on disk."""
+    """What was requested. Kept apart from the state, on disk too."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -70,7 +70,7 @@ class Overdue(StrEnum):
 
 
 class Next(StrEnum):
-    """What a run is told at a boundary: go on, end, or end until it is resumed."""
+    """The reply to a run at a boundary: continue, end, or end until it is resumed."""
 
     CONTINUE = "continue"
     STOP = "stop"
@@ -99,7 +99,6 @@ class ExitFacts:
 
     @property
     def lost(self) -> bool:
-        """Nobody saw how it ended."""
         return self.code is None and self.signal is None
 
 
@@ -107,7 +106,7 @@ class ExitFacts:
 class Policy:
     """The rules of one ralph, from its pinned configuration. Defaults are the configuration's.
 
-    ``own_loop``: it runs the built-in loop, whose numbers of iterations go on from run to run.
+    ``own_loop``: it runs the built-in loop, which numbers its iterations across runs.
     """
 
     supervised: bool = True
@@ -151,7 +150,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class ReportedTask:
-    """The task that a run says it works on."""
+    """The task that a run works on."""
 
     id: str
     title: str = ""
@@ -159,7 +158,7 @@ class ReportedTask:
 
 @dataclass(frozen=True, slots=True)
 class ReportedWait:
-    """A wait that a run told us of: nobody expects a sign of life before ``until``."""
+    """A wait that a run reported: no sign of life is expected before ``until``."""
 
     reason: str
     until: Moment
@@ -167,7 +166,7 @@ class ReportedWait:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredReport:
-    """A report that was acted on, by its id; ``digest`` tells another report under the same id."""
+    """A report that was acted on, by its id; ``digest`` detects another report under the same id."""
 
     id: str
     digest: str
@@ -176,9 +175,9 @@ class AnsweredReport:
 
 @dataclass(frozen=True, slots=True)
 class LastWord:
-    """What a run says of its end before it ends: with which code, why in a word and in a sentence.
+    """What a run announces before it ends: its code, and why, in a word and in a sentence.
 
-    ``resume_at`` is when the limit is over it rests for. It counts where the run ends with ``code``.
+    ``resume_at`` is when its limit resets. It counts only where the run ends with ``code``.
     """
 
     code: int
@@ -189,12 +188,12 @@ class LastWord:
 
 @dataclass(frozen=True, slots=True)
 class RunReports:
-    """What the run that lives has said of itself, and what it was told.
+    """What the run that lives has reported, and the replies it got.
 
-    ``signals``: it knows SIGUSR1 and SIGUSR2; ``beats``: it sends heartbeats, and is judged by them (H6);
+    ``signals``: it handles SIGUSR1 and SIGUSR2; ``beats``: it sends heartbeats, and stalls without them (H6);
     ``iterates``: it reports its iterations, and so has boundaries. ``errors_cleared`` were cleared by them:
     a run that hangs in the end has not earned that (C3). ``limit`` is the limit that it was stopped for.
-    ``testing``: its commits are being judged, and it waits. ``guard`` is why a person has to look at them.
+    ``testing``: its commits are being tested, and it waits. ``guard`` is why a person has to look at them.
     ``judged`` is the boundary of the last verdict, ``reverted`` whether that reverted something.
     """
 
@@ -243,7 +242,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Pausing:
-    """A run lives and was asked to end, for a pause. The rest is as in ``Stopping``."""
+    """A run lives and is to end, for a pause. Fields as in ``Stopping``."""
 
     run_id: RunId
     since: Moment
@@ -254,7 +253,7 @@ class Pausing:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Nothing runs. Goes on at ``resume_at`` by itself, or on request; ``why`` is the reason in words."""
+    """Nothing runs, until ``resume_at`` or a request; ``why`` is the reason in words."""
 
     reason: str
     resume_at: Moment | None = None
@@ -329,7 +328,7 @@ SETTLED = (Idle, Stopped, Failed, Done)
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """All that a Regent knows of its ralph: what is wanted, what is so, what was counted."""
+    """All that a Regent knows of its ralph: goal, state, counters, and the reports of its run."""
 
     goal: Goal = Goal.STOPPED
     state: State = field(default_factory=Idle)
@@ -361,7 +360,7 @@ class ControlSignal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PassOn:
-    """Ask a command for something that it said it knows."""
+    """Send a command one of the signals that it handles."""
 
     run_id: RunId
     wish: ControlSignal
@@ -376,10 +375,7 @@ class KillTree:
 
 @dataclass(frozen=True, slots=True)
 class KillAfter:
-    """Tell ``GraceOver`` when ``delay_s`` seconds have passed, whatever the wall clock does.
-
-    A later one takes the place of an earlier one.
-    """
+    """Post ``GraceOver`` after ``delay_s`` seconds of the monotonic clock. Replaces an earlier one."""
 
     run_id: RunId
     delay_s: float
@@ -387,16 +383,16 @@ class KillAfter:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Tell ``Woke`` at this moment of the wall clock, or soon after."""
+    """Post ``Woke`` at this moment of the wall clock, or soon after."""
 
     at: Moment
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Tell the event stream. ``text`` is what a person reads; None keeps it off the Regent's own lines.
+    """Publish an event. ``text`` is for people; without it the Regent prints nothing.
 
-    ``data`` is told with it, key by key.
+    ``data`` is added to the event, key by key.
     """
 
     type: str
@@ -407,9 +403,23 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Escalate:
-    """Call a person, once: event, webhooks, live view, ``ralphd.log`` (C2)."""
+    """Escalate to a person, once: event, webhooks, live view, ``ralphd.log`` (C2)."""
 
     text: str
 
 
 Action: TypeAlias = Spawn | Terminate | PassOn | KillTree | KillAfter | WakeAt | Announce | Escalate
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The answer to an event: the next supervision, and the actions that follow, in order.
+
+    ``refusal`` is why the event does not fit, in words. ``exit_meaning`` is that of the run whose end this
+    step has answered. Both follow from the event, so equality does not ask for them.
+    """
+
+    supervision: Supervision
+    actions: tuple[Action, ...] = ()
+    refusal: str | None = field(default=None, compare=False)
+    exit_meaning: Outcome | None = field(default=None, compare=False)

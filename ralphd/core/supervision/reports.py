@@ -1,6 +1,6 @@
-"""What a run reports of itself, what that changes, and what it is answered (G1, H6, C3).
+"""The reports of a run: what each changes, and its reply (G1, H6, C3).
 
-A report is acted upon once: its answer is kept by its id, and given again to whoever sends it again.
+A report is acted upon once. The reply is kept by the report's id, and given again when it is sent again.
 """
 
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ from ralphd.core.supervision.model import (
     RunId,
     Running,
     RunReports,
+    Step,
     Stopping,
     Supervision,
     Tally,
     Terminate,
     WakeAt,
 )
-from ralphd.core.supervision.transitions import Step
 from ralphd.core.time import Moment, rfc3339
 
 # The reports that a run can send (G1, H6, C3).
@@ -43,7 +43,7 @@ NO_REASON = "waiting"
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A run's first report. ``signals``: it knows SIGUSR1 (pause) and SIGUSR2 (skip the wait)."""
+    """A run's first report. ``signals``: it handles SIGUSR1 (pause) and SIGUSR2 (skip the wait)."""
 
     signals: bool = False
     agent: str | None = None
@@ -53,7 +53,7 @@ class Hello:
 class IterationStarted:
     """An iteration begins; ``number`` is the run's own count.
 
-    ``head``, a full sha, and ``branch`` are where it begins; without them, where HEAD is when it is told.
+    ``head``, a full sha, and ``branch`` are where it begins; without them, where HEAD is on arrival.
     """
 
     number: int | None = None
@@ -64,7 +64,7 @@ class IterationStarted:
 
 
 class CostSource(StrEnum):
-    """Where a cost comes from: the agent told it, it was worked out, or nobody knows it."""
+    """Where a cost comes from."""
 
     TOLD = "told"
     ESTIMATED = "estimated"
@@ -103,7 +103,7 @@ class AttemptFinished:
     ended_at: Moment | None = None
 
     def data(self) -> Mapping[str, Any]:
-        """What history and events keep of it, by their names; a cost that nobody knows is none."""
+        """Return what history and events keep of it, by their names; an unknown cost is None."""
         kind = kind_of(self.kind)
         return {
             "iteration": self.iteration,
@@ -133,10 +133,10 @@ class AttemptFinished:
 
 @dataclass(frozen=True, slots=True)
 class IterationFinished:
-    """A boundary: the tree may be judged. Answered with what to do next.
+    """A boundary, answered with what to do next.
 
-    ``complete``: its task is done. ``commits`` are those made in it, abbreviated, oldest first. ``ended_at``
-    as in an attempt. ``waits``: nobody works on before the answer, so that its commits can be judged now.
+    ``complete``: its task is done. ``commits`` are abbreviated, oldest first. ``ended_at`` as in an attempt.
+    ``waits``: the command waits for the reply, so its commits can be judged now.
     """
 
     number: int | None = None
@@ -149,7 +149,6 @@ class IterationFinished:
     waits: bool = True
 
     def data(self) -> Mapping[str, Any]:
-        """What history and events keep of it, by their names."""
         return {
             "iteration": self.number,
             "failed": self.failed,
@@ -162,7 +161,7 @@ class IterationFinished:
 
 @dataclass(frozen=True, slots=True)
 class WaitingUntil:
-    """The run waits, for a limit for example, and is not to be judged meanwhile; None: no longer."""
+    """The run waits, for a rate limit for example, and does not stall before; None: no longer."""
 
     until: Moment | None
     reason: str = NO_REASON
@@ -177,7 +176,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class AgentExhausted:
-    """An agent is not asked any more before ``until``; None: before a person acts (L3)."""
+    """An agent is out until ``until``; None: until a person acts (L3)."""
 
     agent: str
     reason: str
@@ -186,14 +185,14 @@ class AgentExhausted:
 
 @dataclass(frozen=True, slots=True)
 class AgentReturned:
-    """An agent may be asked again."""
+    """An agent may be used again."""
 
     agent: str
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The run lives. A run that sends one is judged by them from then on (H6)."""
+    """The run lives. After the first one it stalls without them (H6)."""
 
 
 Report: TypeAlias = (
@@ -212,7 +211,7 @@ Report: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A run told its Regent something. ``digest`` stands for the whole report, to know it again."""
+    """A report has arrived. ``digest`` stands for the whole report, to detect another one under its id."""
 
     at: Moment
     run_id: RunId
@@ -222,7 +221,6 @@ class Reported:
 
 
 def task_data(task: ReportedTask | None) -> dict[str, str] | None:
-    """A task as it is written down."""
     return None if task is None else {"id": task.id, "title": task.title}
 
 
@@ -232,38 +230,38 @@ LONGEST_WAIT_S = 31 * 24 * 3600.0
 """Longer than any limit takes to reset: a run cannot talk itself out of the watch for good."""
 
 
-def why_not(now: Supervision, event: Reported) -> str | None:
-    """Why a report cannot be acted upon, or None when it can."""
-    if not isinstance(now.state, HAS_A_RUN):
-        return f"no run lives that {event.run_id} could be: it is {now.state.kind.replace('_', ' ')}"
-    if now.state.run_id != event.run_id:
-        return f"{event.run_id} is over; the run that lives is {now.state.run_id}"
-    known = _known(now.said, event.id)
+def why_not(current: Supervision, event: Reported) -> str | None:
+    """Return why a report cannot be acted upon, or None."""
+    if not isinstance(current.state, HAS_A_RUN):
+        return f"no run lives that {event.run_id} could be: it is {current.state.kind.replace('_', ' ')}"
+    if current.state.run_id != event.run_id:
+        return f"{event.run_id} is over; the run that lives is {current.state.run_id}"
+    known = _known(current.said, event.id)
     if known is not None and known.digest != event.digest:
         return f"the id {event.id} was used for another report already"
     return None
 
 
-def is_known(now: Supervision, event: Reported) -> bool:
-    """Whether it was acted upon before: then it is only answered."""
-    return _known(now.said, event.id) is not None
+def is_known(current: Supervision, event: Reported) -> bool:
+    """Whether it was acted upon before."""
+    return _known(current.said, event.id) is not None
 
 
-def answer(now: Supervision, report_id: str) -> Next:
-    """The answer to a report that was acted upon; heartbeats are not kept, and answered as things are."""
-    known = _known(now.said, report_id)
-    return _next(now) if known is None else known.next
+def answer(current: Supervision, report_id: str) -> Next:
+    """Return the reply to a report; heartbeats are not kept and get the present one."""
+    known = _known(current.said, report_id)
+    return _next(current) if known is None else known.next
 
 
 def _known(said: RunReports, report_id: str) -> AnsweredReport | None:
     return next((known for known in said.answered if known.id == report_id), None)
 
 
-def reported(now: Supervision, event: Reported, policy: Policy) -> Step:
+def reported(current: Supervision, event: Reported, policy: Policy) -> Step:
     """Act upon a report of the run that lives."""
-    if is_known(now, event):
-        return Step(now)
-    done = _act(now, event, policy)
+    if is_known(current, event):
+        return Step(current)
+    done = _act(current, event, policy)
     if isinstance(event.report, Heartbeat):  # not kept: it is answered as things are
         return done
     supervision = done.supervision
@@ -272,34 +270,34 @@ def reported(now: Supervision, event: Reported, policy: Policy) -> Step:
     return Step(replace(supervision, said=said), done.actions)
 
 
-def _act(now: Supervision, event: Reported, policy: Policy) -> Step:
+def _act(current: Supervision, event: Reported, policy: Policy) -> Step:
     match event.report:
         case Hello(signals=signals, agent=agent):
-            said = replace(now.said, hello=True, signals=signals, agent=agent or now.said.agent)
-            return Step(replace(now, said=said))
+            said = replace(current.said, hello=True, signals=signals, agent=agent or current.said.agent)
+            return Step(replace(current, said=said))
         case IterationStarted() as report:
-            return _started(now, event.at, report, policy)
+            return _started(current, event.at, report, policy)
         case AttemptFinished() as report:
-            told = Announce("attempt.finished", data=tuple(report.data().items()))
-            return Step(_spent(now, report.cost_usd or 0.0), (told,))
+            actions = Announce("attempt.finished", data=tuple(report.data().items()))
+            return Step(_spent(current, report.cost_usd or 0.0), (actions,))
         case IterationFinished() as report:
-            was_reverted = now.said.reverted and now.said.judged == boundary_id(event)
-            return _finished(now, event.at, report, policy, counts=not (report.failed or was_reverted))
+            was_reverted = current.said.reverted and current.said.judged == boundary_id(event)
+            return _finished(current, event.at, report, policy, counts=not (report.failed or was_reverted))
         case WaitingUntil(until=until, reason=reason):
             if until is None or until <= event.at:
-                return end_wait(now)
-            return _wait(now, event.at, until, reason)
+                return end_wait(current)
+            return _wait(current, event.at, until, reason)
         case Cost(usd=usd):
-            return Step(_spent(now, usd))
+            return Step(_spent(current, usd))
         case AgentExhausted() as report:
-            return Step(now, (_exhausted(report),))
+            return Step(current, (_exhausted(report),))
         case AgentReturned(agent=agent):
-            told = Announce("agent.returned", f"{agent} may be asked again", data=(("agent", agent),))
-            return Step(now, (told,))
+            actions = Announce("agent.returned", f"{agent} may be asked again", data=(("agent", agent),))
+            return Step(current, (actions,))
         case LastWord() as word:
-            return Step(replace(now, said=replace(now.said, last_word=word)))
+            return Step(replace(current, said=replace(current.said, last_word=word)))
         case Heartbeat():
-            return Step(replace(now, said=replace(now.said, beats=True)))
+            return Step(replace(current, said=replace(current.said, beats=True)))
 
 
 def _exhausted(report: AgentExhausted) -> Announce:
@@ -309,38 +307,38 @@ def _exhausted(report: AgentExhausted) -> Announce:
     return Announce("agent.exhausted", f"{report.agent} is not asked {back}: {report.reason}", data=data)
 
 
-def _spent(now: Supervision, usd: float) -> Supervision:
-    return replace(now, tally=replace(now.tally, cost_usd=round(now.tally.cost_usd + usd, 6)))
+def _spent(current: Supervision, usd: float) -> Supervision:
+    return replace(current, tally=replace(current.tally, cost_usd=round(current.tally.cost_usd + usd, 6)))
 
 
-def _started(now: Supervision, at: Moment, report: IterationStarted, policy: Policy) -> Step:
-    agent = report.agent or now.said.agent
-    said = replace(now.said, iterates=True, task=report.task, agent=agent, wait=None, last_word=None)
-    told: list[Action] = [
-        *wait_ended(now),
+def _started(current: Supervision, at: Moment, report: IterationStarted, policy: Policy) -> Step:
+    agent = report.agent or current.said.agent
+    said = replace(current.said, iterates=True, task=report.task, agent=agent, wait=None, last_word=None)
+    actions: list[Action] = [
+        *wait_ended(current),
         Announce("iteration.started", data=(("iteration", report.number), ("task", task_data(report.task)))),
     ]
-    state = now.state
+    state = current.state
     if isinstance(state, Stopping | Pausing) and not state.asked and state.kill_at is not None:
-        # It was told to end at its boundary, and goes on: now it is asked as any other command is.
-        told += [Terminate(state.run_id), KillAfter(state.run_id, policy.stop_timeout_s)]
+        # It should have ended at its boundary, and began another iteration: terminate it like any command.
+        actions += [Terminate(state.run_id), KillAfter(state.run_id, policy.stop_timeout_s)]
         state = replace(state, asked=True, kill_at=at + policy.stop_timeout_s)
-    return Step(replace(now, said=said, state=state), tuple(told))
+    return Step(replace(current, said=said, state=state), tuple(actions))
 
 
 def boundary_id(event: Reported) -> str:
-    """What a boundary that was reported is called: no other one of the ralph has the name."""
+    """Return the name of a reported boundary, unique within the ralph."""
     return f"{event.run_id}/{event.id}"
 
 
 def _finished(
-    now: Supervision, at: Moment, report: IterationFinished, policy: Policy, *, counts: bool
+    current: Supervision, at: Moment, report: IterationFinished, policy: Policy, *, counts: bool
 ) -> Step:
-    """A boundary (G1): counted, and the moment at which a run that is to end is told so.
+    """Count a boundary (G1), and give a run that is to end its grace from here.
 
-    One that ``counts`` clears the count of errors (C3).
+    With ``counts`` the count of errors is cleared (C3).
     """
-    tally, said = now.tally, replace(now.said, iterates=True, wait=None)
+    tally, said = current.tally, replace(current.said, iterates=True, wait=None)
     if policy.mode is Mode.LOOP and not _is_repeated(tally, report, policy):
         tally = replace(tally, iteration=tally.iteration + 1)
     if policy.own_loop:
@@ -348,14 +346,14 @@ def _finished(
     if counts:
         said = replace(said, errors_cleared=said.errors_cleared + tally.consecutive_errors)
         tally = replace(tally, consecutive_errors=0)
-    told = Announce("iteration.finished", data=tuple(report.data().items()))
-    after = replace(now, tally=tally, said=said)
-    is_bound = isinstance(now.state, Running) and policy.supervised
+    actions = Announce("iteration.finished", data=tuple(report.data().items()))
+    after = replace(current, tally=tally, said=said)
+    is_bound = isinstance(current.state, Running) and policy.supervised
     if is_bound and (limit := limit_reached(tally, at, policy)):
-        assert isinstance(now.state, Running)
-        state = Stopping(now.state.run_id, at, None, asked=False)
+        assert isinstance(current.state, Running)
+        state = Stopping(current.state.run_id, at, None, asked=False)
         after = replace(after, said=replace(said, limit=limit), state=state)
-    return _given_time(after, at, policy, (*wait_ended(now), told))
+    return _given_time(after, at, policy, (*wait_ended(current), actions))
 
 
 def _is_repeated(tally: Tally, report: IterationFinished, policy: Policy) -> bool:
@@ -363,16 +361,15 @@ def _is_repeated(tally: Tally, report: IterationFinished, policy: Policy) -> boo
     return policy.own_loop and report.number is not None and report.number == tally.last_number
 
 
-def _given_time(now: Supervision, at: Moment, policy: Policy, told: tuple[Announce, ...]) -> Step:
-    """A run that hears that it is to end gets the usual time for it."""
-    if not (isinstance(now.state, Stopping | Pausing) and now.state.kill_at is None):
-        return Step(now, told)
-    state = replace(now.state, kill_at=at + policy.stop_timeout_s)
-    return Step(replace(now, state=state), (*told, KillAfter(state.run_id, policy.stop_timeout_s)))
+def _given_time(current: Supervision, at: Moment, policy: Policy, actions: tuple[Announce, ...]) -> Step:
+    if not (isinstance(current.state, Stopping | Pausing) and current.state.kill_at is None):
+        return Step(current, actions)
+    state = replace(current.state, kill_at=at + policy.stop_timeout_s)
+    return Step(replace(current, state=state), (*actions, KillAfter(state.run_id, policy.stop_timeout_s)))
 
 
 def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
-    """The limit of the user's own that is reached now, in words, or None (E4)."""
+    """Return the user's own limit that is reached now, in words, or None (E4)."""
     if policy.max_iterations and tally.iteration >= policy.max_iterations:
         return f"{tally.iteration} iteration{'' if tally.iteration == 1 else 's'}, as you asked"
     if policy.max_cost_usd and tally.cost_usd >= policy.max_cost_usd:
@@ -382,33 +379,31 @@ def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
     return None
 
 
-def _wait(now: Supervision, at: Moment, until: Moment, reason: str) -> Step:
+def _wait(current: Supervision, at: Moment, until: Moment, reason: str) -> Step:
     wait = ReportedWait(reason, bounded(until, at))
     text = "Ralph waits" + (f": {reason}" if reason != NO_REASON else "")
-    told = Announce("wait.started", text, wait_until=wait.until)
-    return Step(replace(now, said=replace(now.said, wait=wait)), (told, WakeAt(wait.until)))
+    actions = Announce("wait.started", text, wait_until=wait.until)
+    return Step(replace(current, said=replace(current.said, wait=wait)), (actions, WakeAt(wait.until)))
 
 
 def bounded(until: Moment, at: Moment) -> Moment:
-    """A wait no longer than a run may ask for."""
     return min(until, at + LONGEST_WAIT_S)
 
 
-def end_wait(now: Supervision) -> Step:
-    """A wait that a run reported is over, by its own word or by the clock."""
-    return Step(replace(now, said=replace(now.said, wait=None)), wait_ended(now))
+def end_wait(current: Supervision) -> Step:
+    """End a wait that a run reported."""
+    return Step(replace(current, said=replace(current.said, wait=None)), wait_ended(current))
 
 
-def wait_ended(now: Supervision) -> tuple[Announce, ...]:
-    """What is told when the wait that the run reported, if any, is over."""
-    return () if now.said.wait is None else (Announce("wait.ended"),)
+def wait_ended(current: Supervision) -> tuple[Announce, ...]:
+    return () if current.said.wait is None else (Announce("wait.ended"),)
 
 
-def _next(now: Supervision) -> Next:
-    match now.state:
+def _next(current: Supervision) -> Next:
+    match current.state:
         case Stopping() | Running(overdue=Overdue()):
             return Next.STOP
         case Pausing():
             return Next.PAUSE
         case _:
-            return Next.STOP if now.goal is Goal.STOPPED else Next.CONTINUE
+            return Next.STOP if current.goal is Goal.STOPPED else Next.CONTINUE

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ralphd.core.supervision import reports
+from ralphd.core.supervision import reports, transitions
 from ralphd.core.supervision.events import Event, PauseRequested, ResumeRequested, SkipWaitRequested
 from ralphd.core.supervision.model import (
     SETTLED,
@@ -17,6 +17,7 @@ from ralphd.core.supervision.model import (
     Policy,
     Running,
     Starting,
+    Step,
     Stopped,
     Stopping,
     Supervision,
@@ -24,134 +25,124 @@ from ralphd.core.supervision.model import (
     Waiting,
 )
 from ralphd.core.supervision.reports import Reported
-from ralphd.core.supervision.transitions import (
-    PAUSED_ON_REQUEST,
-    PAUSING,
-    PAUSING_AT_BOUNDARY,
-    RESTARTING,
-    RESUMED,
-    STOPPED,
-    Step,
-    ask,
-    ask_to_end,
-    counted,
-    ending,
-    has_boundaries,
-    spawn,
-)
 from ralphd.core.time import Moment
 
 
-def why_not(now: Supervision, event: Event) -> str | None:
-    """Why a person's request does not fit what the ralph is doing, or None when it does."""
-    settled = isinstance(now.state, SETTLED)
+def why_not(current: Supervision, event: Event) -> str | None:
+    """Return why a request does not fit the state of the ralph, or None."""
+    settled = isinstance(current.state, SETTLED)
     match event:
         case PauseRequested() if settled:
-            return f"it is {now.state.kind}: there is nothing to pause"
+            return f"it is {current.state.kind}: there is nothing to pause"
         case ResumeRequested() if settled:
-            return f"it is {now.state.kind}, not paused: start it instead"
-        case ResumeRequested() if now.goal is Goal.STOPPED:
-            return f"it is {now.state.kind} and was asked to stop: start it instead"
-        case SkipWaitRequested() if isinstance(now.state, Running) and now.said.wait is not None:
-            return None if now.said.signals else "its command waits by itself, and does not know our signals"
-        case SkipWaitRequested() if not _waits(now):
-            return f"it is {now.state.kind} and not waiting for a moment"
+            return f"it is {current.state.kind}, not paused: start it instead"
+        case ResumeRequested() if current.goal is Goal.STOPPED:
+            return f"it is {current.state.kind} and was asked to stop: start it instead"
+        case SkipWaitRequested() if isinstance(current.state, Running) and current.said.wait is not None:
+            return (
+                None if current.said.signals else "its command waits by itself, and does not know our signals"
+            )
+        case SkipWaitRequested() if not _waits(current):
+            return f"it is {current.state.kind} and not waiting for a moment"
         case Reported():
-            return reports.why_not(now, event)
+            return reports.why_not(current, event)
         case _:
             return None
 
 
-def _waits(now: Supervision) -> bool:
-    return isinstance(now.state, Waiting) or (
-        isinstance(now.state, Paused) and now.state.resume_at is not None
+def _waits(current: Supervision) -> bool:
+    return isinstance(current.state, Waiting) or (
+        isinstance(current.state, Paused) and current.state.resume_at is not None
     )
 
 
-def start(now: Supervision, at: Moment) -> Step:
-    """Run: a settled ralph starts afresh, a paused one goes on, one that is ending starts again."""
-    wanted = replace(now, goal=Goal.RUNNING)
-    match now.state:
+def start(current: Supervision, at: Moment) -> Step:
+    """Start a settled ralph afresh, resume a paused one, follow an ending run with another."""
+    wanted = replace(current, goal=Goal.RUNNING)
+    match current.state:
         case Idle() | Stopped() | Failed() | Done():
-            return spawn(replace(wanted, tally=Tally(began_at=at)), before=now.state)
+            return transitions.spawn(replace(wanted, tally=Tally(began_at=at)), before=current.state)
         case Paused():
-            return resume(now)
+            return resume(current)
         case Pausing() | Stopping():
             fresh = replace(wanted, tally=Tally(began_at=at))
-            return Step(replace(fresh, state=ending(now.state, again=True)))
+            return Step(replace(fresh, state=transitions.ending(current.state, again=True)))
         case Starting(before=before):
             return Step(replace(wanted, state=Starting(before)))
         case _:
             return Step(wanted)
 
 
-def stop(now: Supervision, at: Moment, policy: Policy, *, kill: bool) -> Step:
-    """End the run, or the wait; a ralph that is settled stays what it is."""
-    match now.state:
+def stop(current: Supervision, at: Moment, policy: Policy, *, kill: bool) -> Step:
+    """End the run, or the wait; a settled ralph stays as it is."""
+    match current.state:
         case Running() | Pausing() | Stopping():
-            return ask_to_end(now, at, policy, kill=kill)
+            return transitions.ask_to_end(current, at, policy, kill=kill)
         case Waiting() | Paused():
-            return Step(replace(now, state=Stopped()), (STOPPED,))
+            return Step(replace(current, state=Stopped()), (transitions.STOPPED,))
         case Starting(before=before):
-            return Step(replace(now, state=Starting(before, kill)))
+            return Step(replace(current, state=Starting(before, kill)))
         case _:
-            return Step(now)
+            return Step(current)
 
 
-def pause(now: Supervision, at: Moment, policy: Policy) -> Step:
-    """End the run and keep it from starting until someone resumes it."""
-    match now.state:
-        case Running(run_id=run_id) if has_boundaries(now):
-            pausing = Pausing(run_id, since=at, kill_at=None, asked=now.said.signals)
-            wish = (PassOn(run_id, ControlSignal.PAUSE),) if now.said.signals else ()
-            return Step(replace(now, state=pausing), (PAUSING_AT_BOUNDARY, *wish))
+def pause(current: Supervision, at: Moment, policy: Policy) -> Step:
+    """End the run, and start none until someone resumes the ralph."""
+    match current.state:
+        case Running(run_id=run_id) if transitions.has_boundaries(current):
+            pausing = Pausing(run_id, since=at, kill_at=None, asked=current.said.signals)
+            wish = (PassOn(run_id, ControlSignal.PAUSE),) if current.said.signals else ()
+            return Step(replace(current, state=pausing), (transitions.PAUSING_AT_BOUNDARY, *wish))
         case Running(run_id=run_id):
             pausing = Pausing(run_id, since=at, kill_at=at + policy.stop_timeout_s)
-            return Step(replace(now, state=pausing), (PAUSING, *ask(run_id, policy.stop_timeout_s)))
+            return Step(
+                replace(current, state=pausing),
+                (transitions.PAUSING, *transitions.ask(run_id, policy.stop_timeout_s)),
+            )
         case Stopping(run_id=run_id, since=since, kill_at=kill_at, asked=asked):
-            return Step(replace(now, state=Pausing(run_id, since, kill_at, asked)))
+            return Step(replace(current, state=Pausing(run_id, since, kill_at, asked)))
         case Waiting():
-            return Step(replace(now, state=Paused("requested")), (PAUSED_ON_REQUEST,))
+            return Step(replace(current, state=Paused("requested")), (transitions.PAUSED_ON_REQUEST,))
         case Paused(reason=reason):
-            return Step(replace(now, state=Paused(reason)))  # a person's pause outlasts a limit's reset
+            return Step(replace(current, state=Paused(reason)))  # a person's pause outlasts a limit's reset
         case _:
-            return Step(now)
+            return Step(current)
 
 
-def resume(now: Supervision) -> Step:
-    """Go on after a pause."""
-    wanted = replace(now, goal=Goal.RUNNING)
-    match now.state:
+def resume(current: Supervision) -> Step:
+    wanted = replace(current, goal=Goal.RUNNING)
+    match current.state:
         case Paused():
-            return spawn(wanted, RESUMED, before=now.state)
+            return transitions.spawn(wanted, transitions.RESUMED, before=current.state)
         case Pausing():
-            return Step(replace(wanted, state=ending(now.state, again=True)))
+            return Step(replace(wanted, state=transitions.ending(current.state, again=True)))
         case Starting(before=before):
             return Step(replace(wanted, state=Starting(before)))
         case _:
-            return Step(now)
+            return Step(current)
 
 
-def restart(now: Supervision, at: Moment, policy: Policy) -> Step:
-    """Stop, then start; the count of failures begins anew."""
-    fresh = replace(now, tally=replace(now.tally, consecutive_errors=0, restarted_at=()))
-    match now.state:
+def restart(current: Supervision, at: Moment, policy: Policy) -> Step:
+    """Stop, then start, with the count of failures at 0."""
+    fresh = replace(current, tally=replace(current.tally, consecutive_errors=0, restarted_at=()))
+    match current.state:
         case Running():
-            return ask_to_end(fresh, at, policy, again=True)
+            return transitions.ask_to_end(fresh, at, policy, again=True)
         case Pausing() | Stopping():
-            return Step(replace(fresh, state=ending(now.state, again=True)))
+            return Step(replace(fresh, state=transitions.ending(current.state, again=True)))
         case Starting(before=before):
             return Step(replace(fresh, state=Starting(before)))
         case Waiting() | Paused():
-            return spawn(fresh, RESTARTING, before=now.state)
+            return transitions.spawn(fresh, transitions.RESTARTING, before=current.state)
         case Idle() | Stopped() | Failed() | Done():
-            return spawn(replace(now, tally=Tally(began_at=at)), RESTARTING, before=now.state)
+            return transitions.spawn(
+                replace(current, tally=Tally(began_at=at)), transitions.RESTARTING, before=current.state
+            )
 
 
-def skip_wait(now: Supervision, at: Moment) -> Step:
-    """Do not wait any longer."""
-    if isinstance(now.state, Running):
-        return Step(now, (PassOn(now.state.run_id, ControlSignal.SKIP_WAIT),))
-    assert isinstance(now.state, Waiting | Paused)
-    wanted = replace(now, goal=Goal.RUNNING)
-    return spawn(counted(wanted, at), RESTARTING, before=now.state)
+def skip_wait(current: Supervision, at: Moment) -> Step:
+    if isinstance(current.state, Running):
+        return Step(current, (PassOn(current.state.run_id, ControlSignal.SKIP_WAIT),))
+    assert isinstance(current.state, Waiting | Paused)
+    wanted = replace(current, goal=Goal.RUNNING)
+    return transitions.spawn(transitions.counted(wanted, at), transitions.RESTARTING, before=current.state)

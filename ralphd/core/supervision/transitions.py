@@ -1,6 +1,6 @@
-"""What the answers to several facts have in common: start a run, ask one to end, count a restart."""
+"""Transitions that several events share: start a run, end one, count a restart."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ralphd.core.backoff import within_an_hour
 from ralphd.core.supervision.model import (
@@ -17,6 +17,7 @@ from ralphd.core.supervision.model import (
     Running,
     Spawn,
     Starting,
+    Step,
     Stopping,
     Supervision,
     Terminate,
@@ -36,59 +37,57 @@ RESTARTING = Announce("wait.ended", "Restarting Ralph...")
 ADOPTED = Announce("ralph.adopted", "Ralph goes on: taken over after a restart of the daemon")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The answer to an event: what is so now, and what to do about it, in this order."""
-
-    supervision: Supervision
-    actions: tuple[Action, ...] = ()
+def spawn(current: Supervision, *actions: Announce, before: Rest | None = None) -> Step:
+    """Order a run, after ``actions``. ``before``: the state to return to if it cannot be started."""
+    return Step(replace(current, state=Starting(before)), (*actions, Spawn()))
 
 
-def spawn(now: Supervision, *told: Announce, before: Rest | None = None) -> Step:
-    """Order a run, after what is ``told`` first. ``before``: what it is now, when a person asks."""
-    return Step(replace(now, state=Starting(before)), (*told, Spawn()))
-
-
-def counted(now: Supervision, at: Moment) -> Supervision:
-    """The same with the coming restart counted, when it is one after a failure."""
-    if not (isinstance(now.state, Waiting) and now.state.reason in (Reason.CRASH, Reason.RESTART_LIMIT)):
-        return now
-    recent = (*within_an_hour(now.tally.restarted_at, at), at)
-    return replace(now, tally=replace(now.tally, restarts=now.tally.restarts + 1, restarted_at=recent))
+def counted(current: Supervision, at: Moment) -> Supervision:
+    """Count the coming restart, if it follows a failure."""
+    if not (
+        isinstance(current.state, Waiting) and current.state.reason in (Reason.CRASH, Reason.RESTART_LIMIT)
+    ):
+        return current
+    recent = (*within_an_hour(current.tally.restarted_at, at), at)
+    return replace(
+        current, tally=replace(current.tally, restarts=current.tally.restarts + 1, restarted_at=recent)
+    )
 
 
 def ask_to_end(
-    now: Supervision, at: Moment, policy: Policy, *, kill: bool = False, again: bool = False
+    current: Supervision, at: Moment, policy: Policy, *, kill: bool = False, again: bool = False
 ) -> Step:
     """Terminate, and kill after the grace; asked again, the first deadline stays, ``kill`` kills now (G1).
 
-    A run with boundaries ends at the next one: there it is told; one that knows our signals is told now.
+    A run with boundaries ends at its next one; one that handles our signals is signalled at once.
     """
-    assert isinstance(now.state, HAS_A_RUN)
-    match now.state:
+    assert isinstance(current.state, HAS_A_RUN)
+    match current.state:
         case Running(run_id=run_id) if kill:
-            return Step(replace(now, state=Stopping(run_id, at, kill_at=at)), (KillTree(run_id),))
-        case Running(run_id=run_id) if has_boundaries(now):
-            stopping = Stopping(run_id, at, kill_at=None, again=again, asked=now.said.signals)
-            return Step(replace(now, state=stopping), (Terminate(run_id),) if now.said.signals else ())
+            return Step(replace(current, state=Stopping(run_id, at, kill_at=at)), (KillTree(run_id),))
+        case Running(run_id=run_id) if has_boundaries(current):
+            stopping = Stopping(run_id, at, kill_at=None, again=again, asked=current.said.signals)
+            return Step(
+                replace(current, state=stopping), (Terminate(run_id),) if current.said.signals else ()
+            )
         case Running(run_id=run_id):
             stopping = Stopping(run_id, since=at, kill_at=at + policy.stop_timeout_s, again=again)
-            return Step(replace(now, state=stopping), ask(run_id, policy.stop_timeout_s))
+            return Step(replace(current, state=stopping), ask(run_id, policy.stop_timeout_s))
         case Pausing(run_id=run_id) | Stopping(run_id=run_id):
-            stopping = ending(now.state, again=again)
+            stopping = ending(current.state, again=again)
             if not kill:
-                return Step(replace(now, state=stopping))
+                return Step(replace(current, state=stopping))
             kill_at = at if stopping.kill_at is None else min(stopping.kill_at, at)
-            return Step(replace(now, state=replace(stopping, kill_at=kill_at)), (KillTree(run_id),))
+            return Step(replace(current, state=replace(stopping, kill_at=kill_at)), (KillTree(run_id),))
 
 
-def has_boundaries(now: Supervision) -> bool:
-    """Whether the run that lives can end between two iterations: it reports them, or knows our signals.
+def has_boundaries(current: Supervision) -> bool:
+    """Whether the run can end between two iterations: it reports them, or handles our signals.
 
-    One that we have ended ourselves is not waited for.
+    An overdue run cannot: it will not come to its boundary.
     """
-    overdue = isinstance(now.state, Running) and now.state.overdue is not None
-    return not overdue and (now.said.iterates or now.said.signals)
+    overdue = isinstance(current.state, Running) and current.state.overdue is not None
+    return not overdue and (current.said.iterates or current.said.signals)
 
 
 def ask(run_id: RunId, grace_s: float) -> tuple[Action, ...]:
@@ -97,5 +96,5 @@ def ask(run_id: RunId, grace_s: float) -> tuple[Action, ...]:
 
 
 def ending(state: Pausing | Stopping, *, again: bool) -> Stopping:
-    """What a state that is ending becomes when something else is wanted; the deadline stays."""
+    """Turn a state that is ending into a stop; its deadline stays."""
     return Stopping(state.run_id, state.since, state.kill_at, again, state.asked)

@@ -1,68 +1,35 @@
 """The gate of one ralph: no iteration's commits stay that break the tests (R1 to R9).
 
-From where on a ralph's commits are judged, when, and what the tests say before there are any.
+The Regent hands over one gate run at a time, and ``post`` brings it one message when that is decided: the
+verdict. ``core/gate/range`` decides which commits are judged, ``core/gate/verdict`` what becomes of them;
+here git is asked, the answer saved, and the orders carried out by a task of the gate's own.
 """
 
 import asyncio
+import logging
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ralphd import diagnostics
-from ralphd.core.gate.verdict import Baseline, Position, Result
-from ralphd.core.supervision.events import BaselineTested, DaemonStopping, Event, StopRequested
-from ralphd.core.supervision.model import HAS_A_RUN, Goal, Mode, RunId, Starting, Supervision
-from ralphd.core.supervision.reports import (
-    IterationFinished,
-    IterationStarted,
-    Reported,
-    boundary_id,
-    is_known,
-    task_data,
-    why_not,
-)
-from ralphd.core.time import Moment, rfc3339
-from ralphd.daemon.gate.git_effects import PostRunRepair
-from ralphd.daemon.gate.judge import Ask, Begin, BoundaryReport, GateWorker
+from ralphd.core.gate import range as ranges
+from ralphd.core.gate.range import AtEnd
+from ralphd.core.gate.verdict import Baseline, GateRun, Position, Say, Verdict, begin, label_of, short
+from ralphd.core.supervision import events, reports
+from ralphd.core.supervision.model import HAS_A_RUN, Goal, Mode, ReportedTask, RunId, Starting, Supervision
+from ralphd.core.time import rfc3339
+from ralphd.daemon.gate.git_effects import GitEffects, PostRunRepair, refs_of
+from ralphd.daemon.gate.test_runs import GateTests
 from ralphd.daemon.gate.undo import Undo
-from ralphd.daemon.ralph.record import RalphRecord
-from ralphd.daemon.services import Services
-from ralphd.process.rundir import ExitRecord
-from ralphd.store.gate import GateState, LastVerdict
+from ralphd.daemon.gate.worker import GateMemory, GateWorker
+from ralphd.errors import ShuttingDown
 
-# What a ralph's view tells of its guard.
+if TYPE_CHECKING:
+    from ralphd.daemon.ralph.record import RalphRecord
+    from ralphd.daemon.services import Services
+    from ralphd.process.rundir import ExitRecord
 
-_SHORT = 7
-
-
-def guard_view(state: GateState, *, testing_since: Moment | None, has_boundaries: bool) -> dict[str, Any]:
-    """The guard of a ralph as the API shows it."""
-    return {
-        "baseline": state.baseline.value,
-        "since": _text(state.since),
-        "testing_since": _text(testing_since),
-        "boundaries": has_boundaries,
-        "verdict": _verdict(state.last),
-        "reverted": _verdict(state.reverted),
-    }
-
-
-def _verdict(last: LastVerdict | None) -> dict[str, Any] | None:
-    if last is None:
-        return None
-    return {
-        "iteration": last.number,
-        "task": task_data(last.task),
-        "verdict": last.verdict.value,
-        "why": last.why,
-        "commits": [sha[:_SHORT] for sha in last.commits],
-        "reverted": [sha[:_SHORT] for sha in last.reverted],
-        "at": rfc3339(last.at),
-    }
-
-
-def _text(moment: Moment | None) -> str | None:
-    return None if moment is None else rfc3339(moment)
-
+logger = logging.getLogger(__name__)
 
 RED_BEFORE: Final = "the tests are not green: commits are not judged until they are"
 NO_BOUNDARY: Final = (
@@ -74,209 +41,303 @@ UNJUDGED: Final = (
     "verdict of the next run is for it too"
 )
 SHORT: Final = 7
-_BASELINES: Final = {
-    Result.GREEN: Baseline.GREEN,
-    None: Baseline.UNKNOWN,
-    Result.CANNOT_RUN: Baseline.UNKNOWN,
-}
 
 
 class Gate:
-    """Judges what a ralph commits. ``ask`` has its Regent carry out a fact, ``begin`` owns its tasks."""
+    """Judges what a ralph commits, for its Regent alone. ``post`` queues the results of its tasks."""
 
-    def __init__(self, account: RalphRecord, services: Services, *, ask: Ask, begin: Begin) -> None:
+    def __init__(
+        self, account: "RalphRecord", services: "Services", post: Callable[[events.Event], None]
+    ) -> None:
         self._account = account
         self._services = services
-        self._ask = ask
-        self._judge = GateWorker(account, services, ask=ask, begin=begin)
-        self._memory = self._judge.memory
-        self._mending = PostRunRepair(account)
-        self.undoing = Undo(account, services, self._judge.hands, self._memory)
+        self._post = post
+        self._memory = GateMemory(account, services)
+        self._git = GitEffects(account.definition.directory, account.files.load_environment)
+        self._tests = GateTests(account, services)
+        self._worker = GateWorker(account, self._memory, self._git, self._tests)
+        self._repair = PostRunRepair(account)
+        self.undoing = Undo(account, services, self._git, self._memory)
         self._tests_baseline = False
-        self._is_passed_by = False
+        self._passed_by = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_closed = False
 
-    # --- what is so -----------------------------------------------------------------------------------
+    # --- views ------------------------------------------------------------------------------------------
 
     @property
     def is_on(self) -> bool:
-        """Whether commits are judged: it is asked for, and there is a repository."""
+        """Whether commits are judged: it is configured, and there is a repository."""
         regent = self._account.configuration.regent
         wanted = regent.enabled and regent.rollback_on_test_failure and bool(regent.test_command)
-        return wanted and self._judge.hands.has_repository()
+        return wanted and self._git.has_repository()
 
     @property
     def is_busy(self) -> bool:
-        """Whether tests run, or something is done to the repository."""
-        return self._judge.is_at_work or self._tests_baseline
+        """Whether tests run, or git is at work on the repository."""
+        return self._tests_baseline or not self._idle.is_set()
 
     @property
     def test_run(self) -> RunId | None:
         """The run of the tests that is under way."""
         return self._memory.state.test_run
 
+    def verdict_on(self, boundary_id: str) -> Verdict | None:
+        """Return the verdict on a boundary, if it is the last one."""
+        last = self._memory.state.last
+        return last if last is not None and last.boundary_id == boundary_id else None
+
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of it."""
+        """Return the warnings that ``status`` shows."""
         if not self.is_on:
             return ()
-        notes = [] if self._has_boundaries else [NO_BOUNDARY]
-        if self._memory.state.baseline is Baseline.RED:
+        state, has_boundaries = self._memory.state, self._has_boundaries
+        notes = [] if has_boundaries else [NO_BOUNDARY]
+        if state.baseline is Baseline.RED:
             notes.append(RED_BEFORE)
-        if since := self._unjudged_since:
+        at_rest = not (isinstance(self._account.supervision.state, HAS_A_RUN) or self.is_busy)
+        if at_rest and has_boundaries and (since := ranges.unjudged_since(state)):
             notes.append(UNJUDGED.format(since=since[:SHORT]))
         return tuple(notes)
 
     @property
-    def _unjudged_since(self) -> str:
-        """The commit after which no verdict was said of what came, where nothing runs; else empty."""
-        state = self._memory.state
-        if isinstance(self._account.supervision.state, HAS_A_RUN) or self.is_busy or not state.is_open:
-            return ""
-        before, left = state.before, state.left
-        if before is None or left is None or left == before or not self._has_boundaries:
-            return ""
-        return before.head or "the beginning"
-
-    @property
     def _has_boundaries(self) -> bool:
-        """Whether there will be something to judge, as far as anybody can tell (R1)."""
-        now = self._account.supervision
-        is_opaque = self._account.policy.mode is Mode.LOOP and not self._account.policy.own_loop
-        unjudged = is_opaque and self._memory.state.last is None
-        return not (unjudged and (self._is_passed_by or not now.said.iterates))
+        policy = self._account.policy
+        return ranges.has_boundaries(
+            self._memory.state,
+            is_opaque=policy.mode is Mode.LOOP and not policy.own_loop,
+            iterates=self._account.supervision.said.iterates,
+            passed_by=self._passed_by,
+        )
 
     def same(self) -> tuple[object, ...]:
-        """What its part of a view is made of."""
+        """Return what ``view`` is made of: as long as it is equal, so is the view."""
         state, is_on = self._memory.state, self.is_on
-        known = (state.baseline, state.since, state.last, state.reverted, self._judge.tests.since)
+        known = (state.baseline, state.since, state.last, state.reverted, self._tests.since)
         return (is_on, is_on and self._has_boundaries, *known)
 
     def view(self) -> dict[str, Any] | None:
-        """What the ralph's view tells of it; None where it is off."""
+        """Return the gate's part of the ralph's view; None where it is off."""
         if not self.is_on:
             return None
-        since = self._judge.tests.since
-        return guard_view(self._memory.state, testing_since=since, has_boundaries=self._has_boundaries)
+        state, testing_since = self._memory.state, self._tests.since
+        return {
+            "baseline": state.baseline.value,
+            "since": None if state.since is None else rfc3339(state.since),
+            "testing_since": None if testing_since is None else rfc3339(testing_since),
+            "boundaries": self._has_boundaries,
+            "verdict": _shown(state.last),
+            "reverted": _shown(state.reverted),
+        }
 
-    # --- the life of a run ----------------------------------------------------------------------------
+    # --- before a run -----------------------------------------------------------------------------------
 
     async def prepare(self) -> bool:
-        """A run is about to begin: know from where on it is judged. Whether the tests run first (R4).
-
-        Where HEAD has moved since a run ended in the middle of an iteration, somebody else has worked here,
-        and none of it is judged.
-        """
-        self._judge.tests.allow()
+        """Open the range of the run about to start. Return whether the tests run first (R4)."""
+        self._tests.allow()
+        state = self._memory.state
         if not self.is_on:
-            if self._memory.state.before is not None:
-                known = self._memory.state
-                await self._memory.save(
-                    GateState(last=known.last, reverted=known.reverted, undone=known.undone)
-                )
+            if (off := ranges.switched_off(state)) is not state:
+                await self._memory.save(off)
             return False
-        now, state = await asyncio.to_thread(self._judge.hands.position), self._memory.state
-        if state.is_open and state.left != now:
-            state = replace(state, is_open=False, baseline=Baseline.UNKNOWN)
-        if not state.is_open:
-            state = replace(state, before=now, is_open=self._account.policy.mode is Mode.ITERATION)
-        await self._memory.save(replace(state, left=now))
-        self._tests_baseline = state.baseline is Baseline.UNKNOWN
+        is_iteration = self._account.policy.mode is Mode.ITERATION
+        head = await asyncio.to_thread(self._git.position)
+        await self._memory.save(ranges.before_run(self._memory.state, head, is_iteration=is_iteration))
+        self._tests_baseline = ranges.needs_baseline(self._memory.state)
         return self._tests_baseline
 
-    async def test_baseline(self) -> None:
-        """Run the tests before the first run, in place, and tell what they said (R4)."""
+    def test_baseline(self) -> None:
+        """Run the tests in place, before the first run; ``BaselineTested`` is posted (R4)."""
+        self._start(self._test_baseline())
+
+    async def _test_baseline(self) -> None:
         try:
-            ran = await self._judge.run_tests()
+            ran = await self._worker.run_tests()
         finally:
             self._tests_baseline = False
-        self._memory.state = replace(self._memory.state, baseline=_BASELINES.get(ran.result, Baseline.RED))
+        self._memory.state = ranges.with_baseline(self._memory.state, ran.result)
         if ran.result is None:
             await self._memory.save(replace(self._memory.state, test_run=None))
             if self._services.stopping.is_set():
-                return  # the next daemon begins anew
+                return  # the next daemon starts them again
         diagnostics.reach("gate.baseline.done")
-        at = self._services.clock.now()
-        await self._ask(BaselineTested(at, ran.run_id, ran.result, ran.how))
-        if ran.result is not None:  # only now: told anew by the next daemon it has the same id
-            await self._memory.save(replace(self._memory.state, test_run=None))
+        self._post(events.BaselineTested(self._services.clock.now(), ran.run_id, ran.result, ran.how))
 
-    async def iteration_began(self, head: str | None, branch: str | None) -> None:
-        """An iteration begins where its run says, or where HEAD is, unless an earlier one is still open."""
-        if self._memory.state.is_open or self._memory.state.judging is not None or not self.is_on:
-            return
-        now = Position(head, branch) if head else await asyncio.to_thread(self._judge.hands.position)
-        await self._memory.save(replace(self._memory.state, before=now, is_open=True))
+    # --- boundaries: which commits are judged -------------------------------------------------------------
 
-    async def run_over(self, record: ExitRecord, *, seen: bool = True) -> None:
-        """A run has ended: no end is told before what is judged is, nor an iteration of its own unjudged.
+    async def on_report(self, fact: reports.Reported) -> GateRun | None:
+        """Return the gate run that a report calls for: an iteration ended, and its command waits.
 
-        ``seen``: a daemon was there. What was committed after an end that nobody saw is somebody else's.
+        At an iteration's start, note where its range begins.
         """
-        await self._judge.settled()
-        before = self._memory.state.before
-        if (left := await self._mending.after(record, before.branch if before else None)) is not None:
-            await self._ask(left)
-        if not self.is_on or self._memory.state.before is None:
-            return
-        if not seen and await asyncio.to_thread(self._judge.hands.is_committed_after, record.ended_at + 1):
-            now = await asyncio.to_thread(self._judge.hands.position)
-            if now != self._memory.state.before:
-                await self._memory.save(
-                    replace(self._memory.state, before=now, is_open=False, baseline=Baseline.UNKNOWN)
-                )
-        elif record.code == 0:
-            await self._judge_the_end(record)
-        now = await asyncio.to_thread(self._judge.hands.position)
-        is_open = self._memory.state.is_open or now != self._memory.state.before
-        await self._memory.save(replace(self._memory.state, is_open=is_open, left=now))
-
-    async def _judge_the_end(self, record: ExitRecord) -> None:
-        """A run that ended well: its iteration, or what a loop has committed after its last boundary (R1)."""
-        number = self._account.supervision.tally.iteration
-        if self._account.policy.mode is Mode.ITERATION:
-            await self._judge.judge(BoundaryReport(record.run_id, record.run_id, number + 1))
-        elif self._account.supervision.said.iterates and self._has_boundaries:
-            now = await asyncio.to_thread(self._judge.hands.position)
-            if now != self._memory.state.before:
-                await self._judge.judge(BoundaryReport(record.run_id, record.run_id, number))
-
-    async def settled(self) -> None:
-        """Wait until nothing is being judged. Raises ShuttingDown."""
-        await self._judge.settled()
-
-    async def hear(self, fact: Reported) -> LastVerdict | None:
-        """Know of an iteration's begin, and judge at its end, where the run waits for the answer."""
-        now = self._account.supervision
-        if why_not(now, fact) is not None:
+        current = self._account.supervision
+        if reports.why_not(current, fact) is not None:
             return None
         match fact.report:
-            case IterationStarted(head=head, branch=branch):
-                await self.iteration_began(head, branch)
-            case IterationFinished(waits=True) as report:
-                id_ = boundary_id(fact)
-                if is_known(now, fact) or not (self.is_on or self._judge.is_at_work):
-                    return self._judge.last_of(id_)
-                return await self._judge.judge(BoundaryReport(id_, fact.run_id, report.number, report.task))
-            case IterationFinished():
-                self._is_passed_by = True
+            case reports.IterationStarted(head=head, branch=branch):
+                if self.is_on and ranges.opens_with_iteration(self._memory.state):
+                    at = Position(head, branch) if head else await asyncio.to_thread(self._git.position)
+                    await self._memory.save(replace(self._memory.state, before=at, is_open=True))
+            case reports.IterationFinished(waits=False):
+                self._passed_by = True
+            case reports.IterationFinished() as report if not reports.is_known(current, fact):
+                await self.idle()
+                id_ = reports.boundary_id(fact)
+                if self.is_on and self.verdict_on(id_) is None:
+                    return await self._new_run(id_, fact.run_id, report.number, report.task)
             case _:
                 pass
         return None
 
-    def heed(self, event: Event, now: Supervision) -> None:
-        """End the tests where nobody wants to wait for them any more."""
-        kills = isinstance(event, StopRequested | DaemonStopping) and event.now
-        unwanted = now.goal is not Goal.RUNNING or isinstance(event, DaemonStopping)
-        if kills or (self._tests_baseline and isinstance(now.state, Starting) and unwanted):
-            self._judge.tests.cut()
+    async def repair(self, record: "ExitRecord") -> events.LeftBehind | None:
+        """Repair what a run has left half done in the repository. Return what to report of it."""
+        before = self._memory.state.before
+        return await self._repair.after(record, before.branch if before else None)
 
-    async def resume(self) -> None:
-        """Go on with what an earlier daemon has left; the tests of one that was tied to somebody are over."""
-        if self._services.tied is not None:
-            self._judge.tests.cut()
-        if self._memory.state.judging is not None:
-            self._judge.resume()
-        elif (run_id := self._memory.state.test_run) is not None:
-            now = self._account.supervision
-            if not (isinstance(now.state, Starting) and now.goal is Goal.RUNNING):
-                await self._judge.tests.end(run_id)
+    async def at_end(self, record: "ExitRecord", *, seen: bool) -> GateRun | None:
+        """Return the gate run that a run's end calls for. ``seen``: a daemon was there at that end."""
+        if not self.is_on or self._memory.state.before is None:
+            return None
+        is_foreign = not seen and await asyncio.to_thread(self._git.is_committed_after, record.ended_at + 1)
+        head = await asyncio.to_thread(self._git.position)
+        current, is_iteration = self._account.supervision, self._account.policy.mode is Mode.ITERATION
+        match ranges.at_end(
+            self._memory.state,
+            head,
+            code=record.code,
+            is_foreign=is_foreign,
+            is_iteration=is_iteration,
+            reports_boundaries=current.said.iterates and self._has_boundaries,
+        ):
+            case AtEnd.FOREIGN:
+                await self._memory.save(ranges.dropped(self._memory.state, head))
+            case AtEnd.JUDGE if self.verdict_on(record.run_id) is None:
+                number = current.tally.iteration + is_iteration
+                return await self._new_run(record.run_id, record.run_id, number)
+            case _:
+                pass
+        return None
+
+    async def note_left(self) -> None:
+        """Note where a run that has ended, and was judged, has left HEAD."""
+        if self.is_on and self._memory.state.before is not None:
+            head = await asyncio.to_thread(self._git.position)
+            await self._memory.save(ranges.left_at(self._memory.state, head))
+
+    async def _new_run(
+        self, boundary_id: str, run_id: RunId, number: int | None, task: ReportedTask | None = None
+    ) -> GateRun | None:
+        """Return a run for what was committed since the range began; None where that is not known."""
+        state = self._memory.state
+        if state.before is None:
+            await self._memory.save(replace(state, before=await asyncio.to_thread(self._git.position)))
+            return None
+        boundary = await asyncio.to_thread(self._git.boundary, state.before)
+        return begin(
+            boundary, state.baseline, boundary_id=boundary_id, run_id=run_id, number=number, task=task
+        )
+
+    # --- a gate run: handed over, worked on, concluded ---------------------------------------------------
+
+    async def open(self, run: GateRun) -> bool:
+        """Take ``run`` over, on disk. Return whether it has orders to carry out; ``work`` does so."""
+        self._idle.clear()
+        if run is not self._memory.state.judging:  # else an earlier daemon's
+            await self._memory.save(replace(self._memory.state, judging=run))
+        return not isinstance(run.order, Say)
+
+    def work(self) -> None:
+        """Bring the run that is open to its verdict; ``VerdictReached`` is posted."""
+        self._start(self._work())
+
+    async def _work(self) -> None:
+        await self._worker.work()
+        run = self._memory.state.judging
+        assert run is not None
+        refs = refs_of(label_of(self._account.definition.name, run.run_id, run.boundary_id))
+        self._post(events.VerdictReached(run.finished(self._services.clock.now(), refs)))
+
+    async def conclude(self, event: events.VerdictReached | events.BaselineTested) -> None:
+        """Forget what was under way, now that its result is in the history and in the state."""
+        if isinstance(event, events.BaselineTested):
+            # Only now: a daemon that dies before this announces the result again, under the same id.
+            if event.result is not None:
                 await self._memory.save(replace(self._memory.state, test_run=None))
+            return
+        diagnostics.reach("gate.say.done")
+        verdict, name = event.verdict, self._account.definition.name
+        try:
+            head = await asyncio.to_thread(self._git.position)
+            await self._memory.save(ranges.after_verdict(self._memory.state, verdict, head))
+            if verdict.reverted:
+                label = label_of(name, verdict.run_id, verdict.boundary_id)
+                await asyncio.to_thread(self._git.forget_old, name, label)
+        finally:
+            self._tests.allow()
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until nothing is being judged. Raise ShuttingDown where that is left to the next daemon."""
+        await self._idle.wait()
+        if self._is_closed:
+            raise ShuttingDown("ralphd ends, and the next one goes on with the verdict")
+
+    def on_event(self, event: events.Event, current: Supervision) -> None:
+        """Cut the tests off where nobody wants to wait for them any longer."""
+        kills = isinstance(event, events.StopRequested | events.DaemonStopping) and event.now
+        unwanted = current.goal is not Goal.RUNNING or isinstance(event, events.DaemonStopping)
+        if kills or (self._tests_baseline and isinstance(current.state, Starting) and unwanted):
+            self._tests.cut()
+
+    # --- across daemons ---------------------------------------------------------------------------------
+
+    async def resume(self) -> GateRun | None:
+        """Return the gate run that an earlier daemon has left under way: the gate is busy from now on.
+
+        The tests of a daemon that was tied to a terminal are cut off, and those that no start waits for.
+        """
+        if self._services.tied is not None:
+            self._tests.cut()
+        state, current = self._memory.state, self._account.supervision
+        if state.judging is not None:
+            self._idle.clear()
+        elif state.test_run is not None and not (
+            isinstance(current.state, Starting) and current.goal is Goal.RUNNING
+        ):
+            await self._tests.end(state.test_run)
+            await self._memory.save(replace(self._memory.state, test_run=None))
+        return state.judging
+
+    def let_go(self) -> None:
+        """Leave everything under way to the next daemon; who waits in ``idle`` gets ShuttingDown."""
+        for task in self._tasks:
+            task.cancel()
+        self._is_closed = True
+        self._idle.set()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            name = self._account.definition.name
+            logger.error("a bug in the guard of a ralph", exc_info=fault, extra={"ralph": name})
+
+
+def _shown(verdict: Verdict | None) -> dict[str, Any] | None:
+    if verdict is None:
+        return None
+    return {
+        "iteration": verdict.number,
+        "task": reports.task_data(verdict.task),
+        "verdict": verdict.kind.value,
+        "why": verdict.why,
+        "commits": list(short(verdict.commits)),
+        "reverted": list(short(verdict.reverted)),
+        "at": rfc3339(verdict.at),
+    }

@@ -1,6 +1,6 @@
-"""The tests of one ralph, run through the shim like any other run, in run directories of their own (S9, R3).
+"""The tests of one ralph, run through the shim in run directories of their own (S9, R3).
 
-A run of the tests outlives the daemon: the next one finds it by its id, waits for it, or reads how it ended.
+A run outlives the daemon: the next one finds it by its id, waits for it, or reads how it ended.
 """
 
 import asyncio
@@ -10,18 +10,20 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import Result
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
-from ralphd.daemon.ralph.record import RalphRecord
-from ralphd.daemon.services import Services
 from ralphd.errors import CommandNotStartable, RalphdError
 from ralphd.process.log.log import RalphLog
 from ralphd.process.rundir import ExitRecord, RunDirectory, next_run_directory
 from ralphd.process.spawn import Run, RunSpec, read_ended
+
+if TYPE_CHECKING:
+    from ralphd.daemon.ralph.record import RalphRecord
+    from ralphd.daemon.services import Services
 
 KEPT: Final = 20
 LOG_BYTES: Final = 4 << 20
@@ -37,7 +39,7 @@ FROM_OUTSIDE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GateTestResult:
-    """What a run of the tests came to; ``result`` None: it was not to go on. ``how`` is its end in words."""
+    """The result of a run of the tests; None: it was cut off. ``how`` is its end in words."""
 
     run_id: RunId
     result: Result | None
@@ -49,7 +51,7 @@ class GateTestResult:
 class GateTests:
     """Runs the tests of one ralph, one run at a time."""
 
-    def __init__(self, account: RalphRecord, services: Services) -> None:
+    def __init__(self, account: "RalphRecord", services: "Services") -> None:
         self._account = account
         self._services = services
         self._home = account.files.tests
@@ -61,21 +63,19 @@ class GateTests:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the tests are not to go on."""
         return self._is_cut
 
     def cut(self) -> None:
-        """End the tests that run, and run none, until ``allow``."""
+        """Kill the tests under way, and start none until ``allow``."""
         self._is_cut = True
         if self._living is not None:
             self._living.kill_tree()
 
     def allow(self) -> None:
-        """Tests may run again."""
         self._is_cut = False
 
     async def next_id(self) -> RunId:
-        """Make the directory of the next run. Only the last ones are kept. Raises OSError."""
+        """Create the directory of the next run, and delete old ones. Raise OSError."""
         directory = await asyncio.to_thread(self._next_directory)
         return directory.run_id
 
@@ -86,7 +86,7 @@ class GateTests:
         return next_run_directory(self._home)
 
     async def run(self, run_id: RunId, directory: Path) -> GateTestResult:
-        """Run the tests in ``directory``, or go on with that run. Cancelled, it leaves them alone."""
+        """Run the tests in ``directory``, or wait for that run. Cancelled, it leaves them alone."""
         if self._is_cut:
             await self.end(run_id)
             return GateTestResult(run_id, None)
@@ -105,7 +105,7 @@ class GateTests:
         return await self._awaited(run)
 
     async def end(self, run_id: RunId) -> None:
-        """End a run of the tests that an earlier daemon has left."""
+        """Kill a run of the tests that an earlier daemon has left."""
         if (run := Run.adopt(RunDirectory(self._home / run_id))) is not None:
             await run.ready()
             run.kill_tree()
@@ -137,7 +137,6 @@ class GateTests:
         return GateTestResult(record.run_id, result, took_s, how, tail)
 
     def _tail(self, run_id: RunId) -> str:
-        """The last lines, of which the end is kept where they are long."""
         try:
             lines = self._log.last_lines(run_id, TAIL_LINES, stream=None)
         except (OSError, RalphdError):
@@ -163,7 +162,7 @@ class GateTests:
 
 
 def judged(record: ExitRecord, *, timed_out: bool) -> tuple[Result, str]:
-    """What the end of the tests says of the tree, and that end in words (R3)."""
+    """Return what the end of the tests says of the tree, and that end in words (R3)."""
     if timed_out:
         return Result.TIMED_OUT, "not over in time"
     if record.fault is not None:

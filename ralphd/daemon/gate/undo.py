@@ -1,28 +1,30 @@
-"""What the guard has reverted is put back because a person asks for it: ``ralphctl undo``."""
+"""``ralphctl undo``: put back what the gate has reverted."""
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics
-from ralphd.core.gate.verdict import Baseline, CarriedOut, JudgedCommit, Position
+from ralphd.core.gate import range as ranges
+from ralphd.core.gate.range import GateState
+from ralphd.core.gate.verdict import Baseline, CarriedOut, JudgedCommit, Position, label_of
 from ralphd.core.gate.verdict_views import ToUndo, to_undo
 from ralphd.core.supervision.events import CommitsRestored
 from ralphd.core.supervision.model import HAS_A_RUN, RunId, Starting, Supervision
-from ralphd.daemon.gate.git_effects import GitEffects, label_of
-from ralphd.daemon.gate.judge import GateMemory
-from ralphd.daemon.ralph.record import RalphRecord
-from ralphd.daemon.services import Services
 from ralphd.errors import NotUndone, WrongState
-from ralphd.store.gate import GateState
+
+if TYPE_CHECKING:
+    from ralphd.daemon.gate.git_effects import GitEffects
+    from ralphd.daemon.gate.worker import GateMemory
+    from ralphd.daemon.ralph.record import RalphRecord
+    from ralphd.daemon.services import Services
 
 SHORT = 7
-UNDONE_KEPT = 50
 
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """What is back: ``commits`` as they were, ``made`` the commits that do it; both newest first."""
+    """What is back: ``commits`` as they were, ``made`` the commits that restore them; both newest first."""
 
     fact: CommitsRestored
     commits: tuple[JudgedCommit, ...]
@@ -32,7 +34,6 @@ class UndoResult:
     """Of an iteration that did not end: no verdict is said of them any more."""
 
     def shown(self) -> dict[str, Any]:
-        """As the API tells it."""
         return {
             "iteration": self.fact.number,
             "task": self.fact.task,
@@ -47,16 +48,16 @@ def _shown(commit: JudgedCommit) -> dict[str, str]:
     return {"sha": commit.sha, "subject": commit.subject}
 
 
-def refuse_while_it_works(name: str, now: Supervision, *, is_busy: bool) -> None:
-    """Only where nothing runs may the branch be moved below it. Raises WrongState."""
-    if isinstance(now.state, HAS_A_RUN):
+def refuse_while_it_works(name: str, current: Supervision, *, is_busy: bool) -> None:
+    """Raise WrongState unless nothing runs that the branch could move under."""
+    if isinstance(current.state, HAS_A_RUN):
         mend = f"ralphctl pause {name}    (waits for the end of its iteration; then undo, then resume)"
         raise WrongState(
             f"nothing of {name} is put back now",
             why="its run lives: an agent may be at work on what would change under it",
             mend=mend,
         )
-    if is_busy or isinstance(now.state, Starting):
+    if is_busy or isinstance(current.state, Starting):
         raise WrongState(
             f"nothing of {name} is put back now",
             why="its tests run, and say nothing of a tree that is changed meanwhile",
@@ -65,10 +66,10 @@ def refuse_while_it_works(name: str, now: Supervision, *, is_busy: bool) -> None
 
 
 class Undo:
-    """Carries it out, for a ralph of which nothing runs and nothing is begun meanwhile."""
+    """Carries it out, for a ralph of which nothing runs and nothing starts before it is done."""
 
     def __init__(
-        self, account: RalphRecord, services: Services, hands: GitEffects, memory: GateMemory
+        self, account: "RalphRecord", services: "Services", hands: "GitEffects", memory: "GateMemory"
     ) -> None:
         self._account = account
         self._services = services
@@ -78,8 +79,8 @@ class Undo:
     async def undo(self, iteration: int | None) -> UndoResult:
         """Put back what was reverted of an iteration, else what was reverted last.
 
-        Raises NotUndone; then everything is as it was. Where a daemon died in the middle, it is asked for
-        again: git knows what is back already.
+        Raise NotUndone; then everything is as it was. A daemon that dies in the middle loses nothing: asked
+        again, git knows what is back already.
         """
         wanted = await asyncio.to_thread(self._wanted, iteration)
         before, state = await asyncio.to_thread(self._hands.position), self._memory.state
@@ -109,7 +110,7 @@ class Undo:
         return UndoResult(fact, commits, made, done.head, unjudged)
 
     async def _unjudged(self, state: GateState, at: Position) -> tuple[JudgedCommit, ...]:
-        """What no verdict was said of: it is below what is put back now, and nobody can tell them apart."""
+        """Return the commits without a verdict: below what is put back, they cannot be judged any more."""
         if not state.is_open or state.before is None or state.left != at:
             return ()
         return (await asyncio.to_thread(self._hands.boundary, state.before)).commits
@@ -124,14 +125,9 @@ class Undo:
         return found
 
     async def _begin_anew(self, wanted: ToUndo) -> None:
-        """From where HEAD is now; what the tests say of that nobody knows."""
-        now, state = await asyncio.to_thread(self._hands.position), self._memory.state
-        kept = state.reverted
-        if kept is not None and kept.boundary_id == wanted.boundary_id:
-            kept = None
-        anew = GateState(Baseline.UNKNOWN, since=state.since, before=now, left=now, last=state.last)
-        undone = (*state.undone, wanted.boundary_id)[-UNDONE_KEPT:]  # the loop drops what it says of these
-        await self._memory.save(replace(anew, reverted=kept, undone=undone))
+        """Begin the next range at HEAD."""
+        head = await asyncio.to_thread(self._hands.position)
+        await self._memory.save(ranges.after_undo(self._memory.state, wanted.boundary_id, head))
 
     def _refusal(self, wanted: ToUndo, why: str) -> NotUndone:
         name = self._account.definition.name

@@ -1,24 +1,27 @@
-"""What is told of one ralph: its events, the Regent's lines, and a person, once an incident (C2, C4)."""
+"""What is published about one ralph: events, the Regent's lines, one escalation per incident (C2, C4)."""
 
 import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ralphd.agents.known import is_no_login, login_command
 from ralphd.core import incidents
 from ralphd.core.delivery import Destination
 from ralphd.core.incidents import CloseReason, Escalation, EscalationContext, Incident, call_of
 from ralphd.core.supervision.events import Event
-from ralphd.core.supervision.model import Announce, Escalate, Supervision
+from ralphd.core.supervision.model import Announce, Escalate, Policy, Step, Supervision
 from ralphd.core.time import Moment, rfc3339
-from ralphd.daemon.ralph.journal import Journal, event_key
-from ralphd.daemon.services import Services
+from ralphd.daemon.ralph.journal import event_key
 from ralphd.process.log.log import append_regent_line
 from ralphd.store.state import Definition, Facts, RalphFiles
+
+if TYPE_CHECKING:
+    from ralphd.daemon.ralph.journal import Journal
+    from ralphd.daemon.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +32,7 @@ _ENTRIES_LOOKED_AT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Of whom something is told, and to where."""
+    """The ralph that an announcement is about, and where it goes."""
 
     definition: Definition
     facts: Facts
@@ -37,40 +40,57 @@ class Audience:
 
     @property
     def name(self) -> str:
-        """The ralph's name."""
         return self.definition.name
 
 
 class Announcer:
-    """Tells what was decided, each thing once: history, then events, then the Regent's line."""
+    """Publishes what was decided, each thing once: history, then events, then the Regent's line."""
 
-    def __init__(self, files: RalphFiles, records: Journal, services: Services) -> None:
+    def __init__(self, files: RalphFiles, records: "Journal", services: "Services") -> None:
         self._files = files
         self._records = records
         self._services = services
         self._untold = False
 
     def introduce(self) -> None:
-        """The ralph is new: told with the first news of it, so that what came to nothing is no news."""
+        """Delay ``ralph.registered`` until the first event: a failed registration publishes nothing."""
         self._untold = True
 
     async def registered(self, whom: Audience) -> None:
-        """Tell that there is this ralph."""
         self._untold = False
         data = {"directory": str(whom.definition.directory)}
         await self._services.news.tell(
             "ralph.registered", data, ralph=whom.name, destinations=whom.destinations
         )
 
+    async def tell(
+        self, fact: Event, before: Supervision, answer: Step, policy: Policy, whom: Audience
+    ) -> Incident | None:
+        """Publish what a step orders, and the end of an incident. Return the incident that is open then."""
+        incident = whom.facts.incident
+        if incident is not None and (why := incidents.over(incident, before, fact, answer, policy)):
+            await self.over(incident, why, fact.at, whom)
+            incident = None
+        elif incident is not None:
+            incident = incidents.heeded(incident, fact)
+        for action in answer.actions:
+            now_open = replace(whom, facts=replace(whom.facts, incident=incident))
+            match action:
+                case Announce():
+                    await self.announce(action, fact, now_open)
+                case Escalate():
+                    incident = await self.call(action, fact, before, answer.supervision, now_open)
+        return incident
+
     async def announce(self, action: Announce, fact: Event, whom: Audience) -> None:
-        """Tell the event stream, and what a person reads beside the output (C4)."""
+        """Publish an event, and its line beside the output (C4)."""
         key = event_key(action.type, fact, whom.facts)
         await self._tell(action.type, _data_of(action, whom.facts), action.text, whom, at=fact.at, key=key)
 
     async def call(
         self, action: Escalate, fact: Event, before: Supervision, after: Supervision, whom: Audience
     ) -> Incident:
-        """Call a person, where no incident is open already; the one that is open then."""
+        """Escalate, unless an incident is open. Return the incident that is open then."""
         kind = "ralph.escalated"
         key = event_key(kind, fact, whom.facts) or f"{whom.name}/{kind}/{rfc3339(fact.at)}"
         logins = await asyncio.to_thread(self._logins, whom)
@@ -79,7 +99,7 @@ class Announcer:
         return await self.call_for(call_of(action.text, fact, before, after, place), key, fact.at, whom)
 
     async def call_for(self, call: Escalation, key: str, at: Moment, whom: Audience) -> Incident:
-        """The same, where it is known what to say. What is held back is told as an event, and counted."""
+        """Escalate with a known message. While an incident is open it is held back and counted."""
         facts = whom.facts
         incident = incidents.called(facts.incident, call, key, at, facts.run_id)
         if incident.key != key:
@@ -99,7 +119,7 @@ class Announcer:
         return incident
 
     async def remind(self, incident: Incident, at: Moment, whom: Audience) -> Incident:
-        """Tell a person again; the incident after it."""
+        """Escalate again. Return the incident after it."""
         after = incidents.told_again(incident, at)
         text = incidents.reminder_text(after, at)
         data = _call_data(after, text, whom) | {
@@ -112,13 +132,12 @@ class Announcer:
         return after
 
     async def over(self, incident: Incident, why: CloseReason, at: Moment, whom: Audience) -> None:
-        """Tell that an incident is over; a person is not called for that."""
+        """Publish the end of an incident, which escalates nothing."""
         text = incidents.over_text(incident, why, at)
         data = {"message": text, "why": why.value, **_about(incident)}
         await self._note("incident.closed", f"{incident.key}/closed", at, data, text, whom)
 
     async def acknowledged(self, incident: Incident, at: Moment, whom: Audience) -> None:
-        """Tell that a person knows."""
         text = f"Acknowledged: {incidents.told_of(incident)}"
         data = {"message": text, **_about(incident)}
         await self._note("incident.acknowledged", f"{incident.key}/acknowledged", at, data, text, whom)
@@ -134,7 +153,6 @@ class Announcer:
         *,
         level: int = logging.INFO,
     ) -> None:
-        """Enter and tell what becomes of an incident."""
         entry = {"run_id": whom.facts.run_id, "what": kind.removeprefix("incident."), "data": data}
         await self._records.enter(INCIDENT, key, at, entry)
         await self._tell(kind, data, text, whom, at=at, key=key, level=level)
@@ -166,13 +184,12 @@ class Announcer:
             self._line(at, text, whom.facts)
 
     def _line(self, at: Moment, text: str, facts: Facts) -> None:
-        """The Regent's line beside the output of the run that it is about (C4)."""
         if facts.run_id is not None:
             with suppress(OSError):
                 append_regent_line(self._files.runs / facts.run_id, at, text)
 
     def _logins(self, whom: Audience) -> dict[str, str]:
-        """The commands to log in to those agents of the last run that could not work without. Blocks."""
+        """Return the login commands of those agents of the last run that lacked a login. Blocks."""
         found: dict[str, str] = {}
         for entry in islice(self._records.history.backwards(), _ENTRIES_LOOKED_AT):
             agent = entry.get("agent")

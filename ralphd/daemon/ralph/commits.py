@@ -1,20 +1,22 @@
-"""What the repository shows of a ralph's headway: where HEAD is, and how many commits were made (C3)."""
+"""The commits of a ralph: where HEAD is, and how many commits its run has made (C3)."""
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.git.repo import ReflogMark, Repository, Signature
+
+if TYPE_CHECKING:
+    from ralphd.daemon.ralph.record import RalphRecord
 
 
 class CommitWatcher:
-    """The repository of a working directory, looked at every few seconds while a run lives.
+    """Counts the commits of a run, every few seconds.
 
-    A look costs a few stats; git is asked, and the reflog read, only when something has changed. Not to be
-    used by two tasks at once.
+    A poll costs a few stats; git runs, and the reflog is read, only after a change. For one task at a time.
     """
 
-    def __init__(self, account: RalphRecord) -> None:
+    def __init__(self, account: "RalphRecord") -> None:
         self._account = account
         self._repository: Repository | None = None
         self._signature: Signature | None = None
@@ -24,13 +26,13 @@ class CommitWatcher:
         return self._account.definition.directory
 
     async def begin(self) -> None:
-        """A run begins: what is there by now is none of its work."""
+        """Start counting: what is there now is not the run's."""
         await self._account.note_start()
         self._repository = await asyncio.to_thread(Repository.find, self._directory)
         self._account.note_reflog(self._mark())
 
     async def commits(self) -> int:
-        """How many commits were made since the last call, or since the run began."""
+        """Return the number of commits since the last call, or since the run began."""
         if self._repository is None and (self._directory / ".git").exists():  # an adopted run, or a new one
             self._repository = await asyncio.to_thread(Repository.find, self._directory)
         if self._repository is None or not self._has_changed(self._repository):

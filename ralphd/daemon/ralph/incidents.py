@@ -1,14 +1,16 @@
-"""The open incident of one ralph between two facts: reminders, what a person acknowledges, what healed."""
+"""The open incident of one ralph between two facts: reminders, acknowledgement, recovery."""
 
 import asyncio
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ralphd.core import incidents
 from ralphd.core.incidents import CloseReason, Incident
 from ralphd.core.time import Moment
-from ralphd.daemon.ralph.record import RalphRecord
-from ralphd.daemon.services import Services
+
+if TYPE_CHECKING:
+    from ralphd.daemon.ralph.record import RalphRecord
+    from ralphd.daemon.services import Services
 
 LONGEST_SLEEP_S: Final = 30.0
 """Reminders follow the wall clock, which can be set, so it is looked at this often (H5)."""
@@ -16,9 +18,9 @@ _MINUTE_S: Final = 60.0
 
 
 class Incidents:
-    """Looks after the incident while one is open. ``alone`` is held by whoever changes the ralph."""
+    """Watches an open incident. ``alone`` is held while the ralph is changed."""
 
-    def __init__(self, account: RalphRecord, services: Services, alone: asyncio.Lock) -> None:
+    def __init__(self, account: "RalphRecord", services: "Services", alone: asyncio.Lock) -> None:
         self._account = account
         self._services = services
         self._alone = alone
@@ -26,12 +28,12 @@ class Incidents:
         self._seen: Incident | None = None
 
     def heed(self) -> None:
-        """Something has happened: look anew at when a person is to be told again."""
+        """Compute the next reminder again: something has happened."""
         if self._account.facts.incident is not None or self._seen is not None:
             self._news.set()
 
     async def watch(self) -> None:
-        """Remind, and note what has healed, until cancelled. Costs nothing while no incident is open."""
+        """Remind, and close what has recovered, until cancelled. Sleeps while no incident is open."""
         while True:
             self._seen = self._account.facts.incident
             with suppress(TimeoutError):
@@ -43,7 +45,7 @@ class Incidents:
                     await self._look()
 
     async def acknowledge(self) -> None:
-        """A person knows of the incident that is open, if one is."""
+        """Note that a person knows of the open incident, if there is one."""
         async with self._alone:
             incident, at = self._account.facts.incident, self._services.clock.now()
             if incident is None:

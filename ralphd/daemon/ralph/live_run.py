@@ -1,17 +1,17 @@
-"""One run, as the daemon that supervises it holds it: its processes, and the watch over its silence."""
+"""A live run: its process handle, its stall monitor, how it is spawned and what its end was."""
 
 import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from ralphd.core.explanation import NOT_WATCHED, Explanation
 from ralphd.core.plan import PROMISE_LINES, is_complete, is_promised
 from ralphd.core.stall_detector import SilenceLimits, StallFinding
 from ralphd.core.supervision.events import Event, FellSilent, Overran
 from ralphd.core.supervision.exit_policy import TRY_AGAIN_LATER
-from ralphd.core.supervision.explain import NOT_WATCHED, Explanation
 from ralphd.core.supervision.model import (
     Action,
     ControlSignal,
@@ -26,8 +26,6 @@ from ralphd.core.supervision.model import (
 )
 from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.builtin import command_of
-from ralphd.daemon.ralph.record import RalphRecord
-from ralphd.daemon.services import Services
 from ralphd.git.worktree_scan import WorkTree
 from ralphd.loop.workdir_files import read_plan
 from ralphd.process.activity.monitor import StallMonitor, Subject
@@ -40,18 +38,22 @@ from ralphd.process.tree import age_s
 from ralphd.store.checkpoint import Pause
 from ralphd.store.history import save
 
+if TYPE_CHECKING:
+    from ralphd.daemon.ralph.record import RalphRecord
+    from ralphd.daemon.services import Services
+
 # The watch over one run: findings of ``process/activity/monitor`` reach the Regent as events.
 
 LAST_LINES = 20
 OVERDUE = {StallFinding.STALL: Overdue.STALL, StallFinding.TOO_LONG: Overdue.TIMEOUT}
 
 
-Tell: TypeAlias = Callable[[Event], None]
+Post: TypeAlias = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedRun:
-    """A run that is watched; ``directory`` is its own. For the rest see Subject."""
+    """What the monitor of a run needs; ``directory`` is the run's own. For the rest see Subject."""
 
     record: RunRecord
     age_s: float
@@ -61,11 +63,11 @@ class WatchedRun:
     limits: SilenceLimits
     said: Callable[[], RunReports]
     heard: Callable[[], int]
-    tell: Tell
+    post: Post
 
 
 def watching(run: WatchedRun, clock: Clock) -> StallMonitor:
-    """The watch over a run, by its log and its reports. Nothing is looked at before its ``run``."""
+    """Return the stall monitor of a run. It probes nothing before its ``run``."""
     run_id = run.record.run_id
     return StallMonitor(
         Subject(
@@ -77,8 +79,8 @@ def watching(run: WatchedRun, clock: Clock) -> StallMonitor:
             last_output=lambda: run.log.last_output_at(run_id),
             last_lines=lambda: run.log.last_lines(run_id, LAST_LINES, stream=None),
             keep=lambda sighting: save(run.directory, sighting),
-            warn=lambda text: run.tell(FellSilent(clock.now(), run_id, text)),
-            end=lambda found, title: run.tell(Overran(clock.now(), run_id, OVERDUE[found], title)),
+            warn=lambda text: run.post(FellSilent(clock.now(), run_id, text)),
+            end=lambda found, title: run.post(Overran(clock.now(), run_id, OVERDUE[found], title)),
             said=run.said,
             heard=run.heard,
         ),
@@ -90,24 +92,23 @@ SIGNALS = {ControlSignal.PAUSE: signal.SIGUSR1, ControlSignal.SKIP_WAIT: signal.
 
 
 class LiveRun:
-    """A run that lives. Unsupervised (P6), it is not watched."""
+    """A run that lives. Unsupervised (P6), it is not monitored."""
 
     def __init__(
-        self, run: Run, record: RunRecord, account: RalphRecord, *, log: RalphLog, clock: Clock, tell: Tell
+        self, run: Run, record: RunRecord, account: "RalphRecord", *, log: RalphLog, clock: Clock, post: Post
     ) -> None:
         self.run = run
         self.record = record
         self._account = account
         self._reports = 0
         self._supervised = account.policy.supervised
-        self.watching = watching(self._watched(log, tell), clock)
+        self.watching = watching(self._watched(log, post), clock)
 
     @property
     def run_id(self) -> RunId:
-        """Which run it is."""
         return self.record.run_id
 
-    def _watched(self, log: RalphLog, tell: Tell) -> WatchedRun:
+    def _watched(self, log: RalphLog, post: Post) -> WatchedRun:
         directory = self._account.definition.directory
         return WatchedRun(
             record=self.record,
@@ -118,16 +119,16 @@ class LiveRun:
             limits=self._account.configuration.limits(),
             said=lambda: self._account.supervision.said,
             heard=lambda: self._reports,
-            tell=tell,
+            post=post,
         )
 
     async def watch(self) -> None:
-        """Watch over its silence, until cancelled or until there is nothing more to say."""
+        """Monitor it until cancelled, or until it is overdue."""
         if self._supervised:
             await self.watching.run()
 
-    def obey(self, action: Action) -> None:
-        """Carry out an order that is about this run's processes."""
+    def execute(self, action: Action) -> None:
+        """Carry out an action on this run's processes."""
         match action:
             case Terminate():
                 self.run.terminate()
@@ -138,25 +139,23 @@ class LiveRun:
             case _:
                 raise AssertionError(f"{action} is no order to a run")
 
-    def hear(self) -> None:
-        """It has reported something: that is a sign of life, and may change how it is watched."""
+    def on_report(self) -> None:
+        """Count a report: a sign of life, which may change how it is monitored."""
         self._reports += 1
         self.watching.hurry()
 
     def explanation(self) -> Explanation:
-        """What is thought of it now."""
         return self.watching.explanation() if self._supervised else NOT_WATCHED
 
     def silence(self) -> Explanation | None:
-        """What was thought of its silence, where it was silent for so long that it was looked at."""
+        """Explain its silence, if it was silent for long enough to be probed."""
         return self.watching.silence() if self._supervised else None
 
 
 # A run of a ralph as it is to be started: its command, its place, its environment.
 
 
-def spec_of(account: RalphRecord, services: Services, directory: RunDirectory) -> RunSpec:
-    """What to start in a run's directory."""
+def spec_of(account: "RalphRecord", services: "Services", directory: RunDirectory) -> RunSpec:
     definition, files = account.definition, account.files
     return RunSpec(
         run_id=directory.run_id,
@@ -172,7 +171,7 @@ def spec_of(account: RalphRecord, services: Services, directory: RunDirectory) -
     )
 
 
-def _variables(account: RalphRecord, services: Services, directory: RunDirectory) -> dict[str, str]:
+def _variables(account: "RalphRecord", services: "Services", directory: RunDirectory) -> dict[str, str]:
     variables = {
         "RALPH_NAME": account.definition.name,
         "RALPH_RUN_ID": directory.run_id,
@@ -188,9 +187,9 @@ def _variables(account: RalphRecord, services: Services, directory: RunDirectory
 # The end of a run as the core wants to know it: what its record, its log, its directory and git tell.
 
 
-async def ending_of(account: RalphRecord, log: RalphLog, record: ExitRecord) -> ExitFacts:
-    """All that matters about the end of a run (E1 to E4)."""
-    account.note_exit(record)
+async def ending_of(account: "RalphRecord", log: RalphLog, record: ExitRecord) -> ExitFacts:
+    """Collect the facts of a run's end from its record, log, directory and repository (E1 to E4)."""
+    account.records.note_exit(record)
     pause = Pause()
     if record.code == TRY_AGAIN_LATER:
         held = account.in_force.definition
@@ -212,7 +211,7 @@ async def ending_of(account: RalphRecord, log: RalphLog, record: ExitRecord) -> 
     )
 
 
-def _is_complete(account: RalphRecord, log: RalphLog, record: ExitRecord) -> bool:
+def _is_complete(account: "RalphRecord", log: RalphLog, record: ExitRecord) -> bool:
     """E4: the task list is complete, or the promise was given and no task is open."""
     plan = read_plan(account.definition.directory, account.configuration.ralph.tasks)
     return is_complete(plan, is_promised(log.last_lines(record.run_id, PROMISE_LINES)))

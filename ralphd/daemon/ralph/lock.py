@@ -1,4 +1,4 @@
-"""What a Regent holds while it supervises: the lock on the working directory and the signpost in it."""
+"""The lock on a working directory, and ``.ralph/lock``, which names its holder."""
 
 import json
 import os
@@ -12,9 +12,9 @@ from ralphd.store.mirror import LOCK_FILE, Mirror
 
 
 class DirectoryClaim:
-    """The lock keeps a second Regent out (S2); ``.ralph/lock`` tells people and clients who holds it.
+    """The lock keeps a second Regent out (S2); ``.ralph/lock`` shows people and clients who holds it.
 
-    A run that was adopted still holds the lock by its shim; then it is taken over when that run has ended.
+    The shim of an adopted run still holds the lock; it is taken when that run has ended.
     """
 
     def __init__(self, directory: Path, *, socket_path: Path, state_directory: Path) -> None:
@@ -27,7 +27,7 @@ class DirectoryClaim:
         self.lock: DirectoryLock | None = None
 
     def take(self) -> DirectoryLock:
-        """The lock, taken unless it is held. Raises DirectoryBusy (names the holder), DirectoryUnusable."""
+        """Take the lock, or return it. Raise DirectoryBusy (names the holder), DirectoryUnusable."""
         if self.lock is not None and not self._is_current(self.lock):
             self.lock.release()  # the directory was removed and made again: this locks nothing any more
             self.lock = None
@@ -36,7 +36,7 @@ class DirectoryClaim:
         return self.lock
 
     def settle(self, *, supervised: bool, living: bool) -> None:
-        """Hold everything while anything runs or will run by itself, and nothing otherwise."""
+        """Hold both while anything runs or will run, and nothing otherwise."""
         if not supervised:
             self.release()
             return
@@ -44,14 +44,13 @@ class DirectoryClaim:
             with suppress(DirectoryBusy, DirectoryUnusable):
                 self.take()
         if self._signpost is not None and not self._signpost.in_place():
-            self._signpost.release()  # deleted by somebody: put up anew
+            self._signpost.release()  # somebody has deleted it
             self._signpost = None
         if self._signpost is None:
             with suppress(OSError, Held, DirectoryUnusable):
                 self._signpost = Lock.acquire(self._mirror.make() / LOCK_FILE, self._text)
 
     def release(self) -> None:
-        """Let go of everything."""
         if self.lock is not None:
             self.lock.release()
         if self._signpost is not None:
@@ -62,7 +61,7 @@ class DirectoryClaim:
         self.lock = self._signpost = None
 
     def let_go(self) -> None:
-        """The same for a daemon that ends and leaves the runs: the signpost stays for the next."""
+        """Release the locks of a daemon that ends, and leave the file for the next one."""
         for held in (self.lock, self._signpost):
             if held is not None:
                 held.release()

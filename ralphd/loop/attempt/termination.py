@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from ralphd.core.explanation import Explanation, in_seconds
 from ralphd.core.failures.classify import OurDoing
-from ralphd.core.supervision.explain import Explanation, in_seconds
 from ralphd.process.agent_process import AgentProcess
 
 

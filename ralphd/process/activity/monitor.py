@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from ralphd.core.explanation import Explanation, Seen, Sighting
 from ralphd.core.stall_detector import (
     Glance,
     SilenceLimits,
@@ -23,7 +24,6 @@ from ralphd.core.stall_detector import (
     warned,
 )
 from ralphd.core.stall_report import RALPH, Named, explain_silence, explain_watch, silence_text
-from ralphd.core.supervision.explain import Explanation, Seen, Sighting
 from ralphd.core.supervision.model import RunReports
 from ralphd.core.time import Moment
 from ralphd.process.activity.probe import Observer

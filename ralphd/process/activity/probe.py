@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from ralphd.core.explanation import Seen
 from ralphd.core.stall_detector import Changes, Window
-from ralphd.core.supervision.explain import Seen
 from ralphd.process import shim, tree
 from ralphd.process.activity import sockets
 from ralphd.process.activity.proc_stats import (

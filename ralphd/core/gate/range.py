@@ -1,0 +1,156 @@
+"""Which commits the gate judges: where a range opens, where it ends, and whose commits it holds (R1, R2, R4).
+
+A range begins where HEAD was before an iteration and ends at its boundary. It stays open where a run ended
+without one: the next verdict is for its commits too. It is dropped where HEAD has moved while nothing ran,
+for then somebody else has worked here, and nothing of theirs may be reverted.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final
+
+from ralphd.core.gate.verdict import Baseline, GateRun, Position, Result, Verdict
+from ralphd.core.supervision.model import RunId
+from ralphd.core.time import Moment
+
+_MOST_UNDONE: Final = 50
+_BASELINES: Final = {
+    Result.GREEN: Baseline.GREEN,
+    None: Baseline.UNKNOWN,
+    Result.CANNOT_RUN: Baseline.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GateState:
+    """What a gate knows, as ``gate.json`` keeps it.
+
+    ``before`` is where the range begins. ``is_open``: there may be commits since then without a verdict.
+    ``left`` is where HEAD was when the last run ended. ``test_run`` is the run of the tests under way,
+    ``judging`` the gate run. ``since`` is when the baseline became what it is. ``reverted`` is the last
+    verdict that reverted something and was not undone; ``undone`` are the last boundaries that were.
+    """
+
+    baseline: Baseline = Baseline.UNKNOWN
+    before: Position | None = None
+    is_open: bool = False
+    left: Position | None = None
+    test_run: RunId | None = None
+    judging: GateRun | None = None
+    last: Verdict | None = None
+    since: Moment | None = None
+    reverted: Verdict | None = None
+    undone: tuple[str, ...] = ()
+
+
+class AtEnd(Enum):
+    """What becomes of the range when a run has ended."""
+
+    JUDGE = auto()
+    FOREIGN = auto()
+    LEAVE = auto()
+
+
+def has_boundaries(state: GateState, *, is_opaque: bool, iterates: bool, passed_by: bool) -> bool:
+    """Whether there will be something to judge, as far as can be known (R1).
+
+    A command of the user's own (``is_opaque``) shows it by reports (``iterates``) that wait for an answer;
+    with ``passed_by`` a boundary was reported without waiting. A verdict settles it.
+    """
+    return not is_opaque or state.last is not None or (iterates and not passed_by)
+
+
+def switched_off(state: GateState) -> GateState:
+    """Forget range and baseline; what was reverted can still be undone."""
+    if state.before is None:
+        return state
+    return GateState(last=state.last, reverted=state.reverted, undone=state.undone)
+
+
+def before_run(state: GateState, head: Position, *, is_iteration: bool) -> GateState:
+    """Open the range of a run that is about to start; with ``is_iteration`` the run is one iteration."""
+    if state.is_open and state.left != head:
+        state = replace(state, is_open=False, baseline=Baseline.UNKNOWN)
+    if not state.is_open:
+        state = replace(state, before=head, is_open=is_iteration)
+    return replace(state, left=head)
+
+
+def needs_baseline(state: GateState) -> bool:
+    """Whether the tests run before the first run (R4)."""
+    return state.baseline is Baseline.UNKNOWN
+
+
+def with_baseline(state: GateState, result: Result | None) -> GateState:
+    """Keep the result of the tests before the first run; None: they were cut off."""
+    return replace(state, baseline=_BASELINES.get(result, Baseline.RED))
+
+
+def opens_with_iteration(state: GateState) -> bool:
+    """Whether a range begins with an iteration: not while one is open, or judged."""
+    return not state.is_open and state.judging is None
+
+
+def at_end(
+    state: GateState,
+    head: Position,
+    *,
+    code: int | None,
+    is_foreign: bool,
+    is_iteration: bool,
+    reports_boundaries: bool,
+) -> AtEnd:
+    """Return what becomes of the range when a run has ended with ``code`` and HEAD is at ``head``.
+
+    ``is_foreign``: no daemon saw the end, and HEAD is younger than it. Only a run that ended well is judged
+    at its end: its iteration, or what a loop has committed after its last boundary.
+    """
+    if is_foreign:
+        return AtEnd.FOREIGN if head != state.before else AtEnd.LEAVE
+    if code != 0:
+        return AtEnd.LEAVE
+    if is_iteration or (reports_boundaries and head != state.before):
+        return AtEnd.JUDGE
+    return AtEnd.LEAVE
+
+
+def dropped(state: GateState, head: Position) -> GateState:
+    """Begin again at ``head``, without a baseline: the commits before it are not the ralph's."""
+    return replace(state, before=head, is_open=False, baseline=Baseline.UNKNOWN)
+
+
+def left_at(state: GateState, head: Position) -> GateState:
+    """Note where a run has left HEAD; commits without a verdict keep the range open."""
+    return replace(state, is_open=state.is_open or head != state.before, left=head)
+
+
+def after_verdict(state: GateState, verdict: Verdict, head: Position) -> GateState:
+    """Begin the next range where HEAD is, unless the verdict leaves this one open."""
+    return replace(
+        state,
+        baseline=verdict.baseline,
+        before=state.before if verdict.is_open else head,
+        is_open=verdict.is_open,
+        judging=None,
+        test_run=None,
+        last=verdict,
+        reverted=verdict if verdict.reverted else state.reverted,
+    )
+
+
+def after_undo(state: GateState, boundary_id: str, head: Position) -> GateState:
+    """Begin again where HEAD is; nobody knows what the tests say of that tree."""
+    reverted = state.reverted
+    if reverted is not None and reverted.boundary_id == boundary_id:
+        reverted = None
+    undone = (*state.undone, boundary_id)[-_MOST_UNDONE:]
+    return GateState(
+        before=head, left=head, last=state.last, since=state.since, reverted=reverted, undone=undone
+    )
+
+
+def unjudged_since(state: GateState) -> str:
+    """Return the commit after which there are commits without a verdict; empty where there are none."""
+    if not state.is_open or state.before is None or state.left in (None, state.before):
+        return ""
+    return state.before.head or "the beginning"

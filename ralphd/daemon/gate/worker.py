@@ -1,0 +1,150 @@
+"""A gate run carried out: each order of ``core/gate/verdict`` is written to ``gate.json`` before it is done.
+
+Every order can be carried out twice, so a daemon that dies during a run leaves nothing half done: the next
+one reads the order under way and continues.
+"""
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ralphd import diagnostics
+from ralphd.core.gate.range import GateState
+from ralphd.core.gate.verdict import (
+    Baseline,
+    Cut,
+    GateEvent,
+    GateOrder,
+    GatePolicy,
+    GateRun,
+    Ran,
+    Refused,
+    Result,
+    Revert,
+    RunTests,
+    Say,
+    SetAside,
+    TestRun,
+    Verdict,
+    VerdictKind,
+    label_of,
+    step,
+)
+from ralphd.core.supervision.model import RunId
+from ralphd.daemon.gate.test_runs import GateTestResult, GateTests
+from ralphd.errors import NewerState
+from ralphd.store.files import Broken
+from ralphd.store.gate import load_gate, order_name, save_gate
+
+if TYPE_CHECKING:
+    from ralphd.daemon.gate.git_effects import GitEffects
+    from ralphd.daemon.ralph.record import RalphRecord
+    from ralphd.daemon.services import Services
+
+logger = logging.getLogger(__name__)
+
+ASKED_TO_END: Final = "everything was to end at once; these commits are judged with the next iteration's"
+SWITCHED_OFF: Final = "the guard is switched off"
+A_BUG: Final = "a bug in ralphd: its log has the traceback"
+
+
+class GateMemory:
+    """The state of a gate, in memory and in ``gate.json``. What was saved last is what the file holds."""
+
+    def __init__(self, account: "RalphRecord", services: "Services") -> None:
+        self._path = account.files.gate_file
+        self._services = services
+        self._topic = f"gate of {account.definition.name}"
+        self._saving = asyncio.Lock()
+        self._saved: GateState | None = None
+        try:
+            self.state = load_gate(self._path)
+        except (Broken, NewerState):  # reported and set aside when the ralph was loaded
+            self.state = GateState()
+        self._baseline = (self.state.baseline, self.state.since)
+
+    async def save(self, state: GateState) -> str | None:
+        """Write ``state``. Return the fault, in words, where the disk does not take it (F3)."""
+        baseline, since = self._baseline
+        if state.baseline is not baseline and state.since == since:
+            state = replace(state, since=self._services.clock.now())
+        self._baseline = (state.baseline, state.since)
+        self.state = state
+        fault = None
+        async with self._saving:
+            latest = self.state  # another save may have come while this one waited
+            if latest != self._saved:
+                try:
+                    await asyncio.to_thread(save_gate, self._path, latest)
+                    self._saved = latest
+                except OSError as error:
+                    self._saved, fault = None, f"it cannot be written down: {error.strerror or error}"
+        self._services.trouble(self._topic, fault)
+        return fault
+
+
+class GateWorker:
+    """Carries out the orders of one gate run, and the tests before a first run."""
+
+    def __init__(
+        self, account: "RalphRecord", memory: GateMemory, git: "GitEffects", tests: "GateTests"
+    ) -> None:
+        self._account = account
+        self._memory = memory
+        self._git = git
+        self._tests = tests
+
+    @property
+    def _run(self) -> GateRun:
+        assert self._memory.state.judging is not None
+        return self._memory.state.judging
+
+    async def work(self) -> None:
+        """Carry out one order after the other until the run is decided. A bug decides it: untested."""
+        try:
+            await self._carry_on()
+        except Exception:
+            logger.exception("a bug in the guard of a ralph", extra={"ralph": self._account.definition.name})
+            verdict = Verdict(VerdictKind.UNTESTED, A_BUG, Baseline.UNKNOWN, pauses=True)
+            await self._save(replace(self._run, order=Say(verdict)))
+
+    async def _carry_on(self) -> None:
+        unsaved: str | None = None
+        while not isinstance(order := self._run.order, Say):
+            diagnostics.reach(f"gate.{order_name(order)}.ordered")
+            event = await self._carry_out(order) if unsaved is None else Refused(unsaved)
+            diagnostics.reach(f"gate.{order_name(order)}.done")
+            regent = self._account.configuration.regent
+            policy = GatePolicy(regent.test_retries, minimal=regent.rollback_scope == "minimal")
+            run = step(self._run, event, policy)
+            fault = await self._save(run)
+            # What has begun is brought to its end; nothing begins that the next daemon could not know of.
+            unsaved = fault if isinstance(run.order, SetAside | Revert) else None
+
+    async def _save(self, run: GateRun) -> str | None:
+        return await self._memory.save(replace(self._memory.state, judging=run, test_run=None))
+
+    async def _carry_out(self, order: GateOrder) -> GateEvent:
+        if not isinstance(order, RunTests):
+            label = label_of(self._account.definition.name, self._run.run_id, self._run.boundary_id)
+            return await asyncio.to_thread(self._git.carry_out, order, self._run, label)
+        if not self._account.configuration.regent.test_command:
+            return Cut(SWITCHED_OFF)
+        ran = await self.run_tests()
+        if ran.result is None:
+            return Cut(ASKED_TO_END)
+        tested = self._run.tested(TestRun(ran.run_id, ran.result, ran.took_s), ran.tail)
+        self._memory.state = replace(self._memory.state, judging=tested)
+        return tested.moved(await asyncio.to_thread(self._git.position)) or Ran(ran.result)
+
+    async def run_tests(self) -> GateTestResult:
+        """Run the tests, or wait for the run of them that an earlier daemon has started."""
+        run_id = self._memory.state.test_run
+        try:
+            if run_id is None:
+                run_id = await self._tests.next_id()
+                await self._memory.save(replace(self._memory.state, test_run=run_id))
+            return await self._tests.run(run_id, await asyncio.to_thread(self._git.root))
+        except OSError as fault:
+            return GateTestResult(run_id or RunId("none"), Result.ENDED, how=fault.strerror or str(fault))

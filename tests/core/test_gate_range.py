@@ -1,0 +1,213 @@
+"""Which commits the gate judges: ``core/gate/range``, by example and by property (R1, R2, R4)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralphd.core.gate import range as ranges
+from ralphd.core.gate.range import AtEnd, GateState
+from ralphd.core.gate.verdict import (
+    Baseline,
+    Boundary,
+    GateRun,
+    Position,
+    Result,
+    RunTests,
+    Verdict,
+    VerdictKind,
+)
+
+A, B, C = (Position(letter * 40, "main") for letter in "abc")
+OPEN = GateState(Baseline.GREEN, A, is_open=True, left=B)
+CLOSED = GateState(Baseline.GREEN, A, is_open=False, left=A)
+RUN = GateRun(Boundary(A, B), Baseline.GREEN, B.head, RunTests())
+KEPT = Verdict(VerdictKind.KEPT, "the tests pass", Baseline.GREEN, boundary_id="r1/1", commits=("b",))
+REVERTED = replace(KEPT, kind=VerdictKind.REVERTED, reverted=("b",), boundary_id="r1/2")
+
+positions = st.sampled_from([A, B, C])
+states = st.builds(
+    GateState,
+    baseline=st.sampled_from(Baseline),
+    before=positions,
+    is_open=st.booleans(),
+    left=st.none() | positions,
+    judging=st.none() | st.just(RUN),
+    last=st.none() | st.sampled_from([KEPT, REVERTED]),
+    reverted=st.none() | st.just(REVERTED),
+    undone=st.lists(st.text(max_size=3), max_size=60).map(tuple),
+)
+
+
+# before_run, with_baseline, opens_with_iteration
+
+
+def test_a_range_begins_where_head_is() -> None:
+    assert ranges.before_run(CLOSED, B, is_iteration=False) == replace(CLOSED, before=B, left=B)
+
+
+def test_a_run_that_is_one_iteration_opens_its_range() -> None:
+    assert ranges.before_run(CLOSED, B, is_iteration=True).is_open
+
+
+def test_an_open_range_goes_on_where_it_was_left() -> None:
+    assert ranges.before_run(OPEN, B, is_iteration=False) == OPEN
+
+
+def test_an_open_range_is_dropped_where_head_has_moved() -> None:
+    dropped = ranges.before_run(OPEN, C, is_iteration=False)
+
+    assert dropped == GateState(Baseline.UNKNOWN, C, is_open=False, left=C)
+    assert ranges.needs_baseline(dropped)
+
+
+@given(states, positions, st.booleans())
+def test_before_a_run_no_foreign_commit_is_in_range(state: GateState, head: Position, each: bool) -> None:
+    after = ranges.before_run(state, head, is_iteration=each)
+
+    assert after.left == head
+    assert after.before == head or (state.is_open and state.left == head and after.before == state.before)
+    assert after.baseline in (state.baseline, Baseline.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("result", "baseline"),
+    [
+        (None, Baseline.UNKNOWN),
+        (Result.GREEN, Baseline.GREEN),
+        (Result.RED, Baseline.RED),
+        (Result.TIMED_OUT, Baseline.RED),
+        (Result.ENDED, Baseline.RED),
+        (Result.CANNOT_RUN, Baseline.UNKNOWN),
+    ],
+)
+def test_the_first_tests_set_the_baseline(result: Result | None, baseline: Baseline) -> None:
+    assert ranges.with_baseline(GateState(), result).baseline is baseline
+
+
+def test_an_iteration_opens_a_range_unless_one_is_open_or_judged() -> None:
+    assert ranges.opens_with_iteration(CLOSED)
+    assert not ranges.opens_with_iteration(OPEN)
+    assert not ranges.opens_with_iteration(replace(CLOSED, judging=RUN))
+
+
+# at_end, dropped, left_at
+
+
+@pytest.mark.parametrize(
+    ("code", "head", "is_foreign", "is_iteration", "reports", "result"),
+    [
+        (0, B, False, True, False, AtEnd.JUDGE),
+        (0, A, False, True, False, AtEnd.JUDGE),
+        (0, B, False, False, True, AtEnd.JUDGE),
+        (0, A, False, False, True, AtEnd.LEAVE),
+        (0, B, False, False, False, AtEnd.LEAVE),
+        (1, B, False, True, True, AtEnd.LEAVE),
+        (None, B, False, True, True, AtEnd.LEAVE),
+        (0, B, True, True, True, AtEnd.FOREIGN),
+        (0, A, True, True, True, AtEnd.LEAVE),
+    ],
+)
+def test_what_becomes_of_a_range_at_the_end_of_a_run(
+    code: int | None, head: Position, is_foreign: bool, is_iteration: bool, reports: bool, result: AtEnd
+) -> None:
+    found = ranges.at_end(
+        OPEN, head, code=code, is_foreign=is_foreign, is_iteration=is_iteration, reports_boundaries=reports
+    )
+    assert found is result
+
+
+@given(states, positions, st.none() | st.integers(0, 2), st.booleans(), st.booleans(), st.booleans())
+def test_only_a_seen_good_end_is_judged(
+    state: GateState, head: Position, code: int | None, is_foreign: bool, each: bool, reports: bool
+) -> None:
+    found = ranges.at_end(
+        state, head, code=code, is_foreign=is_foreign, is_iteration=each, reports_boundaries=reports
+    )
+    if found is AtEnd.JUDGE:
+        assert code == 0 and not is_foreign and (each or reports)
+    if found is AtEnd.FOREIGN:
+        after = ranges.dropped(state, head)
+        assert (after.before, after.is_open, after.baseline) == (head, False, Baseline.UNKNOWN)
+
+
+@given(states, positions)
+def test_commits_without_a_verdict_keep_a_range_open(state: GateState, head: Position) -> None:
+    after = ranges.left_at(state, head)
+
+    assert (after.left, after.before) == (head, state.before)
+    assert after.is_open is (state.is_open or head != state.before)
+
+
+# after_verdict, after_undo, switched_off
+
+
+def test_the_next_range_begins_after_a_verdict() -> None:
+    state = replace(OPEN, judging=RUN, test_run=RUN.run_id)
+
+    after = ranges.after_verdict(state, KEPT, C)
+
+    assert after == GateState(Baseline.GREEN, C, is_open=False, left=B, last=KEPT)
+
+
+def test_a_verdict_that_is_open_leaves_the_range_open() -> None:
+    untested = Verdict(VerdictKind.UNTESTED, "cut off", Baseline.RED, is_open=True)
+
+    after = ranges.after_verdict(OPEN, untested, C)
+
+    assert (after.before, after.is_open, after.baseline) == (A, True, Baseline.RED)
+
+
+@given(states, st.sampled_from([KEPT, REVERTED]), positions)
+def test_the_last_revert_is_remembered(state: GateState, verdict: Verdict, head: Position) -> None:
+    after = ranges.after_verdict(state, verdict, head)
+
+    assert after.judging is None and after.test_run is None and after.last == verdict
+    assert after.reverted == (verdict if verdict.reverted else state.reverted)
+
+
+@given(states, st.sampled_from(["r1/2", "r9/9"]), positions)
+def test_an_undo_begins_again_without_a_baseline(state: GateState, id_: str, head: Position) -> None:
+    after = ranges.after_undo(state, id_, head)
+
+    assert (after.before, after.left, after.is_open, after.baseline) == (head, head, False, Baseline.UNKNOWN)
+    assert after.undone == (*state.undone, id_)[-50:]
+    assert after.reverted == (None if id_ == "r1/2" else state.reverted)
+    assert (after.last, after.since) == (state.last, state.since)
+
+
+@given(states)
+def test_switched_off_forgets_all_but_what_can_be_undone(state: GateState) -> None:
+    after = ranges.switched_off(state)
+
+    assert after == GateState(last=state.last, reverted=state.reverted, undone=state.undone)
+    assert ranges.switched_off(after) is after
+
+
+# has_boundaries, unjudged_since
+
+
+@pytest.mark.parametrize(
+    ("is_opaque", "last", "iterates", "passed_by", "result"),
+    [
+        (False, None, False, True, True),
+        (True, None, False, False, False),
+        (True, None, True, False, True),
+        (True, None, True, True, False),
+        (True, KEPT, False, True, True),
+    ],
+)
+def test_a_command_has_boundaries_if_it_waits_at_them(
+    is_opaque: bool, last: Verdict | None, iterates: bool, passed_by: bool, result: bool
+) -> None:
+    state = GateState(last=last)
+    found = ranges.has_boundaries(state, is_opaque=is_opaque, iterates=iterates, passed_by=passed_by)
+    assert found is result
+
+
+def test_what_no_verdict_was_reached_on_is_named() -> None:
+    assert ranges.unjudged_since(OPEN) == A.head
+    assert ranges.unjudged_since(replace(OPEN, before=Position(None, "main"))) == "the beginning"
+    for state in (CLOSED, replace(OPEN, left=A), replace(OPEN, left=None), replace(OPEN, before=None)):
+        assert ranges.unjudged_since(state) == ""
