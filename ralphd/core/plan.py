@@ -1,7 +1,7 @@
-"""From the text of a task list to its tasks: user stories in JSON; check lists and task headings in Markdown.
+"""The plan: a task list, parsed from JSON user stories or from Markdown, and when it is complete (L1, E4).
 
-Lists are written by agents, so a text may be anything. Every pass over one is linear, lines are cut before a
-pattern sees them, and what is not understood is open work, never done.
+Lists are written by agents, so a text may be anything. Every pass over one is linear, lines are truncated
+before a pattern is applied, and what is not understood counts as open work, never as done.
 """
 
 import json
@@ -14,20 +14,20 @@ from typing import Any, Final, NamedTuple
 
 from ralphd.core.text import CONTROL
 
-# The lines of a Markdown text without code blocks and comments, in which boxes are only examples.
+# Markdown lines outside code blocks and comments, in which boxes are only examples.
 
 _LINE_CHARS: Final = 1000
-_FENCE_CHARS: Final = 8  # a longer fence counts as this long: then few searches for an end can be in vain
+_FENCE_CHARS: Final = 8  # a longer fence counts as this long, which bounds the number of useless searches
 _FENCE: Final = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(`{3,}|~{3,})(.*)")
 _FENCE_END: Final = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*")
 _BEGIN, _END = "<!--", "-->"
 
 
 def visible_lines(text: str) -> Iterator[str]:
-    """The lines of ``text`` outside fenced code and comments, each cut to 1000 characters.
+    """Yield the lines of ``text`` outside fenced code and comments, each truncated to 1000 characters.
 
-    A fence or a comment that is never closed hides nothing: what follows it may be open work. Linear in the
-    length of the text, whatever the text is.
+    A fence or a comment without an end hides nothing: open work may follow it. Linear in the length of the
+    text, whatever the text is.
     """
     return _Lines(text).visible()
 
@@ -35,7 +35,7 @@ def visible_lines(text: str) -> Iterator[str]:
 class _Lines:
     def __init__(self, text: str) -> None:
         self._lines = [line[:_LINE_CHARS].rstrip("\r") for line in text.split("\n")]
-        self._in_vain: set[tuple[str, int]] = set()  # ends that were looked for and are not there
+        self._missing: set[tuple[str, int]] = set()  # ends that a search has not found
 
     def visible(self) -> Iterator[str]:
         at = 0
@@ -54,7 +54,7 @@ class _Lines:
                 at = end
 
     def _after_fence(self, at: int) -> int | None:
-        """The line after the code block that begins here; None when none does."""
+        """Return the line after the code block that begins here, if one does."""
         fence = _FENCE.fullmatch(self._lines[at])
         if fence is None or (fence[1][0] == "`" and "`" in fence[2]):
             return None
@@ -62,49 +62,47 @@ class _Lines:
         return None if end is None else end + 1
 
     def _find(self, first: int, wanted: tuple[str, int]) -> int | None:
-        """The first line from ``first`` on that ends what is open: a comment, or a fence of that length."""
-        if wanted in self._in_vain:
+        """Return the first line that ends a comment, or a fence of that character and length."""
+        if wanted in self._missing:
             return None
+        mark, length = wanted
         for at in range(first, len(self._lines)):
-            if _ends(self._lines[at], *wanted):
+            end = _FENCE_END.fullmatch(self._lines[at])
+            if mark == _END:
+                if _END in self._lines[at]:
+                    return at
+            elif end is not None and end[1][0] == mark and len(end[1]) >= length:
                 return at
-        self._in_vain.add(wanted)
+        self._missing.add(wanted)
         return None
 
 
-def _ends(line: str, mark: str, length: int) -> bool:
-    if mark == _END:
-        return _END in line
-    end = _FENCE_END.fullmatch(line)
-    return end is not None and end[1][0] == mark and len(end[1]) >= length
-
-
 def _without_comments(line: str) -> tuple[str, bool]:
-    """The line without its comments, up to one that it leaves open; whether it leaves one open."""
-    kept, at = "", 0
+    """Return the line without its comments, and whether it leaves one open."""
+    text, at = "", 0
     while (begin := line.find(_BEGIN, at)) >= 0:
-        kept += line[at:begin]
+        text += line[at:begin]
         end = line.find(_END, begin + len(_BEGIN))
         if end < 0:
-            return kept, True
+            return text, True
         at = end + len(_END)
-    return kept + line[at:], False
+    return text + line[at:], False
 
 
-# The plan: what a user's task list says is done and what is open, and when that is all (E4).
+# The plan, and when it is complete (E4).
 
 PROMISE: Final = "<promise>COMPLETE</promise>"
-"""The line by which an agent says that all is done."""
+"""The line by which an agent declares that everything is done."""
 
 MARKED_NAMED: Final = 5
-"""Of tasks that are marked, so many are told by name."""
+"""How many of the tasks that are marked parallel are named."""
 
 PROMISE_LINES: Final = 50
-"""How many of the last lines of stdout are looked through for it (E4)."""
+"""How many of the last lines of stdout are searched for it (E4)."""
 
 
 class TaskStatus(StrEnum):
-    """How far a task is, by the list."""
+    """The state of a task in the list."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -113,9 +111,9 @@ class TaskStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A unit of work. ``id`` is the list's own where it gives one; it stays while the title does.
+    """A unit of work. ``id`` is the list's own if it has ids, else it is made from the title.
 
-    ``parallel``: the list says that it can be done beside others. It is done in its turn all the same.
+    ``parallel``: the list allows it to run next to others. It is done in its turn all the same.
     """
 
     id: str
@@ -126,10 +124,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a list said, in the order in which the tasks are to be done.
+    """A task list, in the order of work.
 
     ``file`` is relative to the working directory. ``fault`` says in a sentence why the list could not be
-    read; then there are no tasks.
+    read; it then has no tasks.
     """
 
     file: str
@@ -138,36 +136,36 @@ class Plan:
 
     @property
     def open(self) -> tuple[Task, ...]:
-        """The tasks that are not done."""
+        """Return the tasks that are not done."""
         return tuple(task for task in self.tasks if task.status is not TaskStatus.DONE)
 
 
 def parallel_words(plan: Plan) -> str:
-    """What becomes of open tasks that are marked parallel, in a sentence; empty where none is."""
+    """Return a sentence on the open tasks that are marked parallel, empty if there are none."""
     marked = [task.id for task in plan.open if task.parallel]
     if not marked:
         return ""
     more = len(marked) - MARKED_NAMED
-    told = ", ".join(marked[:MARKED_NAMED]) + (f" and {more} more" if more > 0 else "")
+    names = ", ".join(marked[:MARKED_NAMED]) + (f" and {more} more" if more > 0 else "")
     if len(marked) == 1:
-        return f"{told} is marked parallel: it is done in its turn, like the others"
-    return f"{told} are marked parallel: they are done one after the other"
+        return f"{names} is marked parallel: it is done in its turn, like the others"
+    return f"{names} are marked parallel: they are done one after the other"
 
 
 def is_promised(lines: Sequence[str]) -> bool:
-    """Whether the promise is a line of its own among the last 50 of ``lines``.
+    """Return whether the promise is a line of its own among the last 50 of ``lines``.
 
-    White space around it and control sequences of a terminal are no part of a line. Quotes, backticks and
-    asterisks are: in them the promise is spoken of, as in a prompt that was echoed, and not given.
+    White space and control sequences around it are ignored. Quotes, backticks and asterisks are not: they
+    mean that the promise is quoted, as in the echo of a prompt.
     """
     return any(CONTROL.sub("", line).strip() == PROMISE for line in lines[-PROMISE_LINES:])
 
 
 def is_complete(plan: Plan | None, promised: bool) -> bool:
-    """Whether there is nothing more to do (E4): every task is done, or it was promised and none is open.
+    """Return whether everything is done (E4): every task is, or it was promised and no task is open.
 
-    A list without a task says nothing either way. One that cannot be read is never complete: what it holds
-    may be open. Where there is no list, the promise is all there is.
+    A list that cannot be read is never complete: it may hold open work. Without a list, or with an empty
+    one, the promise alone counts.
     """
     if plan is None:
         return promised
@@ -178,10 +176,10 @@ def is_complete(plan: Plan | None, promised: bool) -> bool:
 
 AUTO: Final = "auto"
 LISTS: Final = ("prd.json", "fix_plan.md", ".ralph/fix_plan.md", "IMPLEMENTATION_PLAN.md", "TASKS.md")
-"""What ``tasks = "auto"`` looks for, in this order."""
+"""The files that ``tasks = "auto"`` looks for, in this order."""
 
 HEADED_LISTS: Final = ("PLAN.md", "PRD.md")
-"""What it looks for then: files that are a list of tasks only when they have headings like ``## Task 1``."""
+"""The files that it looks for next. They are task lists only with headings like ``## Task 1``."""
 
 MAX_TASKS: Final = 5000
 _TITLE_CHARS: Final = 200
@@ -227,11 +225,11 @@ _HEADING_MARK: Final = re.compile(rf"(?:\[([xX\W])\]|([{_DONE_MARKS}{_BEGUN_MARK
 
 
 class _NotAList(Exception):
-    """Why a text is no task list, as the end of a sentence that begins with the file's name."""
+    """The text is not a task list. The message ends a sentence that begins with the file's name."""
 
 
 class _Item(NamedTuple):
-    """A task that has no id yet; ``name`` is what the list calls it, empty where it has none."""
+    """A task without an id. ``name`` is the list's own, or empty."""
 
     name: str
     title: str
@@ -241,33 +239,28 @@ class _Item(NamedTuple):
 
 @dataclass(slots=True)
 class _Section:
-    """A task heading and what is said below it: in words, and by boxes."""
+    """A task heading, with the states below it: in words, and by boxes."""
 
     level: int
     name: str
     title: str
-    said: list[TaskStatus]
+    stated: list[TaskStatus]
     parallel: bool = False
     boxes: list[TaskStatus] = field(default_factory=list)
     has_parts: bool = False
 
     def item(self) -> _Item:
-        """The task: done when that is said, or when all its boxes are ticked."""
-        marks = self.said + self.boxes
-        if _all_done(self.said) or _all_done(self.boxes):
+        """Return the task: done if that is stated, or if all its boxes are ticked."""
+        marks, status = self.stated + self.boxes, TaskStatus.PENDING
+        if any(group and set(group) == {TaskStatus.DONE} for group in (self.stated, self.boxes)):
             status = TaskStatus.DONE
-        else:
-            begun = any(mark is not TaskStatus.PENDING for mark in marks)
-            status = TaskStatus.IN_PROGRESS if begun else TaskStatus.PENDING
+        elif any(mark is not TaskStatus.PENDING for mark in marks):
+            status = TaskStatus.IN_PROGRESS
         return _Item(self.name, self.title, status, self.parallel)
-
-    def is_told_elsewhere(self, names: frozenset[str]) -> bool:
-        """Whether only its parts, or boxes of that name, say how far it is."""
-        return not (self.said or self.boxes) and (self.has_parts or self.name in names)
 
 
 def parse(file: str, text: str) -> Plan:
-    """The plan in the ``text`` of ``file``, whose name tells JSON from Markdown. Faults are told in it."""
+    """Return the plan in the ``text`` of ``file``, which is JSON by its name, else Markdown."""
     try:
         items = _stories(text) if file.lower().endswith(".json") else _Outline(text).items()
     except _NotAList as fault:
@@ -276,24 +269,20 @@ def parse(file: str, text: str) -> Plan:
 
 
 def has_task_headings(text: str) -> bool:
-    """Whether a Markdown text is divided by headings such as ``## Task 1``."""
+    """Return whether a Markdown text has headings such as ``## Task 1``."""
     try:
         return _Outline(text).has_sections
     except _NotAList:
-        return True  # and more of them than can be, which is told when it is parsed
+        return True  # it has too many of them, which ``parse`` reports
 
 
-def _check_count(found: Sized) -> None:
-    if len(found) > MAX_TASKS:
+def _check_count(tasks: Sized) -> None:
+    if len(tasks) > MAX_TASKS:
         raise _NotAList(f"lists more than {MAX_TASKS} tasks")
 
 
-def _all_done(marks: list[TaskStatus]) -> bool:
-    return bool(marks) and all(mark is TaskStatus.DONE for mark in marks)
-
-
 def _with_ids(items: Iterable[_Item]) -> Iterator[Task]:
-    """Each task with an id of its own: its name, else its title made short; ``-2`` where that is taken."""
+    """Give each task a unique id: its name, else its title made short; ``-2`` if that is taken."""
     taken: dict[str, int] = {}
     for item in items:
         slug = re.sub(r"[\W_]+", "-", item.title.lower()).strip("-")[:_ID_CHARS].rstrip("-")
@@ -306,13 +295,13 @@ def _with_ids(items: Iterable[_Item]) -> Iterator[Task]:
 
 
 def _plain(text: str) -> str:
-    """A text in one line, without emphasis and without what cannot be printed."""
+    """Return one line, without emphasis and unprintable characters."""
     text = "".join(each if each.isprintable() else " " for each in text).replace("**", "").replace("~~", "")
     return " ".join(text.split())
 
 
 def _named(text: str) -> tuple[str, str]:
-    """The name that a title begins with, such as ``Task 3:`` or ``US-001:``, or ``""``; and the title."""
+    """Return the name at the beginning, such as ``Task 3:`` or ``US-001:``, or ``""``; and the title."""
     match = _NAME.fullmatch(text)
     if match is None or (match["code"] and not match["mark"] and not _UNMARKED_CODE.fullmatch(match["code"])):
         return "", text[:_TITLE_CHARS]
@@ -322,7 +311,7 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def _status(text: str) -> TaskStatus:
-    """What a status in words says. Done only when it says so without an if or a but."""
+    """Return the status that a text states. It is done only without an if or a but."""
     plain = " ".join(re.sub(r"[*_`~()\[\]\ufe0f-]", " ", text).lower().split())
     words = plain.lstrip(_DONE_MARKS + _BEGUN_MARKS + " ")
     if plain[:1] in tuple(_BEGUN_MARKS) or _BEGUN.match(words):
@@ -335,80 +324,82 @@ def _status(text: str) -> TaskStatus:
 
 
 class _Outline:
-    """A Markdown text as it is read: loose boxes and task sections, in their order.
+    """The loose boxes and task sections of a Markdown text, in their order.
 
-    A box below a task heading is a part of that task, any other a task of its own. What stands below a
-    heading such as ``## Optional`` or ``## Future work`` need not be done and is left out.
+    A box below a task heading is a part of that task; any other box is a task. Work below a heading such as
+    ``## Optional`` or ``## Future work`` is left out.
     """
 
     def __init__(self, text: str) -> None:
-        self._found: list[_Item | _Section] = []
-        self._around: list[_Section] = []  # the sections that the present line lies in, outermost first
+        self._entries: list[_Item | _Section] = []
+        self._sections: list[_Section] = []  # those around the present line, outermost first
         self._optional_level = 0  # of the heading below which all is optional; 0: none
         for line in visible_lines(text):
             if heading := _HEADING.match(line):
                 self._enter(len(heading[1]), _plain(heading[2].rstrip("# \t")))
             elif not self._optional_level:
                 self._read(line)
-            _check_count(self._found)
+            _check_count(self._entries)
 
     @property
     def has_sections(self) -> bool:
-        """Whether there is a task heading."""
-        return any(isinstance(each, _Section) for each in self._found)
+        """Return whether there is a task heading."""
+        return any(isinstance(each, _Section) for each in self._entries)
 
     def items(self) -> list[_Item]:
-        """The tasks, in their order."""
-        boxes = frozenset(each.name for each in self._found if isinstance(each, _Item) and each.name)
-        return [
-            each.item() if isinstance(each, _Section) else each
-            for each in self._found
-            if isinstance(each, _Item) or not each.is_told_elsewhere(boxes)
-        ]
+        """Return the tasks. A heading is not one if only its parts, or boxes of its name, have a state."""
+        boxes = {each.name for each in self._entries if isinstance(each, _Item) and each.name}
+        items = []
+        for each in self._entries:
+            if isinstance(each, _Item):
+                items.append(each)
+            elif each.stated or each.boxes or not (each.has_parts or each.name in boxes):
+                items.append(each.item())
+        return items
 
     def _enter(self, level: int, text: str) -> None:
         if self._optional_level and level > self._optional_level:
             return
         self._optional_level = level if _OPTIONAL.fullmatch(text) else 0
-        while self._around and self._around[-1].level >= level:
-            self._around.pop()
+        while self._sections and self._sections[-1].level >= level:
+            self._sections.pop()
         if section := _section(level, text):
-            for outer in self._around:
+            for outer in self._sections:
                 outer.has_parts = True
-            self._around.append(section)
-            self._found.append(section)
+            self._sections.append(section)
+            self._entries.append(section)
 
     def _read(self, line: str) -> None:
         if (box := _BOX.match(line)) and (text := _plain(box[2])):
             status = _BOX_MARKS.get(box[1], TaskStatus.PENDING)
-            if self._around:
-                self._around[-1].boxes.append(status)
+            if self._sections:
+                self._sections[-1].boxes.append(status)
             else:
-                self._found.append(_Item(*_named(text), status))
-        elif self._around and (said := _STATUS_LINE.match(line)):
-            self._around[-1].said.append(_status(said[1]))
+                self._entries.append(_Item(*_named(text), status))
+        elif self._sections and (stated := _STATUS_LINE.match(line)):
+            self._sections[-1].stated.append(_status(stated[1]))
 
 
 def _section(level: int, text: str) -> _Section | None:
-    """The task that a heading names: ``Task 3: …``, ``US-001: …``, ``[ ] …``; None for any other heading."""
-    said: list[TaskStatus] = []
+    """Return the task of a heading such as ``Task 3: …``, ``US-001: …``, ``[ ] …``, else None."""
+    stated: list[TaskStatus] = []
     if mark := _HEADING_MARK.fullmatch(text):
-        said.append(_BOX_MARKS.get(mark[1], TaskStatus.PENDING) if mark[1] else _status(mark[2]))
+        stated.append(_BOX_MARKS.get(mark[1], TaskStatus.PENDING) if mark[1] else _status(mark[2]))
         text = mark[3]
     text, parallel = _unmarked(text)
     if (end := _HEADING_END.search(text)) and (
         status := _status(end[1] or end[2] or end[3])
     ) is not TaskStatus.PENDING:
-        said.append(status)
+        stated.append(status)
         text, before = _unmarked(text[: end.start()])
         parallel = parallel or before
     name, title = _named(text)
     boxed = mark is not None and bool(mark[1])
-    return _Section(level, name, title, said, parallel) if name or (boxed and title) else None
+    return _Section(level, name, title, stated, parallel) if name or (boxed and title) else None
 
 
 def _unmarked(text: str) -> tuple[str, bool]:
-    """A heading without ``(parallel)`` at its end and behind its number, and whether there was one."""
+    """Remove ``(parallel)`` from the end and after the number; return whether there was one."""
     bare = text if (end := _PARALLEL_END.search(text)) is None else text[: end.start()]
     if named := _PARALLEL_NAME.match(bare):
         bare = named[1] + bare[named.end() :]
@@ -416,24 +407,23 @@ def _unmarked(text: str) -> tuple[str, bool]:
 
 
 def _stories(text: str) -> list[_Item]:
-    """The stories of a ``prd.json``, those of the lowest ``priority`` first."""
+    """Return the stories of a ``prd.json``, those of the lowest ``priority`` first."""
     try:
-        found = json.loads(text)
+        stories = json.loads(text)
     except json.JSONDecodeError as fault:
         raise _NotAList(f"is not JSON: {fault.msg} in line {fault.lineno}") from fault
     except (ValueError, RecursionError) as fault:
         raise _NotAList("is not JSON that can be read") from fault
-    if isinstance(found, dict):
-        found = next((found[key] for key in _STORY_KEYS if key in found), None)
-    if not isinstance(found, list):
+    if isinstance(stories, dict):
+        stories = next((stories[key] for key in _STORY_KEYS if key in stories), None)
+    if not isinstance(stories, list):
         raise _NotAList('holds no list "userStories"')
-    _check_count(found)
-    numbered = sorted(enumerate(found, start=1), key=lambda each: _priority(each[1]))
+    _check_count(stories)
+    numbered = sorted(enumerate(stories, start=1), key=lambda each: _priority(each[1]))
     return [_story(number, story) for number, story in numbered]
 
 
 def _priority(story: Any) -> float:
-    """Its number; what has none comes last."""
     given = story.get("priority") if isinstance(story, dict) else None
     if isinstance(given, bool) or not isinstance(given, int | float) or given != given:
         return math.inf
@@ -445,15 +435,15 @@ def _story(number: int, story: Any) -> _Item:
         raise _NotAList(f"holds a story, number {number}, that is no object")
     name = _text_of(story, "id")[:_ID_CHARS]
     title = _text_of(story, "title", "description", "name") or name or f"story {number}"
-    told = _status(_text_of(story, "status"))
-    if "passes" in story:  # the one key that means done; a status beside it can say no more than begun
-        begun = TaskStatus.PENDING if told is TaskStatus.DONE else told
-        return _Item(name, title, TaskStatus.DONE if story["passes"] is True else begun)
-    return _Item(name, title, told)
+    status = _status(_text_of(story, "status"))
+    if "passes" in story:  # the only key that means done; next to it a status can mean started at most
+        unfinished = TaskStatus.PENDING if status is TaskStatus.DONE else status
+        status = TaskStatus.DONE if story["passes"] is True else unfinished
+    return _Item(name, title, status)
 
 
 def _text_of(story: dict[str, Any], *keys: str) -> str:
-    """The first of these values that is a text or a number, in one line."""
+    """Return the first of these values that is a text or a number, as one line."""
     for key in keys:
         value = story.get(key)
         if isinstance(value, str | int | float) and (text := _plain(str(value)[:_TITLE_CHARS])):

@@ -16,26 +16,11 @@ from ralphd.loop.store import LoopStore
 from ralphd.process.lock import DirectoryLock
 
 CONFIGURATION = 78
-HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the loop; the exit code is that of docs/signals.md."""
-    given = _parser().parse_args(arguments)
-    try:
-        settings = _settings(given)
-        lock = None if settings.is_supervised else DirectoryLock.acquire(settings.directory)
-        try:
-            return asyncio.run(_run(settings, resume=not given.no_resume))
-        finally:
-            if lock is not None:
-                lock.release()
-    except RalphdError as fault:
-        print(f"ralph: {fault}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else would say it
-        return CONFIGURATION
-
-
-def _parser() -> argparse.ArgumentParser:
+    """Run the loop; return an exit code of docs/signals.md."""
     parser = argparse.ArgumentParser(prog="python -m ralphd.loop", description=__doc__)
     parser.add_argument("directory", nargs="?", default=".", help="the working directory (default: this one)")
     parser.add_argument("--home", help="the ralph's own directory; a Regent gives it")
@@ -43,22 +28,31 @@ def _parser() -> argparse.ArgumentParser:
         "--pause-when-exhausted", action="store_true", help="end with 75 when no agent is left before a reset"
     )
     parser.add_argument("--no-resume", action="store_true", help="put a checkpoint aside and begin anew")
-    return parser
-
-
-def _settings(given: argparse.Namespace) -> LoopSettings:
-    directory = Path(given.directory).resolve()
-    if given.home is None:
-        return by_hand(directory, os.environ)
-    return supervised(Path(given.home), directory, os.environ, pause=given.pause_when_exhausted)
+    words = parser.parse_args(arguments)
+    directory = Path(words.directory).resolve()
+    try:
+        if words.home is None:
+            settings = by_hand(directory, os.environ)
+        else:
+            settings = supervised(Path(words.home), directory, os.environ, pause=words.pause_when_exhausted)
+        # The Regent of a supervised loop holds the lock of the directory.
+        lock = None if settings.is_supervised else DirectoryLock.acquire(settings.directory)
+        try:
+            return asyncio.run(_run(settings, resume=not words.no_resume))
+        finally:
+            if lock is not None:
+                lock.release()
+    except RalphdError as fault:
+        print(f"ralph: {fault}", file=sys.stderr, flush=True)  # noqa: T201 - the only report of it
+        return CONFIGURATION
 
 
 async def _run(settings: LoopSettings, *, resume: bool) -> int:
-    ralph = LoopRunner(settings, Console(time.time), LoopStore(settings))
+    runner = LoopRunner(settings, Console(time.time), LoopStore(settings))
     loop = asyncio.get_running_loop()
-    for number in HEARD:
-        loop.add_signal_handler(number, ralph.hear, number)
-    return await ralph.run(resume=resume)
+    for number in SIGNALS:
+        loop.add_signal_handler(number, runner.on_signal, number)
+    return await runner.run(resume=resume)
 
 
 if __name__ == "__main__":

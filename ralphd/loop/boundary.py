@@ -81,7 +81,7 @@ class BoundaryClient:
             await self._remote.push(failed=order.failed)
         return found
 
-    async def _patiently(self, answer: "asyncio.Future[ReportReply]") -> RegentReply | None:
+    async def _patiently(self, answer: "asyncio.Future[RegentReply]") -> RegentReply | None:
         """Return the answer; with a gate however long it takes (L9), else None after a limit."""
         waited_s, told = 0.0, ""
         while not answer.done() and not self._is_given_up:

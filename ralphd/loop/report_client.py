@@ -42,7 +42,7 @@ class RegentReply:
 class Reports(Protocol):
     """Receives the loop's reports."""
 
-    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[ReportReply]":
+    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[RegentReply]":
         """Queue a report; the future is its reply. ``slowly``: that may take as long as tests do."""
         ...
 
@@ -61,7 +61,7 @@ class _QueuedReport:
     body: bytes
     id: str = ""
     slowly: bool = False
-    reply: "Future[ReportReply]" = field(default_factory=Future)
+    reply: "Future[RegentReply]" = field(default_factory=Future)
 
 
 class NoRegent:
@@ -69,7 +69,7 @@ class NoRegent:
 
     is_away = False
 
-    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[ReportReply]":
+    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[RegentReply]":
         """Return a reply at once."""
         reply: Future[RegentReply] = Future()
         reply.set_result(RegentReply())
@@ -101,7 +101,7 @@ class ReportClient:
         """True while the daemon does not answer."""
         return self._away
 
-    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[ReportReply]":
+    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[RegentReply]":
         """Queue a report. A heartbeat is dropped while others wait: they prove as much."""
         self._count += 1
         body = {"run_id": self._run_id, "id": str(self._count), "kind": kind, **fields}

@@ -1,83 +1,70 @@
-"""What the loop reports of itself: its orders and results in the words of the API (H6, L9)."""
+"""Reports the loop to the Regent and to the log, in the terms of the API (H6, L9)."""
 
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ralphd.core.failures.classify import Classification
-from ralphd.core.gate.verdict import Position
-from ralphd.core.loop.model import (
-    EndLoop,
-    EndRest,
-    FinishIteration,
-    Iteration,
-    LoopOrder,
-    Rest,
-    TellAgentBack,
-    TellAgentOut,
-    TellAttempt,
-    TellLost,
-)
+from ralphd.core.loop import model
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
-from ralphd.core.loop.state import InFlight, Ledger
 from ralphd.core.loop.tasks import unreviewed
-from ralphd.core.plan import Plan, parallel_words
+from ralphd.core.plan import parallel_words
 from ralphd.core.time import Moment, rfc3339
-from ralphd.loop.attempt.agent_run import AttemptResult
-from ralphd.loop.attempt.agent_runner import AgentAnswer
 from ralphd.loop.console import Console, day_and_time, span
-from ralphd.loop.report_client import Reports
-from ralphd.loop.settings import LoopSettings
+
+if TYPE_CHECKING:
+    from ralphd.core.failures.classify import Classification
+    from ralphd.core.gate.verdict import Position
+    from ralphd.core.loop.state import InFlight, Ledger
+    from ralphd.core.plan import Plan
+    from ralphd.loop.attempt.agent_run import AgentResult
+    from ralphd.loop.attempt.agent_runner import AgentAnswer
+    from ralphd.loop.report_client import RegentReply, Reports
+    from ralphd.loop.settings import LoopSettings
 
 MOST_LINE_CHARS = 500
 MOST_COMMITS = 50
+MOST_NAMED = 5
 
 
 class Reporter:
-    """Tells the Regent. ``commits`` are those of the iteration under way."""
+    """Sends reports to the Regent. ``commits`` are those of the iteration in progress."""
 
-    def __init__(self, reports: Reports, settings: LoopSettings) -> None:
+    def __init__(self, reports: "Reports", settings: "LoopSettings") -> None:
         self._reports = reports
         self._settings = settings
         self.commits: tuple[str, ...] = ()
         self._agent: str | None = None
 
-    def hello(self) -> None:
-        """The first report: which signals are known."""
-        self.working(self._settings.policy.agents[0])
-
     def working(self, agent: str) -> None:
-        """Which agent works now, where that is another one than was told."""
+        """Report which agent works now, if that has changed. The first report announces the signals."""
         if agent != self._agent:
             self._agent = agent
             self._reports.report("hello", signals=True, agent=agent)
 
     def heartbeat(self) -> None:
-        """The loop lives."""
+        """Report that the loop is alive."""
         self._reports.report("heartbeat")
 
-    def iteration_started(self, iteration: Iteration, position: Position | None = None) -> None:
-        """An iteration begins, with the repository where it is."""
+    def iteration_started(self, iteration: model.Iteration, position: "Position | None" = None) -> None:
+        """Report the start of an iteration, and where HEAD is."""
         self.commits = ()
-        task = _task(iteration)
         self._agent = iteration.agent
         self._reports.report(
             "iteration-started",
             iteration=iteration.number,
-            task=task,
+            task=_task(iteration),
             agent=iteration.agent,
             head=None if position is None else position.head,
             branch=None if position is None else _line(position.branch),
         )
 
-    def attempt_finished(self, order: TellAttempt, result: AttemptResult, finding: Classification) -> None:
-        """What an attempt was, and what follows."""
+    def attempt_finished(
+        self, order: model.ReportAttempt, result: "AgentResult", finding: "Classification"
+    ) -> None:
+        """Report the end of an attempt, and what follows."""
         iteration, evidence = order.iteration, result.evidence
-        ended_well = order.kind is None and not finding.asked
-        told = "unknown" if result.cost_usd is None else "told"
-        code = evidence.code if evidence.signal is None else -evidence.signal
+        outcome = "asked" if finding.asked else "ok" if order.kind is None else "failed"
         self._reports.report(
             "attempt-finished",
             iteration=iteration.number,
@@ -85,14 +72,14 @@ class Reporter:
             task=_task(iteration),
             agent=iteration.agent,
             phase=result.phase,
-            outcome="ok" if ended_well else "asked" if finding.asked else "failed",
+            outcome=outcome,
             failure_kind=order.kind,
             rule=_line(order.rule),
             why=_line(order.why),
-            exit_code=code,
+            exit_code=evidence.code if evidence.signal is None else -evidence.signal,
             cost_usd=round(result.cost_usd or 0.0, 6),
-            cost_source=told,
-            tokens_in=result.tokens_in or None,  # no model works without any: then nobody told
+            cost_source="unknown" if result.cost_usd is None else "told",
+            tokens_in=result.tokens_in or None,  # every model uses some: 0 means that nobody reported them
             tokens_out=result.tokens_out or None,
             model=_line(result.model),
             session=_line(result.session),
@@ -103,8 +90,8 @@ class Reporter:
             ended_at=rfc3339(result.ended_at),
         )
 
-    def attempt_lost(self, lost: InFlight, now: Moment) -> None:
-        """An attempt was cut off with an earlier loop: that it was there, and what is not known of it."""
+    def attempt_lost(self, lost: "InFlight", now: Moment) -> None:
+        """Report an attempt that was cut off with an earlier loop; its end and its cost are not known."""
         self._reports.report(
             "attempt-finished",
             iteration=lost.iteration,
@@ -118,8 +105,8 @@ class Reporter:
             ended_at=rfc3339(now),
         )
 
-    def iteration_finished(self, order: FinishIteration) -> "Future[ReportReply]":
-        """A boundary; the future is what to do next, and the verdict."""
+    def iteration_finished(self, order: model.FinishIteration) -> "Future[RegentReply]":
+        """Report a boundary; the future holds what to do next, and the verdict."""
         return self._reports.report(
             "iteration-finished",
             slowly=self._settings.has_gate,
@@ -133,103 +120,91 @@ class Reporter:
         )
 
     def agent_out(self, agent: str, reason: str, until: Moment | None) -> None:
-        """An agent is out of the pool."""
-        when = None if until is None else rfc3339(until)
-        self._reports.report("agent-exhausted", agent=agent, reason=_line(reason), until=when)
+        """Report the start of an agent's cooldown."""
+        self._reports.report("agent-exhausted", agent=agent, reason=_line(reason), until=_moment(until))
 
     def agent_back(self, agent: str) -> None:
-        """An agent may be asked again."""
+        """Report the return of an agent to the pool."""
         self._reports.report("agent-returned", agent=agent)
 
     def waiting(self, until: Moment | None, why: str) -> None:
-        """The loop waits; None: no longer."""
-        when = None if until is None else rfc3339(until)
-        self._reports.report("waiting", until=when, reason=_line(why) or "waiting")
+        """Report a wait; None: it is over."""
+        self._reports.report("waiting", until=_moment(until), reason=_line(why) or "waiting")
 
-    def ending(self, order: EndLoop) -> None:
-        """The loop's last word."""
-        when = None if order.resume_at is None else rfc3339(order.resume_at)
-        why = _line(order.why)
-        self._reports.report("ending", code=order.code, reason=order.reason, why=why, resume_at=when)
+    def ending(self, order: model.EndLoop) -> None:
+        """Send the last report of the loop."""
+        why, resume_at = _line(order.why), _moment(order.resume_at)
+        self._reports.report("ending", code=order.code, reason=order.reason, why=why, resume_at=resume_at)
 
 
-def _task(iteration: Iteration) -> dict[str, Any]:
+def _task(iteration: model.Iteration) -> dict[str, Any]:
     return {"id": _line(iteration.task.id), "title": _line(iteration.task.title)}
 
 
+def _moment(at: Moment | None) -> str | None:
+    return None if at is None else rfc3339(at)
+
+
 def _line(text: str | None) -> str | None:
-    """A text as the API takes it: one line of printable characters, not too long."""
+    """Return ``text`` as the API accepts it: one line of printable characters, truncated."""
     if text is None:
         return None
-    plain = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    return plain[: MOST_LINE_CHARS - 1]
+    plain = "".join(each if each.isprintable() else " " for each in text)
+    return " ".join(plain.split())[: MOST_LINE_CHARS - 1]
 
 
-# The orders that only tell something: a line for the log, a report for the Regent.
-
-MOST_NAMED = 5
-
-
-class OrderReporter:
-    """Tells whoever reads the log, and the Regent."""
-
-    def __init__(self, console: Console, scribe: Reporter, now: Callable[[], Moment]) -> None:
-        self._console = console
-        self._scribe = scribe
-        self._now = now
-
-    def tell(self, order: LoopOrder, latest: AgentAnswer | None) -> None:
-        """Carry out an order that only tells. ``latest`` is the attempt that ended last."""
-        match order:
-            case TellAttempt() if latest is not None:
-                self._tell_attempt(order, latest)
-            case TellLost(lost=lost):
-                which = f"attempt {lost.attempt} by {lost.agent}"
-                self._console.say(f"{which} was cut off with the loop; nobody knows how it ended")
-                self._scribe.attempt_lost(lost, self._now())
-            case TellAgentOut(agent=agent, reason=reason, until=until):
-                when = "until a person acts" if until is None else f"until {day_and_time(until, self._now())}"
-                self._console.say(f"{agent} is out {when}: {reason}")
-                self._scribe.agent_out(agent, reason, until)
-            case TellAgentBack(agent=agent):
-                self._console.say(f"{agent} may be asked again")
-                self._scribe.agent_back(agent)
-            case Rest(until=until, why=why):
-                left = span(until - self._now())
-                self._console.say(f"waits {left}, until {day_and_time(until, self._now())}: {why}")
-                self._scribe.waiting(until, why)
-            case EndRest():
-                self._scribe.waiting(None, "")
-            case EndLoop():
-                self._console.say(_end_words(order, self._now()))
-                self._scribe.ending(order)
-            case _:
-                raise AssertionError(f"nobody carries out {order!r}")
-
-    def _tell_attempt(self, order: TellAttempt, answer: AgentAnswer) -> None:
-        iteration = order.iteration
-        if order.kind is not None:
-            kind = order.kind.replace("_", " ")
-            self._console.say(
-                f"attempt {iteration.attempt} by {iteration.agent} failed ({kind}): {order.why}"
-            )
-            self._console.say(f"next: {order.next}")
-        self._scribe.attempt_finished(order, answer.result, answer.finding)
+def report_order(
+    order: model.LoopOrder, latest: "AgentAnswer | None", console: Console, reporter: Reporter
+) -> None:
+    """Carry out an order that only reports. ``latest`` is the attempt that ended last."""
+    now = time.time()
+    match order:
+        case model.ReportAttempt(iteration=iteration) if latest is not None:
+            if order.kind is not None:
+                kind = order.kind.replace("_", " ")
+                who = f"attempt {iteration.attempt} by {iteration.agent}"
+                console.say(f"{who} failed ({kind}): {order.why}")
+                console.say(f"next: {order.next}")
+            reporter.attempt_finished(order, latest.result, latest.finding)
+        case model.ReportLost(lost=lost):
+            which = f"attempt {lost.attempt} by {lost.agent}"
+            console.say(f"{which} was cut off with the loop; nobody knows how it ended")
+            reporter.attempt_lost(lost, now)
+        case model.ReportAgentOut(agent=agent, reason=reason, until=until):
+            when = "until a person acts" if until is None else f"until {day_and_time(until, now)}"
+            console.say(f"{agent} is out {when}: {reason}")
+            reporter.agent_out(agent, reason, until)
+        case model.ReportAgentBack(agent=agent):
+            console.say(f"{agent} may be asked again")
+            reporter.agent_back(agent)
+        case model.Rest(until=until, why=why):
+            console.say(f"waits {span(until - now)}, until {day_and_time(until, now)}: {why}")
+            reporter.waiting(until, why)
+        case model.EndRest():
+            reporter.waiting(None, "")
+        case model.EndLoop():
+            console.say(_end_words(order, now))
+            reporter.ending(order)
+        case _:
+            raise AssertionError(f"{order!r} is not an order that only reports")
 
 
-def begin_words(plan: Plan | None, ledger: Ledger, settings: LoopSettings) -> list[str]:
-    """What the loop has before it, and who does it."""
-    policy = settings.policy
-    marked = "" if plan is None else parallel_words(plan)
-    turns = rotation_words(policy.agents) if policy.rotates else ""
-    phases = UNREVIEWED if settings.configuration.phases.enabled and not policy.reviews else ""
-    waiting = unreviewed(plan, ledger) if policy.reviews else ()
-    review = f"not done before a review says so: {', '.join(waiting[:MOST_NAMED])}" if waiting else ""
-    return [list_words(plan), *filter(None, (marked, turns, phases, review))]
+def begin_words(plan: "Plan | None", ledger: "Ledger", settings: "LoopSettings") -> list[str]:
+    """Return the lines for the start: the task list, the rotation, the phases."""
+    policy, lines = settings.policy, [list_words(plan)]
+    if plan is not None and (marked := parallel_words(plan)):
+        lines.append(marked)
+    if policy.rotates:
+        lines.append(rotation_words(policy.agents))
+    if settings.configuration.phases.enabled and not policy.reviews:
+        lines.append(UNREVIEWED)
+    if policy.reviews and (waiting := unreviewed(plan, ledger)):
+        lines.append(f"not done before a review says so: {', '.join(waiting[:MOST_NAMED])}")
+    return lines
 
 
-def list_words(plan: Plan | None) -> str:
-    """Which list there is, and how much of it is open."""
+def list_words(plan: "Plan | None") -> str:
+    """Return the name of the task list, and how many of its tasks are open."""
     if plan is None:
         return "no task list: the prompt alone says what is to be done"
     if not plan.tasks:
@@ -238,11 +213,11 @@ def list_words(plan: Plan | None) -> str:
 
 
 def limit_words(timeout_s: float) -> str:
-    """How long an attempt may take."""
+    """Return the time limit of an attempt, to be appended to a line."""
     return f", {span(timeout_s)} at most" if timeout_s else ""
 
 
-def _end_words(order: EndLoop, now: Moment) -> str:
+def _end_words(order: model.EndLoop, now: Moment) -> str:
     words = {
         0: "done",
         1: "failed",
@@ -252,5 +227,5 @@ def _end_words(order: EndLoop, now: Moment) -> str:
         130: "ends",
     }
     later = "" if order.resume_at is None else f"; the limit is over at {day_and_time(order.resume_at, now)}"
-    said = "stops" if order.reason == "no_progress" else words.get(order.code, "ends")
-    return f"{said}: {order.why}{later}"
+    verb = "stops" if order.reason == "no_progress" else words.get(order.code, "ends")
+    return f"{verb}: {order.why}{later}"

@@ -1,10 +1,11 @@
-"""What one loop is started with: its place, its rules, its agents, and whoever hears what it does."""
+"""What one loop is started with: its directories, its rules, its agents, and the way to its Regent."""
 
 import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ralphd import wire
 from ralphd.agents.agent import Agent
@@ -19,13 +20,15 @@ from ralphd.loop.report_client import NoRegent, ReportClient, Reports
 from ralphd.store.files import make_private_directory
 from ralphd.store.state import RalphFiles
 
+if TYPE_CHECKING:
+    from ralphd.loop.console import Console
+    from ralphd.loop.reporter import Reporter
+    from ralphd.loop.store import LoopStore
+
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """One loop. ``home`` keeps what outlives it; ``keep`` the raw output of its attempts.
-
-    ``has_gate``: an iteration's verdict has to be waited for (L9).
-    """
+    """One loop. ``home`` is for what outlives it, ``keep`` for the raw output of its attempts."""
 
     name: str
     run_id: str
@@ -36,7 +39,11 @@ class LoopSettings:
     policy: LoopPolicy
     agents: Mapping[str, Agent]
     environment: Mapping[str, str] = field(repr=False)
-    is_supervised: bool = False
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether a Regent started it."""
+        return bool(self.run_id)
 
     @property
     def prompt_file(self) -> str:
@@ -51,53 +58,61 @@ class LoopSettings:
     @property
     def phases(self) -> PhasePolicy:
         """The rules of the phases (L14)."""
-        asked = self.configuration.phases
+        phases = self.configuration.phases
         return PhasePolicy(
-            retry_count=asked.phase_retry_count,
-            phase_3_retry_count=asked.phase_3_retry_count,
+            retry_count=phases.phase_retry_count,
+            phase_3_retry_count=phases.phase_3_retry_count,
             has_review=self.policy.reviews,
-            max_address_rounds=asked.max_address_rounds,
-            findings_fail=asked.on_findings_remaining == "fail",
+            max_address_rounds=phases.max_address_rounds,
+            findings_fail=phases.on_findings_remaining == "fail",
         )
 
     @property
     def has_gate(self) -> bool:
-        """Whether the Regent runs tests at every boundary."""
+        """Whether the Regent runs tests at every boundary, so that the loop waits for verdicts (L9)."""
         regent = self.configuration.regent
         return regent.enabled and regent.rollback_on_test_failure and bool(regent.test_command)
 
     def reports(self, told: Callable[[str], None]) -> Reports:
-        """The way to the Regent, where there is one."""
+        """Return the connection to the Regent, if there is one. ``told`` logs its problems."""
         socket_path = self.environment.get("RALPHD_SOCKET")
         if not self.is_supervised or not socket_path:
             return NoRegent()
         return ReportClient(socket_path, self.name, self.run_id, told)
 
 
-def supervised(home: Path, directory: Path, environ: Mapping[str, str], *, pause: bool) -> LoopSettings:
-    """The loop of a ralph whose Regent started it: by the configuration that is pinned in ``home``.
+@dataclass(frozen=True, slots=True)
+class LoopContext:
+    """What all parts of one loop share."""
 
-    ``pause``: where no agent is left the loop ends with 75, unless the configuration says what to do.
-    Raises RalphdError for a home that holds no ralph.
+    settings: LoopSettings
+    console: "Console"
+    store: "LoopStore"
+    reporter: "Reporter"
+
+
+def supervised(home: Path, directory: Path, environ: Mapping[str, str], *, pause: bool) -> LoopSettings:
+    """Return the loop of a ralph that its Regent started, by the configuration pinned in ``home``.
+
+    ``pause``: without an agent the loop ends with 75, unless the configuration says otherwise. Raise
+    RalphdError if ``home`` holds no ralph.
     """
     definition = RalphFiles(home).load_definition()
     if definition is None:
         raise ConfigFaults(f"{home} holds no ralph", mend="ralphctl start, in its working directory")
     configuration = Configuration.from_pinned(definition.configuration)
     run_id = environ.get("RALPH_RUN_ID", "")
-    return _settings(
-        definition.name, run_id, directory, home, home / "runs" / run_id, configuration, environ, pause=pause
-    )
+    return _settings(definition.name, run_id, directory, home, configuration, environ, pause=pause)
 
 
 def by_hand(directory: Path, environ: Mapping[str, str]) -> LoopSettings:
-    """A loop that somebody started in ``directory``, without a Regent. Raises RalphdError, ConfigFaults."""
+    """Return a loop that a person started in ``directory``, without a Regent. Raise RalphdError."""
     configuration = load(directory, environ=environ)
     name = fit_name(configuration.project.name or directory.name)
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]
     home = Path(wire.state_directory(environ)) / "loop" / f"{name}-{digest}"
     make_private_directory(home)
-    return _settings(name, "", directory, home, home, configuration, environ, pause=True)
+    return _settings(name, "", directory, home, configuration, environ, pause=True)
 
 
 def _settings(
@@ -105,46 +120,39 @@ def _settings(
     run_id: str,
     directory: Path,
     home: Path,
-    keep: Path,
     configuration: Configuration,
     environ: Mapping[str, str],
     *,
     pause: bool,
 ) -> LoopSettings:
-    named = configuration.agents.named
-    chain = (
-        configuration.agents.primary,
-        *fallback_chain(configuration.agents.primary, configuration.agents.fallback, named),
-    )
-    check_names(chain, named)
-    agents = {each: agent_of(each, spec_of(each, named)) for each in chain}
-    how = configuration.agents.on_exhausted
-    policy = policy_of(configuration, chain, pause=how == "pause" or (how == "auto" and pause))
+    agents = configuration.agents
+    chain = (agents.primary, *fallback_chain(agents.primary, agents.fallback, agents.named))
+    check_names(chain, agents.named)
+    pause = agents.on_exhausted == "pause" or (agents.on_exhausted == "auto" and pause)
     return LoopSettings(
         name,
         run_id,
         directory,
         home,
-        keep / "attempts",
+        (home / "runs" / run_id if run_id else home) / "attempts",
         configuration,
-        policy,
-        agents,
+        policy_of(configuration, chain, pause=pause),
+        {each: agent_of(each, spec_of(each, agents.named)) for each in chain},
         dict(environ),
-        is_supervised=bool(run_id),
     )
 
 
-def policy_of(configuration: Configuration, agents: tuple[str, ...], *, pause: bool) -> LoopPolicy:
-    """The rules that the loop's decisions follow."""
-    ralph, asked, retry = configuration.ralph, configuration.agents, configuration.retry
+def policy_of(configuration: Configuration, chain: tuple[str, ...], *, pause: bool) -> LoopPolicy:
+    """Return the rules of the loop's decisions."""
+    ralph, agents, retry = configuration.ralph, configuration.agents, configuration.retry
     return LoopPolicy(
-        agents=agents,
+        agents=chain,
         reviews=configuration.phases.enabled and bool(configuration.phases.review_command.strip()),
-        rotates=asked.strategy == "rotate",
-        retries_before_fallback=asked.retries_before_fallback,
-        max_task_failures=asked.max_task_failures,
-        timeout_s=asked.timeout_seconds,
-        iteration_timeout_s=asked.iteration_timeout_seconds,
+        rotates=agents.strategy == "rotate",
+        retries_before_fallback=agents.retries_before_fallback,
+        max_task_failures=agents.max_task_failures,
+        timeout_s=agents.timeout_seconds,
+        iteration_timeout_s=agents.iteration_timeout_seconds,
         same_agent_base_s=retry.same_agent_base_seconds,
         transient_retries=retry.transient_retries,
         base_s=retry.base_seconds,

@@ -73,7 +73,7 @@ def memory_of(found: Mapping[str, Any]) -> LoopState:
         last_agent=None if (last := found.get("last_agent")) is None else of_kind(str, last),
         agents=tuple(of_kind(str, each) for each in of_kind(list, found.get("agents", []))),
         rotates=of_kind(bool, found.get("rotates", False)),
-        under_way=None if (begun := found.get("under_way")) is None else _under_way(begun),
+        in_flight=None if (begun := found.get("under_way")) is None else _under_way(begun),
         list_file=None if (file := found.get("list_file")) is None else of_kind(str, file),
         judged=None if (boundary := found.get("judged")) is None else of_kind(str, boundary),
     )
@@ -114,7 +114,7 @@ def memory_json(memory: LoopState) -> dict[str, Any]:
         "rotates": memory.rotates,
         "list_file": memory.list_file,
         "judged": memory.judged,
-        "under_way": None if memory.under_way is None else _under_way_json(memory.under_way),
+        "under_way": None if memory.in_flight is None else _under_way_json(memory.in_flight),
         "out": [
             {
                 "agent": out.agent,
@@ -362,7 +362,7 @@ def _task(id_: str, found: Mapping[str, Any]) -> TaskRecord:
     return TaskRecord(
         id=id_,
         title=of_kind(str, found["title"]),
-        standing=TaskState(found["status"]),
+        state=TaskState(found["status"]),
         failure_count=count_of(found["failure_count"]),
         last_kind=None if kind is None else FailureKind(kind),
         last_failure=of_kind(str, found["last_failure"]),
@@ -386,7 +386,7 @@ def _reverted(found: Mapping[str, Any]) -> RevertNotice:
 def _task_json(record: TaskRecord) -> dict[str, Any]:
     return {
         "title": record.title[:_MOST_CHARS],
-        "status": record.standing.value,
+        "status": record.state.value,
         "failure_count": record.failure_count,
         "last_failure": record.last_failure[:_MOST_CHARS],
         "last_kind": None if record.last_kind is None else record.last_kind.value,

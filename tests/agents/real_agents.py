@@ -19,7 +19,7 @@ from ralphd.core.failures.classify import Classification, OurDoing, Rules, class
 from ralphd.core.failures.kinds import FailureKind as Kind
 from ralphd.core.failures.reset_parsers import Confidence
 from ralphd.core.stall_detector import SilenceLimits
-from ralphd.loop.attempt.agent_run import AgentRun, AttemptPlan, AttemptResult
+from ralphd.loop.attempt.agent_run import AgentResult, AgentRun, AgentRunSpec
 from tests.agents.installed import why_not
 from tests.agents.lodging import Lodging
 from tests.agents.vendors.answers import (
@@ -88,7 +88,7 @@ class Heard:
 class Ended:
     """How an attempt ended, what it was taken for, and how long it took."""
 
-    result: AttemptResult
+    result: AgentResult
     finding: Classification
     took_s: float
 
@@ -103,7 +103,7 @@ async def attempt(
     order = LaunchSpec("Write done.txt, as asked.", lodging.root / "prompt.md")
     order.prompt_file.write_text(order.prompt)
     mark = f"test-{os.getpid()}-{time.monotonic_ns()}"
-    plan = AttemptPlan(
+    plan = AgentRunSpec(
         id=mark,
         agent=agent,
         order=order,

@@ -18,8 +18,8 @@ from ralphd.agents.known import agent_of
 from ralphd.config.specs import AgentSpec
 from ralphd.core.loop.state import PauseReason
 from ralphd.core.stall_detector import SilenceLimits
-from ralphd.loop.attempt.agent_run import AgentRun, AttemptPlan
-from ralphd.loop.attempt.observer import ConsoleObserver
+from ralphd.loop.attempt.agent_run import AgentRun, AgentRunSpec
+from ralphd.loop.attempt.agent_runner import ConsoleObserver
 from ralphd.loop.console import Console
 
 LIMIT_S = 100.0
@@ -37,7 +37,7 @@ def main() -> None:
     command = ("/bin/sh", "-c", 'exec "$0" "$1" talk "$2" "$3" "$4"')
     spec = AgentSpec(command=(*command, sys.executable, str(AGENTS), block, times, end))
     place = Path(directory)
-    plan = AttemptPlan(
+    plan = AgentRunSpec(
         id=f"bench-{os.getpid()}",
         agent=agent_of(name, spec, outside={}),
         order=LaunchSpec("Talk.", place / "prompt.md"),

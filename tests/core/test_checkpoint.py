@@ -54,7 +54,7 @@ def test_l1_a_new_loop_remembers_nothing() -> None:
     assert TaskRecord("A") == TaskRecord(
         id="A",
         title="",
-        standing=TaskState.PENDING,
+        state=TaskState.PENDING,
         failure_count=0,
         last_kind=None,
         last_failure="",
@@ -72,6 +72,6 @@ def test_l1_a_new_loop_remembers_nothing() -> None:
         last_agent=None,
         agents=(),
         rotates=False,
-        under_way=None,
+        in_flight=None,
         list_file=None,
     )

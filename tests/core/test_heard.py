@@ -92,7 +92,7 @@ def test_r9_a_failed_task_is_not_counted_twice() -> None:
 
     record = judged(put_back, FAILED, a_round=3)["A"]
 
-    assert (record.standing, record.failure_count, record.reverted) == (TaskState.FAILED, 3, FAILED.note)
+    assert (record.state, record.failure_count, record.reverted) == (TaskState.FAILED, 3, FAILED.note)
 
 
 SHA_40 = "0123456789abcdef" * 2 + "01234567"

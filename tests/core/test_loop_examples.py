@@ -19,11 +19,11 @@ from ralphd.core.loop.model import (
     PauseAsked,
     PendingRequest,
     Previous,
+    ReportAttempt,
     SaveCheckpoint,
     StartAttempt,
     StartIteration,
     StopAsked,
-    TellAttempt,
 )
 from ralphd.core.loop.state import InFlight, LoopState, PauseReason, TaskRecord, TaskState
 from ralphd.core.plan import Plan
@@ -51,7 +51,7 @@ def test_l10_when_all_tasks_are_done_the_loop_is() -> None:
     play.succeeds()
 
     assert (play.end.code, play.end.reason) == (0, "complete")
-    assert play.loop.ledger["A"].standing is TaskState.COMPLETE
+    assert play.loop.ledger["A"].state is TaskState.COMPLETE
 
 
 def test_us002_the_checkpoint_is_cleared_when_the_task_is_done_and_only_then() -> None:
@@ -137,7 +137,7 @@ def test_a_stop_outweighs_a_pause() -> None:
     play.feed(StopAsked(play.now))
     play.feed(PauseAsked(play.now))
 
-    assert play.loop.wish is PendingRequest.STOP
+    assert play.loop.request is PendingRequest.STOP
 
 
 def test_an_attempt_that_was_ended_as_asked_is_no_failure() -> None:
@@ -215,7 +215,7 @@ def test_a_list_that_an_agent_breaks_counts_as_it_was(found: Plan | None) -> Non
 
     play.feed(AttemptOver(play.now, Classification(None, "rule", "well"), found))
 
-    assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
+    assert play.ordered(ReportAttempt)[0].kind is INCOMPLETE
     assert play.loop.plan == plan_of("A", "B")
 
 
@@ -277,10 +277,10 @@ def test_a_list_that_cannot_be_used_ends_the_loop_as_a_fault_of_the_configuratio
 def test_a_loop_that_ends_at_once_tells_a_lost_attempt_for_the_last_time_too() -> None:
     lost = InFlight(1, 1, "claude", "A", "do A", START - 9.0)
 
-    play = begun("A", done=("A",), memory=LoopState(under_way=lost))
+    play = begun("A", done=("A",), memory=LoopState(in_flight=lost))
 
     assert play.end == EndLoop(0, "complete", "all tasks are done")
-    assert play.loop.memory.under_way is None
+    assert play.loop.memory.in_flight is None
 
 
 def test_at_the_beginning_the_ledger_is_brought_abreast_of_the_list() -> None:
@@ -291,7 +291,7 @@ def test_at_the_beginning_the_ledger_is_brought_abreast_of_the_list() -> None:
 
     play = begun("A", "B", "C", done=("B",), ledger=left)
 
-    stands = {id_: (record.title, record.standing) for id_, record in play.loop.ledger.items()}
+    stands = {id_: (record.title, record.state) for id_, record in play.loop.ledger.items()}
     assert stands == {
         "A": ("do A", TaskState.IN_PROGRESS),  # it is under way again
         "B": ("do B", TaskState.COMPLETE),
@@ -329,7 +329,7 @@ def test_an_iteration_that_got_its_task_done_is_told_cleared_and_finished() -> N
     iteration = play.loop.stage.iteration
     assert (iteration.number, iteration.attempt, iteration.commits) == (1, 1, 2)
     assert play.latest == (
-        TellAttempt(iteration, None, "rule", "it ended well", "the iteration is finished"),
+        ReportAttempt(iteration, None, "rule", "it ended well", "the iteration is finished"),
         Handoff(""),
         ClearCheckpoint(),
         FinishIteration(iteration, failed=False, complete=True, summary="A is done"),
@@ -347,14 +347,14 @@ def test_an_iteration_that_got_another_task_done_leaves_its_own_with_its_failure
     play.succeeds(ticks=False, judged=False)
 
     told, note, finish = play.latest
-    assert isinstance(told, TellAttempt)
+    assert isinstance(told, ReportAttempt)
     assert note == Handoff("")
     assert isinstance(finish, FinishIteration)
     assert (finish.failed, finish.complete) == (False, False)
     assert finish.summary == "another task than A was done"
     assert play.failures("A") == 1
-    assert play.loop.ledger["A"].standing is TaskState.PENDING
-    assert play.loop.ledger["B"].standing is TaskState.COMPLETE
+    assert play.loop.ledger["A"].state is TaskState.PENDING
+    assert play.loop.ledger["B"].state is TaskState.COMPLETE
 
 
 def test_without_a_list_an_iteration_is_finished_when_its_agent_ended_well() -> None:
@@ -382,7 +382,7 @@ def test_l10_a_false_promise_is_told_with_the_number_of_open_tasks(open_: str, w
 
     play.succeeds(ticks=False, promised=True)
 
-    (told,) = play.ordered(TellAttempt)
+    (told,) = play.ordered(ReportAttempt)
     assert (told.kind, told.why) == (
         FailureKind.AGENT_INCOMPLETE,
         f"the agent promised that all is done while {words} open",
@@ -399,7 +399,7 @@ def test_an_attempt_that_was_ended_as_asked_is_told_and_its_session_kept_where_i
     play.feed(AttemptOver(play.now, asked, play.plan, session="s-1", worked=worked))
 
     told, saved, end = play.latest
-    assert isinstance(told, TellAttempt)
+    assert isinstance(told, ReportAttempt)
     assert (told.kind, told.rule, told.why) == (None, "stop", "it was asked to end")
     assert told.next == "ended as asked"
     assert isinstance(saved, SaveCheckpoint)
@@ -421,7 +421,7 @@ def test_l14_where_a_person_has_to_act_first_the_loop_ends_however_the_attempt_d
 
     assert play.latest == (
         SaveCheckpoint(PauseReason.ERROR, iteration, None, "the review cannot be run"),
-        TellAttempt(iteration, kind, "rule", "why", "the end: a person has to act"),
+        ReportAttempt(iteration, kind, "rule", "why", "the end: a person has to act"),
         EndLoop(78, "review", "the review cannot be run"),
     )
 
@@ -436,7 +436,7 @@ def test_a_task_that_is_in_the_list_only_after_the_boundary_is_done_as_well() ->
     play.judged_with(plan_of("A", "B", "C", done=("A", "C")))
 
     assert play.task == "B"
-    assert play.loop.ledger["C"].standing is TaskState.COMPLETE
+    assert play.loop.ledger["C"].state is TaskState.COMPLETE
 
 
 def test_a_list_that_is_gone_at_the_boundary_counts_as_it_was() -> None:
@@ -493,7 +493,7 @@ def test_after_the_end_not_even_a_wish_changes_anything() -> None:
     play.feed(StopAsked(play.now))
 
     assert play.loop == ended
-    assert ended.wish is PendingRequest.NONE
+    assert ended.request is PendingRequest.NONE
 
 
 @pytest.mark.parametrize(("many", "more"), [(2, ""), (3, ""), (4, "; and 1 more"), (5, "; and 2 more")])

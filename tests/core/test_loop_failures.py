@@ -12,14 +12,14 @@ from ralphd.core.loop.model import (
     Loop,
     LoopPolicy,
     Previous,
+    ReportAgentBack,
+    ReportAgentOut,
+    ReportAttempt,
     Rest,
     Resting,
     SaveCheckpoint,
     Skipped,
     StartAttempt,
-    TellAgentBack,
-    TellAgentOut,
-    TellAttempt,
 )
 from ralphd.core.loop.state import Cooldown, InFlight, LoopState, PauseReason, TaskState
 from tests.core.loop_scenes import START, TWO, Play, reset_in
@@ -68,11 +68,11 @@ def test_l2_a_crash_is_saved_told_and_noted_before_the_same_agent_rests_and_trie
         Previous(1, "claude", CRASH, "a agent_crash failure", ("boom",)),
     )
     why = "claude failed (agent crash), try 1 of 2 follows"
-    (told,) = play.ordered(TellAttempt)
+    (told,) = play.ordered(ReportAttempt)
     assert (told.iteration.number, told.iteration.attempt) == (tried.number, tried.attempt)
     assert play.latest == (
         SaveCheckpoint(PauseReason.ERROR, after, play.now + 2.0, why),
-        TellAttempt(told.iteration, CRASH, "rule", "a agent_crash failure", "claude again in 2 s"),
+        ReportAttempt(told.iteration, CRASH, "rule", "a agent_crash failure", "claude again in 2 s"),
         Handoff("Previous rotation crashed: a agent_crash failure"),
         Rest(play.now + 2.0, PauseReason.ERROR, why),
     )
@@ -86,10 +86,10 @@ def test_t7_an_agent_that_left_its_task_open_goes_on_in_the_same_instant() -> No
     saved, told, start = play.latest
     assert isinstance(saved, SaveCheckpoint)
     assert (saved.reason, saved.why) == (PauseReason.ERROR, "a agent_incomplete failure")
-    assert isinstance(told, TellAttempt)
+    assert isinstance(told, ReportAttempt)
     assert told.next == "claude again at once"
     assert isinstance(start, StartAttempt)
-    assert play.loop.memory.under_way == InFlight(1, 2, "claude", "A", "do A", play.now)
+    assert play.loop.memory.in_flight == InFlight(1, 2, "claude", "A", "do A", play.now)
 
 
 def test_a_rate_limit_says_whose_it_is_and_how_its_end_is_known() -> None:
@@ -171,9 +171,9 @@ def test_who_is_out_is_told_with_the_reason_and_the_next_one_begins_in_the_same_
     play.fails(kind, reset=None if resets_s is None else reset_in(resets_s, play.now + 1.0))
 
     until = None if until_s is None else play.now + until_s
-    assert play.ordered(TellAgentOut) == [TellAgentOut("claude", why, until)]
+    assert play.ordered(ReportAgentOut) == [ReportAgentOut("claude", why, until)]
     assert play.loop.memory.out == (Cooldown("claude", why, until),)
-    assert play.loop.memory.under_way == InFlight(1, 2, "codex", "A", "do A", play.now)
+    assert play.loop.memory.in_flight == InFlight(1, 2, "codex", "A", "do A", play.now)
 
 
 def test_the_sentence_of_a_limit_whose_reset_is_unknown_goes_on_where_its_full_stop_was() -> None:
@@ -181,16 +181,16 @@ def test_the_sentence_of_a_limit_whose_reset_is_unknown_goes_on_where_its_full_s
 
     play.fails(USAGE, finding=Classification(USAGE, "rule", "You are out of MAX."))
 
-    assert play.ordered(TellAgentOut)[0].reason == "You are out of MAX; when it resets is not known"
+    assert play.ordered(ReportAgentOut)[0].reason == "You are out of MAX; when it resets is not known"
 
 
 def test_l2_a_fallback_takes_over_in_the_same_instant_after_the_last_retry() -> None:
     play = fallback("claude", "codex", transient_retries=0, retries_before_fallback=0)
 
     play.fails(TRANSIENT)
-    assert play.loop.memory.under_way == InFlight(1, 2, "codex", "A", "do A", play.now)
+    assert play.loop.memory.in_flight == InFlight(1, 2, "codex", "A", "do A", play.now)
     play.fails(CRASH)
-    assert play.loop.memory.under_way == InFlight(1, 3, "claude", "A", "do A", play.now)
+    assert play.loop.memory.in_flight == InFlight(1, 3, "claude", "A", "do A", play.now)
 
 
 def test_an_agent_that_reached_its_service_in_between_makes_it_no_outage() -> None:
@@ -252,8 +252,8 @@ def test_l3_a_turn_is_over_for_the_one_after_it_that_is_not_out(kind: FailureKin
 
     play.fails(kind)
 
-    assert play.ordered(TellAttempt)[0].next == "rotation: c goes on"
-    assert play.loop.ledger["A"].standing is TaskState.PENDING
+    assert play.ordered(ReportAttempt)[0].next == "rotation: c goes on"
+    assert play.loop.ledger["A"].state is TaskState.PENDING
 
 
 def test_l3_those_who_are_out_do_not_keep_an_outage_from_being_one() -> None:
@@ -285,7 +285,7 @@ def test_l3_when_all_had_the_task_in_hand_it_is_told_that_it_is_put_back() -> No
     told = []
     for _ in range(2):
         play.fails(CRASH)
-        told.append(play.ordered(TellAttempt)[0].next)
+        told.append(play.ordered(ReportAttempt)[0].next)
         play.judged()
 
     assert told == ["rotation: b goes on", "the task is put back, rotation: a goes on"]
@@ -299,7 +299,7 @@ def test_an_iteration_that_failed_is_finished_as_failed_with_what_went_wrong_las
 
     play.fails(CRASH)
 
-    (told,) = play.ordered(TellAttempt)
+    (told,) = play.ordered(ReportAttempt)
     assert play.loop.stage == AwaitingVerdict(play.ordered(FinishIteration)[0].iteration, promised=False)
     (finish,) = play.ordered(FinishIteration)
     assert finish.iteration.number == told.iteration.number == 1
@@ -334,9 +334,9 @@ def test_t7_an_agent_that_left_its_task_open_tries_again_at_once() -> None:
 
     play.succeeds(ticks=False)
 
-    assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
+    assert play.ordered(ReportAttempt)[0].kind is INCOMPLETE
     assert (play.agent, play.attempt.iteration.attempt) == ("claude", 2)
-    assert "A is still open in prd.json" in play.ordered(TellAttempt)[0].why
+    assert "A is still open in prd.json" in play.ordered(ReportAttempt)[0].why
 
 
 def test_l10_a_false_promise_is_an_unfinished_task() -> None:
@@ -344,8 +344,8 @@ def test_l10_a_false_promise_is_an_unfinished_task() -> None:
 
     play.succeeds(ticks=False, promised=True)
 
-    assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
-    assert "promised that all is done while 2 tasks are open" in play.ordered(TellAttempt)[0].why
+    assert play.ordered(ReportAttempt)[0].kind is INCOMPLETE
+    assert "promised that all is done while 2 tasks are open" in play.ordered(ReportAttempt)[0].why
 
 
 def test_an_agent_that_did_another_task_than_its_own_has_failed_nothing() -> None:
@@ -386,7 +386,7 @@ def test_rate_limits_that_take_longer_than_they_may_in_all_count_as_a_usage_limi
     play.fails(FailureKind.RATE_LIMIT)
 
     assert play.agent == "codex"
-    assert play.ordered(TellAgentOut)[0].agent == "claude"
+    assert play.ordered(ReportAgentOut)[0].agent == "claude"
 
 
 def test_a_usage_limit_saves_the_checkpoint_first_and_hands_the_task_to_the_next_agent() -> None:
@@ -395,7 +395,7 @@ def test_a_usage_limit_saves_the_checkpoint_first_and_hands_the_task_to_the_next
     play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(3600.0, START + 1))
 
     assert isinstance(play.latest[0], SaveCheckpoint)
-    assert play.ordered(TellAgentOut)[0].until == START + 1 + 3600.0 + 60.0
+    assert play.ordered(ReportAgentOut)[0].until == START + 1 + 3600.0 + 60.0
     assert (play.agent, play.task, play.failures("A")) == ("codex", "A", 0)
     play.succeeds()
     assert play.agent == "codex"  # the primary is still out
@@ -408,7 +408,7 @@ def test_an_agent_comes_back_by_itself_when_its_limit_has_reset() -> None:
 
     play.succeeds()
 
-    assert play.ordered(TellAgentBack)[0].agent == "claude"
+    assert play.ordered(ReportAgentBack)[0].agent == "claude"
     assert (play.agent, play.task) == ("claude", "B")
     play.succeeds()
     assert play.loop.memory.out == ()
@@ -520,7 +520,7 @@ def test_a_fatal_failure_is_not_the_tasks_and_puts_the_agent_out_until_a_person_
 
     play.fails(FailureKind.FATAL)
 
-    assert play.ordered(TellAgentOut)[0].until is None
+    assert play.ordered(ReportAgentOut)[0].until is None
     assert (play.agent, play.failures("A")) == ("codex", 0)
     play.fails(FailureKind.FATAL)
     assert (play.end.code, play.end.reason) == (1, "no_agent")

@@ -17,6 +17,10 @@ from ralphd.core.loop.model import (
     LoopWoke,
     PauseAsked,
     PendingRequest,
+    ReportAgentBack,
+    ReportAgentOut,
+    ReportAttempt,
+    ReportLost,
     Rest,
     Resting,
     Resumed,
@@ -25,10 +29,6 @@ from ralphd.core.loop.model import (
     StartAttempt,
     StartIteration,
     StopAsked,
-    TellAgentBack,
-    TellAgentOut,
-    TellAttempt,
-    TellLost,
 )
 from ralphd.core.loop.pool import LONGEST_PROBE_S
 from ralphd.core.loop.state import TaskState
@@ -177,8 +177,8 @@ class Nights(RuleBasedStateMachine):
         """What holds of each answer."""
         play, stage = self.play, self.play.loop.stage
         started = play.ordered(StartAttempt)
-        self.out = (self.out | {out.agent for out in play.ordered(TellAgentOut)}) - {
-            back.agent for back in play.ordered(TellAgentBack)
+        self.out = (self.out | {out.agent for out in play.ordered(ReportAgentOut)}) - {
+            back.agent for back in play.ordered(ReportAgentBack)
         }
         self.finished += len(play.ordered(FinishIteration))
         assert play.loop.memory.iteration == self.finished
@@ -190,7 +190,7 @@ class Nights(RuleBasedStateMachine):
         assert bool(started) <= isinstance(stage, Attempting)
         assert len(play.ordered(EndLoop)) == isinstance(stage, Finished) * (bool(play.latest))
         if started:
-            assert play.loop.wish is PendingRequest.NONE, "nothing is begun that was asked to end"
+            assert play.loop.request is PendingRequest.NONE, "nothing is begun that was asked to end"
             iteration = started[0].iteration
             assert iteration.agent in self.policy.agents
             assert iteration.agent not in self.out, "who is asked was told to be back"
@@ -211,8 +211,8 @@ class Nights(RuleBasedStateMachine):
         """Of each attempt that ended, what it was."""
         if hasattr(self, "play"):
             started = len(self.play.ordered(StartAttempt, ever=True))
-            told = len(self.play.ordered(TellAttempt, ever=True))
-            lost = len(self.play.ordered(TellLost, ever=True))
+            told = len(self.play.ordered(ReportAttempt, ever=True))
+            lost = len(self.play.ordered(ReportLost, ever=True))
             assert started - told - lost == isinstance(self.play.loop.stage, Attempting)
 
     @invariant()
@@ -223,16 +223,14 @@ class Nights(RuleBasedStateMachine):
             tried = {task: ledger[task] for task in self.play.ids if task in ledger}
             counted = {task: 0 if each.unjudged else each.failure_count for task, each in tried.items()}
             assert {task: counted.get(task, 0) for task in self.play.ids} == self.failed
-            assert not any(
-                each.unjudged for each in tried.values() if each.standing is not TaskState.COMPLETE
-            )
+            assert not any(each.unjudged for each in tried.values() if each.state is not TaskState.COMPLETE)
 
     @invariant()
     def what_is_ticked_is_complete(self) -> None:
         """Whoever ticked it."""
         if hasattr(self, "play"):
             ledger = self.play.loop.ledger
-            assert all(ledger[task].standing is TaskState.COMPLETE for task in self.play.done)
+            assert all(ledger[task].state is TaskState.COMPLETE for task in self.play.done)
 
     def teardown(self) -> None:
         """When the agents are well again, what is left gets done, if no task failed too often."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ralphd.core.failures.kinds import FailureKind
-from ralphd.core.loop.model import Began, Loop, LoopPolicy, SaveCheckpoint, TellAttempt
+from ralphd.core.loop.model import Began, Loop, LoopPolicy, ReportAttempt, SaveCheckpoint
 from ralphd.core.loop.state import PauseReason, TaskState
 from ralphd.core.loop.tasks import unreviewed
 from tests.core.loop_scenes import Play
@@ -29,7 +29,7 @@ def test_a_task_that_was_ticked_before_its_review_is_open_for_the_next_run() -> 
     assert unreviewed(play.plan, play.loop.ledger) == ("A",)
     play.succeeds()
     assert play.end.reason == "complete"
-    assert play.loop.ledger["A"].standing is TaskState.COMPLETE
+    assert play.loop.ledger["A"].state is TaskState.COMPLETE
     assert unreviewed(play.plan, play.loop.ledger) == ()
 
 
@@ -60,8 +60,8 @@ def test_l15_where_nothing_can_be_reviewed_the_loop_ends_with_78_and_its_checkpo
     play.succeeds(halted="nothing could be reviewed", cost_usd=0.5)
 
     kinds = [type(order) for order in play.latest]
-    assert kinds[:2] == [SaveCheckpoint, TellAttempt]
+    assert kinds[:2] == [SaveCheckpoint, ReportAttempt]
     assert play.ordered(SaveCheckpoint)[0].reason is PauseReason.ERROR
     assert (play.end.code, play.end.reason, play.end.why) == (78, "review", "nothing could be reviewed")
-    assert (play.loop.memory.cost_usd, play.loop.memory.under_way) == (0.5, None)
+    assert (play.loop.memory.cost_usd, play.loop.memory.in_flight) == (0.5, None)
     assert play.failures("A") == 0

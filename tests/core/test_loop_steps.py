@@ -73,7 +73,7 @@ def test_an_attempt_and_its_phases_end_with_the_whole_time_but_have_a_second_at_
 
 
 def test_a_wait_is_kept_in_the_checkpoint_with_its_end_and_its_reason_before_it_begins() -> None:
-    step = rest(Loop(), HERE, 100.0, 160.0, PauseReason.OUTAGE, "no network", POLICY)
+    step = rest(Loop(), HERE, 100.0, Rest(160.0, PauseReason.OUTAGE, "no network"), POLICY)
 
     assert step.loop.stage == Resting(HERE, 100.0, 160.0, PauseReason.OUTAGE)
     assert step.orders == (
@@ -150,7 +150,7 @@ def test_a_limit_of_the_users_own_ends_the_loop_wherever_it_is(iteration: Iterat
 def test_l12_a_pause_and_a_stop_end_the_loop_wherever_it_is(
     iteration: Iteration | None, wish: PendingRequest, reason: PauseReason, why: str, code: int
 ) -> None:
-    step = end_now(Loop(wish=wish), iteration, 0.0, POLICY)
+    step = end_now(Loop(request=wish), iteration, 0.0, POLICY)
 
     assert step is not None
     assert_ends(

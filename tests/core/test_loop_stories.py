@@ -20,6 +20,10 @@ from ralphd.core.loop.model import (
     LoopPolicy,
     LoopWoke,
     PauseAsked,
+    ReportAgentBack,
+    ReportAgentOut,
+    ReportAttempt,
+    ReportLost,
     Rest,
     Resting,
     Resumed,
@@ -27,10 +31,6 @@ from ralphd.core.loop.model import (
     Skipped,
     StartIteration,
     StopAsked,
-    TellAgentBack,
-    TellAgentOut,
-    TellAttempt,
-    TellLost,
 )
 from ralphd.core.loop.state import Cooldown, InFlight, LoopState, PauseReason, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
@@ -51,7 +51,7 @@ def test_a_fallback_that_fails_its_retries_puts_the_task_back_while_the_primary_
         play.wakes()
     play.fails(CRASH)
 
-    assert play.ordered(TellAttempt)[0].next == "the task is put back"
+    assert play.ordered(ReportAttempt)[0].next == "the task is put back"
     play.judged()
     assert (play.agent, play.task) == ("codex", "B")
 
@@ -64,10 +64,10 @@ def test_who_comes_back_in_the_middle_of_an_iteration_and_is_asked_is_told_to_be
     play.fails(CRASH)
 
     assert play.agent == "claude"
-    assert [order.agent for order in play.ordered(TellAgentBack)] == ["claude"]
+    assert [order.agent for order in play.ordered(ReportAgentBack)] == ["claude"]
     play.fails(CRASH)
     play.judged()
-    assert (play.agent, len(play.ordered(TellAgentBack, ever=True))) == ("claude", 1)
+    assert (play.agent, len(play.ordered(ReportAgentBack, ever=True))) == ("claude", 1)
 
 
 def test_a_skipped_wait_for_an_agent_tells_that_it_is_back() -> None:
@@ -76,7 +76,7 @@ def test_a_skipped_wait_for_an_agent_tells_that_it_is_back() -> None:
 
     play.feed(Skipped(play.now))
 
-    assert [type(order) for order in play.latest][:2] == [EndRest, TellAgentBack]
+    assert [type(order) for order in play.latest][:2] == [EndRest, ReportAgentBack]
     play.fails(USAGE)
     assert play.wait_s == 30 * 60.0  # the second time that it did not work
 
@@ -196,7 +196,7 @@ def test_a_wait_for_a_rate_limit_that_was_skipped_was_not_waited() -> None:
     play.fails(RATE)
 
     assert play.wait_s == 60.0
-    assert not play.ordered(TellAgentOut, ever=True)
+    assert not play.ordered(ReportAgentOut, ever=True)
 
 
 def test_a_rate_limit_that_lasts_too_long_is_a_usage_limit_at_once_with_its_reset() -> None:
@@ -204,8 +204,8 @@ def test_a_rate_limit_that_lasts_too_long_is_a_usage_limit_at_once_with_its_rese
 
     play.fails(RATE, reset=reset_in(7200.0, START + 1))
 
-    assert play.ordered(TellAgentOut)[0].until == START + 1 + 7200.0 + 60.0
-    assert play.ordered(TellAttempt)[0].kind is RATE
+    assert play.ordered(ReportAgentOut)[0].until == START + 1 + 7200.0 + 60.0
+    assert play.ordered(ReportAttempt)[0].kind is RATE
 
 
 def test_iterations_that_fail_running_are_followed_by_growing_waits_and_none_after_a_good_one() -> None:
@@ -500,7 +500,7 @@ def test_a_task_beside_which_an_agent_wrote_how_far_it_is_has_failed_and_is_trie
         now = titled(f"login ({share} of 9)", "mail")
         play.feed(AttemptOver(play.now, Classification(None, "rule", "well"), now))
 
-    assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
+    assert play.ordered(ReportAttempt)[0].kind is INCOMPLETE
     assert play.failures("login (2 of 9)") == 3
     assert "login" not in play.loop.ledger
     play.judged_with(titled("login (2 of 9)", "mail"))
@@ -517,7 +517,7 @@ def test_a_list_that_grows_shrinks_and_is_turned_round_is_followed() -> None:
     play.judged_with(titled("D", "C", "B"))
 
     assert play.task == "D"
-    assert play.loop.ledger["A"].standing is TaskState.COMPLETE
+    assert play.loop.ledger["A"].state is TaskState.COMPLETE
 
 
 def test_r9_a_reverted_task_that_nobody_committed_anything_for_is_not_done() -> None:
@@ -526,8 +526,8 @@ def test_r9_a_reverted_task_that_nobody_committed_anything_for_is_not_done() -> 
     play.judged(reopened=("A",))
 
     play.succeeds(commits=0)
-    assert play.ordered(TellAttempt)[0].kind is INCOMPLETE
-    assert "reverted" in play.ordered(TellAttempt)[0].why
+    assert play.ordered(ReportAttempt)[0].kind is INCOMPLETE
+    assert "reverted" in play.ordered(ReportAttempt)[0].why
     play.succeeds(commits=1)
 
     assert play.task == "B"
@@ -649,7 +649,7 @@ def test_a_list_that_was_emptied_is_told_as_what_it_is() -> None:
 
     play.feed(AttemptOver(play.now, Classification(None, "rule", "well"), Plan("prd.json")))
 
-    assert "prd.json lists nothing" in play.ordered(TellAttempt)[0].why
+    assert "prd.json lists nothing" in play.ordered(ReportAttempt)[0].why
 
 
 def test_a_limit_of_the_agent_that_took_over_does_not_keep_the_task_while_the_others_had_their_turn() -> None:
@@ -659,7 +659,7 @@ def test_a_limit_of_the_agent_that_took_over_does_not_keep_the_task_while_the_ot
     assert play.agent == "codex"
     play.fails(USAGE, reset=reset_in(9000.0, START))
 
-    assert play.ordered(TellAttempt)[0].next == "the task is put back"
+    assert play.ordered(ReportAttempt)[0].next == "the task is put back"
     play.judged()
     assert (play.agent, play.task) == ("claude", "B")
 
@@ -814,7 +814,7 @@ def test_where_all_agents_are_out_since_an_earlier_run_the_first_is_waited_for()
 
     assert [type(order) for order in play.latest] == [SaveCheckpoint, StartIteration, Rest]
     assert play.wait_s == 500.0
-    assert play.loop.ledger["A"].standing is TaskState.IN_PROGRESS
+    assert play.loop.ledger["A"].state is TaskState.IN_PROGRESS
 
 
 def test_of_many_tasks_that_failed_too_often_three_are_named() -> None:
@@ -835,10 +835,10 @@ def test_an_attempt_that_was_cut_off_with_its_loop_is_told_by_the_next_loop_once
     again.loop = cut_off
     again.feed(Began(START + 60.0, again.plan, Resumed("A", 0, "claude")))
 
-    assert again.ordered(TellLost) == [TellLost(InFlight(1, 1, "claude", "A", "do A", START))]
-    assert again.loop.memory.under_way == InFlight(1, 1, "claude", "A", "do A", START + 60.0)
+    assert again.ordered(ReportLost) == [ReportLost(InFlight(1, 1, "claude", "A", "do A", START))]
+    assert again.loop.memory.in_flight == InFlight(1, 1, "claude", "A", "do A", START + 60.0)
     again.succeeds()
-    assert again.loop.memory.under_way is None
+    assert again.loop.memory.in_flight is None
 
 
 @pytest.mark.parametrize("ends", ["well", "badly"])
@@ -848,4 +848,4 @@ def test_an_attempt_whose_end_was_told_is_not_under_way(ends: str) -> None:
         play.succeeds(ticks=True, judged=False)
     else:
         play.fails(CRASH)
-    assert play.loop.memory.under_way is None
+    assert play.loop.memory.in_flight is None

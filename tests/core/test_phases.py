@@ -82,7 +82,7 @@ def test_address_and_triage_are_retried_twice_at_most(asked: int, most: int) -> 
             assert isinstance(at.order, AskAgent)
             assert (at.order.attempt, at.order.most) == (failures + 1, most)
             assert invoking(at.order).startswith(f"invoking phase 3 (attempt {failures + 1}/{most})")
-            assert at.said == "phase 3 failed, retrying" or not failures
+            assert at.message == "phase 3 failed, retrying" or not failures
         assert after(*until, *[TIMEOUT] * most, policy=policy).order == PhasesOver(failed=True, rounds=0)
 
 
@@ -231,7 +231,9 @@ def test_prompts_name_their_phase_and_its_input() -> None:
 
 
 KINDS = st.sampled_from(FailureKind)
-AGENTS = st.builds(AgentDone, st.none() | KINDS, st.sampled_from(["", "NOTHING", BOTH.said]), st.booleans())
+AGENTS = st.builds(
+    AgentDone, st.none() | KINDS, st.sampled_from(["", "NOTHING", BOTH.message]), st.booleans()
+)
 REVIEWS = st.builds(
     Reviewed,
     st.builds(Review, st.lists(st.sampled_from((ONE, TWO)), unique=True).map(tuple))
@@ -294,8 +296,8 @@ def test_an_attempt_begins_with_its_plan() -> None:
     assert begin("T", None, RETRY) == PhaseStep(
         Phases("T", Phase.PLAN, "", 0, (), (), 0), agent(Phase.PLAN), ""
     )
-    assert (AgentDone(None).said, AgentDone(None).not_started) == ("", False)
-    assert PhaseStep(WORKED_ON, RunReview()).said == ""
+    assert (AgentDone(None).message, AgentDone(None).not_started) == ("", False)
+    assert PhaseStep(WORKED_ON, RunReview()).message == ""
 
 
 @pytest.mark.parametrize(
@@ -396,7 +398,7 @@ def test_a_failed_last_try_ends_the_attempt(phase: Phase, number: int) -> None:
 def test_a_crashed_last_triage_dismisses_nothing() -> None:
     said = "phase 3 failed, so that nothing is dismissed"
     triage = at(Phase.TRIAGE, tries=1, round_=1)
-    assert step(triage, replace(CRASH, said='{"dismiss": ["R1"]}'), RETRY) == PhaseStep(
+    assert step(triage, replace(CRASH, message='{"dismiss": ["R1"]}'), RETRY) == PhaseStep(
         at(Phase.ADDRESS, round_=1), agent(Phase.ADDRESS), said
     )
     last = step(replace(triage, round=2), CRASH, RETRY)

@@ -9,11 +9,11 @@ from ralphd.core.loop.model import (
     Handoff,
     Loop,
     LoopPolicy,
+    ReportAgentBack,
+    ReportAgentOut,
+    ReportAttempt,
     Resting,
     Resumed,
-    TellAgentBack,
-    TellAgentOut,
-    TellAttempt,
 )
 from ralphd.core.loop.pool import Pool
 from ralphd.core.loop.prompt import previous_of
@@ -65,7 +65,7 @@ def test_the_next_agent_is_told_what_crashed_and_what_was_printed_last() -> None
     play.fails(FailureKind.AGENT_CRASH, lines=("Traceback", "boom"))
     (note,) = play.ordered(Handoff)
     assert note.note == "Previous rotation crashed: a agent_crash failure"
-    assert play.ordered(TellAttempt)[0].next == "rotation: b goes on"
+    assert play.ordered(ReportAttempt)[0].next == "rotation: b goes on"
     play.judged()
     told = previous_of(play.attempt.iteration)
     assert "Attempt 1, by a, failed (agent crash)" in told
@@ -89,7 +89,7 @@ def test_a_crashed_agent_stays_and_has_its_turn_again() -> None:
     assert play.wait_s == 2.0, "two failed running: a short rest, no halt"
     play.wakes()
     assert play.agent == "a"
-    assert not play.ordered(TellAgentOut, ever=True)
+    assert not play.ordered(ReportAgentOut, ever=True)
 
 
 def test_a_task_is_put_back_when_all_had_it_in_hand() -> None:
@@ -97,7 +97,7 @@ def test_a_task_is_put_back_when_all_had_it_in_hand() -> None:
     for _ in range(3):
         assert play.task == "A"
         play.fails(FailureKind.AGENT_CRASH)
-        assert play.loop.ledger["A"].standing is not TaskState.IN_PROGRESS
+        assert play.loop.ledger["A"].state is not TaskState.IN_PROGRESS
         play.judged()
         if isinstance(play.loop.stage, Resting):
             play.wakes()
@@ -108,7 +108,7 @@ def test_a_task_is_put_back_when_all_had_it_in_hand() -> None:
 def test_an_exhausted_agent_leaves_the_pool_and_the_next_goes_on_in_the_same_iteration() -> None:
     play = rotation()
     play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(600.0, play.now + 1))
-    assert play.ordered(TellAgentOut)[0].agent == "a"
+    assert play.ordered(ReportAgentOut)[0].agent == "a"
     assert (play.agent, play.attempt.iteration.number) == ("b", 1)
     play.succeeds()
     assert play.agent == "c"
@@ -123,14 +123,14 @@ def test_it_comes_back_by_itself_when_its_limit_is_over() -> None:
     assert play.agent == "b", "a is out"
     play.now += 700.0
     play.succeeds()
-    assert play.ordered(TellAgentBack) == [TellAgentBack("a")]
+    assert play.ordered(ReportAgentBack) == [ReportAgentBack("a")]
     assert play.agent == "a"
 
 
 def test_a_failure_that_only_a_person_can_mend_takes_an_agent_out_for_good() -> None:
     play = rotation("A", "B", "C", agents=("a", "b"))
     play.fails(FailureKind.FATAL)
-    assert play.ordered(TellAgentOut)[0].until is None
+    assert play.ordered(ReportAgentOut)[0].until is None
     play.succeeds()
     play.succeeds()
     assert play.agent == "b"

@@ -47,21 +47,21 @@ def test_l1_tasks_under_way_come_first() -> None:
 def test_l1_an_interrupted_task_is_pending_again() -> None:
     ledger = tasks.sync_with_plan(tasks.began({}, A), plan_of("A", "B"))
 
-    assert ledger["A"].standing is TaskState.PENDING
+    assert ledger["A"].state is TaskState.PENDING
     assert tasks.choose(plan_of("A", "B"), ledger, max_task_failures=1).task == A
 
 
 def test_ticked_is_complete_and_unticked_is_open() -> None:
     ledger = tasks.sync_with_plan({}, plan_of("A", "B", done=["A"]))
-    assert (ledger["A"].standing, ledger["B"].standing) == (TaskState.COMPLETE, TaskState.PENDING)
+    assert (ledger["A"].state, ledger["B"].state) == (TaskState.COMPLETE, TaskState.PENDING)
 
-    assert tasks.sync_with_plan(ledger, plan_of("A", "B"))["A"].standing is TaskState.PENDING
+    assert tasks.sync_with_plan(ledger, plan_of("A", "B"))["A"].state is TaskState.PENDING
 
 
 def test_a_deferred_task_stays_so_when_reread() -> None:
     ledger = tasks.ended({}, A, TaskState.FAILED)
 
-    assert tasks.sync_with_plan(ledger, plan_of("A"))["A"].standing is TaskState.FAILED
+    assert tasks.sync_with_plan(ledger, plan_of("A"))["A"].state is TaskState.FAILED
 
 
 def test_r9_a_reverted_task_is_open_until_redone() -> None:
@@ -69,11 +69,11 @@ def test_r9_a_reverted_task_is_open_until_redone() -> None:
     was = TaskRecord("A", "its title", TaskState.COMPLETE)
     reverted = tasks.reopened({"A": was}, ["A", "gone"])
     assert reverted["A"] == TaskRecord("A", "its title", TaskState.PENDING, reopened=True)
-    assert reverted["gone"].standing is TaskState.PENDING
+    assert reverted["gone"].state is TaskState.PENDING
     ledger = tasks.sync_with_plan(reverted, plan)
     assert ledger["A"].title == "do A"  # as the list calls it now
 
-    assert ledger["A"].standing is TaskState.PENDING
+    assert ledger["A"].state is TaskState.PENDING
     assert tasks.open_tasks(plan, ledger) == plan.tasks
     assert tasks.open_tasks(plan, tasks.ended(ledger, A, TaskState.COMPLETE)) == ()
 
@@ -159,7 +159,7 @@ def test_l14_a_ticked_task_still_needs_its_review() -> None:
     ledger, ticked = tasks.began({}, A, reviewed=True), plan_of("A", "B", done=["A"])
 
     assert [task.id for task in tasks.open_tasks(ticked, ledger)] == ["A", "B"]
-    assert tasks.sync_with_plan(ledger, ticked)["A"].standing is TaskState.PENDING
+    assert tasks.sync_with_plan(ledger, ticked)["A"].state is TaskState.PENDING
     assert [task.id for task in tasks.open_tasks(ticked, tasks.without_reviews(ledger))] == ["B"]
 
 

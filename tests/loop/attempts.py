@@ -23,7 +23,7 @@ from ralphd.core.failures.classify import OurDoing
 from ralphd.core.failures.kinds import ExitMeaning, FailureKind
 from ralphd.core.failures.patterns import Pattern, Patterns
 from ralphd.core.stall_detector import SilenceLimits
-from ralphd.loop.attempt.agent_run import AgentRun, AttemptPlan
+from ralphd.loop.attempt.agent_run import AgentRun, AgentRunSpec
 from tests.players import player
 
 PATIENT = SilenceLimits(hang_timeout_s=60.0)
@@ -162,7 +162,7 @@ def attempt(
     """An attempt in ``place/home``, its output kept in ``place/kept``."""
     home = place / "home"
     home.mkdir(exist_ok=True)
-    plan = AttemptPlan(
+    plan = AgentRunSpec(
         id=f"{place.name}-1",
         agent=playing,
         order=LaunchSpec("do it", place / "PROMPT-now.md"),

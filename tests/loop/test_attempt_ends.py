@@ -181,7 +181,7 @@ async def test_one_that_is_asked_to_end_ends_at_once(tmp_path: Path) -> None:
     under_way.end(OurDoing.TIMEOUT)
     result = await task
 
-    assert isinstance(result, module.AttemptResult)
+    assert isinstance(result, module.AgentResult)
     assert result.evidence.ours is OurDoing.ASKED
     assert not is_alive(pid)
 

@@ -13,13 +13,13 @@ from ralphd.core.loop.model import (
     Loop,
     LoopEvent,
     LoopStep,
+    ReportAgentBack,
+    ReportAttempt,
     Rest,
     Resting,
     SaveCheckpoint,
     StartAttempt,
     StartIteration,
-    TellAgentBack,
-    TellAttempt,
 )
 from ralphd.core.loop.pool import LONGEST_PROBE_S
 from ralphd.core.loop.state import PauseReason
@@ -117,7 +117,7 @@ class LoopChecks(Checking):
                         self.broken("nothing is done twice", f"{iteration.task.id} is done, and begun again")
                 case SaveCheckpoint():
                     saved = True
-                case TellAgentBack(agent=agent):  # from now on it may be asked by any clock
+                case ReportAgentBack(agent=agent):  # from now on it may be asked by any clock
                     self._is_in(agent)
                 case Rest():
                     self._rests(order, after.loop)
@@ -134,7 +134,7 @@ class LoopChecks(Checking):
 
     def _attempt_was_judged(self, task: str, event: AttemptOver, after: LoopStep) -> None:
         self._judged += 1
-        tells = sum(isinstance(order, TellAttempt) for order in after.orders)
+        tells = sum(isinstance(order, ReportAttempt) for order in after.orders)
         if tells != 1:
             self.broken("recorded once", f"the end of an attempt at {task} is told {tells} times")
         kind, reset = event.finding.kind, event.finding.reset

@@ -31,6 +31,10 @@ from ralphd.core.loop.model import (
     LoopPolicy,
     LoopWoke,
     PauseAsked,
+    ReportAgentBack,
+    ReportAgentOut,
+    ReportAttempt,
+    ReportLost,
     Rest,
     Resting,
     SaveCheckpoint,
@@ -38,23 +42,19 @@ from ralphd.core.loop.model import (
     StartAttempt,
     StartIteration,
     StopAsked,
-    TellAgentBack,
-    TellAgentOut,
-    TellAttempt,
-    TellLost,
 )
 from ralphd.core.loop.state import Checkpoint, CheckpointTask, PauseReason
 from ralphd.core.loop.step import SET_BACK_S
 from ralphd.core.plan import Plan
 from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment, rfc3339
-from ralphd.loop.attempt.agent_run import AttemptResult
+from ralphd.loop.attempt.agent_run import AgentResult
 from ralphd.loop.boundary import ANSWER_PATIENCE_S, AWAY_PATIENCE_S, LOOK_S
 from ralphd.loop.report_client import RegentReply
 from ralphd.loop.reporter import Reporter
 from ralphd.loop.runner import LAST_WORDS_S, LONGEST_SLEEP_S
 from ralphd.loop.settings import LoopSettings
-from ralphd.loop.store import _gone_on
+from ralphd.loop.store import continued
 from ralphd.store.loop_files import memory_json, memory_of
 from tests.sim.agents import COST_USD, Attempt
 from tests.sim.mail import Mail
@@ -91,7 +91,7 @@ class LoopHands:
         self._knows_list = False
         self._stop_asked = False
         self._look: Due | None = None
-        self._latest: tuple[AttemptResult, Classification] | None = None
+        self._latest: tuple[AgentResult, Classification] | None = None
         self._after(IMPORTS_S, self._begin)
         self._after(HEARTBEAT_S, self._beat)
 
@@ -107,11 +107,11 @@ class LoopHands:
 
     def _begin(self) -> None:
         disk, now = self._night.disk, self._night.clock.wall()
-        self._scribe.hello()
+        self._scribe.working(self._given.policy.agents[0])
         plan = self._night.list.plan(known=False)
         remembered = memory_of(memory_json(disk.memory))
         checkpoint = None if disk.checkpoint is None else _as_saved(disk.checkpoint)
-        memory, ledger, resumed = _gone_on(self._given, remembered, disk.ledger, checkpoint, now)
+        memory, ledger, resumed = continued(self._given, remembered, disk.ledger, checkpoint, now)
         self._knows_list = plan is not None or memory.list_file is not None
         self._night.checks.loop_reads_the_list(knows=self._knows_list)
         self.loop = Loop(memory, ledger)
@@ -224,18 +224,18 @@ class LoopHands:
             case FinishIteration():
                 answer = self._scribe.iteration_finished(order)
                 self._await_verdict(answer, 0.0)
-            case TellAttempt():
+            case ReportAttempt():
                 night.tell("the loop", f"next: {order.next}")
                 assert self._latest is not None
                 self._scribe.attempt_finished(order, *self._latest)
-            case TellLost(lost=lost):
+            case ReportLost(lost=lost):
                 self._scribe.attempt_lost(lost, night.clock.wall())
-            case TellAgentOut(agent=agent, reason=reason, until=until):
+            case ReportAgentOut(agent=agent, reason=reason, until=until):
                 when = "a person acts" if until is None else night.local(until)
                 night.tell("the loop", f"{agent} is out until {when}")
                 night.checks.agent_is_out(agent, until)
                 self._scribe.agent_out(agent, reason, until)
-            case TellAgentBack(agent=agent):
+            case ReportAgentBack(agent=agent):
                 night.tell("the loop", f"{agent} is back")
                 self._scribe.agent_back(agent)
             case Rest(until=until, why=why):
@@ -275,7 +275,7 @@ class LoopHands:
         """The agent's process has ended and its tree is gone."""
         self.attempt = None
         now = self._night.clock.wall()
-        result = AttemptResult(Evidence(code=0 if finding.kind is None else 1), now, now, cost_usd=COST_USD)
+        result = AgentResult(Evidence(code=0 if finding.kind is None else 1), now, now, cost_usd=COST_USD)
         self._latest = result, finding
         over = AttemptOver(
             at=now,

@@ -14,11 +14,11 @@ from ralphd.core.loop.model import (
     LoopEvent,
     LoopPolicy,
     LoopStep,
+    ReportAttempt,
     Rest,
     Resting,
     SaveCheckpoint,
     StartAttempt,
-    TellAttempt,
 )
 from ralphd.core.loop.state import TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
@@ -151,7 +151,7 @@ def _believes_a_promise(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> Loo
 
 def _tells_nothing(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
     after = loop_core.step(loop, event, policy)
-    return replace(after, orders=tuple(each for each in after.orders if not isinstance(each, TellAttempt)))
+    return replace(after, orders=tuple(each for each in after.orders if not isinstance(each, ReportAttempt)))
 
 
 def _forgets_who_is_out(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
@@ -190,7 +190,7 @@ def _never_tries_again(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> Loop
     """A task that failed once is complete for it."""
     after = loop_core.step(loop, event, policy)
     ledger = {
-        id_: replace(each, failure_count=99) if each.standing is TaskState.FAILED else each
+        id_: replace(each, failure_count=99) if each.state is TaskState.FAILED else each
         for id_, each in after.loop.ledger.items()
     }
     return replace(after, loop=replace(after.loop, ledger=ledger))

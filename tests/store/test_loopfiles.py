@@ -33,7 +33,7 @@ from tests.store.conftest import SmallDisk
 RECORD = TaskRecord(
     id="US-1",
     title="Mend the parser",
-    standing=TaskState.FAILED,
+    state=TaskState.FAILED,
     failure_count=2,
     last_kind=FailureKind.TIMEOUT,
     last_failure="took longer than 600 s",
@@ -43,7 +43,7 @@ RECORD = TaskRecord(
     unjudged=True,
     reverted=RevertNotice(("abc1234",), "the tests failed", ("1 failed", "", "ü"), "r000001-3fa9c1d2/6"),
 )
-LEDGER = {"US-1": RECORD, "": TaskRecord(""), "ü/2": TaskRecord("ü/2", standing=TaskState.COMPLETE)}
+LEDGER = {"US-1": RECORD, "": TaskRecord(""), "ü/2": TaskRecord("ü/2", state=TaskState.COMPLETE)}
 OUT = Cooldown("claude", "usage limit", parse_rfc3339("2026-11-22T03:00:00Z"), probes=2, back=True)
 MEMORY = LoopState(
     iteration=7,
@@ -55,7 +55,7 @@ MEMORY = LoopState(
     agents=("claude", "codex"),
     rotates=True,
     list_file="TASKS.md",
-    under_way=InFlight(8, 2, "codex", "US-1", "story 1", parse_rfc3339("2026-11-22T01:10:00Z")),
+    in_flight=InFlight(8, 2, "codex", "US-1", "story 1", parse_rfc3339("2026-11-22T01:10:00Z")),
     judged="r000001-3fa9c1d2/7",
 )
 PHASES = Phases(

@@ -172,7 +172,7 @@ class Loop:
     ledger: Ledger = field(default_factory=dict)
     plan: Plan | None = None
     stage: Stage = field(default_factory=Begin)
-    wish: PendingRequest = PendingRequest.NONE
+    request: PendingRequest = PendingRequest.NONE
     failing: int = 0
     rotation: Rotation | None = None
     pause_why: str = ""
@@ -301,7 +301,7 @@ class StartAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class TellAttempt:
+class ReportAttempt:
     """An attempt was judged: tell the Regent what it was and what comes ``next``, in words."""
 
     iteration: Iteration
@@ -312,14 +312,14 @@ class TellAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class TellLost:
+class ReportLost:
     """An attempt was cut off with the loop that ran it: nobody knows how it ended, or what it cost."""
 
     lost: InFlight
 
 
 @dataclass(frozen=True, slots=True)
-class TellAgentOut:
+class ReportAgentOut:
     """An agent is out of the pool until then; None: until a person acts."""
 
     agent: str
@@ -328,7 +328,7 @@ class TellAgentOut:
 
 
 @dataclass(frozen=True, slots=True)
-class TellAgentBack:
+class ReportAgentBack:
     """An agent may be asked again."""
 
     agent: str
@@ -380,10 +380,10 @@ LoopOrder: TypeAlias = (
     | ClearCheckpoint
     | StartIteration
     | StartAttempt
-    | TellAttempt
-    | TellLost
-    | TellAgentOut
-    | TellAgentBack
+    | ReportAttempt
+    | ReportLost
+    | ReportAgentOut
+    | ReportAgentBack
     | Handoff
     | Rest
     | EndRest
@@ -398,3 +398,7 @@ class LoopStep:
 
     loop: Loop
     orders: tuple[LoopOrder, ...] = ()
+
+    def preceded_by(self, *orders: LoopOrder) -> "LoopStep":
+        """Return the step with ``orders`` before its own."""
+        return LoopStep(self.loop, (*orders, *self.orders))

@@ -1,14 +1,14 @@
-"""What a review command found: by the JSON that it printed, else by its exit status, else by its text (L15).
+"""The findings of a review command: from its JSON, else from its exit status and its text (L15).
 
-A review is any command: a linter, a script, another model. Of JSON, an object with ``findings`` or ``issues``
-and an array are understood, with the names that linters give to things. Nothing here raises for any output.
+A review is any command: a linter, a script, another model. The JSON may be an array, or an object with a list
+of ``findings``, ``issues``, …, with the key names that linters use. Nothing here raises for any output.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, islice
+from itertools import accumulate, chain, count, islice
 from typing import Any, Final
 
 from ralphd.core.text import plain
@@ -21,22 +21,18 @@ MOST_NAMED: Final = 3
 MOST_SHOWN_CHARS: Final = 30_000
 _SHORT: Final = 120
 _BY_SIGNAL: Final = range(129, 193)
-"""With 128 and its number a shell tells that a signal ended what it ran."""
+"""A shell exits with 128 plus the number of the signal that ended its command."""
 _LISTS: Final = ("findings", "issues", "messages", "results")
 _TEXTS: Final = ("message", "text", "title", "description", "summary", "body")
 _FILES: Final = ("file", "filename", "path", "filePath", "file_path")
 _LINES: Final = ("line", "row", "start_line", "lineNumber")
-_IDS: Final = ("id",)
 _RULES: Final = ("code", "rule", "ruleId", "check_id")
-_NOT_RUN: Final[Mapping[int, str]] = {
-    126: "it may not be executed",
-    127: "it was not found",
-}
+_NOT_RUN: Final = {126: "it may not be executed", 127: "it was not found"}
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewFinding:
-    """One thing to be addressed. ``id`` is its own within a review; the next one may give it to another."""
+    """One thing to address. ``id`` is unique within a review; the next review may give it to another one."""
 
     id: str
     text: str
@@ -44,24 +40,24 @@ class ReviewFinding:
 
     @property
     def short(self) -> str:
-        """What it is, in part of a line."""
+        """Return the finding as part of a line."""
         text = self.text if not self.place or self.place in self.text else f"{self.place}: {self.text}"
         line = " ".join(text.split())
         return line if len(line) <= _SHORT else line[: _SHORT - 2] + " …"
 
     @property
     def whole(self) -> str:
-        """All of it, as an item of a list."""
+        """Return all of it, as an item of a list."""
         return f"- [{self.id}] {self.place + ': ' if self.place else ''}{self.text}"
 
     def is_like(self, other: "ReviewFinding") -> bool:
-        """Whether both are the same thing: many reviews number what they find, so that a name says little."""
+        """Return whether both are the same: many reviews number their findings, so ids alone say little."""
         return (self.id, self.text) == (other.id, other.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What a review came to; with ``trouble`` nothing was reviewed, and it says why."""
+    """The result of a review. ``trouble`` says why nothing was reviewed."""
 
     findings: tuple[ReviewFinding, ...] = ()
     trouble: str = ""
@@ -69,68 +65,70 @@ class Review:
 
 
 def read_review(code: int | None, stdout: str, stderr: str = "", *, cut: bool = False) -> Review:
-    """What the output of a review means. A ``code`` below 0 is a signal, None: nobody knows it.
+    """Return the meaning of a review's output. A ``code`` below 0 is a signal, None: unknown.
 
-    ``cut``: stdout is only the end of what was printed, so it is not JSON as a whole. What looks like the end
-    of JSON, in a fence or not, then may hold any number of findings, and is no clean review.
+    ``cut``: stdout is only the end of the output, so it is not JSON as a whole. If it looks like the end of
+    JSON, in a fence or not, it may hold any number of findings, and is not a clean review.
     """
     if (signal := _signal(code)) or code is None:
         return Review(trouble=f"signal {signal} ended it" if signal else "nobody knows how it ended")
     if code in _NOT_RUN:
-        said = _last_line(stderr) or _last_line(stdout)
-        return Review(trouble=_NOT_RUN[code] + (f": {said}" if said else ""))
+        why = _last_line(stderr) or _last_line(stdout)
+        return Review(trouble=_NOT_RUN[code] + (f": {why}" if why else ""))
     listed = _listed(stdout, cut=cut)
     if listed is None and cut and code == 0 and stdout.rstrip("` \t\r\n").endswith(("]", "}")):
         return Review(trouble="it printed more JSON than is read")
     if listed or code == 0:
         return Review(listed or ())
-    return Review((_as_text(code, stdout, stderr),))
+    # All of the text is one finding; its digest tells it from that of the next review.
+    parts = (_clean(part[-MOST_OUTPUT_CHARS:]) for part in (stdout, stderr))
+    text = "\n".join(part for part in parts if part)[-MOST_OUTPUT_CHARS:]
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    text = text or f"the review ended with {code} and said nothing"
+    return Review((ReviewFinding(f"review-{digest}", text),))
 
 
 def shown(findings: tuple[ReviewFinding, ...]) -> tuple[ReviewFinding, ...]:
-    """As many of the first ones as an agent is shown at once: only of these it can say anything."""
-    room, fitting = MOST_SHOWN_CHARS, 0
-    for finding in findings:
-        room -= len(finding.whole)
-        if room < 0:
-            break
-        fitting += 1
-    return findings[: max(fitting, 1)]
+    """Return the first findings, as many as an agent is shown at once: it can only answer for these."""
+    sizes = accumulate(len(finding.whole) for finding in findings)
+    return findings[: max(sum(size <= MOST_SHOWN_CHARS for size in sizes), 1)]
 
 
 def counted(findings: int) -> str:
-    """So many findings."""
+    """Return the number with its noun."""
     return f"{findings} finding{'' if findings == 1 else 's'}"
 
 
 def named(findings: tuple[ReviewFinding, ...]) -> str:
-    """The first findings, in short."""
-    shown = "; ".join(finding.short for finding in findings[:MOST_NAMED])
-    return shown + (f"; and {len(findings) - MOST_NAMED} more" if len(findings) > MOST_NAMED else "")
+    """Return the first findings, in short."""
+    first = "; ".join(finding.short for finding in findings[:MOST_NAMED])
+    return first + (f"; and {len(findings) - MOST_NAMED} more" if len(findings) > MOST_NAMED else "")
 
 
 def _signal(code: int | None) -> int:
-    """The signal that ended a command or what a shell ran last; 0: none did."""
+    """Return the signal that ended the command, or the last command of its shell; 0: none did."""
     if code is None or (code >= 0 and code not in _BY_SIGNAL):
         return 0
     return -code if code < 0 else code - 128
 
 
 def _listed(stdout: str, *, cut: bool) -> tuple[ReviewFinding, ...] | None:
-    """The findings that the output lists; None where it lists nothing, not even that there are none."""
-    for text in _where_json_may_be(stdout, cut=cut):
+    """Return the findings in the output; None if it holds no list, not even an empty one."""
+    for text in _json_candidates(stdout, cut=cut):
         try:
-            if (found := _json(text)) is not None:
-                return _distinct(islice(_findings(found), MOST_FINDINGS))
-        except RecursionError:
+            data = json.loads(text)
+            items = _list_in(data) if isinstance(data, dict) else data
+            if isinstance(items, list):
+                return _distinct(islice(_findings(items), MOST_FINDINGS))
+        except (ValueError, RecursionError):
             continue
     return None
 
 
-def _where_json_may_be(stdout: str, *, cut: bool) -> Iterator[str]:
-    """All of it, its last fence, its end from a bracket that begins a line: a model talks around its list.
+def _json_candidates(stdout: str, *, cut: bool) -> Iterator[str]:
+    """Yield the output, its last fence, its end from a bracket at the start of a line: models add prose.
 
-    After other JSON the end is a part only: all of it counts, as text.
+    After other JSON the end would be only a part of it: then the output counts as text.
     """
     if not cut:
         yield stdout
@@ -142,32 +140,13 @@ def _where_json_may_be(stdout: str, *, cut: bool) -> Iterator[str]:
         yield stdout[begins:]
 
 
-def _as_text(code: int, stdout: str, stderr: str) -> ReviewFinding:
-    """All that was said, as one finding; another text is another one."""
-    parts = (_clean(part[-MOST_OUTPUT_CHARS:]) for part in (stdout, stderr))
-    said = "\n".join(part for part in parts if part)[-MOST_OUTPUT_CHARS:]
-    digest = hashlib.sha256(said.encode()).hexdigest()[:8]
-    return ReviewFinding(f"review-{digest}", said or f"the review ended with {code} and said nothing")
-
-
-def _json(stdout: str) -> list[Any] | None:
-    """The list of findings that the output holds; None where it holds none, not even an empty one."""
-    try:
-        found = json.loads(stdout)
-    except ValueError:
-        return None
-    if isinstance(found, list):
-        return found
-    return _list_in(found) if isinstance(found, dict) else None
-
-
-def _list_in(found: Mapping[str, Any]) -> list[Any] | None:
-    lists = [found[name] for name in _LISTS if isinstance(found.get(name), list)]
+def _list_in(data: Mapping[str, Any]) -> list[Any] | None:
+    lists = [data[name] for name in _LISTS if isinstance(data.get(name), list)]
     return next((each for each in lists if each), lists[0] if lists else None)
 
 
 def _findings(items: Sequence[Any], place: str = "", depth: int = 1) -> Iterator[ReviewFinding]:
-    """The findings of a list; those of a file are in a list of its own in some linters' output."""
+    """Yield the findings of a list; some linters put those of each file into a list of their own."""
     for item in items:
         if isinstance(item, str) and (text := _short(item)):
             yield ReviewFinding("", text, place)
@@ -179,19 +158,18 @@ def _findings(items: Sequence[Any], place: str = "", depth: int = 1) -> Iterator
 
 def _finding(item: Mapping[str, Any], place: str) -> ReviewFinding:
     text = _first(item, _TEXTS) or json.dumps(item)[:MOST_TEXT_CHARS]
-    own, rule = (plain(_first(item, names), _SHORT) for names in (_IDS, _RULES))
-    where = _place(item) or place
-    line = "" if _place(item) else _line(item)
-    where = f"{where}:{line}" if where and line else where
-    if rule and not own:  # what a rule's name says is part of the text, and its place of the id
+    id_, rule = (plain(_first(item, names), _SHORT) for names in (("id",), _RULES))
+    where = _place(item)
+    if not where:
+        line = _line(item)
+        where = f"{place}:{line}" if place and line else place
+    if rule and not id_:  # a rule is not an id: it becomes part of the text, and with the place the id
         return ReviewFinding(f"{rule} {where}".strip(), f"{rule}: {text}"[:MOST_TEXT_CHARS], where)
-    return ReviewFinding(own, text, where)
+    return ReviewFinding(id_, text, where)
 
 
 def _place(item: Mapping[str, Any]) -> str:
-    """Where a finding is, as ``file:line``."""
-    file = _first(item, _FILES)
-    line = _line(item)
+    file, line = _first(item, _FILES), _line(item)
     return f"{file}:{line}" if file and line else file
 
 
@@ -202,28 +180,25 @@ def _line(item: Mapping[str, Any]) -> str:
 
 
 def _first(item: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The first of these that holds a text or a number."""
+    """Return the first of these values that is a text or a number."""
     for name in names:
-        held = item.get(name)
-        if isinstance(held, str) and (text := _short(held)):
+        value = item.get(name)
+        if isinstance(value, str) and (text := _short(value)):
             return text
-        if isinstance(held, int) and not isinstance(held, bool):
-            return str(held)[:MOST_TEXT_CHARS]
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)[:MOST_TEXT_CHARS]
     return ""
 
 
 def _distinct(findings: Iterable[ReviewFinding]) -> tuple[ReviewFinding, ...]:
-    """The findings with an id each, none of them twice: none is lost to another one of its name."""
+    """Give each finding a unique id, so that none is lost to another one of its name."""
     by_id: dict[str, ReviewFinding] = {}
     for finding in findings:
         name = " ".join((finding.id or f"{finding.place} {finding.text[:80]}").split())
-        free = next(each for each in chain([name], _numbered(name)) if each not in by_id)
+        numbered = (f"{name} #{number}" for number in count(2))
+        free = next(each for each in chain([name], numbered) if each not in by_id)
         by_id[free] = replace(finding, id=free)
     return tuple(by_id.values())
-
-
-def _numbered(name: str) -> Iterator[str]:
-    return (f"{name} #{number}" for number in count(2))
 
 
 def _short(text: str) -> str:
@@ -231,7 +206,6 @@ def _short(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """A text as a prompt and a terminal can hold it."""
     return "\n".join(map(plain, text.split("\n"))).strip()
 
 
@@ -240,16 +214,16 @@ def _last_line(text: str) -> str:
     return plain(lines[-1], 300) if lines else ""
 
 
-# The answer of a triage: which findings of a review are not to be addressed (L15). Any text may come.
+# The answer of a triage, which can be any text: the findings that need no work (L15).
 
 NOTHING: Final = "NOTHING"
-"""The answer that nothing is to be addressed."""
+"""The answer that nothing needs work."""
 MOST_OBJECTS: Final = 200
-"""How many beginnings of a JSON object are tried, from the end of the answer."""
+"""How many possible starts of a JSON object are tried, from the end of the answer."""
 
 
 def dismissed_by(answer: str, findings: tuple[ReviewFinding, ...]) -> frozenset[str]:
-    """The ids that a triage's answer dismisses: ``{"dismiss": [...]}``, else NOTHING on a line of its own."""
+    """Return the ids that an answer dismisses by ``{"dismiss": [...]}``, or by NOTHING on its own line."""
     known = frozenset(finding.id for finding in findings)
     if (listed := _dismiss_list(answer)) is not None:
         return known & {str(each).strip() for each in listed if isinstance(each, str | int)}
@@ -259,16 +233,16 @@ def dismissed_by(answer: str, findings: tuple[ReviewFinding, ...]) -> frozenset[
 
 
 def _dismiss_list(answer: str) -> list[Any] | None:
-    """The ``dismiss`` of the last JSON object that has one; prose and a fence may be around it."""
+    """Return ``dismiss`` of the last JSON object that has it; prose and a fence may surround it."""
     decoder, start = json.JSONDecoder(), len(answer)
     for _ in range(MOST_OBJECTS):
         start = answer.rfind("{", 0, start)
         if start < 0:
             return None
         try:
-            found, _ = decoder.raw_decode(answer, start)
+            data, _ = decoder.raw_decode(answer, start)
         except (ValueError, RecursionError):
             continue
-        if isinstance(found.get("dismiss"), list):
-            return list(found["dismiss"])
+        if isinstance(data.get("dismiss"), list):
+            return list(data["dismiss"])
     return None

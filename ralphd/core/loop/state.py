@@ -1,4 +1,4 @@
-"""What the loop remembers beside the user's plan: how each task stands, and which agents are out."""
+"""What the loop keeps between its runs: the record of each task, the agents' cooldowns, the checkpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ralphd.core.time import Moment
 
 
 class TaskState(StrEnum):
-    """How a task stands, by what was tried."""
+    """The state of a task, by what was tried."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -21,17 +21,17 @@ class TaskState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """One task in ``tasks.json``. ``reopened``: its commits were reverted, so it is open again.
+    """One task in ``tasks.json``.
 
-    ``reverted`` says what and why, until its commits are kept. ``unjudged``: it was done, and no verdict on
-    that was heard yet, so what it has failed so far is not forgotten (R9).
-    ``unreviewed``: it is worked on, and not done before its review says so, whatever the list says (L14).
-    ``timeout_factor`` is what its next attempt's time is multiplied by, whoever makes it (000-T7).
+    ``reopened``: its commits were reverted, so it is open again; ``reverted`` says what and why, until new
+    commits are kept. ``unjudged``: it was done, and its failures are forgotten only after the verdict (R9).
+    ``unreviewed``: it is not done before its review says so, whatever the list says (L14). ``timeout_factor``
+    multiplies the time limit of its next attempt, by any agent.
     """
 
     id: str
     title: str = ""
-    standing: TaskState = TaskState.PENDING
+    state: TaskState = TaskState.PENDING
     failure_count: int = 0
     last_kind: FailureKind | None = None
     last_failure: str = ""
@@ -43,15 +43,15 @@ class TaskRecord:
 
 
 Ledger: TypeAlias = Mapping[str, TaskRecord]
-"""The records by the tasks' ids. Never changed in place."""
+"""The records by task id. Never changed in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cooldown:
-    """An agent not to be asked. ``until`` None: not before a person acts. ``probes``: tries so far.
+    """An agent that is not asked. ``until`` None: until a person acts. ``probes``: tries so far.
 
-    ``back``: it was let in again, and stays on the list until it has worked once, so that the next unknown
-    limit is waited for longer.
+    ``back``: it returned to the pool, and stays listed until it has worked once, so that the next wait for an
+    unknown reset is longer.
     """
 
     agent: str
@@ -75,13 +75,12 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class LoopState:
-    """``loop.json``: what the next run of the loop goes on from, beside tasks and checkpoint.
+    """``loop.json``: from what the next run of the loop continues, besides tasks and checkpoint.
 
-    ``iteration`` counts those that are finished, ``idle_successes`` the last ones running that ended well
-    without a commit (L10). ``last_agent`` was asked last. ``agents`` and ``rotates`` say who may be asked and
-    in what way, for those who look at the pool. ``under_way`` outlives a loop that was killed, and so
-    does ``list_file``: the task list that it had, whatever an agent has made of it since. ``judged`` is the
-    boundary whose verdict was acted upon last.
+    ``iteration`` counts the finished ones, ``idle_successes`` the last successful ones in a row without a
+    commit (L10). ``agents`` and ``rotates`` are there for readers of the pool. ``in_flight`` and
+    ``list_file``, the task list of the loop, outlive a loop that was killed. ``judged`` is the boundary whose
+    verdict was applied last.
     """
 
     iteration: int = 0
@@ -92,18 +91,18 @@ class LoopState:
     last_agent: str | None = None
     agents: tuple[str, ...] = ()
     rotates: bool = False
-    under_way: InFlight | None = None
+    in_flight: InFlight | None = None
     list_file: str | None = None
     judged: str | None = None
 
 
-# The checkpoint: where a loop was, and why it rests (002-US-002). Written by the loop, read by everyone.
+# The checkpoint: where a loop was, and why it waits or ended. Written by the loop, read by everyone.
 
 CHECKPOINT_VERSION = 1
 
 
 class PauseReason(StrEnum):
-    """Why a checkpoint was saved; an error is told in its own words instead."""
+    """Why a checkpoint was saved. For ``error`` the checkpoint's ``why`` gives the details."""
 
     ITERATION_BOUNDARY = "iteration_boundary"
     USAGE_LIMIT = "usage_limit"
@@ -118,7 +117,7 @@ class PauseReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTask:
-    """The task under way; ``attempt`` counts from 1, 0: none was made yet."""
+    """The task in progress; ``attempt`` counts from 1, 0: none was made yet."""
 
     id: str
     title: str

@@ -1,4 +1,9 @@
-"""Picking the next task, and what is remembered of how tasks went (L1, 000-T4)."""
+"""The choice of the next task, and the record of how each task went (L1).
+
+The user's list says which tasks there are and which are ticked; the ledger says how often each one failed
+and whether its commits and its review stood. A task is done when neither objects. A ledger is never changed
+in place: every function returns a new one.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,72 +25,71 @@ TOO_LONG = (FailureKind.TIMEOUT, FailureKind.STALL)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is open: the task to be done next, None where none may be; ``used_up`` failed too often."""
+    """The task to do next; None where none may be tried, and ``used_up`` are the ones that are still open."""
 
     task: Task | None
     used_up: tuple[Task, ...] = ()
 
 
 def is_open(task: Task, ledger: Ledger) -> bool:
-    """Whether there is work left on a task: by the list, or since its commits or its review say so."""
+    """Return whether work is left on a task: it is not ticked, or its commits or its review failed since."""
     record = ledger.get(task.id)
     return task.status is not TaskStatus.DONE or (record is not None and not _may_be_done(record))
 
 
 def open_tasks(plan: Plan | None, ledger: Ledger) -> tuple[Task, ...]:
-    """The tasks to be done, in the list's order; without a list, or in an empty one, the prompt is one."""
+    """Return the open tasks in the list's order; without a list, or in an empty one, the prompt is a task."""
     return tuple(task for task in tasks_of(plan) if is_open(task, ledger))
 
 
 def tasks_of(plan: Plan | None) -> tuple[Task, ...]:
-    """All tasks, done or not."""
-    return plan.tasks if has_tasks(plan) and plan is not None else (PROMPT_ALONE,)
+    """Return all tasks, done or not."""
+    return plan.tasks if plan is not None and plan.tasks else (PROMPT_ALONE,)
 
 
 def has_tasks(plan: Plan | None) -> bool:
-    """Whether there is a list that lists something."""
+    """Return whether there is a list with at least one task."""
     return plan is not None and bool(plan.tasks)
 
 
-def latest(known: Plan | None, found: Plan | None) -> Plan | None:
-    """The list as it counts now: one that an agent broke, emptied or deleted is still what it was."""
-    if not has_tasks(known) or (found is not None and found.tasks and found.fault is None):
-        return found
+def latest(known: Plan | None, read: Plan | None) -> Plan | None:
+    """Return the list that counts: if an agent broke, emptied or deleted it, the known one still does."""
+    if not has_tasks(known) or (read is not None and read.tasks and read.fault is None):
+        return read
     return known
 
 
-def initial_plan(found: Plan | None, list_file: str | None, ledger: Ledger) -> Plan | None:
-    """The list as a loop begins with it, ``list_file`` being the one that it had before it was killed.
+def initial_plan(read: Plan | None, list_file: str | None, ledger: Ledger) -> Plan | None:
+    """Return the list that counts at the start of a loop; ``list_file`` is that of the loop before.
 
-    What an agent had broken, emptied or deleted by then is still what it was.
+    It is restored from the ledger if an agent broke, emptied or deleted it before the loop was killed.
     """
     if list_file is None:
-        return found
-    known = (record for id_, record in ledger.items() if id_ != PROMPT_ALONE.id)
-    return latest(Plan(list_file, tuple(map(_as_task, known))), found)
-
-
-def _as_task(record: TaskRecord) -> Task:
-    is_done = record.standing is TaskState.COMPLETE
-    return Task(record.id, record.title, TaskStatus.DONE if is_done else TaskStatus.PENDING)
+        return read
+    known = tuple(
+        Task(id_, each.title, TaskStatus.DONE if each.state is TaskState.COMPLETE else TaskStatus.PENDING)
+        for id_, each in ledger.items()
+        if id_ != PROMPT_ALONE.id
+    )
+    return latest(Plan(list_file, known), read)
 
 
 def choose(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> Choice:
-    """The next task: all that are pending first, then those that failed, the least often first (L1).
+    """Return the next task: all pending ones first, then the failed ones, the least often failed first (L1).
 
     A task that was in progress when the loop died counts as pending.
     """
-    may_be = may_be_tried(plan, ledger, max_task_failures=max_task_failures)
-    pending = [task for task in may_be if record_of(task, ledger).standing is not TaskState.FAILED]
+    candidates = may_be_tried(plan, ledger, max_task_failures=max_task_failures)
+    pending = [task for task in candidates if record_of(task, ledger).state is not TaskState.FAILED]
     if pending:
         return Choice(pending[0])
-    if not may_be:
+    if not candidates:
         return Choice(None, open_tasks(plan, ledger))
-    return Choice(min(may_be, key=lambda task: record_of(task, ledger).failure_count))
+    return Choice(min(candidates, key=lambda task: record_of(task, ledger).failure_count))
 
 
 def may_be_tried(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> tuple[Task, ...]:
-    """The open tasks that have not failed too often. ``max_task_failures`` 0 is no limit."""
+    """Return the open tasks that have not failed too often. ``max_task_failures`` 0: without a limit."""
     return tuple(
         task
         for task in open_tasks(plan, ledger)
@@ -94,158 +98,158 @@ def may_be_tried(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -
 
 
 def record_of(task: Task, ledger: Ledger) -> TaskRecord:
-    """What is remembered of a task."""
+    """Return the record of a task, a new one where there is none."""
     return ledger.get(task.id) or TaskRecord(task.id, task.title)
 
 
 def began(ledger: Ledger, task: Task, *, reviewed: bool = False) -> Ledger:
-    """A task is being worked on; one that is ``reviewed`` is not done before that."""
-    record = replace(record_of(task, ledger), title=task.title, standing=TaskState.IN_PROGRESS)
+    """Mark a task as in progress; with ``reviewed`` it is not done before its review has passed."""
+    record = replace(record_of(task, ledger), title=task.title, state=TaskState.IN_PROGRESS)
     return {**ledger, task.id: replace(record, unreviewed=reviewed, unjudged=False)}
 
 
 def unreviewed(plan: Plan | None, ledger: Ledger) -> tuple[str, ...]:
-    """The tasks that the list says are done, and whose review has not said so."""
+    """Return the ids of tasks that are ticked in the list and whose review has not passed."""
     ticked = (task.id for task in tasks_of(plan) if task.status is TaskStatus.DONE)
     return tuple(id_ for id_ in ticked if id_ in ledger and ledger[id_].unreviewed)
 
 
 def without_reviews(ledger: Ledger) -> Ledger:
-    """No review is waited for any more: what the list says is done is done."""
+    """Expect no review any more: a ticked task is done."""
     return {id_: replace(record, unreviewed=False) for id_, record in ledger.items()}
 
 
 def failed_once(ledger: Ledger, task: Task, kind: FailureKind, why: str) -> Ledger:
-    """An attempt at a task failed: counted where it is the task's fault; the next may have more time."""
+    """Record a failed attempt. It counts where the task is at fault; the next one may get more time."""
     record = record_of(task, ledger)
-    count = record.failure_count + meaning(kind).for_the_task
-    factor = grown(record.timeout_factor) if kind in TOO_LONG else record.timeout_factor
-    record = replace(record, failure_count=count, last_kind=kind, last_failure=why[:MOST_FAILURE_CHARS])
-    record = replace(record, timeout_factor=factor)
+    record = replace(
+        record,
+        failure_count=record.failure_count + meaning(kind).for_the_task,
+        timeout_factor=grown(record.timeout_factor) if kind in TOO_LONG else record.timeout_factor,
+        last_kind=kind,
+        last_failure=why[:MOST_FAILURE_CHARS],
+    )
     return {**ledger, task.id: record}
 
 
 def previous(ledger: Ledger, task: Task) -> Previous | None:
-    """What is remembered of a task's last failure, in an earlier iteration or run (000-T2).
-
-    A revert is told in words of its own.
-    """
+    """Return a task's last failure in an earlier iteration or run; a revert has a section of its own."""
     record = record_of(task, ledger)
     if record.reverted is not None and record.last_failure == record.reverted.words[:MOST_FAILURE_CHARS]:
         return None
     return None if record.last_kind is None else Previous(0, "", record.last_kind, record.last_failure)
 
 
-def ended(ledger: Ledger, task: Task, standing: TaskState) -> Ledger:
-    """An iteration with a task is over. What it had failed before is forgotten when that was ``judged``."""
-    record = replace(record_of(task, ledger), standing=standing)
-    if standing is TaskState.COMPLETE:  # its review included
+def ended(ledger: Ledger, task: Task, state: TaskState) -> Ledger:
+    """Record the end of an iteration. Earlier failures are forgotten only after the verdict."""
+    record = replace(record_of(task, ledger), state=state)
+    if state is TaskState.COMPLETE:  # its review included
         record = replace(record, reopened=False, unreviewed=False, unjudged=True)
     return {**ledger, task.id: record}
 
 
 def unjudged(before: Ledger, after: Ledger) -> Ledger:
-    """The later ledger, with a verdict to come for whatever was done since."""
-    done = {id_: each for id_, each in after.items() if each.standing is TaskState.COMPLETE}
-    new = {
-        id_: each for id_, each in done.items() if before.get(id_, each).standing is not TaskState.COMPLETE
+    """Return ``after`` with a verdict expected for each task that was completed since ``before``."""
+    return {
+        id_: replace(each, unjudged=True)
+        if each.state is TaskState.COMPLETE and before.get(id_, each).state is not TaskState.COMPLETE
+        else each
+        for id_, each in after.items()
     }
-    return {**after, **{id_: replace(each, unjudged=True) for id_, each in new.items()}}
 
 
 def judged(ledger: Ledger, verdict: VerdictMessage | None, *, a_round: int) -> Ledger:
-    """The ledger after a verdict (R9); None: nobody judges.
+    """Apply a verdict (R9); None: there is no gate.
 
-    What was done and stays has a clean sheet if it opens again. What was reverted is open, and that is a
-    failure of the task's: after each ``a_round`` of them it is put back behind the others.
+    A task whose commits stay starts without failures if it opens again. A task whose commits were reverted is
+    open again, which counts as a failure: after every ``a_round`` of them it is put back behind the others.
     """
     waiting = [id_ for id_, record in ledger.items() if record.unjudged]
     if verdict is not None and verdict.is_open:
         return ledger
     if verdict is None or (note := verdict.note) is None:
         if verdict is not None and verdict.commits and verdict.task is not None and verdict.task in ledger:
-            # New commits of it stay, be it that it failed: it is looked at once more, and they are enough.
+            # Its new commits stay even if the attempt failed: the next one needs none to be done.
             ledger = {**ledger, verdict.task: replace(ledger[verdict.task], reverted=None)}
         return {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting}}
-    mine = () if verdict.task is None else (verdict.task,)
-    gone = waiting if verdict.is_whole or verdict.task not in waiting else mine
-    kept = {id_: _clean(ledger[id_]) for id_ in waiting if id_ not in gone}
-    ledger = {**ledger, **kept}
-    after = dict(reopened(ledger, dict.fromkeys((*mine, *gone))))
-    for id_ in dict.fromkeys((*mine, *gone)):
+    own = () if verdict.task is None else (verdict.task,)
+    lost = waiting if verdict.is_whole or verdict.task not in waiting else own
+    ledger = {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting if id_ not in lost}}
+    after = dict(reopened(ledger, dict.fromkeys((*own, *lost))))
+    for id_ in dict.fromkeys((*own, *lost)):
         record, was = replace(after[id_], reverted=note, unjudged=False), ledger.get(id_)
         if was is not None and was.unjudged:
-            count, words = record.failure_count + 1, note.words[:MOST_FAILURE_CHARS]
-            standing = record.standing if count % a_round else TaskState.FAILED
-            record = replace(record, failure_count=count, last_failure=words, standing=standing)
-            record = replace(record, last_kind=FailureKind.AGENT_INCOMPLETE)
-        elif was is not None and was.standing is TaskState.FAILED:  # counted already, and put back
-            record = replace(record, standing=TaskState.FAILED)
+            count = record.failure_count + 1
+            record = replace(
+                record,
+                failure_count=count,
+                last_kind=FailureKind.AGENT_INCOMPLETE,
+                last_failure=note.words[:MOST_FAILURE_CHARS],
+                state=record.state if count % a_round else TaskState.FAILED,
+            )
+        elif was is not None and was.state is TaskState.FAILED:  # counted already, and put back
+            record = replace(record, state=TaskState.FAILED)
         after[id_] = record
     return after
 
 
 def put_back(ledger: Ledger, undone: Iterable[str]) -> Ledger:
-    """The ledger when a person has put back what was reverted at these boundaries.
-
-    The tasks are looked at once more, and need no new commit.
-    """
-    of = set(undone)
-    tasks = {id_: each for id_, each in ledger.items() if each.reverted and each.reverted.boundary in of}
+    """Forget the reverts at these boundaries: a person restored the commits, and no new ones are needed."""
+    boundaries = set(undone)
+    tasks = {
+        id_: each for id_, each in ledger.items() if each.reverted and each.reverted.boundary in boundaries
+    }
     return {**ledger, **{id_: replace(each, reverted=None) for id_, each in tasks.items()}}
 
 
 def _clean(record: TaskRecord) -> TaskRecord:
-    return TaskRecord(record.id, record.title, record.standing)
+    return TaskRecord(record.id, record.title, record.state)
 
 
-def renamed(task: Task, was: Plan | None, now: Plan | None) -> Task | None:
-    """What became of a task that is gone from the list: an open one, new there, with more or less title.
+def renamed(task: Task, was: Plan | None, current: Plan | None) -> Task | None:
+    """Return the open task that replaced ``task`` in the list, with a longer or a shorter title.
 
-    Where the list gives no names of its own a task is known by its title, and agents write beside it how far
-    they are.
+    A list without ids identifies a task by its title, and agents add their progress to titles.
     """
-    if was is None or now is None or task.id in {each.id for each in now.tasks}:
+    if was is None or current is None or task.id in {each.id for each in current.tasks}:
         return None
     known, title = {each.id for each in was.tasks}, _stem(task.title)
-    new = [(each, _stem(each.title)) for each in now.open if each.id not in known]
+    new = [(each, _stem(each.title)) for each in current.open if each.id not in known]
     return next((each for each, its in new if task.id in known and (title in its or its in title)), None)
 
 
 def _stem(title: str) -> str:
-    """A title without what stands in brackets at its end."""
     return title.casefold().partition(" (")[0].partition(" [")[0]
 
 
 def moved(ledger: Ledger, task: Task, heir: Task) -> Ledger:
-    """What is remembered of a task goes with it to its new name."""
+    """Move the record of a task to its new name."""
     others = {id_: record for id_, record in ledger.items() if id_ != task.id}
     return {**others, heir.id: replace(record_of(task, ledger), id=heir.id, title=heir.title)}
 
 
 def reopened(ledger: Ledger, ids: Iterable[str]) -> Ledger:
-    """The commits of these tasks were reverted: they are open, whatever the list says."""
+    """Open these tasks again, whatever the list says: their commits were reverted."""
     again = {
-        task: replace(ledger.get(task) or TaskRecord(task), standing=TaskState.PENDING, reopened=True)
-        for task in ids
+        id_: replace(ledger.get(id_) or TaskRecord(id_), state=TaskState.PENDING, reopened=True)
+        for id_ in ids
     }
     return {**ledger, **again}
 
 
 def sync_with_plan(ledger: Ledger, plan: Plan | None) -> Ledger:
-    """The ledger as the list has it now: what is ticked is complete; what was in progress is pending."""
-    return {**ledger, **{task.id: _abreast(task, record_of(task, ledger)) for task in tasks_of(plan)}}
-
-
-def _abreast(task: Task, record: TaskRecord) -> TaskRecord:
-    standing = record.standing
-    if task.status is TaskStatus.DONE and _may_be_done(record):
-        standing = TaskState.COMPLETE
-    elif standing in (TaskState.IN_PROGRESS, TaskState.COMPLETE):
-        standing = TaskState.PENDING
-    return replace(record, title=task.title, standing=standing)
+    """Return the ledger as the list has it now: ticked is complete, in progress is pending."""
+    synced = dict(ledger)
+    for task in tasks_of(plan):
+        record = record_of(task, ledger)
+        state = record.state
+        if task.status is TaskStatus.DONE and _may_be_done(record):
+            state = TaskState.COMPLETE
+        elif state in (TaskState.IN_PROGRESS, TaskState.COMPLETE):
+            state = TaskState.PENDING
+        synced[task.id] = replace(record, title=task.title, state=state)
+    return synced
 
 
 def _may_be_done(record: TaskRecord) -> bool:
-    """Whether the list's word that a task is done is enough."""
     return not (record.reopened or record.unreviewed)

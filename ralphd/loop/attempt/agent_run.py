@@ -1,4 +1,8 @@
-"""One attempt: an agent's process from its start to the sweep of its tree (L5 to L7)."""
+"""One process of an agent, from its start to the sweep of its tree (L5 to L7).
+
+The agent's output, the watch over its silence and its time limit each may ask for its end; the checkpoint and
+the evidence are saved before the first signal is sent.
+"""
 
 import asyncio
 import logging
@@ -9,96 +13,52 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ralphd.agents.agent import Agent, Launch, LaunchSpec
+from ralphd.agents.agent import Agent, LaunchSpec
 from ralphd.core.failures.classify import Evidence, OurDoing
 from ralphd.core.stall_detector import SilenceLimits, StallFinding
 from ralphd.core.stall_report import agent_named
 from ralphd.core.time import Moment
 from ralphd.errors import in_one_line
-from ralphd.git.repo import ReflogMark, Repository
+from ralphd.git.repo import Repository
 from ralphd.git.worktree_scan import WorkTree
-from ralphd.loop.attempt import termination as ends
-from ralphd.loop.attempt.observer import AttemptObserver
-from ralphd.loop.attempt.output import AgentOutput, Pump
-from ralphd.loop.attempt.termination import Termination, TerminationRequest, ask, over
+from ralphd.loop.attempt.output import AgentObserver, AgentOutput, Pump
+from ralphd.loop.attempt.termination import (
+    SWEEP_S,
+    Termination,
+    TerminationRequest,
+    exit_code,
+    supervise,
+    terminate,
+)
 from ralphd.process.activity.monitor import StallMonitor, Subject
 from ralphd.process.activity.probe import Observer
 from ralphd.process.agent_process import AgentCommand, AgentNotStarted, AgentProcess, SweepResult, start
 from ralphd.process.machine import Clock
-from ralphd.store.files import write_whole
 from ralphd.store.history import save
 
-# The watch over an attempt's silence and its length, as the loop judges its agents (H1 to H6, L6).
+logger = logging.getLogger(__name__)
 
-LAST_LINES = 20
-OURS: Mapping[StallFinding, OurDoing] = {
+LAST_LINES: Final = 20
+BEFORE_KILL_S: Final = 10.0
+ASKED_GRACE_S: Final = 2.0
+"""How long an agent has after SIGTERM to save its session; then its tree is killed."""
+SHORT_GRACE_S: Final = 0.5
+GRACES: Final = {OurDoing.CRASH_PATTERN: SHORT_GRACE_S, OurDoing.ASKED: SHORT_GRACE_S}
+SAVED_BEFORE: Final = (OurDoing.TIMEOUT, OurDoing.STALL, OurDoing.CRASH_PATTERN)
+OURS: Final[Mapping[StallFinding, OurDoing]] = {
     StallFinding.STALL: OurDoing.STALL,
     StallFinding.TOO_LONG: OurDoing.TIMEOUT,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """An attempt that is watched: who it is, where it works, how long to be patient (``timeout_s`` 0: for
-    ever), and where its evidence goes."""
+class AgentRunSpec:
+    """What to run, and how long to wait for it.
 
-    id: str
-    agent: str
-    directory: Path
-    keep: Path
-    limits: SilenceLimits
-    timeout_s: float
-    began_at: Moment
-
-
-def watching(
-    watched: Watched,
-    process: AgentProcess,
-    hearing: AgentOutput,
-    endings: Termination,
-    *,
-    news: AttemptObserver,
-    clock: Clock,
-) -> StallMonitor:
-    """The watch, which orders the end; nothing is looked at before its ``run``."""
-    return StallMonitor(
-        Subject(
-            id=watched.id,
-            began_at=watched.began_at,
-            age_s=0.0,
-            limits=replace(watched.limits, max_run_s=watched.timeout_s),
-            observer=lambda since: Observer(process, WorkTree(watched.directory, since=since)),
-            last_output=lambda: hearing.last_life_at,
-            last_lines=lambda: tuple(hearing.lines)[-LAST_LINES:],
-            keep=lambda sighting: save(watched.keep, sighting),
-            warn=news.warn,
-            end=lambda found, title: endings.end(TerminationRequest(OURS[found], title)),
-            who=agent_named(watched.agent),
-        ),
-        clock,
-    )
-
-
-logger = logging.getLogger(__name__)
-
-BEFORE_KILL_S: Final = 10.0
-SWEEP_S: Final = 10.0
-DRAIN_S: Final = 2.0
-ASKED_GRACE_S: Final = 2.0
-"""How long an agent has after SIGTERM, to save its session; then its tree is killed."""
-SHORT_GRACE_S: Final = 0.5
-GRACES: Final = {OurDoing.CRASH_PATTERN: SHORT_GRACE_S, OurDoing.ASKED: SHORT_GRACE_S}
-TOLD_BEFORE: Final = (OurDoing.TIMEOUT, OurDoing.STALL, OurDoing.CRASH_PATTERN)
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptPlan:
-    """What is to be run, and how long to be patient with it.
-
-    ``id`` goes into the environment as ``RALPH_ATTEMPT_ID``, with something random after it; by that and by
-    descent its tree is found (L5).
-    ``keep`` is a directory for the last of its raw output. ``timeout_s`` 0: no limit; ``limits.max_run_s``
-    is not looked at. ``environment`` is over the loop's own, and the agent's launch over that.
+    ``id`` plus a random suffix becomes ``RALPH_ATTEMPT_ID`` in the environment; by that and by descent the
+    tree is found (L5). ``keep`` is a directory for the end of its raw output and for evidence. ``timeout_s``
+    0: no limit; ``limits.max_run_s`` is ignored. ``environment`` overrides the loop's own, and the agent's
+    launch overrides both.
     """
 
     id: str
@@ -114,13 +74,13 @@ class AttemptPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptResult:
-    """An attempt that has ended, and whose tree is gone.
+class AgentResult:
+    """The end of an agent's process, whose tree is gone.
 
-    ``lines`` are the last 50 of what it showed: the agent's words and tool uses, or its stdout as it was.
-    ``worked``: there was a text, a tool use or a commit, so that its session is worth resuming. ``cost_usd``
-    None: the agent does not tell. ``swept`` are the processes that were left and were ended. ``phase``: which
-    one of an attempt it was; None without phases. Not ``was_started``: there was no process.
+    ``lines`` are the last 50 that it showed: its words and tool uses, or its plain stdout. ``worked``: there
+    was a text, a tool use or a commit, so that its session is worth resuming. ``cost_usd`` None: the agent
+    does not report it. ``swept`` are the processes that were left and killed. ``phase``: the phase of the
+    attempt, if it has phases. ``was_started`` False: there was no process.
     """
 
     evidence: Evidence
@@ -140,179 +100,141 @@ class AttemptResult:
 
 
 class AgentRun:
-    """One life of an agent's process."""
+    """One process of an agent."""
 
-    def __init__(self, plan: AttemptPlan, news: AttemptObserver) -> None:
-        self._plan = plan
-        self._news = news
-        self._clock = Clock()
-        self._endings = Termination(exit_grace_s=plan.exit_grace_s, crash_grace_s=plan.crash_grace_s)
-        self._hearing = AgentOutput(
-            plan.agent,
-            news,
-            self._endings,
+    def __init__(self, spec: AgentRunSpec, observer: AgentObserver) -> None:
+        self._spec, self._observer, self._clock = spec, observer, Clock()
+        self._termination = Termination(exit_grace_s=spec.exit_grace_s, crash_grace_s=spec.crash_grace_s)
+        self._output = AgentOutput(
+            spec.agent,
+            observer,
+            self._termination,
             clock=self._clock,
-            hang_timeout_s=plan.limits.hang_timeout_s,
-            at_once=plan.crash_grace_s == 0,
+            hang_timeout_s=spec.limits.hang_timeout_s,
+            at_once=spec.crash_grace_s == 0,
         )
-        self._done: ends.TerminationRequest | None = None
+        self._done: TerminationRequest | None = None
 
-    async def run(self) -> AttemptResult:
-        """Start it, follow it, end it where it has to be; returns when nothing of its tree is left.
+    async def run(self) -> AgentResult:
+        """Start it, follow it, end it where that is due; return when nothing of its tree is left.
 
         To be called once, in the main thread. Raises nothing for what the agent does. Cancelled, it ends the
         tree first.
         """
-        began_at = self._clock.now()
-        if self._endings.order is not None:
-            return self._unborn(began_at, Evidence(ours=self._endings.order.ours, printed=False))
-        launch, commits = self._plan.agent.launch(self._plan.order), _Commits(self._plan.directory)
+        spec, output, began_at = self._spec, self._output, self._clock.now()
+        if (request := self._termination.request) is not None:
+            return self._not_started(began_at, Evidence(ours=request.ours, printed=False))
+        launch, repository = spec.agent.launch(spec.order), Repository.find(spec.directory)
+        mark = None if repository is None else repository.mark()
+        environment = {**os.environ, **spec.environment, **launch.environment}
+        has_stdin = launch.stdin is not None
         try:
-            process = await start(self._command(launch))
+            process = await start(
+                AgentCommand(spec.id, launch.argv, spec.directory, environment, has_stdin=has_stdin)
+            )
         except AgentNotStarted as fault:
             evidence = Evidence(code=fault.code, printed=False, not_started=in_one_line(fault))
-            return self._unborn(began_at, evidence)
-        except OSError as fault:  # what the machine lacks comes back by itself: no fault of the command's
+            return self._not_started(began_at, evidence)
+        except OSError as fault:  # a lack of the machine passes: it is not the command's fault
             complaint = f"{launch.argv[0]} was not started: {fault.strerror or fault}"
-            return self._unborn(began_at, Evidence(own_lines=(complaint,), printed=False))
-        swept = await self._lived(process, launch, began_at)
-        self._hearing.worked = self._hearing.worked or commits.made()
+            return self._not_started(began_at, Evidence(own_lines=(complaint,), printed=False))
+        pump = Pump(process.pipes, launch.stdin or b"", out=output.out, err=output.err)
+        _, swept = await supervise(process, pump, self._termination, self._until_ended(process, began_at))
+        if swept.survivors:
+            listed = ", ".join(f"{name} (pid {pid})" for pid, name in swept.survivors.items())
+            self._observer.warn(f"still there after {SWEEP_S:g} s of SIGKILL: {listed}")
+        await asyncio.to_thread(pump.keep, spec.keep)
+        if repository is not None and mark is not None:  # by the reflog: git is not called
+            commits = repository.commits_made(mark)
+            output.worked |= commits is not None and commits.made > 0
         return self._result(began_at, self._evidence(process), swept)
 
     def end(self, ours: OurDoing = OurDoing.ASKED) -> None:
-        """Have it ended now; ``run`` then returns."""
-        self._endings.end(ends.TerminationRequest(ours, "asked to"))
+        """End it now; ``run`` then returns."""
+        self._termination.end(TerminationRequest(ours, "asked to"))
 
-    def _command(self, launch: Launch) -> AgentCommand:
-        return AgentCommand(
-            attempt=self._plan.id,
-            argv=launch.argv,
-            directory=self._plan.directory,
-            environment={**os.environ, **self._plan.environment, **launch.environment},
-            has_stdin=launch.stdin is not None,
-        )
-
-    # while it lives
-
-    async def _lived(self, process: AgentProcess, launch: Launch, began_at: Moment) -> SweepResult:
-        """From its start until nothing of its tree is left."""
-        heard = self._hearing
-        pump = Pump(process.pipes, launch.stdin or b"", out=heard.out, err=heard.err)
-        try:
-            with suppress(OSError):
-                self._plan.keep.mkdir(mode=0o700, parents=True, exist_ok=True)
-            await self._follow(process, began_at)
-            swept = await asyncio.to_thread(process.end, SWEEP_S)
-            await pump.drained(DRAIN_S)
-        finally:
-            process.end(SWEEP_S)  # at once where it is done; one that is cancelled leaves nothing either
-            pump.close()
-            process.close()
-            self._endings.close()
-        if swept.survivors:
-            listed = ", ".join(f"{name} (pid {pid})" for pid, name in swept.survivors.items())
-            self._news.warn(f"still there after {SWEEP_S:g} s of SIGKILL: {listed}")
-        await asyncio.to_thread(self._keep_output, pump)
-        return swept
-
-    async def _follow(self, process: AgentProcess, began_at: Moment) -> None:
-        """Until it has ended by itself, or has been asked to and had the time for it."""
-        watch = self._watching(process, began_at)
-        watcher = asyncio.create_task(watch.run())
-        ending = asyncio.create_task(over(process, self._endings))
+    async def _until_ended(self, process: AgentProcess, began_at: Moment) -> None:
+        """Wait until it has exited, or was terminated and its grace period is over."""
+        with suppress(OSError):
+            self._spec.keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+        monitor = self._monitor(process, began_at)
+        watcher = asyncio.create_task(monitor.run())
+        ending = asyncio.create_task(self._termination.wait(process))
         try:
             await asyncio.wait({ending, watcher}, return_when=asyncio.FIRST_COMPLETED)
             if watcher.done():
-                watcher.result()  # nobody is to run unwatched: what broke the watch is raised here
-            order = await ending
-            if order is not None:
-                await self._end(process, order, watch)
+                watcher.result()  # nothing may run unwatched: a bug in the watch is raised here
+            request = await ending
+            if request is not None:
+                await self._terminate(process, request, monitor)
         finally:
             watcher.cancel()
             ending.cancel()
             await asyncio.gather(watcher, ending, return_exceptions=True)
 
-    def _watching(self, process: AgentProcess, began_at: Moment) -> StallMonitor:
-        plan = self._plan
-        watched = Watched(
-            plan.id, plan.agent.name, plan.directory, plan.keep, plan.limits, plan.timeout_s, began_at
+    def _monitor(self, process: AgentProcess, began_at: Moment) -> StallMonitor:
+        spec, output = self._spec, self._output
+        subject = Subject(
+            id=spec.id,
+            began_at=began_at,
+            age_s=0.0,
+            limits=replace(spec.limits, max_run_s=spec.timeout_s),
+            observer=lambda since: Observer(process, WorkTree(spec.directory, since=since)),
+            last_output=lambda: output.last_life_at,
+            last_lines=lambda: tuple(output.lines)[-LAST_LINES:],
+            keep=lambda sighting: save(spec.keep, sighting),
+            warn=self._observer.warn,
+            end=lambda finding, title: self._termination.end(TerminationRequest(OURS[finding], title)),
+            who=agent_named(spec.agent.name),
         )
-        return watching(watched, process, self._hearing, self._endings, news=self._news, clock=self._clock)
+        return StallMonitor(subject, self._clock)
 
-    async def _end(self, process: AgentProcess, order: ends.TerminationRequest, watch: StallMonitor) -> None:
-        """Save what is to be saved, then ask it; what does not go in time the sweep ends."""
-        if order.evidence is not None:
-            await watch.save(order.evidence)
-        if order.ours in TOLD_BEFORE:
-            await self._tell_before(order)
-        if process.has_exited:
-            return
-        self._done = order
-        await ask(process, GRACES.get(order.ours, ASKED_GRACE_S))
-
-    async def _tell_before(self, order: ends.TerminationRequest) -> None:
-        try:
-            async with asyncio.timeout(BEFORE_KILL_S):
-                await self._news.before_kill(order.ours, order.why)
-        except (OSError, TimeoutError) as fault:  # a checkpoint that cannot be saved saves no hung agent
-            logger.warning("attempt %s is ended unsaved: %s", self._plan.id, fault or "no answer in time")
-
-    # afterwards
-
-    def _keep_output(self, pump: Pump) -> None:
-        """The last of what it printed, as it was, for ``ralphctl classify``; a full disk costs only that."""
-        for name, reader in (("stdout", pump.out), ("stderr", pump.err)):
+    async def _terminate(
+        self, process: AgentProcess, request: TerminationRequest, monitor: StallMonitor
+    ) -> None:
+        if request.evidence is not None:
+            await monitor.save(request.evidence)
+        if request.ours in SAVED_BEFORE:
             try:
-                write_whole(self._plan.keep / name, reader.tail.data(), durable=False)
-            except OSError as fault:
-                logger.warning("the %s of attempt %s cannot be kept: %s", name, self._plan.id, fault)
+                async with asyncio.timeout(BEFORE_KILL_S):
+                    await self._observer.before_kill(request.ours, request.why)
+            except (OSError, TimeoutError) as fault:  # a checkpoint that cannot be saved saves no hung agent
+                why = fault or "no answer in time"
+                logger.warning("attempt %s is ended unsaved: %s", self._spec.id, why)
+        if not process.has_exited:  # one that exited in between ended by itself
+            self._done = request
+            await terminate(process, GRACES.get(request.ours, ASKED_GRACE_S))
 
     def _evidence(self, process: AgentProcess) -> Evidence:
-        code = None if process.status is None else os.waitstatus_to_exitcode(process.status)
+        code, output, done = exit_code(process), self._output, self._done
         return Evidence(
-            ours=None if self._done is None else self._done.ours,
+            ours=None if done is None else done.ours,
             code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
-            verdict=self._hearing.verdict,
-            limited=self._hearing.limited,
-            own_lines=tuple(self._hearing.parser.own_lines()),
-            crash_line=None if self._done is None else self._done.line,
-            printed=self._hearing.printed,
-            retrying=self._hearing.retrying,
+            verdict=output.verdict,
+            limited=output.limited,
+            own_lines=tuple(output.parser.own_lines()),
+            crash_line=None if done is None else done.line,
+            printed=output.printed,
+            retrying=output.retrying,
         )
 
-    def _unborn(self, began_at: Moment, evidence: Evidence) -> AttemptResult:
+    def _not_started(self, began_at: Moment, evidence: Evidence) -> AgentResult:
         return replace(self._result(began_at, evidence), was_started=False)
 
-    def _result(
-        self, began_at: Moment, evidence: Evidence, swept: SweepResult | None = None
-    ) -> AttemptResult:
-        heard = self._hearing
-        return AttemptResult(
+    def _result(self, began_at: Moment, evidence: Evidence, swept: SweepResult | None = None) -> AgentResult:
+        output = self._output
+        return AgentResult(
             evidence=evidence,
             started_at=began_at,
             ended_at=self._clock.now(),
-            cost_usd=heard.cost_usd,
-            tokens_in=heard.tokens_in,
-            tokens_out=heard.tokens_out,
-            session=heard.session,
-            model=heard.model,
-            worked=heard.worked,
-            lines=tuple(heard.lines),
-            last_message=heard.parser.last_message(),
+            cost_usd=output.cost_usd,
+            tokens_in=output.tokens_in,
+            tokens_out=output.tokens_out,
+            session=output.session,
+            model=output.model,
+            worked=output.worked,
+            lines=tuple(output.lines),
+            last_message=output.parser.last_message(),
             swept=() if swept is None else tuple(f"{name} (pid {pid})" for pid, name in swept.ended.items()),
         )
-
-
-class _Commits:
-    """Whether commits are made from now on, by the reflog; no git is called."""
-
-    def __init__(self, directory: Path) -> None:
-        self._repository = Repository.find(directory)
-        self._mark: ReflogMark | None = None if self._repository is None else self._repository.mark()
-
-    def made(self) -> bool:
-        if self._repository is None or self._mark is None:
-            return False
-        commits = self._repository.commits_made(self._mark)
-        return commits is not None and commits.made > 0

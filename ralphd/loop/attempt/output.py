@@ -1,4 +1,7 @@
-"""Hears what an agent says: shows it, keeps what counts of it, and tells life from noise (L6, L7)."""
+"""Reads what an agent prints: bytes to lines, lines to events, and which of them are signs of life (L6, L7).
+
+Everything is bounded, whatever an agent prints, and nothing that it does or fails to do makes the loop wait.
+"""
 
 import asyncio
 import logging
@@ -7,58 +10,62 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ralphd.agents.agent import MAX_LINE_CHARS, Agent
-from ralphd.core.failures.agent_events import (
-    NOT_IDLING,
-    AgentEvent,
-    AgentText,
-    FinalEvent,
-    Idling,
-    Limited,
-    RetryingItself,
-    Spent,
-    Started,
-    ToolUse,
-    Traits,
-    Warned,
-    explain_stuck,
-    idled,
-    is_life,
-    is_stuck,
-    traits_of,
-)
+from ralphd.core.failures import agent_events
+from ralphd.core.failures.agent_events import AgentEvent, RetryingItself, Traits, is_life
 from ralphd.core.failures.classify import OurDoing
 from ralphd.core.text import plain, plain_lines
 from ralphd.core.time import Moment
-from ralphd.loop.attempt.observer import AttemptObserver
 from ralphd.loop.attempt.termination import Termination, TerminationRequest
-from ralphd.process.agent_process import Pipes
-from ralphd.process.machine import Clock
+from ralphd.store.files import write_whole
+
+if TYPE_CHECKING:
+    from ralphd.process.agent_process import Pipes
+    from ralphd.process.machine import Clock
 
 logger = logging.getLogger(__name__)
 
-Show: TypeAlias = Callable[[str], None]
-
 LINES_KEPT = 50
 MOST_CHARS = 1 << 16
-"""How much is kept of a message of the agent's end."""
+"""How much is kept of the message of an agent's result."""
+READ_BYTES = 1 << 16
+KEEP_BYTES = 256 << 10
+
+Lines: TypeAlias = Callable[[list[str]], None]
+
+
+class AgentObserver(Protocol):
+    """Receives what happens while an agent runs. None of these may block for long."""
+
+    def show(self, line: str) -> None:
+        """Log a line: the agent's words, its tool uses, its complaints."""
+
+    def warn(self, text: str) -> None:
+        """Log a long silence (H1)."""
+
+    def retrying(self, event: RetryingItself) -> None:
+        """Log that the agent retries after an error."""
+
+    async def before_kill(self, ours: OurDoing, why: str) -> None:
+        """Save the checkpoint: the agent is about to be ended."""
 
 
 class AgentOutput:
-    """One attempt, as far as it can be heard.
+    """The output of one agent, as events.
 
-    ``hang_timeout_s`` 0: nobody asks whether it is stuck. ``at_once``: crash messages are given no grace.
+    ``hang_timeout_s`` 0: never stuck. ``at_once``: a crash message has no grace period.
     """
 
     def __init__(
         self,
         agent: Agent,
-        news: AttemptObserver,
-        endings: Termination,
+        observer: AgentObserver,
+        termination: Termination,
         *,
-        clock: Clock,
+        clock: "Clock",
         hang_timeout_s: float,
         at_once: bool = False,
     ) -> None:
@@ -70,164 +77,157 @@ class AgentOutput:
         self.model: str | None = None
         self.cost_usd: float | None = None
         self.tokens_in = self.tokens_out = 0
-        self.verdict: FinalEvent | None = None
-        self.limited: Limited | None = None
+        self.verdict: agent_events.FinalEvent | None = None
+        self.limited: agent_events.Limited | None = None
         self.retrying: RetryingItself | None = None
-        self._agent, self._news, self._endings, self._clock = agent, news, endings, clock
-        self._hang_timeout_s = hang_timeout_s
-        self._at_once = at_once
+        self._agent, self._observer, self._termination, self._clock = agent, observer, termination, clock
+        self._hang_timeout_s, self._at_once = hang_timeout_s, at_once
         self._is_plain = not agent.has_verdict
-        self._idling: Idling = NOT_IDLING
+        self._idling = agent_events.NOT_IDLING
         self._has_failed = False
 
     def out(self, lines: list[str]) -> None:
-        """Whole lines of stdout."""
+        """Read whole lines of stdout."""
         self._each(lines, self._out)
 
     def err(self, lines: list[str]) -> None:
-        """Whole lines of stderr."""
+        """Read whole lines of stderr."""
         self._each(lines, self._err)
 
-    def _each(self, lines: list[str], hear: Callable[[str, Moment, float], None]) -> None:
+    def _each(self, lines: list[str], read: Callable[[str, Moment, float], None]) -> None:
         now, awake_s = self._clock.now(), self._clock.awake_s()
         for line in lines:
             try:
-                hear(line, now, awake_s)
+                read(line, now, awake_s)
             except Exception:  # a parser that cannot read a line must not end the watch over its agent
                 if not self._has_failed:
-                    logger.exception("a line of %s cannot be heard", self._agent.name)
+                    logger.exception("a line of %s cannot be read", self._agent.name)
                 self._has_failed = True
 
     def _out(self, line: str, now: Moment, awake_s: float) -> None:
         self.printed = self.printed or bool(line.strip())
-        signs = tuple(self.parser.line(line))
-        traits = traits_of(signs)
-        self._note_life(signs, traits, now, awake_s)
+        events = tuple(self.parser.line(line))
+        traits = agent_events.traits_of(events)
+        self._note_life(events, traits, now, awake_s)
         if traits.judges:
-            self._endings.result_told()
+            self._termination.result_reported()
         elif traits.works:
-            self._endings.went_on()
+            self._termination.working()
         elif self._is_plain or traits.is_more_than_empty:
-            self._endings.lived()
-        for sign in signs:
-            self._hear(sign, self._show_and_keep)
-        if self._is_plain and not signs:
+            self._termination.alive()
+        for event in events:
+            self._record(event, self._show_and_keep)
+        if self._is_plain and not events:
             self._show_and_keep(plain(line))
 
     def _err(self, line: str, now: Moment, awake_s: float) -> None:
-        signs = tuple(self.parser.error_line(line))
-        traits = traits_of(signs)
-        alive = self._note_life(signs, traits, now, awake_s)
+        events = tuple(self.parser.error_line(line))
+        traits = agent_events.traits_of(events)
+        alive = self._note_life(events, traits, now, awake_s)
         shown = plain(line)
         if self._agent.patterns.live(line, at_once=self._at_once):
-            self._endings.complained(shown)
+            self._termination.complained(shown)
         elif alive:
-            self._endings.lived()
-        for sign in signs:
-            self._hear(sign, self._news.show)
+            self._termination.alive()
+        for event in events:
+            self._record(event, self._observer.show)
         if shown and not traits.is_told:
-            self._news.show(shown)
+            self._observer.show(shown)
 
-    def _note_life(self, signs: tuple[AgentEvent, ...], traits: Traits, now: Moment, awake_s: float) -> bool:
-        """Whether its signs tell of life. Of an agent without events each line is life as well (L6)."""
+    def _note_life(self, events: tuple[AgentEvent, ...], traits: Traits, now: Moment, awake_s: float) -> bool:
+        """Return whether the events are signs of life. For an agent without events every line is one (L6)."""
         if traits.progresses and not traits.idles:
-            self._idling, self.last_life_at = NOT_IDLING, now
+            self._idling, self.last_life_at = agent_events.NOT_IDLING, now
             return True
         timeout_s = self._hang_timeout_s
-        if not (traits.idles or traits.progresses):  # the row of idle steps is as it was
-            alive = traits.beats and is_life(signs, self._idling, awake_s, timeout_s)
+        if not (traits.idles or traits.progresses):  # the streak of idle steps is unchanged
+            alive = traits.beats and is_life(events, self._idling, awake_s, timeout_s)
             if alive or self._is_plain:
                 self.last_life_at = now
             return alive
-        self._idling = idled(self._idling, signs, awake_s, timeout_s)
-        alive = is_life(signs, self._idling, awake_s, timeout_s)
+        self._idling = agent_events.idled(self._idling, events, awake_s, timeout_s)
+        alive = is_life(events, self._idling, awake_s, timeout_s)
         if alive or (self._is_plain and not traits.idles):
             self.last_life_at = now
-        if is_stuck(self._idling, timeout_s):
-            why = explain_stuck(self._agent.name, self._idling, timeout_s)
-            self._endings.end(TerminationRequest(OurDoing.STALL, why.title, evidence=why))
+        if agent_events.is_stuck(self._idling, timeout_s):
+            why = agent_events.explain_stuck(self._agent.name, self._idling, timeout_s)
+            self._termination.end(TerminationRequest(OurDoing.STALL, why.title, evidence=why))
         return alive
 
-    def _hear(self, sign: AgentEvent, show: Show) -> None:
-        """Keep what counts of a sign, and tell it; of retries the last one, where nothing came after it."""
-        match sign:
-            case AgentText(text=text):
+    def _record(self, event: AgentEvent, show: Callable[[str], None]) -> None:
+        match event:
+            case agent_events.AgentText(text=text):
                 self.worked, self.retrying = True, None
                 for line in plain_lines(text):
                     show(line)
-            case ToolUse(name=name, about=about):
+            case agent_events.ToolUse(name=name, about=about):
                 self.worked, self.retrying = True, None
                 show(plain(f"[{name}] {about.partition(chr(10))[0]}".rstrip()))
-            case Spent():
-                self._spend(sign)
-            case Started(session=session, model=model):
+            case agent_events.Spent(
+                cost_usd=cost_usd, tokens_in=tokens_in, tokens_out=tokens_out, total=total
+            ):
+                if cost_usd is not None:
+                    self.cost_usd = cost_usd if total else cost_usd + (self.cost_usd or 0.0)
+                self.tokens_in = tokens_in if total else tokens_in + self.tokens_in
+                self.tokens_out = tokens_out if total else tokens_out + self.tokens_out
+            case agent_events.Started(session=session, model=model):
                 self.session, self.model = session or self.session, model or self.model
-            case FinalEvent(message=message, body=body):
-                self.verdict = replace(sign, message=message[:MOST_CHARS], body=body[:MOST_CHARS])
-            case Limited():
-                self.limited = sign
-            case Warned(text=text):
-                self._news.show(plain(f"{self._agent.name}: {text}".replace("\n", " ")))
-            case RetryingItself():
-                self.retrying = sign
-                self._news.retrying(sign)
+            case agent_events.FinalEvent(message=message, body=body):
+                self.verdict = replace(event, message=message[:MOST_CHARS], body=body[:MOST_CHARS])
+            case agent_events.Limited():
+                self.limited = event
+            case agent_events.Warned(text=text):
+                self._observer.show(plain(f"{self._agent.name}: {text}".replace("\n", " ")))
+            case RetryingItself():  # counts as the cause of the end if nothing follows it
+                self.retrying = event
+                self._observer.retrying(event)
             case _:
                 pass
 
-    def _spend(self, spent: Spent) -> None:
-        if spent.cost_usd is not None:
-            before = 0.0 if spent.total else self.cost_usd or 0.0
-            self.cost_usd = before + spent.cost_usd
-        self.tokens_in = spent.tokens_in + (0 if spent.total else self.tokens_in)
-        self.tokens_out = spent.tokens_out + (0 if spent.total else self.tokens_out)
-
     def _show_and_keep(self, line: str) -> None:
         self.lines.append(line)
-        self._news.show(line)
-
-
-# Bytes to lines, and the end of them: both bounded, whatever an agent prints.
+        self._observer.show(line)
 
 
 class LineAssembler:
-    """Puts lines together from pieces of bytes.
+    """Joins pieces of bytes into lines.
 
-    Of a line that is too long the beginning is kept, and told as cut. Bytes that are no UTF-8 are replaced.
+    A line that is too long is truncated, with a note. Invalid UTF-8 is replaced.
     """
 
     def __init__(self, most_bytes: int = MAX_LINE_CHARS) -> None:
         self._most_bytes = most_bytes
-        self._held = bytearray()
+        self._pending = bytearray()
         self._dropped_bytes = 0
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that are whole now, without their ends."""
+        """Return the lines that are complete now, without their ends."""
         end = data.rfind(b"\n")
         if end < 0:
             self._hold(data)
             return []
         first = data.find(b"\n")
         self._hold(data[:first])
-        lines = [self._taken()]
-        if end > first:  # decoded at once: a line at a time costs several times as much
+        lines = [self._take()]
+        if end > first:  # decoded in one piece: line by line costs several times as much
             lines += data[first + 1 : end].decode(errors="replace").split("\n")
         self._hold(data[end + 1 :])
         return [line.removesuffix("\r") for line in lines] if b"\r" in data else lines
 
     def rest(self) -> list[str]:
-        """The last line, where it has no end."""
-        return [self._taken()] if self._held else []
+        """Return the last line, if it has no end."""
+        return [self._take()] if self._pending else []
 
     def _hold(self, data: bytes) -> None:
-        room = self._most_bytes - len(self._held)
-        self._held += data[:room]
+        room = self._most_bytes - len(self._pending)
+        self._pending += data[:room]
         self._dropped_bytes += max(len(data) - room, 0)
 
-    def _taken(self) -> str:
-        text = self._held.decode(errors="replace")
+    def _take(self) -> str:
+        text = self._pending.decode(errors="replace")
         if self._dropped_bytes:
             text += f" [cut: {self._dropped_bytes} more bytes]"
-        self._held, self._dropped_bytes = bytearray(), 0
+        self._pending, self._dropped_bytes = bytearray(), 0
         return text
 
 
@@ -241,11 +241,11 @@ class Tail:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there was more than is kept."""
+        """Return whether more was added than is kept."""
         return self._added > self._most_bytes
 
     def add(self, data: bytes) -> None:
-        """One more piece."""
+        """Add a piece."""
         self._pieces.append(data)
         self._size += len(data)
         self._added += len(data)
@@ -253,40 +253,41 @@ class Tail:
             self._size -= len(self._pieces.popleft())
 
     def data(self) -> bytes:
-        """What is kept: ``most_bytes`` at most."""
+        """Return the last ``most_bytes``."""
         return b"".join(self._pieces)[-self._most_bytes :]
 
 
-# Carries an agent's three streams. Nothing that the agent does or leaves undone makes the loop wait.
-
-READ_BYTES = 1 << 16
-KEEP_BYTES = 256 << 10
-
-Hear: TypeAlias = Callable[[list[str]], None]
-
-
 class Pump:
-    """Feeds the prompt, and gives the lines of stdout and stderr as they come. It owns the pipes.
+    """Writes the prompt, and passes on the lines of stdout and stderr as they come. It owns the pipes.
 
-    The last ``keep_bytes`` of each are kept as they are.
+    The last ``keep_bytes`` of each stream are kept as raw bytes.
     """
 
     def __init__(
-        self, pipes: Pipes, prompt: bytes, *, out: Hear, err: Hear, keep_bytes: int = KEEP_BYTES
+        self, pipes: "Pipes", prompt: bytes, *, out: Lines, err: Lines, keep_bytes: int = KEEP_BYTES
     ) -> None:
         self.out = _Reader(pipes.stdout, out, keep_bytes)
         self.err = _Reader(pipes.stderr, err, keep_bytes)
         self._prompt = None if pipes.stdin is None else _Writer(pipes.stdin, prompt)
 
     async def drained(self, limit_s: float) -> None:
-        """Wait for the end of both streams; who still holds one open gets ``limit_s`` seconds."""
+        """Wait for the end of both streams, ``limit_s`` at most: a survivor may hold one open."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.out.ended.wait()
                 await self.err.ended.wait()
 
+    def keep(self, directory: Path) -> None:
+        """Write the end of each stream to ``directory``, for people and ``ralphctl classify``. Blocks."""
+        for name, reader in (("stdout", self.out), ("stderr", self.err)):
+            try:
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_whole(directory / name, reader.tail.data()[-KEEP_BYTES:], durable=False)
+            except OSError as fault:  # a full disk costs nothing but this
+                logger.warning("%s cannot be written: %s", directory / name, fault)
+
     def close(self) -> None:
-        """Let go of the pipes; a last line without its end is given first."""
+        """Close the pipes; a last line without its end is passed on first."""
         self.out.close()
         self.err.close()
         if self._prompt is not None:
@@ -294,12 +295,12 @@ class Pump:
 
 
 class _Reader:
-    """One stream, by reads of 64 KiB and never line by line."""
+    """One stream, read in pieces of 64 KiB."""
 
-    def __init__(self, descriptor: int, hear: Hear, keep_bytes: int) -> None:
+    def __init__(self, descriptor: int, pass_on: Lines, keep_bytes: int) -> None:
         self.ended = asyncio.Event()
         self.tail = Tail(keep_bytes)
-        self._descriptor, self._hear, self._lines = descriptor, hear, LineAssembler()
+        self._descriptor, self._pass_on, self._lines = descriptor, pass_on, LineAssembler()
         asyncio.get_running_loop().add_reader(descriptor, self._read)
 
     def _read(self) -> None:
@@ -312,7 +313,7 @@ class _Reader:
             return
         self.tail.add(data)
         if lines := self._lines.feed(data):
-            self._hear(lines)
+            self._pass_on(lines)
 
     def close(self) -> None:
         if self.ended.is_set():
@@ -321,11 +322,11 @@ class _Reader:
         asyncio.get_running_loop().remove_reader(self._descriptor)
         os.close(self._descriptor)
         if lines := self._lines.rest():
-            self._hear(lines)
+            self._pass_on(lines)
 
 
 class _Writer:
-    """Gives the prompt as fast as it is taken, then closes; one that is not wanted is dropped."""
+    """Writes the prompt as fast as it is read, then closes the pipe. An unwanted prompt is dropped."""
 
     def __init__(self, descriptor: int, data: bytes) -> None:
         self._descriptor, self._left = descriptor, memoryview(data)
@@ -337,7 +338,7 @@ class _Writer:
             self._left = self._left[os.write(self._descriptor, self._left[:READ_BYTES]) :]
         except BlockingIOError:
             return
-        except OSError:  # it has closed its end
+        except OSError:  # the reader closed its end
             self.close()
             return
         if not self._left:

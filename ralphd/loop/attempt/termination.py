@@ -1,127 +1,150 @@
-"""Why and when an attempt is ended by us: the first reason counts (L6, L7)."""
+"""Ends the processes that the loop starts: why, when, and without a survivor (L5 to L7).
+
+An agent and a review are ended in the same way: SIGTERM and a grace period for the leader, then the sweep of
+its tree. ``Termination`` collects the reasons that may end an agent; the first one counts.
+"""
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ralphd.core.explanation import Explanation, in_seconds
+from ralphd.core.explanation import in_seconds
 from ralphd.core.failures.classify import OurDoing
-from ralphd.process.agent_process import AgentProcess
+
+if TYPE_CHECKING:
+    from ralphd.core.explanation import Explanation
+    from ralphd.loop.attempt.output import Pump
+    from ralphd.process.agent_process import AgentProcess, SweepResult
+
+T = TypeVar("T")
+
+REAP_S: Final = 1.0
+"""How often the orphans of a living process are reaped."""
+SWEEP_S: Final = 10.0
+DRAIN_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class TerminationRequest:
-    """An attempt is to be ended. ``line`` is the crash line; ``evidence`` is still to be kept."""
+    """A process is to be ended. ``line`` is the crash line; ``evidence`` still has to be saved."""
 
     ours: OurDoing
     why: str
     line: str | None = None
-    evidence: Explanation | None = None
+    evidence: "Explanation | None" = None
 
 
 class Termination:
-    """Gathers what may end an attempt. Times are of the loop's clock, which stands still in sleep.
+    """The reasons to end one process. Times are of the event loop's clock, which stands still in sleep.
 
-    An agent that has told its result is never ended for anything else than not going away afterwards.
+    After an agent has reported its result, it is ended for one reason only: that it does not exit.
     """
 
-    def __init__(self, *, exit_grace_s: float, crash_grace_s: float) -> None:
-        self.order: TerminationRequest | None = None
+    def __init__(self, *, exit_grace_s: float = 0.0, crash_grace_s: float = 0.0) -> None:
+        self.request: TerminationRequest | None = None
         self._exit_grace_s, self._crash_grace_s = exit_grace_s, crash_grace_s
-        self._ordered = asyncio.Event()
+        self._requested = asyncio.Event()
         self._result: asyncio.TimerHandle | None = None
         self._crash: asyncio.TimerHandle | None = None
 
-    async def ordered(self) -> TerminationRequest:
-        """Wait for the first order."""
-        await self._ordered.wait()
-        assert self.order is not None
-        return self.order
-
-    def end(self, order: TerminationRequest) -> None:
-        """Have it ended; where that has been ordered already, nothing changes."""
-        if self.order is not None:
+    def end(self, request: TerminationRequest) -> None:
+        """Request the end. The first request counts."""
+        if self.request is not None:
             return
-        if self._result is not None and order.ours is not OurDoing.ASKED:
-            order = self._after_result()
-        self.order = order
-        self._ordered.set()
+        if self._result is not None and request.ours is not OurDoing.ASKED:
+            request = self._after_result()
+        self.request = request
+        self._requested.set()
         self.close()
 
-    def result_told(self) -> None:
-        """It has told its result: from now on it has ``exit_grace_s`` to end."""
-        self.lived()
-        if self.order is None and self._result is None:
+    def result_reported(self) -> None:
+        """Give the agent ``exit_grace_s`` to exit: it has reported its result."""
+        self.alive()
+        if self.request is None and self._result is None:
             self._result = _later(self._exit_grace_s, lambda: self.end(self._after_result()))
 
-    def went_on(self) -> None:
-        """It works: again, where it has told a result already."""
-        self.lived()
+    def working(self) -> None:
+        """Note that the agent works, perhaps again after a result."""
+        self.alive()
         if self._result is not None:
             self._result.cancel()
             self._result = None
 
     def complained(self, line: str) -> None:
-        """A line of stderr after which this agent does not go on, as a rule."""
-        if self.order is None and self._result is None and self._crash is None:
-            why = f"it printed {line[:200]!r}" + _silence_words(self._crash_grace_s)
-            order = TerminationRequest(OurDoing.CRASH_PATTERN, why, line=line)
-            if self._crash_grace_s <= 0:
-                self.end(order)
+        """Note a line of stderr after which this agent usually hangs."""
+        if self.request is None and self._result is None and self._crash is None:
+            grace_s = self._crash_grace_s
+            silence = f"nothing for {in_seconds(grace_s)} after it" if grace_s > 0 else "is ended at once"
+            why = f"it printed {line[:200]!r}{',' if grace_s > 0 else ''} and {silence}"
+            request = TerminationRequest(OurDoing.CRASH_PATTERN, why, line=line)
+            if grace_s <= 0:
+                self.end(request)
             else:
-                self._crash = _later(self._crash_grace_s, lambda: self.end(order))
+                self._crash = _later(grace_s, lambda: self.end(request))
 
-    def lived(self) -> None:
-        """A sign of life: it goes on after all."""
+    def alive(self) -> None:
+        """Note a sign of life: the crash line was not the end."""
         if self._crash is not None:
             self._crash.cancel()
             self._crash = None
 
     def close(self) -> None:
-        """Let go of the timers."""
-        self.went_on()
+        """Cancel the timers."""
+        self.working()
 
     def _after_result(self) -> TerminationRequest:
         grace = in_seconds(self._exit_grace_s)
-        return TerminationRequest(
-            OurDoing.AFTER_RESULT, f"it had told its result, and did not end within {grace}"
-        )
+        why = f"it had told its result, and did not end within {grace}"
+        return TerminationRequest(OurDoing.AFTER_RESULT, why)
+
+    async def wait(self, process: "AgentProcess") -> TerminationRequest | None:
+        """Wait until ``process`` exits (None) or its end is requested; reap its orphans in between."""
+        exited = asyncio.create_task(process.exited())
+        requested = asyncio.create_task(self._requested.wait())
+        try:
+            while not (exited.done() or requested.done()):
+                await asyncio.wait({exited, requested}, timeout=REAP_S, return_when=asyncio.FIRST_COMPLETED)
+                process.reap_orphans()
+        finally:
+            exited.cancel()
+            requested.cancel()
+        return None if process.has_exited else self.request
 
 
 def _later(delay_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
     return asyncio.get_running_loop().call_later(delay_s, act)
 
 
-def _silence_words(grace_s: float) -> str:
-    return f", and nothing for {in_seconds(grace_s)} after it" if grace_s > 0 else " and is ended at once"
-
-
-# The life of a process that this loop has started: until it ends by itself, or is asked to.
-
-REAP_S: Final = 1.0
-"""How often the orphans of a living process are reaped."""
-
-
-async def over(process: AgentProcess, endings: Termination) -> TerminationRequest | None:
-    """Wait for its end (None), or for an order to end it."""
-    exited = asyncio.create_task(process.exited())
-    ordered = asyncio.create_task(endings.ordered())
-    both = {exited, ordered}
-    try:
-        while not (exited.done() or ordered.done()):
-            await asyncio.wait(both, timeout=REAP_S, return_when=asyncio.FIRST_COMPLETED)
-            process.reap_orphans()
-    finally:
-        for task in both:
-            task.cancel()
-    return None if process.has_exited else endings.order
-
-
-async def ask(process: AgentProcess, grace_s: float) -> None:
-    """Ask it to end, and give it the time for it."""
+async def terminate(process: "AgentProcess", grace_s: float) -> None:
+    """Send SIGTERM, and wait ``grace_s`` at most for the exit."""
     process.ask()
     with suppress(TimeoutError):
         async with asyncio.timeout(grace_s):
             await process.exited()
+
+
+async def supervise(
+    process: "AgentProcess", pump: "Pump", termination: Termination, until_ended: Coroutine[Any, Any, T]
+) -> "tuple[T, SweepResult]":
+    """Await ``until_ended``, then kill what is left of the tree and read the rest of its output.
+
+    Cancelled, it leaves nothing of the tree either.
+    """
+    try:
+        result = await until_ended
+        swept = await asyncio.to_thread(process.end, SWEEP_S)
+        await pump.drained(DRAIN_S)
+        return result, swept
+    finally:
+        process.end(SWEEP_S)  # returns at once unless this was cancelled before the sweep
+        pump.close()
+        process.close()
+        termination.close()
+
+
+def exit_code(process: "AgentProcess") -> int | None:
+    """Return the exit code, negative for a signal; None where the status is lost."""
+    return None if process.status is None else os.waitstatus_to_exitcode(process.status)

@@ -215,7 +215,7 @@ def test_us006_ctrl_c_in_a_wait_keeps_the_checkpoint_and_ends_with_130(night: Ni
     night.tasks(1)
     night.plays({"do": "rate_limit", "seconds": 100})
     loop = night.start()
-    wait_for(lambda: (night.root / "state").exists() and _rests(night), timeout_s=30, what="a wait")
+    wait_for(lambda: _rests(night), timeout_s=30, what="a wait")
 
     loop.send_signal(signal.SIGINT)
     code, log = night.end(loop)
@@ -229,7 +229,7 @@ def test_us007_a_wait_is_skipped_by_its_signal(night: Night) -> None:
     night.tasks(1)
     night.plays({"do": "rate_limit", "seconds": 100})
     loop = night.start()
-    wait_for(lambda: (night.root / "state").exists() and _rests(night), timeout_s=30, what="a wait")
+    wait_for(lambda: _rests(night), timeout_s=30, what="a wait")
 
     loop.send_signal(signal.SIGUSR2)
 
@@ -237,8 +237,8 @@ def test_us007_a_wait_is_skipped_by_its_signal(night: Night) -> None:
 
 
 def _rests(night: Night) -> bool:
-    held = night.home / "checkpoint.json"
-    return held.exists() and json.loads(held.read_text())["pause_reason"] == "rate_limit"
+    checkpoints = night.root.glob("state/ralphd/loop/*/checkpoint.json")
+    return any(json.loads(each.read_text())["pause_reason"] == "rate_limit" for each in checkpoints)
 
 
 def test_a_second_ctrl_c_ends_the_agent_now(night: Night) -> None:

@@ -1,4 +1,4 @@
-"""What lies on the loop's desk: when it is written, what a person's start changes, what damage does (L1)."""
+"""What lies on the loop's store: when it is written, what a person's start changes, what damage does (L1)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -56,14 +56,14 @@ def left_behind(
     place: Path, memory: LoopState, *records: TaskRecord, checkpoint: Checkpoint | None = None
 ) -> None:
     """What an earlier loop has written."""
-    desk = LoopStore(settings_of(place))
-    desk.load(NOW, resume=True)
-    desk.remember(Loop(), Loop(memory, {record.id: record for record in records}))
+    store = LoopStore(settings_of(place))
+    store.load(NOW, resume=True)
+    store.remember(Loop(), Loop(memory, {record.id: record for record in records}))
     if checkpoint is not None:
         iteration = Iteration(checkpoint.iteration, Task("A", "do A", TaskStatus.PENDING), "claude", 2)
         order = SaveCheckpoint(checkpoint.pause_reason, iteration, checkpoint.resume_at, checkpoint.why)
         label = replace(memory, cost_usd=checkpoint.total_cost_usd)
-        desk.save_checkpoint(order, label, NOW, 0)
+        store.save_checkpoint(order, label, NOW, 0)
 
 
 def test_a_restart_by_the_regent_goes_on_counting(place: Path) -> None:
@@ -131,14 +131,14 @@ def test_without_a_regent_each_start_is_a_persons(place: Path, began_at: str | N
 
 def test_who_does_not_resume_asks_everybody_and_the_checkpoint_is_kept_aside(place: Path) -> None:
     left_behind(place, SPENT, checkpoint=Checkpoint(NOW, 5, PauseReason.USAGE_LIMIT))
-    desk = LoopStore(settings_of(place))
+    store = LoopStore(settings_of(place))
 
-    memory, _, resumed = desk.load(NOW, resume=False)
+    memory, _, resumed = store.load(NOW, resume=False)
 
     assert (memory.iteration, memory.out, resumed) == (0, (), None)
-    (said,) = desk.news()
+    (said,) = store.news()
     assert "put aside as" in said
-    assert desk.news() == []
+    assert store.news() == []
 
 
 @pytest.mark.parametrize("name", ["loop.json", "tasks.json", "checkpoint.json"])
@@ -148,11 +148,11 @@ def test_a_damaged_file_is_said_kept_and_begun_anew_and_one_of_a_newer_version_i
     left_behind(place, SPENT, FAILED, checkpoint=Checkpoint(NOW, 5, PauseReason.ERROR))
     path = settings_of(place).home / name
     path.write_text('{"version": ')
-    desk = LoopStore(settings_of(place))
+    store = LoopStore(settings_of(place))
 
-    desk.load(NOW, resume=True)
+    store.load(NOW, resume=True)
 
-    assert any(name in line for line in desk.news())
+    assert any(name in line for line in store.news())
     assert list(path.parent.glob(f"{name}.corrupt-*"))
     path.write_text('{"version": 99}')
     with pytest.raises(RalphdError):
@@ -161,18 +161,18 @@ def test_a_damaged_file_is_said_kept_and_begun_anew_and_one_of_a_newer_version_i
 
 
 def test_the_next_agent_is_told_the_last_notes_a_line_each(place: Path) -> None:
-    desk = LoopStore(settings_of(place))
-    desk.load(NOW, resume=True)
+    store = LoopStore(settings_of(place))
+    store.load(NOW, resume=True)
 
     for number in range(50):
-        desk.hand_over("the service\ncannot be reached")
-        desk.hand_over(f"crash {number}")
+        store.hand_over("the service\ncannot be reached")
+        store.hand_over(f"crash {number}")
 
-    notes = desk.handoff().splitlines()
+    notes = store.handoff().splitlines()
     assert len(notes) == MOST_NOTES
     assert notes[-2:] == ["- the service cannot be reached", "- crash 49"]
-    desk.hand_over("")
-    assert desk.handoff() == ""
+    store.hand_over("")
+    assert store.handoff() == ""
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
@@ -183,21 +183,21 @@ def test_l14_phases_are_gone_on_with_from_a_checkpoint_alone(place: Path, has_ch
     phases = Phases("A", Phase.REVIEW, "first this")
     LoopStore(settings_of(place)).save_phases(phases)
 
-    desk = LoopStore(settings_of(place))
-    desk.load(NOW, resume=True)
+    store = LoopStore(settings_of(place))
+    store.load(NOW, resume=True)
 
-    assert desk.phases == (phases if has_checkpoint else None)
-    desk.load(NOW, resume=False)
-    assert desk.phases is None
+    assert store.phases == (phases if has_checkpoint else None)
+    store.load(NOW, resume=False)
+    assert store.phases is None
     assert not (settings_of(place).home / "phases.json").exists()
 
 
 def test_r9_the_last_verdict_is_read_as_it_is_and_only_where_it_is_news_about_a_task_of_ours(
     place: Path,
 ) -> None:
-    desk = LoopStore(settings_of(place))
-    desk.load(NOW, resume=True)
-    path, ledger = desk.prompt_file.with_name("gate.json"), {"A": FAILED}
+    store = LoopStore(settings_of(place))
+    store.load(NOW, resume=True)
+    path, ledger = store.prompt_file.with_name("gate.json"), {"A": FAILED}
     sha, task = "a" * 40, TaskName("A", "do A")
     run_id, kind = RunId("r000001-3fa9c1d2"), VerdictKind.REVERTED
     last = Verdict(
@@ -205,13 +205,13 @@ def test_r9_the_last_verdict_is_read_as_it_is_and_only_where_it_is_news_about_a_
         tail="1 failed\n", at=NOW,
     )  # fmt: skip
 
-    assert desk.unheard(LoopState(), ledger) is None
+    assert store.unheard(LoopState(), ledger) is None
     save_gate(path, GateState(last=last))
     found = VerdictMessage("r1/7", kind, "red", "A", (sha[:7],), (sha[:7],), ("1 failed",))
-    assert desk.unheard(LoopState(), ledger) == found
-    assert desk.unheard(LoopState(judged="r1/7"), ledger) is None
-    assert desk.unheard(LoopState(), {}) is None
+    assert store.unheard(LoopState(), ledger) == found
+    assert store.unheard(LoopState(judged="r1/7"), ledger) is None
+    assert store.unheard(LoopState(), {}) is None
     for text in ("{", "[]", '{"version": 9}', '{"version": 1, "last": {"verdict": 3}}'):
         path.write_text(text)
-        assert desk.unheard(LoopState(), ledger) is None
+        assert store.unheard(LoopState(), ledger) is None
         assert path.read_text() == text
