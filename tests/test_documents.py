@@ -17,7 +17,7 @@ from ralphd.api.routes.logs import as_json
 from ralphd.core.loop.state import PauseReason
 from ralphd.core.time import parse_rfc3339
 from ralphd.process.log.log import RalphLog
-from ralphd.process.log.segments import Chunk, Cursor, Gap, LogQuery, LogRecord, parse
+from ralphd.process.log.records import Chunk, Cursor, Gap, LogQuery, LogRecord, parse
 from ralphd.process.rundir import RunRecord
 from ralphd.process.shim import FORMAT_VERSION
 from ralphd.store import mirror, state

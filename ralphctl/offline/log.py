@@ -12,7 +12,7 @@ from ralphctl.offline import state
 from ralphd.core.gate.verdict_views import verdicts as verdicts_in
 from ralphd.core.time import parse_rfc3339
 from ralphd.process.log.log import RalphLog
-from ralphd.process.log.segments import Gap, LogQuery
+from ralphd.process.log.records import Gap, LogQuery
 from ralphd.store.history import History
 
 

@@ -1,27 +1,31 @@
-"""The lock on a working directory: at most one Regent, or one living run of an earlier one (S2)."""
+"""The lock on a working directory: at most one Regent, or one living run of an earlier one (S2).
+
+The lock is handed over, never taken twice: the Regent locks the directory before it starts a shim, and the
+shim inherits the descriptor. Both then share one open file description, so the flock lasts until the last of
+them has closed it. If the shim locked the directory itself, there would be a moment between its birth and
+its lock in which a new daemon sees the directory free and starts a second run.
+"""
 
 import fcntl
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ralphd.errors import DirectoryBusy, DirectoryUnusable
+from ralphd.process.shim import all_pids
 
 
 @dataclass(slots=True)
 class DirectoryLock:
-    """A flock on the descriptor of the directory itself, so that deleting what is in it changes nothing.
-
-    A shim inherits the descriptor, so the lock lasts until the last of Regent and shims is gone. ``release``
-    therefore closes and never unlocks: an unlock would take the lock from the shims too.
-    """
+    """A flock on the directory itself, so that deleting what is in it changes nothing."""
 
     directory: Path
     fd: int
 
     @classmethod
     def acquire(cls, directory: Path) -> "DirectoryLock":
-        """Lock ``directory``. Raises DirectoryBusy, which names the holders, or DirectoryUnusable."""
+        """Lock ``directory``. Raise DirectoryBusy, which names the holders, or DirectoryUnusable."""
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -42,36 +46,31 @@ class DirectoryLock:
         return cls(directory, descriptor)
 
     def release(self) -> None:
-        """Let go of it. Runs that live keep it locked. A second call does nothing."""
+        """Give the lock up. Living runs keep it. A second call does nothing."""
         if self.fd >= 0:
+            # Close, never LOCK_UN: an unlock acts on the shared description and would rob the shims too.
             os.close(self.fd)
             self.fd = -1
 
 
 def holders(descriptor: int) -> list[int]:
-    """The living processes that hold a flock on the file behind ``descriptor``, our own other ones included.
+    """Return the living processes that hold a flock on the file behind ``descriptor``, our own included.
 
-    Read from ``/proc/PID/fdinfo``: ``/proc/locks`` names the process that took a lock, which may be dead
+    Read from ``/proc/PID/fdinfo``, since ``/proc/locks`` names the process that took a lock: it may be dead
     while those that inherited the descriptor hold it. Processes of other users are not seen.
     """
     wanted = os.fstat(descriptor)
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in pids if _holds(pid, (wanted.st_dev, wanted.st_ino))]
+    return [pid for pid in all_pids() if _holds(Path(f"/proc/{pid}"), wanted)]
 
 
-def _holds(pid: int, wanted: tuple[int, int]) -> bool:
-    folder = Path(f"/proc/{pid}")
+def _holds(process: Path, wanted: os.stat_result) -> bool:
     try:
-        return any(_is_lock(folder, entry.name, wanted) for entry in (folder / "fd").iterdir())
-    except OSError:  # gone, or not ours to look into
+        names = [entry.name for entry in (process / "fd").iterdir()]
+    except OSError:  # gone, or another user's
         return False
-
-
-def _is_lock(folder: Path, name: str, wanted: tuple[int, int]) -> bool:
-    try:
-        found = (folder / "fd" / name).stat()
-        if (found.st_dev, found.st_ino) != wanted:
-            return False
-        return any(line.startswith("lock:") for line in (folder / "fdinfo" / name).read_text().splitlines())
-    except OSError:
-        return False
+    for name in names:
+        with suppress(OSError):
+            is_wanted = os.path.samestat((process / "fd" / name).stat(), wanted)
+            if is_wanted and "\nlock:" in (process / "fdinfo" / name).read_text():
+                return True
+    return False

@@ -1,7 +1,8 @@
-"""A run's directory and the records in it: what was intended, what runs, how it ended.
+"""A run's directory and its records: ``intent.json``, ``run.json``, ``exit.json``.
 
-The files are written whole, by ``spawn`` (``intent.json``) and by the shim (``run.json``, ``exit.json``). One
-that is broken or of a newer version counts as missing: the run is then judged by what is left.
+``spawn`` writes the first before it starts the shim; the shim writes the others. Each is replaced whole, so a
+reader never sees half a record. A record that is broken or of a newer version counts as missing: the run is
+then judged by what is left. The formats are stable, since after an upgrade old shims meet a new daemon.
 """
 
 import errno
@@ -21,11 +22,12 @@ from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.process.shim import FORMAT_VERSION
 
 T = TypeVar("T")
+LOCK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class StartFault:
-    """Why a command could not be started: the system's number and its text."""
+    """Why a command could not be started: the errno, and its text behind the stage that failed."""
 
     errno: int
     text: str
@@ -41,7 +43,11 @@ class SweptProcess:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """``run.json``: which processes a run consists of, and by what means its tree is found (S7, S8)."""
+    """``run.json``: which processes a run consists of, and by what means its tree is found (S7, S8).
+
+    A pid alone is not an identity: the kernel reuses it, after a reboot at once. So each is stored with the
+    start time in clock ticks and with the boot id, and nothing is signalled unless all three agree.
+    """
 
     run_id: RunId
     pid: int
@@ -56,11 +62,11 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """How a run ended: ``exit.json``, or what is so when there is none.
+    """How a run ended: ``exit.json``, or a record made in its place for a lost run (S6).
 
     ``code`` and ``signal`` are both None for a command that could not be started (``fault`` says why) and
-    for a run that was lost (S6). ``swept`` are the processes that were ended with the run, ``survivors``
-    those that could not be. ``dropped_bytes`` of output were lost to a full disk, of ``log_bytes`` in all.
+    for a lost run. ``swept`` are the processes that were killed with the run, ``survivors`` those that could
+    not be. Of ``log_bytes`` of output, ``dropped_bytes`` were lost to a full disk.
     """
 
     run_id: RunId
@@ -68,56 +74,56 @@ class ExitRecord:
     signal: int | None
     started_at: Moment | None
     ended_at: Moment
-    oom: bool | None
-    swept: tuple[SweptProcess, ...]
-    survivors: tuple[SweptProcess, ...]
-    dropped_bytes: int
-    fault: StartFault | None
-    lost: bool
+    oom: bool | None = None
+    swept: tuple[SweptProcess, ...] = ()
+    survivors: tuple[SweptProcess, ...] = ()
+    dropped_bytes: int = 0
+    fault: StartFault | None = None
+    lost: bool = False
     log_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Where the files of one run are. Its name is the run's id."""
+    """The directory of one run. Its name is the run's id."""
 
     path: Path
 
     @property
     def run_id(self) -> RunId:
-        """The run's id: ``r%06d-%s``, the run's number and eight random hexadecimal digits."""
+        """``r%06d-%s``: the run's number and eight random hexadecimal digits."""
         return RunId(self.path.name)
 
     @property
     def lock_path(self) -> Path:
-        """The file whose flock is held for as long as a shim, or the daemon that spawns it, lives."""
+        """The file whose flock is held while a shim lives, or while a daemon is about to start one."""
         return self.path / "lock"
 
     @property
     def run_file(self) -> Path:
-        """``run.json``."""
+        """The path of ``run.json``."""
         return self.path / "run.json"
 
-    def intent(self) -> Mapping[str, object] | None:
-        """``intent.json``: what was to be started, with the ralph's definition."""
-        return _read(self.path / "intent.json")
+    def intent(self) -> Mapping[str, Any] | None:
+        """Return ``intent.json``: what was to be started, with the ralph's definition."""
+        return _read(self.path / "intent.json", dict)
 
     def run_record(self) -> RunRecord | None:
-        """``run.json``: there as soon as the command has been executed."""
-        return _parsed(_run_record, self.run_file)
+        """Return ``run.json``, which exists as soon as the command has been executed."""
+        return _read(self.run_file, _run_record)
 
     def save_run_record(self, record: RunRecord) -> None:
-        """Write ``run.json`` for a shim whose own was lost. Raises OSError."""
+        """Write ``run.json`` for a shim whose own was lost. Raise OSError."""
         cgroup = None if record.cgroup is None else str(record.cgroup)
         changed = {"cgroup": cgroup, "started_at": rfc3339(record.started_at)}
         write_record(self.run_file, {"version": FORMAT_VERSION, **asdict(record), **changed})
 
     def exit_record(self) -> ExitRecord | None:
-        """``exit.json``: there as soon as the run is over and its tree is gone."""
-        return _parsed(_exit_record, self.path / "exit.json")
+        """Return ``exit.json``, which exists as soon as the run is over and its tree is gone (S5)."""
+        return _read(self.path / "exit.json", _exit_record)
 
     def is_locked(self) -> bool:
-        """Whether a shim of this run lives, or a daemon is about to start one."""
+        """Return True while a shim of this run lives, or a daemon is about to start one (S2)."""
         try:
             descriptor = os.open(self.lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -131,30 +137,33 @@ class RunDirectory:
         return False
 
     def take_lock(self) -> int:
-        """A descriptor that holds the run's lock, for the shim. Raises BlockingIOError when it is held."""
+        """Return a descriptor that holds the run's lock. Raise BlockingIOError if somebody holds it."""
         descriptor = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
+        # ``is_locked`` of another process holds the lock for an instant: hence more than one attempt.
+        deadline = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return descriptor
+            except OSError as error:
+                if not isinstance(error, BlockingIOError) or time.monotonic() > deadline:
+                    os.close(descriptor)
+                    raise
+            time.sleep(LOCK_S / 50)
 
     def note_signals(self) -> None:
-        """Have the shim pass SIGUSR1 and SIGUSR2 on from now on: the command has said that it knows them."""
+        """Have the shim pass SIGUSR1 and SIGUSR2 on: the command has announced that it handles them."""
         with suppress(FileExistsError):
             (self.path / "signals").touch(mode=0o600, exist_ok=False)
 
     def last_trace_at(self) -> Moment:
-        """When it last left a trace in its directory: the end of a lost run, as far as anybody can tell."""
-        traces = [_modified_at(path) for path in (*self.path.glob("log.*"), self.run_file)]
-        return max([moment for moment in traces if moment is not None], default=None) or (
-            _modified_at(self.path / "intent.json") or time.time()
-        )
+        """Return when the run last changed a file here: the best estimate of when a lost run ended."""
+        written = [_modified_at(path) for path in (*self.path.glob("log.*"), self.run_file)]
+        return max(written, default=0.0) or _modified_at(self.path / "intent.json") or time.time()
 
 
 def next_run_directory(runs: Path) -> RunDirectory:
-    """Make the directory of the next run below ``runs``, 0700; its number is the newest one's plus one."""
+    """Create the directory of the next run below ``runs``, 0700; its number is the newest one's plus one."""
     runs.mkdir(mode=0o700, parents=True, exist_ok=True)
     number = 1 + max((_number(entry.name) for entry in os.scandir(runs)), default=0)
     path = runs / f"r{number:06d}-{secrets.token_hex(4)}"
@@ -163,7 +172,11 @@ def next_run_directory(runs: Path) -> RunDirectory:
 
 
 def write_record(path: Path, record: Mapping[str, object]) -> None:
-    """Replace ``path`` whole and durably (F1): temp, fsync, rename, fsync of the directory. 0600."""
+    """Replace ``path`` whole and durably, 0600 (F1).
+
+    Write to a temporary file, fsync, rename, fsync the directory: after a power cut there is either the old
+    file or the new one, never an empty one.
+    """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -179,7 +192,7 @@ def write_record(path: Path, record: Mapping[str, object]) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the names in a directory durable. Raise OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -195,33 +208,27 @@ def _number(name: str) -> int:
     return int(digits) if name.startswith("r") and digits.isascii() and digits.isdigit() else 0
 
 
-def _modified_at(path: Path) -> Moment | None:
+def _modified_at(path: Path) -> Moment:
     try:
         return path.stat().st_mtime
     except OSError:
-        return None
+        return 0.0
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, parse: Callable[[dict[str, Any]], T]) -> T | None:
+    """Return the record in a file; None when it is missing, broken or of another version."""
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return parse(value) if value["version"] == FORMAT_VERSION else None
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None
-    if not isinstance(value, dict) or value.get("version") != FORMAT_VERSION:
-        return None
-    return value
 
 
-def _parsed(parse: Callable[[Mapping[str, Any]], T], path: Path) -> T | None:
-    value = _read(path)
-    try:
-        return None if value is None else parse(value)
-    except (KeyError, TypeError, ValueError):
-        return None
+def _optional(parse: Callable[[Any], T], value: object) -> T | None:
+    return None if value is None else parse(value)
 
 
 def _run_record(value: Mapping[str, Any]) -> RunRecord:
-    cgroup = value["cgroup"]
     return RunRecord(
         run_id=RunId(str(value["run_id"])),
         pid=int(value["pid"]),
@@ -230,35 +237,34 @@ def _run_record(value: Mapping[str, Any]) -> RunRecord:
         shim_start_ticks=int(value["shim_start_ticks"]),
         boot_id=str(value["boot_id"]),
         tree_means=str(value["tree_means"]),
-        cgroup=None if cgroup is None else Path(cgroup),
+        cgroup=_optional(Path, value["cgroup"]),
         started_at=parse_rfc3339(value["started_at"]),
     )
 
 
 def _exit_record(value: Mapping[str, Any]) -> ExitRecord:
-    started_at, fault = value["started_at"], value["error"]
-    if value["code"] is None and value["signal"] is None and fault is None:
+    if value["code"] is value["signal"] is value["error"] is None:
         raise ValueError("neither a code nor a signal nor an error")
     return ExitRecord(
         run_id=RunId(str(value["run_id"])),
-        code=_whole(value["code"]),
-        signal=_whole(value["signal"]),
-        started_at=None if started_at is None else parse_rfc3339(started_at),
+        code=_optional(_integer, value["code"]),
+        signal=_optional(_integer, value["signal"]),
+        started_at=_optional(parse_rfc3339, value["started_at"]),
         ended_at=parse_rfc3339(value["ended_at"]),
-        oom=None if value["oom"] is None else bool(value["oom"]),
+        oom=_optional(bool, value["oom"]),
         swept=_processes(value["swept"]),
         survivors=_processes(value["survivors"]),
         dropped_bytes=int(value["dropped_bytes"]),
-        fault=None if fault is None else StartFault(int(fault["errno"]), str(fault["text"])),
-        lost=False,
+        fault=_optional(lambda error: StartFault(int(error["errno"]), str(error["text"])), value["error"]),
         log_bytes=int(value["log_bytes"]),
     )
 
 
-def _whole(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+def _integer(value: object) -> int:
+    # An exit code decides what happens next, so nothing is converted: int() would take True and "0" too.
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise TypeError(f"{value!r} is no whole number")
+    raise TypeError(f"not an integer: {value!r}")
 
 
 def _processes(values: Sequence[Mapping[str, Any]]) -> tuple[SweptProcess, ...]:

@@ -1,14 +1,38 @@
-"""The small process beside a run: it holds the output, knows the tree, and keeps the exit status (S1 to S7).
+"""The process beside each run: it holds the output, knows the tree and records the exit status (S1 to S7).
 
-``spawn`` starts one for each run, by ``python -I -S -E``, with the run's directory and descriptors of the
-run's lock, of the pipe on which to say that the command runs, and of the working directory (not for S9's).
-What is to be started it reads from ``intent.json``. It outlives the daemon, unless it is tied (P5): then it
-has one descriptor more, and ends its tree and itself at the end of file there. The installation may change
-under it: all that it needs is imported here, from the standard library only. The modules ``json``, ``signal``
-and ``contextlib`` are avoided: with ``re``, ``enum`` and more they would be a fifth of this process.
-
-The upper part, what ``/proc`` says and how a process is signalled, is shared with ``tree``.
+``spawn`` starts one per run with ``python -I -S -E`` and hands it the run's directory and some descriptors:
+the run's lock, the pipe on which to report the start, the working directory's lock. ``intent.json`` says what
+to start. The shim outlives the daemon unless it is tied (P5): then it gets a pipe, too, and ends the run at
+the pipe's end of file. The upper part, which reads ``/proc`` and sends signals, is shared with ``tree``.
 """
+
+# Theory of operation
+#
+# A daemon that owns its children's pipes kills them when it dies: their next write fails. Their exit statuses
+# die with it too, since only a parent can wait for a process. So each run has a small parent of its own, as
+# with containerd and conmon, and the daemon may come and go. All rules below follow from one aim: whatever
+# dies, and at whatever line, exactly one of these holds, and a later daemon can tell which:
+#
+#   1. the lock is held: the run lives or is starting; run.json says which processes it consists of;
+#   2. the lock is free, exit.json is there: the run is over, its tree is gone, its log is complete;
+#   3. the lock is free, no exit.json: we were killed. The command died with us (PDEATHSIG), the rest of its
+#      tree is swept by the daemon, by control group and cookie. The run is lost: no exit code, never 0.
+#
+# Hence the order of writes. run.json is written while the command waits at a gate, and gets its name when
+# the command was executed. exit.json gets its name last, after the sweep, the drain and the fsync of the
+# log: its existence is the statement, so it must not exist before all of it is true. Room for it is reserved
+# before the command starts, since a command that fills the disk must not hide how it ended.
+#
+# The locks (flocks on inherited descriptors) are never taken here: the daemon took them, and we share its
+# open file description. A shim that locked for itself would leave a moment in which both look free.
+#
+# There is one thread, because PR_SET_PDEATHSIG fires when the forking *thread* ends, and because a fork of a
+# process with threads can deadlock. There is one loop, around poll(). Signals do nothing but note their
+# number and wake the loop, so nothing below runs concurrently with anything else.
+#
+# The installation may be upgraded or removed under a running shim: everything needed is imported at the
+# start, from the standard library only. The modules json, signal and contextlib are avoided, since with re,
+# enum and more they would be a fifth of this process, and there is one per run.
 
 import ctypes
 import errno
@@ -21,17 +45,20 @@ from _json import encode_basestring_ascii, make_scanner
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, NoReturn
 else:
     import _signal
 
+# How this file is started: isolated from its surroundings, and imported rather than run as a script, so that
+# its bytecode is cached (S1).
+FLAGS = ("-I", "-S", "-E", "-X", "utf8", "-c")
 FORMAT_VERSION = 1
 SHIM_VERSION = 1
 COOKIE = "RALPH_RUN_ID"
 TIED = "tied="
 
-READ_BYTES = 1 << 16
+READ_BYTES = 1 << 16  # what a pipe holds
 PART_BYTES = 1 << 14
 MIN_SEGMENT_BYTES = 1 << 20
 RESERVE_BYTES = 1 << 14
@@ -43,7 +70,7 @@ FREEZE_S = 2.0
 PAUSE_S = 0.002
 REMOVE_S = 0.5
 
-HEEDED = (
+HANDLED = (
     *(_signal.SIGTERM, _signal.SIGINT, _signal.SIGQUIT),
     *(_signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGCHLD),
 )
@@ -53,11 +80,11 @@ PR_SET_CHILD_SUBREAPER = 36
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
-# --- what /proc says -------------------------------------------------------------------------------------
+# --- /proc -----------------------------------------------------------------------------------------------
 
 
 def read_bytes(path: str) -> bytes:
-    """The whole of a small file. Raises OSError."""
+    """Return the contents of a small file. Raise OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         pieces = []
@@ -69,17 +96,17 @@ def read_bytes(path: str) -> bytes:
 
 
 def boot_id() -> str:
-    """The id of this boot of the machine: pids and start times of another one mean nothing (S8)."""
+    """Return the id of this boot: pids and start times of another one mean nothing (S8)."""
     return read_bytes("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
 def process_stat(pid: int) -> "tuple[str, int, int, str] | None":
-    """State letter, parent, start time in ticks since boot (field 22), name; None without such a pid."""
+    """Return state letter, parent, start time in ticks since boot (field 22), name; None for no process."""
     try:
         data = read_bytes(f"/proc/{pid}/stat")
     except OSError:
         return None
-    before, _, after = data.rpartition(b")")  # the name may hold anything, a bracket too
+    before, _, after = data.rpartition(b")")  # the name may hold anything, brackets included
     fields = after.split()
     if len(fields) < 20:
         return None
@@ -87,44 +114,57 @@ def process_stat(pid: int) -> "tuple[str, int, int, str] | None":
     return fields[0].decode(), int(fields[1]), int(fields[19]), name
 
 
-def command_line(pid: int) -> str:
-    """The command of a process as people read it, up to 200 characters; without one, its name in brackets."""
+def arguments(pid: int) -> bytes:
+    """Return the arguments of a process, each ended by a null byte; empty if it has none or is gone."""
     try:
-        text = read_bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+        return read_bytes(f"/proc/{pid}/cmdline")
     except OSError:
-        text = ""
+        return b""
+
+
+def command_line(pid: int) -> str:
+    """Return a process's command for people, up to 200 characters; without one, its name in brackets."""
+    text = arguments(pid).replace(b"\0", b" ").decode(errors="replace").strip()
     if not text and (stat := process_stat(pid)):
         text = f"[{stat[3]}]"
     return text[:200]
 
 
 def children(pid: int) -> "list[int]":
-    """The children of a process. While it forks, some may be missing."""
+    """Return the children of a process. While it forks, some may be missing."""
     try:
         found = []
         for thread in os.listdir(f"/proc/{pid}/task"):
             found += read_bytes(f"/proc/{pid}/task/{thread}/children").split()
         return [int(child) for child in found]
     except FileNotFoundError:
-        return [] if _HAS_CHILDREN_FILES else _children_by_scan(pid)
+        if _HAS_CHILDREN_FILES:
+            return []
+        return [child for child in all_pids() if (stat := process_stat(child)) and stat[1] == pid]
     except OSError:
         return []
-
-
-def all_pids() -> "list[int]":
-    """Every pid there is."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _children_by_scan(parent: int) -> "list[int]":
-    return [pid for pid in all_pids() if (stat := process_stat(pid)) and stat[1] == parent]
 
 
 _HAS_CHILDREN_FILES = os.path.exists("/proc/thread-self/children")  # CONFIG_PROC_CHILDREN
 
 
+def below(root: int, limit: int = 1 << 22) -> "Iterator[int]":
+    """Yield the processes below ``root``, as a walk down sees them; ``limit`` or a few more."""
+    known, queue = {root}, [root]
+    while queue and len(known) <= limit:
+        fresh = [child for child in children(queue.pop()) if child not in known]
+        known.update(fresh)
+        queue += fresh
+        yield from fresh
+
+
+def all_pids() -> "list[int]":
+    """Return every pid of the machine."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
 def carries(pid: int, run_id: str, cookie: str = COOKIE) -> bool:
-    """Whether a process was started with the run's cookie in its environment (S7)."""
+    """Return True if a process was started with the run's cookie in its environment (S7)."""
     try:
         return f"\0{cookie}={run_id}\0".encode() in b"\0" + read_bytes(f"/proc/{pid}/environ") + b"\0"
     except OSError:  # gone, or another user's
@@ -132,28 +172,26 @@ def carries(pid: int, run_id: str, cookie: str = COOKIE) -> bool:
 
 
 def carriers(run_id: str, cookie: str = COOKIE) -> "list[int]":
-    """The living processes that carry the run's cookie, but for this one."""
+    """Return the living processes that carry the run's cookie, except this one."""
     return [pid for pid in all_pids() if pid != os.getpid() and carries(pid, run_id, cookie)]
 
 
-# --- signals, sent to nobody else ------------------------------------------------------------------------
+# --- signals, to nobody else -----------------------------------------------------------------------------
 
 
 def signal_if(pid: int, number: int, still: "Callable[[int], bool]") -> bool:
-    """Send a signal when ``still`` holds for the very process that gets it; whether it was sent.
-
-    The descriptor pins the process first, so that a pid that was used again is never hit (S8). A zombie has
-    nothing left to signal.
-    """
+    """Send a signal if ``still`` holds for the very process that gets it; return True if it was sent."""
     if pid <= 1:
         return False
+    # Pin, then check, then signal through the pin. The pid may be reused between any two system calls (S8);
+    # a check before the pin, or a kill() by number after it, could hit the new owner.
     try:
         pinned = os.pidfd_open(pid)
     except OSError:
         return False
     try:
         stat = process_stat(pid)
-        if stat is None or stat[0] in "ZX" or not still(pid):
+        if stat is None or stat[0] in "ZX" or not still(pid):  # a zombie has nothing left to signal
             return False
         _signal.pidfd_send_signal(pinned, number)
         return True
@@ -170,11 +208,13 @@ def signal_below(
     swept: "dict[int, str]",
     spared: "Callable[[int], bool] | None" = None,
 ) -> bool:
-    """Signal all below ``roots`` that is not in ``done``, note it there and in ``swept``; whether any was.
+    """Signal all processes below ``roots`` that are not in ``done``; return True if there was any.
 
-    Level by level, each as soon as it is seen: a process that forks and exits without end is only caught so.
-    ``spared`` says which children of ours are let alone, with all that is below them.
+    Add each to ``done`` and, with its command, to ``swept``. ``spared`` excludes children of ours, with all
+    that is below them.
     """
+    # Level by level, each process as soon as it is seen, and not list first and signal then: a program that
+    # forks and exits endlessly ("hopper") has moved on by the time a list is complete.
     queue, seen, fresh, me = list(roots), set[int](), False, os.getpid()
     while queue:
         parent = queue.pop(0)
@@ -194,8 +234,13 @@ def signal_below(
 def _signal_child(pid: int, parent: int, number: int) -> bool:
     me = os.getpid()
     if parent != me:
-        return signal_if(pid, number, lambda pid: _parent(pid) in (parent, me))
-    try:  # a child of ours keeps its pid until we reap it: no look is needed, and none would be quick enough
+        # Still this parent's child, or ours: the parent may have died since, which makes us the parent.
+        return signal_if(
+            pid, number, lambda pid: (stat := process_stat(pid)) is not None and stat[1] in (parent, me)
+        )
+    # A child of ours keeps its pid until we reap it, and we are not reaping now: kill() by number is safe,
+    # and a check first would be too slow for a hopper.
+    try:
         os.kill(pid, number)
     except OSError:
         return False
@@ -203,22 +248,10 @@ def _signal_child(pid: int, parent: int, number: int) -> bool:
     return stat is not None and stat[0] not in "ZX"
 
 
-def _parent(pid: int) -> int:
-    stat = process_stat(pid)
-    return stat[1] if stat else 0
-
-
-def _kill_the_same(pid: int, began: int) -> bool:
-    """SIGKILL to the process that started at this tick of the clock; whether it was sent."""
-    return signal_if(
-        pid, _signal.SIGKILL, lambda pid: (stat := process_stat(pid)) is not None and stat[2] == began
-    )
-
-
 def signal_carriers(
     run_id: str, number: int, done: "set[int]", swept: "dict[int, str]", cookie: str = COOKIE
 ) -> bool:
-    """The same for all that carry the run's cookie, and for what is below them."""
+    """Do the same for all processes that carry the run's cookie, and for what is below them."""
     fresh, found = False, carriers(run_id, cookie)
     for pid in found:
         name = command_line(pid)
@@ -229,24 +262,36 @@ def signal_carriers(
     return signal_below(found, number, done, swept) or fresh
 
 
+def _kill_same(pid: int, began: int) -> bool:
+    return signal_if(
+        pid, _signal.SIGKILL, lambda pid: (stat := process_stat(pid)) is not None and stat[2] == began
+    )
+
+
 def end_all(
     find: "Callable[[int, set[int], dict[int, str]], bool]",
     is_over: "Callable[[], bool]",
     swept: "dict[int, str]",
     deadline: float,
 ) -> bool:
-    """End all that ``find`` signals: SIGSTOP until two scans agree, then SIGKILL, until ``is_over`` (S5).
+    """Kill all processes that ``find`` signals, until ``is_over`` (S5); False if ``deadline`` came first.
 
-    ``deadline`` is a moment of the monotonic clock; False when it came first.
+    ``deadline`` is a moment of the monotonic clock.
     """
+    # Killing what a scan finds does not end a tree that forks: the child of a killed process was not in the
+    # scan, and there may always be one more. So the tree is frozen first. A stopped process cannot fork; once
+    # a further scan finds nobody that is not stopped, the set is closed, and SIGKILL gets all of it. SIGSTOP
+    # cannot be caught, and a process that a third party continues is met again in the next round.
     while True:
         stopped, frozen_by = set[int](), min(deadline, time.monotonic() + FREEZE_S)
         while find(_signal.SIGSTOP, stopped, swept) and time.monotonic() < frozen_by:
             pass
         frozen = [(pid, stat[2]) for pid in stopped if (stat := process_stat(pid))]
         killed = find(_signal.SIGKILL, set(), swept)
-        for pid, began in frozen:  # what was below one that has died of this is not found there any more
-            killed |= _kill_the_same(pid, began)
+        # The first kills take parents away, and what was below them is no longer found there. Such a process
+        # is known by its pid and start time; a later owner of the pid has another one.
+        for pid, began in frozen:
+            killed |= _kill_same(pid, began)
         if is_over() and not killed:
             return True
         if time.monotonic() >= deadline:
@@ -258,23 +303,21 @@ def end_all(
 
 
 def cgroup_processes(leaf: str) -> "list[int]":
-    """The processes in a control group and below it."""
+    """Return the processes in a control group and below it."""
     found: list[bytes] = []
     for folder, _, _ in os.walk(leaf):
         try:
             found += read_bytes(f"{folder}/cgroup.procs").split()
         except OSError:
             continue
-    return [int(pid) for pid in found if pid != b"0"]
+    return [int(pid) for pid in found if pid != b"0"]  # 0: a process of another pid namespace
 
 
 def kill_cgroup(
     leaf: str, swept: "dict[int, str]", meanwhile: "Callable[[], object]", deadline: float
 ) -> bool:
-    """End all in a control group with one write; whether it is empty. ``meanwhile`` is called until it is.
-
-    It is frozen first, only to name what is in it.
-    """
+    """Kill all processes in a control group; return True if it is empty. Call ``meanwhile`` until it is."""
+    # cgroup.kill is atomic: no fork escapes it. The freeze before it serves only to list what is inside.
     try:
         _write(f"{leaf}/cgroup.freeze", b"1")
         frozen_by = min(deadline, time.monotonic() + FREEZE_S / 4)
@@ -295,15 +338,13 @@ def kill_cgroup(
 
 
 def is_populated(leaf: str) -> bool:
-    """Whether a living process is in the control group, or below it."""
+    """Return True if a living process is in the control group, or below it."""
     return _has(leaf, b"populated 1")
 
 
 def remove_cgroup(leaf: str) -> None:
-    """Remove a control group and those below it, as far as they are empty.
-
-    A process that has just been ended keeps its group busy for a moment longer than it populates it.
-    """
+    """Remove a control group and those below it, as far as they are empty."""
+    # A process that has just died keeps its group busy for a moment longer than it populates it.
     until = time.monotonic() + REMOVE_S
     while True:
         for folder, _, _ in os.walk(leaf, topdown=False):
@@ -340,7 +381,7 @@ _scan: "Any" = make_scanner(_Scanner())  # type: ignore[arg-type]  # the stub kn
 
 
 def from_json(data: bytes) -> "Any":
-    """The value of a JSON text. Raises ValueError when it is none."""
+    """Return the value of a JSON text. Raise ValueError for anything else."""
     try:
         return _scan(data.decode().strip(), 0)[0]
     except (StopIteration, SystemError) as error:  # the scanner finds no JSONDecodeError to raise
@@ -348,7 +389,7 @@ def from_json(data: bytes) -> "Any":
 
 
 def to_json(value: object) -> str:
-    """A value of dicts, lists, texts, numbers and None as JSON."""
+    """Return a value of dicts, lists, texts, numbers and None as JSON."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -361,7 +402,7 @@ def to_json(value: object) -> str:
 
 
 def rfc3339(moment_ns: int) -> str:
-    """Nanoseconds since the epoch as ``2026-11-21T20:00:00.000000Z``."""
+    """Return nanoseconds since the epoch as ``2026-11-21T20:00:00.000000Z``."""
     seconds, rest = divmod(moment_ns, 10**9)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06d}Z"
 
@@ -370,23 +411,24 @@ def rfc3339(moment_ns: int) -> str:
 
 
 class Stamp:
-    """The time as each record begins with it, to the nanosecond."""
+    """The present time in the form that begins each record, to the nanosecond."""
 
     def __init__(self) -> None:
         self._second, self._text = -1, ""
 
     def now(self) -> bytes:
-        """``2026-11-21T20:00:00.000000000Z``."""
+        """Return ``2026-11-21T20:00:00.000000000Z``."""
         second, rest = divmod(time.time_ns(), 10**9)
-        if second != self._second:
+        if second != self._second:  # strftime once a second: there may be thousands of reads in it
             self._second, self._text = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         return f"{self._text}.{rest:09d}Z".encode()
 
 
 class Stream:
-    """Turns what one of the two streams says into records, one a line (F4).
+    """Turn the output of one stream into records, one per line (F4).
 
-    A line without its end is held back; ``flush`` gives it as a part, and the next record goes on with it.
+    A line without its end is held back, so that an echo of single characters does not make a record each.
+    ``flush`` returns it as a part (``P``), at the latest at ``flush_at``; the next record continues it.
     """
 
     def __init__(self, name: bytes, stamp: Stamp) -> None:
@@ -394,7 +436,7 @@ class Stream:
         self.flush_at: float | None = None
 
     def records(self, data: bytes) -> bytes:
-        """The records of what was read, with the time of now."""
+        """Return the records of the data just read, with the present time."""
         head = self._stamp.now() + b" " + self._name
         data = self._tail + data
         end = data.rfind(b"\n") + 1
@@ -408,12 +450,14 @@ class Stream:
         return whole
 
     def flush(self) -> bytes:
-        """What is held back, as a part."""
+        """Return what is held back, as a part."""
         tail, self._tail, self.flush_at = self._tail, b"", None
         return self._stamp.now() + b" " + self._name + b" P " + tail + b"\n" if tail else b""
 
     def _lines(self, body: bytes, head: bytes) -> bytes:
         full = head + b" F "
+        # One replace() for the whole read, since a loop over lines cannot keep up with a command that prints
+        # hundreds of MB. It works unless a line is longer than a record may be (S4).
         if not _has_long_line(body):
             return full + body.replace(b"\n", b"\n" + full, body.count(b"\n") - 1)
         records = []
@@ -429,7 +473,7 @@ class Stream:
 
 
 def _has_long_line(body: bytes) -> bool:
-    """Whether a line of ``body`` is longer than a record may be, by a few looks and not line by line (S4)."""
+    # Jump from the last newline within a record's length to the next one: a few steps, whatever the lines.
     at = 0
     while len(body) - at > PART_BYTES + 1:
         at, before = body.rfind(b"\n", at, at + PART_BYTES + 1) + 1, at
@@ -439,9 +483,10 @@ def _has_long_line(body: bytes) -> bool:
 
 
 class Log:
-    """The numbered segments, together ``run_bytes`` at most: the oldest goes, never the newest (F4, F5).
+    """The numbered segments, ``run_bytes`` in all: the oldest is deleted, never the newest (F4, F5).
 
-    What cannot be written is dropped and counted, and its place is marked once writing works again (S4).
+    A full disk must not stop the command, so what cannot be written is dropped, counted, and marked in its
+    place once writing works again (S4).
     """
 
     def __init__(self, directory: str, run_bytes: int, stamp: Stamp) -> None:
@@ -461,29 +506,27 @@ class Log:
             records = records[end:]
 
     def close(self) -> None:
-        """Mark a gap that is still open, as far as possible, and make the log durable."""
+        """Mark a gap that is still open, if possible, and make the log durable."""
         if self._gap_bytes:
             self._append(b"")
-        _quietly(os.fsync, self._descriptor)  # a disk that fails here does not hide how the command ended
+        _quietly(os.fsync, self._descriptor)  # a disk that fails here must not hide how the command ended
 
     def _fitting(self, records: bytes) -> int:
+        """Return how much goes into the current segment, which may be a new one afterwards."""
         room = self._segment_bytes - self._sizes[self._number]
         if len(records) <= room:
             return len(records)
         if end := records.rfind(b"\n", 0, max(room, 0)) + 1:
             return end
-        if self._sizes[self._number] and self._rotate():
+        if self._sizes[self._number]:
+            try:
+                descriptor = self._open(self._number + 1)
+            except OSError:  # no room for a name: the segment grows instead
+                return records.find(b"\n") + 1
+            os.close(self._descriptor)
+            self._descriptor = descriptor
             return self._fitting(records)
         return records.find(b"\n") + 1
-
-    def _rotate(self) -> bool:
-        try:
-            descriptor = self._open(self._number + 1)
-        except OSError:  # no room for a name: the segment grows instead
-            return False
-        os.close(self._descriptor)
-        self._descriptor = descriptor
-        return True
 
     def _open(self, number: int) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -492,41 +535,37 @@ class Log:
         return descriptor
 
     def _append(self, records: bytes) -> None:
-        gap = self._gap_record() if self._gap_bytes else b""
+        gap = b""
+        if self._gap_bytes:
+            text = f"[ralphd] {self._gap_bytes} bytes of output lost here: {self._gap_reason}"
+            gap = self._stamp.now() + b" stderr F " + text.encode() + b"\n"
         data, written = memoryview(gap + records), 0
         try:
             while written < len(data):
                 written += os.write(self._descriptor, data[written:])
         except OSError as error:
-            kept = 0 if gap else records.rfind(b"\n", 0, written) + 1
-            self._truncate(kept)
-            self._drop(records[kept:], error)
-            written = kept
+            # Keep whole records only: cut off the half that fitted. After a gap's mark keep nothing, since
+            # the mark names a count that has just grown.
+            written = 0 if gap else records.rfind(b"\n", 0, written) + 1
+            _quietly(os.ftruncate, self._descriptor, self._sizes[self._number] + written)
+            self._drop(records[written:], error)
         else:
             self._gap_bytes = 0
         self._sizes[self._number] += written
-        self._prune()
-
-    def _truncate(self, kept: int) -> None:
-        _quietly(os.ftruncate, self._descriptor, self._sizes[self._number] + kept)
-
-    def _drop(self, records: bytes, error: OSError) -> None:
-        lost = 0
-        for record in records.split(b"\n")[:-1]:
-            lost += len(record) - HEAD_BYTES + record.startswith(b"F", HEAD_BYTES - 2)
-        self._gap_bytes += lost
-        self.dropped_bytes += lost
-        self._gap_reason = os.strerror(error.errno or 0)
-
-    def _gap_record(self) -> bytes:
-        text = f"[ralphd] {self._gap_bytes} bytes of output lost here: {self._gap_reason}"
-        return self._stamp.now() + b" stderr F " + text.encode() + b"\n"
-
-    def _prune(self) -> None:
         while len(self._sizes) > 1 and sum(self._sizes.values()) > self._run_bytes:
             oldest = min(self._sizes)
             del self._sizes[oldest]
             _quietly(os.unlink, self._path(oldest))
+
+    def _drop(self, records: bytes, error: OSError) -> None:
+        lost = 0
+        for record in records.split(b"\n")[
+            :-1
+        ]:  # count the command's bytes, newlines included, not our heads
+            lost += len(record) - HEAD_BYTES + record.startswith(b"F", HEAD_BYTES - 2)
+        self._gap_bytes += lost
+        self.dropped_bytes += lost
+        self._gap_reason = os.strerror(error.errno or 0)
 
     def _path(self, number: int) -> str:
         return f"{self._directory}/log.{number:06d}"
@@ -536,7 +575,7 @@ class Log:
 
 
 class Fault(Exception):
-    """The command cannot be started: the number of the system's error, and what was tried."""
+    """The command cannot be started: the errno, and the stage that failed."""
 
     def __init__(self, number: int, what: str) -> None:
         super().__init__(number, what)
@@ -554,7 +593,7 @@ class Shim:
         self._stamp = Stamp()
         self._log = Log(directory, int(intent["run_bytes"]), self._stamp)
         self._reserve = self._reserved()
-        self._asked: set[int] = set()
+        self._pending: set[int] = set()  # signals that came and are not yet acted upon
         self._leader = 0
         self._status: int | None = None
         self._cgroup: str | None = None
@@ -566,69 +605,93 @@ class Shim:
         self._max_rss_bytes = 0
         self._wake = -1
 
+    def _reserved(self) -> int:
+        """Reserve room for the exit record before the command can fill the disk."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(f"{self._directory}/exit.json.tmp", flags, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # others: a file system that cannot reserve
+                raise
+        return descriptor
+
     # starting
 
     def start(self) -> None:
-        """Fork the command and see it executed; ``run.json`` is there afterwards. Raises Fault."""
+        """Fork the command and wait until it is executed; ``run.json`` exists afterwards. Raise Fault."""
         self._listen()
+        # From here on every orphan below us becomes our child, whatever session or group it has made for
+        # itself: descent from us is complete, and we get each exit status and resource usage.
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        self._cgroup = _made_cgroup(self._intent["cgroup"])
+        self._cgroup = self._intent["cgroup"]
+        if self._cgroup is not None:
+            try:
+                os.mkdir(self._cgroup)
+            except FileExistsError:
+                pass
+            except OSError:
+                self._cgroup = None
         environment = self._environment()
         ends = [os.pipe() for _ in range(4)]
-        (out_r, out_w), (err_r, err_w), (gate_r, gate_w), (told_r, told_w) = ends
+        (out_r, out_w), (err_r, err_w), (gate_r, gate_w), (report_r, report_w) = ends
         shim_pid = os.getpid()
         self._leader = os.fork()
         if self._leader == 0:
-            Command(self._intent, environment, self._cgroup, shim_pid).become(
-                out_w, err_w, gate_r, told_w, [*self._handed, gate_w]
-            )
-        for descriptor in (out_w, err_w, gate_r, told_w):
+            for descriptor in (*self._handed, gate_w):  # the locks are the shim's alone
+                os.close(descriptor)
+            self._become_command(environment, shim_pid, out_w, err_w, gate_r, report_w)
+        for descriptor in (out_w, err_w, gate_r, report_w):
             os.close(descriptor)
         self._streams = {out_r: Stream(b"stdout", self._stamp), err_r: Stream(b"stderr", self._stamp)}
-        self._open_gate(gate_w, told_r)
+        self._open_gate(gate_w, report_r)
 
     def _listen(self) -> None:
-        """Note each signal and wake the loop. All are blocked until the command has been forked."""
+        # Blocked until the command is forked and recorded: before that there is nobody to pass a signal on
+        # to, and the fork must not run our handlers. A pending one is acted upon afterwards.
         _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+        # The wake-up pipe closes the race between the check of _pending and poll(): a signal in between
+        # leaves a byte, and poll() returns at once.
         self._wake, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         _signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
-        for number in HEEDED:
-            _signal.signal(number, lambda number, _frame: self._asked.add(number))
+        for number in HANDLED:
+            _signal.signal(number, lambda number, _frame: self._pending.add(number))
         for number in IGNORED:
             _signal.signal(number, _signal.SIG_IGN)
 
-    def _open_gate(self, gate: int, told: int) -> None:
-        """Write down whom the gate is opened for, open it, and hear what became of it."""
+    def _open_gate(self, gate: int, report: int) -> None:
+        """Record whom the gate is opened for, open it, and read how the start went."""
+        # The child reports its group, waits, and executes. It has a line for each failure, and end of file
+        # means success: the report pipe closes on exec. The record is written under a temporary name before
+        # the gate opens, since afterwards the command may fill the disk; it gets its name only when there is
+        # a command, so that run.json never names a process that executed nothing.
         path = f"{self._directory}/run.json"
-        news = _line(told)
-        if news == b"plain" and self._cgroup:
+        line = _line(report)
+        if line == b"plain" and self._cgroup:
             remove_cgroup(self._cgroup)
             self._cgroup = None
         try:
-            if news in (b"cgroup", b"plain"):
+            if line in (b"cgroup", b"plain"):
                 self._began_ns = time.time_ns()
                 _write_new(f"{path}.tmp", to_json(self._run_record()).encode())
                 os.write(gate, b"g")
-                news = _line(told)
-        except BrokenPipeError:
-            news = _line(told)
+                line = _line(report)
+        except BrokenPipeError:  # the child failed on the way to the gate and said why
+            line = _line(report)
         except OSError as error:
-            news = b"run.json %d" % (error.errno or 0)
+            line = b"run.json %d" % (error.errno or 0)
         finally:
             os.close(gate)
-            os.close(told)
-        if news:
-            self._give_up(path, news)
+            os.close(report)
+        if line:
+            os.waitpid(self._leader, 0)
+            _quietly(os.unlink, f"{path}.tmp")
+            stage, _, number = line.decode().partition(" ")
+            raise Fault(int(number), stage)
         self._started_ns = self._began_ns
         os.rename(f"{path}.tmp", path)
         _sync(self._directory)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-
-    def _give_up(self, path: str, told: bytes) -> "NoReturn":
-        os.waitpid(self._leader, 0)
-        _quietly(os.unlink, f"{path}.tmp")
-        what, _, number = told.decode().partition(" ")
-        raise Fault(int(number), what)
 
     def _run_record(self) -> "dict[str, object]":
         mine, leader = process_stat(os.getpid()), process_stat(self._leader)
@@ -656,6 +719,43 @@ class Shim:
         except (TypeError, ValueError) as error:
             raise Fault(errno.EINVAL, str(path)) from error
 
+    def _become_command(
+        self, environment: "Mapping[str, str]", shim_pid: int, out: int, err: int, gate: int, report: int
+    ) -> "NoReturn":
+        """In the fork: wait at the gate, then be the command (S3). Report what fails, and exit with 127."""
+        stage = "prepare"
+        try:
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(out, 1)
+            os.dup2(err, 2)
+            _default_signals()
+            os.umask(self._intent["umask"])
+            _die_with(shim_pid)
+            os.write(report, b"cgroup\n" if self._enter_cgroup() else b"plain\n")
+            stage = "chdir"
+            os.chdir(self._intent["directory"])
+            if not os.read(gate, 1):  # the shim gave up
+                os._exit(127)
+            stage = "exec"
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+            _execute(list(self._intent["command"]), environment)
+        except OSError as error:
+            os.write(report, f"{stage} {error.errno or 0}\n".encode())
+        except BaseException:  # nothing may escape: this is a second copy of the shim
+            os.write(report, f"{stage} {errno.EINVAL}\n".encode())
+        os._exit(127)
+
+    def _enter_cgroup(self) -> bool:
+        # The command enters by itself, before it executes: whatever it starts is inside. The shim stays out,
+        # or it would be killed with the group.
+        try:
+            if self._cgroup:
+                _write(f"{self._cgroup}/cgroup.procs", b"0")
+        except OSError:  # the subreaper remains
+            return False
+        return self._cgroup is not None
+
     # while it runs
 
     def pump(self) -> None:
@@ -664,16 +764,15 @@ class Shim:
         for descriptor in (self._wake, *self._streams, *([] if self._tied is None else [self._tied])):
             poller.register(descriptor, select.POLLIN)
         while True:
-            for descriptor, _ in poller.poll(self._patience_ms()):
+            for descriptor, _ in poller.poll(self._flush_due()):
                 if descriptor == self._wake:
-                    self._drain_wake()
+                    os.read(descriptor, READ_BYTES)
                 elif descriptor == self._tied:
-                    if not os.read(descriptor, READ_BYTES):  # who started all this is gone (P5)
+                    if not os.read(descriptor, READ_BYTES):  # the process that we are tied to is gone (P5)
                         return
                 elif not self._carry(descriptor):
                     poller.unregister(descriptor)
-            self._flush_silent()
-            if self._obey() or self._status is not None:
+            if self._handle_signals() or self._status is not None:
                 return
 
     def _carry(self, descriptor: int) -> bool:
@@ -686,27 +785,20 @@ class Shim:
         os.close(descriptor)
         return False
 
-    def _patience_ms(self) -> "int | None":
-        moments = [stream.flush_at for stream in self._streams.values() if stream.flush_at is not None]
-        return max(0, int((min(moments) - time.monotonic()) * 1000) + 1) if moments else None
-
-    def _flush_silent(self) -> None:
-        now = time.monotonic()
+    def _flush_due(self) -> "int | None":
+        """Log lines that have waited long enough for their end; return ms until the next one, or None."""
+        now, next_at = time.monotonic(), float("inf")
         for stream in self._streams.values():
             if stream.flush_at is not None and stream.flush_at <= now:
                 self._log.write(stream.flush())
+            elif stream.flush_at is not None:
+                next_at = min(next_at, stream.flush_at)
+        return None if next_at == float("inf") else int((next_at - now) * 1000) + 1
 
-    def _drain_wake(self) -> None:
-        try:
-            while os.read(self._wake, 4096):
-                pass
-        except BlockingIOError:
-            pass
-
-    def _obey(self) -> bool:
-        """Act on the signals that came; whether the tree is to be killed (docs/signals.md)."""
-        while self._asked:
-            number = self._asked.pop()
+    def _handle_signals(self) -> bool:
+        """Act on the signals that came (docs/signals.md); return True if the tree is to be killed."""
+        while self._pending:
+            number = self._pending.pop()
             if number == _signal.SIGQUIT:
                 return True
             if number == _signal.SIGCHLD:
@@ -716,24 +808,20 @@ class Shim:
         return False
 
     def _pass_on(self, number: int) -> None:
-        """To the whole group what ends it; to a command that said it knows our signals, to it alone.
-
-        Such a one ends what it has started itself, at its next boundary.
-        """
-        knows = os.path.exists(f"{self._directory}/signals")
+        # A command that announced our signals gets them alone, and terminates what it started at its next
+        # boundary. Any other gets nothing but SIGTERM, with its whole group: a script does not forward it.
+        # SIGCONT follows, since a stopped process cannot act on SIGTERM.
+        has_announced = os.path.exists(f"{self._directory}/signals")
+        send = os.kill if has_announced else os.killpg
         if number in (_signal.SIGUSR1, _signal.SIGUSR2):
-            if knows:
+            if has_announced:
                 _quietly(os.kill, self._leader, number)
-            return
-        if knows:
-            _quietly(os.kill, self._leader, _signal.SIGTERM)
-            _quietly(os.kill, self._leader, _signal.SIGCONT)
         elif self._leader > 1:  # a group of 0 or 1 would be everybody
-            _quietly(os.killpg, self._leader, _signal.SIGTERM)
-            _quietly(os.killpg, self._leader, _signal.SIGCONT)
+            _quietly(send, self._leader, _signal.SIGTERM)
+            _quietly(send, self._leader, _signal.SIGCONT)
 
     def reap(self) -> bool:
-        """Take the ends of all children that have ended; whether there is no child left at all."""
+        """Reap all children that have ended; return True if no child is left at all."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -750,47 +838,53 @@ class Shim:
     # its end
 
     def finish(self) -> None:
-        """End the tree, take the rest of the output, write ``exit.json`` (S5)."""
+        """Kill the tree, take the rest of the output, write ``exit.json``, in this order (S5)."""
         swept: dict[int, str] = {}
-        deadline = time.monotonic() + SWEEP_S
-        gone = self._sweep(swept, deadline)
-        self._drain()
+        is_empty = self._sweep(swept)
+        self._drain()  # after the sweep: until then there were writers
         self._log.close()
-        survivors = {} if gone else {pid: command_line(pid) for pid in self._survivors()}
+        survivors = {}
+        if not is_empty:
+            left = {*carriers(self._run_id), *below(os.getpid())}
+            living = {pid for pid in left if (stat := process_stat(pid)) and stat[0] not in "ZX"}
+            survivors = {pid: command_line(pid) for pid in living}
         for pid in (self._leader, *survivors):
             swept.pop(pid, None)
         oom = self._killed_by_kernel()
         if self._cgroup:
             remove_cgroup(self._cgroup)
-        self._write_exit({"oom": oom, "swept": _listed(swept), "survivors": _listed(survivors)})
+        self._write_exit(oom=oom, swept=_listed(swept), survivors=_listed(survivors))
 
-    def _sweep(self, swept: "dict[int, str]", deadline: float) -> bool:
-        """End what is left of the tree, by each means there is (S7); whether all of it is gone."""
-        gone = True
+    def failed(self, fault: Fault) -> None:
+        """Write the exit record of a command that could not be started."""
+        self._sweep({})
+        if self._cgroup:
+            remove_cgroup(self._cgroup)
+        error = {"errno": fault.number, "text": f"{fault.what}: {os.strerror(fault.number)}"}
+        self._write_exit(error=error)
+
+    def _sweep(self, swept: "dict[int, str]") -> bool:
+        """Kill what is left of the tree by all means there are (S7); return True if all of it is gone."""
+        # Each means finds what another misses: the group what another subreaper (a user manager, a container)
+        # has adopted, descent what has left the group, the cookie what did both.
+        deadline, is_empty = time.monotonic() + SWEEP_S, True
         if self._cgroup and is_populated(self._cgroup):
-            gone = kill_cgroup(self._cgroup, swept, self.reap, deadline)
+            is_empty = kill_cgroup(self._cgroup, swept, self.reap, deadline)
         if not self.reap():  # a subreaper without children has no descendants either
-            gone &= end_all(lambda *how: signal_below([os.getpid()], *how), self.reap, swept, deadline)
+            is_empty &= end_all(lambda *how: signal_below([os.getpid()], *how), self.reap, swept, deadline)
         if carriers(self._run_id):
-            gone &= end_all(
+            is_empty &= end_all(
                 lambda *how: signal_carriers(self._run_id, *how), self._no_carriers, swept, deadline
             )
-        return gone
+        return is_empty
 
     def _no_carriers(self) -> bool:
         self.reap()
         return not carriers(self._run_id)
 
-    def _survivors(self) -> "set[int]":
-        found, queue = set(carriers(self._run_id)), [os.getpid()]
-        while queue:
-            below = [pid for pid in children(queue.pop()) if pid not in found]
-            found.update(below)
-            queue += below
-        return {pid for pid in found if (stat := process_stat(pid)) and stat[0] not in "ZX"}
-
     def _drain(self) -> None:
-        """Take what is left in the pipes; who still holds one open does not get more than DRAIN_S seconds."""
+        # A process outside of the tree may hold a pipe open for ever, so the end of file is not awaited for
+        # more than DRAIN_S.
         deadline = time.monotonic() + DRAIN_S
         poller = select.poll()
         for descriptor in self._streams:
@@ -803,56 +897,16 @@ class Shim:
             self._log.write(stream.flush())
 
     def _killed_by_kernel(self) -> "bool | None":
-        """Whether the kernel ended a process for want of memory; None where nobody counts that."""
+        """Return True if the kernel killed a process for lack of memory; None if that is not counted."""
         try:
             lines = read_bytes(f"{self._cgroup}/memory.events").splitlines()
         except OSError:
             return None
         return any(line.startswith(b"oom_kill ") and line != b"oom_kill 0" for line in lines)
 
-    # the exit record
-
-    def _reserved(self) -> int:
-        """Room for the exit record, taken before the command can fill the disk."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(f"{self._directory}/exit.json.tmp", flags, 0o600)
-        try:
-            os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise
-        return descriptor
-
-    def failed(self, fault: Fault) -> None:
-        """Write the exit record of a command that could not be started."""
-        error = {"errno": fault.number, "text": f"{fault.what}: {os.strerror(fault.number)}"}
-        self._sweep({}, time.monotonic() + SWEEP_S)
-        if self._cgroup:
-            remove_cgroup(self._cgroup)
-        self._write_exit({"error": error})
-
-    def _write_exit(self, found: "Mapping[str, object]") -> None:
-        record = {**self._exit_record(), **found}
-        try:
-            self._put_exit(record)
-        except OSError:  # the list of a storm may not fit into what was reserved
-            swept: Any = record["swept"]
-            record["swept"] = [{**entry, "command": entry["command"][:40]} for entry in swept[:100]]
-            self._put_exit(record)
-
-    def _put_exit(self, record: "Mapping[str, object]") -> None:
-        data = memoryview(to_json(record).encode())
-        written = 0
-        while written < len(data):
-            written += os.pwrite(self._reserve, data[written:], written)
-        os.ftruncate(self._reserve, len(data))
-        os.fsync(self._reserve)
-        os.rename(f"{self._directory}/exit.json.tmp", f"{self._directory}/exit.json")
-        _sync(self._directory)
-
-    def _exit_record(self) -> "dict[str, object]":
+    def _write_exit(self, **facts: object) -> None:
         code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
-        return {
+        record: dict[str, Any] = {
             "version": FORMAT_VERSION,
             "run_id": self._run_id,
             "code": code if code is not None and code >= 0 else None,
@@ -870,61 +924,26 @@ class Shim:
             "dropped_bytes": self._log.dropped_bytes,
             "log_bytes": self._received_bytes,
             "error": None,
+            **facts,
         }
-
-
-class Command:
-    """What the forked process does until it is the command (S3)."""
-
-    def __init__(
-        self,
-        intent: "Mapping[str, Any]",
-        environment: "Mapping[str, str]",
-        cgroup: "str | None",
-        shim_pid: int,
-    ) -> None:
-        self._intent, self._environment, self._cgroup, self._shim_pid = intent, environment, cgroup, shim_pid
-
-    def become(self, out: int, err: int, gate: int, told: int, others: "list[int]") -> "NoReturn":
-        """Wait at the gate, then be the command. What stands in the way is told, and the exit is 127."""
-        what = "prepare"
         try:
-            for descriptor in others:  # the locks are the shim's alone
-                os.close(descriptor)
-            self._prepare(out, err)
-            os.write(told, b"cgroup\n" if self._enter_cgroup() else b"plain\n")
-            what = "chdir"
-            os.chdir(self._intent["directory"])
-            if not os.read(gate, 1):
-                os._exit(127)
-            what = "exec"
-            self._exec()
-        except OSError as error:
-            os.write(told, f"{what} {error.errno or 0}\n".encode())
-        except BaseException:
-            os.write(told, f"{what} {errno.EINVAL}\n".encode())
-        os._exit(127)
+            self._put_exit(record)
+        except OSError:  # the list of a fork storm may not fit into what was reserved
+            short = [{**entry, "command": entry["command"][:40]} for entry in record["swept"][:100]]
+            self._put_exit({**record, "swept": short})
 
-    def _prepare(self, out: int, err: int) -> None:
-        os.setsid()
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        _default_signals()
-        os.umask(self._intent["umask"])
-        _die_with(self._shim_pid)
+    def _put_exit(self, record: "Mapping[str, object]") -> None:
+        data = memoryview(to_json(record).encode())
+        written = 0
+        while written < len(data):
+            written += os.pwrite(self._reserve, data[written:], written)
+        os.ftruncate(self._reserve, len(data))
+        os.fsync(self._reserve)
+        os.rename(f"{self._directory}/exit.json.tmp", f"{self._directory}/exit.json")
+        _sync(self._directory)
 
-    def _enter_cgroup(self) -> bool:
-        try:
-            if self._cgroup:
-                _write(f"{self._cgroup}/cgroup.procs", b"0")
-        except OSError:  # the subreaper's means are left
-            return False
-        return self._cgroup is not None
 
-    def _exec(self) -> None:
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-        _execute(list(self._intent["command"]), self._environment)
+# --- becoming another program ----------------------------------------------------------------------------
 
 
 def _default_signals() -> None:
@@ -936,14 +955,14 @@ def _default_signals() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent."""
+    """Have the kernel kill this process when its parent dies."""
     prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
-    if os.getppid() != parent:  # it was gone before the kernel knew of our wish
+    if os.getppid() != parent:  # it died before the kernel knew: nobody would send the signal
         os._exit(127)
 
 
 def _execute(argv: "list[str]", environment: "Mapping[str, str]") -> "NoReturn":
-    """Be another program, looked for on the PATH that it is given. Raises OSError."""
+    """Execute a program, searched on the PATH that it is given. Raise OSError."""
     if "/" in argv[0]:
         os.execve(argv[0], argv, environment)  # noqa: S606 - the command is the user's own
     fault: OSError = FileNotFoundError(errno.ENOENT, argv[0])
@@ -952,20 +971,20 @@ def _execute(argv: "list[str]", environment: "Mapping[str, str]") -> "NoReturn":
             os.execve(os.path.join(folder, argv[0]), argv, environment)  # noqa: S606
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except OSError as error:  # the first that is there but cannot be executed says why
+        except OSError as error:  # the first file that exists and cannot be executed gives the reason
             fault = fault if not isinstance(fault, FileNotFoundError) else error
     raise fault
 
 
 def become(arguments: "list[str]") -> "NoReturn":
-    """What a process does that the loop starts, until it is the agent (L5): PARENT TOLD LOCALE COMMAND…
+    """Become an agent that the loop starts (L5). Arguments: PARENT REPORT LOCALE COMMAND…
 
-    It dies with its parent, and begins with default signals, whatever the loop ignores or blocks. On TOLD, a
-    descriptor, it says the number of the error when the command cannot be executed. LOCALE is the LC_CTYPE
-    of the agent, which this interpreter may have changed; empty for none.
+    The process dies with its parent, and begins with default signals, whatever the loop ignores or blocks.
+    If the command cannot be executed, its errno is written to the descriptor REPORT. LOCALE is the agent's
+    LC_CTYPE, which this interpreter may have changed; empty for none.
     """
-    parent, told, locale, *argv = arguments
-    os.set_inheritable(int(told), False)
+    parent, report, locale, *argv = arguments
+    os.set_inheritable(int(report), False)
     try:
         _die_with(int(parent))
         _default_signals()
@@ -973,40 +992,32 @@ def become(arguments: "list[str]") -> "NoReturn":
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         _execute(argv, environment | ({"LC_CTYPE": locale} if locale else {}))
     except OSError as error:
-        os.write(int(told), b"%d" % (error.errno or errno.EINVAL))
+        os.write(int(report), b"%d" % (error.errno or errno.EINVAL))
     os._exit(127)
 
 
+# --- helpers ---------------------------------------------------------------------------------------------
+
+
 def _quietly(call: "Callable[..., object]", *arguments: object) -> None:
-    """Call what may fail without consequence."""
+    """Call a function whose failure has no consequence."""
     try:  # noqa: SIM105 - contextlib is not loaded here
         call(*arguments)
     except OSError:
         pass
 
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
 def prctl(option: int, value: int) -> None:
-    """A wish of this process's to the kernel. Raises OSError."""
+    """Set an attribute of this process. Raise OSError."""
     if _LIBC.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def _made_cgroup(path: "str | None") -> "str | None":
-    try:
-        if path is not None:
-            os.mkdir(path)
-    except FileExistsError:
-        return path
-    except OSError:
-        return None
-    return path
-
-
 def _line(descriptor: int) -> bytes:
-    """One line, or what came before the end."""
+    """Return one line, or what came before the end of file."""
     data = b""
     while not data.endswith(b"\n") and (piece := os.read(descriptor, 1)):
         data += piece
@@ -1026,12 +1037,8 @@ def _write_new(path: str, data: bytes) -> None:
 
 def _sync(directory: str) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+    _quietly(os.fsync, descriptor)  # some file systems cannot
+    os.close(descriptor)
 
 
 def _listed(processes: "Mapping[int, str]") -> "list[dict[str, object]]":
@@ -1048,8 +1055,12 @@ def main(arguments: "list[str]") -> None:
     tied = handed[-1] if arguments[-1].startswith(TIED) else None
     for descriptor in handed:
         os.set_inheritable(descriptor, False)
-    os.chdir("/")
-    _keep_memory()
+    os.chdir("/")  # a file system that we stand on could not be unmounted
+    # Have the C library keep the memory of a read for the next one: to get it from the kernel each time
+    # costs as much as the read.
+    if mallopt := getattr(_LIBC, "mallopt", None):
+        mallopt(M_TRIM_THRESHOLD, 1 << 20)
+        mallopt(M_MMAP_THRESHOLD, 1 << 20)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ours already, unless somebody else started us
     try:
         shim = Shim(directory, from_json(read_bytes(f"{directory}/intent.json")), handed, tied)
@@ -1069,10 +1080,3 @@ def main(arguments: "list[str]") -> None:
         shim.finish()
     if os.fstat(2).st_size == 0:
         os.unlink(f"{directory}/shim.err")
-
-
-def _keep_memory() -> None:
-    """Let the C library keep the memory of a read for the next: to get it anew costs as much as the read."""
-    if mallopt := getattr(_LIBC, "mallopt", None):
-        mallopt(M_TRIM_THRESHOLD, 1 << 20)
-        mallopt(M_MMAP_THRESHOLD, 1 << 20)

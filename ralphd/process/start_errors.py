@@ -1,5 +1,10 @@
-"""Why a command cannot be started, in words that say what to do (E5)."""
+"""Read how a start went, and explain why a command cannot be started, in words that say what to do (E5).
 
+The kernel's errno is ambiguous: ENOENT may mean the program, its interpreter or its loader. So the file is
+examined after the fact, and the user reads which of them is missing.
+"""
+
+import asyncio
 import errno
 import json
 import os
@@ -16,21 +21,36 @@ LONGEST_LINE = 256
 LACKING = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EIO}
 )
-"""What a machine can lack for a while; a start that fails for it is tried again (F3)."""
+"""What a machine can lack for a while; a start that fails for it is retried (F3)."""
 
-WhyAndMend: TypeAlias = tuple[str, str]
+Advice: TypeAlias = tuple[str, str]
+"""The reason, and what to try."""
 
 
 def not_startable(
     command: tuple[str, ...], directory: Path, environment: Mapping[str, str], fault: StartFault | None
 ) -> CommandNotStartable:
-    """The error to show for a start that failed; ``fault`` is None when the shim itself gave no answer."""
-    why, mend = _why_and_mend(command, directory, environment, fault)
+    """Return the error to show for a failed start; ``fault`` is None if the shim itself gave no answer."""
+    why, mend = _advice(command, directory, environment, fault)
     return CommandNotStartable(f"cannot start {command[0]}", why=why, mend=mend)
 
 
+async def read_report(descriptor: int, limit_s: float) -> bytes | None:
+    """Return what a new process writes about its start, empty at end of file; None after ``limit_s``."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        async with asyncio.timeout(limit_s):
+            await readable.wait()
+    except TimeoutError:
+        return None
+    finally:
+        loop.remove_reader(descriptor)
+    return os.read(descriptor, 64)
+
+
 def environment_of(path: Path | None, extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment that a run gets, as far as it can be read."""
+    """Return the environment of a run, as far as it can be read."""
     try:
         base = dict(os.environ) if path is None else dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -38,32 +58,26 @@ def environment_of(path: Path | None, extra: Mapping[str, str]) -> dict[str, str
     return {**base, **extra}
 
 
-def _why_and_mend(
+def _advice(
     command: tuple[str, ...], directory: Path, environment: Mapping[str, str], fault: StartFault | None
-) -> WhyAndMend:
+) -> Advice:
     if fault is None:
         return "the process beside it ended before it was started", "again"
     stage, _, text = fault.text.partition(": ")
+    if stage == "chdir" and fault.errno in (errno.ENOENT, errno.ENOTDIR):
+        return f"the directory {directory} is gone", "put it back, or start in another directory"
     if stage == "chdir":
-        return _of_chdir(fault.errno, text, directory)
+        return f"{directory}: {text}", f"namei -l {directory}  (who may enter it)"
     if stage == "exec":
-        program = _program(command[0], directory, environment)
-        if program is None:
-            return _of_nothing(fault.errno, text, command[0], directory)
-        return _of_exec(fault.errno, text, program)
-    if stage.startswith("/"):  # a file of its run directory, or the one that holds its environment
+        if (program := _program(command[0], directory, environment)) is not None:
+            return _of_program(fault.errno, text, program)
+        return _of_name(fault.errno, text, command[0], directory)
+    if stage.startswith("/"):  # a file of its run directory, or its environment file
         return fault.text, f"ralphctl start {shlex.join((str(directory), '--', *command))}"
     return fault.text, "ralphctl regent logs"
 
 
-def _of_chdir(number: int, text: str, directory: Path) -> WhyAndMend:
-    if number in (errno.ENOENT, errno.ENOTDIR):
-        return f"the directory {directory} is gone", "put it back, or start in another directory"
-    return f"{directory}: {text}", f"namei -l {directory}  (who may enter it)"
-
-
-def _of_nothing(number: int, text: str, name: str, directory: Path) -> WhyAndMend:
-    """There is no file of that name, or none that can be seen."""
+def _of_name(number: int, text: str, name: str, directory: Path) -> Advice:
     if "/" not in name:
         return f"{name} is not on PATH", f"give its path, as in ./{name}"
     path = directory / name
@@ -73,69 +87,56 @@ def _of_nothing(number: int, text: str, name: str, directory: Path) -> WhyAndMen
     return f"{path}: {text}", f"namei -l {path}  (what is on the way to it)"
 
 
-def _of_exec(number: int, text: str, program: Path) -> WhyAndMend:
-    if number == errno.ENOENT:
-        return _of_interpreter(program)
-    if number == errno.ENOEXEC:
-        return _of_format(program)
-    if number == errno.EACCES:
-        return _of_access(program)
-    mends = {
-        errno.E2BIG: "fewer or shorter arguments, or a smaller environment",
-        errno.ETXTBSY: "again, once nobody writes to it any more",
-    }
-    return f"{program}: {text}", mends.get(number, f"ls -l {program}")
-
-
-def _of_format(program: Path) -> WhyAndMend:
-    if _beginning(program).startswith(b"\x7fELF"):
-        return f"{program} is no program for this machine", "one that is built for it"
-    return f"{program} is no program, and as a script it has no #! line", "put #!/bin/sh on its first line"
-
-
-def _of_interpreter(program: Path) -> WhyAndMend:
-    """The program is there, but what is to run it is not."""
-    interpreter = _interpreter(program)
-    if interpreter is None:
-        return f"{program} asks for a loader, which is not there", "a program that is built for this machine"
-    if interpreter.endswith("\r"):
-        return f"the lines of {program} end as on Windows (CR LF)", f"sed -i 's/\\r$//' {program}"
-    return f"{program} asks for {interpreter}, which is not there", "install it, or mend the #! line"
-
-
-def _of_access(program: Path) -> WhyAndMend:
-    if program.is_dir():
-        return f"{program} is a directory", f"a program in it, as in {program}/NAME"
-    if not os.access(program, os.X_OK):
-        return f"{program} is not executable", f"chmod +x {program}"
-    interpreter = _interpreter(program)
-    if interpreter is not None and not os.access(interpreter, os.X_OK):
-        return f"{program} asks for {interpreter}, which is not executable", "mend the #! line"
-    return f"{program}: {os.strerror(errno.EACCES)}", f"findmnt -T {program}  (is it mounted noexec?)"
+def _of_program(number: int, text: str, program: Path) -> Advice:
+    beginning = _beginning(program)
+    interpreter = _interpreter(beginning)
+    match number:
+        case errno.ENOENT if not interpreter:
+            return (
+                f"{program} asks for a loader, which is not there",
+                "a program that is built for this machine",
+            )
+        case errno.ENOENT if interpreter.endswith("\r"):
+            return f"the lines of {program} end as on Windows (CR LF)", f"sed -i 's/\\r$//' {program}"
+        case errno.ENOENT:
+            return f"{program} asks for {interpreter}, which is not there", "install it, or mend the #! line"
+        case errno.ENOEXEC if beginning.startswith(b"\x7fELF"):
+            return f"{program} is no program for this machine", "one that is built for it"
+        case errno.ENOEXEC:
+            why = f"{program} is no program, and as a script it has no #! line"
+            return why, "put #!/bin/sh on its first line"
+        case errno.EACCES if program.is_dir():
+            return f"{program} is a directory", f"a program in it, as in {program}/NAME"
+        case errno.EACCES if not os.access(program, os.X_OK):
+            return f"{program} is not executable", f"chmod +x {program}"
+        case errno.EACCES if interpreter and not os.access(interpreter, os.X_OK):
+            return f"{program} asks for {interpreter}, which is not executable", "mend the #! line"
+        case errno.EACCES:
+            return f"{program}: {os.strerror(number)}", f"findmnt -T {program}  (is it mounted noexec?)"
+        case errno.E2BIG:
+            return f"{program}: {text}", "fewer or shorter arguments, or a smaller environment"
+        case errno.ETXTBSY:
+            return f"{program}: {text}", "again, once nobody writes to it any more"
+    return f"{program}: {text}", f"ls -l {program}"
 
 
 def _program(name: str, directory: Path, environment: Mapping[str, str]) -> Path | None:
-    """The file that a name stands for, looked for as the system does."""
-    if "/" in name:
-        candidates = [directory / name]
-    else:
-        folders = environment.get("PATH", os.defpath).split(":")
-        candidates = [directory / folder / name for folder in folders]
-    return next((path for path in candidates if _exists(path)), None)
+    """Return the file that ``name`` stands for, searched as execvp does."""
+    folders = [""] if "/" in name else environment.get("PATH", os.defpath).split(":")
+    for folder in folders:
+        try:
+            if (path := directory / folder / name).exists():
+                return path
+        except OSError:  # below a directory that may not be searched
+            continue
+    return None
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # as on the way through a directory that may not be searched
-        return False
-
-
-def _interpreter(program: Path) -> str | None:
-    """What the ``#!`` line of a script names, with a carriage return where it has one."""
-    first = _beginning(program).split(b"\n")[0]
+def _interpreter(beginning: bytes) -> str:
+    """Return what a script's ``#!`` line names, with a carriage return if it has one; or an empty text."""
+    first = beginning.split(b"\n")[0]
     words = first[2:].replace(b"\t", b" ").split(b" ") if first.startswith(b"#!") else []
-    return next((os.fsdecode(word) for word in words if word), None)
+    return next((os.fsdecode(word) for word in words if word), "")
 
 
 def _beginning(program: Path) -> bytes:

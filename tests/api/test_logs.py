@@ -12,7 +12,7 @@ import pytest
 from ralphd.api.routes.logs import PlainText
 from ralphd.core.supervision.model import RunId
 from ralphd.process.log.log import append_regent_line
-from ralphd.process.log.segments import Cursor, Gap, LogRecord
+from ralphd.process.log.records import Cursor, Gap, LogRecord
 from tests.api.serving import Whole
 
 RUN = RunId("r000001-aaaaaaaa")

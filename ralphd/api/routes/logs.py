@@ -14,7 +14,7 @@ from ralphd.api.schemas import FAULTS, LOG, LogsQuery, Name
 from ralphd.api.streams import StreamReply
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.errors import UsageError
-from ralphd.process.log.segments import Cursor, Gap, LogQuery, LogRecord, LogText
+from ralphd.process.log.records import Cursor, Gap, LogQuery, LogRecord, LogText
 
 TAIL = 100
 """Lines shown when the request does not say where to begin."""

@@ -1,6 +1,7 @@
-"""Looks at one tree for as long as it lives, and says what to think of its silence (H1 to H6).
+"""Watch one tree for as long as it lives, and warn or end it when it stalls (H1 to H6).
 
-A run is watched so by its Regent, an attempt by the loop.
+The daemon watches a run in this way, the loop an attempt. The decisions are ``core/stall_detector``'s; this
+module sleeps, probes, and carries them out.
 """
 
 import asyncio
@@ -31,21 +32,15 @@ from ralphd.process.machine import Clock
 
 logger = logging.getLogger(__name__)
 
-ENDS = (StallFinding.STALL, StallFinding.TOO_LONG)
-
-
-def _nothing_heard() -> int:
-    return 0
-
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is watched, what is to be known of it at any time, and who is told.
+    """What to watch, what can be asked about it, and whom to inform.
 
-    ``id`` is for the log, ``who`` for people. ``age_s`` is how long it has lived already, by a clock that
-    nobody can set. ``observer`` makes what looks at its tree, and at the files that change from a moment on.
-    ``said`` gives what it has said of itself, ``heard`` how many reports it has sent so far. ``last_output``,
-    ``last_lines`` and ``keep`` may raise OSError; the latter two are called in a thread.
+    ``id`` is for the log, ``who`` for people. ``age_s`` is its age by a clock that nobody can set.
+    ``observer`` makes what probes its tree, and the files that change from a moment on. ``said`` returns what
+    it has reported, ``heard`` the number of its reports so far. ``last_output``, ``last_lines`` and ``keep``
+    may raise OSError; the latter two are called in a thread.
     """
 
     id: str
@@ -59,12 +54,12 @@ class Subject:
     warn: Callable[[str], None]
     end: Callable[[StallFinding, str], None]
     said: Callable[[], RunReports] = RunReports
-    heard: Callable[[], int] = _nothing_heard
+    heard: Callable[[], int] = int  # none, for an agent: only runs send reports
     who: Named = field(default=RALPH)
 
 
 class StallMonitor:
-    """The watch over one tree. ``run`` goes on until it is cancelled, or the tree is to be ended."""
+    """Watch one tree. ``run`` continues until it is cancelled, or the tree is to be ended."""
 
     def __init__(self, subject: Subject, clock: Clock) -> None:
         self._subject = subject
@@ -73,60 +68,69 @@ class StallMonitor:
         now = clock.now()
         self.watch: Watch = begun(now, subject.began_at, self._last_output(), age_s=subject.age_s)
         self._awake_s, self._asleep_s = clock.awake_s(), clock.asleep_s()
-        self._looked_s = self._awake_s
+        self._probed_s = self._awake_s
         self._heard = subject.heard()
-        self._prompt = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._ended_for: StallFinding | None = None
         self._excused_until = now
 
     async def run(self) -> None:
-        """Glance at it as often as patience asks for."""
+        """Probe the tree as often as its limits require."""
         try:
             while self._ended_for is None:
                 try:
                     await self._watch_once()
-                except (OSError, RuntimeError) as fault:  # what the machine lacks comes back by itself
+                except (OSError, RuntimeError) as fault:  # a lack of descriptors or threads passes
                     logger.warning("a look at %s failed: %s", self._subject.id, fault)
         finally:
-            self._look_away()
+            self._close_observer()
 
     async def _watch_once(self) -> None:
-        rest_s = next_look_s(self.watch, self._subject.limits)
-        await self._rest(rest_s)
-        await self._glance(rest_s)
-        found = finding(self.watch, self._subject.limits)
-        if found is StallFinding.WARN:
-            await self._warn()
-        elif found in ENDS:
-            await self._end(found)
+        pause_s = next_look_s(self.watch, self._subject.limits)
+        self._hurry.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if pause_s == float("inf") else pause_s):
+                await self._hurry.wait()
+        await self._glance(pause_s)
+        match verdict := finding(self.watch, self._subject.limits):
+            case StallFinding.WARN:
+                self.watch = warned(self.watch)
+                if self._observer is None:
+                    await self._probe()  # the first window begins with the warning
+                self._subject.warn(silence_text(self.watch, self._subject.who))
+                await self.save(self.explanation())
+            case StallFinding.STALL | StallFinding.TOO_LONG:
+                self._ended_for = verdict
+                explanation = self.explanation()
+                # Evidence first: if this daemon dies here, the next one can say why the run was ended (H4).
+                await self.save(explanation)
+                self._subject.end(verdict, explanation.title)
 
     def hurry(self) -> None:
-        """Something was reported that may change how long to be patient: do not rest any longer."""
-        self._prompt.set()
+        """Look now: a report has come that may change the limits."""
+        self._hurry.set()
 
     def explanation(self) -> Explanation:
-        """What is thought of it now, in words and figures; what ended it stays the verdict."""
+        """Return the present assessment in words and figures; once it is ended, the reason for that."""
         limits, who = self._subject.limits, self._subject.who
         watch = self.watch if self._ended_for else looked(self.watch, self._seen(None, float("inf")), limits)
         return explain_watch(watch, limits, self._ended_for or finding(watch, limits), who)
 
     def silence(self) -> Explanation | None:
-        """What was thought of its silence, now that it has ended; None when it was never looked at."""
+        """Return the assessment of a tree that has ended; None if it was never probed."""
         if self._ended_for is not None:
             return self.explanation()
         return explain_silence(self.watch, self._subject.limits) if self.watch.windows else None
-
-    async def _rest(self, rest_s: float) -> None:
-        self._prompt.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if rest_s == float("inf") else rest_s):
-                await self._prompt.wait()
 
     async def _glance(self, planned_s: float) -> None:
         limits = self._subject.limits
         watch = self.watch = replace(self.watch, reports=self._subject.said().beats)
         began_s = self._clock.awake_s()
-        window = await self._look() if is_watched(watch, limits) and self._is_due() else None
+        # A report may wake us within a window. A window that is cut short proves nothing: in a fraction of a
+        # second one timer tick looks like life.
+        is_due = self._observer is None or began_s - self._probed_s > limits.window_s / 2
+        window = await self._probe() if is_watched(watch, limits) and is_due else None
+        # The time that the probe itself took was planned, too: it must not look like a suspended daemon.
         glance = self._seen(window, planned_s + self._clock.awake_s() - began_s)
         self._awake_s += glance.elapsed_s
         if glance.excused and (wait := self._subject.said().wait) is not None:
@@ -134,10 +138,9 @@ class StallMonitor:
         self._asleep_s, self._heard = self._clock.asleep_s(), self._subject.heard()
         self.watch = looked(watch, glance, limits)
         if not is_watched(self.watch, limits):
-            self._look_away()
+            self._close_observer()
 
     def _seen(self, window: Window | None, planned_s: float) -> Glance:
-        """What is to be seen of it now, beside its tree."""
         now, said = self._clock.now(), self._subject.said()
         return Glance(
             now=now,
@@ -151,18 +154,13 @@ class StallMonitor:
             window=window,
         )
 
-    def _is_due(self) -> bool:
-        """Whether a whole window is over, and not only a report that has come in between."""
-        window_s = self._subject.limits.window_s
-        return self._observer is None or self._clock.awake_s() - self._looked_s > window_s / 2
-
-    async def _look(self) -> Window:
+    async def _probe(self) -> Window:
         if (observer := self._observer) is None:
             observer = self._observer = await asyncio.to_thread(self._subject.observer, self._clock.now())
-        self._looked_s = self._clock.awake_s()
+        self._probed_s = self._clock.awake_s()
         return await asyncio.to_thread(observer.look)
 
-    def _look_away(self) -> None:
+    def _close_observer(self) -> None:
         if self._observer is not None:
             self._observer.close()
         self._observer = None
@@ -173,26 +171,12 @@ class StallMonitor:
         except OSError:
             return None
 
-    async def _warn(self) -> None:
-        self.watch = warned(self.watch)
-        if self._observer is None:
-            await self._look()  # the first window begins with the warning
-        self._subject.warn(silence_text(self.watch, self._subject.who))
-        await self.save(self.explanation())
-
-    async def _end(self, found: StallFinding) -> None:
-        """The evidence is saved first, then the end is ordered (H4)."""
-        self._ended_for = found
-        explanation = self.explanation()
-        await self.save(explanation)
-        self._subject.end(found, explanation.title)
-
     async def save(self, explanation: Explanation) -> None:
-        """Keep the evidence, with the processes of the latest look. What cannot be kept is logged."""
+        """Keep the evidence, with the processes of the latest probe. Log it if that fails."""
         processes = () if self._observer is None else self._observer.processes()
         try:
             await asyncio.to_thread(self._keep, explanation, tuple(processes))
-        except (OSError, RuntimeError) as fault:  # no descriptor, or no thread, to be had
+        except (OSError, RuntimeError) as fault:  # no descriptor, or no thread
             logger.warning("the evidence of %s cannot be kept: %s", self._subject.id, fault)
 
     def _keep(self, explanation: Explanation, processes: tuple[Seen, ...]) -> None:

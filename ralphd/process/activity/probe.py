@@ -1,8 +1,29 @@
-"""Looks at the tree of a silent run, or agent, and says what it did since the look before (H1 to H3).
+"""Probe the tree of a silent run or agent and report what it did since the probe before (H1 to H3).
 
-This module gathers evidence; ``core/stall_detector`` judges it. A look never raises: files that vanish or may
-not be read are skipped.
+This module gathers evidence; ``core/stall_detector`` judges it. A probe never raises: files that vanish or
+may not be read are skipped.
 """
+
+# Theory of operation
+#
+# A probe takes a snapshot of all processes of the tree and compares it with the snapshot before. The kernel
+# offers only counters that differ in meaning, and a wrong comparison is worse than none: made-up evidence
+# keeps a hung run alive for ever, missed evidence kills a run that works. So:
+#
+# - A process is known by pid and start time. It is new only if it started after the probe before. A
+#   process that was overlooked then (a walk down /proc misses some that are being forked) is not new.
+# - When a process is reaped, the kernel adds its counters to its parent's. What was already seen of it is
+#   taken off there, or its whole life would count as work done in this window. A parent that died too passes
+#   the sum on, so the nearest living ancestor is the heir.
+# - A process that came and went between two probes is seen by the page faults that it left with its reaper,
+#   since no program starts without some. That says nothing if the reaper may have reaped a known process,
+#   whose faults it then inherited.
+# - Switches are those of the busiest process, not the sum: many idle processes with a timer each do not add
+#   up to a working one.
+# - What may not be read is None, never 0: unknown is not idle. A tree of which nothing can be seen (this
+#   process is out of descriptors) is not compared at all.
+#
+# A ptrace or an eBPF program would see more, but needs rights that a user's daemon does not have.
 
 import os
 import time
@@ -15,43 +36,36 @@ from ralphd.core.explanation import Seen
 from ralphd.core.stall_detector import Changes, Window
 from ralphd.process import shim, tree
 from ralphd.process.activity import sockets
-from ralphd.process.activity.proc_stats import (
-    TICKS_PER_S,
-    Identity,
-    ProcStats,
-    boot_ticks,
-    proc_stats_of,
-    reaped_faults,
-)
+from ralphd.process.activity.proc_stats import TICKS_PER_S, Identity, ProcStats, proc_stats_of, reaped_faults
 from ralphd.process.rundir import RunRecord
 
 MOST_PROCESSES = 4096
-"""How many processes of a tree are looked at."""
-MOST_TOLD = 200
+"""How many processes of a tree are probed."""
+MOST_REPORTED = 200
 """How many of them are kept as evidence."""
 
 
 class DirectoryWatch(Protocol):
-    """What watches the working directory."""
+    """A watch over the working directory."""
 
     def changes(self) -> Changes:
-        """What changed since the call before."""
+        """Return what changed since the call before."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what is held."""
 
 
 class Tree(Protocol):
-    """Which processes are looked at. Asked in the thread that looks."""
+    """Which processes to probe. Called in the thread that probes."""
 
     def pids(self) -> Iterable[int]:
-        """Those that are seen now; a walk down may miss some that are just being started (shim.children)."""
+        """Return the processes seen now; a walk down may miss some that are being started."""
 
     def others(self) -> Collection[int]:
-        """Those that may be among them, and are not to be looked at."""
+        """Return processes that may be among them and are not to be probed."""
 
     def orphan_faults(self) -> int:
-        """The minor page faults of the orphans of this tree that have been reaped so far."""
+        """Return the minor page faults of this tree's orphans that have been reaped so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +75,20 @@ class RunTree:
     record: RunRecord
 
     def pids(self) -> Iterator[int]:
-        """None below a shim that is gone, or of another boot."""
+        """Yield none below a shim that is gone, or of another boot."""
         record = self.record
         with suppress(OSError):
             if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id):
-                yield from below(record.shim_pid)
+                yield from shim.below(record.shim_pid, MOST_PROCESSES)
         if record.cgroup is not None:
             yield from shim.cgroup_processes(str(record.cgroup))
 
     def others(self) -> Collection[int]:
-        """The shim."""
+        """Return the shim."""
         return (self.record.shim_pid,)
 
     def orphan_faults(self) -> int:
-        """The shim reaps nothing else than what belongs to its run."""
+        """Return the shim's count: it reaps nothing but its run."""
         return reaped_faults(self.record.shim_pid)
 
 
@@ -82,9 +96,8 @@ class RunTree:
 class TreeSnapshot:
     """A tree at one moment: ``at_s`` by the monotonic clock, ``ticks`` since boot.
 
-    ``orphan_faults`` are the page faults of those that were reaped at the top of the tree.
-    ``received`` gives the bytes by socket, and by network namespace where that is not ours; None where the
-    kernel does not tell.
+    ``orphan_faults`` are the page faults of processes that were reaped at the top of the tree. ``received``
+    maps sockets, and foreign network namespaces, to bytes; None where the kernel does not say.
     """
 
     at_s: float
@@ -95,8 +108,8 @@ class TreeSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """What one process did between two snapshots, as far as it may be read."""
+class ProcUsage:
+    """What one process did between two snapshots; None is what may not be read."""
 
     cpu_ticks: int
     io_bytes: int | None
@@ -104,231 +117,180 @@ class Deed:
 
 
 class Observer:
-    """The looks at one tree and its working directory. Not to be used by two threads at once.
+    """Probe one tree and its working directory. Not to be used by two threads at once.
 
-    A look takes some milliseconds as a rule, and blocks; it is meant for a thread of its own.
+    A probe usually takes some milliseconds, and blocks: call it in a thread.
     """
 
     def __init__(self, looked_at: Tree, files: DirectoryWatch) -> None:
         self._tree = looked_at
         self._files = files
         self._before: TreeSnapshot | None = None
-        self._now: TreeSnapshot | None = None
+        self._current: TreeSnapshot | None = None
         self._early = Changes()
 
     def look(self) -> Window:
-        """What was done since the look before.
+        """Return what was done since the call before.
 
-        The first look only begins a window; files that it finds changed already are told with the second. So
-        does one that finds no tree at all: who cannot be seen (this process is out of descriptors, say) is
-        not said to be idle.
+        The first call only opens a window; changed files that it finds are reported by the second. The same
+        holds for a call that sees no process at all: a tree that cannot be seen is not idle.
         """
-        changes = _together(self._early, self._files.changes())
-        self._before, self._now = self._now, _snapshot(self._tree, self._now)
-        if self._before is None or not self._now.members:
+        late, early = self._files.changes(), self._early
+        changes = Changes(
+            early.files + late.files, late.file or early.file, early.committed or late.committed
+        )
+        self._before, self._current = self._current, _snapshot(self._tree, self._current)
+        current = self._current
+        if self._before is None or not current.members:
             self._early = changes
-            return self._begun(self._now)
+            self._before, self._current = None, current if current.members else None
+            return Window(processes=len(current.members))
         self._early = Changes()
-        return window(self._before, self._now, changes)
-
-    def _begun(self, now: TreeSnapshot) -> Window:
-        self._before, self._now = None, now if now.members else None
-        return Window(processes=len(now.members))
+        return window(self._before, current, changes)
 
     def processes(self) -> tuple[Seen, ...]:
-        """The tree as the latest look saw it, oldest first, at most MOST_TOLD of it."""
-        before, now = self._before, self._now
-        if now is None:
+        """Return the tree as the latest probe saw it, oldest first, MOST_REPORTED processes at most."""
+        before, current = self._before, self._current
+        if current is None:
             return ()
-        deeds = {} if before is None else _deeds(before, now)
-        elapsed_s = 0.0 if before is None else _elapsed_s(before, now)
-        oldest = sorted(now.members.values(), key=lambda figures: figures.identity.ticks)
+        usages = {} if before is None else _usages(before, current)
+        elapsed_s = 0.0 if before is None else _elapsed_s(before, current)
+        oldest = sorted(current.members.values(), key=lambda stats: stats.identity.ticks)
         return tuple(
-            _seen(figures, deeds.get(figures.identity), now.ticks, elapsed_s)
-            for figures in oldest[:MOST_TOLD]
+            _seen(stats, usages.get(stats.identity), current.ticks, elapsed_s)
+            for stats in oldest[:MOST_REPORTED]
         )
 
     def close(self) -> None:
-        """Let go of what is held. There are no looks after it."""
+        """Release what is held. Call ``look`` no more."""
         self._files.close()
 
 
 def _snapshot(looked_at: Tree, before: TreeSnapshot | None) -> TreeSnapshot:
-    at_s, ticks = (
-        time.monotonic(),
-        boot_ticks(tree.boot_s()),
-    )  # first: what starts from now on is new next time
-    members = {
-        figures.identity: figures
-        for pid in _pids(looked_at, before)
-        if (figures := proc_stats_of(pid)) is not None
-    }
-    held = sockets.inodes(identity.pid for identity in members)
-    return TreeSnapshot(
-        at_s=at_s,
-        ticks=ticks,
-        orphan_faults=looked_at.orphan_faults(),
-        members=members,
-        received=_received(held, members),
+    # The time first: what starts from now on is new next time.
+    at_s, ticks = time.monotonic(), int(tree.boot_s() * TICKS_PER_S)
+    pids = dict.fromkeys(looked_at.pids())
+    # A process that was known and is still alive belongs to the tree, even if this walk missed it.
+    pids |= dict.fromkeys(
+        pid for pid, started in (before.members if before else ()) if tree.start_ticks(pid) == started
     )
-
-
-def _received(held: set[int], members: Mapping[Identity, ProcStats]) -> dict[int, int] | None:
-    elsewhere = sockets.received_elsewhere(identity.pid for identity in members)
-    if held:
-        here = sockets.received(held)
-        return None if here is None else here | elsewhere
-    if elsewhere:
-        return elsewhere
-    readable = any(os.access(f"/proc/{identity.pid}/fd", os.R_OK) for identity in members)
-    return {} if readable else None
-
-
-def _pids(looked_at: Tree, before: TreeSnapshot | None) -> list[int]:
-    """The processes of the tree; not this one. Whoever was known and still lives belongs to it, too."""
-    found = dict.fromkeys(looked_at.pids())
-    for pid, ticks in () if before is None else before.members:
-        if pid not in found and tree.start_ticks(pid) == ticks:
-            found[pid] = None
     others = (*looked_at.others(), os.getpid())
-    return [pid for pid in found if pid not in others][:MOST_PROCESSES]
+    wanted = [pid for pid in pids if pid not in others][:MOST_PROCESSES]
+    members = {stats.identity: stats for pid in wanted if (stats := proc_stats_of(pid)) is not None}
+    return TreeSnapshot(at_s, ticks, looked_at.orphan_faults(), members, _received([*members]))
 
 
-def below(root: int) -> Iterator[int]:
-    """What is below a process, as it is seen while walking down; MOST_PROCESSES or a few more."""
-    known, queue = {root}, [root]
-    while queue and len(known) <= MOST_PROCESSES:
-        children = [child for child in shim.children(queue.pop()) if child not in known]
-        known.update(children)
-        queue += children
-        yield from children
+def _received(members: list[Identity]) -> dict[int, int] | None:
+    pids = [identity.pid for identity in members]
+    inodes = sockets.inodes(pids)
+    elsewhere = sockets.received_elsewhere(pids)
+    if inodes:
+        here = sockets.received(inodes)
+        return None if here is None else here | elsewhere
+    if elsewhere or any(os.access(f"/proc/{pid}/fd", os.R_OK) for pid in pids):
+        return elsewhere
+    return None
 
 
-def window(before: TreeSnapshot, now: TreeSnapshot, changes: Changes) -> Window:
-    """What a tree did between two snapshots."""
-    deeds = _deeds(before, now).values()
-    elapsed_s = _elapsed_s(before, now)
-    switches = [deed.switches for deed in deeds if deed.switches is not None]
-    moved = [deed.io_bytes for deed in deeds if deed.io_bytes is not None]
+def window(before: TreeSnapshot, current: TreeSnapshot, changes: Changes) -> Window:
+    """Return what a tree did between two snapshots."""
+    usages = _usages(before, current).values()
+    elapsed_s = _elapsed_s(before, current)
+    switches = [usage.switches for usage in usages if usage.switches is not None]
+    moved = [usage.io_bytes for usage in usages if usage.io_bytes is not None]
+    received_bytes = None
+    if before.received is not None and current.received is not None:
+        # A socket that was not there before has received all its bytes since.
+        received_bytes = sum(
+            max(count - before.received.get(inode, 0), 0) for inode, count in current.received.items()
+        )
     return Window(
         elapsed_s=elapsed_s,
-        processes=len(now.members),
-        new_processes=_new_processes(before, now),
+        processes=len(current.members),
+        new_processes=_new_processes(before, current),
         changed_files=changes.files,
         changed_file=changes.file,
         committed=changes.committed,
         io_bytes=sum(moved) if moved else None,
-        received_bytes=_received_bytes(before.received, now.received),
-        cpu_s=sum(deed.cpu_ticks for deed in deeds) / TICKS_PER_S if deeds else None,
+        received_bytes=received_bytes,
+        cpu_s=sum(usage.cpu_ticks for usage in usages) / TICKS_PER_S if usages else None,
         switches_per_s=_rate(max(switches), elapsed_s) if switches else None,
     )
 
 
-def _together(early: Changes, late: Changes) -> Changes:
-    return Changes(early.files + late.files, late.file or early.file, early.committed or late.committed)
-
-
-def _elapsed_s(before: TreeSnapshot, now: TreeSnapshot) -> float:
-    return max(now.at_s - before.at_s, 0.001)
+def _elapsed_s(before: TreeSnapshot, current: TreeSnapshot) -> float:
+    return max(current.at_s - before.at_s, 0.001)
 
 
 def _rate(count: int, elapsed_s: float) -> float:
-    """How often a second, at least: a span cuts off up to one event of a regular row at its ends."""
+    # One is taken off: a window may cut a regular row of events so that it holds one too many.
     return max(count - 1, 0) / elapsed_s
 
 
-def _received_bytes(before: Mapping[int, int] | None, now: Mapping[int, int] | None) -> int | None:
-    """A socket that was not there before has received all its bytes since."""
-    if before is None or now is None:
-        return None
-    return sum(max(count - before.get(inode, 0), 0) for inode, count in now.items())
-
-
 def _is_new(identity: Identity, before: TreeSnapshot) -> bool:
-    """Whether a process was started since: not known, and not merely overlooked either."""
     return identity not in before.members and identity.ticks >= before.ticks
 
 
-def _new_processes(before: TreeSnapshot, now: TreeSnapshot) -> int:
-    """How many were started since, as far as it can be seen.
-
-    One that came and went between the looks has left its page faults with whoever reaped it. They tell
-    nothing where that one may also have reaped a process that was known; an orphan is reaped at the top of
-    the tree.
-    """
-    started = sum(_is_new(identity, before) for identity in now.members)
-    heirs = set(_heirs(before, now).values())
+def _new_processes(before: TreeSnapshot, current: TreeSnapshot) -> int:
+    started = sum(_is_new(identity, before) for identity in current.members)
+    heirs = set(_heirs(before, current).values())
     passed = sum(
-        figures.reaped_faults > before.members[identity].reaped_faults
-        for identity, figures in now.members.items()
+        stats.reaped_faults > before.members[identity].reaped_faults
+        for identity, stats in current.members.items()
         if identity in before.members and identity.pid not in heirs
     )
-    return started + passed + (not heirs and now.orphan_faults > before.orphan_faults)
+    return started + passed + (not heirs and current.orphan_faults > before.orphan_faults)
 
 
-def _heirs(before: TreeSnapshot, now: TreeSnapshot) -> dict[Identity, int]:
-    """Who has the figures of each process that is gone: the nearest of its ancestors that is not."""
-    gone = before.members.keys() - now.members.keys()
+def _heirs(before: TreeSnapshot, current: TreeSnapshot) -> dict[Identity, int]:
+    """Return for each process that is gone the pid of its nearest ancestor that is not."""
+    gone = before.members.keys() - current.members.keys()
     parents = {identity.pid: before.members[identity].parent for identity in gone}
     heirs = {}
     for identity in gone:
         pid = parents[identity.pid]
-        for _ in parents:
+        for _ in parents:  # as many steps as can be: a reused pid could make a circle
             pid = parents.get(pid, pid)
         heirs[identity] = pid
     return heirs
 
 
-def _deeds(before: TreeSnapshot, now: TreeSnapshot) -> dict[Identity, Deed]:
-    """What each process did; what it inherited of a reaped child, and was seen there, is taken off."""
+def _usages(before: TreeSnapshot, current: TreeSnapshot) -> dict[Identity, ProcUsage]:
     inherited: dict[int, list[ProcStats]] = {}
-    for identity, heir in _heirs(before, now).items():
+    for identity, heir in _heirs(before, current).items():
         inherited.setdefault(heir, []).append(before.members[identity])
-    return {
-        identity: _deed(_known_of(figures, before), figures, inherited.get(identity.pid, ()))
-        for identity, figures in now.members.items()
-    }
+    usages = {}
+    for identity, stats in current.members.items():
+        if _is_new(identity, before):
+            earlier = replace(stats, cpu_ticks=0, io_bytes=0, switches={})
+        else:  # of an overlooked process nothing counts: nobody knows when it did what it did
+            earlier = before.members.get(identity, stats)
+        usages[identity] = _usage(earlier, stats, inherited.get(identity.pid, ()))
+    return usages
 
 
-def _known_of(figures: ProcStats, before: TreeSnapshot) -> ProcStats | None:
-    """What it had done before: nothing, for a new one; for one that was overlooked, all that it has."""
-    if _is_new(figures.identity, before):
-        return None
-    return before.members.get(figures.identity, figures)
+def _usage(before: ProcStats, current: ProcStats, inherited: Iterable[ProcStats]) -> ProcUsage:
+    seen = [before, *inherited]
+    io_bytes = switches = None
+    if current.io_bytes is not None and before.io_bytes is not None:
+        io_bytes = max(current.io_bytes - sum(one.io_bytes or 0 for one in seen), 0)
+    if current.switches is not None and before.switches is not None:
+        counts = before.switches  # by thread: a new thread has made all of its own since
+        switches = sum(max(count - counts.get(thread, 0), 0) for thread, count in current.switches.items())
+    return ProcUsage(max(current.cpu_ticks - sum(one.cpu_ticks for one in seen), 0), io_bytes, switches)
 
 
-def _deed(before: ProcStats | None, now: ProcStats, inherited: Iterable[ProcStats]) -> Deed:
-    was = before or replace(now, cpu_ticks=0, io_bytes=0, switches={})
-    seen = [was, *inherited]
-    io_bytes = None
-    if now.io_bytes is not None and was.io_bytes is not None:
-        io_bytes = max(now.io_bytes - sum(one.io_bytes or 0 for one in seen), 0)
-    return Deed(
-        cpu_ticks=max(now.cpu_ticks - sum(one.cpu_ticks for one in seen), 0),
-        io_bytes=io_bytes,
-        switches=_switches(was.switches, now.switches),
-    )
-
-
-def _switches(before: Mapping[int, int] | None, now: Mapping[int, int] | None) -> int | None:
-    """Those of all threads together. A thread that is new has made all of its own since."""
-    if before is None or now is None:
-        return None
-    return sum(max(count - before.get(thread, 0), 0) for thread, count in now.items())
-
-
-def _seen(figures: ProcStats, deed: Deed | None, ticks: int, elapsed_s: float) -> Seen:
-    identity = figures.identity
+def _seen(stats: ProcStats, usage: ProcUsage | None, ticks: int, elapsed_s: float) -> Seen:
+    identity = stats.identity
     command = tree.command_line(identity.pid)
-    still = tree.start_ticks(identity.pid) == identity.ticks
-    switches = None if deed is None else deed.switches
+    is_same = tree.start_ticks(identity.pid) == identity.ticks  # else it is another process's command
     return Seen(
         pid=identity.pid,
-        parent=figures.parent,
-        state=figures.state,
-        command=command if still and command else f"[{figures.name}]",
+        parent=stats.parent,
+        state=stats.state,
+        command=command if is_same and command else f"[{stats.name}]",
         age_s=max(ticks - identity.ticks, 0) / TICKS_PER_S,
-        cpu_s=None if deed is None else deed.cpu_ticks / TICKS_PER_S,
-        io_bytes=None if deed is None else deed.io_bytes,
-        switches_per_s=None if switches is None else _rate(switches, elapsed_s),
+        cpu_s=None if usage is None else usage.cpu_ticks / TICKS_PER_S,
+        io_bytes=None if usage is None else usage.io_bytes,
+        switches_per_s=None if usage is None or usage.switches is None else _rate(usage.switches, elapsed_s),
     )

@@ -1,4 +1,8 @@
-"""What the kernel tells of one process: who it is, and what it has used and moved since it began."""
+"""Read a process's identity and counters from ``/proc``, and the resources that whole runs use.
+
+The counters are evidence of work (H2) and read without psutil: a probe must be cheap, and the daemon loads
+psutil only when somebody asks for ``?resources=1``.
+"""
 
 import os
 from collections.abc import Hashable, Mapping
@@ -21,7 +25,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcStats:
-    """One process at one moment. Counters include its children once these are reaped, as the kernel does it.
+    """One process at one moment. As the kernel counts, children are included once they are reaped.
 
     ``cpu_ticks`` and ``io_bytes`` (what read and write calls moved) are its own and its reaped children's,
     ``reaped_faults`` the minor page faults of those children alone: no program starts without some.
@@ -39,7 +43,7 @@ class ProcStats:
 
 
 def proc_stats_of(pid: int) -> ProcStats | None:
-    """The figures of a process; None when it is gone. At most THREADS of its threads are looked at."""
+    """Return the counters of a process; None when it is gone. Reads THREADS of its threads at most."""
     stat = _stat(pid)
     if stat is None:
         return None
@@ -57,18 +61,13 @@ def proc_stats_of(pid: int) -> ProcStats | None:
 
 
 def reaped_faults(pid: int) -> int:
-    """The minor page faults of all children that a process has reaped; 0 when it is gone."""
+    """Return the minor page faults of all children that a process has reaped; 0 when it is gone."""
     stat = _stat(pid)
     return 0 if stat is None else int(stat[1][8])
 
 
-def boot_ticks(seconds: float) -> int:
-    """A moment of the clock that starts of processes are told by (CLOCK_BOOTTIME), in ticks."""
-    return int(seconds * TICKS_PER_S)
-
-
 def _stat(pid: int) -> tuple[str, list[bytes]] | None:
-    """The name, and the fields of ``/proc/PID/stat`` from the third on (proc_pid_stat(5))."""
+    """Return the name, and the fields of ``/proc/PID/stat`` from the third on (proc_pid_stat(5))."""
     try:
         data = read_bytes(f"/proc/{pid}/stat")
     except OSError:
@@ -79,7 +78,8 @@ def _stat(pid: int) -> tuple[str, list[bytes]] | None:
 
 
 def _io_bytes(pid: int) -> int | None:
-    """``rchar`` and ``wchar``: what passed through read and write calls, pipes and cached files too."""
+    # rchar and wchar: what passed through read and write calls. read_bytes and write_bytes would count disks
+    # only, and an agent that talks through a pipe would look idle.
     try:
         words = read_bytes(f"/proc/{pid}/io").split()
         return int(words[1]) + int(words[3])
@@ -88,33 +88,31 @@ def _io_bytes(pid: int) -> int | None:
 
 
 def _switches(pid: int) -> dict[int, int] | None:
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - a look is to be cheap
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - a probe must be cheap
     except OSError:
         return None
     for thread in threads[:THREADS]:
         try:
             status = read_bytes(f"/proc/{pid}/task/{thread}/status")
-            found[int(thread)] = int(status.partition(b"\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
+            counts[int(thread)] = int(status.partition(b"\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
         except (OSError, IndexError, ValueError):
             continue
-    return found or None
+    return counts or None
 
-
-# What trees of processes use: processor time and memory, by psutil.
 
 K = TypeVar("K", bound=Hashable)
 
 
 def resources_of(leaders: Mapping[K, int]) -> dict[K, dict[str, Any]]:
-    """Of each run, by its leader's pid: processor seconds, resident bytes, number of its processes.
+    """Return processor seconds, resident bytes and the number of processes of each run, by leader's pid.
 
-    The leader's parent is the shim, which adopts what detached itself, so that all of a run is below it; it
-    is not counted itself. Processor time is that of the living, and of the ended that were waited for. No
-    entry for a run that is gone. One look at every process of the machine, however many runs.
+    The leader's parent is the shim, which adopts what detaches: all of a run is below it, and it is not
+    counted itself. Processor time is that of living processes and of reaped ones. A run that is gone has no
+    entry. Reads every process of the machine once, however many runs.
     """
-    import psutil  # at first use: 1 MB that a daemon nobody asks for it does without
+    import psutil  # at first use: most daemons are never asked, and save 1 MB
 
     parents: dict[int, int] = {}
     children: dict[int, list[Any]] = {}

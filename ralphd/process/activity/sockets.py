@@ -1,7 +1,8 @@
-"""What the TCP sockets of some processes have received, by NETLINK_SOCK_DIAG (sock_diag(7), tcp(7)).
+"""Read what the TCP sockets of some processes have received, by NETLINK_SOCK_DIAG (sock_diag(7), tcp(7)).
 
-``recv`` on a socket is no read call: ``/proc/PID/io`` does not count it, so the sockets are asked themselves.
-Only those of our own network namespace answer; another one tells what it has received as a whole.
+An agent that waits for its vendor does nothing but receive, and ``/proc/PID/io`` counts only read and write
+calls, not ``recv``. So the kernel is queried per socket. Only sockets of our own network namespace answer;
+for another one there is only the sum of all that it has received. Keep-alives carry no bytes.
 """
 
 import os
@@ -15,11 +16,11 @@ from contextlib import closing, suppress
 from ralphd.process.shim import read_bytes
 
 TIME_LIMIT_S = 0.25
-"""What one question may take, both families together."""
+"""The limit of one query, both address families together."""
 MOST_SOCKETS = 100_000
-"""How many sockets of the machine are looked through."""
+"""How many sockets of the machine are read."""
 MOST_DESCRIPTORS = 20_000
-"""How many open descriptors of a tree are looked through."""
+"""How many open descriptors of a tree are read."""
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -37,92 +38,82 @@ _RECEIVED_AT = 128  # tcpi_bytes_received in struct tcp_info, since Linux 4.1
 
 
 class _NoAnswer(Exception):
-    """The kernel has no answer, or none in time."""
+    """The kernel does not answer the query."""
 
 
 def inodes(pids: Iterable[int]) -> set[int]:
-    """The sockets that these processes hold open, of any kind. What may not be read is passed over."""
+    """Return the sockets that these processes hold open, of any kind. Skip what may not be read."""
     found: set[int] = set()
     left = MOST_DESCRIPTORS
     for pid in pids:
         try:
-            names = os.listdir(f"/proc/{pid}/fd")[:left]  # noqa: PTH208 - a look is to be cheap
+            names = os.listdir(f"/proc/{pid}/fd")[:left]  # noqa: PTH208 - a probe must be cheap
         except OSError:
             continue
         left -= len(names)
-        found.update(_socket_inodes(f"/proc/{pid}/fd", names))
+        for name in names:
+            with suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115
+                if target.startswith("socket:["):
+                    found.add(int(target[8:-1]))
     return found
 
 
 def received(wanted: Collection[int]) -> dict[int, int] | None:
-    """The bytes that each TCP socket among ``wanted`` (inodes) has received so far.
+    """Return the bytes that each TCP socket among ``wanted`` (inodes) has received so far.
 
-    Sockets of another kind, or of another network namespace, are not in it. None where the kernel does not
-    answer within TIME_LIMIT_S.
+    Sockets of another kind or network namespace have no entry. None if the kernel does not answer within
+    TIME_LIMIT_S.
     """
     deadline = time.monotonic() + TIME_LIMIT_S
-    found: dict[int, int] = {}
-    answered = False
+    counts: dict[int, int] = {}
+    has_answer = False
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
-            found |= _of_family(family, frozenset(wanted), deadline)
-            answered = True
+            counts |= _of_family(family, frozenset(wanted), deadline)
+            has_answer = True
         except TimeoutError:
             return None
         except (OSError, _NoAnswer):  # a kernel without that family answers for the other
             continue
-    return found if answered else None
+    return counts if has_answer else None
 
 
 def received_elsewhere(pids: Iterable[int]) -> dict[int, int]:
-    """The bytes received over IP by each network namespace (inode) of these processes that is not ours.
+    """Return the bytes received over IP by each foreign network namespace (inode) of these processes.
 
-    That is more than TCP, and more than theirs where others share the namespace: in doubt they work.
+    That is more than TCP, and includes what others in the namespace receive: in doubt the run works.
     """
     ours = _namespace("self")
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for pid in pids:
         namespace = _namespace(str(pid))
-        if namespace is None or namespace == ours or namespace in found:
+        if namespace is None or namespace == ours or namespace in counts:
             continue
         if (count := _octets(pid)) is not None:
-            found[namespace] = count
-    return found
+            counts[namespace] = count
+    return counts
 
 
 def _namespace(process: str) -> int | None:
     try:
-        return os.stat(f"/proc/{process}/ns/net").st_ino  # noqa: PTH116 - a look is to be cheap
+        return os.stat(f"/proc/{process}/ns/net").st_ino  # noqa: PTH116 - a probe must be cheap
     except OSError:  # gone, or another user's
         return None
 
 
 def _octets(pid: int) -> int | None:
-    """``IpExt: InOctets`` and ``Ip6InOctets`` of the namespace that a process is in."""
+    """Return ``IpExt: InOctets`` plus ``Ip6InOctets`` of the namespace that a process is in."""
     try:
-        names, counts = (line.split() for line in _lines(pid, "netstat") if line.startswith(b"IpExt:"))
+        lines = read_bytes(f"/proc/{pid}/net/netstat").splitlines()
+        names, counts = (line.split() for line in lines if line.startswith(b"IpExt:"))
         octets = int(dict(zip(names, counts, strict=True))[b"InOctets"])
     except (OSError, ValueError, KeyError):
         return None
     with suppress(OSError, ValueError):  # a namespace without IPv6
-        octets += sum(
-            int(line.split()[1]) for line in _lines(pid, "snmp6") if line.startswith(b"Ip6InOctets")
-        )
+        lines = read_bytes(f"/proc/{pid}/net/snmp6").splitlines()
+        octets += sum(int(line.split()[1]) for line in lines if line.startswith(b"Ip6InOctets"))
     return octets
-
-
-def _lines(pid: int, name: str) -> list[bytes]:
-    return read_bytes(f"/proc/{pid}/net/{name}").splitlines()
-
-
-def _socket_inodes(folder: str, names: Iterable[str]) -> Iterator[int]:
-    for name in names:
-        try:
-            target = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - a look is to be cheap
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            yield int(target[8:-1])
 
 
 def _of_family(family: int, wanted: frozenset[int], deadline: float) -> dict[int, int]:
@@ -134,15 +125,16 @@ def _of_family(family: int, wanted: frozenset[int], deadline: float) -> dict[int
         body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), _STATES)
         head = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
         link.sendto(head + body, (0, 0))
-        return {
-            inode: _received_bytes(message)
-            for message in _messages(link, deadline)
-            if (inode := _inode(message)) in wanted
-        }
+        counts = {}
+        for message in _messages(link, deadline):
+            inode = int.from_bytes(message[_INODE_AT : _INODE_AT + 4], sys.byteorder)
+            if inode in wanted:
+                counts[inode] = _received_bytes(message)
+        return counts
 
 
 def _messages(link: socket.socket, deadline: float) -> Iterator[bytes]:
-    """The messages of one dump, without their heads. Raises _NoAnswer, TimeoutError and OSError."""
+    """Yield the messages of one dump, without their heads. Raise _NoAnswer, TimeoutError or OSError."""
     count = 0
     while True:
         if (left_s := deadline - time.monotonic()) <= 0:
@@ -170,12 +162,8 @@ def _split(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += (length + 3) & ~3
 
 
-def _inode(message: bytes) -> int:
-    return int.from_bytes(message[_INODE_AT : _INODE_AT + 4], sys.byteorder)
-
-
 def _received_bytes(message: bytes) -> int:
-    """``tcpi_bytes_received``; 0 where the kernel does not tell."""
+    """Return ``tcpi_bytes_received``; 0 where the kernel does not give it."""
     at = _ATTRIBUTES_AT
     while at + _ATTRIBUTE.size <= len(message):
         length, kind = _ATTRIBUTE.unpack_from(message, at)

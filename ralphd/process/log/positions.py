@@ -1,88 +1,72 @@
-"""Where reading begins: after a cursor, at a time, or so many records before the end.
+"""Find where reading begins: after a cursor, at a time, or so many records before the end.
 
-These are generators that give way after each block: looking for a rare line in gigabytes must not hold the
-event loop. Their return value is the answer.
+The searches are generators that yield None after each block and the answer last: a search for a rare line in
+gigabytes must not hold the event loop.
 """
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
-from ralphd.process.log.segments import (
-    BLOCK_BYTES,
-    Chunk,
-    Cursor,
-    LogLine,
-    LogQuery,
-    RunFiles,
-    Runs,
-    Sieve,
-    is_stale,
-    parse,
-    size_of,
-)
+from ralphd.process.log.records import BLOCK_BYTES, Chunk, Cursor, LogLine, LogQuery, Sieve, parse
+from ralphd.process.log.segments import RunFiles, Runs, is_stale, size_of
 
 _MTIME_MARGIN_S = 1.0
+LIMIT_BYTES: Final = 1 << 20
+"""How much of a log ``last_lines`` reads by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to begin (None: before whatever run comes first) and what is to be told first, if anything."""
+    """Where to begin (None: before whatever run comes first), and the gap to report first, if any."""
 
     cursor: Cursor | None
     gap: str = ""
 
 
-Search: TypeAlias = Generator[None, None, Start]
+Search: TypeAlias = Iterator[Start | None]
 
 
 def find_start(runs: Runs, query: LogQuery, block_bytes: int) -> Search:
-    """Where reading for ``query`` begins."""
-    if query.cursor is not None:
-        return _after(runs, query.cursor)
-    if query.tail is not None:
-        return _before_end(runs, query.tail, Sieve(query), block_bytes)
-    if query.since is not None:
-        return _at_time(runs, query.since)
-    return _oldest(runs)
-
-
-def _oldest(runs: Runs) -> Search:
-    yield
-    return _start_of_oldest(runs)
-
-
-def _start_of_oldest(runs: Runs) -> Start:
+    """Search where reading for ``query`` begins."""
+    yield None
     ids = runs.ids()
-    return Start(Cursor.start_of(ids[0]) if ids else None)
-
-
-def _after(runs: Runs, cursor: Cursor) -> Search:
-    yield
-    ids = runs.ids()
-    if cursor.run_id in ids:
-        return Start(cursor)
-    # Nothing later: the ralph was forgotten and registered anew, and its runs are counted from 1 again.
-    on = runs.first_after(cursor.run_id) or (ids[0] if ids else None)
-    return Start(Cursor.start_of(on) if on else None, f"run {cursor.run_id} is no longer kept")
+    oldest = Start(Cursor.start_of(ids[0]) if ids else None)
+    if (cursor := query.cursor) is not None:
+        if cursor.run_id in ids:
+            yield Start(cursor)
+            return
+        # If no later run exists, the ralph was forgotten and registered again: its runs count from 1 again.
+        following = runs.first_after(cursor.run_id)
+        gap = f"run {cursor.run_id} is no longer kept"
+        yield Start(Cursor.start_of(following) if following else oldest.cursor, gap)
+    elif query.tail is not None:
+        yield from _before_end(runs, query.tail, Sieve(query), block_bytes)
+        yield oldest
+    elif query.since is not None:
+        yield from _at_time(runs, query.since)
+    else:
+        yield oldest
 
 
 def _at_time(runs: Runs, since: Moment) -> Search:
-    """The first segment that was written to at that time or later: nothing before it can be meant."""
+    """Search the first segment written to at that time or later; older files cannot hold a later line."""
     for run_id in runs.ids():
-        yield
+        yield None
         files = runs.files(run_id)
         segments = files.segments()
         written = (n for n in segments if _is_newer(files.segment(n), since))
         if (first := next(written, None)) is not None:
-            return Start(Cursor(run_id, first, 0, 0))
-        if _is_newer(files.regent_log(), since):
-            return Start(Cursor(run_id, segments[-1] if segments else 1, 0, 0))
-    return _end(runs)
+            yield Start(Cursor(run_id, first, 0, 0))
+            return
+        if _is_newer(files.regent_log, since):
+            yield Start(Cursor(run_id, segments[-1] if segments else 1, 0, 0))
+            return
+    yield _end(runs)
 
 
 def _is_newer(path: Path, since: Moment) -> bool:
@@ -101,78 +85,71 @@ def _end(runs: Runs) -> Start:
 
 
 def _before_end(runs: Runs, wanted: int, sieve: Sieve, block_bytes: int) -> Search:
-    """The place that ``wanted`` records follow. Holds two blocks at a time, however many are wanted."""
-    yield
+    """Search the position that ``wanted`` records follow; no answer if there are fewer.
+
+    Holds two blocks at a time, however many records are wanted.
+    """
     if wanted <= 0:
-        return _end(runs)
+        yield _end(runs)
+        return
     ids = runs.ids()
     for run_id in reversed(ids):
         log, regent = _backwards(runs, run_id, superseded=run_id != ids[-1])
         while True:
             for side in (log, regent):
-                while not side.found and side.refill(sieve, block_bytes):
-                    yield
-            if not (log.found or regent.found):
+                while not side.pending and side.refill(sieve, block_bytes):
+                    yield None
+            if not (log.pending or regent.pending):
                 break
-            _later(log, regent).take()
+            # The last line of the merge: of two at the same time the Regent's, which the merge puts second.
+            last = max((regent, log), key=lambda side: side.pending[-1][0] if side.pending else "")
+            _, last.number, last.offset = last.pending.pop()
             wanted -= 1
             if not wanted:
-                return Start(Cursor(run_id, log.number, log.offset, regent.offset))
-    return _start_of_oldest(runs)
+                yield Start(Cursor(run_id, log.number, log.offset, regent.offset))
+                return
 
 
 def _backwards(runs: Runs, run_id: RunId, *, superseded: bool) -> tuple["_Backwards", "_Backwards"]:
     files = runs.files(run_id)
     over = superseded or files.has_ended()
     log = [(number, files.segment(number)) for number in files.segments()]
-    return _Backwards(log, over=over), _Backwards([(1, files.regent_log())], over=superseded)
-
-
-def _later(log: "_Backwards", regent: "_Backwards") -> "_Backwards":
-    """The one whose last line comes last in the merge: of two at the same time the Regent's."""
-    if log.found and regent.found:
-        return regent if regent.found[-1][0] >= log.found[-1][0] else log
-    return regent if regent.found else log
+    return _Backwards(log, over=over), _Backwards([(1, files.regent_log)], over=superseded)
 
 
 class _Backwards:
-    """Files read backwards as one, the last of them first.
+    """Read files backwards as one stream, the last of them first.
 
-    ``number`` and ``offset`` are where the earliest line taken begins, at first the end of the last line
-    that is whole. ``found`` has the lines that count in the block at hand: time, file, offset.
+    ``number`` and ``offset`` are where the earliest line taken begins, at first the end of the last whole
+    line. ``pending`` has the selected lines of the current block: time, file, offset.
     """
 
     def __init__(self, files: list[tuple[int, Path]], *, over: bool) -> None:
-        self.found: list[tuple[str, int, int]] = []
+        self.pending: list[tuple[str, int, int]] = []
         self._rest = files
         self._path = Path()
         self._file = self._left = 0
         self.number = files[-1][0] if files else 1
         self.offset = _end_of_lines(files[-1][1], over=over) if files else 0
-        if self._rest:
+        if files:
             self._open_last()
             self._left = self.offset
 
-    def take(self) -> None:
-        """Count the last line that was found."""
-        _, self.number, self.offset = self.found.pop()
-
     def refill(self, sieve: Sieve, block_bytes: int) -> bool:
-        """Look through the block before; False when there is none."""
+        """Search the block before; False when there is none."""
         if not self._left:
             if not self._rest:
                 return False
             self._open_last()
             return True
-        chunk = block_before(self._path, self._left, block_bytes)
+        chunk = _block_before(self._path, self._left, block_bytes)
         self._left = chunk.start
-        starts = chunk.start
-        latest = ""
+        begin, latest = chunk.start, ""
         for line in parse(chunk):
             latest = max(latest, line.at)
             if line.at and sieve.passes(line):
-                self.found.append((line.at, self._file, starts))
-            starts = line.end
+                self.pending.append((line.at, self._file, begin))
+            begin = line.end
         if latest and latest < sieve.since:
             self._left, self._rest = 0, []
         return True
@@ -183,7 +160,7 @@ class _Backwards:
 
 
 def _end_of_lines(path: Path, *, over: bool) -> int:
-    """Where the last line ends. One without a newline is a line if nobody is going to finish it."""
+    """Return where the last line ends. One without a newline counts if nobody is going to finish it."""
     try:
         with path.open("rb", buffering=0) as file:
             status = os.fstat(file.fileno())
@@ -195,8 +172,8 @@ def _end_of_lines(path: Path, *, over: bool) -> int:
     return begin + (len(data) if over or is_stale(status) else whole)
 
 
-def block_before(path: Path, end: int, block_bytes: int) -> Chunk:
-    """The lines that begin in the block that ends at ``end``; empty where none does."""
+def _block_before(path: Path, end: int, block_bytes: int) -> Chunk:
+    """Return the lines that begin in the block that ends at ``end``; empty if none does."""
     start = max(0, end - block_bytes)
     try:
         with path.open("rb", buffering=0) as file:
@@ -211,30 +188,34 @@ def block_before(path: Path, end: int, block_bytes: int) -> Chunk:
     return Chunk(data[begin:], start + begin)
 
 
-# The end of a run's output, read backwards from its newest segment: its price is not that of the whole log.
-
-LIMIT_BYTES: Final = 1 << 20
-"""How much of a log is looked at, unless told otherwise."""
-
-
 def last_lines(
-    files: RunFiles, count: int, *, stream: str | None, limit_bytes: int, block_bytes: int = BLOCK_BYTES
+    files: RunFiles, count: int, *, stream: str | None, limit_bytes: int, block_bytes: int
 ) -> list[str]:
-    """The last ``count`` lines of ``stream``, or of both for None, oldest first, without their newlines.
+    """Return the last ``count`` lines of ``stream`` (None: of both), oldest first, without newlines.
 
-    Parts of a long line are put together. A line that has no end yet, or never got one, counts as one. At
-    most ``limit_bytes`` of the log, rounded up to whole blocks, are read: fewer lines come back, and the
-    first of them without its beginning, where that is not enough.
+    Joins the parts of a long line; a line without its end counts as one. Reads backwards, so the price does
+    not grow with the log, and at most ``limit_bytes`` in whole blocks: where that is not enough, lines are
+    missing and the first one lacks its beginning.
     """
-    tail = _Tail(count)
-    for line in _output_tail_backwards(files, limit_bytes, block_bytes):
-        if line.at and stream in (None, line.stream) and not tail.takes(line):
+    lines: list[list[bytes]] = []  # the last line first, of each line the last part first
+    growing: dict[str, list[bytes]] = {}  # per stream the line whose earlier parts may still come
+    for line in _lines_backwards(files, limit_bytes, block_bytes):
+        if not line.at or stream not in (None, line.stream):
+            continue
+        parts = growing.get(line.stream)
+        if line.partial and parts is not None:
+            parts.append(line.text)
+        elif len(lines) < count:
+            growing[line.stream] = [line.text]
+            lines.append(growing[line.stream])
+        else:
+            growing.pop(line.stream, None)
+        if not growing:
             break
-    return tail.lines()
+    return [b"".join(reversed(parts)).decode(errors="replace") for parts in reversed(lines)]
 
 
-def _output_tail_backwards(files: RunFiles, limit_bytes: int, block_bytes: int) -> Iterator[LogLine]:
-    """The records of a run, the last one first."""
+def _lines_backwards(files: RunFiles, limit_bytes: int, block_bytes: int) -> Iterator[LogLine]:
     left = limit_bytes
     for number in reversed(files.segments()):
         path = files.segment(number)
@@ -242,32 +223,7 @@ def _output_tail_backwards(files: RunFiles, limit_bytes: int, block_bytes: int) 
         while end > 0:
             if left <= 0:
                 return
-            chunk = block_before(path, end, block_bytes)
+            chunk = _block_before(path, end, block_bytes)
             left -= end - chunk.start
             end = chunk.start
             yield from reversed(parse(chunk))
-
-
-class _Tail:
-    """Lines as they are put together from their last part to their first, the last line first."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._lines: list[list[bytes]] = []
-        self._growing: dict[str, list[bytes]] = {}  # of each stream the line that earlier parts belong to
-
-    def takes(self, line: LogLine) -> bool:
-        """Take the record before those that were taken; False when no earlier one is needed."""
-        parts = self._growing.get(line.stream)
-        if line.partial and parts is not None:
-            parts.append(line.text)
-        elif len(self._lines) < self._count:
-            self._growing[line.stream] = [line.text]
-            self._lines.append(self._growing[line.stream])
-        else:
-            self._growing.pop(line.stream, None)
-        return bool(self._growing)
-
-    def lines(self) -> list[str]:
-        """The lines, oldest first."""
-        return [b"".join(reversed(parts)).decode(errors="replace") for parts in reversed(self._lines)]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ralphd.core.time import parse_rfc3339
 from ralphd.process.log.log import RalphLog
-from ralphd.process.log.segments import Cursor, Gap, LogQuery, LogRecord, LogText
-from tests.process.output_logs import (
+from ralphd.process.log.records import Cursor, Gap, LogQuery, LogRecord, LogText
+from tests.process.log.written_logs import (
     cursor_of,
     end_run,
     gaps,

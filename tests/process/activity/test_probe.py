@@ -14,8 +14,8 @@ from ralphd.process import tree
 from ralphd.process.activity.probe import Observer, RunTree
 from tests.helpers import eventually, is_alive
 from tests.players import player
+from tests.process.activity.watched import NoFiles, closing, look_until, obedient, observer_of, window_of
 from tests.process.runs import Stage, names, output, said
-from tests.process.watched import NoFiles, closing, look_until, obedient, observer_of, window_of
 
 
 async def test_the_first_look_only_begins_a_window(stage: Stage) -> None:
@@ -74,7 +74,7 @@ async def test_bytes_moved_by_read_and_write_are_counted(stage: Stage) -> None:
         await run.do("move")
         window = observer.look()
 
-    assert 2 * 65536 <= (window.io_bytes or 0) < 2 * 65536 + 200
+    assert 2 * 65536 <= (window.io_bytes or 0) < 3 * 65536
     assert window.new_processes == 0
 
 
@@ -86,7 +86,8 @@ async def test_a_process_that_was_started_is_seen_and_counted_once(stage: Stage,
         first, second = observer.look(), observer.look()
 
     assert (first.processes, first.new_processes) == (2, 1)
-    assert 100_000 <= (first.io_bytes or 0) < 100_200
+    # Once, and what the interpreter reads of its own accord, which differs between versions.
+    assert 100_000 <= (first.io_bytes or 0) < 2 * 100_000
     assert (second.new_processes, second.io_bytes) == (0, 0)
 
 

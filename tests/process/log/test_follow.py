@@ -10,9 +10,10 @@ import pytest
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import rfc3339
 from ralphd.process.log.log import RalphLog, append_regent_line, prune
-from ralphd.process.log.segments import Cursor, LogQuery, Runs
+from ralphd.process.log.records import Cursor, LogQuery
+from ralphd.process.log.segments import Runs
 from tests.helpers import eventually
-from tests.process.output_logs import (
+from tests.process.log.written_logs import (
     Follower,
     cursor_of,
     end_run,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ralphd.core.supervision.model import RunId
 from ralphd.process.log.log import RalphLog
-from ralphd.process.log.segments import Cursor, Gap, LogQuery, LogRecord, LogText
+from ralphd.process.log.records import Cursor, Gap, LogQuery, LogRecord, LogText
 from tests.helpers import eventually
 
 START = 1_790_000_000.0

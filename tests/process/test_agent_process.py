@@ -17,7 +17,7 @@ from ralphd.process.activity.probe import Observer
 from ralphd.process.agent_process import AgentCommand, AgentProcess
 from tests.helpers import eventually, is_alive, wait_for
 from tests.players import player
-from tests.process.watched import NoFiles
+from tests.process.activity.watched import NoFiles
 
 THE_LIBRARYS_OWN = 0b11 << 31
 """Signals 32 and 33, which the C library keeps for itself: nobody can say how they are handled."""

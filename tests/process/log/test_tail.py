@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.process.log.log import RalphLog
-from tests.process.output_logs import line, run_directory, run_id, write
+from tests.process.log.written_logs import line, run_directory, run_id, write
 
 SMALL_BLOCK = 256
 PART = st.text("abc é→", max_size=6).map(str.encode)

@@ -6,8 +6,8 @@ import pytest
 
 from ralphd.errors import UsageError
 from ralphd.process.log.log import RalphLog
-from ralphd.process.log.segments import Cursor, LogQuery
-from tests.process.output_logs import (
+from ralphd.process.log.records import Cursor, LogQuery
+from tests.process.log.written_logs import (
     cursor_of,
     end_run,
     gaps,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ralphd.core.time import parse_rfc3339
 from ralphd.process.log.log import append_regent_line, prune
-from ralphd.process.log.segments import Gap, LogRecord
-from tests.process.output_logs import START, end_run, line, read, run_directory, run_id, texts, write
+from ralphd.process.log.records import Gap, LogRecord
+from tests.process.log.written_logs import START, end_run, line, read, run_directory, run_id, texts, write
 
 
 def segments(runs: Path) -> list[str]:

@@ -13,8 +13,8 @@ import pytest
 from ralphd.core.stall_detector import Changes, Window
 from ralphd.process.activity.probe import Observer, RunTree
 from tests.players import player
+from tests.process.activity.watched import look_until, observer_of
 from tests.process.runs import Stage, said
-from tests.process.watched import look_until, observer_of
 
 NAMESPACE = (
     "unshare",
