@@ -21,12 +21,12 @@ from ralphd.agents.known import login_command
 from ralphd.config.configuration import Configuration, load
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME
 from ralphd.errors import RalphdError
-from ralphd.git import repo, support
+from ralphd.git import diagnostics, repo
 from ralphd.git.repo import Repository
 
 _VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+(?:[-+][0-9A-Za-z.]{1,20})?)")
 _GIT = (2, 30)
-"""``support`` reports what the guard needs beyond that."""
+"""``diagnostics`` reports what the guard needs beyond that."""
 
 
 LOGINS: Mapping[str, tuple[str, ...]] = {
@@ -160,7 +160,7 @@ def repository(directory: Path, environ: Mapping[str, str], limit_s: float) -> R
         return ok(f"none: {directory} is in no work tree, so there is no guard")
     if shutil.which("git", path=environ.get("PATH")) is None:
         return ()
-    if faults := support.unsupported(directory):
+    if faults := diagnostics.unsupported(directory):
         return [warning(line, "docs/guard.md says what works") for line in faults]
 
     def output(*words: str) -> bytes:

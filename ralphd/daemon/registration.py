@@ -9,9 +9,8 @@ from ralphd import wire
 from ralphd.config import Configuration, fit_name, for_runs, load
 from ralphd.daemon.builtin import notes_on_loop
 from ralphd.errors import BadName, ConfigFaults, DirectoryBusy, DirectoryUnusable, NameTaken
-from ralphd.git.diagnostics import in_the_way
+from ralphd.git.diagnostics import in_the_way, unsupported
 from ralphd.git.repo import Repository, head
-from ralphd.git.support import unsupported
 from ralphd.store.mirror import Mirror
 
 # What is wrong with the guard of a ralph is told to whoever starts it, not at night by its first verdict.

@@ -1,22 +1,29 @@
-"""What stands in the way in a repository, in words for whoever works there next."""
+"""What stands in the way of work in a repository, and what ralphd cannot do there, as lines for people.
+
+Each line names the command that helps. ``in_the_way`` and ``half_done`` read files only, so that they can be
+asked at every boundary; ``unsupported`` starts git and is asked when a ralph starts, not at its first revert.
+"""
 
 import os
-from collections.abc import Iterator
-from itertools import chain, islice
+import re
+from collections.abc import Collection, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.git import repo
+from ralphd.git.locks import lock_files, lock_message, wait_for_lock
 from ralphd.git.repo import Repository
+from ralphd.git.runner import GitRunner, NotDone, name_list
 
+SUPPORT_LIMIT_S: Final = 10.0
 _LIMIT_S: Final = 2.0
 _MOST_NAMES: Final = 10
-_MOST_LOCKS: Final = 1000
-_OWN: Final = ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "MERGE_HEAD.lock", "CHERRY_PICK_HEAD.lock")
-_SHARED: Final = ("packed-refs.lock", "config.lock", "shallow.lock")
+_MERGES_TREES: Final = (2, 38)
 _BISECT: Final = "a bisect is under way: git bisect reset ends it"
-_UNDER_WAY: Final = (
+_UNFINISHED: Final = (
     (("rebase-merge", "rebase-apply/rebasing"), "a rebase", "rebase"),
     (("rebase-apply/applying",), "git am", "am"),
     (("MERGE_HEAD",), "a merge", "merge"),
@@ -25,118 +32,150 @@ _UNDER_WAY: Final = (
 )
 
 
-def present_trouble(directory: Path) -> tuple[str, ...]:
-    """A line each for a lock that is there, something half done, a detached HEAD, unmerged files.
+def unfinished(directory: Path) -> tuple[tuple[str, tuple[str, str]], ...]:
+    """Return a rebase, merge or the like that waits to be continued, and a bisect.
 
-    Empty where all is well, and outside of a repository. Blocks for one bounded call of git.
+    Each is a line for people and the words for git that abort it.
     """
-    if Repository.find(directory) is None:
-        return ()
-    unmerged = _unmerged(directory)
-    return (*in_the_way(directory), *([unmerged] if unmerged else []))
-
-
-def in_the_way(directory: Path) -> tuple[str, ...]:
-    """The same without the unmerged files: from files alone, without starting git."""
     repository = Repository.find(directory)
     if repository is None:
         return ()
-    under_way = half_done(directory)
-    found = [_lock(repository.git), *under_way]
-    if not under_way:
-        found.append(_detached(repository.git))
-    return tuple(line for line in found if line)
+    # One at most: a rebase that stops has the files of a cherry-pick too; the first match is what was begun.
+    acts = [
+        (f"{what} is half done: git {verb} --continue, or --abort", (verb, "--abort"))
+        for names, what, verb in _UNFINISHED
+        if any((repository.git / name).exists() for name in names)
+    ][:1]
+    if (repository.git / "BISECT_LOG").exists():
+        acts.append((_BISECT, ("bisect", "reset")))
+    return tuple(acts)
 
 
 def half_done(directory: Path) -> tuple[str, ...]:
-    """A line about a rebase, merge or the like that waits to be ended, one about a bisect; from files alone.
-
-    A rebase that stops uses the files of a cherry-pick too: the first that fits is what a person began.
-    """
-    repository = Repository.find(directory)
-    if repository is None:
-        return ()
-    found = tuple(
-        f"{what} is half done: git {verb} --continue, or --abort" for what, verb in _begun(repository)
-    )
-    return (*found, *([_BISECT] if (repository.git / "BISECT_LOG").exists() else []))
-
-
-def ways_back(directory: Path) -> tuple[tuple[str, str], ...]:
-    """The words for git that end each of these as if it had not been begun."""
-    repository = Repository.find(directory)
-    if repository is None:
-        return ()
-    found = tuple((verb, "--abort") for _, verb in _begun(repository))
-    return (*found, *([("bisect", "reset")] if (repository.git / "BISECT_LOG").exists() else []))
+    """Return the lines of ``unfinished``."""
+    return tuple(line for line, _ in unfinished(directory))
 
 
 def is_older(directory: Path, moment: Moment) -> bool:
-    """Whether what is half done here was begun before that: its oldest file is older. From files alone."""
+    """Return whether what is half done began before a moment: its oldest file is older."""
     repository = Repository.find(directory)
     if repository is None:
         return False
-    names = (*chain(*(names for names, _, _ in _UNDER_WAY)), "rebase-apply", "sequencer", "BISECT_LOG")
-    found = [place for name in names for place in (repository.git / name, *(repository.git / name).glob("*"))]
-    return any(os.path.lexists(place) and place.lstat().st_mtime < moment for place in found)
-
-
-def _begun(repository: Repository) -> tuple[tuple[str, str], ...]:
-    """What was begun, in words, and the verb for git; one at most, since a rebase uses others' files."""
-    found = (
-        (what, verb)
-        for names, what, verb in _UNDER_WAY
-        if any((repository.git / name).exists() for name in names)
-    )
-    return tuple(islice(found, 1))
-
-
-def lock_files(repository: Repository) -> list[Path]:
-    """The locks of git that are there now: of the index, of HEAD, of branches and other refs."""
-    git, common = repository.git, repository.common
-    found = [*(git / name for name in _OWN), *(common / name for name in _SHARED)]
-    found += islice(git.glob("next-index-*.lock"), _MOST_LOCKS)
-    for refs in {git / "refs", common / "refs"}:
-        found += islice(_below(refs), _MOST_LOCKS)
-    return sorted({lock for lock in found if lock.exists()})
+    names = (*chain(*(names for names, _, _ in _UNFINISHED)), "rebase-apply", "sequencer", "BISECT_LOG")
+    files = (file for name in names for file in (repository.git / name, *(repository.git / name).glob("*")))
+    return any(os.path.lexists(file) and file.lstat().st_mtime < moment for file in files)
 
 
 def has_locks(directory: Path) -> bool:
-    """Whether any of these is there, in the repository around a directory."""
+    """Return whether any lock of git exists in the repository around a directory."""
     repository = Repository.find(directory)
     return repository is not None and bool(lock_files(repository))
 
 
-def _below(refs: Path) -> Iterator[Path]:
-    return (
-        Path(place) / name for place, _, names in os.walk(refs) for name in names if name.endswith(".lock")
-    )
+def in_the_way(directory: Path) -> tuple[str, ...]:
+    """Return lines for a lock of the index, something half done, a detached HEAD.
+
+    Empty without any, and outside of a repository.
+    """
+    repository = Repository.find(directory)
+    if repository is None:
+        return ()
+    lock = repository.git / "index.lock"
+    locked = (lock_message(lock),) if lock.exists() else ()
+    return (*locked, *(half_done(directory) or _detached(repository.git)))
 
 
-def locked(lock: Path) -> str:
-    """What a lock means to whoever is kept out by it, and what to do."""
-    return f"{lock} is there: a git is at work, or was killed. Remove it only when no git runs here"
-
-
-def _lock(git: Path) -> str:
-    lock = git / "index.lock"
-    return locked(lock) if lock.exists() else ""
-
-
-def _unmerged(directory: Path) -> str:
-    _, printed = repo.answer(directory, "ls-files", "--unmerged", "-z", limit_s=_LIMIT_S) or (1, b"")
-    names = sorted({entry.partition(b"\t")[2] for entry in printed.split(b"\0") if entry})
-    shown = ", ".join(name.decode(errors="replace") for name in names[:_MOST_NAMES])
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"files with conflicts: {shown}{more}" if names else ""
-
-
-def _detached(git: Path) -> str:
-    head = git / "HEAD"
+def _detached(git: Path) -> tuple[str, ...]:
+    file = git / "HEAD"
     try:
-        text = head.read_text(errors="replace")
+        text = file.read_text(errors="replace")
     except OSError:
+        return ()
+    if text.startswith("ref:") or file.is_symlink():  # old gits made HEAD a symlink to its branch
+        return ()
+    sha = short_sha(text)
+    return (f"HEAD is detached at {sha}: what is committed here belongs to no branch (git switch BRANCH)",)
+
+
+def present_trouble(directory: Path) -> tuple[str, ...]:
+    """Return ``in_the_way`` and a line for unmerged files. Blocks for 2 s at most."""
+    lines = in_the_way(directory)
+    if Repository.find(directory) is not None:
+        words = ("ls-files", "--unmerged", "-z")
+        _, output = repo.answer(directory, *words, limit_s=_LIMIT_S) or (1, b"")
+        lines += _conflicts(_unmerged_paths(output), _MOST_NAMES)
+    return lines
+
+
+def unmerged(git: GitRunner) -> tuple[bytes, ...]:
+    """Return the files with conflicts in the index. Raises NotDone."""
+    return _unmerged_paths(git.output("ls-files", "--unmerged", "-z"))
+
+
+def trouble_of(directory: Path, unmerged: Collection[bytes]) -> str:
+    """Return what stands in the way of a change to the work tree; empty if nothing does.
+
+    Waits some seconds for the lock of the index.
+    """
+    repository = Repository.find(directory)
+    if repository is not None:
+        wait_for_lock(repository)
+    return "; ".join((*in_the_way(directory), *_conflicts(unmerged)))
+
+
+def _unmerged_paths(output: bytes) -> tuple[bytes, ...]:
+    return tuple(sorted({line.partition(b"\t")[2] for line in output.split(b"\0") if line}))
+
+
+def _conflicts(names: Collection[bytes], *most: int) -> tuple[str, ...]:
+    return (f"files with conflicts: {name_list(names, *most)}",) if names else ()
+
+
+# What ralphd cannot do in a repository.
+
+
+def unsupported(directory: Path) -> tuple[str, ...]:
+    """Return a line for each limitation; empty where all works, and outside of a repository.
+
+    Shallow clones, SHA-256, linked and sparse work trees and submodules are supported.
+    """
+    if Repository.find(directory) is None:
+        return ()
+    answer = repo.answer(directory, "rev-parse", "--is-inside-work-tree")
+    if answer is None or answer[0] != 0:
+        return (f"git does not work in {directory}; try it: git -C {directory} status",)
+    try:
+        return tuple(_limitations(GitRunner(directory, limit_s=SUPPORT_LIMIT_S)))
+    except NotDone as why:
+        return (str(why),)
+
+
+def _limitations(git: GitRunner) -> Iterator[str]:
+    version = re.search(r"(\d+)\.(\d+)", git.text("version"))
+    if version and (int(version[1]), int(version[2])) < _MERGES_TREES:
+        can = "what is not the last commit can be reverted or undone from git 2.38 on"
+        yield f"git {version[0]} is old: {can}"
+    if filtered := filtered_files(git):
+        yield filtered
+    pulled = "a commit that is in a remote counts as pulled, and is not reverted"
+    if git.line("config", "extensions.refStorage") == "reftable":
+        yield f"refs are kept in tables: {pulled}"
+    elif git.line("config", "--bool", "core.logAllRefUpdates") == "false":
+        yield f"core.logAllRefUpdates is off: {pulled}"
+    if git.line("config", "--get-regexp", r"^remote\..*\.promisor$"):
+        refused = "nothing is fetched for a revert, which is refused where files are missing"
+        yield f"this is a partial clone: {refused}"
+
+
+def filtered_files(git: GitRunner) -> str:
+    """Return a line about files that go through a configured filter; empty without such files."""
+    if not git.filters:
         return ""
-    if text.startswith("ref:") or head.is_symlink():  # a link to its branch, as git once made it
+    used = git.filtered(git.output("ls-files", "-z").split(b"\0")[:-1])
+    if not used:
         return ""
-    return f"HEAD is detached at {text[:7]}: what is committed here belongs to no branch (git switch BRANCH)"
+    drivers = ", ".join(sorted({driver.decode(errors="replace") for driver in used.values()}))
+    count = "1 file goes" if len(used) == 1 else f"{len(used)} files go"
+    return (
+        f"{count} through a filter ({drivers}), which is not run: a commit that changes one is not reverted"
+    )

@@ -1,8 +1,12 @@
-"""Where a repository stands, and what an iteration has made of it: the facts of a boundary (R1, R2, R8)."""
+"""Report what happened in a repository since a commit: the facts that the gate judges (R1, R2, R8).
+
+Three questions: which commits came, which of them were pulled rather than made here (reflogs know), and what
+is in the way of a change. All readers take no lock and change nothing; an agent may be at work.
+"""
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -11,23 +15,29 @@ from typing import Final
 
 from ralphd.core.gate.verdict import Boundary, JudgedCommit, Position
 from ralphd.git import repo
-from ralphd.git.diagnostics import in_the_way
-from ralphd.git.locks import wait_for_lock
+from ralphd.git.diagnostics import trouble_of
 from ralphd.git.repo import Repository
 from ralphd.git.rewrite.tree_diff import Sides, entry_of, staged_at
-from ralphd.git.runner import GitRunner, NotDone, readable, shown
-
-# The commits between two heads: what an iteration has made of the branch.
+from ralphd.git.runner import GitRunner, NotDone, readable
 
 MOST_NAMED: Final = 50
 MOST_COUNTED: Final = 10_000
+MOST_COMMITS: Final = 1000
+"""How many commits of a range are listed; a longer one is not judged."""
+MOST_DIRTY: Final = 1000
+LIMIT_S: Final = 20.0
 _SUBJECT_CHARS: Final = 200
 _SHA: Final = re.compile(r"[0-9a-f]{4,64}")
+_FULL_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
+LOG: Final = ("log", "-z", "--no-show-signature", "--encoding=UTF-8", "--no-color", "--no-notes")
+
+
+# The commits between two heads, for people.
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit as people speak of it: a short sha and the first line of its message."""
+    """A commit for people: a short sha and the first line of its message."""
 
     sha: str
     subject: str
@@ -35,9 +45,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The commits that are in one head and not in another: the newest 50, newest first, and how many in all.
+    """The newest 50 commits that one head has and another lacks, newest first, and their number.
 
-    More than 10 000 count as 10 000.
+    The number is 10,000 at most.
     """
 
     commits: tuple[Commit, ...] = ()
@@ -45,47 +55,39 @@ class Made:
 
 
 def present_head(directory: Path) -> str | None:
-    """The full sha of HEAD; None without a commit or a repository, or when git does not tell in time."""
-    answer = repo.answer(directory, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    text = "" if answer is None or answer[0] != 0 else answer[1].decode(errors="replace").strip()
-    return text if _SHA.fullmatch(text) else None
+    """Return the full sha of HEAD; None without a commit or a repository, or when git is too slow."""
+    return repo.line(directory, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
 
 
 def made(directory: Path, before: str | None, after: str | None) -> Made:
-    """What ``after`` has and ``before`` has not; all of it where ``before`` is None.
+    """Return what ``after`` has and ``before`` lacks; all of it where ``before`` is None.
 
-    Nothing where they are the same, ``after`` is None, or git does not know one of them.
+    Nothing where they are equal, ``after`` is None, or git does not know one of them.
     """
-    if after is None or before == after:
-        return Made()
-    if not all(_SHA.fullmatch(sha) for sha in (before or after, after)):
+    if after is None or before == after or not all(_SHA.fullmatch(sha) for sha in (before or after, after)):
         return Made()
     heads = [after] if before is None else [after, f"^{before}"]
-    listed = repo.answer(
-        directory,
-        *("log", "-z", "--format=%h%x09%s", "--no-show-signature", "--encoding=UTF-8", "--no-color"),
-        *(f"--max-count={MOST_NAMED}", *heads, "--"),
-    )
+    listed = repo.answer(directory, *LOG, "--format=%h%x09%s", f"--max-count={MOST_NAMED}", *heads, "--")
     if listed is None or listed[0] != 0:
         return Made()
-    entries = [entry for entry in listed[1].decode(errors="replace").split("\0") if entry]
-    commits = tuple(
-        Commit(sha, said[:_SUBJECT_CHARS]) for sha, _, said in (e.partition("\t") for e in entries)
-    )
-    return Made(commits, len(commits) if len(commits) < MOST_NAMED else _counted(directory, heads))
+    entries = [entry.partition("\t") for entry in listed[1].decode(errors="replace").split("\0") if entry]
+    commits = tuple(Commit(sha, subject[:_SUBJECT_CHARS]) for sha, _, subject in entries)
+    if len(commits) < MOST_NAMED:
+        return Made(commits, len(commits))
+    count = repo.line(directory, "rev-list", "--count", f"--max-count={MOST_COUNTED}", *heads, "--")
+    return Made(commits, int(count) if count else MOST_NAMED)
 
 
-def _counted(directory: Path, heads: list[str]) -> int:
-    counted = repo.answer(directory, "rev-list", "--count", f"--max-count={MOST_COUNTED}", *heads, "--")
-    return int(counted[1]) if counted is not None and counted[0] == 0 else MOST_NAMED
-
-
-# Which commits of a range came by fetch or pull, told from those that were made in this repository (R2).
+# Which commits of a range were pulled (R2).
+#
+# A commit that somebody else made must not be reverted, and git records no origin. What was fetched is known
+# from remote-tracking refs, their reflogs, FETCH_HEAD and the reflog lines of pulls; what a reflog of this
+# repository names as made was not pulled, though it may be in a remote since: it was pushed from here.
 
 _TAIL_BYTES: Final = 1 << 20
 _MOST_LOGS: Final = 200
 _MOST_TIPS: Final = 20_000
-_MOST_COMMITS: Final = 20_000
+_MOST_LISTED: Final = 20_000
 _LINE: Final = re.compile(rb"([0-9a-f]{40,64}) ([0-9a-f]{40,64}) [^\n]*?\t([^\n]*)")
 _MADE: Final = re.compile(
     rb"commit(?: \((?:initial|amend|merge|cherry-pick)\))?: "
@@ -93,283 +95,220 @@ _MADE: Final = re.compile(
     rb"|[^:]*\((?:pick|reword|edit|squash|fixup|continue|merge)\): (?!fast-forward$)"
     rb"|[^:]*: (?:Merge made by|In-index merge)"
 )
-"""What a line says whose new value was made at that moment."""
+"""Reflog messages of lines whose new value is a commit made at that moment."""
 _PULLED: Final = re.compile(rb"pull\b[^:]*: (?:Fast-forward|fast-forward)|pull\b[^(]*\(start\)")
 
 
 @dataclass(frozen=True, slots=True)
 class RangeCommit:
-    """A commit with its parents."""
+    """A commit of the first-parent line between two heads."""
 
     sha: str
     parents: tuple[str, ...]
+    subject: str
 
 
-def pulled(calls: GitRunner, commits: tuple[RangeCommit, ...], *, before: str | None) -> frozenset[str]:
-    """Those of a range's first-parent line that came by fetch or pull, or are merges of what did."""
-    here = calls.repository.git / "logs" / "HEAD"
-    left = {commit.sha for commit in commits} - _made(_lines(here))
-    has_merges = any(len(commit.parents) > 1 for commit in commits)
-    if not commits or not (left or has_merges):
+def pulled(git: GitRunner, commits: tuple[RangeCommit, ...], *, before: str | None) -> frozenset[str]:
+    """Return the shas of a range that were fetched or pulled, or are merges that bring such commits in."""
+    head_log = git.repository.git / "logs" / "HEAD"
+    merges = [commit for commit in commits if len(commit.parents) > 1]
+    if not merges and {commit.sha for commit in commits} <= _made_in(head_log):
         return frozenset()
-    came = _came(calls, commits[0].sha, before, here)
-    return frozenset(
-        commit.sha
-        for commit in commits
-        if commit.sha in came or (len(commit.parents) > 1 and _brings(calls, commit, before, came))
-    )
+    base = [f"^{before}"] if before else []
+    fetched = _fetched(git, [commits[0].sha, *base], head_log)
+    if not fetched:
+        return frozenset()
+    bring = {
+        merge.sha
+        for merge in merges
+        if not fetched.isdisjoint(_rev_list(git, [merge.sha, f"^{merge.parents[0]}", *base]))
+    }
+    return frozenset(commit.sha for commit in commits if commit.sha in fetched | bring)
 
 
-def _came(calls: GitRunner, now: str, before: str | None, here: Path) -> set[str]:
-    """All commits between, merged ones too, that came from elsewhere."""
-    tips = _tips(calls, here)
+def _fetched(git: GitRunner, revisions: list[str], head_log: Path) -> set[str]:
+    """Return all commits of a range, merged ones too, that were not made in this repository."""
+    tips = _fetched_tips(git, head_log)
     if not tips:
         return set()
-    both = [now, *([f"^{before}"] if before else [])]
-    free = _listed(calls, [*both, *(f"^{tip}" for tip in islice(tips, _MOST_TIPS))])
-    came = _listed(calls, both) - free
-    for log in _logs(calls):
-        if not came:
-            break
-        came -= _made(_lines(log))
-    return came
+    not_fetched = _rev_list(git, [*revisions, *(f"^{tip}" for tip in islice(tips, _MOST_TIPS))])
+    fetched = _rev_list(git, revisions) - not_fetched
+    common = git.repository.common
+    logs = [head_log, common / "logs" / "HEAD"]
+    with suppress(OSError):
+        logs += islice(common.glob("worktrees/*/logs/HEAD"), _MOST_LOGS)
+    branches = os.walk(common / "logs" / "refs" / "heads")
+    logs += islice((Path(folder) / name for folder, _, names in branches for name in names), _MOST_LOGS)
+    for log in logs:
+        if fetched:
+            fetched -= _made_in(log)
+    return fetched
 
 
-def _brings(calls: GitRunner, merge: RangeCommit, before: str | None, came: set[str]) -> bool:
-    if not came:
-        return False
-    without = [f"^{merge.parents[0]}", *([f"^{before}"] if before else [])]
-    return not came.isdisjoint(_listed(calls, [merge.sha, *without]))
+def _rev_list(git: GitRunner, revisions: list[str]) -> set[str]:
+    words = ("rev-list", "--ignore-missing", f"--max-count={_MOST_LISTED}", "--stdin")
+    return set(git.text(*words, given="".join(f"{each}\n" for each in revisions).encode()).split())
 
 
-def _listed(calls: GitRunner, revisions: list[str]) -> set[str]:
-    words = ("rev-list", "--ignore-missing", f"--max-count={_MOST_COMMITS}", "--stdin")
-    return set(calls.text(*words, given="".join(f"{each}\n" for each in revisions).encode()).split())
+def _fetched_tips(git: GitRunner, head_log: Path) -> set[str]:
+    """Return the values of remote-tracking refs and of FETCH_HEAD, and where pulls ended.
 
-
-def _tips(calls: GitRunner, here: Path) -> set[str]:
-    """What was fetched: values of remote-tracking refs, of FETCH_HEAD, and where pulls ended.
-
-    Without what was pushed from here: a fetch tells the values of all refs, new or not.
+    Without those that were pushed from here: a fetch writes FETCH_HEAD lines for all refs, old ones too.
     """
     pushed: set[str] = set()
-    tips = set(_fetched_last(calls)) | {new for new, said in _lines(here) if _PULLED.match(said)}
+    tips = {new for new, message in _reflog(head_log) if _PULLED.match(message)}
+    with suppress(OSError), (git.repository.git / "FETCH_HEAD").open("rb") as file:
+        shas = (re.match(rb"[0-9a-f]{40,64}(?=\t)", line) for line in islice(file, _MOST_TIPS))
+        tips |= {sha[0].decode() for sha in shas if sha}
     form = "--format=%(objectname) %(symref)%00%(refname)"
-    for line in calls.text("for-each-ref", form, "refs/remotes").splitlines():
+    for line in git.text("for-each-ref", form, "refs/remotes").splitlines():
         value, _, names = line.partition(" ")
-        points_to, _, name = names.partition("\0")
-        if points_to:
-            continue  # such as origin/HEAD, which is another's value
-        log = list(_lines(calls.repository.common / "logs" / name))
-        sent = {new for new, said in log if said.startswith(b"update by push")}
+        symref, _, name = names.partition("\0")
+        if symref:
+            continue  # such as origin/HEAD: another ref's value
+        log = list(_reflog(git.repository.common / "logs" / name))
+        sent = {new for new, message in log if message.startswith(b"update by push")}
         pushed |= sent
         tips |= {new for new, _ in log} - sent if log else {value}
     return tips - pushed
 
 
-def _fetched_last(calls: GitRunner) -> Iterator[str]:
-    with suppress(OSError), (calls.repository.git / "FETCH_HEAD").open("rb") as file:
-        for fetched in islice(file, _MOST_TIPS):
-            if found := re.match(rb"[0-9a-f]{40,64}(?=\t)", fetched):
-                yield found[0].decode()
+def _made_in(log: Path) -> set[str]:
+    return {new for new, message in _reflog(log) if _MADE.match(message)}
 
 
-def _logs(calls: GitRunner) -> Iterator[Path]:
-    """The reflogs of this repository's HEADs and branches."""
-    common = calls.repository.common
-    yield from (calls.repository.git / "logs" / "HEAD", common / "logs" / "HEAD")
-    with suppress(OSError):
-        yield from islice(common.glob("worktrees/*/logs/HEAD"), _MOST_LOGS)
-    found = (
-        Path(place) / name
-        for place, _, names in os.walk(common / "logs" / "refs" / "heads")
-        for name in names
-    )
-    yield from islice(found, _MOST_LOGS)
-
-
-def _made(lines: Iterable[tuple[str, bytes]]) -> set[str]:
-    return {new for new, said in lines if _MADE.match(said)}
-
-
-def _lines(log: Path) -> Iterator[tuple[str, bytes]]:
-    """The new value and the message of each line in the last MiB of a reflog."""
+def _reflog(log: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the new value and the message of each line in the last MiB of a reflog."""
     try:
         with log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             data = file.read(_TAIL_BYTES)
     except OSError:
         return
-    for found in _LINE.finditer(data):
-        if found[1] != found[2]:
-            yield found[2].decode(), found[3]
+    for line in _LINE.finditer(data):
+        if line[1] != line[2]:
+            yield line[2].decode(), line[3]
 
 
-MOST_COMMITS: Final = 1000
-"""How many commits of a range are named; a longer one is not judged."""
-MOST_DIRTY: Final = 1000
-LIMIT_S: Final = 20.0
-_FACTS_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
+# Where HEAD is, and what is between it and an earlier position.
 
 
 @dataclass(frozen=True, slots=True)
 class Uncommitted:
-    """Tracked files that differ from HEAD, staged or not, and among them those with conflicts.
-
-    ``entries``: what HEAD and the index have there, of those without conflicts.
-    """
+    """Tracked files that differ from HEAD, staged or not: those without conflicts, and those with."""
 
     entries: Mapping[bytes, Sides]
     unmerged: tuple[bytes, ...]
 
     @property
     def names(self) -> tuple[bytes, ...]:
-        """All of them."""
         return (*self.entries, *self.unmerged)
 
 
 def position(directory: Path) -> Position:
-    """The full sha of HEAD, None before the first commit; its branch, None when detached.
+    """Return the full sha of HEAD, None before the first commit, and its branch, None when detached.
 
-    The branch is without ``refs/heads/``. Both are None outside of a repository, and where git does
-    not tell in time. Blocks for 10 s at most, mostly for two reads of a file.
+    The branch is without ``refs/heads/``. Both are None outside of a repository, and where git is too slow.
+    Blocks for 10 s at most, mostly for two reads of a file.
     """
     repository = Repository.find(directory)
-    if (found := repository.standing() if repository is not None else None) is not None:
-        ref, sha = found
-        return Position(sha, _short(ref.encode(errors="surrogateescape").decode(errors="replace")))
+    known = repository.branch_and_head() if repository is not None else None
+    if known is not None:
+        return Position(known[1], _branch_name(known[0]))
     words = ("rev-parse", "--revs-only", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
-    code, printed = repo.answer(directory, *words) or (1, b"")
-    sha, _, ref = printed.removesuffix(b"\n").decode(errors="replace").partition("\n")
-    if code == 0 and _FACTS_SHA.fullmatch(sha):
-        return Position(sha, _short(ref))
-    code, printed = repo.answer(directory, "symbolic-ref", "--quiet", "HEAD") or (1, b"")
-    return Position(None, _short(printed.removesuffix(b"\n").decode(errors="replace")))
+    code, output = repo.answer(directory, *words) or (1, b"")
+    sha, _, ref = output.removesuffix(b"\n").decode(errors="replace").partition("\n")
+    if code == 0 and _FULL_SHA.fullmatch(sha):
+        return Position(sha, _branch_name(ref))
+    return Position(None, _branch_name(repo.line(directory, "symbolic-ref", "--quiet", "HEAD") or ""))
 
 
-def _short(ref: str) -> str | None:
-    return ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None
+def _branch_name(ref: str) -> str | None:
+    return repo.printable(ref.removeprefix("refs/heads/")) if ref.startswith("refs/heads/") else None
 
 
 def boundary(directory: Path, before: Position, *, limit_s: float = LIMIT_S) -> Boundary:
-    """What came since ``before``, and what stands in the way.
+    """Return what came since ``before``, and what is in the way of a change.
 
     The commits are those from HEAD along first parents to the first that ``before`` has. ``descends`` is
     whether that line leads to ``before`` itself: where it was merged into something else, reverting that
-    merge would take away what was there before. What git cannot tell in time is a trouble too. Waits some
-    seconds for a lock; takes none, changes nothing.
+    merge would remove what was there before. Git being too slow is a trouble too. Waits some seconds for the
+    lock of the index.
     """
-    now = position(directory)
-    if (now.head, now.branch) == (before.head, before.branch):
-        return Boundary(before, now)
-    if now == Position(None, None):
+    after = position(directory)
+    if (after.head, after.branch) == (before.head, before.branch):
+        return Boundary(before, after)
+    if after == Position(None, None):
         return Boundary(
-            before, now, False, trouble=f"git does not tell where HEAD is: git -C {directory} status"
+            before, after, False, trouble=f"git does not tell where HEAD is: git -C {directory} status"
         )
     try:
-        calls = GitRunner(directory, limit_s=limit_s)
-        commits = _range(calls, before.head, now.head)
-        told, is_whole = commits[:MOST_COMMITS], len(commits) <= MOST_COMMITS
-        uncommitted_ = uncommitted(calls)
-        judged = _judged(calls, told, before.head)
-        trouble = trouble_of(directory, uncommitted_.unmerged)
+        git = GitRunner(directory, limit_s=limit_s)
+        commits = _range(git, before.head, after.head)
+        # One more than is judged was listed, which shows that there are more.
+        judged, is_whole = commits[:MOST_COMMITS], len(commits) <= MOST_COMMITS
+        dirty = uncommitted(git)
+        came = pulled(git, judged, before=before.head)
+        unpushed = _not_in_upstream(git, after.head, before.head) if judged else None
+        trouble = trouble_of(directory, dirty.unmerged)
     except NotDone as why:
-        return Boundary(before, now, trouble=str(why))
-    if not is_whole and not any(commit.pulled for commit in judged):
+        return Boundary(before, after, trouble=str(why))
+    if not is_whole and not came:
         trouble = trouble or f"more than {MOST_COMMITS} commits came in one iteration: nothing is judged"
-    descends = not is_whole or (bool(told) and told[-1].parents[:1] == (before.head,))
-    dirty = tuple(readable(name) for name in uncommitted_.names[:MOST_DIRTY])
-    return Boundary(before, now, descends, judged, trouble, dirty)
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed(RangeCommit):
-    subject: str
-
-
-def _range(calls: GitRunner, before: str | None, now: str | None) -> tuple[_Listed, ...]:
-    """One more than are told at most, by which it is seen that there are more."""
-    if now is None or (before is not None and not _FACTS_SHA.fullmatch(before)):
-        return ()
-    code, printed = calls.call(
-        *("log", "-z", "--first-parent", "--format=%H %P%x09%s", "--no-show-signature", "--no-color"),
-        *("--encoding=UTF-8", "--no-notes", f"--max-count={MOST_COMMITS + 1}"),
-        *(now, *([f"^{before}"] if before else []), "--"),
+    return Boundary(
+        before,
+        after,
+        not is_whole or (bool(judged) and judged[-1].parents[:1] == (before.head,)),
+        tuple(
+            JudgedCommit(c.sha, c.subject, c.sha in came, unpushed is not None and c.sha not in unpushed)
+            for c in judged
+        ),
+        trouble,
+        tuple(readable(name) for name in dirty.names[:MOST_DIRTY]),
     )
-    if code != 0 and before and calls.call("cat-file", "-e", f"{before}^{{commit}}")[0] != 0:
-        return ()  # what was there before is gone: nothing can descend from it
+
+
+def _range(git: GitRunner, before: str | None, after: str | None) -> tuple[RangeCommit, ...]:
+    if after is None or (before is not None and not _FULL_SHA.fullmatch(before)):
+        return ()
+    words = (*LOG, "--first-parent", "--format=%H %P%x09%s", f"--max-count={MOST_COMMITS + 1}")
+    code, output = git.run(*words, after, *([f"^{before}"] if before else []), "--")
+    if code != 0 and before and git.commit(before) is None:
+        return ()  # before is gone: nothing can descend from it
     if code != 0:
-        raise NotDone(f"git log ended with {code}; try it: git -C {calls.directory} log")
-    found = []
-    for entry in printed.decode(errors="replace").split("\0"):
+        raise NotDone(f"git log ended with {code}; try it: git -C {git.directory} log")
+    commits = []
+    for entry in output.decode(errors="replace").split("\0"):
         shas, _, subject = entry.partition("\t")
         if shas:
             sha, *parents = shas.split()
-            found.append(_Listed(sha, tuple(parents), subject[:_SUBJECT_CHARS]))
-    return tuple(found)
+            commits.append(RangeCommit(sha, tuple(parents), subject[:_SUBJECT_CHARS]))
+    return tuple(commits)
 
 
-def _judged(calls: GitRunner, commits: tuple[_Listed, ...], before: str | None) -> tuple[JudgedCommit, ...]:
-    if not commits:
-        return ()
-    came = pulled(calls, commits, before=before)
-    new = _not_in_upstream(calls, commits[0].sha, before)
-    return tuple(
-        JudgedCommit(each.sha, each.subject, each.sha in came, new is not None and each.sha not in new)
-        for each in commits
-    )
-
-
-def branch_ref(calls: GitRunner) -> str | None:
-    """The branch that HEAD is on, a ref in full; None when it is detached."""
-    found = calls.repository.standing()
-    return found[0] if found is not None else calls.looked_up("symbolic-ref", "--quiet", "HEAD")
-
-
-def _not_in_upstream(calls: GitRunner, now: str, before: str | None) -> frozenset[str] | None:
-    """Those of the line that the upstream has not, as of the last fetch or push; None without an upstream."""
-    branch = branch_ref(calls)
-    if branch is None:
-        return None
-    tracking = calls.looked_up("for-each-ref", "--format=%(upstream)", branch)
-    if tracking is None or not tracking.startswith("refs/remotes/"):
+def _not_in_upstream(git: GitRunner, after: str | None, before: str | None) -> frozenset[str] | None:
+    """Return the commits that the upstream lacked at the last fetch or push; None without an upstream."""
+    branch = git.branch()
+    tracking = branch and git.line("for-each-ref", "--format=%(upstream)", branch)
+    if not after or not tracking or not tracking.startswith("refs/remotes/"):
         return None
     without = [f"^{tracking}", *([f"^{before}"] if before else [])]
-    code, printed = calls.call("rev-list", "--first-parent", f"--max-count={MOST_COMMITS}", now, *without)
-    return None if code else frozenset(printed.decode().split())
+    code, output = git.run("rev-list", "--first-parent", f"--max-count={MOST_COMMITS}", after, *without)
+    return None if code else frozenset(output.decode().split())
 
 
-def uncommitted(calls: GitRunner) -> Uncommitted:
-    """Tracked files with changes, submodules at another commit included. Raises NotDone."""
+def uncommitted(git: GitRunner) -> Uncommitted:
+    """Return tracked files with changes, submodules at another commit included. Raises NotDone."""
     words = ("--porcelain=v2", "-z", "-uno", "--no-renames", "--ignore-submodules=dirty")
     entries: dict[bytes, Sides] = {}
     unmerged, to_add = [], []
-    for line in calls.printed("status", *words).split(b"\0"):
+    for line in git.output("status", *words).split(b"\0"):
         if line.startswith(b"u "):  # u XY sub m1 m2 m3 mW h1 h2 h3 path
             unmerged.append(line.split(b" ", 10)[10])
         elif line.startswith(b"1 "):  # 1 XY sub mH mI mW hH hI path
             _, flags, _, in_head, in_index, _, head, index, path = line.split(b" ", 8)
             entries[path] = Sides(entry_of(in_head, head), entry_of(in_index, index))
             to_add += [path] if flags.endswith(b"A") else []
-    for path, staged in staged_at(calls, to_add).items():  # git add -N: status does not tell what is staged
+    for path, staged in staged_at(git, to_add).items():  # git add -N: status omits what is staged
         entries[path] = Sides(entries[path].committed, staged)
     return Uncommitted(entries, tuple(unmerged))
-
-
-def unmerged(calls: GitRunner) -> tuple[bytes, ...]:
-    """Files with conflicts, as the index has them. Raises NotDone."""
-    lines = calls.printed("ls-files", "--unmerged", "-z").split(b"\0")
-    return tuple(sorted({line.partition(b"\t")[2] for line in lines if line}))
-
-
-def trouble_of(directory: Path, unmerged: Collection[bytes]) -> str:
-    """What stands in the way of any change to the work tree, in words; empty: nothing (R8)."""
-    lines = list(in_the_way(directory))
-    repository = Repository.find(directory)
-    if repository is not None and lines and "index.lock" in lines[0]:
-        wait_for_lock(repository)
-        lines = list(in_the_way(directory))
-    if unmerged:
-        lines.append(f"files with conflicts: {shown(set(unmerged))}")
-    return "; ".join(lines)

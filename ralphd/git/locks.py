@@ -1,58 +1,80 @@
-"""Lock files that a git has left which was killed, and whether a git is still at work."""
+"""Git's lock files: find them, wait for them, and remove those of a git that was killed.
+
+A lock that a killed git has left stops every later commit. It is removed only if no running git could own it:
+its processes have ended, it is older than their end, and no other git works in any of the work trees.
+"""
 
 import os
 import stat
 import time
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from ralphd.core.time import Moment
-from ralphd.git.diagnostics import lock_files
 from ralphd.git.repo import Repository
-from ralphd.git.runner import GitRunner
 
 LOCK_WAIT_S: Final = 3.0
-_LOCK_LOOK_S: Final = 0.05
+_LOCK_POLL_S: Final = 0.05
+_MOST_LOCKS: Final = 1000
+_OWN: Final = ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "MERGE_HEAD.lock", "CHERRY_PICK_HEAD.lock")
+_SHARED: Final = ("packed-refs.lock", "config.lock", "shallow.lock")
 _PROC: Final = Path("/proc")
 
 
-def removed_locks(
+def lock_files(repository: Repository) -> list[Path]:
+    """Return the locks of the index, of HEAD, of branches and other refs that exist."""
+    git, common = repository.git, repository.common
+    candidates = [*(git / name for name in _OWN), *(common / name for name in _SHARED)]
+    candidates += islice(git.glob("next-index-*.lock"), _MOST_LOCKS)
+    for refs in {git / "refs", common / "refs"}:
+        below = (Path(folder) / name for folder, _, names in os.walk(refs) for name in names)
+        candidates += islice((path for path in below if path.name.endswith(".lock")), _MOST_LOCKS)
+    return sorted({lock for lock in candidates if lock.exists()})
+
+
+def lock_message(lock: Path) -> str:
+    """Return what a lock means to a person, and what to do."""
+    return f"{lock} is there: a git is at work, or was killed. Remove it only when no git runs here"
+
+
+def remove_stale_locks(
     repository: Repository, top: Path, *, ended_at: Moment
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Remove what is older than ``ended_at``, where no git works here: what was removed, and what was not.
+    """Remove locks older than ``ended_at`` where no git runs: a line for each removed, and for each left.
 
-    The caller has proved that the tree of processes which may have made them is empty.
+    The caller has proved that the process tree which may have made them is empty.
     """
     locks = [lock for lock in lock_files(repository) if _is_older(lock, ended_at)]
     if not locks:
         return (), ()
-    if busy := _git_at_work(repository, top):
-        left = (f"{lock} is there, and git works here (process {busy}): it is left alone" for lock in locks)
+    if pid := _running_git(repository, top):
+        left = (f"{lock} is there, and git works here (process {pid}): it is left alone" for lock in locks)
         return (), tuple(left)
     return tuple(f"removed {lock}, which a killed git had left" for lock in locks if _is_removed(lock)), ()
 
 
 def wait_for_lock(repository: Repository) -> None:
-    """Wait a moment for the lock of the index: an editor looks at the status all day."""
+    """Wait some seconds for the lock of the index: editors take it for a moment, all day long."""
     until = time.monotonic() + LOCK_WAIT_S
     while os.path.lexists(repository.git / "index.lock") and time.monotonic() < until:
-        time.sleep(_LOCK_LOOK_S)
+        time.sleep(_LOCK_POLL_S)
 
 
-def remove_left_by_ours(calls: GitRunner) -> None:
-    """Remove the lock of the index after a git of ours was killed; there was none before it."""
-    lock = calls.repository.git / "index.lock"
-    if lock.exists() and not _git_at_work(calls.repository, calls.top):
+def remove_own_lock(repository: Repository, top: Path) -> None:
+    """Remove the lock of the index after a git of ours was killed; the caller has seen none before it."""
+    lock = repository.git / "index.lock"
+    if lock.exists() and not _running_git(repository, top):
         _is_removed(lock)
 
 
 def _is_older(lock: Path, moment: Moment) -> bool:
     try:
-        found = lock.lstat()
+        status = lock.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_mtime < moment
+    return stat.S_ISREG(status.st_mode) and status.st_mtime < moment
 
 
 def _is_removed(lock: Path) -> bool:
@@ -63,30 +85,21 @@ def _is_removed(lock: Path) -> bool:
     return True
 
 
-def _git_at_work(repository: Repository, top: Path) -> int | None:
-    """A git whose working directory is in a work tree or the repository, or is not to be known.
-
-    In any of its work trees: they share branches, and the locks of these.
-    """
-    places = [str(place.resolve()) for place in (top, repository.git, *repository.work_trees())]
-    for entry in _PROC.iterdir():
-        if not entry.name.isdigit():
+def _running_git(repository: Repository, top: Path) -> int | None:
+    """Return a git process in any of the work trees (they share branches and the locks of these)."""
+    places = [str(path.resolve()) for path in (top, repository.git, *repository.work_trees())]
+    for process in _PROC.iterdir():
+        if not process.name.isdigit():
             continue
-        with suppress(OSError):
-            if not (entry / "comm").read_text(errors="replace").startswith("git"):
+        with suppress(OSError):  # it has ended
+            if not (process / "comm").read_text(errors="replace").startswith("git"):
                 continue
-            if (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX":
+            if (process / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX":
                 continue
-            if _works_in(entry, places):
-                return int(entry.name)
+            try:
+                directory = str((process / "cwd").readlink())
+            except PermissionError:
+                return int(process.name)  # another user's git: its directory is unknown, so assume ours
+            if any(directory == each or directory.startswith(f"{each}/") for each in places):
+                return int(process.name)
     return None
-
-
-def _works_in(entry: Path, places: list[str]) -> bool:
-    try:
-        place = str((entry / "cwd").readlink())
-    except PermissionError:
-        return True
-    except OSError:
-        return False  # it has ended
-    return any(place == each or place.startswith(f"{each}/") for each in places)

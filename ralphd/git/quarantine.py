@@ -1,12 +1,25 @@
-"""What an agent that crashed has left half written: kept under a ref, and out of the next one's way.
+"""Remove what a crashed agent has left half written, once it is kept under a ref.
 
-Only what was not there before it: a path that was uncommitted or ignored already stays as it is, whoever
-changed it since. Ignored files are never touched, nor what is too large to be kept.
+The next agent starts from a clean commit, and may take back what is good. Only new work is removed: a path
+that was uncommitted or ignored before the attempt stays, even if it has changed since. Ignored files are never
+touched.
 """
 
+# Theory of operation
+#
+# Order: look (traces), snapshot, refs, look again, remove. The snapshot is a commit made in a copy of the
+# index. Nothing is removed unless all of it is kept: one file that is too large refuses the whole.
+#
+# A person may save a file at any moment: before the second look, and all stays; after it, each file is
+# compared with its first trace again right before it is removed, and stays if it differs. Files with a
+# version in HEAD are compared together before one ``git checkout``: a save in these milliseconds is in
+# neither place, which is the price for modes and line ends being git's own.
+#
+# A crash between refs and removal leaves the files, and the ref too: the repeated act makes both again. A
+# failure in the middle names the ref, which has everything.
+
 import os
-import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,21 +29,20 @@ from ralphd.git.facts import position
 from ralphd.git.repair import LEFT
 from ralphd.git.rewrite.file_snapshots import Trace, traces
 from ralphd.git.rewrite.move_branch import recover, refuse_filtered
-from ralphd.git.rewrite.revert import ref_name
-from ralphd.git.rewrite.tree_diff import TreeEntry, above, files_below, is_file, is_there, staged_at
-from ralphd.git.runner import LIMIT_S, SHOWN, GitRunner, NotDone, readable, said_of, shown
+from ralphd.git.rewrite.tree_diff import TreeEntry, above, committed_at, is_there, obstructing, staged_at
+from ralphd.git.runner import LIMIT_S, SHOWN, GitRunner, NotDone, error_text, name_list, readable, ref_name
 from ralphd.git.snapshot import Snapshot, snapshot
 
 MOST_FILES: Final = 10_000
 MOST_KNOWN: Final = 200_000
-"""How many names are remembered for as long as an attempt takes."""
+"""How many names are remembered for the time of an attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """What was taken out of the work tree: under which ref it is, and its names. ``trouble``: why it was not.
+    """What was removed: the names, and the ref that has it; ``trouble`` if it could not be.
 
-    Neither: there was nothing. ``staged`` is another ref, where something else was staged than the files had.
+    ``staged`` is another ref, where something else was staged than the files had. All empty: nothing was new.
     """
 
     ref: str | None = None
@@ -40,30 +52,30 @@ class Quarantined:
 
     @property
     def words(self) -> str:
-        """One line for the next agent, and for a person; empty where there was nothing."""
+        """One line for the next agent, and for a person."""
         if self.trouble:
             return f"what the attempt before has left half written is still there: {self.trouble}"
         if self.ref is None:
             return ""
-        shown = ", ".join(self.files[:SHOWN])
         more = f" and {len(self.files) - SHOWN} more" if len(self.files) > SHOWN else ""
         staged = f" (and, as it was staged: {self.staged})" if self.staged else ""
         return (
-            f"what the attempt before had not committed when it crashed was set aside: {shown}{more}. "
+            "what the attempt before had not committed when it crashed was set aside: "
+            f"{', '.join(self.files[:SHOWN])}{more}. "
             f"See it: git show --stat {self.ref}{staged}. "
             f"Take back what is good: git checkout {self.ref} -- FILE"
         )
 
 
 def uncommitted_paths(directory: Path, *, limit_s: float = LIMIT_S) -> frozenset[bytes] | None:
-    """What is not committed now, relative to the root; None where git cannot tell, or it is too much.
+    """Return what is uncommitted, untracked or ignored now; None if git fails, or it is too much.
 
-    Untracked files too, and what is ignored: whoever changes the ``.gitignore`` makes none of it his own.
-    A name that ends with a slash is a folder, with all that is in it.
+    Ignored paths count, so that an agent that edits ``.gitignore`` does not make them its own. A name with a
+    slash at its end is a folder with all that is in it.
     """
     try:
-        found = _paths(GitRunner(directory, limit_s=limit_s), "--ignored=matching")
-        return frozenset(found) if len(found) <= MOST_KNOWN else None
+        paths = _changed_paths(GitRunner(directory, limit_s=limit_s), "--ignored=matching")
+        return frozenset(paths) if len(paths) <= MOST_KNOWN else None
     except (NotDone, OSError):
         return None
 
@@ -71,130 +83,93 @@ def uncommitted_paths(directory: Path, *, limit_s: float = LIMIT_S) -> frozenset
 def put_away(
     directory: Path, before: Collection[bytes], label: str, *, scratch: Path, limit_s: float = LIMIT_S
 ) -> Quarantined:
-    """Take out what is uncommitted now and was not ``before``, once it is kept under a ref of ``label``.
+    """Keep what is uncommitted now and was not ``before``, and set these paths to HEAD, index and files.
 
-    The files of those paths, and what is staged of them, are then as HEAD has them. Raises nothing: where
-    anything cannot be kept, all stays as it is, and ``trouble`` says why.
+    Raises nothing: where anything cannot be kept, all stays.
     """
     try:
-        calls = GitRunner(directory, limit_s=limit_s)
-        with calls.alone():
-            recover(calls)
-            return _put_away(calls, before, label, scratch)
-    except NotDone as why:
-        return Quarantined(trouble=str(why))
-    except OSError as error:
-        return Quarantined(trouble=said_of(error))
+        git = GitRunner(directory, limit_s=limit_s)
+        with git.exclusive():
+            recover(git)
+            return _put_away(git, before, label, scratch)
+    except (NotDone, OSError) as why:
+        return Quarantined(trouble=error_text(why))
 
 
-def _put_away(calls: GitRunner, before: Collection[bytes], label: str, scratch: Path) -> Quarantined:
-    new = [path for path in _paths(calls) if not path.endswith(b"/") and not _was_there(path, before)]
+def _put_away(git: GitRunner, before: Collection[bytes], label: str, scratch: Path) -> Quarantined:
+    new = [
+        path
+        for path in _changed_paths(git)
+        if not path.endswith(b"/")
+        and path not in before
+        and not any(each + b"/" in before for each in above(path))
+    ]
     if not new:
         return Quarantined()
-    if trouble := present_trouble(calls.directory):
+    if trouble := present_trouble(git.directory):
         raise NotDone("; ".join(trouble))
     if len(new) > MOST_FILES:
         raise NotDone(f"{len(new)} files: too many")
-    refuse_filtered(calls, new)
-    seen = traces(calls, new)
-    kept = snapshot(calls.directory, f"{label}, what a crashed attempt has left", scratch=scratch)
-    _refuse_unkept(kept)
-    committed = _entries(calls, new, kept.head)
-    _refuse_loss(calls, new, committed)
+    refuse_filtered(git, new)
+    seen = traces(git, new)
+    work = snapshot(git.directory, f"{label}, what a crashed attempt has left", scratch=scratch)
+    if work.trouble or work.commit is None:
+        raise NotDone(work.trouble or "nothing of it could be kept")
+    if work.skipped_large:
+        raise NotDone(f"{work.skipped_large[0]} is too large to be kept")
+    committed = committed_at(git, new, work.head)
+    if way := obstructing(git, committed, new):
+        raise NotDone(f"what git does not keep is in the way: {name_list(way)}")
     ref = f"{LEFT}{ref_name(label)}/files"
-    calls.printed("update-ref", "--stdin", given=f"update {ref} {kept.commit}\n".encode())
-    staged = _keep_staged(calls, new, committed, kept, f"{LEFT}{ref_name(label)}/staged")
-    if traces(calls, new) != seen or position(calls.directory).head != kept.head:
+    git.update_refs(f"update {ref} {work.commit}")
+    staged = _keep_staged(git, new, committed, work, f"{LEFT}{ref_name(label)}/staged")
+    if traces(git, new) != seen or position(git.directory).head != work.head:
         raise NotDone(f"files change while they are looked at; as they were: git show --stat {ref}")
     try:
-        _as_committed(calls, seen, new, committed, kept.head)
+        _set_to_head(git, seen, new, committed, work.head)
     except (NotDone, OSError) as why:
-        words = said_of(why) if isinstance(why, OSError) else why
-        raise NotDone(f"{words}; in part at least, and all of it is kept: git show --stat {ref}") from why
+        rest = f"in part at least, and all of it is kept: git show --stat {ref}"
+        raise NotDone(f"{error_text(why)}; {rest}") from why
     return Quarantined(ref, tuple(map(readable, new)), staged=staged)
 
 
-def _was_there(path: bytes, before: Collection[bytes]) -> bool:
-    return path in before or any(each + b"/" in before for each in above(path))
-
-
-def _refuse_loss(calls: GitRunner, new: Collection[bytes], committed: Collection[bytes]) -> None:
-    """Raises NotDone where a file of HEAD's would take the place of something that is not kept."""
-    way = set()
-    for path in committed:
-        way |= {each for each in above(path) if is_file(calls.path(each))}
-        way |= set(files_below(calls, path))
-    if way := way - set(new):
-        raise NotDone(f"what git does not keep is in the way: {shown(way)}")
-
-
 def _keep_staged(
-    calls: GitRunner, new: list[bytes], committed: dict[bytes, TreeEntry], kept: Snapshot, ref: str
+    git: GitRunner, new: list[bytes], committed: dict[bytes, TreeEntry], work: Snapshot, ref: str
 ) -> str | None:
-    """Keep what is staged where it is neither HEAD's nor the file's; the ref, None where all of it is."""
-    files = _entries(calls, new, kept.commit)
-    staged = staged_at(calls, new).items()
+    """Keep what is staged, if it is neither HEAD's nor the file's, and return the ref."""
+    files = committed_at(git, new, work.commit)
+    staged = staged_at(git, new).items()
     if all(entry in (committed.get(path), files.get(path)) for path, entry in staged):
         return None
-    index = calls.work / "tmp-tree"
-    shutil.copy2(calls.repository.git / "index", index)  # with its time, for what changed in the same tick
-    tree = calls.text("write-tree", also={"GIT_INDEX_FILE": os.fspath(index)})
-    parents = ("-p", kept.head) if kept.head else ()
-    said = ("--no-gpg-sign", "-m", "what a crashed attempt had staged")
-    commit = calls.text("commit-tree", tree, *parents, *said, also=calls.identity)
-    calls.printed("update-ref", "--stdin", given=f"update {ref} {commit}\n".encode())
+    index = git.work / "tmp-tree"
+    git.copy_index(index)
+    tree = git.text("write-tree", env={"GIT_INDEX_FILE": os.fspath(index)})
+    parents = (work.head,) if work.head else ()
+    commit = git.commit_tree(tree, "what a crashed attempt had staged\n", *parents)
+    git.update_refs(f"update {ref} {commit}")
     return ref
 
 
-def _refuse_unkept(kept: Snapshot) -> None:
-    """Raises NotDone where anything at all could not be kept."""
-    if kept.trouble or kept.commit is None:
-        raise NotDone(kept.trouble or "nothing of it could be kept")
-    if kept.skipped_large:
-        raise NotDone(f"{kept.skipped_large[0]} is too large to be kept")
-
-
-def _as_committed(
-    calls: GitRunner,
+def _set_to_head(
+    git: GitRunner,
     seen: Mapping[bytes, Trace],
     paths: list[bytes],
     committed: Collection[bytes],
     head: str | None,
 ) -> None:
-    """Files and index of these paths as HEAD has them, the folders that become empty removed.
-
-    A file that is another than was ``seen`` stays: somebody has saved it at this very moment.
-    """
     if gone := [path for path in paths if path not in committed]:
-        calls.printed("update-index", "-z", "--force-remove", "--stdin", given=_given(gone))
+        git.output("update-index", "-z", "--force-remove", "--stdin", given=gone)
         for path in gone:
-            # Never through a link that has taken the place of its folder.
-            if is_there(calls, path) and traces(calls, [path]).get(path) == seen.get(path):
-                calls.remove(path)
-    now = traces(calls, committed)
-    if head is not None and (same := [path for path in committed if now.get(path) == seen.get(path)]):
+            # is_there: never through a link that has taken the place of a folder.
+            if is_there(git, path) and traces(git, [path]).get(path) == seen.get(path):
+                git.remove(path)
+    present = traces(git, committed)
+    same = [path for path in committed if present.get(path) == seen.get(path)]
+    if head is not None and same:
         words = ("checkout", "--quiet", head, "--pathspec-from-file=-", "--pathspec-file-nul")
-        calls.printed(*words, given=_given(same))
+        git.output(*words, given=same)
 
 
-def _entries(calls: GitRunner, paths: list[bytes], commit: str | None) -> dict[bytes, TreeEntry]:
-    """What a commit has at these paths. Raises NotDone."""
-    found: dict[bytes, TreeEntry] = {}
-    for first in range(0, len(paths), 500) if commit is not None else ():
-        wanted = paths[first : first + 500]
-        words = ("ls-tree", "-r", "-z", "--full-tree", str(commit), "--")
-        for line in calls.printed(*words, *map(os.fsdecode, wanted)).split(b"\0"):
-            about, _, path = line.partition(b"\t")
-            if about:
-                mode, _, sha = about.split()
-                found[path] = TreeEntry(mode, sha.decode())
-    return {path: found[path] for path in paths if path in found}
-
-
-def _paths(calls: GitRunner, *also: str) -> list[bytes]:
-    words = ("--porcelain=v1", "-z", "-uall", "--no-renames", "--ignore-submodules=all", *also)
-    return [entry[3:] for entry in calls.printed("status", *words).split(b"\0") if len(entry) > 3]
-
-
-def _given(paths: Iterable[bytes]) -> bytes:
-    return b"".join(path + b"\0" for path in paths)
+def _changed_paths(git: GitRunner, *words: str) -> list[bytes]:
+    options = ("--porcelain=v1", "-z", "-uall", "--no-renames", "--ignore-submodules=all", *words)
+    return [entry[3:] for entry in git.output("status", *options).split(b"\0") if len(entry) > 3]

@@ -1,214 +1,246 @@
-"""Git for what the guard does: a deadline for all calls together, and nothing of the repository's is run.
+"""Run git for changes to a repository: one deadline for all calls, and no program of the repository's.
 
-Hooks, file watchers, filters, merge drivers, signing programs, editors and fetches are anybody's commands:
-for these calls they are off. What would need a filter is refused (``Calls.filters``).
+Hooks, file watchers, filters, merge drivers, signing programs, editors and fetches are commands of unknown
+origin, and a revert at night must not wait for one: they are off. Files that need a filter are refused
+(``GitRunner.filtered``), since without it git would write other bytes than the user's own checkout does.
 """
 
 import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from ralphd.git import repo
-from ralphd.git.diagnostics import lock_files, locked
+from ralphd.git.locks import lock_files, lock_message
 from ralphd.git.repo import Repository
 
 LIMIT_S: Final = 60.0
-"""What one act may take in all."""
-WAY_BACK_S: Final = 30.0
-"""How long it may take besides to put all as it was."""
+"""The time for one act in all."""
+ROLLBACK_S: Final = 30.0
+"""The additional time for rolling an act back."""
 SHOWN: Final = 3
-"""How many names a sentence has."""
-_FULL_BYTES: Final = 64 << 10
+"""How many names a sentence lists."""
 FSYNC: Final = "core.fsync=committed"
-"""What is kept is on the disk before files are changed."""
+"""Objects are on the disk before the files that they preserve are changed."""
+_FULL_BYTES: Final = 64 << 10
 _SETTINGS: Final = (
     *("submodule.recurse=false", "merge.renormalize=false", "core.safecrlf=false", "gc.auto=0"),
     *("i18n.commitEncoding=UTF-8", "core.looseCompression=1", "core.fsyncMethod=batch"),
     *("core.checkStat=default", "core.sshCommand=false", "advice.detachedHead=false"),
 )
 _NO_FETCH: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_LITERAL_PATHSPECS": "1"}
-_ASKED: Final = r"^(filter\..*|merge\..*\.driver|user\.(name|email))$"
+_CONFIGURED: Final = r"^(filter\..*|merge\..*\.driver|user\.(name|email))$"
 _WORK: Final = "ralph-guard"
-_NAMING: Final = ("NAME", "EMAIL")
-_OWN_NAME: Final = ("ralphd", "ralphd@localhost")
+OWN_IDENTITY: Final = {
+    **{"GIT_AUTHOR_NAME": "ralphd", "GIT_AUTHOR_EMAIL": "ralphd@localhost"},
+    **{"GIT_COMMITTER_NAME": "ralphd", "GIT_COMMITTER_EMAIL": "ralphd@localhost"},
+}
+
+Given: TypeAlias = bytes | Collection[bytes]
+"""Input for git; names are separated as ``-z`` expects."""
 
 
 class NotDone(Exception):
-    """Why an act is not carried out, in words; the repository is as it was."""
+    """Why an act is not carried out, for people; the repository is unchanged."""
 
 
 class WasKilled(NotDone):
-    """A git of ours was ended in the middle, by us for its time or by the kernel: it may have left a lock."""
+    """A git of ours was killed in the middle, by our deadline or by the kernel: it may have left a lock."""
 
 
 class HasMoved(NotDone):
-    """HEAD is not where it was left."""
+    """HEAD is not where the caller expects it."""
 
 
 class GitRunner:
-    """Git in one work tree. Names are bytes, relative to its root."""
+    """Git in one work tree. Names of files are bytes, relative to its root.
 
-    def __init__(self, directory: Path, *, limit_s: float = LIMIT_S) -> None:
-        """Raises NotDone outside of a repository."""
-        self._directory = directory
+    ``settings`` are added to git's configuration. Raises NotDone outside of a repository.
+    """
+
+    def __init__(self, directory: Path, *, limit_s: float = LIMIT_S, settings: tuple[str, ...] = ()) -> None:
+        self.directory = directory
         self._deadline = time.monotonic() + limit_s
-        found = Repository.find(directory)
-        if found is None:
+        self._extra_settings = settings
+        repository = Repository.find(directory)
+        if repository is None:
             raise NotDone("there is no git repository here")
-        self.repository = found
-
-    @property
-    def directory(self) -> Path:
-        """Where it was called for: the root of the work tree, or a directory below it."""
-        return self._directory
+        self.repository = repository
 
     @cached_property
     def top(self) -> Path:
-        """The root of the work tree."""
-        if (told := self.repository.top) is not None:
-            return told
-        printed = self._run(self._directory, "rev-parse", "--show-toplevel")
-        return Path(os.fsdecode(printed.removesuffix(b"\n")))
+        """The root of the work tree; ``directory`` may lie below it."""
+        if (top := self.repository.top) is not None:
+            return top
+        answer = repo.answer(self.directory, "rev-parse", "--show-toplevel", limit_s=self.remaining_s)
+        if answer is None or answer[0] != 0:
+            raise NotDone(f"git rev-parse found no work tree; {self._hint()}")
+        return Path(os.fsdecode(answer[1].removesuffix(b"\n")))
 
     def path(self, name: bytes) -> bytes:
-        """The whole path of a name in the work tree."""
+        """Return the absolute path of a name in the work tree."""
         return os.fsencode(self.top) + b"/" + name
 
     def remove(self, name: bytes) -> None:
-        """Remove a file, and the folders that it leaves empty, as git does."""
+        """Remove a file and the folders that it leaves empty, as git does."""
         Path(os.fsdecode(self.path(name))).unlink()
         self.prune(name)
 
     def prune(self, name: bytes) -> None:
-        """Remove the folders that a file which is gone has left empty."""
-        while name := name.rpartition(b"/")[0]:
-            try:
+        """Remove the folders that a removed file has left empty."""
+        with suppress(OSError):
+            while name := name.rpartition(b"/")[0]:
                 Path(os.fsdecode(self.path(name))).rmdir()
-            except OSError:
-                return
 
     @property
     def work(self) -> Path:
-        """A directory of the guard's own in the git directory; there within ``alone`` only."""
+        """A directory for temporary files in the git directory; exists only within ``exclusive``."""
         return self.repository.git / _WORK
 
     @cached_property
-    def _settings(self) -> dict[str, str]:
-        """What is configured of programs and of the user's name, by key."""
-        printed = repo.answer(self._directory, "config", "-z", "--get-regexp", _ASKED, limit_s=self.left_s)
-        if printed is None:
-            raise NotDone("git config did not end in time, or git is not there")
-        entries = printed[1].decode(errors="surrogateescape").split("\0")
+    def _configured(self) -> dict[str, str]:
+        """The configured filters, merge drivers and user name, by key."""
+        answer = repo.answer(
+            self.directory, "config", "-z", "--get-regexp", _CONFIGURED, limit_s=self.remaining_s
+        )
+        if answer is None:
+            raise NotDone("git config did not end in time, or could not be started")
+        entries = answer[1].decode(errors="surrogateescape").split("\0")
         return {key: value for key, _, value in (entry.partition("\n") for entry in entries if entry)}
 
     @cached_property
     def filters(self) -> frozenset[str]:
-        """The filters that are configured (LFS is one), by name."""
-        return frozenset(
-            key[len("filter.") : key.rfind(".")] for key in self._settings if key.startswith("filter.")
-        )
+        """The names of the configured filters (LFS is one)."""
+        keys = (key for key in self._configured if key.startswith("filter."))
+        return frozenset(key[len("filter.") : key.rfind(".")] for key in keys)
+
+    def filtered(self, names: Collection[bytes]) -> dict[bytes, bytes]:
+        """Return those of these files that go through a configured filter, with its name."""
+        if not self.filters or not names:
+            return {}
+        drivers = {name.encode(errors="surrogateescape") for name in self.filters}
+        fields = self.output("check-attr", "-z", "--stdin", "filter", given=names).split(b"\0")
+        return {
+            path: driver for path, driver in zip(fields[::3], fields[2::3], strict=False) if driver in drivers
+        }
 
     @cached_property
-    def _variables(self) -> dict[str, str]:
-        """Variables of git's environment by which the configured programs are off."""
-        off = [
-            (f"filter.{each}.{key}", "") for each in self.filters for key in ("clean", "smudge", "process")
-        ]
-        off += [(f"filter.{each}.required", "false") for each in self.filters]
-        # One that fails leaves a conflict; an empty one would pass off anything as merged.
-        off += [(key, "false") for key in self._settings if key.startswith("merge.")]
-        variables = {"GIT_CONFIG_COUNT": str(len(off)), **_NO_FETCH}
-        for number, (key, value) in enumerate(off):
+    def _environment(self) -> dict[str, str]:
+        """Environment variables with our settings, which switch the configured programs off."""
+        settings = [each.split("=") for each in (*_SETTINGS, FSYNC, *self._extra_settings)]
+        for each in self.filters:
+            settings += [[f"filter.{each}.{key}", ""] for key in ("clean", "smudge", "process")]
+            settings.append([f"filter.{each}.required", "false"])
+        # "false" leaves a conflict; with an empty driver git would take anything as merged.
+        settings += [[key, "false"] for key in self._configured if key.startswith("merge.")]
+        variables = {"GIT_CONFIG_COUNT": str(len(settings)), **_NO_FETCH}
+        for number, (key, value) in enumerate(settings):
             variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         return variables
 
     @cached_property
     def identity(self) -> Mapping[str, str]:
-        """In whose name commits are made: the user's, as configured, or our own."""
-        variables = {}
+        """Variables with the name for new commits: the user's, as configured, else ralphd's."""
+        variables = dict(OWN_IDENTITY)
         for who in ("AUTHOR", "COMMITTER"):
-            known = tuple(self._known_as(f"GIT_{who}_{what}", f"user.{what.lower()}") for what in _NAMING)
-            for what, value in zip(_NAMING, known if all(known) else _OWN_NAME, strict=True):
-                variables[f"GIT_{who}_{what}"] = value
+            user = {
+                name: os.environ.get(name, "").strip() or self._configured.get(key, "").strip()
+                for name, key in ((f"GIT_{who}_NAME", "user.name"), (f"GIT_{who}_EMAIL", "user.email"))
+            }
+            variables |= user if all(user.values()) else {}
         return variables
 
-    def _known_as(self, variable: str, key: str) -> str:
-        return os.environ.get(variable, "").strip() or self._settings.get(key, "").strip()
-
-    def call(
-        self, *words: str, given: bytes = b"", also: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes]:
-        """The code and the output of git at the root of the work tree. Raises NotDone when the time is up."""
-        return self._call(self.top, *words, given=given, also=also)
-
-    def printed(self, *words: str, given: bytes = b"", also: Mapping[str, str] | None = None) -> bytes:
-        """What git prints. Raises NotDone when it does not go well."""
-        return self._run(self.top, *words, given=given, also=also)
-
-    def text(self, *words: str, given: bytes = b"", also: Mapping[str, str] | None = None) -> str:
-        """What git prints, without the end of its last line. Raises NotDone when it does not go well."""
-        return os.fsdecode(self._run(self.top, *words, given=given, also=also)).removesuffix("\n")
-
-    def ref(self, name: str) -> str | None:
-        """What a ref of ours has; None where there is none."""
-        return self.repository.value(name) or self.looked_up("rev-parse", "--verify", "--quiet", name)
-
-    def looked_up(self, *words: str) -> str | None:
-        """The one line that git prints; None where it finds nothing."""
-        code, printed = self.call(*words)
-        return os.fsdecode(printed).removesuffix("\n") if code == 0 and printed else None
-
-    def _run(
-        self, place: Path, *words: str, given: bytes = b"", also: Mapping[str, str] | None = None
-    ) -> bytes:
-        code, printed = self._call(place, *words, given=given, also=also)
-        if code != 0:
-            raise NotDone(f"git {words[0]} ended with {code}; {self._hint()}")
-        return printed
-
-    def _hint(self) -> str:
-        """What to look at where git fails."""
-        with suppress(OSError):
-            disk = os.statvfs(self.repository.git)
-            if disk.f_bavail * disk.f_frsize < _FULL_BYTES:
-                return "the disk is full"
-        if locks := lock_files(self.repository):
-            return locked(locks[0])
-        return f"try it: git -C {self._directory} status"
-
-    def _call(
-        self, place: Path, *words: str, given: bytes = b"", also: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes]:
-        settings = (word for setting in (*_SETTINGS, FSYNC) for word in ("-c", setting))
-        variables = {**self._variables, **(also or {})}
-        answer = repo.answer(place, *settings, *words, limit_s=self.left_s, given=given, also=variables)
+    def run(self, *words: str, given: Given = b"", env: Mapping[str, str] | None = None) -> tuple[int, bytes]:
+        """Return the exit code and output of git at the root of the work tree. Raises WasKilled."""
+        data = given if isinstance(given, bytes) else b"".join(name + b"\0" for name in given)
+        variables = {**self._environment, **(env or {})}
+        answer = repo.answer(self.top, *words, limit_s=self.remaining_s, given=data, env=variables)
         if answer is None:
             raise WasKilled(f"git {words[0]} did not end in time, or could not be started")
         if answer[0] < 0:
             raise WasKilled(f"git {words[0]} was killed by signal {-answer[0]}")
         return answer
 
-    def allow_way_back(self) -> None:
-        """An act failed, maybe since its time was up: there is time to put all as it was."""
-        self._deadline = max(self._deadline, time.monotonic() + WAY_BACK_S)
+    def output(self, *words: str, given: Given = b"", env: Mapping[str, str] | None = None) -> bytes:
+        """Return git's output. Raises NotDone when git fails."""
+        code, output = self.run(*words, given=given, env=env)
+        if code != 0:
+            raise NotDone(f"git {words[0]} ended with {code}; {self._hint()}")
+        return output
+
+    def text(self, *words: str, given: Given = b"", env: Mapping[str, str] | None = None) -> str:
+        """Return git's output without its last line end. Raises NotDone when git fails."""
+        return os.fsdecode(self.output(*words, given=given, env=env)).removesuffix("\n")
+
+    def line(self, *words: str) -> str | None:
+        """Return the one line that git prints; None where it fails or prints nothing."""
+        code, output = self.run(*words)
+        return os.fsdecode(output).removesuffix("\n") if code == 0 and output else None
+
+    def branch(self) -> str | None:
+        """Return the branch of HEAD, a full ref; None when HEAD is detached."""
+        known = self.repository.branch_and_head()
+        return known[0] if known is not None else self.line("symbolic-ref", "--quiet", "HEAD")
+
+    def commit(self, revision: str) -> str | None:
+        """Return the full sha of a revision; None where it is not a commit, or absent."""
+        return self.line("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+
+    def ref(self, name: str) -> str | None:
+        """Return the sha of a ref."""
+        return self.repository.value(name) or self.line("rev-parse", "--verify", "--quiet", name)
+
+    def update_refs(self, *commands: str, reason: str = "") -> None:
+        """Carry out commands for ``git update-ref --stdin``, all or none. Raises NotDone."""
+        given = "".join(f"{command}\n" for command in commands).encode(errors="surrogateescape")
+        words = ("-m", reason) if reason else ()
+        self.output("update-ref", *words, "--stdin", given=given, env=self.identity)
+
+    def commit_tree(
+        self, tree: str, message: str, *parents: str, identity: Mapping[str, str] | None = None
+    ) -> str:
+        """Create a commit object and return its sha. Raises NotDone."""
+        words = [word for parent in parents for word in ("-p", parent)]
+        given, env = message.encode(errors="surrogateescape"), identity or self.identity
+        return self.text("commit-tree", tree, *words, "--no-gpg-sign", "-F", "-", given=given, env=env)
+
+    def copy_index(self, copy: Path) -> None:
+        """Copy the index with its time: git trusts no entry as young as the index itself."""
+        with suppress(FileNotFoundError), (self.repository.git / "index").open("rb") as index:
+            status = os.fstat(index.fileno())  # of the file that is read: git may replace it meanwhile
+            copy.write_bytes(index.read())
+            os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    def _hint(self) -> str:
+        with suppress(OSError):
+            disk = os.statvfs(self.repository.git)
+            if disk.f_bavail * disk.f_frsize < _FULL_BYTES:
+                return "the disk is full"
+        if locks := lock_files(self.repository):
+            return lock_message(locks[0])
+        return f"try it: git -C {self.directory} status"
+
+    def allow_rollback(self) -> None:
+        """Extend the deadline: an act that failed, perhaps by its deadline, has to be rolled back."""
+        self._deadline = max(self._deadline, time.monotonic() + ROLLBACK_S)
 
     @property
-    def left_s(self) -> float:
-        """How much time is left."""
+    def remaining_s(self) -> float:
+        """The seconds until the deadline."""
         return max(0.0, self._deadline - time.monotonic())
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """No other act of ours at the same time, here; what a killed one has left is cleaned up.
+    def exclusive(self) -> Iterator[None]:
+        """Hold the lock against other acts of ralphd in this repository, and provide ``work``.
 
-        Raises NotDone while another is at work.
+        Removes the temporary files of a killed one. Raises NotDone while another act is running.
         """
+        # flock ends with its process, so a killed ralphd leaves no lock behind, only files.
         descriptor = os.open(self.repository.git, os.O_RDONLY | os.O_CLOEXEC)
         try:
             try:
@@ -221,7 +253,7 @@ class GitRunner:
         finally:
             self._clean_up()
             with suppress(OSError):
-                self.work.rmdir()  # a journal that is still needed keeps it
+                self.work.rmdir()  # fails while a journal is needed: see rewrite/move_branch
             os.close(descriptor)
 
     def _clean_up(self) -> None:
@@ -231,21 +263,31 @@ class GitRunner:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-def said_of(error: OSError) -> str:
-    """What the kernel has against it, and where, for people."""
+def ref_name(label: str) -> str:
+    """Return a label as the end of a ref: ASCII letters, digits, dashes and single slashes stay."""
+    parts = (part for part in label.split("/") if part)
+    quoted = (
+        "".join(c if c.isascii() and (c.isalnum() or c in "-_") else f"%{ord(c):X}" for c in p) for p in parts
+    )
+    return "/".join(part if part[0] != "-" else f"_{part}" for part in quoted) or "_"
+
+
+def error_text(error: NotDone | OSError) -> str:
+    """Return why an act failed, for people: for an OSError the kernel's reason and the path."""
+    if isinstance(error, NotDone):
+        return str(error)
     name = error.filename
-    place = readable(name) if isinstance(name, bytes) else name or "in the repository"
-    return f"{error.strerror}: {place}"
+    return f"{error.strerror}: {readable(name) if isinstance(name, bytes) else name or 'in the repository'}"
 
 
-def shown(names: "list[bytes] | set[bytes] | tuple[bytes, ...]") -> str:
-    """Some names for people, on one line whatever is in them."""
+def name_list(names: Iterable[bytes], most: int = SHOWN) -> str:
+    """Return the first names and the number of the others, on one line."""
     ordered = sorted(names)
-    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
-    return ", ".join(readable(name) for name in ordered[:SHOWN]) + more
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return ", ".join(readable(name) for name in ordered[:most]) + more
 
 
 def readable(name: bytes) -> str:
-    """A name for people: what cannot be printed is a question mark."""
+    """Return a name for people, with a question mark for each character that cannot be printed."""
     text = name.decode(errors="replace")
     return "".join(char if char.isprintable() else "?" for char in text)

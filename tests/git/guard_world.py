@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralphd.core.gate.verdict import CarriedOut, Moved, Refused
-from tests.git.work_tree import WorkTree
+from tests.git.work_tree import WorkTree, copy_of
 
 
 def head(tree: WorkTree, revision: str = "HEAD") -> str:
@@ -103,11 +103,16 @@ def movement(found: object) -> str:
 
 def clone_with_upstream(tmp_path: Path) -> tuple[WorkTree, WorkTree]:
     """A clone with the branch ``main``, and its bare origin."""
-    seed = WorkTree.new(tmp_path / "seed")
+    copy_of(_clone_with_upstream, tmp_path)
+    return WorkTree(tmp_path / "tree"), WorkTree(tmp_path / "origin.git")
+
+
+def _clone_with_upstream(root: Path) -> None:
+    seed = WorkTree.new(root / "seed")
     seed.commit("first")
-    seed.git("clone", "--quiet", "--bare", str(seed.path), str(tmp_path / "origin.git"))
-    origin = WorkTree(tmp_path / "origin.git")
-    return WorkTree.clone(origin, tmp_path / "tree"), origin
+    seed.git("clone", "--quiet", "--bare", str(seed.path), str(root / "origin.git"))
+    tree = WorkTree.clone(WorkTree(root / "origin.git"), root / "tree")
+    tree.git("remote", "set-url", "origin", "../origin.git")  # as true in a copy
 
 
 def others_push(tmp_path: Path, origin: WorkTree, subject: str, *, branch: str = "main") -> str:

@@ -189,7 +189,7 @@ def test_files_without_end_are_not_kept_and_that_is_said(
 
     assert found.ref is None
     assert found.trouble == (
-        "uncommitted work could not be kept: 1 MiB are not committed; put into .gitignore what is made anew"
+        "uncommitted work could not be kept: 1 MiB are not committed; add generated files to .gitignore"
     )
 
 
@@ -412,7 +412,7 @@ def test_a_slow_git_is_given_up_in_time_and_said(
     found = snapshot(tree.path, "x", scratch=scratch, limit_s=0.5)
 
     assert found == Snapshot(trouble=found.trouble)
-    assert found.trouble.endswith("not be kept: git rev-parse did not end in time, or could not be started")
+    assert found.trouble.endswith("not be kept: git config did not end in time, or could not be started")
     assert time.monotonic() - began < 0.5 + 5.0
     assert list(scratch.iterdir()) == []
     wait_for(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()), what="the end of all")

@@ -1,9 +1,13 @@
 """Real repositories for tests, with an identity of their own and nothing of the machine's configuration."""
 
 import os
+import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 _IDENTITY = (
     "-c",
@@ -25,11 +29,8 @@ class WorkTree:
 
     @classmethod
     def new(cls, path: Path) -> "WorkTree":
-        """An empty repository on the branch ``main``."""
-        path.mkdir(parents=True, exist_ok=True)
-        tree = cls(path)
-        tree.git("init", "--quiet", "-b", "main")
-        return tree
+        """Create an empty repository on the branch ``main``."""
+        return cls(copy_of(_empty, path))
 
     @classmethod
     def clone(cls, other: "WorkTree", path: Path) -> "WorkTree":
@@ -58,3 +59,21 @@ class WorkTree:
         (self.path / name).write_text(subject)
         self.git("add", ".")
         self.git("commit", "--quiet", "-m", subject)
+
+
+def copy_of(build: Callable[[Path], None], path: Path) -> Path:
+    """Copy what ``build`` makes, which it does once in a session: a copy costs less than calls of git."""
+    return Path(shutil.copytree(_template(build).name, path, symlinks=True, dirs_exist_ok=True))
+
+
+@cache
+def _template(build: Callable[[Path], None]) -> TemporaryDirectory[str]:
+    directory = TemporaryDirectory(prefix="template-")  # removed at the end of the process
+    build(Path(directory.name))
+    return directory
+
+
+def _empty(path: Path) -> None:
+    WorkTree(path).git("init", "--quiet", "-b", "main")
+    for sample in (path / ".git" / "hooks").iterdir():
+        sample.unlink()

@@ -15,7 +15,7 @@ from ralphd.git.diagnostics import in_the_way
 from ralphd.git.repair import RepairMode, repair
 from ralphd.git.repo import Repository
 from ralphd.git.rewrite import revert, stash
-from ralphd.git.runner import GitRunner, NotDone
+from ralphd.git.runner import GitRunner, NotDone, ref_name
 from ralphd.process.rundir import ExitRecord
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _subject(said: str) -> str:
 
 def refs_of(label: str) -> tuple[str, ...]:
     """Return the refs that keep what was reverted under a label."""
-    name = revert.ref_name(label)
+    name = ref_name(label)
     return (f"{revert.REVERTED}{name}", f"{revert.REVERTS}{name}")
 
 

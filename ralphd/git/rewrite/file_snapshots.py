@@ -1,4 +1,22 @@
-"""Files as they were, to the byte, kept as git objects, and written back whole or not at all."""
+"""Save files and the index to the byte as git objects, and write files back in one step each.
+
+Objects are used, not copies in a folder: git shares them with its history, checks them by their hash, and
+keeps them for as long as a ref names them; a person reaches them with ``git show REF:FILE``.
+"""
+
+# Theory of operation
+#
+# The ref names a commit whose tree is the user's work (HEAD's files, with the saved ones in their place), for
+# people. Its second parent is for ``stash``: ``files.json`` lists mode, kind and blob of each file, and
+# what HEAD and the index had there, since a git tree knows neither the permission bits nor a file that is
+# absent; ``file-000000`` and so on hold the contents in that order, without conversion of line ends.
+#
+# Nothing staged: the index is as HEAD has it and can be made again. Something staged: the index is saved too,
+# whole, and with its time, by which git knows which files may have changed within the same tick; and the tree
+# of what is staged, so that its objects are not pruned.
+#
+# One fast-import writes all of it, the ref last. A crash before that leaves loose objects, which git's gc
+# removes. Contents come from memory, not from the files again: what is compared later is what was saved.
 
 import errno
 import json
@@ -11,18 +29,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ralphd.git.rewrite.tree_diff import TreeEntry, above, blob_id, is_folder
+from ralphd.git.rewrite.tree_diff import LINK, TreeEntry, blob_id, has_folders, mode_of
 from ralphd.git.runner import GitRunner, NotDone, readable
 
-SAID: Final = "what ralphd set aside"
-SAID_BESIDE: Final = "index and list of what ralphd set aside"
-_REPORTS: Final = "fast_import_crash_*"
-"""What fast-import leaves where it fails."""
+_MESSAGE: Final = "what ralphd set aside"
+_LIST_MESSAGE: Final = "index and list of what ralphd set aside"
+_CRASH_REPORTS: Final = "fast_import_crash_*"
 Trace: TypeAlias = tuple[int, int, int]
 
 
 class PathKind(StrEnum):
-    """What is at a path. A folder is nothing: git knows none."""
+    """What is at a path. A folder counts as absent: git records none."""
 
     ABSENT = "absent"
     FILE = "file"
@@ -31,7 +48,7 @@ class PathKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A file: its permission bits and its content, that of a link being what it names."""
+    """A file: its permission bits and its content; for a link its target."""
 
     kind: PathKind
     mode: int = 0
@@ -40,7 +57,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class SavedFile:
-    """A file as it was: its content as a blob; what HEAD and the index had there."""
+    """A saved file: its content as a blob; what HEAD and the index had there."""
 
     path: bytes
     kind: PathKind
@@ -49,142 +66,119 @@ class SavedFile:
     committed: TreeEntry | None
     staged: TreeEntry | None
 
-    def is_as(self, now: FileState) -> bool:
-        """Whether a file is as it was then."""
-        if now.kind is not self.kind or (self.kind is PathKind.FILE and now.mode != self.mode):
+    def equals(self, state: FileState) -> bool:
+        """Return whether a file is in the saved state, to the byte."""
+        if state.kind is not self.kind or (self.kind is PathKind.FILE and state.mode != self.mode):
             return False
-        return self.kind is PathKind.ABSENT or blob_id(now.data, like=self.blob) == self.blob
+        return self.kind is PathKind.ABSENT or blob_id(state.data, like=self.blob) == self.blob
 
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What was set aside: where HEAD was, the bytes of the index (a blob) with its time, and the files."""
+    """What was set aside. ``index`` is a blob with its bytes, empty where nothing was staged."""
 
     head: str
     index: str
     index_mtime_ns: int
     files: tuple[SavedFile, ...]
 
-    def text(self) -> bytes:
-        """To be read by ``read_kept``."""
+    @property
+    def paths(self) -> list[bytes]:
+        return [each.path for each in self.files]
+
+    def to_json(self) -> bytes:
         files = [
-            [
-                os.fsdecode(each.path),
-                each.kind,
-                each.mode,
-                each.blob,
-                _plain(each.committed),
-                _plain(each.staged),
-            ]
-            for each in self.files
+            [os.fsdecode(f.path), f.kind, f.mode, f.blob]
+            + [entry and [entry.mode, entry.sha] for entry in (f.committed, f.staged)]
+            for f in self.files
         ]
-        about = {"version": 1, "head": self.head, "index": self.index, "index_mtime_ns": self.index_mtime_ns}
-        return json.dumps({**about, "files": files}).encode()
+        header = {"version": 1, "head": self.head, "index": self.index, "index_mtime_ns": self.index_mtime_ns}
+        return json.dumps({**header, "files": files}).encode()
 
-
-def read_kept(text: bytes) -> SavedState:
-    """What ``Kept.text`` wrote. Raises NotDone for anything else."""
-    try:
-        found = json.loads(text)
-        files = tuple(
-            SavedFile(
-                os.fsencode(path), PathKind(kind), int(mode), str(blob), _entry(committed), _entry(staged)
+    @classmethod
+    def from_json(cls, text: bytes) -> "SavedState":
+        """Raise NotDone for anything that ``to_json`` did not write."""
+        try:
+            saved = json.loads(text)
+            files = tuple(
+                SavedFile(
+                    os.fsencode(path),
+                    PathKind(kind),
+                    int(mode),
+                    str(blob),
+                    *(plain and TreeEntry(*plain) for plain in sides),
+                )
+                for path, kind, mode, blob, *sides in saved["files"]
             )
-            for path, kind, mode, blob, committed, staged in found["files"]
-        )
-        return SavedState(str(found["head"]), str(found["index"]), int(found["index_mtime_ns"]), files)
-    except (ValueError, KeyError, TypeError) as error:
-        raise NotDone("what was set aside cannot be read") from error
+            return cls(str(saved["head"]), str(saved["index"]), int(saved["index_mtime_ns"]), files)
+        except (ValueError, KeyError, TypeError) as error:
+            raise NotDone("what was set aside cannot be read") from error
 
 
-def _plain(entry: TreeEntry | None) -> list[str] | None:
-    return None if entry is None else [entry.mode.decode(), entry.sha]
+def state_of(git: GitRunner, path: bytes) -> FileState:
+    """Return what is at a path now. Raises NotDone for what git cannot record, such as a pipe."""
+    return state_at(git.path(path), path) if has_folders(git, path) else FileState(PathKind.ABSENT)
 
 
-def _entry(plain: list[str] | None) -> TreeEntry | None:
-    return None if plain is None else TreeEntry(plain[0].encode(), plain[1])
-
-
-def file_now(calls: GitRunner, path: bytes) -> FileState:
-    """What is at a path now, links above it not followed. Raises NotDone for what can be no file of git's."""
-    if not all(is_folder(calls.path(each)) for each in above(path)):
-        return FileState(PathKind.ABSENT)
-    return state_at(calls.path(path), path)
-
-
-def state_at(full: bytes, path: bytes) -> FileState:
-    """What is at a place; ``path`` is what it is called. Raises NotDone as ``file_now``."""
+def state_at(full: bytes, name: bytes) -> FileState:
+    """Return what is at an absolute path; ``name`` is for messages. Raises NotDone as ``state_of``."""
     try:
-        found = os.lstat(full)
-        if stat.S_ISLNK(found.st_mode):
-            return FileState(PathKind.LINK, 0, os.readlink(full))  # noqa: PTH115 - bytes are no Path
-        if stat.S_ISREG(found.st_mode):
-            return FileState(PathKind.FILE, stat.S_IMODE(found.st_mode), Path(os.fsdecode(full)).read_bytes())
+        status = os.lstat(full)
+        if stat.S_ISLNK(status.st_mode):
+            return FileState(PathKind.LINK, 0, os.readlink(full))  # noqa: PTH115 - a Path takes no bytes
+        if stat.S_ISREG(status.st_mode):
+            data = Path(os.fsdecode(full)).read_bytes()
+            return FileState(PathKind.FILE, stat.S_IMODE(status.st_mode), data)
     except FileNotFoundError:
         return FileState(PathKind.ABSENT)
     except OSError as error:
-        raise NotDone(f"{readable(path)} cannot be read: {error.strerror}") from error
-    if stat.S_ISDIR(found.st_mode):
+        raise NotDone(f"{readable(name)} cannot be read: {error.strerror}") from error
+    if stat.S_ISDIR(status.st_mode):
         return FileState(PathKind.ABSENT)
-    raise NotDone(f"{readable(path)} is neither a file nor a link")
+    raise NotDone(f"{readable(name)} is neither a file nor a link")
 
 
-def traces(calls: GitRunner, paths: Iterable[bytes]) -> dict[bytes, Trace]:
-    """By what a file that is written to or replaced is known to be another one."""
-    found: dict[bytes, Trace] = {}
+def traces(git: GitRunner, paths: Iterable[bytes]) -> dict[bytes, Trace]:
+    """Return values that differ once a file was written to or replaced; none for absent files."""
+    seen: dict[bytes, Trace] = {}
     for path in paths:
         with suppress(OSError):
-            now = os.lstat(calls.path(path))
-            found[path] = (now.st_ino, now.st_size, now.st_mtime_ns)
-    return found
+            status = os.lstat(git.path(path))
+            seen[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return seen
 
 
-def write_blobs(calls: GitRunner, states: Mapping[bytes, FileState]) -> dict[bytes, str]:
-    """Keep contents as git objects: their names by path. Raises NotDone where one changes meanwhile."""
-    plain = [
-        path
-        for path, state in states.items()
-        if state.kind is PathKind.FILE
-        and b"\n" not in path
-        and not path.startswith(b'"')
-        and path[-1:] != b"\r"
-    ]
-    given = b"".join(path + b"\n" for path in plain)
-    words = ("hash-object", "-w", "--no-filters")
-    blobs = dict(zip(plain, calls.text(*words, "--stdin-paths", given=given).split(), strict=True))
-    for path, state in states.items():
-        if path not in blobs:
-            blobs[path] = calls.text(*words, "--stdin", given=state.data)
-        if blobs[path] != blob_id(state.data, like=blobs[path]):
-            raise NotDone(f"{readable(path)} changes while it is kept")
-    return blobs
+# Saving.
 
 
-def keep_at_once(calls: GitRunner, kept: SavedState, states: Mapping[bytes, FileState], ref: str) -> None:
-    """Contents, trees, commits and a ref that is not there yet, by one call of git. Raises NotDone.
-
-    For what has nothing staged: as a tree the files are HEAD's, but for these, to the byte.
-    """
-    there = [(number, each) for number, each in enumerate(kept.files) if each.kind is not PathKind.ABSENT]
-    who = (_plain_name(calls.identity[f"GIT_COMMITTER_{what}"]) for what in ("NAME", "EMAIL"))
-    committer = b"committer %b <%b> now\n" % tuple(name.encode(errors="surrogateescape") for name in who)
-    lists, beside = len(kept.files) + 1, len(kept.files) + 2
-    given = [_blob(number + 1, states[each.path].data) for number, each in there]
-    given += [_blob(lists, kept.text()), _began(ref, beside, committer, SAID_BESIDE)]
-    given += [b"M 100644 :%d files.json\n" % lists]
-    given += [b"M 100644 :%d file-%06d\n" % (number + 1, number) for number, _ in there]
-    given += [
-        _began(ref, beside + 1, committer, SAID),
-        b"from %b\nmerge :%d\n" % (kept.head.encode(), beside),
-    ]
-    given += [b"D %b\n" % _quoted(each.path) for each in kept.files]
-    given += [b"M %b :%d %b\n" % (_git_mode(each), number + 1, _quoted(each.path)) for number, each in there]
-    reports = set(calls.repository.git.glob(_REPORTS))
+def save(
+    git: GitRunner, saved: SavedState, states: Mapping[bytes, FileState], index: bytes, ref: str
+) -> None:
+    """Write contents, trees, commits and the ref by one call of fast-import. Raises NotDone."""
+    present = [(mark, each) for mark, each in enumerate(saved.files, 1) if each.kind is not PathKind.ABSENT]
+    top = len(saved.files)
+    list_mark, index_mark, listing, work = top + 1, top + 2, top + 3, top + 4
+    stream = [_blob(mark, states[each.path].data) for mark, each in present]
+    stream += [_blob(list_mark, saved.to_json()), *([_blob(index_mark, index)] if saved.index else [])]
+    stream += [_commit(git, ref, listing, _LIST_MESSAGE), b"M 100644 :%d files.json\n" % list_mark]
+    stream += [b"M 100644 :%d file-%06d\n" % (mark, mark - 1) for mark, _ in present]
+    if saved.index:
+        copy = git.work / "tmp-tree"
+        copy.write_bytes(index)
+        staged = git.text("write-tree", env={"GIT_INDEX_FILE": os.fspath(copy)})
+        stream.append(b"M 100644 :%d index\nM 040000 %b staged\n" % (index_mark, staged.encode()))
+    stream.append(_commit(git, ref, work, _MESSAGE))
+    stream.append(b"from %b\nmerge :%d\n" % (saved.head.encode(), listing))
+    stream += [b"D %b\n" % _quoted(each.path) for each in saved.files]
+    for mark, each in present:
+        mode = LINK if each.kind is PathKind.LINK else mode_of(each.mode)
+        stream.append(b"M %b :%d %b\n" % (mode.encode(), mark, _quoted(each.path)))
+    reports = set(git.repository.git.glob(_CRASH_REPORTS))
     try:
         words = ("fast-import", "--quiet", "--done", "--date-format=now")
-        calls.printed(*words, given=b"".join((*given, b"done\n")))
+        git.output(*words, given=b"".join((*stream, b"done\n")))
     except NotDone:
-        for report in set(calls.repository.git.glob(_REPORTS)) - reports:
+        for report in set(git.repository.git.glob(_CRASH_REPORTS)) - reports:
             report.unlink(missing_ok=True)
         raise
 
@@ -193,64 +187,60 @@ def _blob(mark: int, data: bytes) -> bytes:
     return b"blob\nmark :%d\ndata %d\n%b\n" % (mark, len(data), data)
 
 
-def _began(ref: str, mark: int, committer: bytes, said: str) -> bytes:
-    return b"commit %b\nmark :%d\n%bdata %d\n%b\n" % (ref.encode(), mark, committer, len(said), said.encode())
-
-
-def _git_mode(file: SavedFile) -> bytes:
-    if file.kind is PathKind.LINK:
-        return b"120000"
-    return b"100755" if file.mode & stat.S_IXUSR else b"100644"
+def _commit(git: GitRunner, ref: str, mark: int, message: str) -> bytes:
+    name, mail = (
+        "".join(each for each in git.identity[f"GIT_COMMITTER_{what}"] if each not in "<>\n\r\0")
+        for what in ("NAME", "EMAIL")
+    )
+    header = f"commit {ref}\nmark :{mark}\ncommitter {name} <{mail}> now\ndata {len(message)}\n{message}\n"
+    return header.encode(errors="surrogateescape")
 
 
 def _quoted(path: bytes) -> bytes:
-    """A path as fast-import reads it."""
+    """Return a path as fast-import reads it."""
     if b"\n" not in path and not path.startswith(b'"'):
         return path
     return b'"%b"' % path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
 
 
-def _plain_name(name: str) -> str:
-    return "".join(each for each in name if each not in "<>\n\r\0")
+# Restoring.
 
 
-def read_blobs(calls: GitRunner, blobs: Sequence[str]) -> list[bytes]:
-    """The contents of git objects, in this order. Raises NotDone."""
+def read_blobs(git: GitRunner, blobs: Sequence[str]) -> list[bytes]:
+    """Return the contents of objects, in this order. Raises NotDone."""
     if not blobs:
         return []
-    printed = calls.printed("cat-file", "--batch", given="".join(f"{each}\n" for each in blobs).encode())
-    found, at = [], 0
+    output = git.output("cat-file", "--batch", given="".join(f"{each}\n" for each in blobs).encode())
+    contents, at = [], 0
     for blob in blobs:
-        end = printed.index(b"\n", at)
-        about = printed[at:end].split()
-        if about[:2] != [blob.encode(), b"blob"]:
+        end = output.index(b"\n", at)
+        header = output[at:end].split()
+        if header[:2] != [blob.encode(), b"blob"]:
             raise NotDone("an object of what was set aside is not there")
-        at = end + 1 + int(about[2]) + 1
-        found.append(printed[end + 1 : at - 1])
-    return found
+        at = end + 1 + int(header[2]) + 1
+        contents.append(output[end + 1 : at - 1])
+    return contents
 
 
-def write_file(calls: GitRunner, path: bytes, kind: PathKind, mode: int, data: bytes) -> None:
-    """Put a file or a link at a path, in one step. Raises OSError."""
-    full = calls.path(path)
-    os.makedirs(os.path.dirname(full), exist_ok=True)  # noqa: PTH103, PTH120 - bytes are no Path
-    beside = os.fsencode(calls.work / "tmp-file")
-    _made(beside, kind, mode, data)
+def write_file(git: GitRunner, path: bytes, kind: PathKind, mode: int, data: bytes) -> None:
+    """Put a file or a link at a path by rename, so that no reader sees half of it. Raises OSError."""
+    full = git.path(path)
+    os.makedirs(os.path.dirname(full), exist_ok=True)  # noqa: PTH103, PTH120 - a Path takes no bytes
     try:
-        os.replace(beside, full)  # noqa: PTH105
+        _write_and_rename(os.fsencode(git.work / "tmp-file"), full, kind, mode, data)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        near = full + b".ralph-tmp"
-        _made(near, kind, mode, data)
-        os.replace(near, full)  # noqa: PTH105
+        # The folder is on another disk than the repository: write next to the file.
+        _write_and_rename(full + b".ralph-tmp", full, kind, mode, data)
 
 
-def _made(place: bytes, kind: PathKind, mode: int, data: bytes) -> None:
-    target = Path(os.fsdecode(place))
+def _write_and_rename(temporary: bytes, full: bytes, kind: PathKind, mode: int, data: bytes) -> None:
+    target = Path(os.fsdecode(temporary))
     target.unlink(missing_ok=True)
     if kind is PathKind.LINK:
         target.symlink_to(os.fsdecode(data))
-        return
-    target.write_bytes(data)
-    target.chmod(mode)
+    else:
+        target.write_bytes(data)
+        target.chmod(mode)
+    os.replace(temporary, full)  # noqa: PTH105

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ralphd.core.gate.verdict import Refused
-from ralphd.git.rewrite.revert import ref_name, restore, revert, reverted, undo
+from ralphd.git.rewrite.revert import restore, revert, reverted, undo
+from ralphd.git.runner import ref_name
 from tests.git.guard_world import (
     carried_out,
     clone_with_upstream,

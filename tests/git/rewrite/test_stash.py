@@ -10,7 +10,7 @@ import pytest
 
 from ralphd.core.gate.verdict import Refused
 from ralphd.git import repo
-from ralphd.git.rewrite import stash
+from ralphd.git.rewrite import file_snapshots, stash, tree_diff
 from ralphd.git.rewrite.stash import DisplacedFiles, put_back, set_aside
 from tests.git.guard_world import carried_out, committed, everything, head, refusal, write
 from tests.git.work_tree import WorkTree
@@ -150,7 +150,7 @@ def test_what_changed_meanwhile_is_not_written_over_and_the_work_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(DisplacedFiles, "take"), (stash, "put_paths"), (stash, "read_blobs")]
+    ("module", "name"), [(DisplacedFiles, "take"), (tree_diff, "put_paths"), (file_snapshots, "read_blobs")]
 )
 def test_what_a_person_saves_at_that_very_moment_is_there_afterwards(
     tree: WorkTree, monkeypatch: pytest.MonkeyPatch, module: Any, name: str

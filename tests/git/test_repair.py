@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ralphd.git.diagnostics import unsupported
 from ralphd.git.repair import Repaired, RepairMode, repair
-from ralphd.git.support import unsupported
 from tests.git.guard_world import committed, everything, head, write
 from tests.git.work_tree import WorkTree
 from tests.helpers import wait_for
