@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ralphd.config.keys import AGENT, BUILT, FLAGS, SECTIONS, USER_FILE_ONLY, WEBHOOKS, ConfigKey, keys_of
+from ralphd.config.keys import AGENT, FLAGS, NOT_BUILT, SECTIONS, USER_FILE_ONLY, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import variable_of
 from ralphd.config.specs import A_YEAR_S, MIB
 from ralphd.config.values import in_words, toml_value
@@ -87,7 +87,7 @@ def _is(key: ConfigKey) -> str:
 
 
 def _is_built(key: ConfigKey) -> bool:
-    return key.dotted in BUILT
+    return key.dotted not in NOT_BUILT
 
 
 def _also(key: ConfigKey) -> Iterator[str]:

@@ -93,7 +93,7 @@ def _checks_of(
         missing = (failed if agent.name == wanted[0] else warning)(text, install or "ralphctl config show")
         return [Check(f"agent {agent.name}", lambda: missing)]
     program = str(Path(path).absolute())
-    if not (isinstance(agent, Cli) and agent.ways.program == agent.program):
+    if not (isinstance(agent, Cli) and agent.description.program == agent.program):
         return [Check(f"agent {agent.name}", lambda: ok(f"{program}, a command of yours"))]
     environment = {**environ, **agent.launch(LaunchSpec("", Path("/dev/null"))).environment}
     return [

@@ -83,7 +83,7 @@ def put_aside(saved: SavedCheckpoint) -> Path | None:
 
 def runs_built_in(directory: str, flags: Mapping[str, object]) -> bool:
     """Return whether a registration without a command runs the built-in loop. Raise ConfigFaults."""
-    from ralphd.config import load  # loads pydantic; needed only where there is a checkpoint
+    from ralphd.config.configuration import load  # loads pydantic; needed only where there is a checkpoint
 
     return not load(Path(directory), flags=flags, environ=os.environ).ralph.command
 

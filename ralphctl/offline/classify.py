@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ralphctl.format.humanize import clock, duration
-from ralphd.agents.agent import MAX_LINE_CHARS, Agent
-from ralphd.agents.described import General
+from ralphd.agents.agent import Agent, General
 from ralphd.agents.known import KNOWN, agent_of, first_events, known_as, printer_of, spec_of
 from ralphd.agents.patterns import patterns_of
+from ralphd.agents.reading import MAX_LINE_CHARS
 from ralphd.config.configuration import load
 from ralphd.config.specs import AgentSpec
 from ralphd.config.values import did_you_mean

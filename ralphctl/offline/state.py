@@ -226,7 +226,7 @@ def build_state_directory(directory: str, name: str | None, environ: Mapping[str
     import hashlib
     from pathlib import Path
 
-    from ralphd.config import fit_name
+    from ralphd.config.values import fit_name
 
     real = os.path.realpath(directory)
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:8]

@@ -1,104 +1,20 @@
-"""What the known CLIs have in common: a command line from its parts, the prompt's way in, the environment."""
+"""How an agent is started: command line, prompt and environment of a known CLI or of a user's command."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from ralphd.agents.reading import Sessions, session_id
+from ralphd.agents.description import Description
+from ralphd.agents.parsers import GeneralParser, described_parser
+from ralphd.agents.reading import Parser, Sessions, session_id
 from ralphd.config.specs import AgentSpec
-from ralphd.core.failures.agent_events import AgentEvent
 from ralphd.core.failures.kinds import ExitMeaning, FailureKind
 from ralphd.core.failures.patterns import Patterns
 
-# What the loop knows of an agent: how it is started, how its lines are read, what its exits mean.
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How one attempt is started. ``stdin`` None: from ``/dev/null``; else these bytes, then closed.
-
-    ``environment`` is what is added to the loop's own.
-    """
-
-    argv: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    stdin: bytes | None = None
-
-
-class Parser(Protocol):
-    """Reads the lines of one attempt. Keeps only what is bounded; no line is fatal to it."""
-
-    def line(self, line: str) -> Iterable[AgentEvent]:
-        """What a line of stdout says. Lines come without their end, cut to MAX_LINE_CHARS."""
-        ...
-
-    def error_line(self, line: str) -> Iterable[AgentEvent]:
-        """What a line of stderr says."""
-        ...
-
-    def own_lines(self) -> tuple[str, ...]:
-        """The agent's own last lines, for patterns: no tool output, no echoed prompt (K2)."""
-        ...
-
-    def last_message(self) -> str:
-        """The agent's last message: where a promise counts (L10)."""
-        ...
-
-
-MAX_LINE_CHARS = 8 << 20
-"""A longer line is cut, and read as far as it goes."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchSpec:
-    """What an attempt is to be started with. ``prompt_file`` holds the prompt as well, for ``file``."""
-
-    prompt: str
-    prompt_file: Path
-    session: str | None = None
-
-
-class Agent(Protocol):
-    """A coding-agent CLI."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in ``ralph.toml``."""
-        ...
-
-    @property
-    def program(self) -> str:
-        """What has to be found on PATH."""
-        ...
-
-    @property
-    def has_verdict(self) -> bool:
-        """Whether it ends with a structured final event."""
-        ...
-
-    @property
-    def exits(self) -> Mapping[int, ExitMeaning]:
-        """Its exit table."""
-        ...
-
-    @property
-    def patterns(self) -> Patterns:
-        """Its patterns."""
-        ...
-
-    def launch(self, order: LaunchSpec) -> Launch:
-        """How an attempt is started."""
-        ...
-
-    def parser(self) -> Parser:
-        """A reader for the lines of one attempt."""
-        ...
-
-
-MOST_ARGUMENT_BYTES: Final = 100 << 10
-"""The kernel takes 128 KiB in one argument; a longer prompt is left in its file and pointed to."""
+MAX_ARGUMENT_BYTES: Final = 100 << 10
+"""The kernel takes 128 KiB in one argument; of a longer prompt only the file is named."""
 
 QUIET: Final[Mapping[str, str]] = {"CI": "1", "TERM": "dumb", "NO_COLOR": "1"}
 
@@ -106,131 +22,149 @@ EXITS: Final[Mapping[int, ExitMeaning]] = {
     126: ExitMeaning(FailureKind.FATAL, "its program may not be executed"),
     127: ExitMeaning(FailureKind.FATAL, "its program was not found"),
 }
-"""What these mean for every command."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
-    """How one CLI is started and read. ``install`` is what installs it, ``first_events`` what it begins with.
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How one attempt is started. ``stdin`` None: from ``/dev/null``; else these bytes, then closed.
 
-    ``bypass`` is left out where the user's own arguments hold a flag of ``bypass_instead``: then they have
-    said themselves what the agent may do. Without a ``model_flag`` no model can be asked for. ``resume``
-    stands before a session's id, or holds it where it ends with ``=``; with ``resume_first`` it is a command
-    and stands before all flags. ``prompt_via`` is how the prompt goes in unless the user says otherwise.
-    ``from_stdin`` comes last where it is on stdin; else ``prompt_flag`` and the prompt as one word, or ``--``
-    and the prompt. With a ``file_flag`` it can read the prompt's file itself. ``environment`` holds what a
-    user may set otherwise in theirs.
+    ``environment`` is added to the loop's own.
     """
 
-    program: str
-    install: str
-    start: tuple[str, ...]
-    bypass: tuple[str, ...]
-    model_flag: str
-    resume: tuple[str, ...]
-    parser: Callable[[Sessions], Parser]
-    first_events: tuple[str, ...] = ()
-    has_verdict: bool = True
-    tells_costs: bool = False
-    bypass_instead: tuple[str, ...] = ()
-    resume_first: bool = False
-    prompt_via: str = "stdin"
-    from_stdin: tuple[str, ...] = ()
-    prompt_flag: str = ""
-    file_flag: str = ""
+    argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    as_root: Mapping[str, str] = field(default_factory=dict)
-    exits: Mapping[int, ExitMeaning] = field(default_factory=dict)
+    stdin: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """What an attempt works on. ``prompt_file`` holds the prompt as well."""
+
+    prompt: str
+    prompt_file: Path
+    session: str | None = None
+
+
+class Agent(Protocol):
+    """A coding agent. ``program`` is looked for on PATH; ``has_verdict``: it reports its end in an event."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def program(self) -> str: ...
+
+    @property
+    def has_verdict(self) -> bool: ...
+
+    @property
+    def exits(self) -> Mapping[int, ExitMeaning]: ...
+
+    @property
+    def patterns(self) -> Patterns: ...
+
+    def launch(self, order: LaunchSpec) -> Launch: ...
+
+    def parser(self) -> Parser: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cli:
-    """A known CLI, with what ``[agents.NAME]`` says of it. ``outside`` is the loop's own environment."""
+    """A known CLI with the user's ``[agents.NAME]``. ``outside`` is the loop's own environment."""
 
     name: str
-    ways: Ways
+    description: Description
     patterns: Patterns = field(repr=False)
     spec: AgentSpec = field(default_factory=AgentSpec, repr=False)
     outside: Mapping[str, str] = field(default_factory=dict, repr=False)
+    make_parser: Callable[[Description, Sessions], Parser] = field(default=described_parser, repr=False)
     sessions: Sessions = field(default_factory=Sessions, repr=False, compare=False)
 
     @property
     def program(self) -> str:
-        """What has to be found on PATH."""
-        return self._command()[0]
+        return (*self.spec.command, self.description.program)[0]
 
     @property
     def has_verdict(self) -> bool:
-        """Whether it tells its end in an event."""
-        return self.ways.has_verdict
+        return self.description.has_verdict
 
     @property
     def exits(self) -> Mapping[int, ExitMeaning]:
-        """Its exit table."""
-        return {**EXITS, **self.ways.exits}
+        return {**EXITS, **self.description.exits}
 
     def parser(self) -> Parser:
-        """A reader for the lines of one attempt."""
-        return self.ways.parser(self.sessions)
+        return self.make_parser(self.description, self.sessions)
 
     def launch(self, order: LaunchSpec) -> Launch:
-        """The whole command: program, flags, the user's arguments, the session, the prompt's place.
-
-        A session whose id could be read as a flag is not resumed.
-        """
-        ways, spec = self.ways, self.spec
-        model = (ways.model_flag, spec.model) if spec.model else ()
-        resume = self._resume(session_id(order.session))
-        first, last = (resume, ()) if ways.resume_first else ((), resume)
-        argv = (*self._command(), *first, *ways.start, *self._bypass(), *model, *spec.args, *last)
-        words, stdin = self._prompt(order)
-        return Launch((*argv, *words), self._environment(), stdin)
-
-    def _command(self) -> tuple[str, ...]:
-        return self.spec.command or (self.ways.program,)
-
-    def _bypass(self) -> tuple[str, ...]:
-        given = {word.split("=", 1)[0] for word in self.spec.args}
-        return () if given & {*self.ways.bypass, *self.ways.bypass_instead} else self.ways.bypass
-
-    def _resume(self, session: str | None) -> tuple[str, ...]:
-        if session is None or not self.ways.resume:
-            return ()
-        *before, last = self.ways.resume
-        return (*before, last + session) if last.endswith("=") else (*before, last, session)
+        """Return the whole command. A session whose id could be read as a flag is not resumed."""
+        start, spec = self.description.start, self.spec
+        given = {word.split("=", 1)[0] for word in spec.args}
+        bypass = () if given & {*start.bypass, *start.bypass_instead} else start.bypass
+        model = (start.model, spec.model) if spec.model else ()
+        resume: tuple[str, ...] = ()
+        if start.resume and (session := session_id(order.session)):
+            *before, last = start.resume
+            resume = (*before, last + session) if last.endswith("=") else (*before, last, session)
+        first, last_words = (resume, ()) if start.resume_first else ((), resume)
+        prompt, stdin = self._prompt(order)
+        argv = (*(spec.command or (self.description.program,)), *first, *start.args, *bypass, *model)
+        return Launch((*argv, *spec.args, *last_words, *prompt), self._environment(), stdin)
 
     def _prompt(self, order: LaunchSpec) -> tuple[tuple[str, ...], bytes | None]:
-        """The last words of the command line, and stdin."""
-        ways, asked = self.ways, self.spec.prompt_via
-        via = ways.prompt_via if asked == "auto" else asked
-        if via == "file" and ways.file_flag:
-            return (ways.file_flag, str(order.prompt_file)), None
+        """Return the last words of the command line, and stdin."""
+        start = self.description.start
+        via = start.prompt if self.spec.prompt_via == "auto" else self.spec.prompt_via
+        if via == "file" and start.file_flag:
+            return (start.file_flag, str(order.prompt_file)), None
         words, stdin = prompt_as(via, order)
         if not words:
-            return ways.from_stdin, stdin
-        return ((ways.prompt_flag + words[0],) if ways.prompt_flag else ("--", *words)), stdin
+            return start.stdin_args, stdin
+        return ((start.prompt_flag + words[0],) if start.prompt_flag else ("--", *words)), stdin
 
     def _environment(self) -> dict[str, str]:
-        ways = {name: held for name, held in self.ways.environment.items() if name not in self.outside}
-        root = self.ways.as_root if os.geteuid() == 0 else {}
-        return {**QUIET, **ways, **root, **self.spec.env}
+        own = {
+            name: value for name, value in self.description.environment.items() if name not in self.outside
+        }
+        root = self.description.as_root if os.geteuid() == 0 else {}
+        return {**QUIET, **own, **root, **self.spec.env}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class General:
+    """``[agents.NAME]`` with a ``command``: started as it is, by default with the prompt on stdin.
+
+    As an argument or a file's path the prompt is the last word of the command line. No session is resumed.
+    """
+
+    name: str
+    spec: AgentSpec
+    patterns: Patterns = field(repr=False)
+    has_verdict: bool = field(default=False, init=False)
+    exits: Mapping[int, ExitMeaning] = field(default_factory=lambda: EXITS, init=False, repr=False)
+
+    @property
+    def program(self) -> str:
+        return self.spec.command[0]
+
+    def launch(self, order: LaunchSpec) -> Launch:
+        argv = (*self.spec.command, *self.spec.args)
+        environment = {**QUIET, **self.spec.env}
+        if self.spec.prompt_via == "file":
+            return Launch((*argv, str(order.prompt_file)), environment)
+        words, stdin = prompt_as(self.spec.prompt_via, order)
+        return Launch((*argv, *words), environment, stdin)
+
+    def parser(self) -> Parser:
+        return GeneralParser()
 
 
 def prompt_as(via: str, order: LaunchSpec) -> tuple[tuple[str, ...], bytes | None]:
-    """The prompt as words of the command line and as stdin; by stdin unless ``via`` says otherwise.
+    """Return the prompt as words of the command line and as stdin; by stdin unless ``via`` is ``argument``.
 
-    Where it cannot be an argument, a sentence that points to its file is one.
+    Where the prompt does not fit, a sentence that points to its file replaces it.
     """
-    said = order.prompt.replace("\0", "")
-    if via == "file":
-        said = pointer(order.prompt_file)
-    data = said.encode("utf-8", "replace")
+    pointer = f"Read the file {order.prompt_file} and do what it says. It is your prompt."
+    data = (pointer if via == "file" else order.prompt.replace("\0", "")).encode("utf-8", "replace")
     if via != "argument":
         return (), data
-    fits = len(data) <= MOST_ARGUMENT_BYTES
-    return (data.decode() if fits else pointer(order.prompt_file),), None
-
-
-def pointer(prompt_file: Path) -> str:
-    """A prompt that says where the prompt is."""
-    return f"Read the file {prompt_file} and do what it says. It is your prompt."
+    return (data.decode() if len(data) <= MAX_ARGUMENT_BYTES else pointer,), None

@@ -1,6 +1,6 @@
-"""A CLI as data: ``clis/NAME.toml`` says how it is started, what its exits mean, how its lines are read.
+"""The description of a CLI: ``clis/NAME.toml`` holds its command line, its exit statuses and its events.
 
-Such a file is read strictly: a key that nobody knows is a fault. docs/add-an-agent.md says what they mean.
+Files are read strictly: an unknown key is a fault. docs/add-an-agent.md explains the keys.
 """
 
 import re
@@ -15,22 +15,21 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, StrictBool, Ty
 
 from ralphd.config.specs import FilledText, FilledTexts, Text, Texts
 from ralphd.config.values import variables
-from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.failures.kinds import ExitMeaning
 from ralphd.errors import ConfigFaults
 
-VERSION: Final = 1
-"""The version of the files that this program understands."""
-
-_HERE: Final = Path(__file__).parent / "clis"
-_MOST_BYTES: Final = 1 << 20
+_FILES: Final = Path(__file__).parent / "clis"
+_MAX_BYTES: Final = 1 << 20
 _STRICT: Final = ConfigDict(extra="forbid")
 
-Place: TypeAlias = tuple[str, ...]
-"""Where in an event something lies: names from the outside in; ``*`` is an object's first member."""
+Place: TypeAlias = tuple[tuple[str, ...], ...]
+"""Where a value lies in an event: alternatives, each a path of names; ``*`` is an object's first member."""
 
 
 def _place(value: object) -> object:
-    return tuple(value.split(".")) if isinstance(value, str) and value else value
+    if not isinstance(value, str) or not value:
+        return value
+    return tuple(tuple(path.split(".")) for path in value.split("|"))
 
 
 def _places(value: object) -> object:
@@ -38,7 +37,7 @@ def _places(value: object) -> object:
 
 
 def _by_place(value: object) -> object:
-    return {_place(name): held for name, held in value.items()} if isinstance(value, dict) else value
+    return {_place(name): wanted for name, wanted in value.items()} if isinstance(value, dict) else value
 
 
 def _compiled(value: object) -> object:
@@ -53,13 +52,22 @@ def _compiled(value: object) -> object:
 OnePlace: TypeAlias = Annotated[Place, BeforeValidator(_place)]
 Places: TypeAlias = Annotated[tuple[Place, ...], BeforeValidator(_places)]
 Expression: TypeAlias = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
-Scalar: TypeAlias = str | bool | int
-Held: TypeAlias = Annotated[Mapping[Place, Scalar], BeforeValidator(_by_place)]
+Wanted: TypeAlias = Annotated[Mapping[Place, str | bool | int], BeforeValidator(_by_place)]
+EventKind: TypeAlias = Literal[
+    "start", "step", "message", "piece", "tool", "retry", "warning", "failure", "end", "spent", "empty", "own"
+]  # fmt: skip
+Variables: TypeAlias = Annotated[dict[str, Text], AfterValidator(variables)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSpec:
-    """``[start]``: the command line. ``resume`` that ends with ``=`` takes the session's id into one word."""
+    """``[start]``: the command line.
+
+    ``bypass`` is left out where the user's own arguments hold a flag of ``bypass_instead``: they then decide
+    themselves what the agent may do. Without a ``model`` flag no model can be requested. ``resume`` precedes
+    the session's id, or ends with ``=`` to form one word with it; with ``resume_first`` it is a subcommand
+    and precedes all flags. ``stdin_args`` come last where the prompt is on stdin.
+    """
 
     __pydantic_config__ = _STRICT
 
@@ -72,47 +80,44 @@ class StartSpec:
     prompt: Literal["stdin", "argument", "file"] = "stdin"
     prompt_flag: Text = ""
     file_flag: Text = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExitRule:
-    """``[exits.N]``: what an exit status means."""
-
-    __pydantic_config__ = _STRICT
-
-    kind: FailureKind
-    why: FilledText
+    stdin_args: FilledTexts = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRule:
-    """``[[event]]``: one kind of JSON line. All but ``type`` and ``tells`` are places in it.
+    """``[[event]]``: one kind of JSON line; most values are places in it.
 
-    ``where`` tells it from others of its type. ``good`` are the values that an end has to have to be a good
-    one, ``good_without`` what it may not have then.
+    ``where`` narrows the type down. An end is good if it has all of ``good`` and nothing at ``good_without``.
+    ``inside`` finds, as its group, the vendor's error in a longer text. ``why`` describes a bad end that has
+    no text of its own; ``{code}`` stands for its code.
     """
 
     __pydantic_config__ = _STRICT
 
     type: FilledText
-    tells: Literal["start", "message", "tool", "retry", "warning", "failure", "end", "spent"]
-    where: Held = field(default_factory=dict)
+    tells: EventKind
+    where: Wanted = field(default_factory=dict)
     session: OnePlace = ()
     model: OnePlace = ()
     text: OnePlace = ()
+    inside: Expression | None = None
     aside: OnePlace = ()
     name: OnePlace = ()
     named: OnePlace = ()
     input: OnePlace = ()
+    about: OnePlace = ()
     reason: OnePlace = ()
     status: OnePlace = ()
     code: OnePlace = ()
+    headers: OnePlace = ()
+    body: OnePlace = ()
     attempt: OnePlace = ()
     most: OnePlace = ()
     delay_ms: OnePlace = ()
-    good: Held = field(default_factory=dict)
+    good: Wanted = field(default_factory=dict)
     good_without: Places = ()
     answer: OnePlace = ()
+    why: Text = ""
     cost_usd: OnePlace = ()
     tokens_in: Places = ()
     tokens_out: Places = ()
@@ -121,24 +126,28 @@ class EventRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineRule:
-    """``[[line]]``: one kind of plain line, on stdout or stderr; its named groups say more.
+    """``[[line]]``: one kind of plain line; its named groups hold the values.
 
-    ``noise`` is neither shown nor read, ``quoted`` is shown, and never read for failures.
+    ``noise`` is neither shown nor read, ``quoted`` is shown and never read for failures, ``evidence`` is read
+    and not shown.
     """
 
     __pydantic_config__ = _STRICT
 
     match: Expression
-    tells: Literal["noise", "quoted", "retry", "tool", "spent"]
+    tells: Literal["noise", "quoted", "evidence", "retry", "tool", "spent"]
     examples: FilledTexts = ()
+    stream: Literal["both", "stderr"] = "both"
     spends: Literal["total", "more"] = "more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A whole file. ``run_with`` is the version that it was tried with; empty: known from documents alone.
+    """A whole file.
 
-    ``known_by`` finds a line that only this CLI prints. ``tells_costs`` is whether its attempts have prices.
+    ``run_with`` is the version it was tried with; empty: known from documents alone. ``known_by`` matches a
+    line that only this CLI prints. ``tells_costs``: its attempts have prices. ``login`` is the command a
+    person types. ``environment`` yields to the user's own variables; ``as_root`` is added for root alone.
     """
 
     __pydantic_config__ = _STRICT
@@ -146,63 +155,76 @@ class Description:
     version: Literal[1]
     program: FilledText
     install: FilledText
+    login: Text = ""
     other_names: FilledTexts = ()
     run_with: Text = ""
     known_by: Expression | None = None
     tells_costs: StrictBool = False
     format: Literal["text", "json"] = "text"
     start: StartSpec
-    environment: Annotated[dict[str, Text], AfterValidator(variables)] = field(default_factory=dict)
-    exits: dict[int, ExitRule] = field(default_factory=dict)
+    environment: Variables = field(default_factory=dict)
+    as_root: Variables = field(default_factory=dict)
+    exits: dict[int, ExitMeaning] = field(default_factory=dict)
     event: tuple[EventRule, ...] = ()
     line: tuple[LineRule, ...] = ()
 
     @property
     def has_verdict(self) -> bool:
-        """Whether it tells its end in an event."""
+        """Whether the CLI reports its end in an event."""
         return any(event.tells == "end" for event in self.event)
 
+    @property
+    def first_events(self) -> tuple[str, ...]:
+        """The types of the events that its output begins with."""
+        return tuple(event.type for event in self.event if event.tells in ("start", "step"))
 
-DESCRIBED: Final = tuple(sorted(path.stem for path in _HERE.glob("*.toml")))
-"""The CLIs that there is a file of."""
+
+DESCRIBED: Final = tuple(sorted(path.stem for path in _FILES.glob("*.toml")))
 
 
 @cache
 def description_of(name: str) -> Description:
-    """The description of one of DESCRIBED. Raises ConfigFaults."""
-    return read_description(_HERE / f"{name}.toml")
+    """Return the description of one of DESCRIBED. Raise ConfigFaults."""
+    return read_description(_FILES / f"{name}.toml")
 
 
 def read_description(path: Path) -> Description:
-    """A file of a CLI. Raises ConfigFaults with all that is wrong."""
+    """Read a description. Raise ConfigFaults with all its faults."""
+
+    def unusable(faults: list[str]) -> ConfigFaults:
+        return ConfigFaults(
+            f"the description of a CLI in {path} cannot be used",
+            why="\n".join(faults),
+            mend="correct the file; docs/add-an-agent.md says what its keys mean",
+        )
+
     try:
         with path.open("rb") as file:
-            data = tomllib.loads(file.read(_MOST_BYTES).decode())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
-        raise _unusable(path, [str(fault)]) from fault
-    try:
+            data = tomllib.loads(file.read(_MAX_BYTES).decode())
         description = _adapter().validate_python(data)
     except ValidationError as fault:
-        raise _unusable(path, [_in_words(error) for error in fault.errors()]) from fault
+        raise unusable([_in_words(error) for error in fault.errors()]) from fault
+    except (OSError, ValueError) as fault:  # not UTF-8 and not TOML are ValueErrors
+        raise unusable([str(fault)]) from fault
     if faults := _beyond_types(description):
-        raise _unusable(path, faults)
+        raise unusable(faults)
     return description
 
 
 @cache
 def _adapter() -> TypeAdapter[Description]:
-    """Made when the first file is read: it takes as long as all the rest of this module."""
+    # Made with the first file: building it takes as long as importing all the rest of this module.
     return TypeAdapter(Description)
 
 
 def _beyond_types(given: Description) -> list[str]:
-    """What no single key shows."""
+    """Return the faults that no single key shows."""
     faults = []
     if given.event and given.format == "text":
         faults.append('event: is for format = "json"')
     if given.format == "json" and not given.has_verdict:
         faults.append('event: none tells = "end", so nothing could tell a good end')
-    if any(event.tells == "end" and not event.good for event in given.event):
+    if any(event.tells == "end" and not (event.good or event.good_without) for event in given.event):
         faults.append("event: an end without `good` would be good whatever it says")
     if given.start.prompt == "file" and not given.start.file_flag:
         faults.append('start.file_flag: is missing, and prompt = "file" needs it')
@@ -210,14 +232,5 @@ def _beyond_types(given: Description) -> list[str]:
 
 
 def _in_words(error: Any) -> str:
-    """``event 2: tells: Input should be …``"""
     words = [str(each + 1) if isinstance(each, int) else str(each) for each in error["loc"]]
     return f"{': '.join(words)}: {error['msg']}"
-
-
-def _unusable(path: Path, faults: list[str]) -> ConfigFaults:
-    return ConfigFaults(
-        f"the description of a CLI in {path} cannot be used",
-        why="\n".join(faults),
-        mend="correct the file; docs/add-an-agent.md says what its keys mean",
-    )

@@ -20,9 +20,9 @@ VERSION: Final = 1
 """The version of the files that this program understands."""
 
 _HERE: Final = Path(__file__).parent / "patterns"
-_OWN: Final = ("claude", "codex", "gemini", "opencode")
+WELL_KNOWN: Final = ("claude", "codex", "gemini", "opencode")
 _SHARED: Final = ("general", "common")
-_OTHERS: Final = tuple(sorted({path.stem for path in _HERE.glob("*.toml")} - {*_OWN, *_SHARED}))
+_OTHERS: Final = tuple(sorted({path.stem for path in _HERE.glob("*.toml")} - {*WELL_KNOWN, *_SHARED}))
 """CLIs of which less is known than of the first four."""
 _KEYS: Final = frozenset(
     {"name", "kind", "match", "examples", "counter_examples", "live", "read", "vague", "after_good_exit"}
@@ -36,7 +36,7 @@ def patterns_of(agent: str, override: Path | None = None) -> Patterns:
     ``override`` is the user's file: an entry of a known name replaces that one in its place, new ones are
     tried first. Raises ConfigFaults.
     """
-    known = _shipped(agent if agent in (*_OWN, *_OTHERS) else "general")
+    known = _shipped(agent if agent in (*WELL_KNOWN, *_OTHERS) else "general")
     patterns = Patterns(agent, known.version, known.patterns, known.phrases)
     return _laid_over(patterns, override) if override else patterns
 
@@ -45,8 +45,8 @@ def patterns_of(agent: str, override: Path | None = None) -> Patterns:
 def _shipped(agent: str) -> Patterns:
     # A wrapper prints what the agent inside it says, so any command may speak like each of them. So may a CLI
     # of which little is known, after its own patterns.
-    every = ("general", *_OTHERS, *_OWN, "common")
-    names = (agent, "common") if agent in _OWN else dict.fromkeys((agent, *every))
+    every = ("general", *_OTHERS, *WELL_KNOWN, "common")
+    names = (agent, "common") if agent in WELL_KNOWN else dict.fromkeys((agent, *every))
     files = [_shipped_file(name) for name in names]
     return Patterns(
         agent,

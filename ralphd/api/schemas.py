@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from ralphd.config import Difference
+from ralphd.config.configuration import Difference
 from ralphd.errors import BadName
 from ralphd.wire import MAX_NAME_CHARS, is_name
 

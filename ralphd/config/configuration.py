@@ -1,16 +1,17 @@
-"""The configuration of one ralph: every value, where it came from, and its pinned form.
+"""The configuration of one ralph: every value, its origin, its pinned form, and what a reload would change.
 
 Read once, when a ralph starts, from all layers together; from then on the pinned form is the truth, so that
 a ``ralph.toml`` changed under a running ralph changes nothing.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
-from ralphd.config import files
-from ralphd.config.keys import AGENT, BUILT, SECTIONS, WEBHOOKS, ConfigKey, keys_of
+from ralphd.config import files, specs
+from ralphd.config.keys import AGENT, NOT_BUILT, SECTIONS, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import (
     DEFAULT,
     DIRECTORYS_NAME,
@@ -23,19 +24,6 @@ from ralphd.config.layers import (
     flags_layer,
     tree_layer,
 )
-from ralphd.config.specs import (
-    AgentSpec,
-    AgentsSpec,
-    GitSpec,
-    LogsSpec,
-    NotifySpec,
-    PhasesSpec,
-    ProjectSpec,
-    RalphSpec,
-    RegentSpec,
-    RetrySpec,
-    WebhookSpec,
-)
 from ralphd.config.values import fit_name, toml_value
 from ralphd.core.delivery import Destination, Format
 from ralphd.core.stall_detector import SilenceLimits
@@ -43,48 +31,42 @@ from ralphd.core.supervision.model import Mode, Policy, Restart
 from ralphd.errors import ConfigFaults, NewerState
 
 PINNED_VERSION = 1
-
-Spec = TypeVar("Spec")
+FIXED = "project.name"
+"""A ralph keeps the name it was registered with."""
+COMMAND = "ralph.command"
+HIDDEN = "(not shown)"
+LONGEST_VALUE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """Every value, by section. ``origins`` tells of each where it came from, defaults too."""
+    """Every value, by section. ``origins`` has the source of each, defaults too."""
 
-    project: ProjectSpec = field(default_factory=ProjectSpec)
-    ralph: RalphSpec = field(default_factory=RalphSpec)
-    regent: RegentSpec = field(default_factory=RegentSpec)
-    agents: AgentsSpec = field(default_factory=AgentsSpec)
-    retry: RetrySpec = field(default_factory=RetrySpec)
-    phases: PhasesSpec = field(default_factory=PhasesSpec)
-    git: GitSpec = field(default_factory=GitSpec)
-    logs: LogsSpec = field(default_factory=LogsSpec)
-    notify: NotifySpec = field(default_factory=NotifySpec)
-    webhooks: tuple[WebhookSpec, ...] = ()
+    project: specs.ProjectSpec = field(default_factory=specs.ProjectSpec)
+    ralph: specs.RalphSpec = field(default_factory=specs.RalphSpec)
+    regent: specs.RegentSpec = field(default_factory=specs.RegentSpec)
+    agents: specs.AgentsSpec = field(default_factory=specs.AgentsSpec)
+    retry: specs.RetrySpec = field(default_factory=specs.RetrySpec)
+    phases: specs.PhasesSpec = field(default_factory=specs.PhasesSpec)
+    git: specs.GitSpec = field(default_factory=specs.GitSpec)
+    logs: specs.LogsSpec = field(default_factory=specs.LogsSpec)
+    notify: specs.NotifySpec = field(default_factory=specs.NotifySpec)
+    webhooks: tuple[specs.WebhookSpec, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
 
     def policy(self) -> Policy:
-        """The rules that the Regent's decisions follow."""
-        return Policy(
-            supervised=self.regent.enabled,
-            restart=Restart(self.ralph.restart),
-            mode=Mode(self.ralph.mode),
-            max_iterations=self.ralph.max_iterations,
-            max_cost_usd=self.ralph.max_cost_usd,
-            max_runtime_s=self.ralph.max_runtime_seconds,
-            iteration_pause_s=self.ralph.iteration_pause_seconds,
-            max_retries=self.regent.max_retries,
-            retry_backoff_s=self.regent.retry_backoff_seconds,
-            retry_backoff_factor=self.regent.retry_backoff_factor,
-            retry_backoff_max_s=self.regent.retry_backoff_max_seconds,
-            healthy_after_s=self.regent.healthy_after_seconds,
-            max_restarts_per_hour=self.regent.max_restarts_per_hour,
-            stop_timeout_s=self.regent.stop_timeout_seconds,
-            reset_margin_s=self.retry.reset_margin_seconds,
-        )
+        """Return the rules of the Regent's decisions. A key of these sections sets the field of its name.
+
+        Of a duration the field's name ends with ``_s`` instead of ``_seconds``.
+        """
+        values = {**asdict(self.ralph), **asdict(self.regent), **asdict(self.retry)}
+        values = {re.sub("_seconds$", "_s", name): value for name, value in values.items()}
+        values |= {"restart": Restart(self.ralph.restart), "mode": Mode(self.ralph.mode)}
+        given = {item.name: values[item.name] for item in fields(Policy) if item.name in values}
+        return Policy(supervised=self.regent.enabled, **given)
 
     def limits(self) -> SilenceLimits:
-        """How long a run may be silent, and what counts as evidence that it works (H1 to H6)."""
+        """Return how long a run may be silent, and what counts as evidence that it works (H1 to H6)."""
         return SilenceLimits(
             hang_timeout_s=self.regent.hang_timeout_seconds,
             startup_grace_s=self.regent.startup_grace_seconds,
@@ -96,36 +78,36 @@ class Configuration:
         )
 
     def destinations(self) -> tuple[Destination, ...]:
-        """The webhooks as the deliveries know them."""
         return tuple(
             Destination(
-                url=hook.url,
-                on=hook.on,
-                format=Format(hook.format),
-                allow_private=hook.allow_private,
-                secret_file=hook.secret_file or None,
-                secret_env=hook.secret_env or None,
+                **asdict(hook)
+                | {
+                    "format": Format(hook.format),
+                    "secret_file": hook.secret_file or None,
+                    "secret_env": hook.secret_env or None,
+                }
             )
             for hook in self.webhooks
         )
 
     def tree(self) -> dict[str, Any]:
-        """Every value in the shape of ``ralph.toml``, as JSON holds it."""
-        tree = {section: asdict(getattr(self, section)) for section in SECTIONS}
+        """Return every value in the shape of ``ralph.toml``, as JSON holds it."""
+        tree: dict[str, Any] = {section: asdict(getattr(self, section)) for section in SECTIONS}
         tree["agents"] |= tree["agents"].pop("named")
-        return cast("dict[str, Any]", _as_json(tree | {WEBHOOKS: [asdict(hook) for hook in self.webhooks]}))
+        tree[WEBHOOKS] = [asdict(hook) for hook in self.webhooks]
+        return {section: _as_json(value) for section, value in tree.items()}
 
     def pinned(self) -> dict[str, Any]:
-        """All of it as JSON, defaults too: a ralph keeps the values that it was started with."""
+        """Return all of it as JSON, defaults too: a ralph keeps the values that it was started with."""
         origins = {key: origin.text for key, origin in self.origins.items() if origin != DEFAULT}
         return {"version": PINNED_VERSION, "values": self.tree(), "origins": origins}
 
     @classmethod
     def from_pinned(cls, pinned: Mapping[str, Any]) -> "Configuration":
-        """What ``pinned`` gave, by this or an earlier version: unknown keys are passed over.
+        """Return what ``pinned`` gave, in this or an earlier version: unknown keys are skipped.
 
-        A key that it does not have gets its default. Raises NewerState for a later version's form,
-        ConfigFaults for what is no pinned configuration.
+        A missing key gets its default. Raise NewerState for a later version's form, ConfigFaults for
+        anything else.
         """
         version, values, origins = pinned.get("version"), pinned.get("values"), pinned.get("origins")
         if isinstance(version, int) and version > PINNED_VERSION:
@@ -142,29 +124,23 @@ class Configuration:
         return replace(merged, origins={**dict.fromkeys(merged.origins, DEFAULT), **given})
 
     def not_built_yet(self) -> list[str]:
-        """The keys that were set to something, and that this version does nothing about yet."""
+        """Return the keys that were set and that this version does not act on."""
         return [
-            name for name, value, key in self.values() if key.dotted not in BUILT and value != key.default
+            name for name, value, key in self.values() if key.dotted in NOT_BUILT and value != key.default
         ]
 
     def values(self) -> list[tuple[str, Any, ConfigKey]]:
-        """Each key as it is called, its value, and its entry in the list of keys."""
-        found = [
-            (key.dotted, getattr(getattr(self, section), key.name), key)
-            for section in SECTIONS
+        """Return each key by its full name, with its value and its entry in the list of keys."""
+        tables: list[tuple[str, str, object]] = [
+            *((section, section, getattr(self, section)) for section in SECTIONS),
+            *((f"agents.{name}", AGENT, agent) for name, agent in self.agents.named.items()),
+            *((dotted((WEBHOOKS, index)), WEBHOOKS, hook) for index, hook in enumerate(self.webhooks)),
+        ]
+        return [
+            (f"{name}.{key.name}", getattr(spec, key.name), key)
+            for name, section, spec in tables
             for key in keys_of(section).values()
         ]
-        for name, agent in self.agents.named.items():
-            found += [
-                (f"agents.{name}.{key.name}", getattr(agent, key.name), key)
-                for key in keys_of(AGENT).values()
-            ]
-        for index, hook in enumerate(self.webhooks):
-            found += [
-                (dotted((WEBHOOKS, index, key.name)), getattr(hook, key.name), key)
-                for key in keys_of(WEBHOOKS).values()
-            ]
-        return found
 
 
 def load(
@@ -174,16 +150,16 @@ def load(
     environ: Mapping[str, str],
     home: Path | None = None,
 ) -> Configuration:
-    """Flags over environment over ``ralph.toml`` over the user's file over defaults.
+    """Read flags over environment over ``ralph.toml`` over the user's file over defaults.
 
     ``directory`` is the ralph's working directory; without one there is no ``ralph.toml`` (the daemon's own
-    part). ``flags`` maps flags or keys to values, ``home`` replaces ``$HOME``. Raises ConfigFaults with all
-    that is wrong in any layer.
+    part). ``flags`` maps flags or keys to values, ``home`` replaces ``$HOME``. Raise ConfigFaults with the
+    faults of all layers.
     """
     home = home or home_of(environ)
     layers = [files.layer(files.user_file(environ, home), directory, home, users_own=True)]
-    if directory is not None and (found := files.project_file(directory, home)):
-        layers.append(files.layer(found, directory, home, users_own=False))
+    if directory is not None and (path := files.project_file(directory, home)):
+        layers.append(files.layer(path, directory, home, users_own=False))
     layers += [environment_layer(environ), flags_layer(flags or {})]
     if faults := [fault for layer in layers for fault in layer.faults]:
         raise config_faults(faults)
@@ -191,57 +167,51 @@ def load(
 
 
 def sources(directory: Path, *, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files whose content ``load`` depends on, whether they are there or not."""
+    """Return the files whose content ``load`` depends on, whether they exist or not."""
     home = home_of(environ)
     return (files.user_file(environ, home), *files.project_places(directory, home))
 
 
 def config_faults(faults: list[ConfigFault]) -> ConfigFaults:
-    """All faults as one error, a line each."""
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return ConfigFaults(f"{count} in the configuration", why="\n".join(str(fault) for fault in faults))
+    count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}"
+    return ConfigFaults(f"{count} in the configuration", why="\n".join(map(str, faults)))
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
-    """The person's home: ``$HOME``, else what the system knows; a place that is not there for neither."""
+    """Return ``$HOME``, else the system's entry, else a path that does not exist."""
     given = Path(environ.get("HOME", ""))
     if given.is_absolute():
         return given
     try:
         return Path.home()
-    except RuntimeError:  # a uid that nobody knows: it has no files of its own either
+    except RuntimeError:  # an unknown uid has no files of its own either
         return Path("/nonexistent")
 
 
 def _merged(layers: list[Layer]) -> Configuration:
     """The layers over each other, later over earlier, over the defaults."""
     settings: dict[str, Setting] = {}
-    webhooks: dict[str, tuple[WebhookSpec, Origin]] = {}
+    webhooks: dict[str, tuple[specs.WebhookSpec, Origin]] = {}
     for layer in layers:
         settings |= layer.settings
-        for url, (hook, origin) in layer.webhooks.items():
-            lower = webhooks[url][0] if url in webhooks else hook
-            webhooks[url] = (_over(lower, hook), origin)
-    return _built(settings, list(webhooks.values()))
+        for url, (given, origin) in layer.webhooks.items():
+            # One address in both files: the nearer one holds, but what it may not or does not set stays.
+            lower = webhooks[url][0] if url in webhooks else given
+            signed = given if given.secret_file or given.secret_env else lower
+            private = given.allow_private or lower.allow_private
+            hook = replace(given, secret_file=signed.secret_file, secret_env=signed.secret_env)
+            webhooks[url] = (replace(hook, allow_private=private), origin)
+    return _configuration(settings, list(webhooks.values()))
 
 
-def _over(lower: WebhookSpec, hook: WebhookSpec) -> WebhookSpec:
-    """One address in both files: the nearer one holds, but what it may not or does not say stays."""
-    signed = hook if hook.secret_file or hook.secret_env else lower
-    return replace(
-        hook,
-        secret_file=signed.secret_file,
-        secret_env=signed.secret_env,
-        allow_private=hook.allow_private or lower.allow_private,
-    )
-
-
-def _built(settings: Mapping[str, Setting], webhooks: list[tuple[WebhookSpec, Origin]]) -> Configuration:
+def _configuration(
+    settings: Mapping[str, Setting], webhooks: list[tuple[specs.WebhookSpec, Origin]]
+) -> Configuration:
     sections: dict[str, Any] = {
         section: SECTIONS[section](**_given(settings, section)) for section in SECTIONS
     }
     names = dict.fromkeys(name.split(".")[1] for name, one in settings.items() if one.key.section == AGENT)
-    named = {name: AgentSpec(**_given(settings, f"agents.{name}")) for name in names}
+    named = {name: specs.AgentSpec(**_given(settings, f"agents.{name}")) for name in names}
     sections["agents"] = replace(sections["agents"], named=named)
     bare = Configuration(**sections, webhooks=tuple(hook for hook, _ in webhooks))
     origins = {name: DEFAULT for name, _, key in bare.values() if key.section != WEBHOOKS}
@@ -255,13 +225,12 @@ def _given(settings: Mapping[str, Setting], prefix: str) -> dict[str, Any]:
 
 
 def _named(configuration: Configuration, directory: Path | None) -> Configuration:
-    """The name made fit, and the directory's where none was given."""
     given = configuration.project.name
     origins = dict(configuration.origins)
     if not given and directory is not None:
         origins["project.name"] = DIRECTORYS_NAME
     name = fit_name(given or (directory.resolve().name if directory is not None else ""))
-    return replace(configuration, project=ProjectSpec(name=name), origins=origins)
+    return replace(configuration, project=specs.ProjectSpec(name=name), origins=origins)
 
 
 def _as_json(value: Any) -> Any:
@@ -274,21 +243,12 @@ def _as_json(value: Any) -> Any:
             return value
 
 
-# What a reload would change: the pinned configuration beside the one that the files give now.
-
-FIXED = "project.name"
-"""A ralph is called what it was registered as."""
-COMMAND = "ralph.command"
-HIDDEN = "(not shown)"
-LONGEST_VALUE = 200
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One key, as it would stand in ``ralph.toml``; None for a key that is not set there.
+    """One key, with its values as in ``ralph.toml``; None for a key that is not set there.
 
-    ``origin`` is where the present value comes from. It is shown in ``status``, so what may hold a secret
-    (agents' variables, webhooks' addresses) is ``(not shown)``.
+    ``origin`` is that of the present value. It is shown in ``status``, so what may hold a secret (agents'
+    variables, webhooks' addresses) is ``(not shown)``.
     """
 
     key: str
@@ -297,12 +257,11 @@ class Difference:
     origin: str
 
     def as_object(self) -> Mapping[str, str | None]:
-        """``{key, pinned, now, origin}``"""
         return asdict(self)
 
 
 def differences(pinned: Configuration, current: Configuration) -> tuple[Difference, ...]:
-    """Every key whose value is another one now, in the order of the sections."""
+    """Return the keys whose values differ, in the order of the sections."""
     before = {name: value for name, value, _ in pinned.values()}
     after = {name: value for name, value, _ in current.values()}
     return tuple(
@@ -322,6 +281,5 @@ def _shown(name: str, values: Mapping[str, object]) -> str | None:
 
 
 def _origin(name: str, current: Configuration) -> str:
-    """Where the value comes from: that of a webhook's key is its table's."""
-    found = current.origins.get(name) or current.origins.get(name.rpartition(".")[0])
-    return "default" if found is None else found.text
+    origin = current.origins.get(name) or current.origins.get(name.rpartition(".")[0])  # a webhook's table
+    return "default" if origin is None else origin.text

@@ -1,4 +1,4 @@
-"""The two files: where they are, whether they may be believed, and what they say."""
+"""The two files: where they are, whether they can be trusted, and their keys with the lines of each."""
 
 import grp
 import os
@@ -7,17 +7,12 @@ import re
 import stat
 import tomllib
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from ralphd.config.layers import ConfigFault, KeyPath, Layer, tree_layer
-
-# The line of every key in a TOML text. tomllib tells none, so this reads the text once more.
-
-_KeyPath: TypeAlias = tuple[str | int, ...]
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -29,10 +24,10 @@ _STRING = re.compile(
 )
 
 
-def key_lines(text: str) -> dict[_KeyPath, int]:
-    """The line, from 1, of each key: ``("regent", "max_retries")``, ``("webhooks", 0, "url")``.
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """Return the line, from 1, of each key: ``("regent", "max_retries")``, ``("webhooks", 0, "url")``.
 
-    A table has the line of its header. Text nested too deeply for this reader gives what was found so far.
+    A table has the line of its header. Of text nested too deeply for this reader the first keys are returned.
     """
     scan = _Scan(text)
     with suppress(RecursionError):
@@ -41,17 +36,17 @@ def key_lines(text: str) -> dict[_KeyPath, int]:
 
 
 class _Scan:
-    """A walk over the text, which notes the line of each key it comes by."""
+    """A second walk over the text: tomllib reports no lines. It may be as sloppy as valid TOML allows."""
 
     def __init__(self, text: str) -> None:
-        self.lines: dict[_KeyPath, int] = {}
+        self.lines: dict[KeyPath, int] = {}
         self._text = text
         self._at = 0
         self._ends = [found.start() for found in re.finditer("\n", text)]
-        self._entries: dict[_KeyPath, int] = {}
+        self._entries: dict[KeyPath, int] = {}
 
     def document(self) -> None:
-        table: _KeyPath = ()
+        table: KeyPath = ()
         self._blank()
         while self._at < len(self._text):
             if self._text[self._at] == "[":
@@ -60,7 +55,7 @@ class _Scan:
                 self._pair(table)
             self._blank()
 
-    def _header(self) -> _KeyPath:
+    def _header(self) -> KeyPath:
         line = self._line()
         many = self._text.startswith("[[", self._at)
         self._at += 2 if many else 1
@@ -76,7 +71,7 @@ class _Scan:
         self.lines.setdefault(path, line)
         return path
 
-    def _pair(self, table: _KeyPath) -> None:
+    def _pair(self, table: KeyPath) -> None:
         line = self._line()
         path = table
         for name in self._key():
@@ -85,7 +80,7 @@ class _Scan:
         self._at += 1  # the equals sign
         self._value(path)
 
-    def _value(self, path: _KeyPath) -> None:
+    def _value(self, path: KeyPath) -> None:
         self._blank()
         match self._text[self._at]:
             case "[":
@@ -97,7 +92,7 @@ class _Scan:
             case _:
                 self._take(_BARE_VALUE)
 
-    def _items(self, end: str, path: _KeyPath) -> None:
+    def _items(self, end: str, path: KeyPath) -> None:
         self._at += 1
         self._blank()
         index = 0
@@ -125,8 +120,8 @@ class _Scan:
                 return names
             self._at += 1
 
-    def _inside(self, path: _KeyPath, names: list[str]) -> _KeyPath:
-        """Where a header leads: a name that stands for a list of tables means the last of them."""
+    def _inside(self, path: KeyPath, names: list[str]) -> KeyPath:
+        """Resolve a header: the name of a list of tables means the last of them."""
         for name in names:
             path = (*path, name)
             if path in self._entries:
@@ -153,30 +148,33 @@ MAX_FILE_BYTES = 1 << 18
 
 
 def user_file(environ: Mapping[str, str], home: Path) -> Path:
-    """``$XDG_CONFIG_HOME/ralph/config.toml``, or the one below ``~/.config``."""
+    """Return ``$XDG_CONFIG_HOME/ralph/config.toml``, or the one below ``~/.config``."""
     given = environ.get("XDG_CONFIG_HOME", "")
     base = Path(given) if given.startswith("/") else home / ".config"
     return base / "ralph" / "config.toml"
 
 
 def project_file(directory: Path, home: Path) -> Path | None:
-    """The nearest ``ralph.toml`` from ``directory`` up to its git root, never above ``home``."""
+    """Return the nearest ``ralph.toml`` from ``directory`` up to its git root, never above ``home``."""
     last = project_places(directory, home)[-1]
     return last if os.path.lexists(last) else None
 
 
 def project_places(directory: Path, home: Path) -> tuple[Path, ...]:
-    """Where ``ralph.toml`` is looked for, as far as the one that is used: another may come before it."""
-    found = []
-    for place in _upward(directory.resolve(), home.resolve()):
-        found.append(place / PROJECT_FILE)
-        if os.path.lexists(found[-1]):
+    """Return the paths at which ``ralph.toml`` is looked for, up to the one that is used."""
+    directory, home = directory.resolve(), home.resolve()
+    above = [directory, *directory.parents]
+    root = next((path for path in above if (path / ".git").exists()), directory)
+    paths = []
+    for path in above:
+        paths.append(path / PROJECT_FILE)
+        if path in (root, home) or os.path.lexists(paths[-1]):
             break
-    return tuple(found)
+    return tuple(paths)
 
 
 def layer(path: Path, directory: Path | None, home: Path, *, users_own: bool) -> Layer:
-    """What a file says; nothing when it is not there. What others may write is a fault."""
+    """Read a file; an empty layer if it does not exist. A file that others may write is a fault."""
     shown = path.name if directory is not None and path.parent == directory.resolve() else str(path)
     try:
         text = _read(path)
@@ -189,34 +187,18 @@ def layer(path: Path, directory: Path | None, home: Path, *, users_own: bool) ->
     except UnicodeDecodeError as fault:
         line = fault.object[: fault.start].count(b"\n") + 1
         return Layer(faults=[ConfigFault(f"{shown}:{line}", "", "is not UTF-8 text")])
-    return _parsed(text, shown, _Paths(path.parent, home), users_own)
-
-
-def layer_of(text: str, path: Path, home: Path, *, users_own: bool) -> Layer:
-    """What a file would say with this text; nothing is read."""
-    return _parsed(text, path.name, _Paths(path.parent, home), users_own)
-
-
-@dataclass(frozen=True, slots=True)
-class _Paths:
-    """What the paths in a file are relative to."""
-
-    base: Path
-    home: Path
-
-    def resolve(self, named: str) -> str:
-        return str(self.home / named[2:] if named.startswith("~/") else self.base / named)
+    return layer_of(text, path, home, users_own=users_own, shown=shown)
 
 
 class Untrusted(Exception):
-    """A file that is not ours alone to write; the text says why and what to do."""
+    """A file that others can write; the text says why and what to do."""
 
 
 def distrust(status: os.stat_result, path: Path, *, uid: int, private_group: int | None) -> str | None:
-    """Why a file may not be believed, with what to do about it; None when it may.
+    """Return why a file is not trusted, with what to do about it; None when it is.
 
-    It has to be a regular file of ``uid`` or root that nobody else can write. A user's private group, which
-    nobody else is in, counts as the user: many systems create files writable for it.
+    It has to be a regular file of ``uid`` or root that nobody else can write. A user's private group without
+    other members counts as the user: many systems create files writable for it.
     """
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
@@ -227,17 +209,8 @@ def distrust(status: os.stat_result, path: Path, *, uid: int, private_group: int
     return f"is larger than {MAX_FILE_BYTES} bytes" if status.st_size > MAX_FILE_BYTES else None
 
 
-def _upward(directory: Path, home: Path) -> Iterator[Path]:
-    above = [directory, *directory.parents]
-    root = next((place for place in above if (place / ".git").exists()), directory)
-    for place in above:
-        yield place
-        if place in (root, home):
-            return
-
-
 def _read(path: Path) -> str:
-    # O_NONBLOCK: a FIFO in the place of the file must not hold the daemon
+    # O_NONBLOCK: a FIFO in place of the file must not block the daemon
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if why := distrust(os.fstat(fd), path, uid=os.geteuid(), private_group=_private_group()):
@@ -258,8 +231,11 @@ def _private_group() -> int | None:
     return user.pw_gid if alone else None
 
 
-def _parsed(text: str, shown: str, paths: _Paths, users_own: bool) -> Layer:
-    if line := _too_deep(text):
+def layer_of(text: str, path: Path, home: Path, *, users_own: bool, shown: str = "") -> Layer:
+    """Return the layer of a file with this text; nothing is read. ``shown`` names the file in faults."""
+    shown = shown or path.name
+    if deep := _TOO_DEEP.search(text):  # reading a key takes the square of the number of its dots
+        line = text.count("\n", 0, deep.start()) + 1
         return Layer(faults=[ConfigFault(f"{shown}:{line}", "", f"has a key of more than {MOST_DOTS} dots")])
     try:
         tree: dict[str, Any] = tomllib.loads(text)
@@ -269,18 +245,15 @@ def _parsed(text: str, shown: str, paths: _Paths, users_own: bool) -> Layer:
         return Layer(faults=[_not_toml(str(fault), text, shown)])
     lines = key_lines(text)
 
-    def place(path: KeyPath) -> str:
-        while path and path not in lines:
-            path = path[:-1]
-        return f"{shown}:{lines[path]}" if path else shown
+    def place(key: KeyPath) -> str:
+        while key and key not in lines:
+            key = key[:-1]
+        return f"{shown}:{lines[key]}" if key else shown
 
-    return tree_layer(tree, place, users_own=users_own, resolve=paths.resolve)
+    def resolve(named: str) -> str:
+        return str(home / named[2:] if named.startswith("~/") else path.parent / named)
 
-
-def _too_deep(text: str) -> int:
-    """The line of the first key with too many dots, or 0: reading one takes the square of their number."""
-    found = _TOO_DEEP.search(text)
-    return 0 if found is None else text.count("\n", 0, found.start()) + 1
+    return tree_layer(tree, place, users_own=users_own, resolve=resolve)
 
 
 def _not_toml(why: str, text: str, shown: str) -> ConfigFault:

@@ -1,11 +1,11 @@
-"""The list of keys, made from the specs: what is known, what a value has to be, what this version acts on."""
+"""The list of keys, made from the specs: names, types, ranges, flags, and those of the user's file only."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from ralphd.config import specs
 from ralphd.config.values import in_words, shown
@@ -25,44 +25,8 @@ AGENT = "agents.NAME"
 WEBHOOKS = "webhooks"
 _SPECS: Mapping[str, type[Any]] = {**SECTIONS, AGENT: specs.AgentSpec, WEBHOOKS: specs.WebhookSpec}
 
-_BUILT: Mapping[str, tuple[str, ...]] = {
-    "project": ("name",),
-    "ralph": (
-        *("command", "mode", "prompt_file", "tasks", "restart"),
-        *("max_iterations", "max_cost_usd", "max_runtime_seconds", "iteration_pause_seconds"),
-    ),
-    "regent": (
-        *("enabled", "max_retries", "healthy_after_seconds", "max_restarts_per_hour"),
-        *("retry_backoff_seconds", "retry_backoff_factor", "retry_backoff_max_seconds"),
-        *("stop_timeout_seconds", "stop_deadline_seconds"),
-        *("hang_timeout_seconds", "startup_grace_seconds", "max_run_seconds"),
-        *("evidence_io_bytes", "evidence_cpu_percent", "evidence_switches_per_s"),
-        *("rollback_on_test_failure", "rollback_scope"),
-        *("test_command", "test_timeout_seconds", "test_retries"),
-    ),
-    "agents": (
-        *("primary", "fallback", "strategy"),
-        *("retries_before_fallback", "max_task_failures", "on_exhausted"),
-        *("timeout_seconds", "iteration_timeout_seconds", "heartbeat_seconds", "missed_heartbeats"),
-        *("crash_pattern_grace_seconds", "exit_grace_seconds"),
-    ),
-    AGENT: ("command", "args", "model", "env", "prompt_via", "patterns"),
-    "retry": (
-        *("same_agent_base_seconds", "transient_retries", "base_seconds", "max_seconds", "jitter"),
-        *("rate_limit_seconds", "max_rate_limit_wait_seconds", "reset_margin_seconds"),
-        "outage_max_wait_seconds",
-    ),
-    "phases": (
-        *("enabled", "phase_retry_count", "phase_3_retry_count"),
-        *("review_command", "max_address_rounds", "on_findings_remaining"),
-    ),
-    "git": ("auto_pull_rebase", "auto_push", "repair"),
-    "logs": ("run_bytes", "total_bytes"),
-    "notify": ("allow_private", "reminder_minutes"),
-    WEBHOOKS: ("url", "secret_file", "secret_env", "on", "format", "allow_private"),
-}
-BUILT = frozenset(f"{section}.{name}" for section, names in _BUILT.items() for name in names)
-"""What this version acts on. A key that is set and not here is told when the ralph starts."""
+NOT_BUILT: frozenset[str] = frozenset()
+"""Keys that are understood and that this version does not act on; `start` warns when one is set."""
 
 USER_FILE_ONLY = frozenset(
     {"logs.run_bytes", "logs.total_bytes", "webhooks.allow_private", "notify.allow_private"}
@@ -85,7 +49,7 @@ FLAGS: Mapping[str, str] = {
 
 
 class BadValue(Exception):
-    """A value that its key cannot have; the text says what it can have."""
+    """A value that its key cannot have. The text names the values that it can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,60 +62,51 @@ class ConfigKey:
 
     @property
     def dotted(self) -> str:
-        """``regent.max_retries``"""
         return f"{self.section}.{self.name}"
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What the value has to be, as JSON Schema."""
         return _adapter(self.section, self.name).json_schema()
 
     def read(self, value: object) -> Any:
-        """The value as the spec holds it. Raises BadValue in words, with the range."""
+        """Return the value as the spec holds it. Raise BadValue in words, with the range."""
         try:
             return _adapter(self.section, self.name).validate_python(value)
         except ValidationError as fault:
-            raise BadValue(self._why(fault, value)) from None
-
-    def _why(self, fault: ValidationError, value: object) -> str:
-        for error in fault.errors():
-            if error["type"] == "value_error":
-                return str(error["ctx"]["error"])
-        wanted = f"has to be {in_words(self.schema)}"
-        return wanted if isinstance(value, dict) else f"{wanted}, is {shown(value)}"
+            for error in fault.errors():
+                if error["type"] == "value_error":
+                    raise BadValue(str(error["ctx"]["error"])) from None
+            is_value = "" if isinstance(value, dict) else f", is {shown(value)}"
+            raise BadValue(f"has to be {in_words(self.schema)}{is_value}") from None
 
 
 @cache
 def keys_of(section: str) -> Mapping[str, ConfigKey]:
-    """The keys of a section by their name, in the order of its spec."""
-    spec = _SPECS[section]
-    return {
-        item.name: ConfigKey(section, item.name, _default(item))
-        for item in fields(spec)
-        if item.name != "named"
-    }
-
-
-def _default(item: "Field[Any]") -> object:
-    if item.default_factory is not MISSING:
-        return item.default_factory()
-    return None if item.default is MISSING else item.default
+    """Return the keys of a section by their name, in the order of its spec."""
+    keys = {}
+    for item in fields(_SPECS[section]):
+        default = None if item.default is MISSING else item.default
+        if item.default_factory is not MISSING:
+            default = item.default_factory()
+        keys[item.name] = ConfigKey(section, item.name, default)
+    keys.pop("named", None)  # not a key: the tables [agents.NAME]
+    return keys
 
 
 @cache
 def _adapter(section: str, name: str) -> TypeAdapter[Any]:
-    annotation = get_type_hints(_SPECS[section], include_extras=True)[name]
-    return TypeAdapter(annotation, config=ConfigDict(strict=True))
-
-
-# The form of ``ralph.toml`` as JSON Schema, for editors that complete and check while one types.
+    annotation: Any = get_type_hints(_SPECS[section], include_extras=True)[name]
+    metadata = next(item.metadata for item in fields(_SPECS[section]) if item.name == name)
+    return TypeAdapter(Annotated[annotation, Field(**metadata)], config=ConfigDict(strict=True))
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of ``ralph.toml`` and of the user's file."""
+    """Return the JSON Schema (draft 2020-12) of ``ralph.toml`` and of the user's file, for editors."""
     properties = {section: _table(section) for section in SECTIONS}
     properties["agents"]["additionalProperties"] = _table(AGENT)
-    properties[WEBHOOKS] = {"type": "array", "items": _webhook()}
+    one_secret = {"required": ["secret_file", "secret_env"]}
+    webhook = {**_table(WEBHOOKS), "required": ["url"], "not": one_secret}
+    properties[WEBHOOKS] = {"type": "array", "items": webhook}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ralph.toml",
@@ -162,18 +117,9 @@ def schema() -> dict[str, Any]:
 
 
 def _table(section: str) -> dict[str, Any]:
-    keys = keys_of(section)
-    properties = {name: _property(key) for name, key in keys.items()}
+    properties = {name: key.schema for name, key in keys_of(section).items()}
+    for name, key in keys_of(section).items():
+        if key.default is not None:
+            default = list(key.default) if isinstance(key.default, tuple) else key.default
+            properties[name] = {**key.schema, "default": default}
     return {"type": "object", "additionalProperties": False, "properties": properties}
-
-
-def _webhook() -> dict[str, Any]:
-    one_secret: Mapping[str, Any] = {"required": ["secret_file", "secret_env"]}
-    return {**_table(WEBHOOKS), "required": ["url"], "not": one_secret}
-
-
-def _property(key: ConfigKey) -> dict[str, Any]:
-    if key.default is None:
-        return key.schema
-    default = list(key.default) if isinstance(key.default, tuple) else key.default
-    return {**key.schema, "default": default}

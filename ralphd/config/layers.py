@@ -1,8 +1,9 @@
-"""From what a person wrote to settings: a TOML tree, the environment, flags. Faults are gathered."""
+"""Read a TOML tree, the environment and flags into layers of settings. Faults are collected, not raised."""
 
+import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,13 +23,19 @@ class Origin:
     text: str
 
 
+_TRUTH = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+_SHELL_WORDS = ("command", "args")
+
 DEFAULT = Origin("default")
 DIRECTORYS_NAME = Origin("the directory's name")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFault:
-    """One thing that is wrong: where, with which key, and what would be right."""
+    """One fault: where, of which key, and what would be right."""
 
     place: str
     key: str
@@ -40,8 +47,6 @@ class ConfigFault:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value that someone gave."""
-
     key: ConfigKey
     dotted: str
     value: Any
@@ -50,7 +55,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one source says. ``webhooks`` by address."""
+    """The settings of one source; ``webhooks`` by address."""
 
     settings: dict[str, Setting] = field(default_factory=dict)
     webhooks: dict[str, tuple[WebhookSpec, Origin]] = field(default_factory=dict)
@@ -60,12 +65,9 @@ class Layer:
         self, key: ConfigKey, dotted: str, value: object, place: str, *, users_own: bool = False
     ) -> None:
         """Read one value for ``key`` into the settings, or into the faults."""
-        if key.dotted in USER_FILE_ONLY and not users_own:
-            self.faults.append(
-                ConfigFault(place, dotted, "can only be set in the user's own file, ralph/config.toml")
-            )
-            return
         try:
+            if key.dotted in USER_FILE_ONLY and not users_own:
+                raise BadValue("can only be set in the user's own file, ralph/config.toml")
             self.settings[dotted] = Setting(key, dotted, key.read(value), Origin(place))
         except BadValue as fault:
             self.faults.append(ConfigFault(place, dotted, str(fault)))
@@ -74,12 +76,11 @@ class Layer:
 def tree_layer(
     tree: Mapping[str, Any], place: Place, *, users_own: bool, resolve: Resolve, lenient: bool = False
 ) -> Layer:
-    """A TOML tree as a layer. ``resolve`` makes paths absolute; ``lenient`` skips unknown keys."""
-    layer = Layer()
-    reader = _TreeReader(layer, place, users_own, resolve, lenient)
+    """Read a TOML tree. ``resolve`` makes paths absolute; ``lenient`` skips unknown keys."""
+    reader = _TreeReader(Layer(), place, users_own, resolve, lenient)
     for section, body in tree.items():
         reader.section(section, body)
-    return layer
+    return reader.layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,8 @@ class _TreeReader:
             self.table(section, (section,), body)
 
     def agents(self, body: Mapping[str, Any]) -> None:
-        scalars = keys_of("agents")
-        named = {
-            name: value for name, value in body.items() if name not in scalars and isinstance(value, dict)
-        }
+        keys = keys_of("agents")
+        named = {name: each for name, each in body.items() if name not in keys and isinstance(each, dict)}
         self.table("agents", ("agents",), {name: body[name] for name in body if name not in named})
         for name, definition in named.items():
             if is_agent_name(name):
@@ -159,25 +158,25 @@ class _TreeReader:
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """The variables ``RALPH_SECTION_KEY``. One that is near no key is the command's own, and let be."""
+    """Read the variables ``RALPH_SECTION_KEY``. Any that is near no key is the command's own and ignored."""
     layer = Layer()
+    sections = tuple(f"RALPH_{section.upper()}_" for section in SECTIONS)
     known = {variable_of(key): key for section in SECTIONS for key in keys_of(section).values()}
     for name in sorted(name for name in environ if name.startswith("RALPH_")):
         place = f"environment {name}"
-        if key := known.get(name):
-            layer.take(key, key.dotted, from_text(key, environ[name]), place)
-        elif found := _agents_key(name):
-            key, path = found
+        key = known.get(name)
+        if match := (key, key.dotted) if key else _agents_key(name):
+            key, path = match
             layer.take(key, path, from_text(key, environ[name]), place)
         elif name.startswith("RALPH_WEBHOOKS_"):
             layer.faults.append(ConfigFault(place, "", "webhooks are lists of tables; set them in a file"))
-        elif any(name.startswith(f"RALPH_{section.upper()}_") for section in SECTIONS):
-            layer.faults.extend(_near(name, place, list(known)))
+        elif name.startswith(sections) and (near := did_you_mean(name, list(known), cutoff=0.8)):
+            layer.faults.append(ConfigFault(place, "", "unknown key" + near))
     return layer
 
 
 def flags_layer(flags: Mapping[str, object]) -> Layer:
-    """Flags by their name (``max-iterations``) or their key (``ralph.max_iterations``); None is not given."""
+    """Read flags by their name (``max-iterations``) or key (``ralph.max_iterations``); None is not given."""
     layer = Layer()
     keys = {key.dotted: key for section in SECTIONS for key in keys_of(section).values()}
     for name, value in flags.items():
@@ -194,7 +193,7 @@ def flags_layer(flags: Mapping[str, object]) -> Layer:
 
 
 def from_text(key: ConfigKey, text: str) -> object:
-    """What a variable or a flag says, as the type of its key; text that does not fit stays text."""
+    """Return a variable's or a flag's text as the type of its key; text that does not fit stays text."""
     kind = key.schema.get("type")
     try:
         match kind:
@@ -205,7 +204,9 @@ def from_text(key: ConfigKey, text: str) -> object:
             case "number":
                 return float(text)
             case "array" if not text.lstrip().startswith("["):
-                return shlex.split(text) if key.name in _SHELL_WORDS else _commas(text)
+                if key.name in _SHELL_WORDS:
+                    return shlex.split(text)
+                return [part.strip() for part in text.split(",") if part.strip()]
             case "array" | "object":
                 return tomllib.loads(f"value = {text.strip()}")["value"]
     except (ValueError, RecursionError):
@@ -214,55 +215,31 @@ def from_text(key: ConfigKey, text: str) -> object:
 
 
 def dotted(path: KeyPath) -> str:
-    """``regent.max_retries``, ``webhooks[0].url``"""
+    """Return ``regent.max_retries``, ``webhooks[0].url``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".")
 
 
 def keys_home(name: str) -> str | None:
-    """The one section that has a key of this name, or None."""
+    """Return the only section with a key of this name, or None."""
     homes = [section for section in SECTIONS if name in keys_of(section)]
     return homes[0] if len(homes) == 1 else None
 
 
 def is_agent_name(name: str) -> bool:
-    """Whether an agent can be called so."""
-    return name[:1].isalnum() and all(mark in _AGENT_MARKS for mark in name)
-
-
-_AGENT_MARKS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
-_TRUTH = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-}
-_SHELL_WORDS = ("command", "args")
-
-
-def _commas(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+    return re.fullmatch("[a-z0-9][a-z0-9_-]*", name) is not None
 
 
 def variable_of(key: ConfigKey) -> str:
-    """``RALPH_REGENT_MAX_RETRIES``"""
+    """Return ``RALPH_REGENT_MAX_RETRIES``."""
     return f"RALPH_{key.dotted}".replace(".", "_").upper()
 
 
 def _agents_key(name: str) -> tuple[ConfigKey, str] | None:
-    """``RALPH_AGENTS_CLAUDE_MODEL``: an agent's key, whose name is what stands between."""
+    """Return the key of ``RALPH_AGENTS_CLAUDE_MODEL`` and its full name; the agent's name stands between."""
     rest = name.removeprefix("RALPH_AGENTS_")
     for key in keys_of(AGENT).values():
         agent = rest.removesuffix(f"_{key.name.upper()}").lower()
         if rest != name and agent != rest.lower() and is_agent_name(agent):
             return key, f"agents.{agent}.{key.name}"
     return None
-
-
-def _near(name: str, place: str, known: list[str]) -> Iterator[ConfigFault]:
-    if near := did_you_mean(name, known, cutoff=0.8):
-        yield ConfigFault(place, "", "unknown key" + near)

@@ -1,11 +1,12 @@
-"""The sections of ``ralph.toml`` as frozen specs: every key, its type, range, default, and what it is for.
+"""The sections of ``ralph.toml`` as frozen specs: every key, its type, range, default and purpose.
 
-The one list of keys: the reader, the schema and the faults are written from it.
-Durations are seconds unless the name says otherwise; 0 stands for "no limit" where the text says so.
+The only list of keys: the reader, the schema, the faults and docs/configuration.md follow it. Durations are
+seconds unless the name has another unit; 0 stands for "no limit" where the text says so.
 """
+# ruff: noqa: RUF009  # each call of `key` declares a field of its own
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
@@ -16,14 +17,16 @@ A_YEAR_S = 365 * 24 * 3600
 MIB = 1 << 20
 
 
-def says(text: str) -> Any:
-    """What a key is for, as editors and references show it."""
-    return Field(description=text)
+def key(default: Any, purpose: str) -> Any:
+    """Declare a key with its default (or what makes it) and its purpose, for editors and the reference."""
+    metadata = {"description": purpose}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=A_YEAR_S, allow_inf_nan=False)]
 Minutes: TypeAlias = Annotated[float, Field(ge=0, le=A_YEAR_S / 60, allow_inf_nan=False)]
-WholeSeconds: TypeAlias = Annotated[int, Field(ge=0, le=A_YEAR_S)]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
 Bytes: TypeAlias = Annotated[int, Field(ge=MIB, le=1 << 50)]
 Dollars: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
@@ -40,115 +43,106 @@ FilledTexts: TypeAlias = Annotated[tuple[FilledText, ...], Field(strict=False)]
 class ProjectSpec:
     """``[project]``"""
 
-    name: Annotated[
-        Text,
-        says("The ralph's name, made fit: lower case, digits, '.', '_', '-'. Empty: the directory's name."),
-    ] = ""
+    name: Text = key(
+        "", "The ralph's name, made fit: lower case, digits, '.', '_', '-'. Empty: the directory's name."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RalphSpec:
     """``[ralph]``"""
 
-    command: Annotated[Texts, says("The command and its arguments. Empty: the built-in loop.")] = ()
-    mode: Annotated[
-        Literal["loop", "iteration"], says("Whether a run loops by itself, or each run is one iteration.")
-    ] = "loop"
-    prompt_file: Annotated[FilledText, says("The prompt of the built-in loop.")] = "PROMPT.md"
-    tasks: Annotated[
-        FilledText, says("The file that lists the tasks, or 'auto': the first that is found.")
-    ] = "auto"
-    restart: Annotated[
-        Literal["on-failure", "always", "never"], says("When a run that has ended is followed by another.")
-    ] = "on-failure"
-    max_iterations: Annotated[Count, says("End after so many iterations; 0 for no limit.")] = 0
-    max_cost_usd: Annotated[Dollars, says("End when the agents have cost so much; 0 for no limit.")] = 0.0
-    max_runtime_seconds: Annotated[
-        Seconds,
-        says(
-            "End after so long; 0 for no limit. A command that reports no iteration goes on: see"
-            " max_run_seconds."
-        ),
-    ] = 0.0
-    iteration_pause_seconds: Annotated[Seconds, says("The pause between two runs in iteration mode.")] = 1.0
+    command: Texts = key((), "The command and its arguments. Empty: the built-in loop.")
+    mode: Literal["loop", "iteration"] = key(
+        "loop", "Whether a run loops by itself, or each run is one iteration."
+    )
+    prompt_file: FilledText = key("PROMPT.md", "The prompt of the built-in loop.")
+    tasks: FilledText = key("auto", "The file that lists the tasks, or 'auto': the first that is found.")
+    restart: Literal["on-failure", "always", "never"] = key(
+        "on-failure", "When a run that has ended is followed by another."
+    )
+    max_iterations: Count = key(0, "End after so many iterations; 0 for no limit.")
+    max_cost_usd: Dollars = key(0.0, "End when the agents have cost so much; 0 for no limit.")
+    max_runtime_seconds: Seconds = key(
+        0.0,
+        "End after so long; 0 for no limit. A command that reports no iteration goes on: see"
+        " max_run_seconds.",
+    )
+    iteration_pause_seconds: Seconds = key(1.0, "The pause between two runs in iteration mode.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegentSpec:
     """``[regent]``"""
 
-    enabled: Annotated[
-        bool, says("Supervise. Off: the run is started, logged and stopped, nothing else.")
-    ] = True
-    rollback_on_test_failure: Annotated[bool, says("Revert commits that break the tests.")] = False
-    test_command: Annotated[Text, says("The tests, for /bin/sh -c.")] = ""
-    max_retries: Annotated[
-        Count, says("Failures in a row, counting the first, before a person is called; 0 never restarts.")
-    ] = 3
-    retry_backoff_seconds: Annotated[Seconds, says("The wait after a crash.")] = 30.0
-    hang_timeout_seconds: Annotated[
-        Seconds, says("Silence without any evidence of life that is a hang; 0 switches the watch off.")
-    ] = 300.0
-    retry_backoff_factor: Annotated[Factor, says("The wait grows by this with every crash in a row.")] = 1.0
-    retry_backoff_max_seconds: Annotated[Seconds, says("The wait grows no further than this.")] = 600.0
-    healthy_after_seconds: Annotated[
-        Seconds, says("A run with a sign of life so long after its start clears the count of failures.")
-    ] = 600.0
-    max_restarts_per_hour: Annotated[Count, says("Restarts after crashes in any hour, at most.")] = 10
-    startup_grace_seconds: Annotated[Seconds, says("More time before the first output.")] = 120.0
-    max_run_seconds: Annotated[Seconds, says("End a run after so long; 0 for no limit.")] = 0.0
-    stop_timeout_seconds: Annotated[Seconds, says("From the polite request to end, to the kill.")] = 30.0
-    stop_deadline_seconds: Annotated[Seconds, says("How long a daemon that ends waits for its runs.")] = 60.0
-    test_timeout_seconds: Annotated[Seconds, says("How long the tests may take.")] = 600.0
-    test_retries: Annotated[Count, says("How often red tests are run again before they are believed.")] = 1
-    rollback_scope: Annotated[
-        Literal["minimal", "iteration"], says("Revert until the tests pass, or the whole iteration.")
-    ] = "minimal"
-    evidence_io_bytes: Annotated[Count, says("Bytes moved in 30 s that are strong evidence of life.")] = 4096
-    evidence_cpu_percent: Annotated[Percent, says("Share of one core that is weak evidence of life.")] = 2.0
-    evidence_switches_per_s: Annotated[Count, says("Context switches that are weak evidence of life.")] = 10
+    enabled: bool = key(True, "Supervise. Off: the run is started, logged and stopped, nothing else.")
+    rollback_on_test_failure: bool = key(False, "Revert commits that break the tests.")
+    test_command: Text = key("", "The tests, for /bin/sh -c.")
+    max_retries: Count = key(
+        3, "Failures in a row, counting the first, before a person is called; 0 never restarts."
+    )
+    retry_backoff_seconds: Seconds = key(30.0, "The wait after a crash.")
+    hang_timeout_seconds: Seconds = key(
+        300.0, "Silence without any evidence of life that is a hang; 0 switches the watch off."
+    )
+    retry_backoff_factor: Factor = key(1.0, "The wait grows by this with every crash in a row.")
+    retry_backoff_max_seconds: Seconds = key(600.0, "The wait grows no further than this.")
+    healthy_after_seconds: Seconds = key(
+        600.0, "A run with a sign of life so long after its start clears the count of failures."
+    )
+    max_restarts_per_hour: Count = key(10, "Restarts after crashes in any hour, at most.")
+    startup_grace_seconds: Seconds = key(120.0, "More time before the first output.")
+    max_run_seconds: Seconds = key(0.0, "End a run after so long; 0 for no limit.")
+    stop_timeout_seconds: Seconds = key(30.0, "From the polite request to end, to the kill.")
+    stop_deadline_seconds: Seconds = key(60.0, "How long a daemon that ends waits for its runs.")
+    test_timeout_seconds: Seconds = key(600.0, "How long the tests may take.")
+    test_retries: Count = key(1, "How often red tests are run again before they are believed.")
+    rollback_scope: Literal["minimal", "iteration"] = key(
+        "minimal", "Revert until the tests pass, or the whole iteration."
+    )
+    evidence_io_bytes: Count = key(4096, "Bytes moved in 30 s that are strong evidence of life.")
+    evidence_cpu_percent: Percent = key(2.0, "Share of one core that is weak evidence of life.")
+    evidence_switches_per_s: Count = key(10, "Context switches that are weak evidence of life.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """``[agents.NAME]``: what differs from the agent's own ways; a new name defines an agent."""
+    """``[agents.NAME]``: what differs from the agent's description; a new name defines an agent."""
 
-    command: Annotated[FilledTexts, says("How the agent is started.")] = ()
-    args: Annotated[Texts, says("Arguments added to it.")] = ()
-    model: Annotated[Text, says("The model to ask for.")] = ""
-    env: Annotated[
-        dict[str, Text], AfterValidator(variables), says("Variables of the agent's environment.")
-    ] = field(default_factory=dict)
-    prompt_via: Annotated[
-        Literal["auto", "stdin", "argument", "file"], says("How the prompt reaches the agent.")
-    ] = "auto"
-    patterns: Annotated[Text, says("A file with patterns of this agent's failures.")] = ""
+    command: FilledTexts = key((), "How the agent is started.")
+    args: Texts = key((), "Arguments added to it.")
+    model: Text = key("", "The model to ask for.")
+    env: Annotated[dict[str, Text], AfterValidator(variables)] = key(
+        dict, "Variables of the agent's environment."
+    )
+    prompt_via: Literal["auto", "stdin", "argument", "file"] = key(
+        "auto", "How the prompt reaches the agent."
+    )
+    patterns: Text = key("", "A file with patterns of this agent's failures.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsSpec:
     """``[agents]``, and ``[agents.NAME]`` under ``named``."""
 
-    primary: Annotated[FilledText, says("The agent that is asked first.")] = "claude"
-    fallback: Annotated[FilledTexts, says("The agents that are asked next, in this order.")] = ()
-    strategy: Annotated[
-        Literal["fallback", "rotate"], says("The next agent on failure, or with every iteration.")
-    ] = "fallback"
-    retries_before_fallback: Annotated[Count, says("Tries of the same agent before the next one.")] = 2
-    max_task_failures: Annotated[Count, says("Failures after which a task is left alone.")] = 5
-    timeout_seconds: Annotated[Seconds, says("How long an agent's process may take.")] = 600.0
-    iteration_timeout_seconds: Annotated[Seconds, says("How long an attempt with its phases may take.")] = (
-        900.0
+    primary: FilledText = key("claude", "The agent that is asked first.")
+    fallback: FilledTexts = key((), "The agents that are asked next, in this order.")
+    strategy: Literal["fallback", "rotate"] = key(
+        "fallback", "The next agent on failure, or with every iteration."
     )
-    heartbeat_seconds: Annotated[Seconds, says("How often a sign of life is expected.")] = 30.0
-    missed_heartbeats: Annotated[Count, says("Missed signs of life before a warning.")] = 3
-    crash_pattern_grace_seconds: Annotated[
-        Seconds, says("From a crash pattern without a sign of life to the kill; 0 kills at once.")
-    ] = 5.0
-    exit_grace_seconds: Annotated[Seconds, says("From the agent's result to its exit.")] = 10.0
-    on_exhausted: Annotated[
-        Literal["auto", "wait", "pause"], says("What to do when no agent is left before a limit resets.")
-    ] = "auto"
+    retries_before_fallback: Count = key(2, "Tries of the same agent before the next one.")
+    max_task_failures: Count = key(5, "Failures after which a task is left alone.")
+    timeout_seconds: Seconds = key(600.0, "How long an agent's process may take.")
+    iteration_timeout_seconds: Seconds = key(900.0, "How long an attempt with its phases may take.")
+    heartbeat_seconds: Seconds = key(30.0, "How often a sign of life is expected.")
+    missed_heartbeats: Count = key(3, "Missed signs of life before a warning.")
+    crash_pattern_grace_seconds: Seconds = key(
+        5.0, "From a crash pattern without a sign of life to the kill; 0 kills at once."
+    )
+    exit_grace_seconds: Seconds = key(10.0, "From the agent's result to its exit.")
+    on_exhausted: Literal["auto", "wait", "pause"] = key(
+        "auto", "What to do when no agent is left before a limit resets."
+    )
     named: Mapping[str, AgentSpec] = field(default_factory=dict)
 
 
@@ -156,83 +150,76 @@ class AgentsSpec:
 class RetrySpec:
     """``[retry]``"""
 
-    same_agent_base_seconds: Annotated[Seconds, says("The first wait before the same agent again.")] = 2.0
-    transient_retries: Annotated[Count, says("Retries after a transient failure.")] = 3
-    base_seconds: Annotated[Seconds, says("The first wait after a transient failure; it doubles.")] = 1.0
-    max_seconds: Annotated[Seconds, says("The longest such wait.")] = 60.0
-    jitter: Annotated[Share, says("The share of a wait that is left to chance.")] = 0.1
-    rate_limit_seconds: Annotated[Seconds, says("The wait after a rate limit that names none.")] = 60.0
-    max_rate_limit_wait_seconds: Annotated[
-        Seconds, says("Waits for rate limits, in all, before they count as a usage limit.")
-    ] = 3600.0
-    reset_margin_seconds: Annotated[Seconds, says("Added to the moment at which a limit resets.")] = 60.0
-    outage_max_wait_seconds: Annotated[Seconds, says("The longest wait in an outage.")] = 900.0
+    same_agent_base_seconds: Seconds = key(2.0, "The first wait before the same agent again.")
+    transient_retries: Count = key(3, "Retries after a transient failure.")
+    base_seconds: Seconds = key(1.0, "The first wait after a transient failure; it doubles.")
+    max_seconds: Seconds = key(60.0, "The longest such wait.")
+    jitter: Share = key(0.1, "The share of a wait that is left to chance.")
+    rate_limit_seconds: Seconds = key(60.0, "The wait after a rate limit that names none.")
+    max_rate_limit_wait_seconds: Seconds = key(
+        3600.0, "Waits for rate limits, in all, before they count as a usage limit."
+    )
+    reset_margin_seconds: Seconds = key(60.0, "Added to the moment at which a limit resets.")
+    outage_max_wait_seconds: Seconds = key(900.0, "The longest wait in an outage.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesSpec:
     """``[phases]``"""
 
-    enabled: Annotated[bool, says("Attempts go through plan, implement, review, address.")] = False
-    phase_retry_count: Annotated[Count, says("Retries of plan and implement.")] = 0
-    phase_3_retry_count: Annotated[Count, says("Retries of address and triage; at most 2 take effect.")] = 0
-    review_command: Annotated[Text, says("The review, for /bin/sh -c.")] = ""
-    max_address_rounds: Annotated[Count, says("How often findings are addressed.")] = 5
-    on_findings_remaining: Annotated[
-        Literal["fail", "warn"], says("What findings mean that are left after the last round.")
-    ] = "fail"
+    enabled: bool = key(False, "Attempts go through plan, implement, review, address.")
+    phase_retry_count: Count = key(0, "Retries of plan and implement.")
+    phase_3_retry_count: Count = key(0, "Retries of address and triage; at most 2 take effect.")
+    review_command: Text = key("", "The review, for /bin/sh -c.")
+    max_address_rounds: Count = key(5, "How often findings are addressed.")
+    on_findings_remaining: Literal["fail", "warn"] = key(
+        "fail", "What findings mean that are left after the last round."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitSpec:
     """``[git]``"""
 
-    auto_pull_rebase: Annotated[bool, says("Pull with rebase before an iteration.")] = False
-    auto_push: Annotated[bool, says("Push what is kept.")] = False
-    repair: Annotated[Literal["tell", "abort"], says("What to do about a repository that is in the way.")] = (
-        "tell"
-    )
+    auto_pull_rebase: bool = key(False, "Pull with rebase before an iteration.")
+    auto_push: bool = key(False, "Push what is kept.")
+    repair: Literal["tell", "abort"] = key("tell", "What to do about a repository that is in the way.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsSpec:
     """``[logs]``, in the user's own file only."""
 
-    run_bytes: Annotated[Bytes, says("How much output of one run is kept.")] = 64 * MIB
-    total_bytes: Annotated[Bytes, says("How much output is kept in all, over every ralph's runs.")] = (
-        2048 * MIB
-    )
+    run_bytes: Bytes = key(64 * MIB, "How much output of one run is kept.")
+    total_bytes: Bytes = key(2048 * MIB, "How much output is kept in all, over every ralph's runs.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSpec:
-    """``[[webhooks]]``: one address that is told. The secret is named here, never held."""
+    """``[[webhooks]]``: one address. The secret is named here, never held."""
 
-    url: Annotated[FilledText, AfterValidator(an_address), says("Where to send to, http or https.")]
-    secret_file: Annotated[Text, says("A file that holds the signing secret; relative to this file.")] = ""
-    secret_env: Annotated[Text, says("A variable of the daemon's environment that holds it.")] = ""
-    on: Annotated[
-        FilledTexts, AfterValidator(event_patterns), says("The events to send; '*' stands for any letters.")
-    ] = ("ralph.escalated",)
-    format: Annotated[
-        Literal["json", "slack", "ntfy"],
-        says("What is sent: the event as JSON, or words as Slack or an ntfy topic takes them."),
-    ] = "json"
-    allow_private: Annotated[
-        bool, says("Send to private and loopback addresses too. In the user's own file only.")
-    ] = False
+    url: Annotated[FilledText, AfterValidator(an_address)] = key(MISSING, "Where to send to, http or https.")
+    secret_file: Text = key("", "A file that holds the signing secret; relative to this file.")
+    secret_env: Text = key("", "A variable of the daemon's environment that holds it.")
+    on: Annotated[FilledTexts, AfterValidator(event_patterns)] = key(
+        ("ralph.escalated",), "The events to send; '*' stands for any letters."
+    )
+    format: Literal["json", "slack", "ntfy"] = key(
+        "json", "What is sent: the event as JSON, or words as Slack or an ntfy topic takes them."
+    )
+    allow_private: bool = key(
+        False, "Send to private and loopback addresses too. In the user's own file only."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifySpec:
     """``[notify]``"""
 
-    reminder_minutes: Annotated[
-        Minutes, says("Tell again so often that a person is needed, until they acknowledge it; 0 for never.")
-    ] = 0.0
-    allow_private: Annotated[
-        bool,
-        says(
-            "Let `ralphctl webhooks add --allow-private` add private addresses. In the user's own file only."
-        ),
-    ] = False
+    reminder_minutes: Minutes = key(
+        0.0, "Tell again so often that a person is needed, until they acknowledge it; 0 for never."
+    )
+    allow_private: bool = key(
+        False,
+        "Let `ralphctl webhooks add --allow-private` add private addresses. In the user's own file only.",
+    )

@@ -1,4 +1,7 @@
-"""Values and what they have to be, as text for people."""
+"""Values as text for people, their checks beyond type and range, names, and the environment of runs.
+
+Without pydantic: commands that must start fast import this module.
+"""
 
 import unicodedata
 from collections.abc import Mapping
@@ -12,7 +15,7 @@ from ralphd.wire import EVENT_TYPES, is_name
 
 
 def in_words(schema: Mapping[str, Any]) -> str:
-    """What a schema asks for, as a person would say it."""
+    """Return what a schema asks for, in words."""
     if "const" in schema:
         return dumps(schema["const"])
     if "enum" in schema:
@@ -33,7 +36,7 @@ def in_words(schema: Mapping[str, Any]) -> str:
 
 
 def shown(value: object) -> str:
-    """What somebody wrote, short enough for a line."""
+    """Return a value as it was written, short enough for a line."""
     try:
         text = dumps(value, default=str, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -42,7 +45,7 @@ def shown(value: object) -> str:
 
 
 def toml_value(value: object) -> str:
-    """A value as one would write it in ``ralph.toml``."""
+    """Return a value as it is written in ``ralph.toml``."""
     match value:
         case None:
             return "not set"
@@ -55,15 +58,14 @@ def toml_value(value: object) -> str:
         case tuple() | list():
             return "[" + ", ".join(toml_value(part) for part in value) + "]"
         case dict():
-            return (
-                "{" + ", ".join(f"{_quoted(name)} = {toml_value(part)}" for name, part in value.items()) + "}"
-            )
+            pairs = (f"{_quoted(name)} = {toml_value(part)}" for name, part in value.items())
+            return "{" + ", ".join(pairs) + "}"
         case _:
             return _quoted(str(value))
 
 
 def printable(text: str) -> str:
-    """The text with control characters written out: what a file says must not reach a terminal raw."""
+    """Return the text with control characters escaped: file contents must not reach a terminal raw."""
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
 
 
@@ -76,7 +78,7 @@ def _quoted(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """Refuse what no argument, variable or path can hold, and what no JSON file can."""
+    """Refuse text that no argument, variable or path can hold, or no JSON file."""
     if "\0" in text:
         raise ValueError("cannot hold a NUL character")
     if any("\ud800" <= mark <= "\udfff" for mark in text):
@@ -93,7 +95,7 @@ def variables(env: dict[str, str]) -> dict[str, str]:
 
 
 def an_address(url: str) -> str:
-    """Refuse what is no http or https address, and one that holds a password (addresses are stored)."""
+    """Refuse anything but http and https addresses, and a password in one, since addresses are stored."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -107,7 +109,7 @@ def an_address(url: str) -> str:
 
 
 def event_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a pattern that names no event there is."""
+    """Refuse a pattern that matches no event type."""
     for pattern in patterns:
         one = Destination(url="", on=(pattern,))
         if not any(one.wants(event) for event in EVENT_TYPES):
@@ -116,21 +118,19 @@ def event_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def did_you_mean(word: str, known: tuple[str, ...] | list[str], *, cutoff: float = 0.6) -> str:
-    """``, did you mean X?`` for the nearest of ``known``, or nothing when none is near."""
+    """Return ``, did you mean X?`` for the nearest of ``known``; empty when none is near."""
     near = get_close_matches(word, known, n=1, cutoff=cutoff)
     return f", did you mean {near[0]}?" if near else ""
 
-
-# Any text made fit to be a ralph's name.
 
 _ROOM_FOR_A_NUMBER = 60
 
 
 def fit_name(text: str) -> str:
-    """A name as the API accepts it, near to ``text``: lower case, no accents, ``-`` for the rest.
+    """Return a name as the API accepts it, near to ``text``: lower case, no accents, ``-`` for the rest.
 
-    A name that fits already is given back as it is. Anything else is cut to 60 characters, so that a taken
-    name has room for ``-2``. Where nothing is left the name is ``ralph``.
+    A valid name is returned unchanged. Anything else is cut to 60 characters, so that a taken name has room
+    for ``-2``. Where nothing is left the name is ``ralph``.
     """
     if is_name(text):
         return text
@@ -140,16 +140,14 @@ def fit_name(text: str) -> str:
     return name[:_ROOM_FOR_A_NUMBER].rstrip("._-") or "ralph"
 
 
-# Which of a person's variables a run is given.
-
 _DENIED = frozenset(
     {
-        # the terminal that the person sits at, and the run does not
+        # the person's terminal
         *("TERM", "TERMCAP", "TERMINFO", "COLORTERM", "COLUMNS", "LINES", "WINDOWID", "GPG_TTY"),
         *("SSH_TTY", "SSH_CONNECTION", "SSH_CLIENT", "STY", "WINDOW"),
         # the shell's own
         *("_", "OLDPWD", "PWD", "SHLVL"),
-        # what a supervisor told the daemon or the shell, not the run
+        # a supervisor's, for the daemon or the shell
         *("NOTIFY_SOCKET", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "MANAGERPID", "FDSTORE"),
         *("RALPH_RUN_ID", "RALPH_NAME", "RALPH_ATTEMPT_ID"),
     }
@@ -158,13 +156,13 @@ _DENIED_PREFIXES = ("TERM_", "VTE_", "TMUX", "ZELLIJ", "LD_", "RALPHD_", "LISTEN
 
 
 def for_runs(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of ``environ`` a run gets: all but what belongs to something else.
+    """Return the part of a person's environment that a run gets.
 
-    That is the terminal, the shell, the dynamic linker, systemd, and ralphd itself. ``SSH_AUTH_SOCK`` and the
-    like stay: a loop that pushes needs them. Idempotent.
+    Variables of the terminal, the shell, the dynamic linker, systemd and ralphd itself are left out.
+    ``SSH_AUTH_SOCK`` and the like stay: a loop that pushes needs them. Idempotent.
     """
-    return {name: value for name, value in environ.items() if _is_passed_on(name)}
-
-
-def _is_passed_on(name: str) -> bool:
-    return bool(name) and name not in _DENIED and not name.startswith(_DENIED_PREFIXES)
+    return {
+        name: value
+        for name, value in environ.items()
+        if name and name not in _DENIED and not name.startswith(_DENIED_PREFIXES)
+    }

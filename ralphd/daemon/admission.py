@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ralphd.config import Configuration
+from ralphd.config.configuration import Configuration
 from ralphd.core.supervision.events import StartRequested
 from ralphd.core.supervision.model import Supervision
 from ralphd.daemon.lifecycle import Roster

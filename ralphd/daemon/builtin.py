@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ralphd.config import Configuration
+from ralphd.config.configuration import Configuration
 from ralphd.config.specs import AgentsSpec, PhasesSpec
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words

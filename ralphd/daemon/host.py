@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ralphd import __version__, config
+from ralphd import __version__
+from ralphd.config import configuration as config
 from ralphd.core.supervision.events import (
     Event,
     PauseRequested,

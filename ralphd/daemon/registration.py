@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralphd import wire
-from ralphd.config import Configuration, fit_name, for_runs, load
+from ralphd.config.configuration import Configuration, load
+from ralphd.config.values import fit_name, for_runs
 from ralphd.daemon.builtin import notes_on_loop
 from ralphd.errors import BadName, ConfigFaults, DirectoryBusy, DirectoryUnusable, NameTaken
 from ralphd.git.diagnostics import in_the_way, unsupported

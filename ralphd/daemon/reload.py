@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ralphd import config
+from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.regent import Regent

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ralphd.config import Configuration
+from ralphd.config.configuration import Configuration
 from ralphd.config.files import user_file
 from ralphd.config.values import an_address, event_patterns, storable
 from ralphd.core.delivery import (

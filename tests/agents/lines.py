@@ -4,8 +4,15 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ralphd.agents.agent import Parser
+from ralphd.agents.known import agent_of
+from ralphd.agents.reading import Parser
+from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import AgentEvent, FinalEvent
+
+
+def parser_of(name: str) -> Parser:
+    """Return the parser of a known CLI."""
+    return agent_of(name, AgentSpec(), outside={}).parser()
 
 
 def event(kind: str, **fields: Any) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from ralphd.agents.agent import Launch, LaunchSpec
-from ralphd.agents.claude import ClaudeParser
 from ralphd.agents.known import agent_of
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import (
     AgentText,
     Alive,
+    Figures,
     FinalEvent,
     Limited,
     RetryingItself,
@@ -20,7 +20,7 @@ from ralphd.core.failures.agent_events import (
     ToolUse,
     Warned,
 )
-from tests.agents.lines import complained, event, heard, last_verdict
+from tests.agents.lines import complained, event, heard, last_verdict, parser_of
 
 LIMIT_WORDS = "You've hit your session limit · resets 4:10pm (Europe/Lisbon)"
 
@@ -98,7 +98,7 @@ def test_a_command_of_the_users_takes_the_place_of_the_program() -> None:
 
 
 def test_a_good_run_tells_its_session_words_tools_cost_and_verdict() -> None:
-    parser = ClaudeParser()
+    parser = parser_of("claude")
     tool = {"type": "tool_use", "name": "Bash", "input": {"command": "make test\n", "timeout": 5}}
     usage = {"input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 7}
 
@@ -116,7 +116,7 @@ def test_a_good_run_tells_its_session_words_tools_cost_and_verdict() -> None:
         ToolUse("Bash", "make test"),
         Alive(),
         AgentText("All tests pass."),
-        Spent(0.25, 25, 7, total=True),
+        Spent(Figures(0.25, 25, 7), total=True),
         FinalEvent(good=True, message="All tests pass."),
     ]
     assert parser.own_lines() == ()
@@ -124,7 +124,7 @@ def test_a_good_run_tells_its_session_words_tools_cost_and_verdict() -> None:
 
 
 def test_success_with_is_error_is_a_failure() -> None:
-    parser = ClaudeParser()
+    parser = parser_of("claude")
 
     verdict = last_verdict(
         heard(parser, result(is_error=True, result="API Error: 500 oh", api_error_status=500))
@@ -157,7 +157,7 @@ FAILURES: dict[str, tuple[dict[str, Any], int | None, str]] = {
 def test_a_failed_result_tells_its_status_and_its_name(what: str) -> None:
     fields, status, code = FAILURES[what]
 
-    verdict = last_verdict(heard(ClaudeParser(), result(**{"is_error": True, **fields})))
+    verdict = last_verdict(heard(parser_of("claude"), result(**{"is_error": True, **fields})))
 
     assert (verdict.good, verdict.status, verdict.code) == (False, status, code)
 
@@ -174,11 +174,11 @@ def test_a_failed_result_tells_its_status_and_its_name(what: str) -> None:
     ],
 )
 def test_a_result_is_good_only_when_nothing_in_it_speaks_of_a_failure(fields: dict[str, Any]) -> None:
-    assert not last_verdict(heard(ClaudeParser(), result(**fields))).good
+    assert not last_verdict(heard(parser_of("claude"), result(**fields))).good
 
 
 def test_a_message_that_the_cli_wrote_itself_is_its_own_and_names_the_failure() -> None:
-    parser = ClaudeParser()
+    parser = parser_of("claude")
 
     signs = heard(
         parser,
@@ -195,7 +195,7 @@ def test_a_message_that_the_cli_wrote_itself_is_its_own_and_names_the_failure() 
 def test_the_errors_of_a_result_without_words_are_its_message() -> None:
     line = result(subtype="error_during_execution", is_error=True, result=None, errors=["No conversation", 3])
 
-    assert last_verdict(heard(ClaudeParser(), line)).message == "No conversation"
+    assert last_verdict(heard(parser_of("claude"), line)).message == "No conversation"
 
 
 def test_its_own_retries_are_told_with_their_delay() -> None:
@@ -209,7 +209,7 @@ def test_its_own_retries_are_told_with_their_delay() -> None:
         error="overloaded",
     )
 
-    assert heard(ClaudeParser(), line) == [RetryingItself("overloaded", 529, 2, 10, 1.5)]
+    assert heard(parser_of("claude"), line) == [RetryingItself("overloaded", 529, 2, 10, 1.5)]
 
 
 @pytest.mark.parametrize(
@@ -226,11 +226,11 @@ def test_its_own_retries_are_told_with_their_delay() -> None:
     ],
 )
 def test_a_limit_is_one_only_when_it_rejects(info: dict[str, Any], signs: list[Any]) -> None:
-    assert heard(ClaudeParser(), event("rate_limit_event", rate_limit_info=info)) == signs
+    assert heard(parser_of("claude"), event("rate_limit_event", rate_limit_info=info)) == signs
 
 
 def test_a_subagents_words_are_not_the_last_message() -> None:
-    parser = ClaudeParser()
+    parser = parser_of("claude")
 
     heard(parser, said("I am the agent."), said("I am a helper.", parent_tool_use_id="toolu_1"))
 
@@ -238,7 +238,7 @@ def test_a_subagents_words_are_not_the_last_message() -> None:
 
 
 def test_talk_and_tool_output_about_limits_are_not_its_own_lines() -> None:
-    parser = ClaudeParser()
+    parser = parser_of("claude")
 
     heard(
         parser,
@@ -252,7 +252,7 @@ def test_talk_and_tool_output_about_limits_are_not_its_own_lines() -> None:
 
 
 def test_lines_that_are_no_events_are_its_own_but_what_was_cut_is_not() -> None:
-    parser = ClaudeParser()
+    parser = parser_of("claude")
 
     heard(parser, "Credit balance is too low", '{"type":"user","message":"' + LIMIT_WORDS, LIMIT_WORDS)
     complained(parser, "error: unknown option '--no'")
@@ -261,7 +261,7 @@ def test_lines_that_are_no_events_are_its_own_but_what_was_cut_is_not() -> None:
 
 
 def test_after_a_whole_event_plain_lines_are_its_own_again() -> None:
-    parser = ClaudeParser()
+    parser = parser_of("claude")
 
     heard(parser, "{broken", "half of it", said("hi"), "API Error: 500")
 
@@ -276,12 +276,12 @@ def test_a_resumed_session_tells_its_whole_price_and_an_attempt_costs_its_part()
         heard(agent.parser(), result(total_cost_usd=cost, session_id=session))[0] for cost, session in told
     ]
 
-    assert signs == [Spent(0.25), Spent(0.5), Spent(0.125)]
+    assert signs == [Spent(Figures(0.25)), Spent(Figures(0.5)), Spent(Figures(0.125))]
 
 
 def test_a_second_result_of_one_attempt_replaces_the_first() -> None:
     lines = [result(total_cost_usd=cost, session_id="s1") for cost in (0.25, 0.5)]
 
-    spent = [sign for sign in heard(ClaudeParser(), *lines) if isinstance(sign, Spent)]
+    spent = [sign for sign in heard(parser_of("claude"), *lines) if isinstance(sign, Spent)]
 
-    assert spent == [Spent(0.25), Spent(0.5)]
+    assert spent == [Spent(Figures(0.25)), Spent(Figures(0.5))]

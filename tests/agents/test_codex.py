@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from ralphd.agents.agent import Launch, LaunchSpec
-from ralphd.agents.codex import CodexParser
 from ralphd.agents.known import agent_of
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import (
     AgentText,
     Alive,
+    Figures,
     FinalEvent,
     RetryingItself,
     Spent,
@@ -19,7 +19,7 @@ from ralphd.core.failures.agent_events import (
     Warned,
 )
 from ralphd.core.failures.kinds import FailureKind
-from tests.agents.lines import complained, event, heard, last_verdict
+from tests.agents.lines import complained, event, heard, last_verdict, parser_of
 
 LIMIT_WORDS = "You’ve hit your usage limit. Upgrade to Plus or try again at 6:02 PM."
 
@@ -57,7 +57,7 @@ def test_a_sandbox_that_the_user_asks_for_stays() -> None:
 
 
 def test_a_good_run_tells_its_thread_commands_words_tokens_and_verdict() -> None:
-    parser = CodexParser()
+    parser = parser_of("codex")
     command = {"type": "command_execution", "command": "cat limits.md", "aggregated_output": ""}
 
     signs = heard(
@@ -80,7 +80,7 @@ def test_a_good_run_tells_its_thread_commands_words_tokens_and_verdict() -> None
         Alive(),
         ToolUse("file_change", "a.py b.py"),
         AgentText("Done."),
-        Spent(None, 24, 8),
+        Spent(Figures(None, 24, 8)),
         FinalEvent(good=True, message="Done."),
     ]
     assert parser.own_lines() == ()
@@ -88,7 +88,7 @@ def test_a_good_run_tells_its_thread_commands_words_tokens_and_verdict() -> None
 
 
 def test_a_failed_turn_is_the_verdict_and_its_message_all_there_is() -> None:
-    parser = CodexParser()
+    parser = parser_of("codex")
 
     signs = heard(parser, event("error", message=LIMIT_WORDS), failed(LIMIT_WORDS))
 
@@ -106,13 +106,13 @@ def test_a_failed_turn_is_the_verdict_and_its_message_all_there_is() -> None:
     ],
 )
 def test_an_http_status_in_its_own_words_is_read(message: str, status: int | None) -> None:
-    assert last_verdict(heard(CodexParser(), failed(message))).status == status
+    assert last_verdict(heard(parser_of("codex"), failed(message))).status == status
 
 
 def test_a_vendors_error_in_json_is_unpacked() -> None:
     told = '{"error": {"message": "Billing hard limit", "type": "invalid", "code": "billing_hard_limit"}}'
 
-    verdict = last_verdict(heard(CodexParser(), failed(told)))
+    verdict = last_verdict(heard(parser_of("codex"), failed(told)))
 
     assert (verdict.message, verdict.code, verdict.body) == ("Billing hard limit", "billing_hard_limit", told)
 
@@ -129,14 +129,14 @@ def test_a_vendors_error_in_json_is_unpacked() -> None:
     ],
 )
 def test_a_passing_error_is_a_retry_of_its_own(message: str, sign: RetryingItself) -> None:
-    parser = CodexParser()
+    parser = parser_of("codex")
 
     assert heard(parser, event("error", message=message)) == [sign]
     assert parser.own_lines() == ()
 
 
 def test_an_error_item_is_a_warning_and_no_evidence() -> None:
-    parser = CodexParser()
+    parser = parser_of("codex")
 
     signs = heard(parser, event("item.completed", item={"type": "error", "message": "Model not found."}))
 
@@ -145,7 +145,7 @@ def test_an_error_item_is_a_warning_and_no_evidence() -> None:
 
 
 def test_a_transcript_on_stderr_is_not_its_own() -> None:
-    parser = CodexParser()
+    parser = parser_of("codex")
 
     complained(parser, "Error: no such profile", "OpenAI Codex v0.169.0", "exec cat", LIMIT_WORDS)
 
@@ -167,4 +167,4 @@ def test_a_resumed_thread_tells_all_its_tokens_and_an_attempt_spends_its_part() 
         for read in (24, 36)
     ]
 
-    assert [heard_of[1] for heard_of in signs] == [Spent(None, 24, 8), Spent(None, 12, 0)]
+    assert [heard_of[1] for heard_of in signs] == [Spent(Figures(None, 24, 8)), Spent(Figures(None, 12, 0))]

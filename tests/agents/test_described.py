@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.agents.agent import Cli, Launch, LaunchSpec, Parser
-from ralphd.agents.described import ways_from
+from ralphd.agents.agent import Cli, Launch, LaunchSpec
 from ralphd.agents.description import DESCRIBED, description_of, read_description
 from ralphd.agents.known import agent_of
+from ralphd.agents.parsers import described_parser
 from ralphd.agents.patterns import patterns_of
+from ralphd.agents.reading import Parser, Sessions
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import (
     AgentText,
     Alive,
+    Figures,
     FinalEvent,
     RetryingItself,
     Spent,
@@ -146,7 +148,12 @@ def test_qwen_tells_its_tokens_why_it_failed_and_its_retries_on_stderr() -> None
         "Something else",
     )
 
-    assert signs == [Alive(), Spent(None, 9, 2, total=False), AgentText("x"), FinalEvent(False, told)]
+    assert signs == [
+        Alive(),
+        Spent(Figures(None, 9, 2), total=False),
+        AgentText("x"),
+        FinalEvent(False, told),
+    ]
     again = RetryingItself("[API Error: 429 Too Many Requests]", None, 1, 10, 60.0)
     assert retries == [again, Warned("Something else")]
     assert reader.own_lines()[0] == told and reader.own_lines()[-1] == "Something else"
@@ -167,7 +174,7 @@ def test_amps_tokens_come_with_its_messages_and_are_added() -> None:
 
     signs = heard(parser("amp"), event("assistant", message={"content": "x", "usage": usage}))
 
-    assert signs == [Spent(None, 7, 3, total=False), AgentText("x")]
+    assert signs == [Spent(Figures(None, 7, 3), total=False), AgentText("x")]
 
 
 def test_cursors_tool_calls_are_named_by_their_first_key() -> None:
@@ -235,10 +242,10 @@ def test_aider_tells_tokens_and_prices_by_the_message_and_its_edits() -> None:
     priced = heard(reader, "Cost: $0.01 message, $0.10 session.")
 
     assert signs == [
-        AgentText(dear), Spent(0.04, 1200, 42, total=False), ToolUse("Applied edit", "a.py"),
-        RetryingItself(delay_s=0.5), AgentText(cheap), Spent(None, 12000, 1042, total=False),
+        AgentText(dear), Spent(Figures(0.04, 1200, 42), total=False), ToolUse("Applied edit", "a.py"),
+        RetryingItself(delay_s=0.5), AgentText(cheap), Spent(Figures(None, 12000, 1042), total=False),
     ]  # fmt: skip
-    assert priced[1] == Spent(0.01, total=False)
+    assert priced[1] == Spent(Figures(0.01), total=False)
     assert reader.own_lines()[:2] == (dear, "Applied edit to a.py")
 
 
@@ -271,10 +278,10 @@ def test_odd_amounts_are_none_or_as_they_read(amount: str, tmp_path: Path) -> No
         _file(tmp_path, _TEXT + "[[line]]\nmatch='T (?P<tokens_in>.*)'\ntells='spent'\n")
     )
 
-    (shown, spent) = ways_from(given).parser(None).line(f"T {amount}")  # type: ignore[arg-type]
+    (shown, spent) = described_parser(given, Sessions()).line(f"T {amount}")
 
     assert isinstance(shown, AgentText)
-    assert isinstance(spent, Spent) and spent.tokens_in >= 0
+    assert isinstance(spent, Spent) and spent.figures.tokens_in >= 0
 
 
 def _file(directory: Path, text: str) -> Path:
@@ -322,7 +329,7 @@ def test_the_example_of_the_how_to_can_be_used_as_it_stands(tmp_path: Path) -> N
     patterns = (DOCS / "examples" / "heron_patterns.toml").read_text(encoding="utf-8")
     given = read_description(_file(tmp_path, described))
     known = patterns_of("general", _file(tmp_path, patterns))
-    agent = Cli(name="heron", ways=ways_from(given), patterns=known, outside={})
+    agent = Cli(name="heron", description=given, patterns=known, outside={})
     reader = agent.parser()
 
     signs = heard(
@@ -333,7 +340,7 @@ def test_the_example_of_the_how_to_can_be_used_as_it_stands(tmp_path: Path) -> N
     )
 
     failed = FinalEvent(False, "429 slow down")
-    assert signs == [Started("h-1", "m"), AgentText("Fixed."), Spent(0.5, 3, 1), failed]
+    assert signs == [Started("h-1", "m"), AgentText("Fixed."), Spent(Figures(0.5, 3, 1)), failed]
     assert agent.launch(LaunchSpec("Fix it.", PROMPT_FILE)).argv[0] == "heron"
     own = known.patterns[0]
     assert own.name.startswith("heron") and all(map(own.match, own.examples))

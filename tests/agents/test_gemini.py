@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from ralphd.agents.agent import Launch, LaunchSpec
-from ralphd.agents.gemini import GeminiParser
 from ralphd.agents.known import agent_of
 from ralphd.agents.reading import LAST_MESSAGE_CHARS
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import (
     AgentText,
     Alive,
+    Figures,
     FinalEvent,
     RetryingItself,
     Spent,
@@ -20,7 +20,7 @@ from ralphd.core.failures.agent_events import (
     Warned,
 )
 from ralphd.core.failures.kinds import FailureKind
-from tests.agents.lines import complained, event, heard, last_verdict
+from tests.agents.lines import complained, event, heard, last_verdict, parser_of
 
 QUOTA_WORDS = "You have exhausted your daily quota on this model."
 
@@ -51,7 +51,7 @@ def test_a_prompt_as_an_argument_cannot_be_taken_for_a_flag() -> None:
 
 
 def test_a_good_run_tells_its_session_tools_words_tokens_and_verdict() -> None:
-    parser = GeminiParser()
+    parser = parser_of("gemini")
 
     signs = heard(
         parser,
@@ -70,7 +70,7 @@ def test_a_good_run_tells_its_session_tools_words_tokens_and_verdict() -> None:
         Alive(),
         Alive(),
         AgentText("Done."),
-        Spent(None, 24, 8),
+        Spent(Figures(None, 24, 8)),
         FinalEvent(good=True, message="Done."),
     ]
     assert parser.own_lines() == ()
@@ -78,7 +78,7 @@ def test_a_good_run_tells_its_session_tools_words_tokens_and_verdict() -> None:
 
 
 def test_a_message_in_pieces_is_shown_by_lines_and_kept_whole() -> None:
-    parser = GeminiParser()
+    parser = parser_of("gemini")
 
     signs = heard(parser, piece("All "), piece("done.\n<promise>COM"), piece("PLETE</promise>"))
 
@@ -87,7 +87,7 @@ def test_a_message_in_pieces_is_shown_by_lines_and_kept_whole() -> None:
 
 
 def test_a_message_after_a_tool_is_another_one() -> None:
-    parser = GeminiParser()
+    parser = parser_of("gemini")
 
     heard(parser, piece("First."), event("tool_use", tool_name="x"), piece("Second."))
 
@@ -95,7 +95,7 @@ def test_a_message_after_a_tool_is_another_one() -> None:
 
 
 def test_pieces_without_a_line_end_are_shown_in_time() -> None:
-    parser = GeminiParser()
+    parser = parser_of("gemini")
 
     shown = [sign for sign in heard(parser, *[piece("word " * 100)] * 10) if isinstance(sign, AgentText)]
 
@@ -104,7 +104,7 @@ def test_pieces_without_a_line_end_are_shown_in_time() -> None:
 
 
 def test_of_a_message_of_any_length_the_end_is_kept() -> None:
-    parser = GeminiParser()
+    parser = parser_of("gemini")
     for piece in ("a" * LAST_MESSAGE_CHARS, "b" * LAST_MESSAGE_CHARS, "c"):
         parser.line(event("message", role="assistant", content=piece, delta=True))
 
@@ -112,7 +112,7 @@ def test_of_a_message_of_any_length_the_end_is_kept() -> None:
 
 
 def test_an_error_status_without_an_error_takes_the_last_complaint() -> None:
-    parser = GeminiParser()
+    parser = parser_of("gemini")
 
     signs = heard(
         parser,
@@ -130,7 +130,7 @@ def test_an_error_status_without_an_error_takes_the_last_complaint() -> None:
 def test_the_vendors_error_is_unpacked_from_its_own() -> None:
     told = '[API Error: {"error":{"code":403,"message":"No permission.","status":"PERMISSION_DENIED"}}]'
 
-    verdict = last_verdict(heard(GeminiParser(), failed(told)))
+    verdict = last_verdict(heard(parser_of("gemini"), failed(told)))
 
     assert (verdict.message, verdict.status, verdict.code) == ("No permission.", 403, "PERMISSION_DENIED")
     assert verdict.body == told
@@ -139,11 +139,11 @@ def test_the_vendors_error_is_unpacked_from_its_own() -> None:
 def test_advice_after_an_error_is_no_part_of_it() -> None:
     told = f"[API Error: {QUOTA_WORDS}]\nPlease wait and try again later, or request a quota increase."
 
-    assert last_verdict(heard(GeminiParser(), failed(told))).message == QUOTA_WORDS
+    assert last_verdict(heard(parser_of("gemini"), failed(told))).message == QUOTA_WORDS
 
 
 def test_its_retries_are_told_on_stderr() -> None:
-    parser = GeminiParser()
+    parser = parser_of("gemini")
 
     signs = complained(
         parser,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.agents.agent import MAX_LINE_CHARS, LaunchSpec, Parser
+from ralphd.agents.agent import LaunchSpec
 from ralphd.agents.known import (
     KNOWN,
     agent_of,
@@ -20,7 +20,7 @@ from ralphd.agents.known import (
     spec_of,
     tells_costs,
 )
-from ralphd.agents.reading import OWN_LINE_CHARS, OWN_LINES
+from ralphd.agents.reading import MAX_LINE_CHARS, OWN_LINE_CHARS, OWN_LINES, Parser
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import AgentEvent, FinalEvent
 from ralphd.errors import ConfigFaults, UnknownAgent

@@ -6,10 +6,18 @@ from typing import Any
 
 from ralphd.agents.agent import LaunchSpec
 from ralphd.agents.known import agent_of
-from ralphd.agents.opencode import OpencodeParser
 from ralphd.config.specs import AgentSpec
-from ralphd.core.failures.agent_events import AgentText, Alive, Empty, FinalEvent, Spent, Started, ToolUse
-from tests.agents.lines import complained, event, heard, last_verdict
+from ralphd.core.failures.agent_events import (
+    AgentText,
+    Alive,
+    Empty,
+    Figures,
+    FinalEvent,
+    Spent,
+    Started,
+    ToolUse,
+)
+from tests.agents.lines import complained, event, heard, last_verdict, parser_of
 
 QUOTA_WORDS = "You exceeded your current quota, please check your plan and billing details."
 
@@ -45,7 +53,7 @@ def test_it_reads_its_prompt_from_stdin_and_does_not_update_itself() -> None:
 
 
 def test_a_good_run_tells_its_session_once_and_ends_with_a_stop() -> None:
-    parser = OpencodeParser()
+    parser = parser_of("opencode")
     state = {"status": "completed", "input": {"command": "cat limits.md"}, "output": QUOTA_WORDS}
 
     signs = heard(
@@ -62,10 +70,10 @@ def test_a_good_run_tells_its_session_once_and_ends_with_a_stop() -> None:
         Started("ses_1"),
         Alive(),
         ToolUse("bash", "cat limits.md"),
-        Spent(0.5, 12, 12, total=False),
+        Spent(Figures(0.5, 12, 12), total=False),
         Alive(),
         AgentText("Done."),
-        Spent(0.25, 3, 3, total=False),
+        Spent(Figures(0.25, 3, 3), total=False),
         FinalEvent(good=True, message="Done."),
     ]
     assert parser.own_lines() == ()
@@ -74,7 +82,7 @@ def test_a_good_run_tells_its_session_once_and_ends_with_a_stop() -> None:
 
 def test_an_error_tells_status_headers_and_body() -> None:
     body = json.dumps({"error": {"message": QUOTA_WORDS, "type": "tokens", "code": "usage_limit_reached"}})
-    parser = OpencodeParser()
+    parser = parser_of("opencode")
 
     signs = heard(
         parser,
@@ -101,52 +109,53 @@ def test_an_error_tells_status_headers_and_body() -> None:
 def test_an_error_in_the_stream_is_unpacked() -> None:
     told = json.dumps({"message": "Overloaded", "type": "server_error", "code": "server_is_overloaded"})
 
-    verdict = last_verdict(heard(OpencodeParser(), failed("UnknownError", message=told)))
+    verdict = last_verdict(heard(parser_of("opencode"), failed("UnknownError", message=told)))
 
     assert (verdict.message, verdict.code, verdict.status) == ("Overloaded", "server_is_overloaded", None)
 
 
 def test_a_vendors_error_that_is_passed_on_as_it_came_is_read() -> None:
     error = {"type": "service_unavailable_error", "code": "server_is_overloaded", "message": "try later"}
-    (verdict,) = OpencodeParser().line(json.dumps({"type": "error", "error": error}))
+    (verdict,) = parser_of("opencode").line(json.dumps({"type": "error", "error": error}))
 
     assert isinstance(verdict, FinalEvent) and verdict.message == "try later" and not verdict.good
 
 
 def test_an_error_without_words_has_its_name() -> None:
     assert (
-        last_verdict(heard(OpencodeParser(), failed("ContextOverflowError"))).code == "ContextOverflowError"
+        last_verdict(heard(parser_of("opencode"), failed("ContextOverflowError"))).code
+        == "ContextOverflowError"
     )
 
 
 def test_steps_without_tokens_are_empty() -> None:
-    signs = heard(OpencodeParser(), *[line("step_start", part={}), finish("unknown")] * 3)
+    signs = heard(parser_of("opencode"), *[line("step_start", part={}), finish("unknown")] * 3)
 
     assert signs == [Started("ses_1"), Alive(), Empty(), Alive(), Empty(), Alive(), Empty()]
 
 
 def test_a_step_that_ends_for_another_reason_is_no_good_end() -> None:
-    verdict = last_verdict(heard(OpencodeParser(), said("half of"), finish("length", tokens=9)))
+    verdict = last_verdict(heard(parser_of("opencode"), said("half of"), finish("length", tokens=9)))
 
     assert (verdict.good, verdict.code) == (False, "length")
 
 
 def test_a_step_after_an_end_is_told_as_a_new_start() -> None:
-    signs = heard(OpencodeParser(), finish("stop", tokens=1), line("step_start", part={}))
+    signs = heard(parser_of("opencode"), finish("stop", tokens=1), line("step_start", part={}))
 
     assert signs[-2:] == [FinalEvent(good=True), Started("ses_1")]
 
 
 def test_a_later_good_end_outweighs_an_error() -> None:
     signs = heard(
-        OpencodeParser(), failed("APIError", message="busy"), said("Done."), finish("stop", tokens=1)
+        parser_of("opencode"), failed("APIError", message="busy"), said("Done."), finish("stop", tokens=1)
     )
 
     assert last_verdict(signs).good
 
 
 def test_lines_that_are_no_events_and_stderr_are_its_own() -> None:
-    parser = OpencodeParser()
+    parser = parser_of("opencode")
 
     heard(parser, "Error: Session not found")
     complained(parser, "opencode run [message..]")

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from ralphd.config import Difference
+from ralphd.config.configuration import Difference
 from ralphd.core.delivery import StoredEvent
 from ralphd.core.explanation import NOTHING_YET
 from ralphd.core.supervision.model import RunId

@@ -2,7 +2,7 @@
 
 import os
 
-from ralphd.config import Difference
+from ralphd.config.configuration import Difference
 from ralphd.errors import ConfigFaults
 from tests.api.serving import Whole
 

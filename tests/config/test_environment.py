@@ -58,7 +58,7 @@ def test_a_variable_of_something_else_is_not(name: str) -> None:
 
 def test_a_short_command_can_ask_for_it_without_loading_pydantic() -> None:
     program = (
-        "import sys; from ralphd.config import for_runs, fit_name; "
+        "import sys; from ralphd.config.values import for_runs, fit_name; "
         "for_runs({}); fit_name(''); sys.exit('pydantic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=30).returncode == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from ralphd.config.configuration import load
-from ralphd.config.keys import BUILT, keys_of
+from ralphd.config.keys import keys_of
 from ralphd.config.layers import from_text
 from tests.config.conftest import Place
 
@@ -140,7 +140,7 @@ def test_webhooks_of_both_files_are_told_and_a_project_can_change_one_but_not_op
 def test_what_is_set_and_not_built_is_listed_and_a_default_is_not(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ralphd.config.configuration.BUILT", BUILT - {"notify.reminder_minutes"})
+    monkeypatch.setattr("ralphd.config.configuration.NOT_BUILT", {"notify.reminder_minutes"})
     place.project(
         '[regent]\ntest_command = "make test"\nrollback_on_test_failure = false\nmax_retries = 9\n'
         '[agents]\nstrategy = "rotate"\n[agents.claude]\nmodel = "opus"\n[notify]\nreminder_minutes = 5\n'

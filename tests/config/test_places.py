@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.config.files import _KeyPath, key_lines
+from ralphd.config.files import key_lines
+from ralphd.config.layers import KeyPath
 
 TEXT = '''# a comment with [brackets] = and "quotes"
 top = 1
@@ -93,7 +94,7 @@ def test_in_any_text_that_tomllib_reads_exactly_its_keys_are_found(text: str) ->
     assert all(1 <= line <= text.count("\n") + 1 for line in lines.values())
 
 
-def paths(value: Any, path: _KeyPath = ()) -> Iterator[_KeyPath]:
+def paths(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Each key of a tree, and each entry of a list, but for tables that only a header below them implies."""
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, part in parts:

@@ -5,19 +5,22 @@ from collections.abc import Iterable
 import pytest
 
 from ralphd.core.failures.agent_events import (
-    NOT_IDLING,
-    RETRY_PATIENCE_S,
     AgentEvent,
     AgentText,
     Alive,
     Empty,
+    Figures,
     FinalEvent,
-    Idling,
     RetryingItself,
     Spent,
     Started,
     ToolUse,
     Warned,
+)
+from ralphd.core.failures.progress import (
+    NOT_IDLING,
+    RETRY_PATIENCE_S,
+    Idling,
     explain_stuck,
     idled,
     is_life,
@@ -54,7 +57,7 @@ def test_the_beginnings_of_empty_steps_neither_break_the_row_nor_are_life() -> N
 
 
 @pytest.mark.parametrize(
-    "sign", [AgentText("a"), ToolUse("edit"), Spent(tokens_in=1), Started("s"), FinalEvent(True)]
+    "sign", [AgentText("a"), ToolUse("edit"), Spent(Figures(tokens_in=1)), Started("s"), FinalEvent(True)]
 )
 def test_progress_ends_the_row_and_is_life(sign: AgentEvent) -> None:
     row = after([*every(1, 299, Empty()), (299.5, sign), (300, Empty())])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ralphd import config
+from ralphd.config import configuration as config
 from ralphd.core.delivery import Destination, StoredEvent
 from ralphd.core.supervision.model import Goal, RunId, Running, Supervision
 from ralphd.daemon.ralph.record import RalphRecord

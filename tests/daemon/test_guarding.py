@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.config import Configuration
+from ralphd.config.configuration import Configuration
 from ralphd.daemon.registration import notes_on_gate
 from ralphd.errors import ConfigFaults
 from tests.git.work_tree import WorkTree

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ralphd.api.schemas import RalphView
-from ralphd.config import Configuration
+from ralphd.config.configuration import Configuration
 from ralphd.core.supervision.model import Supervision
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.regent import Regent

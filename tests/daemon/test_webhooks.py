@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook
 
-from ralphd.config import Configuration
+from ralphd.config.configuration import Configuration
 from ralphd.config.layers import Origin
 from ralphd.config.specs import NotifySpec, WebhookSpec
 from ralphd.core.delivery import Destination, Format

@@ -11,6 +11,7 @@ from ralphd.core.failures.agent_events import (
     AgentText,
     Alive,
     Empty,
+    Figures,
     FinalEvent,
     Limited,
     RetryingItself,
@@ -65,9 +66,9 @@ class WordsParser:
             case "limited":
                 return (Limited(5.0, rest),)
             case "spent":
-                return (Spent(float(rest), 10, 2, total=False),)
+                return (Spent(Figures(float(rest), 10, 2), total=False),)
             case "total":
-                return (Spent(float(rest), 100, 20),)
+                return (Spent(Figures(float(rest), 100, 20)),)
             case "good" | "bad":
                 return (FinalEvent(name == "good", rest),)
             case "broken":

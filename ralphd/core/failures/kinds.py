@@ -1,7 +1,7 @@
-"""Failure kinds: what the end of an attempt can mean, and what each kind leads to (FK, K1 to K4).
+"""Failure kinds: what the end of an attempt can mean, and what each kind leads to (K1 to K4).
 
-An attempt that did what it should has no kind. ``core/failures/classify`` reads the evidence;
-``core/loop/step`` acts on the kind.
+A successful attempt has no kind. ``core/failures/classify`` reads the evidence; ``core/loop/step`` acts on
+the kind.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,6 @@ from typing import Final
 
 
 class FailureKind(StrEnum):
-    """What went wrong with an attempt [000-T7, 002-US-001, 003]."""
-
     RATE_LIMIT = "rate_limit"
     USAGE_LIMIT = "usage_limit"
     TRANSIENT = "transient"
@@ -26,8 +24,6 @@ class FailureKind(StrEnum):
 
 
 class Category(StrEnum):
-    """The four classes that kinds fall into [002-US-001]."""
-
     TRANSIENT = "transient"
     USAGE_LIMIT = "usage_limit"
     FATAL = "fatal"
@@ -35,7 +31,7 @@ class Category(StrEnum):
 
 
 class Hint(StrEnum):
-    """What is to be done about a failure, in the words of [002-US-001]."""
+    """What to do about a failure; reports and events carry these words."""
 
     RETRY_NOW = "RetryNow"
     RETRY_AFTER = "RetryAfter"
@@ -69,28 +65,24 @@ _MEANINGS: Final[Mapping[FailureKind, Meaning]] = {
 
 
 def meaning(kind: FailureKind) -> Meaning:
-    """What ``kind`` leads to, by the table of failure kinds."""
     return _MEANINGS[kind]
 
 
 def kind_of(word: str | None) -> FailureKind | None:
-    """The kind that a report names; None for a word that is none of ours."""
+    """Return the kind that a report names; None for any other word."""
     return FailureKind(word) if word in tuple(FailureKind) else None
 
 
 def hint(kind: FailureKind, *, reset_known: bool) -> Hint:
-    """What is to be done about it. How long a usage limit lasts, if it does not say so, a person knows."""
+    """Return what to do. Where a usage limit does not report its length, a person has to know it."""
     if kind is FailureKind.USAGE_LIMIT and not reset_known:
         return Hint.WAIT_FOR_USER
     return _MEANINGS[kind].hint
 
 
-# What an exit status or a signal says by itself: by the CLI's own table, then by what all programs share.
-
-
 @dataclass(frozen=True, slots=True)
 class ExitMeaning:
-    """What an exit status means for one CLI, by its exit table."""
+    """What an exit status means."""
 
     kind: FailureKind
     why: str
@@ -111,13 +103,13 @@ _OFTEN: Final[Mapping[int, str]] = {
     11: ": a crash of the program",
 }
 _BY_SIGNAL: Final = range(129, 160)
-"""A shell's exit statuses for what a signal ended; a CLI's own table comes before them (gemini's 173)."""
+"""A shell's exit statuses for a killed process; a CLI's own table precedes them (gemini's 173)."""
 
 
 def meaning_of_exit(
     code: int | None, signal: int | None, table: Mapping[int, ExitMeaning]
 ) -> tuple[str, ExitMeaning] | None:
-    """Rule and meaning of an end; None where it says no more than that something failed, or nothing."""
+    """Return rule and meaning of an end, by the CLI's own table first; None where it explains nothing."""
     if signal is not None:
         return _signalled(signal)
     if code is None or code == 0:
@@ -128,7 +120,7 @@ def meaning_of_exit(
 
 
 def ended_with(code: int | None, signal: int | None) -> str:
-    """An end in words: ``exit status 1``, ``SIGTERM``."""
+    """Return an end in words: ``exit status 1``, ``SIGTERM``."""
     if signal is not None:
         return _SIGNALS.get(signal, f"signal {signal}")
     return "an unknown exit status" if code is None else f"exit status {code}"

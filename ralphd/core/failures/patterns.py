@@ -1,7 +1,11 @@
-"""What an agent's own last lines say of its end, read from the last one backwards (K1, K2)."""
+"""Find the failure in an agent's own last lines, from the last one backwards (K1, K2).
+
+Patterns are data: what a line means, with lines that it has to match and not (K3). A text that is known to be
+an error's is read by its HTTP status first, then by the vendors' phrases.
+"""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -9,8 +13,6 @@ from typing import Final
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.text import strip_controls
-
-# Patterns of an agent's own lines as data: what each means, with lines that it has to match and not (K3).
 
 
 class AfterGoodExit(StrEnum):
@@ -26,10 +28,10 @@ class Pattern:
     """One message of one agent. ``expression`` is anchored and matched without regard to case.
 
     ``examples`` match it; ``counter_examples`` look like it and do not. ``live``: on stderr, followed by
-    silence, it means that the agent will not go on (L7). ``read``: the line opens an error's text (its group
-    ``text``, else all of it) in which an HTTP status and the phrases say more; ``kind`` is for when they say
-    nothing, ``unknown`` for when the line alone proves nothing. ``vague``: it says no more than that
-    there was no answer, or that something broke; a line that says why counts before it.
+    silence, it means that the agent will not continue (L7). ``read``: the line opens an error's text (its
+    group ``text``, else all of it), which is read for an HTTP status and phrases; ``kind`` applies if it has
+    neither, ``unknown`` if the line alone proves nothing. ``vague``: there was no answer, or something broke;
+    a line with a reason counts before it.
     """
 
     name: str
@@ -43,7 +45,7 @@ class Pattern:
     after_good_exit: AfterGoodExit = AfterGoodExit.NEVER
 
     def match(self, line: str) -> re.Match[str] | None:
-        """The match of a line as it was printed: glyphs, times and curly quotes do not matter."""
+        """Match a line as it was printed: glyphs, times and curly quotes do not matter."""
         return self.expression.match(folded(line))
 
 
@@ -51,7 +53,7 @@ class Pattern:
 class Patterns:
     """The patterns of one agent, in the order in which they are tried. ``version`` is the file's.
 
-    ``phrases`` are looked for anywhere in a text that is known to be an error's, never in other lines.
+    ``phrases`` are searched for anywhere in a text that is known to be an error's, never in other lines.
     """
 
     agent: str
@@ -60,7 +62,7 @@ class Patterns:
     phrases: tuple[Pattern, ...] = ()
 
     def first(self, line: str, *, live: bool = False) -> tuple[Pattern, re.Match[str]] | None:
-        """The first pattern that a line matches; of the live ones alone with ``live``."""
+        """Return the first pattern that a line matches; of the live ones alone with ``live``."""
         plain = folded(line)
         if not plain.strip():
             return None
@@ -72,18 +74,17 @@ class Patterns:
     def live(self, line: str, *, at_once: bool = False) -> bool:
         """Whether silence after this line of stderr is the end (L7).
 
-        ``at_once``: no grace is given, as [003] has it, and then its common errors count wherever they stand.
-        Agents print those and try again by themselves: with a grace they are no reason to end one.
+        ``at_once``: there is no grace, and then common errors count wherever they stand. Agents print those
+        and retry by themselves: with a grace they are no reason to kill one.
         """
-        return self.first(line, live=True) is not None or (
-            at_once and COMMON_CRASHES.search(folded(line)) is not None
-        )
+        is_crash = at_once and COMMON_CRASHES.search(folded(line)) is not None
+        return is_crash or self.first(line, live=True) is not None
 
 
 COMMON_CRASHES = re.compile(r"no messages returned|\b(?:ECONNRESET|ETIMEDOUT)\b", re.IGNORECASE)
 
 LONGEST_LINE = 4000
-"""As much of a line as is looked at; what an error has to say stands at its beginning."""
+"""As much of a line as is read; an error's reason stands at its beginning."""
 
 _QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "\u00a0": " ", "\u202f": " "})
 
@@ -91,25 +92,23 @@ _GLYPHS = "■□▪✕✖✗✘×⎿●⏺⚠❌⛔❗✋🖐🛑🚫\ufe0f"
 _TIME = r"\[?(?:(?:\d\d)?\d\d-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s+-)?\s+"
 _TAG = r"\[[a-z][\w.-]{2,20}\]\s+"
 PREFIX = rf"\s*(?:[{_GLYPHS}]\s*)*(?:{_TAG})?(?:{_TIME})?"
-"""What may stand before a message: white space, a glyph, who passes it on (``[server]``), a time."""
+"""What may stand before a message: white space, a glyph, a relay's tag (``[server]``), a time."""
 
 
 def folded(line: str) -> str:
-    """``line`` as patterns see it: cut to LONGEST_LINE, without escape codes, with straight quotes."""
+    """Return a line as patterns see it: cut to LONGEST_LINE, without escape codes, with straight quotes."""
     return strip_controls(line[:LONGEST_LINE]).translate(_QUOTES)
 
 
 def anchored(expression: str) -> re.Pattern[str]:
-    """``expression`` at the beginning of a line, after what may stand there. Raises re.error."""
+    """Compile ``expression`` for the beginning of a line, after PREFIX. Raise re.error."""
     return re.compile(rf"{PREFIX}(?:{expression})", re.IGNORECASE)
 
 
 def anywhere(expression: str) -> re.Pattern[str]:
-    """``expression`` anywhere in a text; ``search`` is used. Raises re.error."""
+    """Compile ``expression`` for ``search``. Raise re.error."""
     return re.compile(expression, re.IGNORECASE)
 
-
-# What a text says that is known to be an error's: its HTTP status first, then the phrases of the vendors.
 
 LONGEST_TEXT: Final = 16_000
 """As much of an error's text as is read; the reason stands at its beginning."""
@@ -120,7 +119,7 @@ _FATAL, _CONTEXT, _TRANSIENT = FailureKind.FATAL, FailureKind.CONTEXT, FailureKi
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a text was taken for, by which rule, and the words that decided; ``vague`` as the phrase is."""
+    """The kind of an error's text, the rule and the words that decided; ``vague`` as the phrase is."""
 
     kind: FailureKind
     rule: str
@@ -128,25 +127,16 @@ class Reading:
     vague: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _StatusRule:
-    """What a status means, and which kinds the text beside it may make of it."""
-
-    kind: FailureKind
-    unless: frozenset[FailureKind] = frozenset()
-
-
-_REFUSED = _StatusRule(_FATAL, frozenset({_CONTEXT, _USAGE}))
-_FAILED_THERE = _StatusRule(_TRANSIENT)
-_STATUSES: Final[Mapping[int, _StatusRule]] = {
-    401: _StatusRule(_FATAL),
-    402: _StatusRule(_FATAL, frozenset({_USAGE})),
-    403: _StatusRule(_FATAL, frozenset({_USAGE, _RATE})),
-    408: _FAILED_THERE,
-    409: _FAILED_THERE,
-    413: _StatusRule(_CONTEXT),
-    425: _FAILED_THERE,
-    429: _StatusRule(_RATE, frozenset({_USAGE, _FATAL, _RATE})),
+# What a status means, and the kinds that the text beside it may refine it to.
+_REFUSED: Final = (_FATAL, {_CONTEXT, _USAGE})
+_FAILED_THERE: Final = (_TRANSIENT, set[FailureKind]())
+_STATUSES: Final[Mapping[int, tuple[FailureKind, set[FailureKind]]]] = {
+    **dict.fromkeys((408, 409, 425), _FAILED_THERE),
+    401: (_FATAL, set()),
+    402: (_FATAL, {_USAGE}),
+    403: (_FATAL, {_USAGE, _RATE}),
+    413: (_CONTEXT, set()),
+    429: (_RATE, {_USAGE, _FATAL, _RATE}),
 }
 
 # A status stands at the beginning, or after a word that introduces one: "code":429, status 503, error (429),
@@ -162,43 +152,39 @@ _STATUS = re.compile(
 
 
 def read_error(text: str, phrases: Sequence[Pattern], *, status: int | None = None) -> Reading | None:
-    """What an error's text says, with its ``status`` where that is known; None where it says nothing."""
+    """Read an error's text, with its ``status`` where that is known; None where nothing in it is known."""
     plain = folded_text(text)
-    if status is None and (found := _STATUS.search(plain)):
-        status = int(found[1])
-    if status is not None and 400 <= status <= 599:
-        return _by_status(status, plain, phrases)
-    return _by_phrase(plain, phrases)
+    if status is None and (match := _STATUS.search(plain)):
+        status = int(match[1])
+    if status is None or not 400 <= status <= 599:
+        return _by_phrase(plain, phrases)
+    kind, refined = _STATUSES.get(status, _REFUSED if status < 500 else _FAILED_THERE)
+    reading = _by_phrase(plain, [phrase for phrase in phrases if phrase.kind in refined])
+    if reading is None or reading.kind is kind:
+        return Reading(kind, f"status {status}", plain)
+    return Reading(reading.kind, f"status {status}, {reading.rule}", reading.words)
 
 
 def folded_text(text: str) -> str:
-    """A text of several lines as one, as patterns see it."""
+    """Return a text of several lines as one, as patterns see it."""
     pieces = (folded(line) for line in text[:LONGEST_TEXT].replace("\\n", "\n").splitlines())
     return " ".join(" ".join(pieces).split())
 
 
-def _by_status(status: int, plain: str, phrases: Sequence[Pattern]) -> Reading:
-    rule = _STATUSES.get(status, _REFUSED if status < 500 else _FAILED_THERE)
-    said = _by_phrase(plain, [phrase for phrase in phrases if phrase.kind in rule.unless])
-    if said is not None and said.kind is not rule.kind:
-        return Reading(said.kind, f"status {status}, {said.rule}", said.words)
-    return Reading(rule.kind, f"status {status}", plain)
-
-
 def _by_phrase(plain: str, phrases: Sequence[Pattern]) -> Reading | None:
     for phrase in phrases:
-        if found := phrase.expression.search(plain):
-            return Reading(phrase.kind, f"phrase {phrase.name}", found[0].strip(), phrase.vague)
+        if match := phrase.expression.search(plain):
+            return Reading(phrase.kind, f"phrase {phrase.name}", match[0].strip(), phrase.vague)
     return None
 
 
-LOOKED_AT: Final = 40
-"""So many last lines are looked at, not counting stack frames."""
+_LOOKED_AT: Final = 40
+"""So many last lines are read, not counting stack frames."""
 
 _ALONE: Final = 3
 _LONGEST_TEXT: Final = 4000
 _MOST_READ: Final = 12
-"""So many lines that open an error's text are read at most: reading costs time, and the last ones count."""
+"""At most so many lines that open an error's text are read: reading costs time, and the last ones count."""
 
 _FRAME: Final = re.compile(r"\s+at (?:async |new )?\S.*|\s*(?:[{}\[\]()]\s*[,;]?)\s*$|\s+\d+: 0x[0-9a-f]+ .*")
 _LINK: Final = re.compile(r"\s*https?://\S+\s*$")
@@ -207,7 +193,7 @@ _INTRODUCES: Final = re.compile(
 )
 
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
-"""What is shown between fences is a quotation."""
+"""Text between fences is a quotation."""
 
 _NO_WORDS: Final = re.compile(r"\s*[{\[]|Traceback \(|={8}|-{8}|  File \"")
 _OPENS_AN_ERROR: Final = re.compile(
@@ -216,7 +202,7 @@ _OPENS_AN_ERROR: Final = re.compile(
 )
 
 _LAST_WORDS: Final = 5
-_TELLS_OF_AN_ERROR: Final = re.compile(
+_REPORTS_AN_ERROR: Final = re.compile(
     r"(?:error|exception)\b"
     r"|\b(?:fail(?:ed|ure)|unable to|could not|cannot|denied|rejected|not authori[sz]ed|experiencing)\b",
     re.IGNORECASE,
@@ -233,17 +219,17 @@ _PROSE: Final = re.compile(
     r"|.{0,200}\.[a-z]{1,4}:\d+",
     re.IGNORECASE,
 )
-"""How what an agent says or shows begins, and an error does not."""
+"""How an agent's prose, code and test output begin, and errors do not."""
 
-_WENT_ON: Final = re.compile(r"(?:Applied edit to|Commit [0-9a-f]{7,40}|Tokens:) ")
-"""What aider ends a step with that went well, whatever it printed before."""
+_SUCCEEDED: Final = re.compile(r"(?:Applied edit to|Commit [0-9a-f]{7,40}|Tokens:) ")
+"""The end of a step of aider's that succeeded, whatever it printed before."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineMatch:
-    """A line that tells of a failure: what it means, by which rule, and the whole text that it opens.
+    """A line that reports a failure: its kind, by which rule, and the whole text that it opens.
 
-    ``vague``: it opens an error's text in which nothing is known.
+    ``vague``: it gives no reason.
     """
 
     kind: FailureKind
@@ -254,59 +240,60 @@ class LineMatch:
 
 
 def match_in(lines: Sequence[str], patterns: Patterns) -> LineMatch | None:
-    """What the lines of an attempt that failed say of it; the last line that says something counts.
+    """Return what the lines of a failed attempt report; the last line with a meaning counts.
 
-    One that says no more than that the program broke, or that there was no answer, counts only where none
-    before it says why.
+    A vague one counts only where no line before it has a reason.
     """
-    looked_at = [line for line in lines if not _FRAME.fullmatch(line)][-LOOKED_AT:]
+    tail = [line for line in lines if not _FRAME.fullmatch(line)][-_LOOKED_AT:]
     vague: LineMatch | None = None
-    matches = ((index, patterns.first(looked_at[index])) for index in range(len(looked_at) - 1, -1, -1))
-    for index, found in islice(((index, found) for index, found in matches if found), _MOST_READ):
-        said = _read(found, looked_at[index:], patterns)
-        if said is None:
-            continue
-        if not said.vague:
-            return said
-        vague = vague or said
-    return vague or _last_words_read(looked_at, patterns)
+    matches = ((index, patterns.first(tail[index])) for index in reversed(range(len(tail))))
+    for index, first in islice(((index, first) for index, first in matches if first), _MOST_READ):
+        match = _read(first, tail[index:], patterns)
+        if match is not None and not match.vague:
+            return match
+        vague = vague or match
+    return vague or _last_words(tail, patterns)
 
 
-def _last_words_read(lines: Sequence[str], patterns: Patterns) -> LineMatch | None:
-    """What the last lines of a program that failed say in words that no pattern opens.
+def _last_words(lines: Sequence[str], patterns: Patterns) -> LineMatch | None:
+    """Read the last lines, which no pattern opens; they usually are the reason of a program that failed.
 
-    They are its reason as a rule. What reads as prose, as code or as the output of tests is left out, and
-    what does not speak of an error.
+    Prose, code and the output of tests are left out, and lines that do not report an error.
     """
-    said = [line for line in lines if line.strip()][-_LAST_WORDS:]
-    for index in range(len(said) - 1, -1, -1):
-        line = folded(said[index]).strip()
-        if _PROSE.match(line) or not _TELLS_OF_AN_ERROR.search(line):
+    tail = [line for line in lines if line.strip()][-_LAST_WORDS:]
+    for index in reversed(range(len(tail))):
+        line = folded(tail[index]).strip()
+        if _PROSE.match(line) or not _REPORTS_AN_ERROR.search(line):
             continue
         if (reading := read_error(line, patterns.phrases)) is not None:
-            return LineMatch(reading.kind, f"last words, {reading.rule}", line, "\n".join(said[index:]))
+            return LineMatch(reading.kind, f"last words, {reading.rule}", line, "\n".join(tail[index:]))
     return None
 
 
 def match_after_good_exit(lines: Sequence[str], patterns: Patterns) -> LineMatch | None:
-    """What lines say of a failure although the exit status was 0: only of patterns that allow it (K2)."""
-    looked_at = [line for line in lines if not _FRAME.fullmatch(line) and not _LINK.fullmatch(line)]
-    for index, line in _last_paragraph(looked_at):
-        found = patterns.first(line)
-        if found is None or not _counts(found[0], index, looked_at):
-            continue
-        if said := _read(found, looked_at[index:], patterns):
-            return said
+    """Return a failure that the last paragraph reports although the exit status was 0 (K2).
+
+    Only patterns that allow it count.
+    """
+    lines = [line for line in lines if not _FRAME.fullmatch(line) and not _LINK.fullmatch(line)]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    for index in reversed(range(max(len(lines) - _LOOKED_AT, 0), len(lines))):
+        if not lines[index].strip() or _SUCCEEDED.match(lines[index]):
+            return None
+        first = patterns.first(lines[index])
+        if first and _counts(first[0], index, lines) and (match := _read(first, lines[index:], patterns)):
+            return match
     return None
 
 
 def first_error(lines: Sequence[str]) -> str:
-    """The line that a person would quote: the first that begins as an error does; empty where none does."""
+    """Return the line that a person would quote: the first that begins as errors do; empty if none does."""
     return next((line.strip() for line in _words(lines) if _OPENS_AN_ERROR.match(line)), "")
 
 
 def last_line(lines: Sequence[str]) -> str:
-    """The last line that is words: no stack frame, no event. May be empty."""
+    """Return the last line of words: no stack frame, no event. May be empty."""
     return next((line.strip() for line in reversed(_words(lines))), "")
 
 
@@ -316,30 +303,22 @@ def _words(lines: Sequence[str]) -> list[str]:
     ]
 
 
-def _last_paragraph(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    end = len(lines)
-    while end and not lines[end - 1].strip():
-        end -= 1
-    for index in range(end - 1, max(end - LOOKED_AT, 0) - 1, -1):
-        if not lines[index].strip() or _WENT_ON.match(lines[index]):
-            return
-        yield index, lines[index]
-
-
 def _counts(pattern: Pattern, index: int, lines: Sequence[str]) -> bool:
     match pattern.after_good_exit:
         case AfterGoodExit.ALONE:
-            said = [line for line in lines if line.strip()]
-            return len(said) <= _ALONE and not any(_FENCE.match(line) for line in said)
+            printed = [line for line in lines if line.strip()]
+            return len(printed) <= _ALONE and not any(map(_FENCE.match, printed))
         case AfterGoodExit.LAST:
             before = next((line for line in reversed(lines[:index]) if line.strip()), "")
             return not _INTRODUCES.fullmatch(before)
     return False
 
 
-def _read(found: tuple[Pattern, re.Match[str]], lines: Sequence[str], patterns: Patterns) -> LineMatch | None:
-    """What the line that was found says, with the lines that follow it: errors are printed over several."""
-    pattern, match = found
+def _read(
+    first_match: tuple[Pattern, re.Match[str]], lines: Sequence[str], patterns: Patterns
+) -> LineMatch | None:
+    """Read a matching line with the lines that follow it: errors are printed over several."""
+    pattern, match = first_match
     first = folded(lines[0])
     opened = (match["text"] if "text" in match.re.groupindex else None) or first
     text = "\n".join((opened, *lines[1:]))[:_LONGEST_TEXT]

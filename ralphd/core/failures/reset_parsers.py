@@ -1,6 +1,6 @@
-"""The forms in which a reset is told: named values (headers, JSON), sentences, and vendors' habits.
+"""The forms in which a reset is named: values of headers and JSON, sentences, and vendors' habits.
 
-Each expression has a bound on whatever it repeats, so that none takes long whatever the text is.
+Every repetition in an expression is bounded, so that none takes long whatever the text is.
 """
 
 import re
@@ -23,9 +23,9 @@ class Confidence(StrEnum):
 
 
 class Rank(IntEnum):
-    """Whose word counts before whose."""
+    """Which hint counts first."""
 
-    TOLD = 0  # when to come back
+    TOLD = 0  # an explicit time to come back
     BUCKET = 1  # when one of several allowances is whole again, used up or not
     HABIT = 2  # nothing but what kind of limit it is
     PACE = 3  # when the agent itself will try again
@@ -33,7 +33,7 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetHint:
-    """A reset that is told somewhere. ``form`` tells what is said again from what is said besides."""
+    """A reset that is named somewhere. Hints of the same ``form`` repeat each other."""
 
     until: tuple[Moment, ...]  # the likeliest reading first
     source: str
@@ -94,35 +94,35 @@ _MOST: Final = 64
 
 
 def keyed(text: str, now: Moment) -> Iterator[ResetHint]:
-    """The resets of values that have a name: headers, JSON, ``retry-after: 12`` in a line."""
+    """Yield the resets of values that have a name: headers, JSON, ``retry-after: 12`` in a line."""
     if not _ANY_KEY.search(text):
         return
     for match in _last(_KEY, text):
-        if _is_of_an_open_limit(text, match):
+        # A value beside a status of "allowed" in its JSON object is of a limit that is not reached.
+        before = re.split(r"[{}]", text[max(0, match.start() - 300) : match.start()])[-1]
+        after = re.split(r"[{}]", text[match.end() : match.end() + 300])[0]
+        if _ALLOWED.search(before) or _ALLOWED.search(after):
             continue
         value = text[match.end() : match.end() + _WINDOW_CHARS].partition("\n")[0]
         rank = Rank.BUCKET if match["bucket"] else Rank.TOLD
-        if told := named_value(match["key"], value, now, rank=rank, at=match.start()):
-            yield told
+        if hint := named_value(match["key"], value, now, rank=rank, at=match.start()):
+            yield hint
     for match in _last(_DELAY_BLOCK, text):
-        yield ResetHint(
-            (now + int(match[1]),), "retry_delay", Confidence.EXACT, Rank.TOLD, "retry_delay", match.start()
-        )
+        until, name = now + int(match[1]), "retry_delay"
+        yield ResetHint((until,), name, Confidence.EXACT, Rank.TOLD, name, match.start())
 
 
 def piped(text: str) -> Iterator[ResetHint]:
-    """The resets of claude's older form: ``Claude AI usage limit reached|1754578800``."""
+    """Yield the resets of claude's older form: ``Claude AI usage limit reached|1754578800``."""
     for match in _last(_PIPE, text):
-        source = " ".join(match[0].split())
-        yield ResetHint(
-            (epoch(float(match[1])),), source, Confidence.EXACT, Rank.TOLD, "reached|", match.start()
-        )
+        until, source = epoch(float(match[1])), " ".join(match[0].split())
+        yield ResetHint((until,), source, Confidence.EXACT, Rank.TOLD, "reached|", match.start())
 
 
 def named_value(
     key: str, value: str, now: Moment, *, rank: Rank = Rank.TOLD, at: int = 0
 ) -> ResetHint | None:
-    """The reset that a value of this name tells: seconds, a duration, an epoch, an HTTP date, ISO 8601."""
+    """Return the reset in a value of this name: seconds, a duration, an epoch, an HTTP date, ISO 8601."""
     name = key.lower()
     until = _value(name.translate(_JOINED), value, now)
     return None if until is None else ResetHint((until,), name, Confidence.EXACT, rank, name, at)
@@ -146,39 +146,30 @@ def _value(name: str, value: str, now: Moment) -> Moment | None:
 
 
 def epoch(value: float) -> Moment:
-    """The moment of an epoch in seconds or milliseconds."""
+    """Return the moment of an epoch in seconds or milliseconds."""
     return value / 1000 if value >= _MILLISECONDS_FROM else value
 
 
-def _is_of_an_open_limit(text: str, match: re.Match[str]) -> bool:
-    """Whether the value stands in a JSON object beside a status of ``allowed``."""
-    before = re.split(r"[{}]", text[max(0, match.start() - 300) : match.start()])[-1]
-    after = re.split(r"[{}]", text[match.end() : match.end() + 300])[0]
-    return bool(_ALLOWED.search(before) or _ALLOWED.search(after))
-
-
 def spoken(text: str, now: Moment, zone: tzinfo | None) -> Iterator[ResetHint]:
-    """The resets of sentences: ``try again in 6m0s``, ``resets 3pm (Asia/Seoul)``."""
+    """Yield the resets of sentences: ``try again in 6m0s``, ``resets 3pm (Asia/Seoul)``."""
     for match in _last(_PROSE, text):
         rest = " ".join(text[match.end() : match.end() + _WINDOW_CHARS].split())
-        until, end, confidence = _said(match, rest, now, zone)
+        until, end, confidence = _after_opening(match, rest, now, zone)
         if not until:
             continue
         opening = " ".join(match[0].split())
         line = text[max(text.rfind("\n", 0, match.start()) + 1, match.start() - 200) : match.start()]
-        named = ",".join(_LIMIT_NAME.findall(line)).lower()
-        rank = Rank.PACE if match["pace"] else Rank.TOLD
-        if rank is Rank.PACE:
-            confidence = Confidence.GUESSED
-        yield ResetHint(
-            until, f"{opening} {rest[:end]}", confidence, rank, f"{opening.lower()} {named}", match.start()
-        )
+        form = f"{opening.lower()} {','.join(_LIMIT_NAME.findall(line)).lower()}"
+        rank = Rank.TOLD
+        if match["pace"]:
+            rank, confidence = Rank.PACE, Confidence.GUESSED
+        yield ResetHint(until, f"{opening} {rest[:end]}", confidence, rank, form, match.start())
 
 
-def _said(
+def _after_opening(
     match: re.Match[str], rest: str, now: Moment, zone: tzinfo | None
 ) -> tuple[tuple[Moment, ...], int, Confidence]:
-    """What is said after the opening words; durations before moments where these ask for one."""
+    """Read what follows the opening words; durations before moments where these ask for one."""
     duration = read_duration(rest)
     asks = any(match[name] for name in ("in1", "in2", "in3", "in4", "wait"))
     if duration and asks:
@@ -193,7 +184,7 @@ def _said(
 
 
 def habits(text: str, now: Moment) -> Iterator[ResetHint]:
-    """The resets of limits that tell none: Google's daily quota begins anew at midnight Pacific time."""
+    """Yield the resets of limits that name none: Google's daily quota restarts at midnight Pacific time."""
     match = _DAILY.search(text)
     written = match and read_moment("midnight", now=now, zone=find_zone("America/Los_Angeles"))
     if written:
@@ -201,7 +192,7 @@ def habits(text: str, now: Moment) -> Iterator[ResetHint]:
 
 
 def remaining(text: str, bucket: str) -> bool:
-    """Whether a text tells that something is left of an allowance (``x-ratelimit-reset-tokens``)."""
+    """Whether a text names a rest of an allowance (``x-ratelimit-reset-tokens``)."""
     name = re.escape(bucket.replace("reset", "remaining"))
     match = re.search(rf"""{name}["']?\s{{0,3}}[:=]\s{{0,3}}["']?([0-9]{{1,16}})""", text, re.IGNORECASE)
     return match is not None and int(match[1]) > 0

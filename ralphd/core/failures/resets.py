@@ -1,8 +1,8 @@
-"""How long a limit lasts: durations and moments read from what agents and vendors print (LI, 000-T5).
+"""How long a limit lasts: durations and moments read from what agents and vendors print.
 
-A text may tell several. What is said again in the same form counts as it was said last; of what is said
-besides, the longest counts, since every limit has to be over; and whoever tells when to come back is believed
-before an allowance that may not be used up, a vendor's habit, or the pace at which the agent tries by itself.
+A text may name several. Of repetitions in the same form the last counts; of different ones the longest, since
+every limit has to be over. An explicit time to come back precedes an allowance that may not be used up, a
+vendor's habit, and the pace of the agent's own retries.
 """
 
 import re
@@ -26,8 +26,6 @@ from ralphd.core.failures.reset_parsers import (
 )
 from ralphd.core.text import ends_of, normalized, unescaped
 from ralphd.core.time import Moment
-
-# Whether an output tells of a rate or usage limit as an error, and not in passing [000-T5].
 
 _TAIL_CHARS: Final = 64 << 10
 _LINE_CHARS: Final = 16 << 10
@@ -70,7 +68,7 @@ _CLAIM: Final = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""How a line begins that is nothing but the news of a limit."""
+"""The beginning of a line that only reports a limit."""
 _GLYPHS: Final = " \t|>=■✕✗×✘⎿●⚠🖐!\ufe0f└⨯❌🛑⏳"
 _QUOTED: Final = re.compile(r'"[^"\n]{0,400}"|`[^`\n]{0,400}`')
 _SHOWN: Final = re.compile(
@@ -79,7 +77,7 @@ _SHOWN: Final = re.compile(
     r"|(?:def|class|raise|throw|return|import|from|const|let|if|commit|ok|---|exec)\b|[0-9a-f]{7,40}\s)"
     r"|(?:PASS|FAIL|✓)",
 )
-"""Lines of code, of diffs, of searches and of logs: shown, not told."""
+"""Lines of code, diffs, searches and logs: shown, not reported."""
 _JSON_LIMIT: Final = re.compile(
     r'"(?:type|code|error|api_error|api_error_type|name|status)"\s{0,2}:\s{0,2}'
     r'"(?:rate_limit\w{0,20}|usage_limit_reached|too_many_requests|resource_exhausted)"'
@@ -101,56 +99,55 @@ _REJECTED: Final = re.compile(
 
 
 def limit_talk(output: str) -> str | None:
-    """The last passage of ``output`` that tells of a limit as an error; None where none does.
+    """Return the last passage of ``output`` that reports a limit as an error; None where none does.
 
-    It has some lines before and after, where the length of the limit may be told.
+    It has some lines before and after, where the length of the limit may be named.
     """
     lines = normalized(output[-_TAIL_CHARS:]).split("\n")[-_MOST_LINES:]
     for at in range(len(lines) - 1, -1, -1):
-        if _tells(lines[at][:_LINE_CHARS]) or _tells_within(lines, at):
+        if _reports(lines[at][:_LINE_CHARS]) or _reports_within(lines, at):
             return "\n".join(lines[max(0, at - _BEFORE) : at + _AFTER])
     return None
 
 
-def _tells(line: str) -> bool:
-    said = line.lstrip(_GLYPHS)
-    if said.startswith(("{", "[{")):
-        return _json_tells(said)
-    if not _PHRASE.search(said) and not _CLAIM.match(said):
+def _reports(line: str) -> bool:
+    words = line.lstrip(_GLYPHS)
+    if words.startswith(("{", "[{")):
+        return _json_reports(words)
+    if not _PHRASE.search(words) and not _CLAIM.match(words):
         return False
     if _SHOWN.match(line) or _IN_PROGRESS.search(line):
         return False
-    body = said.find('{"')
-    own = said if body < 0 else said[:body]
-    own = _QUOTED.sub('""', own)
-    if any(_CLAIM.match(piece) for piece in own.split(": ", _MOST_PIECES)):
+    prose, brace, _ = words.partition('{"')
+    prose = _QUOTED.sub('""', prose)
+    if any(_CLAIM.match(piece) for piece in prose.split(": ", _MOST_PIECES)):
         return True
-    if not _ERROR.search(own):
+    if not _ERROR.search(prose):
         return False
-    return bool(_PHRASE.search(own)) or (body >= 0 and _json_tells(said[body:]))
+    return bool(_PHRASE.search(prose)) or (bool(brace) and _json_reports(words[words.index(brace) :]))
 
 
-def _tells_within(lines: list[str], at: int) -> bool:
-    """Whether a line is that part of a JSON error over several lines which names the limit."""
-    if not _JSON_VALUE.match(lines[at][:_LINE_CHARS]) or not _JSON_LIMIT.search(lines[at][:_LINE_CHARS]):
+def _reports_within(lines: list[str], at: int) -> bool:
+    """Whether a line is the part of a JSON error over several lines that names the limit."""
+    line = lines[at][:_LINE_CHARS]
+    if not _JSON_VALUE.match(line) or not _JSON_LIMIT.search(line):
         return False
     return any('"error"' in line[:_LINE_CHARS] or "Error" in line[:80] for line in lines[max(0, at - 6) : at])
 
 
-def _json_tells(line: str) -> bool:
-    if _REJECTED.search(line):
-        return True
-    return not _JSON_OTHER.search(line) and bool(_JSON_LIMIT.search(line))
+def _json_reports(line: str) -> bool:
+    is_limit = not _JSON_OTHER.search(line) and _JSON_LIMIT.search(line)
+    return bool(_REJECTED.search(line) or is_limit)
 
 
 LONGEST_S = 31 * 24 * 3600.0
 """A reset farther off than this is not believed."""
 
 UNKNOWN_S = 60.0
-"""How long a rate limit is taken to last that does not say so [000-T5]."""
+"""The length of a rate limit that names none."""
 
 _SAME_S = 120.0
-"""Two resets that lie no farther apart are one, told once to the second and once to the minute."""
+"""Two resets within this are one, named once to the second and once to the minute."""
 _DAILY_FROM_S = 600.0
 """A daily quota is not over sooner: the seconds that Google names beside it are another limit's."""
 _PACE_FROM_S = 600.0
@@ -168,21 +165,21 @@ class Reset:
 
 
 def read_reset(text: str, *, now: Moment, zone: tzinfo | None = None) -> Reset | None:
-    """The reset that a text tells; None where it tells none that can be believed.
+    """Return the reset that a text names; None where it names none that can be believed.
 
-    ``zone`` is the local time zone, for times that name none; None stands for UTC. Of a long text the
-    beginning and the end are read.
+    ``zone`` is the local time zone, for times without one; None stands for UTC. Of a long text the beginning
+    and the end are read.
     """
     read = normalized(unescaped(ends_of(text)))
-    told = [*keyed(read, now), *piped(read), *spoken(read, now, zone), *habits(read, now)]
-    return _chosen(read, told, now)
+    hints = [*keyed(read, now), *piped(read), *spoken(read, now, zone), *habits(read, now)]
+    return _chosen(read, hints, now)
 
 
 def reset_from_headers(headers: Mapping[str, str], *, now: Moment) -> Reset | None:
-    """The reset that a vendor's response headers tell; names in lower case."""
+    """Return the reset that a vendor's response headers name; header names are in lower case."""
     for name in ("retry-after-ms", "retry-after"):
-        told = named_value(name, headers.get(name, ""), now)
-        if told and (reset := _believed(told, now)):
+        hint = named_value(name, headers.get(name, ""), now)
+        if hint and (reset := _believed(hint, now)):
             return reset
     text = "\n".join(f"{name}: {value}" for name, value in headers.items() if _is_used_up(name, headers))
     read = normalized(ends_of(text))
@@ -190,33 +187,32 @@ def reset_from_headers(headers: Mapping[str, str], *, now: Moment) -> Reset | No
 
 
 def reset_from_epoch(value: float, *, now: Moment, source: str = "epoch") -> Reset | None:
-    """The reset at an epoch in seconds or milliseconds."""
+    """Return the reset at an epoch in seconds or milliseconds."""
     return _believed(ResetHint((epoch(value),), source, Confidence.EXACT, Rank.TOLD, source), now)
 
 
 def detect_rate_limit(output: str, *, now: Moment | None = None, zone: tzinfo | None = None) -> float | None:
-    """Seconds to wait when ``output`` tells of a limit as an error, 60 where it tells no length; else None.
+    """Return the seconds to wait when ``output`` reports a limit as an error, 60 without a length; else None.
 
-    [000-T5] gives it no clock: without ``now`` only durations are read, and epochs and times of day are taken
-    for unknown. It reads any output; where an agent's own lines are known, ``core/failures/classify``
-    is more precise.
+    Without ``now`` only durations are read, and epochs and times of day count as unknown. It reads any
+    output; where an agent's own lines are known, ``core/failures/classify`` is more precise.
     """
     passage = limit_talk(output)
     if passage is None:
         return None
     read = normalized(unescaped(passage))
     since = 0.0 if now is None else now
-    told: Iterable[ResetHint] = [*keyed(read, since), *spoken(read, since, zone)]
-    if now is not None:
-        told = [*told, *piped(read), *habits(read, now)]
+    hints = [*keyed(read, since), *spoken(read, since, zone)]
+    if now is None:
+        hints = [hint for hint in hints if hint.confidence is Confidence.EXACT]
     else:
-        told = [each for each in told if each.confidence is Confidence.EXACT]
-    reset = _chosen(read, list(told), since)
+        hints += [*piped(read), *habits(read, now)]
+    reset = _chosen(read, hints, since)
     return UNKNOWN_S if reset is None else reset.until - since
 
 
 def _is_used_up(name: str, headers: Mapping[str, str]) -> bool:
-    """Whether an allowance of codex's headers is used up, where they tell how far it is."""
+    """Whether an allowance of codex's headers is used up, where they report its share."""
     window, found, _ = name.partition("-reset-")
     if not found or not name.startswith("x-codex-"):
         return True
@@ -226,53 +222,46 @@ def _is_used_up(name: str, headers: Mapping[str, str]) -> bool:
         return True
 
 
-def _believed(told: ResetHint, now: Moment) -> Reset | None:
-    """The first reading that lies ahead, and no farther than can be believed."""
-    for until in told.until:
-        if isfinite(until) and 0 < until - now <= LONGEST_S:
-            return Reset(until, told.source[:80], told.confidence)
-    return None
+def _believed(hint: ResetHint, now: Moment) -> Reset | None:
+    """Return the first reading that lies ahead, and not farther than can be believed."""
+    ahead = (until for until in hint.until if isfinite(until) and 0 < until - now <= LONGEST_S)
+    until = next(ahead, None)
+    return None if until is None else Reset(until, hint.source[:80], hint.confidence)
 
 
-def _chosen(text: str, told: list[ResetHint], now: Moment) -> Reset | None:
-    """Of all that a text tells, what is to be believed."""
-    believed = [(each, reset) for each in told if (reset := _believed(each, now))]
-    used_up = [pair for pair in believed if not _has_rest(text, pair[0])]
-    believed = [pair for pair in used_up or believed if not _is_hasty(text, *pair, now)]
-    if not believed:
+def _chosen(text: str, hints: list[ResetHint], now: Moment) -> Reset | None:
+    """Of all that a text names, return what is to be believed."""
+    pairs = [(hint, reset) for hint in hints if (reset := _believed(hint, now))]
+    # The end of an allowance of which something is left is no limit.
+    used_up = [pair for pair in pairs if pair[0].rank is not Rank.BUCKET or not remaining(text, pair[0].form)]
+    # An agent's own pace in front of a limit that lasts: it does not know when that ends.
+    is_lasting = _LASTING.search(text) is not None
+    pairs = [
+        (hint, reset)
+        for hint, reset in used_up or pairs
+        if not (is_lasting and hint.rank is Rank.PACE and reset.until - now < _PACE_FROM_S)
+    ]
+    if not pairs:
         return None
-    best = min(each.rank for each, _ in believed)
-    first = _latest(reset for each, reset in _last_said(text, believed) if each.rank is best)
+    best = min(hint.rank for hint, _ in pairs)
+    first = _latest(reset for hint, reset in _last_of_each_form(text, pairs) if hint.rank is best)
     if first.until - now < _DAILY_FROM_S:
-        first = _latest([first, *(reset for each, reset in believed if each.rank is Rank.HABIT)])
+        first = _latest([first, *(reset for hint, reset in pairs if hint.rank is Rank.HABIT)])
     return first
 
 
-def _has_rest(text: str, told: ResetHint) -> bool:
-    """Whether it is the end of an allowance of which something is left."""
-    return told.rank is Rank.BUCKET and remaining(text, told.form)
-
-
-def _is_hasty(text: str, told: ResetHint, reset: Reset, now: Moment) -> bool:
-    """Whether it is an agent's own pace in front of a limit that lasts: it does not know when that ends."""
-    return told.rank is Rank.PACE and reset.until - now < _PACE_FROM_S and _LASTING.search(text) is not None
-
-
-def _last_said(text: str, believed: list[tuple[ResetHint, Reset]]) -> list[tuple[ResetHint, Reset]]:
-    """Without what was said again in a later line, in the same form."""
-    lines = {each.at: text.count("\n", 0, each.at) for each, _ in believed}
+def _last_of_each_form(text: str, pairs: list[tuple[ResetHint, Reset]]) -> list[tuple[ResetHint, Reset]]:
+    lines = {hint.at: text.count("\n", 0, hint.at) for hint, _ in pairs}
     last: dict[str, int] = {}
-    for each, _ in believed:
-        last[each.form] = max(last.get(each.form, 0), lines[each.at])
-    return [pair for pair in believed if lines[pair[0].at] == last[pair[0].form]]
+    for hint, _ in pairs:
+        last[hint.form] = max(last.get(hint.form, 0), lines[hint.at])
+    return [pair for pair in pairs if lines[pair[0].at] == last[pair[0].form]]
 
 
 def _latest(resets: Iterable[Reset]) -> Reset:
-    """The latest; of several that are the same, the exact one."""
+    """Return the latest; of several that are the same, the exact one."""
     ordered = sorted(resets, key=lambda reset: reset.until)
     latest = ordered[-1]
-    if latest.confidence is not Confidence.EXACT:
-        for reset in reversed(ordered):
-            if reset.confidence is Confidence.EXACT and latest.until - reset.until <= _SAME_S:
-                return reset
-    return latest
+    same = [reset for reset in ordered if latest.until - reset.until <= _SAME_S]
+    exact = [reset for reset in same if reset.confidence is Confidence.EXACT]
+    return exact[-1] if exact and latest.confidence is not Confidence.EXACT else latest

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ralphd import config, diagnostics
+from ralphd import diagnostics
+from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND, Configuration
 from ralphd.core.incidents import Incident, of_a_bug
 from ralphd.core.record import change_of

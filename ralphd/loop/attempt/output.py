@@ -13,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ralphd.agents.agent import MAX_LINE_CHARS, Agent
-from ralphd.core.failures import agent_events
-from ralphd.core.failures.agent_events import AgentEvent, RetryingItself, Traits, is_life
+from ralphd.agents.agent import Agent
+from ralphd.agents.reading import MAX_LINE_CHARS
+from ralphd.core.failures import agent_events, progress
+from ralphd.core.failures.agent_events import AgentEvent, RetryingItself
 from ralphd.core.failures.classify import OurDoing
+from ralphd.core.failures.progress import Traits, is_life
 from ralphd.core.text import plain, plain_lines
 from ralphd.core.time import Moment
 from ralphd.loop.attempt.termination import Termination, TerminationRequest
@@ -83,7 +85,7 @@ class AgentOutput:
         self._agent, self._observer, self._termination, self._clock = agent, observer, termination, clock
         self._hang_timeout_s, self._at_once = hang_timeout_s, at_once
         self._is_plain = not agent.has_verdict
-        self._idling = agent_events.NOT_IDLING
+        self._idling = progress.NOT_IDLING
         self._has_failed = False
 
     def out(self, lines: list[str]) -> None:
@@ -107,7 +109,7 @@ class AgentOutput:
     def _out(self, line: str, now: Moment, awake_s: float) -> None:
         self.printed = self.printed or bool(line.strip())
         events = tuple(self.parser.line(line))
-        traits = agent_events.traits_of(events)
+        traits = progress.traits_of(events)
         self._note_life(events, traits, now, awake_s)
         if traits.judges:
             self._termination.result_reported()
@@ -122,7 +124,7 @@ class AgentOutput:
 
     def _err(self, line: str, now: Moment, awake_s: float) -> None:
         events = tuple(self.parser.error_line(line))
-        traits = agent_events.traits_of(events)
+        traits = progress.traits_of(events)
         alive = self._note_life(events, traits, now, awake_s)
         shown = plain(line)
         if self._agent.patterns.live(line, at_once=self._at_once):
@@ -137,7 +139,7 @@ class AgentOutput:
     def _note_life(self, events: tuple[AgentEvent, ...], traits: Traits, now: Moment, awake_s: float) -> bool:
         """Return whether the events are signs of life. For an agent without events every line is one (L6)."""
         if traits.progresses and not traits.idles:
-            self._idling, self.last_life_at = agent_events.NOT_IDLING, now
+            self._idling, self.last_life_at = progress.NOT_IDLING, now
             return True
         timeout_s = self._hang_timeout_s
         if not (traits.idles or traits.progresses):  # the streak of idle steps is unchanged
@@ -145,12 +147,12 @@ class AgentOutput:
             if alive or self._is_plain:
                 self.last_life_at = now
             return alive
-        self._idling = agent_events.idled(self._idling, events, awake_s, timeout_s)
+        self._idling = progress.idled(self._idling, events, awake_s, timeout_s)
         alive = is_life(events, self._idling, awake_s, timeout_s)
         if alive or (self._is_plain and not traits.idles):
             self.last_life_at = now
-        if agent_events.is_stuck(self._idling, timeout_s):
-            why = agent_events.explain_stuck(self._agent.name, self._idling, timeout_s)
+        if progress.is_stuck(self._idling, timeout_s):
+            why = progress.explain_stuck(self._agent.name, self._idling, timeout_s)
             self._termination.end(TerminationRequest(OurDoing.STALL, why.title, evidence=why))
         return alive
 
@@ -163,13 +165,13 @@ class AgentOutput:
             case agent_events.ToolUse(name=name, about=about):
                 self.worked, self.retrying = True, None
                 show(plain(f"[{name}] {about.partition(chr(10))[0]}".rstrip()))
-            case agent_events.Spent(
-                cost_usd=cost_usd, tokens_in=tokens_in, tokens_out=tokens_out, total=total
-            ):
-                if cost_usd is not None:
-                    self.cost_usd = cost_usd if total else cost_usd + (self.cost_usd or 0.0)
-                self.tokens_in = tokens_in if total else tokens_in + self.tokens_in
-                self.tokens_out = tokens_out if total else tokens_out + self.tokens_out
+            case agent_events.Spent():
+                used = event.after(agent_events.Figures(self.cost_usd, self.tokens_in, self.tokens_out))
+                self.cost_usd, self.tokens_in, self.tokens_out = (
+                    used.cost_usd,
+                    used.tokens_in,
+                    used.tokens_out,
+                )
             case agent_events.Started(session=session, model=model):
                 self.session, self.model = session or self.session, model or self.model
             case agent_events.FinalEvent(message=message, body=body):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ralphctl.offline import classify as local
-from ralphd.agents.agent import MAX_LINE_CHARS
+from ralphd.agents.reading import MAX_LINE_CHARS
 from ralphd.core.failures.classify import Classification
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.errors import ConfigFaults, UnknownAgent, UsageError

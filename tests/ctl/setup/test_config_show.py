@@ -6,7 +6,6 @@ import tomllib
 import pytest
 
 from ralphctl.setup import config_show
-from ralphd.config.keys import BUILT
 from ralphd.errors import ConfigFaults
 from tests.config.conftest import Place
 
@@ -26,7 +25,7 @@ url = "https://example.com/"
 @pytest.fixture(autouse=True)
 def unbuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version that does not act on one of the keys."""
-    monkeypatch.setattr("ralphd.config.configuration.BUILT", BUILT - {"notify.reminder_minutes"})
+    monkeypatch.setattr("ralphd.config.configuration.NOT_BUILT", {"notify.reminder_minutes"})
 
 
 def test_show_prints_each_value_with_its_origin_and_is_toml(place: Place) -> None:
