@@ -1,7 +1,8 @@
 """Remove what a crashed agent has left half written, once it is kept under a ref.
 
 The next agent starts from a clean commit, and may take back what is good. Only new work is removed: a path
-that was uncommitted or ignored before the attempt stays, even if it has changed since. Ignored files stay.
+that was uncommitted or ignored before the attempt stays, even if it has changed since. Ignored files are
+never touched.
 """
 
 # Theory of operation
