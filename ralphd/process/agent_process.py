@@ -118,7 +118,7 @@ class AgentProcess:
         """Wait for the leader's end. ``end`` reaps it."""
         await self._exited.wait()
 
-    def ask(self) -> None:
+    def terminate(self) -> None:
         """Send SIGTERM, and SIGCONT with it, to the leader's process group."""
         with self._lock:
             if self.status is not None or self._swept is not None:

@@ -30,8 +30,12 @@ class Clock:
 
     def asleep_s(self) -> float:
         """Return the seconds that the machine has slept since its boot."""
-        boottime = getattr(time, "CLOCK_BOOTTIME", None)
-        return 0.0 if boottime is None else time.clock_gettime(boottime) - time.monotonic()
+        return boot_s() - time.monotonic()
+
+
+def boot_s() -> float:
+    """Return the seconds since boot, sleep included: the clock of the kernel's process start times."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 @cache

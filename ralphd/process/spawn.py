@@ -1,19 +1,22 @@
-"""Start a run, adopt one, wait for its end, terminate it. The only module that starts runs (S9).
+"""Start a run, adopt one, wait for its end, terminate it. The only module that starts runs (S9)."""
 
-Theory of operation. A run is a directory, a shim and the tree below it; a ``Run`` here merely observes it.
-The daemon always starts the shim, never the command, and passes no pipe that the command depends on: if the
-daemon dies at any line, shim, log and records remain, and the next daemon adopts them (P1).
-
-- The intent is on disk before a process exists, and the run's lock is taken before it and inherited by the
-  shim. So "locked" means a shim lives or is being born, and at no moment can a second daemon mistake a
-  starting run for a finished one.
-- The end is awaited on the shim's pidfd, which becomes readable however the shim dies and serves our own and
-  adopted shims alike. How the run ended is read from ``exit.json`` and from nowhere else (S6): an exit status
-  is known only to the parent, and after an adoption that is not us. A shim killed before it wrote the record
-  leaves a lost run: code null, never 0, and its tree is swept before anything may follow.
-- A pid from a file is never signalled as it stands. It is pinned by a pidfd first; then start time and boot
-  id are compared (S8). In this order the process cannot be replaced between the comparison and the signal.
-"""
+# Theory of operation
+#
+# A run is a directory, a shim and the tree below it; a ``Run`` here merely observes it. The daemon always
+# starts the shim, never the command, and passes no pipe that the command depends on: if the daemon dies at
+# any line, shim, log and records remain, and the next daemon adopts them (P1).
+#
+# - The intent is on disk before a process exists, and the run's lock is taken before it and inherited by
+#   the shim. So "locked" means a shim lives or is being born, and at no moment can a second daemon mistake
+#   a starting run for a finished one.
+# - The end is awaited on the shim's pidfd, which becomes readable however the shim dies and serves our own
+#   and adopted shims alike. How the run ended is read from ``exit.json`` and from nowhere else (S6): an
+#   exit status is known only to the parent, and after an adoption that is not us. A shim killed before it
+#   wrote the record leaves a lost run: code null, never 0, and its tree is swept before anything may
+#   follow.
+# - A pid from a file is never signalled as it stands. It is pinned by a pidfd first; then start time and
+#   boot id are compared (S8). In this order the process cannot be replaced between the comparison and the
+#   signal.
 
 import asyncio
 import os

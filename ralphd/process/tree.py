@@ -1,15 +1,16 @@
-"""Find the processes of a run, and kill them where its shim no longer can (S6 to S8).
+"""Find the processes of a run, and kill them where its shim no longer can (S6 to S8)."""
 
-A process tree is not a thing that the kernel knows: processes detach, change session and outlive their
-parents. So there are three means, from best to last. A control group cannot be left without rights, but one
-is writable only as root or by delegation. The subreaper (the shim) inherits every orphan, so descent from it
-is complete while it lives. The cookie in the environment survives the shim's death, but a program may clear
-it. Each misses something that another one catches; a sweep uses all that there are. Searching by process
-group or session was rejected: any process leaves those with one ``setsid``.
-
-The scans and signals live in ``shim``, which cannot import us. Nothing here signals a process that is not
-pinned by a descriptor and examined again first.
-"""
+# Theory of operation
+#
+# A process tree is not a thing that the kernel knows: processes detach, change session and outlive their
+# parents. So there are three means, from best to last. A control group cannot be left without rights, but
+# one is writable only as root or by delegation. The subreaper (the shim) inherits every orphan, so descent
+# from it is complete while it lives. The cookie in the environment survives the shim's death, but a program
+# may clear it. Each misses something that another one catches; a sweep uses all that there are. Searching
+# by process group or session was rejected: any process leaves those with one ``setsid``.
+#
+# The scans and signals live in ``shim``, which cannot import us. Nothing here signals a process that is not
+# pinned by a descriptor and examined again first.
 
 import os
 import time
@@ -21,6 +22,7 @@ from pathlib import Path
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 from ralphd.process import shim
+from ralphd.process.machine import boot_s as boot_s
 from ralphd.process.shim import boot_id as boot_id
 from ralphd.process.shim import carriers as carriers
 from ralphd.process.shim import command_line as command_line
@@ -52,11 +54,6 @@ def age_s(ticks: int) -> float:
 def moment_of(ticks: int) -> Moment:
     """Return when a process of this boot that started at ``ticks`` did so, by the present wall clock."""
     return time.time() - boot_s() + ticks / _TICKS_PER_S
-
-
-def boot_s() -> float:
-    """Return the seconds since boot, sleep included: the clock of the kernel's start times."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def is_same(pid: int, ticks: int, boot: str) -> bool:

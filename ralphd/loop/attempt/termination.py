@@ -120,7 +120,7 @@ def _later(delay_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
 
 async def terminate(process: "AgentProcess", grace_s: float) -> None:
     """Send SIGTERM, and wait ``grace_s`` at most for the exit."""
-    process.ask()
+    process.terminate()
     with suppress(TimeoutError):
         async with asyncio.timeout(grace_s):
             await process.exited()

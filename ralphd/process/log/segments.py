@@ -1,17 +1,18 @@
-"""Read the files of a ralph's runs as streams of whole lines while others write, rotate and delete them.
+"""Read the files of a ralph's runs as streams of whole lines while others write, rotate and delete them."""
 
-Theory of operation. A run's directory holds ``log.000001``, ``log.000002`` …, which the shim alone appends
-to, and ``regent.log``, which the daemon alone appends to. Nothing is locked or indexed: a reader that took
-a lock could stall the shim, and with it the agent. Instead the order of looks makes each answer safe:
-
-- A reader lists later segments *before* it reads the current one. The shim never returns to an older
-  segment, so when the read then finds nothing, the current segment is complete and reading may move on.
-- In the same way ``over`` (exit record written, or a later run begun) is asked before the read.
-- A line without its newline is waited for: the shim writes whole records, so the rest is on its way. It is
-  given up as ``torn`` only when nobody can finish it, that is when writing is over or the file was not
-  touched for ``_STALE_S`` (a daemon died within a line, or the disk was full).
-- Deleted segments, truncated files and damage become a ``Hole``; the reader reports it and continues.
-"""
+# Theory of operation
+#
+# A run's directory holds ``log.000001``, ``log.000002`` …, which the shim alone appends to, and
+# ``regent.log``, which the daemon alone appends to. Nothing is locked or indexed: a reader that took a lock
+# could stall the shim, and with it the agent. Instead the order of looks makes each answer safe:
+#
+# - A reader lists later segments *before* it reads the current one. The shim never returns to an older
+#   segment, so when the read then finds nothing, the current segment is complete and reading may move on.
+# - In the same way ``over`` (exit record written, or a later run begun) is asked before the read.
+# - A line without its newline is waited for: the shim writes whole records, so the rest is on its way. It
+#   is given up as ``torn`` only when nobody can finish it, that is when writing is over or the file was not
+#   touched for ``_STALE_S`` (a daemon died within a line, or the disk was full).
+# - Deleted segments, truncated files and damage become a ``Hole``; the reader reports it and continues.
 
 import json
 import os
