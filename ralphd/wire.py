@@ -9,6 +9,7 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from types import UnionType
 
 
 API = "/v1"
@@ -91,6 +92,78 @@ def status_exit_code(states: "list[str]") -> int:
     if "failed" in states:
         return EXIT_FAILED
     return EXIT_PAUSED if "paused" in states else EXIT_OK
+
+
+# A ralph's view: each key and its kind, in order. The daemon builds the view from these tables, the offline
+# reader checks files against them, and a test compares the API's schema with them.
+
+TEXT = str | None
+STATE_KEYS: "dict[str, type | UnionType]" = {
+    "ralph_pid": int | None,
+    "iteration": int,
+    "consecutive_errors": int,
+    "last_output_at": TEXT,
+    "last_commit": TEXT,
+    "total_cost_usd": float,
+    "version": int,
+    "name": str,
+    "state": str,
+    "goal": str,
+    "mode": str,
+    "branch": TEXT,
+    "started_at": TEXT,
+    "finished_at": TEXT,
+    "passed": bool | None,
+    "agent": TEXT,
+    "pool": dict | None,
+    "task": dict | None,
+    "wait": dict | None,
+    "restarts": int,
+    "reverts": int,
+    "last_exit": dict | None,
+    "pause_reason": TEXT,
+    "run_id": TEXT,
+    "message": TEXT,
+    "last_change": dict | None,
+    "incident": dict | None,
+}
+"""The keys that ``regent-state.json`` shows; the first six are those of the file's first version."""
+VIEW_KEYS: "dict[str, type | UnionType]" = STATE_KEYS | {
+    "directory": str,
+    "command": list,
+    "tree_means": TEXT,
+    "checkpoint": dict | None,
+    "drift": list,
+    "guard": dict | None,
+    "notes": list,
+    "resources": dict | None,
+}
+"""The keys of a view in the API. ``resources`` is there only if it was requested."""
+POOL_AGENT_KEYS: "dict[str, type | UnionType]" = {
+    "name": str,
+    "in": bool,
+    "until": TEXT,
+    "reason": TEXT,
+    "last": bool,
+}
+INCIDENT_KEYS: "dict[str, type | UnionType]" = {
+    "opened_at": str,
+    "message": str,
+    "needs": str,
+    "do": str,
+    "held_back": int,
+    "latest": TEXT,
+    "reminders": int,
+    "told_at": str,
+    "acknowledged_at": TEXT,
+}
+
+
+def fits(value: object, kind: "type | UnionType") -> bool:
+    """Return whether a value from JSON is of a kind above. A bool is not a number; an int is also a float."""
+    if isinstance(value, bool):
+        return kind in (bool, bool | None)
+    return isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
 def state_directory(environ: "Mapping[str, str]") -> str:

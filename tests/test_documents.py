@@ -292,13 +292,13 @@ def test_the_examples_of_what_the_loop_keeps_are_what_it_writes(tmp_path: Path) 
     for name in names:
         (tmp_path / name).write_text(example_text(f"`{name}`"))
 
-    checkpoint, tasks, memory = files.checkpoints.load(), files.load_tasks(), files.load_memory()
+    checkpoint, tasks, memory = files.checkpoints.load(), files.tasks.load(), files.memory.load()
 
-    assert (files.checkpoints.fault, tasks.fault, memory.fault) == ("", "", "")
+    assert (files.checkpoints.fault, files.tasks.fault, files.memory.fault) == ("", "", "")
     assert checkpoint is not None
     files.checkpoints.save(checkpoint)
-    files.save_tasks(tasks.value)
-    files.save_memory(memory.value)
+    files.tasks.save(tasks)
+    files.memory.save(memory)
     for name in names:
         written = json.loads((tmp_path / name).read_text())
         assert written == example(f"`{name}`")

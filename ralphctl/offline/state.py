@@ -21,36 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_BYTES = 1 << 20
-_TEXT = str | None
 _HAS_A_RUN = ("starting", "running", "testing", "pausing", "stopping")
-_STATE_KEYS: dict[str, Any] = {
-    "ralph_pid": int | None,
-    "iteration": int,
-    "consecutive_errors": int,
-    "last_output_at": _TEXT,
-    "last_commit": _TEXT,
-    "total_cost_usd": int | float,
-    "version": int,
-    "name": str,
-    "state": str,
-    "goal": str,
-    "mode": str,
-    "branch": _TEXT,
-    "started_at": _TEXT,
-    "finished_at": _TEXT,
-    "passed": bool | None,
-    "agent": _TEXT,
-    "task": dict | None,
-    "wait": dict | None,
-    "restarts": int,
-    "reverts": int,
-    "last_exit": dict | None,
-    "pause_reason": _TEXT,
-    "run_id": _TEXT,
-    "message": _TEXT,
-    "last_change": dict | None,
-    "incident": dict | None,
-}
 
 
 def last_view(directory: str) -> dict[str, Any] | None:
@@ -65,9 +36,8 @@ def last_view(directory: str) -> dict[str, Any] | None:
 
 def view_of(saved: Mapping[str, Any], directory: str) -> dict[str, Any]:
     """Convert a ``regent-state.json`` to a view, without values that do not fit."""
-    view = {
-        key: value for key, value in saved.items() if key in _STATE_KEYS and _fits(value, _STATE_KEYS[key])
-    }
+    kinds = wire.STATE_KEYS
+    view = {key: value for key, value in saved.items() if key in kinds and wire.fits(value, kinds[key])}
     if "pool" in saved:
         view["pool"] = _pool(saved["pool"])
     view.setdefault("name", os.path.basename(directory) or "/")
@@ -76,7 +46,6 @@ def view_of(saved: Mapping[str, Any], directory: str) -> dict[str, Any]:
     return view
 
 
-_AGENT_KEYS: dict[str, Any] = {"name": str, "in": bool, "until": _TEXT, "reason": _TEXT, "last": bool}
 _STRATEGIES = ("rotate", "fallback")
 
 
@@ -86,13 +55,13 @@ def _pool(saved: object) -> dict[str, Any] | None:
     agents = saved.get("agents")
     if not isinstance(agents, list) or not agents or not all(map(_is_agent, agents)):
         return None
-    fitting = [{key: agent[key] for key in _AGENT_KEYS} for agent in agents]
+    fitting = [{key: agent[key] for key in wire.POOL_AGENT_KEYS} for agent in agents]
     return {"strategy": saved["strategy"], "agents": fitting}
 
 
 def _is_agent(saved: object) -> bool:
     return isinstance(saved, dict) and all(
-        key in saved and _fits(saved[key], kind) for key, kind in _AGENT_KEYS.items()
+        key in saved and wire.fits(saved[key], kind) for key, kind in wire.POOL_AGENT_KEYS.items()
     )
 
 
@@ -267,12 +236,6 @@ def checkpoint_fault(directory: str) -> str:
     if isinstance(version, int) and version > CHECKPOINT_VERSION:
         return f"of a newer version ({version}), and kept as it is: {path}"
     return ""
-
-
-def _fits(value: object, kind: Any) -> bool:
-    return isinstance(value, kind) and not (
-        isinstance(value, bool) and kind in (int, int | None, int | float)
-    )
 
 
 def _read(directory: str, name: str) -> dict[str, Any] | None:

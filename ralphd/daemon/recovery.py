@@ -36,7 +36,7 @@ from ralphd.process.rundir import RunDirectory, RunRecord
 from ralphd.process.spawn import Run, read_ended
 from ralphd.store.files import Broken, read_json, remove_leftovers, set_aside
 from ralphd.store.gate import load_gate
-from ralphd.store.history import History, mend
+from ralphd.store.history import History, repair
 from ralphd.store.mirror import Mirror
 from ralphd.store.state import Definition, Facts, RalphFiles, RegentState
 
@@ -196,7 +196,7 @@ def _look_at_history(files: RalphFiles, services: Services, recovered: list[Reco
     """Have nothing but entries in the record; the ends of runs that are missing then are entered again."""
     path, topic = files.history_file, f"history of {files.home.name}"
     try:
-        kept_as = mend(path)
+        kept_as = repair(path)
     except OSError as fault:
         logger.warning("a broken record cannot be mended: %s: %s", path, fault)
         services.trouble(topic, f"{path} is broken: {fault.strerror}")

@@ -50,7 +50,7 @@ from ralphd.process.rundir import ExitRecord, RunRecord, next_run_directory
 from ralphd.process.shim import command_line
 from ralphd.process.spawn import Run
 from ralphd.process.tree import Stranger, strangers
-from ralphd.store.history import load, save_explanation
+from ralphd.store.history import load_evidence, save_explanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Regent:
         if run_id is None:
             return {"run_id": None, "living": False, **asdict(NOTHING_YET), "evidence": None, "verdict": None}
         verdict = await asyncio.to_thread(self.account.records.explained) if self.gate.is_on else None
-        explanation, evidence = await asyncio.to_thread(load, self.account.files.runs / run_id)
+        explanation, evidence = await asyncio.to_thread(load_evidence, self.account.files.runs / run_id)
         if self._live is not None and self._live.run_id == run_id:
             now = rfc3339(self._services.clock.now())
             explanation = {"at": now, **asdict(self._live.explanation())}

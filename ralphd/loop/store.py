@@ -60,21 +60,21 @@ class LoopStore:
     def load(self, now: Moment, *, resume: bool) -> "tuple[LoopState, Ledger, Resumed | None]":
         """Return from where to continue. Raise NewerState for files of a newer version."""
         self._files.create()
-        memory, ledger = self._files.load_memory(), self._files.load_tasks()
+        memory, ledger = self._files.memory.load(), self._files.tasks.load()
         if not resume and (discarded := self._files.checkpoints.discard()) is not None:
             self._news.append(f"the checkpoint is put aside as {discarded}")
         checkpoint = self._files.checkpoints.load()
-        self._news += filter(None, (memory.fault, ledger.fault, self._files.checkpoints.fault))
+        loaded = (self._files.memory, self._files.tasks, self._files.checkpoints)
+        self._news += [file.fault for file in loaded if file.fault]
         if self._settings.configuration.phases.enabled:
-            phases = self._files.load_phases()
-            self._phases = self._saved_phases = phases.value
-            self._news += filter(None, (phases.fault,))
+            self._phases = self._saved_phases = self._files.phases.load()
+            self._news += filter(None, (self._files.phases.fault,))
             if checkpoint is None:
                 self.clear_phases()
-        remembered = memory.value if resume else replace(memory.value, out=())
-        start = continued(self._settings, remembered, ledger.value, checkpoint, now)
+        remembered = memory if resume else replace(memory, out=())
+        start = continued(self._settings, remembered, ledger, checkpoint, now)
         # At once: if the loop dies before anything else changes, the next start is not a person's first one.
-        self.remember(Loop(memory.value, ledger.value), Loop(start[0], start[1]))
+        self.remember(Loop(memory, ledger), Loop(start[0], start[1]))
         return start
 
     def unheard(self, memory: LoopState, ledger: "Ledger") -> "VerdictMessage | None":
@@ -113,7 +113,7 @@ class LoopStore:
         self._phases = phases
         if phases != self._saved_phases:
             with self._reporting("where the phases are cannot be saved"):
-                self._files.save_phases(phases)
+                self._files.phases.save(phases)
                 self._saved_phases = phases
 
     def clear_phases(self) -> None:
@@ -121,15 +121,15 @@ class LoopStore:
         if self._phases is not None:
             self._phases = self._saved_phases = None
             with self._reporting("where the phases are cannot be cleared"):
-                self._files.clear_phases()
+                self._files.phases.clear()
 
     def remember(self, before: Loop, after: Loop) -> None:
         """Save what has changed of tasks and memory."""
         with self._reporting("what is remembered of the tasks cannot be saved"):
             if after.ledger != before.ledger:
-                self._files.save_tasks(after.ledger)
+                self._files.tasks.save(after.ledger)
             if after.memory != before.memory:
-                self._files.save_memory(after.memory)
+                self._files.memory.save(after.memory)
 
     def save_checkpoint(
         self, order: "SaveCheckpoint", memory: LoopState, now: Moment, max_iterations: int
@@ -169,7 +169,7 @@ class LoopStore:
 
     def handoff(self) -> str:
         """Return the notes for the next agent."""
-        return self._files.load_handoff().value
+        return self._files.load_handoff()
 
     def hand_over(self, note: str) -> None:
         """Append a note for the next agent; an empty one clears them all."""

@@ -1,14 +1,13 @@
-"""``events.db`` as a file: one connection, opened when it is needed, put aside when it is broken.
+"""``events.db`` as a file and as rows: one connection, opened when it is needed; a damaged file is set aside.
 
-One connection only, and that exclusively: SQLite before 3.51.3 can corrupt a WAL database when two
-connections write or checkpoint at once. Clients ask the API, never the file.
+One connection, in exclusive mode: SQLite before 3.51.3 can corrupt a WAL database when two connections
+write or checkpoint at once. Clients ask the API, never the file.
 """
 
 import json
 import logging
 import os
 import sqlite3
-import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, TypeAlias
 from ralphd import diagnostics
 from ralphd.core.delivery import Delivery, DeliveryState, KeptDelivery, StoredEvent
 from ralphd.errors import NewerState
-from ralphd.store.files import corrupt_name
+from ralphd.store.files import corrupt_name, status_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ BUSY_TIMEOUT_S = 0.2
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 
 _EXCLUSIVE = "PRAGMA locking_mode = EXCLUSIVE"
-"""To be said before the first look at the file: the WAL then needs no shared index."""
+"""Set before the first access to the file, so that the WAL needs no shared index."""
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # an escalation that was queued has to survive a power cut
@@ -64,19 +63,18 @@ _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def is_broken(error: sqlite3.Error) -> bool:
-    """Whether the file itself is damaged, rather than the disk full or the file in use."""
+    """Return whether the file itself is damaged, rather than the disk full or the file in use."""
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _BROKEN
 
 
 def is_of_the_file(error: Exception) -> bool:
-    """Whether the world is to blame (disk, permissions, damage) and not a statement of ours."""
-    if isinstance(error, sqlite3.OperationalError | OSError):
-        return True
-    return isinstance(error, sqlite3.Error) and is_broken(error)
+    """Return whether disk, permissions or damage are the cause, and not a statement of ours."""
+    is_damaged = isinstance(error, sqlite3.Error) and is_broken(error)
+    return is_damaged or isinstance(error, sqlite3.OperationalError | OSError)
 
 
 class Database:
-    """The file and its connection. Used from one thread. Every method may raise sqlite3.Error or OSError."""
+    """The file and its connection, for one thread. Every method may raise sqlite3.Error or OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,15 +82,17 @@ class Database:
         self._connection: sqlite3.Connection | None = None
 
     def connect(self) -> sqlite3.Connection:
-        """The connection, made when there is none. Raises NewerState for a file of a newer version."""
+        """Return the connection, made if there is none. Raises NewerState for a file of a newer version."""
         if self._connection is None:
-            if _is_in_the_way(self.path):
+            status = status_of(self.path)
+            is_ours = status is not None and status.st_uid in (os.geteuid(), 0)
+            if os.path.lexists(self.path) and not is_ours:
                 self.put_aside()
             self._connection = _opened(self.path)
         return self._connection
 
     def run(self, statements: Iterable[Statement]) -> None:
-        """Carry out some statements, all or none."""
+        """Execute all of the statements, or none."""
         connection = self.connect()
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -106,14 +106,13 @@ class Database:
             raise
 
     def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
         return self.connect().execute(sql, values).fetchall()
 
     def put_aside(self) -> None:
-        """Move a broken file out of the way, to ``kept_as``; the next use makes a new one."""
+        """Set a damaged file aside as ``kept_as``; the next use creates a new one."""
         self.close()
         kept_as = corrupt_name(self.path)
-        # The main file last: a new one beside an old log would take the log for its own.
+        # The main file last: a new one would take an old log with its name for its own.
         for suffix in ("-wal", "-shm", "-journal", ""):
             with suppress(FileNotFoundError):
                 self.path.with_name(self.path.name + suffix).rename(f"{kept_as}{suffix}")
@@ -129,52 +128,27 @@ class Database:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    _create_private(path)
+    # SQLite would create the file with the umask's mode, and follow a link.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         connection.execute(_EXCLUSIVE)
-        version = _version(connection, path)
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if version > SCHEMA_VERSION:
+            raise NewerState(
+                f"{path} was written by a newer ralphd (version {version}, this one knows {SCHEMA_VERSION})",
+                mend="install that ralphd again, or use another state directory (RALPHD_STATE_DIR)",
+            )
         for pragma in _PRAGMAS:
             connection.execute(pragma)
         if version < SCHEMA_VERSION:
-            _provide_schema(connection)
+            for statement in ("BEGIN IMMEDIATE", *_SCHEMA, "COMMIT"):
+                connection.execute(statement)
     except BaseException:
         connection.close()
         raise
     return connection
 
-
-def _create_private(path: Path) -> None:
-    # SQLite would make it with the umask's mode, and follow a link.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-
-
-def _is_in_the_way(path: Path) -> bool:
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return False
-    return not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0)
-
-
-def _version(connection: sqlite3.Connection, path: Path) -> int:
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > SCHEMA_VERSION:
-        raise NewerState(
-            f"{path} was written by a newer ralphd (version {version}, this one knows {SCHEMA_VERSION})",
-            mend="install that ralphd again, or use another state directory (RALPHD_STATE_DIR)",
-        )
-    return version
-
-
-def _provide_schema(connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    for statement in _SCHEMA:
-        connection.execute(statement)
-    connection.execute("COMMIT")
-
-
-# The rows of ``events.db`` in SQL and as the objects they hold.
 
 ADD_EVENT = (
     "INSERT OR IGNORE INTO events (id, type, at, ralph, run_id, data, key) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -202,38 +176,30 @@ OLD = """SELECT id FROM events e WHERE at < ? AND NOT EXISTS
 
 
 def event_row(event: StoredEvent, key: str | None) -> Statement:
-    """Adds an event, unless its key is there."""
+    """Return the statement that adds an event, unless its key is there."""
     data = json.dumps(event.data)
     return ADD_EVENT, (event.id, event.type, event.at, event.ralph, event.run_id, data, key)
 
 
 def delivery_row(d: Delivery) -> Statement:
-    """Adds a pending delivery, if its event was added."""
-    return ADD_DELIVERY, (
-        d.id,
-        d.event.id,
-        d.destination,
-        d.message_id,
-        d.queued_at,
-        d.failures,
-        d.next_at,
-        d.event.id,
-    )
+    """Return the statement that adds a pending delivery, if its event was added."""
+    schedule = (d.queued_at, d.failures, d.next_at)
+    return ADD_DELIVERY, (d.id, d.event.id, d.destination, d.message_id, *schedule, d.event.id)
 
 
 def to_event(row: tuple[Any, ...]) -> StoredEvent:
-    """A row of SINCE or LAST."""
+    """Return the event in a row of SINCE or LAST."""
     id, type, at, ralph, run_id, data = row[:6]
     return StoredEvent(id, type, at, ralph, run_id, json.loads(data))
 
 
 def to_delivery(row: tuple[Any, ...]) -> Delivery:
-    """A row of PENDING, NEWEST, DELIVERY."""
+    """Return the delivery in a row of PENDING, NEWEST or DELIVERY."""
     id, destination, message, queued_at, failures, next_at = row[6:12]
     return Delivery(id, destination, message, to_event(row), queued_at, failures, next_at)
 
 
 def to_kept(row: tuple[Any, ...]) -> KeptDelivery:
-    """The same with what became of it."""
+    """Return the same with what became of it."""
     state, last_error, done_at = row[12:]
     return KeptDelivery(to_delivery(row), DeliveryState(state), last_error, done_at)

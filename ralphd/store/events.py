@@ -1,6 +1,6 @@
 """The events, for replay, and the outbox of webhooks: ``events.db``, written by one thread.
 
-What could not be written (a full disk, F3) waits in memory and is replayed and delivered from there.
+What cannot be written (a full disk, F3) waits in memory, and is replayed and delivered from there.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from ralphd.core.delivery import Delivery, DeliveryState, Destination, KeptDelivery, StoredEvent
 from ralphd.core.time import Moment, rfc3339
@@ -23,7 +23,6 @@ from ralphd.store.outbox import Outbox
 __all__ = ["EventStore", "StoredEvent"]
 
 logger = logging.getLogger(__name__)
-P = ParamSpec("P")
 T = TypeVar("T")
 
 WAITING_WRITES = 1000
@@ -32,7 +31,7 @@ _PRUNE_AT_ONCE = 5000
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A transaction that is still to be made, and what it will have added."""
+    """A transaction that waits to be made, and the event that it adds."""
 
     statements: tuple[Statement, ...]
     event: StoredEvent | None = None
@@ -40,10 +39,10 @@ class _Write:
 
 
 class EventStore:
-    """Every event gets the next id, is kept with its deliveries in one transaction, and can be read again.
+    """Keep each event, under the next id, and its deliveries in one transaction.
 
-    ``degraded`` says why nothing can be written at the moment, ``recovered`` where a broken file went (F2).
-    Cancelling a call does not undo it: it is carried out by the store's own thread.
+    ``degraded`` says why nothing can be written at present. Cancelling a call does not undo it: the store's
+    own thread finishes it.
     """
 
     def __init__(self, path: Path, clock: Callable[[], Moment]) -> None:
@@ -53,28 +52,28 @@ class EventStore:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="events")
         self._backlog: deque[_Write] = deque()
         self._outbox = Outbox(clock, lambda statement: self._record(_Write((statement,))), self._rows)
-        self._loaded = False
+        self._is_loaded = False
         self._last_event = 0
         self.degraded: str | None = None
 
     @property
     def pending(self) -> int:
-        """How many deliveries wait."""
+        """The number of deliveries that wait."""
         return len(self._outbox.queues)
 
     @property
     def counted(self) -> Counter[str]:
-        """How many tries were ``delivered``, ``failed`` or ``given_up`` since it was opened."""
+        """The numbers of attempts that were ``delivered``, ``failed`` or ``given_up`` since the start."""
         return self._outbox.counted
 
     @property
     def recovered(self) -> str | None:
-        """Where the last broken file is kept."""
+        """Where the last damaged file was set aside (F2)."""
         return str(self._database.kept_as) if self._database.kept_as else None
 
     @classmethod
     async def open(cls, path: Path, *, clock: Callable[[], Moment] = time.time) -> "EventStore":
-        """Open or make the store. Only a file of a newer version is refused (NewerState)."""
+        """Open or create the store. Raises NewerState for a file of a newer version, and nothing else."""
         store = cls(path, clock)
         try:
             await store._do(store._start)
@@ -94,72 +93,100 @@ class EventStore:
         key: str | None = None,
         deliver_to: Sequence[Destination] = (),
     ) -> StoredEvent | None:
-        """Keep an event and queue its deliveries. None, and nothing is done, when ``key`` is not new."""
-        event = StoredEvent(0, type, rfc3339(at), ralph, run_id, dict(data))
-        return await self._do(self._append, event, key, tuple(deliver_to))
+        """Keep an event and queue its deliveries. Return None, and do nothing, if ``key`` is not new."""
+
+        def add() -> StoredEvent | None:
+            is_waiting = key is not None and any(write.key == key for write in self._backlog)
+            if is_waiting or (key is not None and self._rows(database.WITH_KEY, key)):
+                return None
+            self._last_event += 1
+            event = StoredEvent(self._last_event, type, rfc3339(at), ralph, run_id, dict(data))
+            queued = self._outbox.made(event, key, deliver_to)
+            rows = (database.event_row(event, key), *map(database.delivery_row, queued))
+            self._record(_Write(rows, event, key))
+            self._outbox.take(queued)
+            return event
+
+        return await self._do(add)
 
     async def since(self, id: int, limit: int = 500) -> list[StoredEvent]:
-        """The first ``limit`` events after ``id``, oldest first."""
-        return await self._do(self._since, id, limit)
+        """Return the first ``limit`` events after ``id``, oldest first."""
+
+        def read() -> list[StoredEvent]:
+            stored = [database.to_event(row) for row in self._rows(database.SINCE, id, limit)]
+            return [*stored, *(event for event in self._waiting() if event.id > id)][:limit]
+
+        return await self._do(read)
 
     async def last(self, count: int) -> list[StoredEvent]:
-        """The last ``count`` events, oldest first. Ids have holes, so this is not a matter of subtraction."""
-        return await self._do(self._last, count)
+        """Return the last ``count`` events, oldest first. Ids have gaps, so they cannot be counted back."""
+
+        def read() -> list[StoredEvent]:
+            stored = [database.to_event(row) for row in reversed(self._rows(database.LAST, count))]
+            return [*stored, *self._waiting()][-count:] if count > 0 else []
+
+        return await self._do(read)
 
     async def latest_id(self) -> int:
-        """The id after which everything is still to come."""
+        """Return the id of the last event; every later one is larger."""
         return await self._do(lambda: self._last_event)
 
     async def due(self, now: Moment, limit: int = 100) -> list[Delivery]:
-        """Deliveries to be made now: of each destination and ralph only the oldest."""
+        """Return the deliveries to be made now: of each destination and ralph only the oldest."""
         return await self._do(lambda: self._outbox.queues.due(now, limit))
 
     async def next_due_at(self) -> Moment | None:
-        """When the next delivery is due; None when none waits."""
+        """Return when the next delivery is due; None if none waits."""
         return await self._do(lambda: self._outbox.queues.next_due_at())
 
     async def delivered(self, delivery_id: int) -> None:
-        """It arrived."""
-        await self._do(self._outbox.finish, delivery_id, DeliveryState.DELIVERED, None)
+        """Note that a delivery arrived."""
+        await self._do(lambda: self._outbox.finish(delivery_id, DeliveryState.DELIVERED, None))
 
     async def failed(self, delivery_id: int, why: str, next_at: Moment | None) -> None:
-        """It did not arrive: to be sent again at ``next_at``, or given up when that is None."""
+        """Note that a delivery failed: retry it at ``next_at``, or give it up if that is None."""
         if next_at is None:
-            await self._do(self._outbox.finish, delivery_id, DeliveryState.GIVEN_UP, why)
+            await self._do(lambda: self._outbox.finish(delivery_id, DeliveryState.GIVEN_UP, why))
         else:
-            await self._do(self._outbox.retry, delivery_id, why, next_at)
+            await self._do(lambda: self._outbox.retry(delivery_id, why, next_at))
 
     async def deliveries(self, destination: str | None, limit: int) -> list[KeptDelivery]:
-        """The last deliveries, newest first, whatever became of them; to one destination, or to all."""
-        return await self._do(self._outbox.newest, destination, limit)
+        """Return the last deliveries in any state, newest first; to one destination, or to all."""
+        return await self._do(lambda: self._outbox.newest(destination, limit))
 
     async def last_delivery(self, destination: str) -> KeptDelivery | None:
-        """The last to a destination, or, where it waits for its turn, the one that it waits for."""
-        return await self._do(self._outbox.last, destination)
+        """Return the last delivery to a destination or, if that waits, the one at the head of its queue."""
+        return await self._do(lambda: self._outbox.last(destination))
 
     async def delivery(self, delivery_id: int) -> KeptDelivery | None:
-        """One of them."""
-        return await self._do(self._outbox.find, delivery_id)
+        return await self._do(lambda: self._outbox.find(delivery_id))
 
     async def replay(self, delivery_id: int) -> KeptDelivery | None:
-        """Queue the message of a delivery again, or let it go now where it waits; None for an unknown one."""
-        return await self._do(self._outbox.replay, delivery_id)
+        """Queue the message of a delivery again, or make it due now if it waits; None for an unknown one."""
+        return await self._do(lambda: self._outbox.replay(delivery_id))
 
     async def hasten(self, destination: str) -> None:
-        """Let what waits for a destination go now, whenever it was to be tried again."""
-        await self._do(self._outbox.hasten, destination)
+        """Make what waits for a destination due now."""
+        await self._do(lambda: self._outbox.hasten(destination))
 
     async def abandon(self, destination: str, why: str) -> None:
         """Give up what waits for a destination."""
-        await self._do(self._outbox.abandon, destination, why)
+        await self._do(lambda: self._outbox.abandon(destination, why))
 
     async def heal(self) -> bool:
-        """Try to write what waits; True when nothing waits any more."""
+        """Write what waits. Return whether all of it was written."""
         return await self._do(self._settle)
 
     async def prune(self, before: Moment) -> None:
-        """Forget events older than ``before``, but for those that are still to be delivered."""
-        while await self._do(self._prune, rfc3339(before)) == _PRUNE_AT_ONCE:
+        """Forget events older than ``before``, except those that are still to be delivered."""
+
+        def forget() -> int:
+            old = self._database.rows(database.OLD, (rfc3339(before), _PRUNE_AT_ONCE))
+            tables = ("outbox WHERE event_id", "events WHERE id")
+            self._database.run([(f"DELETE FROM {table} = ?", row) for table in tables for row in old])  # noqa: S608
+            return len(old)
+
+        while await self._do(lambda: self._with_file(forget, 0)) == _PRUNE_AT_ONCE:
             pass
 
     async def close(self) -> None:
@@ -170,55 +197,19 @@ class EventStore:
         await self._do(self._database.close)
         self._thread.shutdown(wait=False)
 
-    async def _do(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.run_in_executor(self._thread, lambda: act(*args, **kwargs)))
+    async def _do(self, act: Callable[[], T]) -> T:
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, act))
 
     # Everything below runs in the store's thread.
 
     def _start(self) -> None:
-        # Ids start at the epoch's milliseconds and never lag behind them at a start, so that they go on
-        # rising above ids that were given out and lost: with a broken file, or while the disk was full.
+        # At each start ids are at least the milliseconds since the epoch, so that they stay above ids that
+        # were given out and then lost: with a damaged file, or while the disk was full.
         self._last_event = self._outbox.last_id = int(self._clock() * 1000)
         self._with_file(lambda: None, None)
 
-    def _append(
-        self, event: StoredEvent, key: str | None, destinations: Sequence[Destination]
-    ) -> StoredEvent | None:
-        if key is not None and self._has(key):
-            return None
-        self._last_event += 1
-        event = replace(event, id=self._last_event)
-        queued = self._outbox.made(event, key, destinations)
-        self._record(
-            _Write((database.event_row(event, key), *map(database.delivery_row, queued)), event, key)
-        )
-        self._outbox.take(queued)
-        return event
-
-    def _has(self, key: str) -> bool:
-        if any(write.key == key for write in self._backlog):
-            return True
-        return bool(self._rows(database.WITH_KEY, key))
-
-    def _since(self, id: int, limit: int) -> list[StoredEvent]:
-        stored = [database.to_event(row) for row in self._rows(database.SINCE, id, limit)]
-        waiting = [write.event for write in self._backlog if write.event and write.event.id > id]
-        return [*stored, *waiting][:limit]
-
-    def _last(self, count: int) -> list[StoredEvent]:
-        stored = [database.to_event(row) for row in reversed(self._rows(database.LAST, count))]
-        waiting = [write.event for write in self._backlog if write.event]
-        return [*stored, *waiting][-count:] if count > 0 else []
-
-    def _prune(self, before: str) -> int:
-        def forget() -> int:
-            old = self._database.rows(database.OLD, (before, _PRUNE_AT_ONCE))
-            places = [("DELETE FROM outbox WHERE event_id = ?", row) for row in old]
-            self._database.run([*places, *(("DELETE FROM events WHERE id = ?", row) for row in old)])
-            return len(old)
-
-        return self._with_file(forget, 0)
+    def _waiting(self) -> list[StoredEvent]:
+        return [write.event for write in self._backlog if write.event]
 
     def _record(self, write: _Write) -> None:
         self._backlog.append(write)
@@ -229,27 +220,23 @@ class EventStore:
     def _settle(self) -> bool:
         def write_all() -> bool:
             while self._backlog:
-                self._write_first()
+                try:
+                    self._database.run(self._backlog[0].statements)
+                except Exception as error:
+                    if not is_of_the_file(error):
+                        self._backlog.popleft()  # a bug; it must not block everything that comes after it
+                    raise
+                self._backlog.popleft()
             self.degraded = None
             return True
 
         return self._with_file(write_all, False)
 
-    def _write_first(self) -> None:
-        try:
-            self._database.run(self._backlog[0].statements)
-        except Exception as error:
-            if not is_of_the_file(error):
-                self._backlog.popleft()  # a bug; it must not be in the way of all that comes after it
-            raise
-        self._backlog.popleft()
-
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        nothing: list[tuple[Any, ...]] = []
-        return self._with_file(lambda: self._database.rows(query, values), nothing)
+        return self._with_file(lambda: self._database.rows(query, values), [])
 
     def _with_file(self, act: Callable[[], T], otherwise: T) -> T:
-        """What ``act`` gives; ``otherwise`` while the file cannot be used. A broken one is replaced first."""
+        """Return ``act()``, or ``otherwise`` while the file cannot be used. A damaged one is replaced."""
         for _ in range(2):
             try:
                 self._load()
@@ -266,13 +253,13 @@ class EventStore:
         return otherwise
 
     def _load(self) -> None:
-        if self._loaded:
+        if self._is_loaded:
             return
         self._outbox.load(database.to_delivery(row) for row in self._database.rows(database.PENDING))
         used = dict(self._database.rows("SELECT name, seq FROM sqlite_sequence"))
         self._last_event = max(self._last_event, used.get("events", 0))
         self._outbox.last_id = max(self._outbox.last_id, used.get("outbox", 0))
-        self._loaded = True
+        self._is_loaded = True
 
     def _start_over(self) -> bool:
         try:
@@ -280,12 +267,10 @@ class EventStore:
         except OSError as error:
             self._degrade(f"the file is broken and cannot be moved: {error}")
             return False
-        # What is still to be delivered is known here as well, and goes into the new file.
-        kept = [
-            _Write((database.event_row(d.event, None), database.delivery_row(d)))
-            for d in self._outbox.queues.all()
-        ]
-        self._backlog.extendleft(reversed(kept))
+        # The pending deliveries are in memory as well, and go into the new file first.
+        for each in reversed(self._outbox.queues.all()):
+            rows = database.event_row(each.event, None), database.delivery_row(each)
+            self._backlog.appendleft(_Write(rows))
         return True
 
     def _degrade(self, why: str) -> None:

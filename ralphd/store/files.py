@@ -1,9 +1,12 @@
-"""Files that are whole or not there: replace, read, lock (F1, F2)."""
+"""Files that are whole or missing: replace, read, set aside, lock (F1, F2).
+
+Every reader opens regular files only, without following links and without blocking: the working directory
+belongs to agents, which can put anything there.
+"""
 
 import errno
 import fcntl
 import json
-import math
 import os
 import secrets
 import stat
@@ -11,22 +14,19 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ralphd import diagnostics
-from ralphd.core.time import Moment, rfc3339
 from ralphd.errors import DirectoryUnusable, NewerState
 
 MAX_JSON_BYTES = 64 << 20
+MAX_PEEK_BYTES = 1 << 20
 _TEMPORARY = ".ralphd-tmp"
 _OWNER_TEXT_BYTES = 4096
 
 
 class Broken(Exception):
-    """A file that cannot be what it should be. It is out of the way now, as ``kept_as`` (F2).
-
-    ``kept_as`` is None when even moving it failed.
-    """
+    """A damaged file. It was set aside as ``kept_as`` (F2), which is None if it could not be moved."""
 
     def __init__(self, path: Path, why: str, kept_as: Path | None) -> None:
         super().__init__(f"{path}: {why}")
@@ -36,7 +36,7 @@ class Broken(Exception):
 
 
 class Held(Exception):
-    """Somebody holds the lock; ``owner_text`` is what they wrote into it."""
+    """Another process holds the lock; ``owner_text`` is what it wrote into it."""
 
     def __init__(self, owner_text: str) -> None:
         super().__init__(owner_text)
@@ -44,7 +44,7 @@ class Held(Exception):
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Put ``data`` at ``path``, 0600, so that a reader at any moment sees the old bytes or the new ones (F1).
+    """Put ``data`` at ``path``, 0600; a reader sees the old bytes or the new ones at any moment (F1).
 
     Without ``durable`` nothing is synced: the file survives a crash of the process, not of the machine.
     Neither a link at ``path`` nor one in place of its directory is followed. Raises OSError, for example
@@ -53,7 +53,12 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
     with _directory_fd(path.parent) as directory:
         temporary = f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY}"
         try:
-            _write_new(temporary, directory, data, durable=durable)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=directory), "wb") as file:
+                file.write(data)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
             diagnostics.reach(f"write.{path.name}.before_rename")
             os.rename(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
         except BaseException:
@@ -66,38 +71,107 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def remove_leftovers(directory: Path, *, of: Collection[str] | None = None) -> None:
-    """Remove what writers that were killed left half written. Call it before anything writes there.
+    """Remove the half-written files of killed writers. Call it before anything writes there.
 
-    ``of`` names the files whose writer the caller is, where others write in the same directory.
+    ``of`` names the files that the caller alone writes, where others write in the same directory.
     """
     with suppress(OSError):
         for entry in directory.iterdir():
-            name = entry.name
-            if not (name.startswith(".") and name.endswith(_TEMPORARY)):
-                continue
-            if of is None or any(name.startswith(f".{file}.") for file in of):
+            is_ours = of is None or any(entry.name.startswith(f".{file}.") for file in of)
+            if entry.name.startswith(".") and entry.name.endswith(_TEMPORARY) and is_ours:
                 entry.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, None when there is no file.
+    """Return the object in a JSON file; None without a file.
 
-    A file that is cut off, no object, a link, somebody else's or not readable is moved to
-    ``NAME.corrupt-<time>`` and told by ``Broken`` (F2).
+    A file that is cut off, not an object, a link, another user's or unreadable is moved to
+    ``NAME.corrupt-<time>`` and raises Broken (F2).
     """
     try:
-        found = json.loads(_read_own(path))
+        with open_plain(path) as file:
+            about = os.fstat(file.fileno())
+            if about.st_uid not in (os.geteuid(), 0):
+                raise ValueError(f"belongs to uid {about.st_uid}")
+            if about.st_size > MAX_JSON_BYTES:
+                raise ValueError(f"larger than {MAX_JSON_BYTES} bytes")
+            content = json.load(file)
+        if not isinstance(content, dict):
+            raise ValueError("not an object")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise Broken(path, _reason(error), set_aside(path)) from error
-    if not isinstance(found, dict):
-        raise Broken(path, "not an object", set_aside(path))
-    return found
+        raise set_aside_as(path, reason(error)) from error
+    return content
+
+
+def peek(path: Path) -> dict[str, Any] | None:
+    """Return the object in a JSON file of any owner, 1 MiB at most; None for anything else."""
+    try:
+        with open_plain(path) as file:
+            data = file.read(MAX_PEEK_BYTES + 1)
+        content = json.loads(data) if len(data) <= MAX_PEEK_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def read_versioned(path: Path, known: int) -> dict[str, Any] | None:
+    """Return the object in a file, None without a file. Raises Broken (it is set aside) or NewerState."""
+    content = read_json(path)
+    if content is not None:
+        refuse_newer(path, content.get("version"), known)
+    return content
+
+
+def refuse_newer(path: Path, version: object, known: int) -> None:
+    """Raise NewerState for a version that this ralphd does not know (F2)."""
+    if isinstance(version, int) and version > known:
+        raise NewerState(
+            f"{path} was written by a newer ralphd (version {version}, this one knows {known})",
+            why="it is left as it is",
+            mend=f"install the newer ralphd again, or move the file away: mv {path} {path}.newer",
+        )
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a JSON file. What is not Unicode in a text becomes question marks."""
+    return json.dumps(content, indent=2, ensure_ascii=False).encode(errors="replace") + b"\n"
+
+
+def open_plain(path: Path, flags: int = os.O_RDONLY) -> BinaryIO:
+    """Open a regular file, without following a link. Raises OSError, for anything else too."""
+    # O_NONBLOCK: a FIFO in place of the file must not block us.
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError("not a plain file")
+    return os.fdopen(fd, "rb" if flags == os.O_RDONLY else "ab")
+
+
+def status_of(path: Path) -> os.stat_result | None:
+    """Return the status of a regular file; None for anything else, or if missing."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def set_aside_as(path: Path, why: str) -> Broken:
+    """Move a damaged file out of the way and return the error to raise."""
+    return Broken(path, why, set_aside(path))
+
+
+def reason(error: Exception) -> str:
+    """Return why a file could not be used."""
+    if isinstance(error, OSError):
+        return "a symbolic link" if error.errno == errno.ELOOP else error.strerror or str(error)
+    return str(error)
 
 
 def set_aside(path: Path) -> Path | None:
-    """Move a broken file to ``NAME.corrupt-<time>`` beside it; None when that fails."""
+    """Move a file to ``NAME.corrupt-<time>`` in its directory and return that; None if it cannot be moved."""
     kept_as = corrupt_name(path)
     try:
         path.rename(kept_as)
@@ -107,35 +181,35 @@ def set_aside(path: Path) -> Path | None:
 
 
 def corrupt_name(path: Path) -> Path:
-    """A free name ``NAME.corrupt-<time>`` beside ``path``."""
+    """Return a free name ``NAME.corrupt-<time>`` in the directory of ``path``."""
     stem = f"{path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     names = (path.with_name(stem + suffix) for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
     return next((name for name in names if not os.path.lexists(name)), path.with_name(stem))
 
 
 def make_private_directory(path: Path) -> None:
-    """Have a directory of our own, 0700; missing parents are made. Raises DirectoryUnusable in words."""
+    """Make a directory of our own, 0700, and missing parents. Raises DirectoryUnusable."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _directory_fd(path) as directory:
-            found = os.fstat(directory)
-            if found.st_uid != os.geteuid():
+            about = os.fstat(directory)
+            if about.st_uid != os.geteuid():
                 raise DirectoryUnusable(
-                    f"{path} belongs to uid {found.st_uid}, not to uid {os.geteuid()}",
+                    f"{path} belongs to uid {about.st_uid}, not to uid {os.geteuid()}",
                     mend=f"give it back (chown) or move it away: mv {path} {path}.old",
                 )
-            if stat.S_IMODE(found.st_mode) != 0o700:
+            if stat.S_IMODE(about.st_mode) != 0o700:
                 os.fchmod(directory, 0o700)
     except OSError as error:
         raise DirectoryUnusable(
             f"{path} cannot be used as a directory of ralphd's own",
-            why=_directory_reason(path, error),
+            why=f"{path} is a symbolic link" if path.is_symlink() else reason(error),
             mend=f"move it away, or make its parent writable: ls -ld {path} {path.parent}",
         ) from error
 
 
 class Lock:
-    """A lock file, held as long as this process lives and does not release it; the kernel frees it then."""
+    """A lock file, held until it is released or this process ends; the kernel frees it then."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
@@ -143,7 +217,7 @@ class Lock:
 
     @classmethod
     def acquire(cls, path: Path, text: str) -> "Lock":
-        """Take the lock and leave ``text`` in it for whoever comes next. Raises Held, with the owner's."""
+        """Take the lock and write ``text`` into it for others. Raises Held, with the owner's text."""
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             lock = cls(path, fd)
@@ -159,27 +233,33 @@ class Lock:
             if lock.in_place():
                 lock.write(text)
                 return lock
-            lock.release()  # the file was removed between open and flock: this one locks nothing
+            lock.release()  # the file was removed between open and flock: this lock excludes nobody
 
     def in_place(self) -> bool:
-        """Whether the path still leads to the file that is locked; a `git clean` may have removed it."""
+        """Return whether the path still names the locked file; a `git clean` may have removed it."""
         try:
             return os.path.samestat(os.fstat(self.fd), os.lstat(self.path))
         except OSError:  # gone, or its directory is something else now
             return False
 
     def write(self, text: str) -> None:
-        """Replace the text. A full disk leaves it empty: what counts is the lock."""
+        """Replace the text. On a full disk it stays empty; the lock is what counts."""
         with suppress(OSError):
             data = text.encode()
             os.pwrite(self.fd, data, 0)
             os.ftruncate(self.fd, len(data))
 
     def release(self) -> None:
-        """Give the lock back; the file stays, since removing it would race with the next owner."""
+        """Release the lock. The file stays: removing it would race with the next owner."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def sync_directory(path: Path) -> None:
+    """Have the names in a directory on the disk. Raises OSError."""
+    with _directory_fd(path) as directory:
+        os.fsync(directory)
 
 
 @contextmanager
@@ -191,93 +271,10 @@ def _directory_fd(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def _write_new(name: str, directory: int, data: bytes, *, durable: bool) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(name, flags, 0o600, dir_fd=directory)
-    try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(fd, rest) :]
-        if durable:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _read_own(path: Path) -> bytes:
-    # O_NONBLOCK: a FIFO in place of the file must not hold us.
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError("not a plain file")
-        if found.st_uid not in (os.geteuid(), 0):
-            raise ValueError(f"belongs to uid {found.st_uid}")
-        if found.st_size > MAX_JSON_BYTES:
-            raise ValueError(f"larger than {MAX_JSON_BYTES} bytes")
-        return file.read()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        if error.errno == errno.ELOOP:
-            return "a symbolic link"
-        return error.strerror or str(error)
-    return str(error)
-
-
-def _directory_reason(path: Path, error: OSError) -> str:
-    if path.is_symlink():
-        return f"{path} is a symbolic link"
-    return error.strerror or str(error)
-
-
 def _owner_text(fd: int) -> str:
-    # An owner that has just locked may not have written yet.
+    # An owner that has just locked the file may not have written its text yet.
     for _ in range(20):
         if text := os.pread(fd, _OWNER_TEXT_BYTES, 0).decode(errors="replace").strip():
             return text
         time.sleep(0.01)
     return ""
-
-
-# Files of JSON that carry a version: read, refused when newer, set aside when damaged (F2).
-
-
-def read_versioned(path: Path, known: int) -> dict[str, Any] | None:
-    """The object in a file, None without one. Raises Broken (then it is set aside) or NewerState."""
-    found = read_json(path)
-    version = None if found is None else found.get("version")
-    if isinstance(version, int) and version > known:
-        raise NewerState(
-            f"{path} was written by a newer ralphd (version {version}, this one knows {known})",
-            why="it is left as it is",
-            mend=f"install the newer ralphd again, or move the file away: mv {path} {path}.newer",
-        )
-    return found
-
-
-def set_aside_as(path: Path, why: str) -> Broken:
-    """Move a file that is JSON but not what it should be out of the way; the error that tells it."""
-    return Broken(path, why, set_aside(path))
-
-
-def said(broken: Broken, what: str, so: str) -> str:
-    """One line for people: what was broken, why, where it is now, and what that means."""
-    kept = "and could not be moved away" if broken.kept_as is None else f"and is kept as {broken.kept_as}"
-    return f"{what} in {broken.path} is damaged ({broken.why}) {kept}; {so}"
-
-
-def as_json(content: Mapping[str, Any]) -> bytes:
-    """The bytes of such a file. What is no Unicode in a text becomes question marks."""
-    return json.dumps(content, indent=2, ensure_ascii=False).encode(errors="replace") + b"\n"
-
-
-def finite(amount: float) -> float:
-    """An amount that JSON can hold; 0 for what an agent told that is none."""
-    return amount if math.isfinite(amount) else 0.0
-
-
-def moment_text(moment: Moment | None) -> str | None:
-    """A moment as text, if there is one."""
-    return None if moment is None else rfc3339(moment)

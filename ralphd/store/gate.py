@@ -13,8 +13,7 @@ from pydantic import TypeAdapter
 from ralphd.core.gate.range import GateState
 from ralphd.core.gate.verdict import GateOrder, Push, PutBack, Restore, Revert, RunTests, Say, SetAside
 from ralphd.core.time import parse_rfc3339, rfc3339
-from ralphd.store.checkpoint import read
-from ralphd.store.files import as_json, read_versioned, set_aside_as, write_whole
+from ralphd.store.files import as_json, peek, read_versioned, set_aside_as, write_whole
 
 GATE_VERSION: Final = 1
 _ORDERS: Final[dict[str, type[GateOrder]]] = {
@@ -59,7 +58,7 @@ def load_gate(path: Path) -> GateState:
 
 def look_into(path: Path) -> GateState | None:
     """Read the file of another process without touching it; None where it cannot be read."""
-    plain = read(path)
+    plain = peek(path)
     if plain is None or plain.get("version") != GATE_VERSION:
         return None
     try:

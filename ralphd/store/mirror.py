@@ -1,25 +1,30 @@
 """The copies in ``.ralph/`` of a working directory, for people and programs to read.
 
-An agent may delete or replace any of it at any time; nothing here is believed, and no link is followed.
+An agent may delete or replace any of them at any time: no copy is believed, and no link is followed. A
+working directory that takes no copies (full, read-only, gone) costs the copies and nothing else.
 """
 
-import json
 import os
-import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ralphd.errors import DirectoryUnusable, NewerState
-from ralphd.store.files import write_whole
+from ralphd.errors import DirectoryUnusable
+from ralphd.store.files import open_plain, peek, refuse_newer, status_of, write_whole
 
-NAME = ".ralph"
-STATE_FILE = "regent-state.json"
-HISTORY_FILE = "history.jsonl"
-LOCK_FILE = "lock"
-STATE_VERSION = 1
+NAME: Final = ".ralph"
+STATE_FILE: Final = "regent-state.json"
+HISTORY_FILE: Final = "history.jsonl"
+LOCK_FILE: Final = "lock"
+CHECKPOINT_FILE: Final = "checkpoint.json"
+TASKS_FILE: Final = "tasks.json"
+HANDOFF_FILE: Final = "handoff.md"
+LOOP_FILES: Final = (CHECKPOINT_FILE, TASKS_FILE, HANDOFF_FILE)
+"""The files of the built-in loop that have a copy."""
+STATE_VERSION: Final = 1
 """The version of ``ralph.json`` and ``regent-state.json``."""
+MAX_COPIED_BYTES: Final = 8 << 20
 
 
 class Mirror:
@@ -29,13 +34,11 @@ class Mirror:
         self.path = directory / NAME
 
     def exists(self) -> bool:
-        """Whether there is one. Raises DirectoryUnusable for something else in its place."""
-        try:
-            found = self.path.lstat()
-        except FileNotFoundError:
+        """Return whether the directory is there. Raises DirectoryUnusable for anything else in its place."""
+        if not os.path.lexists(self.path):
             return False
-        if not stat.S_ISDIR(found.st_mode):
-            kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no directory"
+        if self.path.is_symlink() or not self.path.is_dir():
+            kind = "a symbolic link" if self.path.is_symlink() else "no directory"
             raise DirectoryUnusable(
                 f"{self.path} is {kind}",
                 why="ralphd keeps its files for people there and follows no link to elsewhere",
@@ -44,11 +47,11 @@ class Mirror:
         return True
 
     def make(self) -> Path:
-        """Have one. Raises DirectoryUnusable when something else is in its place or it cannot be made."""
+        """Make the directory where it is missing. Raises DirectoryUnusable if it cannot be made or used."""
         try:
             if not self.exists():
                 self.path.mkdir(mode=0o700)
-            if _size(self.path / ".gitignore") is None:
+            if status_of(self.path / ".gitignore") is None:
                 write_whole(self.path / ".gitignore", b"*\n", durable=False)
         except OSError as fault:
             raise DirectoryUnusable(
@@ -59,80 +62,44 @@ class Mirror:
         return self.path
 
     def refuse_newer(self) -> None:
-        """Raise NewerState for copies that a newer ralphd made: they are not written over (F2)."""
-        try:
-            found = json.loads((self.path / STATE_FILE).read_bytes())
-            version = found.get("version")
-        except (OSError, ValueError, AttributeError, RecursionError):
-            return
-        if isinstance(version, int) and version > STATE_VERSION:
-            raise newer(self.path / STATE_FILE, version)
+        """Raise NewerState for copies of a newer ralphd: they are not overwritten (F2)."""
+        stored = peek(self.path / STATE_FILE) or {}
+        refuse_newer(self.path / STATE_FILE, stored.get("version"), STATE_VERSION)
 
     def renew(self, contents: Mapping[str, bytes], state: Path, history: Path) -> None:
         """Write ``contents`` by name, and what differs from the originals. Raises as ``make``, OSError."""
         self.make()
         for name, data in contents.items():
             write_whole(self.path / name, data, durable=False)
-        if _size(self.path / STATE_FILE) is None and state.exists():
+        if status_of(self.path / STATE_FILE) is None and state.exists():
             write_whole(self.path / STATE_FILE, state.read_bytes(), durable=False)
-        self._renew_history(history)
-
-    def _renew_history(self, history: Path) -> None:
-        """Add what is new; a copy that is missing, longer or something else is made anew."""
-        copy = self.path / HISTORY_FILE
-        wanted, have = _size(history), _size(copy)
+        copied, wanted, have = self.path / HISTORY_FILE, *self._history_sizes(history)
         if wanted is None or wanted == have:
             return
         with history.open("rb") as original:
             if have is None or have > wanted:
-                write_whole(copy, original.read(), durable=False)
+                write_whole(copied, original.read(), durable=False)
                 return
             original.seek(have)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with os.fdopen(os.open(copy, flags), "ab") as file:
+            with open_plain(copied, os.O_WRONLY | os.O_APPEND) as file:
                 file.write(original.read())
 
     def is_whole(self, history: Path) -> bool:
-        """Whether the copies are there, as far as a few looks can tell."""
-        if _size(self.path / STATE_FILE) is None:
-            return False
-        return _size(self.path / HISTORY_FILE) == _size(history)
+        """Return whether the copies are there, as far as their sizes show."""
+        wanted, have = self._history_sizes(history)
+        return status_of(self.path / STATE_FILE) is not None and wanted == have
+
+    def _history_sizes(self, history: Path) -> tuple[int | None, int | None]:
+        wanted, have = status_of(history), status_of(self.path / HISTORY_FILE)
+        return wanted and wanted.st_size, have and have.st_size
 
     def remove(self) -> None:
-        """Take our files away again, and the directory when nothing else is in it."""
+        """Remove our files, and the directory if nothing else is in it."""
         for name in (STATE_FILE, HISTORY_FILE, LOCK_FILE, ".gitignore"):
             with suppress(OSError):
                 (self.path / name).unlink()
         with suppress(OSError):
             self.path.rmdir()
-
-
-def newer(path: Path, version: int) -> NewerState:
-    """The error for a file of a version that this ralphd does not know."""
-    return NewerState(
-        f"{path} was written by a newer ralphd (version {version}, this one knows {STATE_VERSION})",
-        why="it is left as it is",
-        mend="install the newer ralphd again, or move the file away",
-    )
-
-
-def _size(path: Path) -> int | None:
-    """The size of a regular file; None for anything else, and for nothing."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
-
-
-# Copies in ``.ralph/`` of the files that the built-in loop keeps in the ralph's own directory.
-
-CHECKPOINT_FILE: Final = "checkpoint.json"
-TASKS_FILE: Final = "tasks.json"
-HANDOFF_FILE: Final = "handoff.md"
-LOOP_FILES: Final = (CHECKPOINT_FILE, TASKS_FILE, HANDOFF_FILE)
-MAX_BYTES: Final = 8 << 20
-"""Of a larger one there is no copy."""
 
 
 def put(directory: Path, name: str, data: bytes) -> None:
@@ -142,7 +109,7 @@ def put(directory: Path, name: str, data: bytes) -> None:
 
 
 def drop(directory: Path, name: str) -> None:
-    """Remove a copy: there is no original any more."""
+    """Remove the copy of a file that was removed."""
     mirror = Mirror(directory)
     with suppress(OSError, DirectoryUnusable):
         if mirror.exists():
@@ -150,53 +117,43 @@ def drop(directory: Path, name: str) -> None:
 
 
 def are_whole(home: Path, directory: Path, *, at_rest: bool) -> bool:
-    """Whether the copies are as ``renew`` would have them, as far as a few looks can tell."""
-    return not _due(home, Mirror(directory).path, at_rest=at_rest)
+    """Return whether ``renew`` would have nothing to do, as far as sizes and times show."""
+    return not _due(home, directory, at_rest=at_rest)
 
 
 def renew(home: Path, directory: Path, *, at_rest: bool = True) -> None:
-    """Make the copies that are missing. Unless the loop is ``at_rest``, older ones too, and none is left of
-    what is gone: the files of a directory in which nothing runs may be another daemon's by now.
+    """Make the missing copies of the loop's files; unless the loop is ``at_rest``, replace older ones too and
+    remove those without an original: the files of a directory where nothing runs may be another daemon's.
     """
-    mirror = Mirror(directory)
-    for name in _due(home, mirror.path, at_rest=at_rest):
+    for name in _due(home, directory, at_rest=at_rest):
         with suppress(OSError, DirectoryUnusable):
-            if _stat(home / name) is None:
+            if status_of(home / name) is None:
                 drop(directory, name)
             else:
-                copy(home / name, mirror.make() / name)
+                copy(home / name, Mirror(directory).make() / name)
 
 
-def copy(original: Path, to: Path) -> None:
-    """Make a copy with the time of its original. Raises OSError."""
-    descriptor = os.open(original, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        data = file.read(MAX_BYTES + 1)
-    write_whole(to, data, durable=False)
-    os.utime(to, ns=(found.st_atime_ns, found.st_mtime_ns), follow_symlinks=False)
-
-
-def _due(home: Path, place: Path, *, at_rest: bool) -> list[str]:
-    return [name for name in LOOP_FILES if is_due(home / name, place / name, at_rest=at_rest)]
+def _due(home: Path, directory: Path, *, at_rest: bool) -> list[str]:
+    copies = Mirror(directory).path
+    return [name for name in LOOP_FILES if is_due(home / name, copies / name, at_rest=at_rest)]
 
 
 def is_due(original: Path, copied: Path, *, at_rest: bool) -> bool:
-    """Whether the copy is not as it should be."""
-    wanted, have = _stat(original), _stat(copied)
+    """Return whether the copy has to be made, replaced or removed. A larger file than 8 MiB has none."""
+    wanted, have = status_of(original), status_of(copied)
     if wanted is None:
         return have is not None and not at_rest
-    if wanted.st_size > MAX_BYTES:
+    if wanted.st_size > MAX_COPIED_BYTES:
         return False
     if have is None or at_rest:
         return have is None
     return have.st_mtime_ns < wanted.st_mtime_ns or have.st_size != wanted.st_size
 
 
-def _stat(path: Path) -> os.stat_result | None:
-    """Of a regular file; None for anything else, and for nothing."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return found if stat.S_ISREG(found.st_mode) else None
+def copy(original: Path, to: Path) -> None:
+    """Make a copy with the time of its original, by which ``is_due`` knows it. Raises OSError."""
+    with open_plain(original) as file:
+        about = os.fstat(file.fileno())
+        data = file.read(MAX_COPIED_BYTES + 1)
+    write_whole(to, data, durable=False)
+    os.utime(to, ns=(about.st_atime_ns, about.st_mtime_ns), follow_symlinks=False)

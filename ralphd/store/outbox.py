@@ -1,4 +1,8 @@
-"""Which deliveries wait, which of them may go (in order, per destination and ralph), what became of all."""
+"""The deliveries of webhooks: which wait, which may be sent now, and what became of the others.
+
+Messages of one ralph reach a destination in their order, and a destination that does not answer delays no
+other: each pair has a queue of its own, and only its head is sent.
+"""
 
 import logging
 from collections import Counter, deque
@@ -6,14 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from ralphd.core.delivery import (
-    Delivery,
-    DeliveryState,
-    Destination,
-    KeptDelivery,
-    StoredEvent,
-    message_id,
-)
+from ralphd.core.delivery import Delivery, DeliveryState, Destination, KeptDelivery, StoredEvent, message_id
 from ralphd.core.time import Moment
 from ralphd.store import database
 from ralphd.store.database import Statement
@@ -29,11 +26,7 @@ _Lane: TypeAlias = tuple[str, str | None]
 
 
 class Queues:
-    """The pending deliveries in memory: a queue for each destination and ralph; only its head may go.
-
-    So a message never overtakes an earlier one of the same ralph, and a destination that does not answer
-    holds up nobody else.
-    """
+    """The pending deliveries in memory: a queue (lane) for each destination and ralph."""
 
     def __init__(self, deliveries: Iterable[Delivery] = ()) -> None:
         self._lanes: dict[_Lane, deque[Delivery]] = {}
@@ -45,42 +38,40 @@ class Queues:
         return len(self._by_id)
 
     def add(self, delivery: Delivery) -> Delivery | None:
-        """Put one at the end of its queue; the one that has to make room for it, if any, is returned."""
+        """Append to the lane. Return the oldest one, removed, if the lane was full."""
         lane = self._push(delivery)
-        if len(lane) <= MAX_WAITING:
-            return None
-        return self.remove(lane[0].id)
+        return self.remove(lane[0].id) if len(lane) > MAX_WAITING else None
 
     def find(self, delivery_id: int) -> Delivery | None:
-        """The delivery as it stands, None when it does not wait any more."""
+        """Return the delivery as it stands; None if it does not wait any longer."""
         return self._by_id.get(delivery_id)
 
     def head_before(self, delivery: Delivery) -> Delivery | None:
-        """The one that it waits for; itself where it is the head, None when it does not wait any more."""
+        """Return the head of its lane, which may be itself; None if it does not wait any longer."""
         lane = self._lanes.get(_lane_of(delivery))
         return lane[0] if lane else None
 
     def all(self) -> list[Delivery]:
-        """Every pending delivery, oldest first."""
+        """Return every pending delivery, oldest first."""
         return sorted(self._by_id.values(), key=lambda delivery: delivery.id)
 
     def due(self, now: Moment, limit: int) -> list[Delivery]:
-        """Heads whose moment has come, oldest first."""
+        """Return the heads that are due, oldest first."""
         heads = [lane[0] for lane in self._lanes.values() if lane[0].next_at <= now]
         return sorted(heads, key=lambda delivery: delivery.id)[:limit]
 
     def next_due_at(self) -> Moment | None:
-        """When the next head may go; None when nothing waits."""
+        """Return when the next head is due; None if nothing waits."""
         return min((lane[0].next_at for lane in self._lanes.values()), default=None)
 
     def replace(self, delivery: Delivery) -> None:
-        """Put a newer form of a pending delivery in its place."""
+        """Replace a pending delivery by its newer form."""
         lane = self._lanes[_lane_of(delivery)]
         lane[lane.index(self._by_id[delivery.id])] = delivery
         self._by_id[delivery.id] = delivery
 
     def remove(self, delivery_id: int) -> Delivery | None:
-        """Take one out, whatever became of it."""
+        """Remove a delivery and return it; None if it does not wait."""
         delivery = self._by_id.pop(delivery_id, None)
         if delivery is not None:
             lane = self._lanes[_lane_of(delivery)]
@@ -101,10 +92,10 @@ def _lane_of(delivery: Delivery) -> _Lane:
 
 
 class Outbox:
-    """The deliveries of a store: queued, ended, tried again. Used by the store's thread alone.
+    """The deliveries of a store: queued, finished, retried. Only the store's thread uses it.
 
-    ``record`` has a statement carried out now or later, ``read`` gives the rows of a query, none while the
-    file cannot be read. ``counted`` says how many tries were ``delivered``, ``failed`` or ``given_up``.
+    ``record`` executes a statement now or later; ``read`` returns the rows of a query, none while the file
+    cannot be read. ``counted`` has the numbers of attempts that were ``delivered``, ``failed``, ``given_up``.
     """
 
     def __init__(self, clock: Callable[[], Moment], record: Callable[[Statement], None], read: Read) -> None:
@@ -114,33 +105,31 @@ class Outbox:
         self._clock = clock
         self._record = record
         self._read = read
-        # What has ended, and is perhaps not in the file yet.
+        # The last ones that are finished: the file may not have them yet.
         self._ended: dict[int, KeptDelivery] = {}
 
     def load(self, pending: Iterable[Delivery]) -> None:
-        """Take up what the file says is pending, before what was queued since."""
+        """Queue what is pending in the file, before what was queued since."""
         added = self.queues.all()
         self.queues = Queues([each for each in pending if self.queues.find(each.id) is None] + added)
 
     def made(self, event: StoredEvent, key: str | None, to: Sequence[Destination]) -> list[Delivery]:
-        """Deliveries of an event, due now; they do not wait yet (``take``)."""
-        return [self._made(event, key, destination) for destination in to]
-
-    def _made(self, event: StoredEvent, key: str | None, destination: Destination) -> Delivery:
-        self.last_id += 1
-        now = self._clock()
-        message = message_id(event, key or str(event.id))
-        return Delivery(self.last_id, destination.id, message, event, now, failures=0, next_at=now)
+        """Return deliveries of an event, due now; they wait only after ``take``."""
+        now, message, deliveries = self._clock(), message_id(event, key or str(event.id)), []
+        for destination in to:
+            self.last_id += 1
+            deliveries.append(Delivery(self.last_id, destination.id, message, event, now, 0, next_at=now))
+        return deliveries
 
     def take(self, deliveries: Iterable[Delivery]) -> None:
-        """Have recorded deliveries wait; what there is no room for is given up."""
+        """Queue recorded deliveries. Those that a full lane drops are given up."""
         for delivery in deliveries:
             if crowded_out := self.queues.add(delivery):
                 logger.warning("a webhook was given up: too many wait (%s)", crowded_out.message_id)
                 self._end(crowded_out, DeliveryState.GIVEN_UP, "too many were waiting")
 
     def finish(self, delivery_id: int, state: DeliveryState, why: str | None) -> None:
-        """It arrived, or it was given up."""
+        """End a delivery that arrived or is given up."""
         if delivery := self.queues.remove(delivery_id):
             self._end(delivery, state, why)
 
@@ -156,7 +145,7 @@ class Outbox:
             del self._ended[next(iter(self._ended))]
 
     def retry(self, delivery_id: int, why: str, next_at: Moment) -> None:
-        """It did not arrive, and is sent again."""
+        """Send a delivery that failed again at ``next_at``."""
         if delivery := self.queues.find(delivery_id):
             later = replace(delivery, failures=delivery.failures + 1, next_at=next_at)
             self.queues.replace(later)
@@ -164,15 +153,15 @@ class Outbox:
             self._record((database.RETRY, (later.failures, next_at, why, delivery_id)))
 
     def newest(self, destination: str | None, limit: int) -> list[KeptDelivery]:
-        """The last deliveries, newest first, whatever became of them; to one destination, or to all."""
+        """Return the last deliveries in any state, newest first; to one destination, or to all."""
         query = (database.NEWEST, limit) if destination is None else (database.NEWEST_TO, destination, limit)
-        found = {kept.delivery.id: kept for kept in map(database.to_kept, self._read(*query))}
-        waiting = [each for each in self.queues.all() if destination in (None, each.destination)]
-        every = {each.id: KeptDelivery(each) for each in waiting} | found
-        return [self._now(every[id]) for id in sorted(every, reverse=True)[:limit]]
+        waiting = (each for each in self.queues.all() if destination in (None, each.destination))
+        every = {each.id: KeptDelivery(each) for each in waiting}
+        every |= {kept.delivery.id: kept for kept in map(database.to_kept, self._read(*query))}
+        return [self._current(every[id]) for id in sorted(every, reverse=True)[:limit]]
 
     def last(self, destination: str) -> KeptDelivery | None:
-        """The last to a destination, or, where that waits for its turn, the one that holds it up."""
+        """Return the last to a destination or, if that waits, the head of its lane."""
         last = next(iter(self.newest(destination, 1)), None)
         if last is None or last.state is not DeliveryState.PENDING:
             return last
@@ -180,23 +169,23 @@ class Outbox:
         return last if head is None else self.find(head.id)
 
     def find(self, delivery_id: int) -> KeptDelivery | None:
-        """One of them."""
+        """Return a delivery in any state; None for an unknown one."""
         if kept := next(map(database.to_kept, self._read(database.DELIVERY, delivery_id)), None):
-            return self._now(kept)
+            return self._current(kept)
         delivery = self.queues.find(delivery_id)
         return None if delivery is None else KeptDelivery(delivery)
 
-    def _now(self, kept: KeptDelivery) -> KeptDelivery:
-        """What the file says, brought up to date by what it was not told yet."""
+    def _current(self, kept: KeptDelivery) -> KeptDelivery:
+        """Return what the file has, updated by what is not written yet."""
         if kept.state is not DeliveryState.PENDING:
             return kept
         id = kept.delivery.id
         return self._ended.get(id) or replace(kept, delivery=self.queues.find(id) or kept.delivery)
 
     def replay(self, delivery_id: int) -> KeptDelivery | None:
-        """Send its message again, under the same id: as a delivery of its own, at the end of its queue.
+        """Queue its message again, under the same id, as a new delivery. Return None for an unknown one.
 
-        One that waits already is sent now instead, after what is before it. None where there is none.
+        If its message waits already, that becomes due now instead, behind the head of its lane.
         """
         kept = self.find(delivery_id)
         if kept is None:
@@ -213,7 +202,7 @@ class Outbox:
         return KeptDelivery(again)
 
     def hasten(self, destination: str) -> None:
-        """Let what waits for a destination go now."""
+        """Make what waits for a destination due now."""
         now = self._clock()
         for delivery in self.queues.all():
             if delivery.destination == destination and delivery.next_at > now:

@@ -1,55 +1,36 @@
-"""What is kept of one ralph: its definition, its state, and the mirrors of both in the working directory.
+"""The files of one ralph: its definition, its state, and their copies in the working directory.
 
 The originals lie in ``<state directory>/ralphs/NAME/``. ``.ralph/`` in the working directory holds copies for
-people and programs to read; an agent may delete it, and it is written anew.
+people and programs; an agent may delete them, and they are written again.
 """
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
-
+from ralphd import wire
 from ralphd.core.incidents import Incident
 from ralphd.core.record import LastChange
-from ralphd.core.supervision.model import (
-    Done,
-    Failed,
-    Goal,
-    Paused,
-    Pausing,
-    RunId,
-    Running,
-    Starting,
-    Stopped,
-    Stopping,
-    Supervision,
-    Waiting,
-)
-from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.core.supervision import model
+from ralphd.core.supervision.model import Goal, RunId, Supervision
+from ralphd.core.time import Moment, rfc3339
 from ralphd.errors import DirectoryUnusable
 from ralphd.store import mirror as copies
 from ralphd.store.checkpoint import Pause, pause_in
-from ralphd.store.files import Broken, make_private_directory, read_json, set_aside, write_whole
-from ralphd.store.mirror import HISTORY_FILE, STATE_FILE, STATE_VERSION, Mirror, newer
+from ralphd.store.codec import Codec, load_file
+from ralphd.store.files import Broken, as_json, make_private_directory, read_json, write_whole
+from ralphd.store.mirror import HISTORY_FILE, STATE_FILE, STATE_VERSION, Mirror
 
 PROGRESS_FILE = "progress.md"
 GATE_FILE = "gate.json"
-_OWN = (STATE_FILE, HISTORY_FILE, PROGRESS_FILE)
-T = TypeVar("T")
-_SUPERVISION = TypeAdapter(Supervision)
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What was registered (``ralph.json``): the command, its place, the pinned configuration, the goal.
-
-    An empty ``command`` stands for the built-in loop.
-    ``umask`` is the mode mask that the run's files are made under, ``flags`` what was given on the command
-    line, by configuration key.
+    """A registration (``ralph.json``). ``configuration`` is the pinned one; ``flags`` are the values from the
+    command line, by configuration key. An empty ``command`` stands for the built-in loop.
     """
 
     name: str
@@ -58,38 +39,20 @@ class Definition:
     configuration: Mapping[str, Any]
     registered_at: Moment
     goal: Goal = Goal.STOPPED
-    flags: Mapping[str, Any] | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def runs_own_loop(self) -> bool:
-        """Whether its runs are the built-in loop."""
         return not self.command
 
     def to_json(self) -> dict[str, Any]:
-        """The object that ``ralph.json`` holds, and a run's intent beside it."""
-        return {
-            "version": STATE_VERSION,
-            "name": self.name,
-            "directory": str(self.directory),
-            "command": list(self.command),
-            "goal": self.goal.value,
-            "registered_at": rfc3339(self.registered_at),
-            "flags": dict(self.flags or {}),
-            "configuration": dict(self.configuration),
-        }
+        """Return the object in ``ralph.json``, which is also part of a run's intent."""
+        return {"version": STATE_VERSION, **_DEFINITION.dump(self)}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "Definition":
-        """The definition in ``found``. Raises KeyError, TypeError or ValueError when it is none."""
-        return cls(
-            name=str(found["name"]),
-            directory=Path(found["directory"]),
-            command=tuple(str(word) for word in found["command"]),
-            configuration=dict(found["configuration"]),
-            registered_at=parse_rfc3339(found["registered_at"]),
-            goal=Goal(found["goal"]),
-            flags=dict(found.get("flags") or {}),
-        )
+    def from_json(cls, stored: Mapping[str, Any]) -> "Definition":
+        """Return the definition in ``stored``. Raises ValueError."""
+        return _DEFINITION.load(stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +68,10 @@ class LastExit:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a ralph beside its supervision. The pid is the command's, not the shim's.
+    """What is known of a ralph apart from its supervision. The pid is the command's, not the shim's.
 
-    ``start_commit`` is where HEAD was when the run began, ``reflog`` up to where its commits are counted.
-    ``incident`` is what a person was called for, while it is open; ``last_change`` what got anywhere last.
+    ``start_commit`` was HEAD when the run began; its commits are counted up to ``reflog``. ``incident`` is
+    open until a person has dealt with it; ``last_change`` is the last progress.
     """
 
     run_id: RunId | None = None
@@ -125,149 +88,103 @@ class Facts:
     incident: Incident | None = None
 
 
-_FACTS = TypeAdapter(Facts)
+_DEFINITION: Final = Codec[Definition](
+    Definition, moments=("registered_at",), last="registered_at flags configuration"
+)
+SUPERVISION: Final = Codec[Supervision](Supervision)
+_FACTS: Final = Codec[Facts](Facts)
+_SHOWN_FACTS: Final = Codec[Facts](
+    Facts,
+    moments=("started_at", "finished_at", "last_output_at", "at", "opened_at", "told_at", "acknowledged_at"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RegentState:
-    """All that ``regent-state.json`` holds. ``pool`` is shown, and not read back: the loop keeps it."""
+    """The content of ``regent-state.json``. ``pool`` is only shown: the loop keeps it in ``loop.json``."""
 
     supervision: Supervision
     facts: Facts = Facts()
     pool: Mapping[str, Any] | None = None
 
     def to_json(self, definition: Definition) -> dict[str, Any]:
-        """What is shown, and last the exact supervision, which a new daemon goes on from."""
-        return self.shown(definition) | {
-            "supervision": _SUPERVISION.dump_python(self.supervision, mode="json"),
-            "facts": _FACTS.dump_python(self.facts, mode="json"),
-        }
+        """Return what is shown, and then the exact supervision and facts, from which a new daemon resumes."""
+        exact = {"supervision": SUPERVISION.dump(self.supervision), "facts": _FACTS.dump(self.facts)}
+        return self.shown(definition) | exact
 
     def shown(self, definition: Definition) -> dict[str, Any]:
-        """The seed's keys, then ours."""
-        now, facts = self.supervision, self.facts
-        return {
-            "ralph_pid": facts.ralph_pid,
-            "iteration": now.tally.iteration,
-            "consecutive_errors": now.tally.consecutive_errors,
-            "last_output_at": _text(facts.last_output_at),
-            "last_commit": facts.last_commit,
-            "total_cost_usd": now.tally.cost_usd,
+        """Return the part of the view that a file can show: the keys of ``wire.STATE_KEYS``."""
+        current, facts = self.supervision, _SHOWN_FACTS.dump(self.facts)
+        state, tally, reports = current.state, current.tally, current.said
+        is_tested = reports.testing and isinstance(state, model.Running | model.Starting)
+        shown = {
+            **facts,
+            **asdict(tally),
+            "total_cost_usd": tally.cost_usd,
             "version": STATE_VERSION,
             "name": definition.name,
-            "state": _shown_state(now),
-            "goal": now.goal.value,
+            "state": "testing" if is_tested else state.kind,
+            "goal": current.goal.value,
             "mode": definition.configuration.get("values", {}).get("ralph", {}).get("mode", "loop"),
-            "branch": facts.branch,
-            "started_at": _text(facts.started_at),
-            "finished_at": _text(facts.finished_at),
-            "passed": _passed(now),
-            "agent": now.said.agent,
+            "passed": _passed(current),
+            "agent": reports.agent,
             "pool": self.pool,
-            "task": None if now.said.task is None else asdict(now.said.task),
-            "wait": _wait(now),
-            "restarts": now.tally.restarts,
-            "reverts": now.tally.reverts,
-            "last_exit": _last_exit(facts.last_exit),
-            "pause_reason": now.state.reason if isinstance(now.state, Paused) else None,
-            "run_id": facts.run_id,
-            "message": message(now),
-            "last_change": None if facts.last_change is None else _change(facts.last_change),
-            "incident": None if facts.incident is None else _incident(facts.incident),
+            "task": None if reports.task is None else asdict(reports.task),
+            "wait": _wait(current),
+            "pause_reason": state.reason if isinstance(state, model.Paused) else None,
+            "message": message(current),
         }
+        if (incident := facts["incident"]) is not None:
+            incident = incident["call"] | incident | {"latest": incident["latest"] or None}
+            shown["incident"] = {key: incident[key] for key in wire.INCIDENT_KEYS}
+        return {key: shown[key] for key in wire.STATE_KEYS}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "RegentState":
-        """The record in ``found``. Raises ValueError (pydantic's included) or KeyError when it is none."""
-        return cls(
-            _SUPERVISION.validate_python(found["supervision"]),
-            _FACTS.validate_python(found["facts"]),
-        )
+    def from_json(cls, stored: Mapping[str, Any]) -> "RegentState":
+        """Return the state in ``stored``. Raises ValueError or KeyError."""
+        return cls(SUPERVISION.load(stored["supervision"]), _FACTS.load(stored["facts"]))
 
 
-def message(now: Supervision) -> str | None:
-    """What a person should know about a state that will not change by itself, or not soon."""
-    match now.state:
-        case Failed(why=why):
+def message(current: Supervision) -> str | None:
+    """Return what a person should know about a state that will not change without one, or not soon."""
+    match current.state:
+        case model.Failed(why=why):
             return why
-        case Stopped(why=why) | Paused(why=why) if why:
+        case model.Stopped(why=why) | model.Paused(why=why) if why:
             return why
-        case Done(why="limit", limit=limit):
+        case model.Done(why="limit", limit=limit):
             return "a limit of yours was reached" + (f": {limit}" if limit else "")
-        case Stopping(since=since) | Pausing(since=since) if now.said.testing:
+        case model.Stopping(since=since) | model.Pausing(since=since) if current.said.testing:
             return f"ends when the tests of its iteration are over; asked at {rfc3339(since)}"
-        case Starting() if now.said.testing:
+        case model.Starting() if current.said.testing:
             return "the tests run once before Ralph begins, to know whether they are green"
-        case Stopping(again=True):
+        case model.Stopping(again=True):
             return "starts again as soon as it has ended"
-        case Stopping(kill_at=None, since=since) | Pausing(kill_at=None, since=since):
+        case model.Stopping(kill_at=None, since=since) | model.Pausing(kill_at=None, since=since):
             return f"ends when its iteration is finished; asked at {rfc3339(since)}"
         case _:
             return None
 
 
-def _shown_state(now: Supervision) -> str:
-    """Who is being tested is shown so, unless it is to end."""
-    tested = now.said.testing and isinstance(now.state, Running | Starting)
-    return "testing" if tested else now.state.kind
-
-
-def _passed(now: Supervision) -> bool | None:
-    match now.state:
-        case Done():
+def _passed(current: Supervision) -> bool | None:
+    match current.state:
+        case model.Done() | model.Stopped(why=""):  # stopped without a reason: as it was requested
             return True
-        case Failed():
+        case model.Failed():
             return False
-        case Stopped(why=why):
-            return True if not why else None  # True: ended as it was asked to
         case _:
             return None
 
 
-def _wait(now: Supervision) -> dict[str, str] | None:
-    match now.state:
-        case Waiting(reason=reason, until=until):
+def _wait(current: Supervision) -> dict[str, str] | None:
+    match current.state:
+        case model.Waiting(reason=reason, until=until):
             return {"reason": reason.value, "until": rfc3339(until)}
-        case Paused(reason=reason, resume_at=float() as until):
-            return {"reason": reason, "until": rfc3339(until)}
-        case _ if now.said.wait is not None:
-            return {"reason": now.said.wait.reason, "until": rfc3339(now.said.wait.until)}
+        case model.Paused(reason=why, resume_at=float() as until):
+            return {"reason": why, "until": rfc3339(until)}
         case _:
-            return None
-
-
-def _last_exit(last: LastExit | None) -> dict[str, Any] | None:
-    if last is None:
-        return None
-    return {
-        "run_id": last.run_id,
-        "code": last.code,
-        "signal": last.signal,
-        "outcome": last.outcome,
-        "at": rfc3339(last.at),
-    }
-
-
-def _change(last: LastChange) -> dict[str, str]:
-    return {"what": last.what, "at": rfc3339(last.at)}
-
-
-def _incident(incident: Incident) -> dict[str, Any]:
-    return {
-        "opened_at": rfc3339(incident.opened_at),
-        "message": incident.message,
-        "needs": incident.call.needs,
-        "do": incident.call.do,
-        "held_back": incident.held_back,
-        "latest": incident.latest or None,
-        "reminders": incident.reminders,
-        "told_at": rfc3339(incident.told_at),
-        "acknowledged_at": _text(incident.acknowledged_at),
-    }
-
-
-def _text(moment: Moment | None) -> str | None:
-    return None if moment is None else rfc3339(moment)
+            wait = current.said.wait
+            return None if wait is None else {"reason": wait.reason, "until": rfc3339(wait.until)}
 
 
 class RalphFiles:
@@ -281,49 +198,46 @@ class RalphFiles:
         self.progress_file = home / PROGRESS_FILE
         self.environment_file = home / "env"
         self.gate_file = home / GATE_FILE
-        self.own = (self.definition_file.name, self.environment_file.name, GATE_FILE, *_OWN)
+        self.own = ("ralph.json", "env", GATE_FILE, STATE_FILE, HISTORY_FILE, PROGRESS_FILE)
         self.runs = home / "runs"
         self.tests = home / "tests"
 
     def create(self) -> None:
-        """Make the ralph's own directory, private to us."""
         make_private_directory(self.home)
         make_private_directory(self.runs)
 
     def save_definition(self, definition: Definition, *, durable: bool = True) -> None:
-        """Write ``ralph.json``. Raises OSError when the disk does not take it."""
-        write_whole(self.definition_file, _json(definition.to_json()), durable=durable)
+        """Write ``ralph.json``. Raises OSError."""
+        write_whole(self.definition_file, as_json(definition.to_json()), durable=durable)
 
     def load_definition(self) -> Definition | None:
-        """What ``ralph.json`` holds; None when it is missing. Raises Broken or NewerState."""
-        found = _read_ours(self.definition_file)
-        return None if found is None else _understood(self.definition_file, Definition.from_json, found)
+        """Return what ``ralph.json`` holds; None if missing. Raises Broken or NewerState."""
+        return load_file(self.definition_file, STATE_VERSION, Definition.from_json)
 
     def save_record(self, record: RegentState, definition: Definition, *, durable: bool = True) -> None:
         """Write ``regent-state.json``, then its mirror. Raises OSError for the original only."""
-        data = _json(record.to_json(definition))
+        data = as_json(record.to_json(definition))
         write_whole(self.state_file, data, durable=durable)
         self.mirror(definition.directory, {self.state_file.name: data})
 
     def load_record(self) -> RegentState | None:
-        """What ``regent-state.json`` holds; None when it is missing. Raises Broken or NewerState."""
-        found = _read_ours(self.state_file)
-        return None if found is None else _understood(self.state_file, RegentState.from_json, found)
+        """Return what ``regent-state.json`` holds; None if missing. Raises Broken or NewerState."""
+        return load_file(self.state_file, STATE_VERSION, RegentState.from_json)
 
     def save_environment(self, environment: Mapping[str, str]) -> None:
-        """Keep the environment of the runs, for us alone."""
-        write_whole(self.environment_file, _json(dict(environment)))
+        """Keep the environment of the runs, readable for us alone."""
+        write_whole(self.environment_file, as_json(environment))
 
     def load_environment(self) -> dict[str, str]:
-        """The environment of the runs; empty when it is missing or broken."""
+        """Return the environment of the runs; empty if it is missing or damaged."""
         try:
-            found = read_json(self.environment_file) or {}
+            stored = read_json(self.environment_file) or {}
         except Broken:
             return {}
-        return {name: value for name, value in found.items() if isinstance(value, str)}
+        return {name: value for name, value in stored.items() if isinstance(value, str)}
 
     def mirror(self, directory: Path, contents: Mapping[str, bytes] | None = None) -> None:
-        """Write the copies in ``.ralph/``: those in ``contents`` and whatever is not as it should be there.
+        """Write the copies in ``.ralph/``: those in ``contents``, and those that differ from their originals.
 
         A working directory that takes none (full, read-only, gone) costs the copies and nothing else.
         """
@@ -333,38 +247,17 @@ class RalphFiles:
                 copies.copy(self.progress_file, Mirror(directory).path / PROGRESS_FILE)
 
     def mirror_is_whole(self, directory: Path) -> bool:
-        """Whether the copies are there, as far as a few looks can tell."""
+        """Return whether the copies are there, as far as sizes and times show."""
         return Mirror(directory).is_whole(self.history_file) and not self._progress_is_due(directory)
 
     def _progress_is_due(self, directory: Path) -> bool:
-        if not self.progress_file.exists():
-            return False
-        return copies.is_due(self.progress_file, Mirror(directory).path / PROGRESS_FILE, at_rest=False)
+        copied = Mirror(directory).path / PROGRESS_FILE
+        return self.progress_file.exists() and copies.is_due(self.progress_file, copied, at_rest=False)
 
     def checkpoint(self, directory: Path, *, own_loop: bool = False) -> Pause:
-        """The pause reason and resume time that a run left, if it did.
+        """Return the pause reason and resume time that a run left. Nothing in the file is trusted.
 
         The built-in loop leaves them in the ralph's home, with a copy in ``.ralph/``; a command only there.
-        Nothing in the file is trusted to be there or of the right kind.
         """
         left = Mirror(directory).path / copies.CHECKPOINT_FILE
         return pause_in(self.home / copies.CHECKPOINT_FILE, left) if own_loop else pause_in(left)
-
-
-def _json(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
-
-
-def _read_ours(path: Path) -> dict[str, Any] | None:
-    found = read_json(path)
-    if found is not None and isinstance(found.get("version"), int) and found["version"] > STATE_VERSION:
-        raise newer(path, found["version"])
-    return found
-
-
-def _understood(path: Path, read: Callable[[Mapping[str, Any]], T], found: Mapping[str, Any]) -> T:
-    """``read(found)``; a file that is JSON but not ours is broken like one that is no JSON."""
-    try:
-        return read(found)
-    except (KeyError, TypeError, ValueError, ValidationError) as fault:
-        raise Broken(path, str(fault), set_aside(path)) from fault

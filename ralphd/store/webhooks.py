@@ -1,7 +1,7 @@
-"""``webhooks.json``: the webhooks that were added over the API, and who wants nothing more.
+"""``webhooks.json``: the webhooks that were added over the API, and the destinations that are gone (410).
 
-Addresses are in it, since they are sent to; secrets never are: one that ralphd made up lies in a file of its
-own, ``webhooks/ID.secret``.
+It holds addresses, which may contain a token, but no secrets: a generated secret has a file of its own,
+``webhooks/ID.secret``.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ralphd.config.values import an_address, event_patterns
-from ralphd.core.delivery import Destination, Format
-from ralphd.core.time import Moment, parse_rfc3339, rfc3339
-from ralphd.store.files import as_json, make_private_directory, read_versioned, set_aside_as, write_whole
+from ralphd.core.delivery import Destination
+from ralphd.core.time import Moment
+from ralphd.store.codec import Codec, load_file
+from ralphd.store.files import as_json, make_private_directory, write_whole
 
 WEBHOOKS_FILE: Final = "webhooks.json"
 WEBHOOKS_VERSION: Final = 1
@@ -23,7 +24,7 @@ MOST_GONE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A webhook that was added over the API. ``is_made``: its secret was made up here."""
+    """A webhook that was added over the API. ``is_made``: ralphd generated its secret."""
 
     destination: Destination
     added_at: Moment
@@ -32,7 +33,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A destination, of whatever origin, answered that it wants nothing more."""
+    """Why and since when a destination, from the API or the configuration, accepts nothing more."""
 
     why: str
     at: Moment
@@ -40,107 +41,75 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Webhooks:
-    """What the file holds, by the destinations' ids."""
+    """The content of the file, by the destinations' ids."""
 
     added: Mapping[str, Added] = field(default_factory=dict)
     gone: Mapping[str, Gone] = field(default_factory=dict)
 
     def with_added(self, one: Added) -> "Webhooks":
-        """With one more, which is wanted again if it had gone."""
-        return replace(self, added={**self.added, one.destination.id: one}).without_gone(one.destination.id)
+        """Return them with one more, which is not gone any longer."""
+        id = one.destination.id
+        return replace(self.without_gone(id), added={**self.added, id: one})
 
     def without(self, id: str) -> "Webhooks":
-        """Without that one."""
-        return replace(self, added=_less(self.added, id)).without_gone(id)
+        added = {key: each for key, each in self.added.items() if key != id}
+        return replace(self.without_gone(id), added=added)
 
     def with_gone(self, id: str, gone: Gone) -> "Webhooks":
-        """With the word of a destination that is gone; of too many, the oldest are forgotten."""
-        every = {**_less(self.gone, id), id: gone}
-        return replace(self, gone=dict(list(every.items())[-MOST_GONE:]))
+        """Return them with a mark for a destination that is gone. The last 200 marks are kept."""
+        marks = [*self.without_gone(id).gone.items(), (id, gone)]
+        return replace(self, gone=dict(marks[-MOST_GONE:]))
 
     def without_gone(self, id: str) -> "Webhooks":
-        """Somebody wants it tried again."""
-        return replace(self, gone=_less(self.gone, id)) if id in self.gone else self
+        return replace(self, gone={key: each for key, each in self.gone.items() if key != id})
+
+
+_ADDED: Final = Codec[Added](Added, moments=("added_at",), last="is_made added_at", newer=())
+_GONE: Final = Codec[Gone](Gone, moments=("at",))
 
 
 class WebhooksFile:
-    """The file and the secrets beside it. All calls block."""
+    """The file and the generated secrets. All calls block."""
 
     def __init__(self, state_directory: Path) -> None:
         self.path = state_directory / WEBHOOKS_FILE
         self._secrets = state_directory / "webhooks"
 
     def load(self) -> Webhooks:
-        """What it holds; nothing where it is not there. Raises Broken (it is set aside then), NewerState."""
-        found = read_versioned(self.path, WEBHOOKS_VERSION)
-        if found is None:
-            return Webhooks()
-        try:
-            added = [_added(each) for each in found["webhooks"]]
-            gone = {
-                str(id): Gone(str(it["why"]), parse_rfc3339(it["at"])) for id, it in found["gone"].items()
-            }
-        except (ValueError, TypeError, KeyError, AttributeError) as fault:
-            raise set_aside_as(self.path, f"not what it should be: {type(fault).__name__}") from fault
-        return Webhooks({one.destination.id: one for one in added}, gone)
+        """Return what the file holds. Raises Broken (it is set aside) or NewerState."""
+        return load_file(self.path, WEBHOOKS_VERSION, _webhooks_of) or Webhooks()
 
-    def save(self, held: Webhooks) -> None:
-        """Replace it. Raises OSError; then it is as it was."""
-        content = {
-            "version": WEBHOOKS_VERSION,
-            "webhooks": [_object(one) for one in held.added.values()],
-            "gone": {id: {"why": gone.why, "at": rfc3339(gone.at)} for id, gone in held.gone.items()},
-        }
+    def save(self, webhooks: Webhooks) -> None:
+        """Replace the file. Raises OSError; then it is as it was."""
+        entries = []
+        for one in webhooks.added.values():
+            plain = _ADDED.dump(one)
+            entries.append(plain.pop("destination") | plain)
+        gone = {id: _GONE.dump(each) for id, each in webhooks.gone.items()}
+        content = {"version": WEBHOOKS_VERSION, "webhooks": entries, "gone": gone}
         write_whole(self.path, as_json(content))
 
     def secret_path(self, id: str) -> Path:
-        """Where the secret of a webhook lies that was made up here."""
         return self._secrets / f"{id}.secret"
 
     def keep_secret(self, id: str, text: str) -> Path:
-        """Write a secret that was made up; where it is then. Raises OSError, DirectoryUnusable."""
+        """Write a generated secret and return its path. Raises OSError, DirectoryUnusable."""
         make_private_directory(self._secrets)
         path = self.secret_path(id)
         write_whole(path, f"{text}\n".encode())
         return path
 
     def forget_secret(self, id: str) -> None:
-        """Remove it; one that cannot be removed is of no use to anybody."""
+        """Remove a generated secret. If that fails, the file stays; nothing refers to it any longer."""
         with suppress(OSError):
             self.secret_path(id).unlink(missing_ok=True)
 
 
-def _object(one: Added) -> dict[str, Any]:
-    to = one.destination
-    return {
-        "url": to.url,
-        "on": list(to.on),
-        "format": to.format.value,
-        "allow_private": to.allow_private,
-        "secret_file": to.secret_file,
-        "secret_env": to.secret_env,
-        "is_made": one.is_made,
-        "added_at": rfc3339(one.added_at),
-    }
-
-
-def _added(found: Mapping[str, Any]) -> Added:
-    destination = Destination(
-        url=an_address(found["url"]),
-        on=event_patterns(tuple(found["on"])),
-        format=Format(found["format"]),
-        allow_private=found["allow_private"] is True,
-        secret_file=_text(found["secret_file"]),
-        secret_env=_text(found["secret_env"]),
-    )
-    return Added(destination, parse_rfc3339(found["added_at"]), found["is_made"] is True)
-
-
-def _text(value: object) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise ValueError("not a text")
-    return value
-
-
-def _less(some: Mapping[str, Any], id: str) -> dict[str, Any]:
-    return {key: value for key, value in some.items() if key != id}
+def _webhooks_of(stored: dict[str, Any]) -> Webhooks:
+    added = {}
+    for entry in stored["webhooks"]:
+        one = _ADDED.load({**entry, "destination": entry})
+        to = one.destination
+        checked = replace(to, url=an_address(to.url), on=event_patterns(to.on))
+        added[checked.id] = replace(one, destination=checked)
+    return Webhooks(added, {id: _GONE.load(each) for id, each in stored["gone"].items()})

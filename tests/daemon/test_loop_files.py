@@ -100,7 +100,7 @@ POOL = LoopState(agents=("a", "b"), rotates=True, last_agent="b", out=(Cooldown(
 async def test_the_view_and_the_state_file_show_who_is_in_the_pool(tmp_path: Path) -> None:
     regent, account, events = await a_loop(tmp_path, Supervision(Goal.RUNNING, Running(RUN)))
     assert json.loads(regent.view_bytes())["pool"] is None
-    LoopFiles(account.files.home, tmp_path).save_memory(POOL)
+    LoopFiles(account.files.home, tmp_path).memory.save(POOL)
 
     await account.write_down(Reported(1.0, RUN, "1", "d", IterationStarted(1)), Step(account.supervision))
 
@@ -119,7 +119,7 @@ async def test_the_view_and_the_state_file_show_who_is_in_the_pool(tmp_path: Pat
 async def test_a_command_of_ones_own_has_no_pool_whatever_lies_in_its_home(tmp_path: Path) -> None:
     regent, events = await a_regent(tmp_path)
     regent.account.files.create()
-    LoopFiles(regent.account.files.home, tmp_path).save_memory(POOL)
+    LoopFiles(regent.account.files.home, tmp_path).memory.save(POOL)
 
     await regent.account.look_at_loop_files()
 

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from ralphd.api.schemas import RalphView
+from ralphd import wire
+from ralphd.api.schemas import AgentView, IncidentView, RalphView
 from ralphd.config.configuration import Configuration
 from ralphd.core.supervision.model import Supervision
 from ralphd.daemon.ralph.record import RalphRecord
@@ -39,6 +40,25 @@ async def test_a_view_has_the_keys_that_its_schema_promises(tmp_path: Path) -> N
     assert set(json.loads(regent.view_bytes())) | {"resources"} == set(RalphView.model_fields)
     RalphView.model_validate_json(regent.view_bytes())
     await events.close()
+
+
+async def test_a_view_has_the_keys_of_the_table_in_its_order(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+
+    view = json.loads(regent.view_bytes())
+
+    assert list(view)[: len(wire.STATE_KEYS)] == list(wire.STATE_KEYS)
+    assert view.keys() == wire.VIEW_KEYS.keys() - {"resources"}
+    assert [key for key, value in view.items() if not wire.fits(value, wire.VIEW_KEYS[key])] == []
+    await events.close()
+
+
+def test_the_schema_of_a_view_has_the_keys_of_the_tables() -> None:
+    keys = {"in" if name == "is_in" else name for name in AgentView.model_fields}
+
+    assert RalphView.model_fields.keys() == wire.VIEW_KEYS.keys()
+    assert IncidentView.model_fields.keys() == wire.INCIDENT_KEYS.keys()
+    assert keys == wire.POOL_AGENT_KEYS.keys()
 
 
 async def test_a_view_is_serialised_anew_only_when_something_has_changed(tmp_path: Path) -> None:

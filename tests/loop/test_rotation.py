@@ -140,6 +140,8 @@ def test_a_memory_that_was_tampered_with_is_put_aside_and_the_rotation_begins_an
     code, log = night.ends()
 
     assert code == 0, log
-    assert shown(log, "the memory of the loop", "is damaged ('claude' is no list)", "is kept as")
+    assert shown(
+        log, "the memory of the loop", "is damaged (agents: Input should be a valid array)", "is kept as"
+    )
     assert [agent for agent, _ in night.did()] == ["claude", "claude"]
     wait_for(lambda: list(night.home.glob("loop.json.corrupt-*")), timeout_s=5, what="the damaged file")

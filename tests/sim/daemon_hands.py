@@ -49,7 +49,7 @@ from ralphd.core.supervision.reports import Reported, answer, is_known
 from ralphd.core.supervision.requests import why_not
 from ralphd.core.time import rfc3339
 from ralphd.daemon.ralph.journal import event_key
-from ralphd.store.state import _SUPERVISION, Facts
+from ralphd.store.state import SUPERVISION, Facts
 from tests.sim.mail import Letter
 from tests.sim.run_watch import RunWatch
 from tests.sim.world import Due, Entry, RunRecord
@@ -68,8 +68,7 @@ class DaemonHands:
 
     def __init__(self, night: Night) -> None:
         self._night = night
-        written = _SUPERVISION.dump_python(night.disk.supervision, mode="json")
-        found: Supervision = _SUPERVISION.validate_python(written)
+        found = SUPERVISION.load(SUPERVISION.dump(night.disk.supervision))
         self.supervision = replace(found, goal=night.disk.goal)
         self._facts_run_id = night.disk.facts_run_id
         self.living: RunId | None = None

@@ -55,7 +55,7 @@ from ralphd.loop.reporter import Reporter
 from ralphd.loop.runner import LAST_WORDS_S, LONGEST_SLEEP_S
 from ralphd.loop.settings import LoopSettings
 from ralphd.loop.store import continued
-from ralphd.store.loop_files import memory_json, memory_of
+from ralphd.store.loop_files import MEMORY
 from tests.sim.agents import COST_USD, Attempt
 from tests.sim.mail import Mail
 from tests.sim.world import Checkpointed, Due, RunRecord
@@ -109,7 +109,7 @@ class LoopHands:
         disk, now = self._night.disk, self._night.clock.wall()
         self._scribe.working(self._given.policy.agents[0])
         plan = self._night.list.plan(known=False)
-        remembered = memory_of(memory_json(disk.memory))
+        remembered = MEMORY.load(MEMORY.dump(disk.memory))
         checkpoint = None if disk.checkpoint is None else _as_saved(disk.checkpoint)
         memory, ledger, resumed = continued(self._given, remembered, disk.ledger, checkpoint, now)
         self._knows_list = plan is not None or memory.list_file is not None

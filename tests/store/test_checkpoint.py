@@ -174,7 +174,7 @@ def test_all_faults_are_told_and_keys_that_are_not_known_are_none(manager: Check
     del raw["agent"]
     del raw["why"]
 
-    assert manager.verify(raw) == ["agent is missing", "iteration: no count: -1"]
+    assert manager.verify(raw) == ["agent is missing", "iteration: not a number from 0 on: -1"]
 
 
 # Damaged, newer

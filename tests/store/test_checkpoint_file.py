@@ -11,13 +11,13 @@ from ralphd.core.loop.state import Checkpoint, CheckpointTask, PauseReason
 from ralphd.store import mirror
 from ralphd.store.checkpoint import (
     CheckpointManager,
-    CheckpointWatch,
     Pause,
     pause_in,
     put_back,
     take_over,
     to_json,
 )
+from ralphd.store.loop_files import LoopWatch
 from ralphd.store.mirror import CHECKPOINT_FILE, TASKS_FILE
 
 HELD = Checkpoint(
@@ -53,13 +53,13 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_a_person_sees_where_the_loop_was_and_a_newer_one_when_it_is_there(place: Place) -> None:
-    watch = CheckpointWatch(place.home)
+    watch = LoopWatch(place.home)
     watch.look()
-    assert watch.summary is None
+    assert watch.checkpoint is None
 
     place.manager.save(HELD)
     watch.look()
-    assert watch.summary == {
+    assert watch.checkpoint == {
         "created_at": "2023-11-14T22:13:20.000000Z",
         "iteration": 3,
         "task": {"id": "US-2", "title": "Parse"},
@@ -70,22 +70,22 @@ def test_a_person_sees_where_the_loop_was_and_a_newer_one_when_it_is_there(place
         "uncommitted": 2,
         "snapshot_ref": "refs/ralph/checkpoints/1",
     }
-    before = watch.summary
+    before = watch.checkpoint
     watch.look()
-    assert watch.summary is before
+    assert watch.checkpoint is before
 
     place.manager.clear()
     watch.look()
-    assert watch.summary is None
+    assert watch.checkpoint is None
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", '{"task": 7, "iteration": "3", "agent": ["x"]}', "\0"])
 def test_nothing_in_it_is_trusted(place: Place, content: str) -> None:
     place.original.write_text(content)
-    watch = CheckpointWatch(place.home)
+    watch = LoopWatch(place.home)
     watch.look()
 
-    assert watch.summary is None or not any(watch.summary.values())
+    assert watch.checkpoint is None or not any(watch.checkpoint.values())
     assert pause_in(place.original) == Pause()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.store.history import RECENT_KEYS, WAITING_LINES, History, mend
+from ralphd.store.history import RECENT_KEYS, WAITING_LINES, History, repair
 from tests.store.conftest import SmallDisk
 
 AT = 1_700_000_000.25
@@ -137,23 +137,23 @@ def test_a_broken_record_is_kept_and_its_entries_are_written_anew(tmp_path: Path
     History(path).append("run", "r2", AT, {})
     before = path.read_bytes()
 
-    kept_as = mend(path)
+    kept_as = repair(path)
 
     assert kept_as is not None
     assert kept_as.name.startswith("history.jsonl.corrupt-")
     assert kept_as.read_bytes() == before
     assert path.stat().st_mode & 0o777 == 0o600
     assert [json.loads(line)["key"] for line in path.read_bytes().splitlines()] == ["r1", "r2"]
-    assert mend(path) is None
+    assert repair(path) is None
 
 
 @pytest.mark.parametrize("whole", [b"", b'{"key":"r1"}', b'{"key":"r1"}\n\n{"key":"r2"}\n'])
 def test_a_whole_record_is_left_as_it_is(tmp_path: Path, whole: bytes) -> None:
     path = tmp_path / "history.jsonl"
-    assert mend(path) is None
+    assert repair(path) is None
     path.write_bytes(whole)
 
-    assert mend(path) is None
+    assert repair(path) is None
 
     assert path.read_bytes() == whole
 
@@ -164,7 +164,7 @@ def test_what_is_no_plain_file_is_put_aside_unread(tmp_path: Path, damage: Calla
     History(path).append("run", "r1", AT, {})
     damage(path)
 
-    kept_as = mend(path)
+    kept_as = repair(path)
 
     assert kept_as is not None and os.path.lexists(kept_as)
     assert path.read_bytes() == b""
@@ -177,7 +177,7 @@ def test_a_broken_record_stays_where_it_is_while_the_disk_takes_no_new_one(small
     small_disk.fill()
 
     with pytest.raises(OSError, match="No space"):
-        mend(path)
+        repair(path)
 
     assert path.read_bytes() == b'{"key":"r1"}\nrubbish\n'
     assert History(path).has("r1")

@@ -13,7 +13,7 @@ MEMORY = LoopState(agents=("a", "b"), rotates=True, last_agent="b", out=(Cooldow
 
 def kept(home: Path, memory: LoopState = MEMORY) -> LoopWatch:
     """A look at what a loop has saved."""
-    LoopFiles(home, home).save_memory(memory)
+    LoopFiles(home, home).memory.save(memory)
     watch = LoopWatch(home)
     watch.look()
     return watch
@@ -40,7 +40,7 @@ def test_a_loop_that_was_not_begun_has_no_pool(tmp_path: Path) -> None:
 
 def test_what_is_written_is_known_after_a_look_and_what_is_removed_is_not(tmp_path: Path) -> None:
     watch = kept(tmp_path)
-    LoopFiles(tmp_path, tmp_path).save_memory(LoopState(agents=("c",)))
+    LoopFiles(tmp_path, tmp_path).memory.save(LoopState(agents=("c",)))
     stale = watch.pool(0.0)
     assert stale is not None and len(stale["agents"]) == 2
 

@@ -78,14 +78,14 @@ def test_a_full_one_loses_its_older_half_and_no_part_of_a_line(tmp_path: Path) -
     history, path = History(tmp_path / "history.jsonl"), tmp_path / "progress.md"
     old = [f"- 2023-11-14 22:13:20 · iteration {number} · claude · ok\n" for number in range(30_000)]
     path.write_text(PROGRESS_HEADER + "".join(old))
-    assert path.stat().st_size > progress.MAX_BYTES
+    assert path.stat().st_size > progress.MAX_PROGRESS_BYTES
     kept = ProgressFile(path, history.newest)
     enter(history, 1)
 
     kept.follow()
 
     found = lines(path)
-    assert path.stat().st_size < progress.MAX_BYTES * 0.6
+    assert path.stat().st_size < progress.MAX_PROGRESS_BYTES * 0.6
     assert found[-1] == progress_line(history.newest(1)[0]).strip()
     assert [f"{line}\n" for line in found[:-1]] == old[-len(found) + 1 :]
 

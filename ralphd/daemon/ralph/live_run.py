@@ -36,7 +36,7 @@ from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord
 from ralphd.process.spawn import Run, RunSpec
 from ralphd.process.tree import age_s
 from ralphd.store.checkpoint import Pause
-from ralphd.store.history import save
+from ralphd.store.history import save_evidence
 
 if TYPE_CHECKING:
     from ralphd.daemon.ralph.record import RalphRecord
@@ -78,7 +78,7 @@ def watching(run: WatchedRun, clock: Clock) -> StallMonitor:
             observer=run.observer,
             last_output=lambda: run.log.last_output_at(run_id),
             last_lines=lambda: run.log.last_lines(run_id, LAST_LINES, stream=None),
-            keep=lambda sighting: save(run.directory, sighting),
+            keep=lambda sighting: save_evidence(run.directory, sighting),
             warn=lambda text: run.post(FellSilent(clock.now(), run_id, text)),
             end=lambda found, title: run.post(Overran(clock.now(), run_id, OVERDUE[found], title)),
             said=run.said,

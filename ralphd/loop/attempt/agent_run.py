@@ -34,7 +34,7 @@ from ralphd.process.activity.monitor import StallMonitor, Subject
 from ralphd.process.activity.probe import Observer
 from ralphd.process.agent_process import AgentCommand, AgentNotStarted, AgentProcess, SweepResult, start
 from ralphd.process.machine import Clock
-from ralphd.store.history import save
+from ralphd.store.history import save_evidence
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ class AgentRun:
             observer=lambda since: Observer(process, WorkTree(spec.directory, since=since)),
             last_output=lambda: output.last_life_at,
             last_lines=lambda: tuple(output.lines)[-LAST_LINES:],
-            keep=lambda sighting: save(spec.keep, sighting),
+            keep=lambda sighting: save_evidence(spec.keep, sighting),
             warn=self._observer.warn,
             end=lambda finding, title: self._termination.end(TerminationRequest(OURS[finding], title)),
             who=agent_named(spec.agent.name),
