@@ -1,30 +1,34 @@
-"""The nouns of the loop: what it is held to, where it is, what happens to it, and the orders it gives.
+"""The terms of the loop: its rules, its state, its events and its orders.
 
 Every pass of the loop is one ``step`` (``core/loop/step``): an event comes in, the next ``Loop`` and the
-orders go out. ``ralphd/loop`` saves the new state before it carries them out.
+orders come out. ``ralphd/loop`` saves the new state before it carries the orders out.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ralphd.core.failures.classify import Classification
-from ralphd.core.failures.kinds import FailureKind
-from ralphd.core.gate.verdict_views import RevertNotice, VerdictMessage
-from ralphd.core.loop.state import InFlight, Ledger, LoopState, PauseReason
-from ralphd.core.plan import Plan, Task
-from ralphd.core.supervision.model import Next
-from ralphd.core.time import Moment
+from ralphd.core.loop.state import LoopState, PauseReason
+
+if TYPE_CHECKING:
+    from ralphd.core.failures.classify import Classification
+    from ralphd.core.failures.kinds import FailureKind
+    from ralphd.core.gate.verdict_views import RevertNotice, VerdictMessage
+    from ralphd.core.loop.state import InFlight, Ledger
+    from ralphd.core.plan import Plan, Task
+    from ralphd.core.supervision.model import Next
+    from ralphd.core.time import Moment
 
 
 @dataclass(frozen=True, slots=True)
 class LoopPolicy:
     """The rules of one loop, from its pinned configuration. Defaults are the configuration's.
 
-    ``agents`` are those who may be asked, the primary first. ``pause_when_exhausted``: when none is left
-    before a limit resets the loop ends with 75 instead of waiting. ``rotates``: each iteration is the turn of
-    the next of them, and one that fails ends it (L3); else they are asked in this order (L2). ``reviews``: a
-    task is done when its review says so (L14).
+    ``agents`` may be asked, the primary first: in this order (L2), or with ``rotates`` in turns, an iteration
+    each, and a failure ends the turn (L3). ``reviews``: a task is done when its review says so (L14).
+    ``pause_when_exhausted``: with no agent left before a reset the loop ends with 75 instead of waiting.
     """
 
     agents: tuple[str, ...] = ("claude",)
@@ -50,7 +54,7 @@ class LoopPolicy:
 
 
 class PendingRequest(StrEnum):
-    """What was asked of the loop: nothing, to pause, to end."""
+    """A request that takes effect at the next boundary, if there is one."""
 
     NONE = "none"
     PAUSE = "pause"
@@ -59,9 +63,9 @@ class PendingRequest(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The attempt before this one, for the prompt of the next (000-T2).
+    """The previous attempt, for the prompt of the next one.
 
-    Of one in an earlier iteration or run nothing is known but what the ledger remembers: no number, no agent.
+    If it was in an earlier iteration or run, ``attempt`` is 0 and ``agent`` empty: the record has neither.
     """
 
     attempt: int
@@ -73,13 +77,13 @@ class Previous:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """The iteration under way.
+    """The iteration in progress.
 
-    ``attempt`` counts all attempts at it, ``tries`` the failures of the present agent that count (L2),
+    ``attempt`` counts all attempts, ``tries`` the failures of the present agent that count (L2),
     ``transient_tries`` its retries after transient ones. ``passed`` are the agents that had their turn,
-    ``shaky`` those that had only transient failures: when all at hand are, it is an outage, and ``outage``
-    counts its waits. ``rate_waited_s`` is what was waited for the present agent's rate limits in all.
-    ``reverted`` is what became of the task's last commits, where they did not stay (R9).
+    ``shaky`` those with only transient failures: when all agents of the pool are, it is an outage, and
+    ``outage`` counts its waits. ``rate_waited_s`` is the total wait for the present agent's rate limits.
+    ``reverted`` is the revert of the task's last commits (R9).
     """
 
     number: int
@@ -102,7 +106,7 @@ class Iteration:
 class Rotation:
     """What a failed turn leaves to the next agent: the task's last attempt.
 
-    ``shaky`` are those who had the last turns running and met only transient failures.
+    ``shaky`` are the agents of the last turns that met only transient failures.
     """
 
     task_id: str
@@ -112,7 +116,7 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Nothing was done yet."""
+    """The loop has not begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ class Attempting:
 
 @dataclass(frozen=True, slots=True)
 class Resting:
-    """Nothing runs until a moment. ``for_an_agent``: for one to come back, else for the next attempt.
+    """Nothing runs until a moment. ``for_an_agent``: until an agent returns, else until the next attempt.
 
     ``why`` is the reason in words.
     """
@@ -138,13 +142,13 @@ class Resting:
 
     @property
     def lasts_s(self) -> float:
-        """How long the whole wait is."""
+        """Return the length of the whole wait."""
         return self.until - self.since
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitingVerdict:
-    """The iteration is reported, and its verdict awaited (L9). ``promised``: the agent says all is done."""
+    """The iteration is reported (L9). ``promised``: the agent declared that everything is done."""
 
     iteration: Iteration
     promised: bool
@@ -162,10 +166,10 @@ Stage: TypeAlias = Begin | Attempting | Resting | AwaitingVerdict | Finished
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """All that the loop knows. ``plan`` is the last one that could be read; None where there is no list.
+    """The state of the loop. ``plan`` is the last readable list; None: there is none.
 
-    ``failing`` counts the iterations running that failed. ``rotation`` is there after a failed turn (L3).
-    ``pause_why`` is why the Regent wants a pause, where a person did not.
+    ``failing`` counts the failed iterations in a row. ``rotation`` is set after a failed turn (L3).
+    ``pause_why`` is why the Regent requests a pause, if no person does.
     """
 
     memory: LoopState = field(default_factory=LoopState)
@@ -180,7 +184,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a checkpoint of ``saved_at`` says that the loop was; why it waited there, until ``resume_at``."""
+    """The position in a checkpoint of ``saved_at``: why the loop waited there, until ``resume_at``."""
 
     task_id: str | None
     attempt: int = 0
@@ -194,7 +198,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The loop begins. ``verdict``: one that no loop heard. ``undone``: boundaries a person has put back."""
+    """The loop begins. ``verdict`` reached no loop so far. ``undone``: boundaries restored by a person."""
 
     at: Moment
     plan: Plan | None
@@ -205,10 +209,10 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOver:
-    """An attempt has ended and its tree is gone. ``plan`` is what the list says now; ``chance`` is a die.
+    """An attempt has ended and its tree is gone. ``plan`` is the current list; ``chance`` is random.
 
-    ``worked``: its session is worth resuming; ``promised``: it gave the promise in its last message.
-    ``halted`` says why nothing can go on before a person acts, be the attempt's own end good or bad.
+    ``worked``: its session is worth resuming; ``promised``: its last message has the promise. ``halted`` says
+    why a person has to act before anything continues, whether the attempt succeeded or not.
     """
 
     at: Moment
@@ -226,21 +230,21 @@ class AttemptOver:
 
 @dataclass(frozen=True, slots=True)
 class LoopWoke:
-    """The clock may have reached the end of a wait."""
+    """The wait may be over."""
 
     at: Moment
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A person does not want to wait any longer, at their own risk (L12)."""
+    """A person ends the wait, at their own risk (L12)."""
 
     at: Moment
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The answer to a finished iteration. ``unheard``: nobody waits any more for the verdict (R9)."""
+    """The answer to a finished iteration. ``unheard``: the loop stopped waiting before the verdict (R9)."""
 
     at: Moment
     next: Next
@@ -268,7 +272,7 @@ LoopEvent: TypeAlias = Began | AttemptOver | LoopWoke | Skipped | Judged | Pause
 
 @dataclass(frozen=True, slots=True)
 class SaveCheckpoint:
-    """Write the checkpoint, before whatever is ordered after it."""
+    """Write the checkpoint, before any later order is carried out."""
 
     reason: PauseReason
     iteration: Iteration | None
@@ -278,12 +282,12 @@ class SaveCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class ClearCheckpoint:
-    """The task is done: nothing is to be resumed."""
+    """Remove the checkpoint: the task is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartIteration:
-    """An iteration begins: tell the Regent, pull where that is wanted."""
+    """Report the iteration, and pull if configured."""
 
     iteration: Iteration
 
@@ -302,7 +306,7 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ReportAttempt:
-    """An attempt was judged: tell the Regent what it was and what comes ``next``, in words."""
+    """Report the end of an attempt, and what comes ``next``, in words."""
 
     iteration: Iteration
     kind: FailureKind | None
@@ -313,14 +317,14 @@ class ReportAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ReportLost:
-    """An attempt was cut off with the loop that ran it: nobody knows how it ended, or what it cost."""
+    """Report an attempt that was cut off with its loop: its end and its cost are not known."""
 
     lost: InFlight
 
 
 @dataclass(frozen=True, slots=True)
 class ReportAgentOut:
-    """An agent is out of the pool until then; None: until a person acts."""
+    """Report an agent's cooldown; None: until a person acts."""
 
     agent: str
     reason: str
@@ -329,21 +333,21 @@ class ReportAgentOut:
 
 @dataclass(frozen=True, slots=True)
 class ReportAgentBack:
-    """An agent may be asked again."""
+    """Report the return of an agent to the pool."""
 
     agent: str
 
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """Leave a note for the next agent (``handoff.md``); empty: there is nothing to say any more."""
+    """Append a note for the next agent (``handoff.md``); an empty one clears them."""
 
     note: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Wait, and wake up then at the latest; tell the Regent and whoever reads the log why."""
+    """Wait until then at the latest; report and log why."""
 
     until: Moment
     reason: PauseReason
@@ -352,12 +356,12 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class EndRest:
-    """The wait is over before its time."""
+    """Report the end of the wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishIteration:
-    """A boundary: report it, bring back the answer, and push (L9)."""
+    """Report a boundary, bring back the answer, and push (L9)."""
 
     iteration: Iteration
     failed: bool
@@ -394,11 +398,11 @@ LoopOrder: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class LoopStep:
-    """The loop as it is after an event, and what is to be done about it, in this order."""
+    """The loop after an event, and the orders to carry out in this sequence."""
 
     loop: Loop
     orders: tuple[LoopOrder, ...] = ()
 
-    def preceded_by(self, *orders: LoopOrder) -> "LoopStep":
+    def preceded_by(self, *orders: LoopOrder) -> LoopStep:
         """Return the step with ``orders`` before its own."""
         return LoopStep(self.loop, (*orders, *self.orders))

@@ -1,13 +1,16 @@
 """What the loop keeps between its runs: the record of each task, the agents' cooldowns, the checkpoint."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ralphd.core.failures.kinds import FailureKind
-from ralphd.core.gate.verdict_views import RevertNotice
-from ralphd.core.time import Moment
+if TYPE_CHECKING:
+    from ralphd.core.failures.kinds import FailureKind
+    from ralphd.core.gate.verdict_views import RevertNotice
+    from ralphd.core.time import Moment
 
 
 class TaskState(StrEnum):

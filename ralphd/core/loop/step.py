@@ -6,11 +6,11 @@ is in ``core/loop/failures``; steps that both modules take are in ``core/loop/tr
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ralphd.core import backoff
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict import VerdictKind
-from ralphd.core.gate.verdict_views import VerdictMessage
 from ralphd.core.loop import model, tasks
 from ralphd.core.loop.failures import failed, failures_per_round
 from ralphd.core.loop.model import EndLoop, Iteration, Loop, LoopPolicy, LoopStep, PendingRequest, Resting
@@ -30,6 +30,9 @@ from ralphd.core.loop.transitions import (
 from ralphd.core.plan import Task
 from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment
+
+if TYPE_CHECKING:
+    from ralphd.core.gate.verdict_views import VerdictMessage
 
 IDLE_SUCCESSES = 2
 """Without a task list, this many successful iterations in a row without a commit end the loop (L10)."""
@@ -334,7 +337,7 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
     return _iterate(loop, event.at, policy)
 
 
-def _with_verdict(loop: Loop, verdict: VerdictMessage | None, policy: LoopPolicy) -> Loop:
+def _with_verdict(loop: Loop, verdict: "VerdictMessage | None", policy: LoopPolicy) -> Loop:
     """Apply the verdict on the loop's commits; None: there is no gate (R9)."""
     ledger = tasks.judged(loop.ledger, verdict, a_round=failures_per_round(policy))
     boundary = loop.memory.judged if verdict is None else verdict.boundary

@@ -7,13 +7,16 @@ in place: every function returns a new one.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ralphd.core.backoff import grown
 from ralphd.core.failures.kinds import FailureKind, meaning
-from ralphd.core.gate.verdict_views import VerdictMessage
 from ralphd.core.loop.model import Previous
 from ralphd.core.loop.state import Ledger, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
+
+if TYPE_CHECKING:
+    from ralphd.core.gate.verdict_views import VerdictMessage
 
 PROMPT_ALONE = Task("prompt", "what the prompt asks for", TaskStatus.PENDING)
 """Stands for the work where there is no task list."""
@@ -158,7 +161,7 @@ def unjudged(before: Ledger, after: Ledger) -> Ledger:
     }
 
 
-def judged(ledger: Ledger, verdict: VerdictMessage | None, *, a_round: int) -> Ledger:
+def judged(ledger: Ledger, verdict: "VerdictMessage | None", *, a_round: int) -> Ledger:
     """Apply a verdict (R9); None: there is no gate.
 
     A task whose commits stay starts without failures if it opens again. A task whose commits were reverted is

@@ -201,7 +201,7 @@ class AgentRun:
             except (OSError, TimeoutError) as fault:  # a checkpoint that cannot be saved saves no hung agent
                 why = fault or "no answer in time"
                 logger.warning("attempt %s is ended unsaved: %s", self._spec.id, why)
-        if not process.has_exited:  # one that exited in between ended by itself
+        if not process.has_exited:  # else it ended by itself in between
             self._done = request
             await terminate(process, GRACES.get(request.ours, ASKED_GRACE_S))
 
