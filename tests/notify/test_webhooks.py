@@ -35,8 +35,8 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from ralphd.core.delivery import Destination
 from ralphd.store.events import EventStore
-from ralphd.notify.client import Courier
-from ralphd.notify.worker import Sender
+from ralphd.notify.client import WebhookClient
+from ralphd.notify.worker import DeliveryWorker
 
 class Known:
     def __init__(self, to): self.to = to
@@ -48,7 +48,7 @@ async def main(path, url, send):
     to = Destination(url, allow_private=True)
     await events.append("ralph.escalated", 1.0, "demo", "r1", {}, key="k", deliver_to=[to])
     if send == "send":
-        await Sender(events, lambda: Known(to), Courier()).run()
+        await DeliveryWorker(events, lambda: Known(to), WebhookClient()).run()
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main(*sys.argv[1:]))
