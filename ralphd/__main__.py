@@ -24,7 +24,7 @@ def main() -> None:
         socket_path=Path(given.socket or wire.socket_path(environ)).absolute(),
         umask=umask,
         tied=given.tied,
-        # What was started in the background or by somebody else is no service, whatever its parent is.
+        # A daemon in the background or of a client is not a service, whatever its parent is.
         systemd=systemd.Systemd() if given.background or given.tied is not None else manager,
     )
     if given.background:
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(settings: DaemonSettings, ready: Callable[[], None], *, foreground: bool) -> int:
-    """Be the daemon; the answer is its exit code. A fault that a person can mend is printed in words."""
+    """Run the daemon; return its exit code. A RalphdError is printed without a traceback."""
     try:
         faulthandler.enable()  # the watchdog's SIGABRT leaves word of where every thread was
         lock = own(settings.state_directory)

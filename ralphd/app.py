@@ -1,4 +1,4 @@
-"""Builds the parts of the daemon, serves, and stops them in the reverse order."""
+"""Build the parts of the daemon, serve, and stop them in the reverse order."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 class DaemonSettings:
     """Where the daemon lives. ``umask`` is the one it was started under, and its runs are.
 
-    ``tied`` is the descriptor of a pipe: at its end of file the daemon ends with all it started (P5).
+    ``tied`` is the descriptor of a pipe: at its end of file the daemon ends, and all its runs (P5).
     A socket that ``systemd`` has handed over is used instead of ``socket_path``.
     """
 
@@ -42,7 +42,7 @@ class DaemonSettings:
 
 
 def own(state_directory: Path) -> Lock:
-    """Take the state directory for life, or raise DaemonBusy, which names the owner, and touch nothing."""
+    """Lock the state directory, or raise DaemonBusy, which names the owner, and change nothing."""
     make_private_directory(state_directory)
     try:
         lock = Lock.acquire(state_directory / "lock", f"{os.getpid()}\n")
@@ -59,7 +59,7 @@ def own(state_directory: Path) -> Lock:
 async def serve(settings: DaemonSettings, ready: Callable[[], None]) -> None:
     """Be the daemon until asked to end. ``ready`` is called once it has adopted what lives and answers.
 
-    The caller holds the state directory (``own``). Raises RalphdError for what a person can put right.
+    The caller holds the state directory (``own``). Raises RalphdError.
     """
     raise_own_limit()
     async with AsyncExitStack() as parts:
@@ -120,8 +120,8 @@ async def _serve_until_shutdown(
 
 
 def _end_with(tied: int, host: Host) -> None:
-    """End at once, with all runs, when whoever holds the other end of ``tied`` has ended (P5)."""
-    os.set_inheritable(tied, False)  # a shim is given it by name, and nobody else is
+    """End at once, with all runs, when the process at the other end of ``tied`` has ended (P5)."""
+    os.set_inheritable(tied, False)  # only a shim gets it, by name
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []
 

@@ -1,4 +1,4 @@
-"""How the daemon is a process: detached from a terminal, or as the first one of a container."""
+"""Run the daemon detached from a terminal, or as pid 1 of a container."""
 
 import os
 import signal
@@ -80,7 +80,7 @@ def _restore_signals() -> None:
 def as_init_where_needed(run: Callable[[], int]) -> int:
     """Run here; as pid 1 run in a process below, pass signals on and reap strangers, as an init has to.
 
-    A process of its own does it, since whoever reaps everything would take exit statuses away from others.
+    A process of its own does it, since reaping every child takes exit statuses away from other code.
     """
     return run() if os.getpid() != 1 else as_init(run)
 

@@ -9,7 +9,7 @@ PROBLEM_PREFIX = "urn:ralphd:problem:"
 
 
 class RalphdError(Exception):
-    """Something a person can put right.
+    """A fault that a person can fix.
 
     ``what`` says what went wrong and to what, ``why`` gives the reason when it is known, ``mend`` says what
     to do next, usually as a command to type.

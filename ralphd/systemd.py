@@ -1,7 +1,7 @@
-"""What systemd hands to the daemon, and what the daemon tells it: sd_notify(3), sd_listen_fds(3).
+"""The systemd protocol of the daemon: sd_notify(3), sd_listen_fds(3).
 
-Nothing here fails the daemon: it supervises as well when nobody listens. What was handed over is taken out of
-the environment, so that neither a shim nor a run speaks for the daemon or mistakes a descriptor for its own.
+Nothing here fails the daemon: it supervises as well without a manager. The variables are removed from the
+environment, so that neither a shim nor a run notifies for the daemon or takes a descriptor for its own.
 """
 
 import os
@@ -15,9 +15,9 @@ FIRST_FD = 3
 """SD_LISTEN_FDS_START."""
 MOST_FDS = 64
 SEND_LIMIT_S = 0.2
-"""A manager's socket that is full is waited for so long: it must not hold up the supervision."""
+"""The time limit for a full manager's socket: it must not block supervision."""
 LEAST_PING_S = 0.1
-"""No manager is told more often; a limit that would need it is none that a daemon can keep."""
+"""The shortest time between two pings; a watchdog limit that needs more cannot be kept anyway."""
 
 _HANDED_OVER = (
     *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
@@ -27,10 +27,10 @@ _HANDED_OVER = (
 
 @dataclass(slots=True)
 class Systemd:
-    """The service manager above this process; one that is not there hears nothing.
+    """The service manager of this process, or none: then every method does nothing.
 
-    ``ping_every_s``: so often the watchdog has to be told that all is well, a third of its limit; None where
-    nobody watches. ``sockets``: the descriptors that it listens on already.
+    ``ping_every_s`` is a third of the watchdog's limit; None without a watchdog. ``sockets`` are the
+    descriptors that it listens on already.
     """
 
     address: str | None = None
@@ -40,53 +40,49 @@ class Systemd:
     _is_up: bool = field(default=False, init=False)
 
     def ready(self, status: str) -> None:
-        """The daemon has adopted what lives, and answers."""
+        """Report that the daemon has adopted what lives, and answers."""
         self._is_up, self._status = True, status
-        self._tell("READY=1", f"STATUS={status}")
+        self._send("READY=1", f"STATUS={status}")
 
     def passed(self, status: str) -> None:
-        """A whole pass of the supervision is over: the watchdog is told, and the status where it is new."""
-        told = [] if status == self._status else [f"STATUS={status}"]
+        """Ping the watchdog after a whole pass of supervision, and report a new status."""
+        news = [] if status == self._status else [f"STATUS={status}"]
         if self.ping_every_s is not None:
-            told.append("WATCHDOG=1")
+            news.append("WATCHDOG=1")
         self._status = status
-        self._tell(*told)
+        self._send(*news)
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """Around reading the configuration anew.
-
-        Nothing is told before the daemon is ready, nor on its way out. The moment is on the clock that
-        sd_notify(3) asks for.
-        """
+        """Report a reload for the duration of the block, except before ``ready`` and after ``stopping``."""
         if not self._is_up:
             yield
             return
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+        self._send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
         try:
             yield
         finally:
-            self._tell("READY=1")
+            self._send("READY=1")
 
     def stopping(self, status: str, *, limit_s: float) -> None:
-        """The daemon is on its way out, for at most ``limit_s`` seconds, whatever the unit allows."""
+        """Report the end, and ask for ``limit_s`` seconds for it, whatever the unit allows."""
         self._is_up, self._status = False, status
-        self._tell("STOPPING=1", f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={int(limit_s * 1e6)}")
+        self._send("STOPPING=1", f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={int(limit_s * 1e6)}")
 
-    def _tell(self, *assignments: str) -> None:
+    def _send(self, *assignments: str) -> None:
         if self.address is None or not assignments:
             return
         address = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
             link.settimeout(SEND_LIMIT_S)
-            link.connect(address)  # only a connected socket waits for room instead of asking again and again
+            link.connect(address)  # only a connected socket can wait for room; sendto would have to poll
             link.send("\n".join(each.replace("\n", " ") for each in assignments).encode())
 
 
 def take_over(environ: MutableMapping[str, str]) -> Systemd:
-    """What the manager put into ``environ``, which it is taken out of.
+    """Return what the manager passed in ``environ``, and remove it there.
 
-    What is meant for another process (a shell below a service, say) or makes no sense is dropped.
+    What is meant for another process (a shell below a service, say) or malformed is dropped.
     """
     given = {name: environ.pop(name, "") for name in _HANDED_OVER}
     address = given["NOTIFY_SOCKET"]
@@ -109,11 +105,10 @@ def _sockets(count: str, pid: str) -> tuple[int, ...]:
         return ()
     handed = range(FIRST_FD, FIRST_FD + min(_number(count), MOST_FDS))
     for fd in handed:
-        with suppress(OSError):  # one that is not open is told of where it is to be used
+        with suppress(OSError):  # a closed one is reported where it is used
             os.set_inheritable(fd, False)
     return tuple(handed)
 
 
 def _number(text: str) -> int:
-    """What is no number that a manager would send counts as none at all."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

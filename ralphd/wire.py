@@ -1,7 +1,7 @@
-"""What travels over the socket: names, states, events, exit codes, and where the socket is.
+"""The names that the daemon and ``ralphctl`` share: states, events, exit codes, and where the socket is.
 
-Shared by the daemon and ``ralphctl``. Standard library only, and little of that: ``ralphctl status`` loads
-this file, so neither ``typing`` nor ``dataclasses`` nor ``pathlib`` nor ``re`` is imported at run time.
+Standard library only, and little of that: ``ralphctl status`` loads this file, so neither ``typing`` nor
+``dataclasses`` nor ``pathlib`` nor ``re`` is imported at run time. A new event is one row of EVENTS.
 """
 
 import os
@@ -32,43 +32,48 @@ STATES = (
 SETTLED_STATES = frozenset({"idle", "paused", "stopped", "failed", "done"})
 """States in which no run lives and none will start by itself (a paused ralph may have a resume time)."""
 
-EVENT_TYPES = (
-    "daemon.started",
-    "daemon.stopping",
-    "daemon.degraded",
-    "state.recovered",
-    "ralph.registered",
-    "ralph.started",
-    "ralph.adopted",
-    "ralph.exited",
-    "ralph.retrying",
-    "ralph.escalated",
-    "ralph.stall_warning",
-    "ralph.stalled",
-    "ralph.paused",
-    "ralph.resumed",
-    "ralph.stopped",
-    "ralph.done",
-    "ralph.failed",
-    "iteration.started",
-    "iteration.finished",
-    "attempt.finished",
-    "wait.started",
-    "wait.ended",
-    "tests.passed",
-    "tests.failed",
-    "commit.kept",
-    "commit.reverted",
-    "commit.restored",
-    "guard.blocked",
-    "agent.exhausted",
-    "agent.returned",
-    "incident.held_back",
-    "incident.acknowledged",
-    "incident.closed",
-    "config.drifted",
-    "log.gap",
-)
+EVENTS = {
+    "daemon.started": ("", 2, ""),
+    "daemon.stopping": ("", 2, ""),
+    "daemon.degraded": ("", 4, "warning"),
+    "state.recovered": ("", 2, ""),
+    "ralph.registered": ("", 2, ""),
+    "ralph.started": ("", 2, ""),
+    "ralph.adopted": ("", 2, ""),
+    "ralph.exited": ("", 2, ""),
+    "ralph.retrying": ("", 2, ""),
+    "ralph.escalated": ("needs you", 5, "rotating_light"),
+    "ralph.stall_warning": ("", 2, ""),
+    "ralph.stalled": ("hung and was ended", 4, "warning"),
+    "ralph.paused": ("is paused", 3, "double_vertical_bar"),
+    "ralph.resumed": ("", 2, ""),
+    "ralph.stopped": ("is stopped", 2, ""),
+    "ralph.done": ("is done", 3, "white_check_mark"),
+    "ralph.failed": ("has failed", 4, "x"),
+    "iteration.started": ("", 2, ""),
+    "iteration.finished": ("", 2, ""),
+    "attempt.finished": ("", 2, ""),
+    "wait.started": ("", 2, ""),
+    "wait.ended": ("", 2, ""),
+    "tests.passed": ("", 2, ""),
+    "tests.failed": ("tests failed", 3, "x"),
+    "commit.kept": ("", 2, ""),
+    "commit.reverted": ("a commit was reverted", 3, "leftwards_arrow_with_hook"),
+    "commit.restored": ("", 2, ""),
+    "guard.blocked": ("commits were not judged", 4, "warning"),
+    "agent.exhausted": ("", 2, ""),
+    "agent.returned": ("", 2, ""),
+    "incident.held_back": ("", 2, ""),
+    "incident.acknowledged": ("", 2, ""),
+    "incident.closed": ("", 2, ""),
+    "config.drifted": ("", 2, ""),
+    "log.gap": ("", 2, ""),
+}
+"""Every type of event: its title where it is sent to a person, ntfy's priority for it, and ntfy's tag.
+
+An empty title stands for the type itself. Priority 5 overrides "do not disturb", 2 makes no sound.
+"""
+EVENT_TYPES = tuple(EVENTS)
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -83,12 +88,12 @@ _NAME_REST = _NAME_FIRST | frozenset("._-")
 
 
 def is_name(text: str) -> bool:
-    """Whether ``text`` is a ralph's name: ``^[a-z0-9][a-z0-9._-]{0,62}$``."""
+    """Return whether ``text`` is a ralph's name: ``^[a-z0-9][a-z0-9._-]{0,62}$``."""
     return 0 < len(text) <= MAX_NAME_CHARS and text[0] in _NAME_FIRST and _NAME_REST.issuperset(text)
 
 
 def status_exit_code(states: "list[str]") -> int:
-    """What ``status`` ends with for ralphs in these states: 1 before 75 before 0 [002-US-012]."""
+    """Return the exit code of ``status`` for ralphs in these states: 1 before 75 before 0."""
     if "failed" in states:
         return EXIT_FAILED
     return EXIT_PAUSED if "paused" in states else EXIT_OK
@@ -167,7 +172,7 @@ def fits(value: object, kind: "type | UnionType") -> bool:
 
 
 def state_directory(environ: "Mapping[str, str]") -> str:
-    """The daemon's state directory for this environment."""
+    """Return the daemon's state directory for this environment."""
     if given := environ.get("RALPHD_STATE_DIR"):
         return os.path.abspath(given)
     base = environ.get("XDG_STATE_HOME") or os.path.join(_home(environ), ".local", "state")
@@ -175,12 +180,12 @@ def state_directory(environ: "Mapping[str, str]") -> str:
 
 
 def socket_path(environ: "Mapping[str, str]") -> str:
-    """Where the daemon of this environment listens."""
+    """Return where the daemon of this environment listens."""
     return environ.get("RALPHD_SOCKET") or os.path.join(state_directory(environ), "ralphd.sock")
 
 
 def socket_candidates(environ: "Mapping[str, str]", signpost: str | None = None) -> "Iterator[str]":
-    """Where a client looks for the socket, best first.
+    """Yield the paths where a client looks for the socket, best first.
 
     ``signpost`` is the socket that a live ``.ralph/lock`` of the working directory names, if there is one.
     """

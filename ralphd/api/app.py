@@ -35,7 +35,7 @@ def create_app(host: "Host") -> Api:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        # Said in full: OTEL_* variables of an agent's environment must not make the daemon report elsewhere.
+        # In full: OTEL_* variables of an agent's environment must not make the daemon export traces.
         telemetry={
             "auto_configure": False,
             "tracing": False,
@@ -49,5 +49,5 @@ def create_app(host: "Host") -> Api:
     app.state.turnstile = Turnstile()
     add_handlers(app)
     for routes in (daemon, ralphs, reports, logs, events, webhooks):
-        app.router.routes.extend(routes.router.routes)  # as they are: to include them builds each anew
+        app.router.routes.extend(routes.router.routes)  # as they are: include_router would build each again
     return app

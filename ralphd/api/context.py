@@ -1,19 +1,28 @@
-"""What routes share: the host behind them, the streams they may open, and replies that are bytes already."""
+"""What routes share: the host behind them, streams, and replies that are bytes already."""
 
 from collections.abc import AsyncGenerator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from fastapi import Depends, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
+from ralphd.api.schemas import FAULTS
 from ralphd.api.streams import StreamReply, Turnstile
 from ralphd.errors import UsageError
 
-if TYPE_CHECKING:  # routes are handed a host; they need not load the daemon to name its type
+if TYPE_CHECKING:  # the daemon is not loaded for a name
     from ralphd.daemon.host import Host
 
 
+def routes(prefix: str, tag: str) -> APIRouter:
+    """Return a router whose operations are named after their functions."""
+    return APIRouter(
+        prefix=prefix, tags=[tag], responses=FAULTS, generate_unique_id_function=attrgetter("name")
+    )
+
+
 async def the_host(request: Request) -> "Host":
-    """The host that the application was made for."""
+    """Return the host that the application was made for."""
     host: Host = request.app.state.host
     return host
 
@@ -32,12 +41,12 @@ NO_QUERY = Depends(no_query)
 
 
 def json_bytes(body: bytes, status: int = 200) -> Response:
-    """A reply whose JSON is made already."""
+    """Return a reply whose JSON is made already."""
     return Response(body, status, media_type="application/json")
 
 
 def stream_reply(request: Request, pieces: AsyncGenerator[bytes, None], media_type: str) -> StreamReply:
-    """A reply that goes on until ``pieces`` ends, the client leaves, or the daemon stops."""
+    """Return a reply that continues until ``pieces`` ends, the client leaves, or the daemon stops."""
     state: Any = request.app.state
     turnstile: Turnstile = state.turnstile
     return StreamReply(pieces, media_type=media_type, stopping=state.host.stopping, turnstile=turnstile)

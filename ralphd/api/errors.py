@@ -1,4 +1,4 @@
-"""Errors to problem documents (RFC 9457): the one place where an error becomes a status."""
+"""Turn errors into problem documents (RFC 9457): the only place where an error becomes a status."""
 
 import json
 import logging
@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ralphd.api.report_models import ORIGINS, REPORT_FIELDS
-from ralphd.api.schemas import KNOWN_FIELDS
+from ralphd.api.report_models import ORIGINS
+from ralphd.api.schemas import known_fields
 from ralphd.errors import PROBLEM_PREFIX, InternalError, NotFound, RalphdError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
@@ -26,7 +26,7 @@ def problem(
     faults: Sequence[Mapping[str, str]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The reply that tells ``error``; ``status`` overrides the one of its class."""
+    """Return the reply for ``error``; ``status`` overrides the one of its class."""
     code = status or error.status
     document: dict[str, object] = {
         "type": PROBLEM_PREFIX + error.slug,
@@ -42,7 +42,7 @@ def problem(
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Have every error of a route answered with a problem document."""
+    """Register the handlers that answer every error of a route with a problem document."""
     app.add_exception_handler(RalphdError, _on_ralphd_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(HTTPException, _on_http_exception)
@@ -51,8 +51,8 @@ def add_handlers(app: FastAPI) -> None:
 class LastResort:
     """Answers a bug with a problem document, and logs it once with its traceback.
 
-    After the first byte of a reply nothing can be taken back: then the error travels on, and the server
-    cuts the connection, so that no client takes half a reply for a whole one.
+    After the first byte of a reply the error is raised instead, and the server cuts the connection, so that
+    no client takes half a reply for a whole one.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -73,15 +73,12 @@ class LastResort:
             if started:
                 raise
             logger.exception("request failed: %s %s", scope.get("method"), scope.get("path"))
-            await problem(_a_bug())(scope, receive, send)
-
-
-def _a_bug() -> InternalError:
-    return InternalError(
-        "the daemon made a mistake with this request",
-        why="this is a bug; the daemon and every run go on",
-        mend="ralphctl regent logs    (it holds the traceback)",
-    )
+            bug = InternalError(
+                "the daemon made a mistake with this request",
+                why="this is a bug; the daemon and every run go on",
+                mend="ralphctl regent logs    (it holds the traceback)",
+            )
+            await problem(bug)(scope, receive, send)
 
 
 async def _on_ralphd_error(_: Request, error: Exception) -> Response:
@@ -113,11 +110,11 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _fault(item: Mapping[str, Any]) -> dict[str, str]:
-    """One fault in words. What was sent is never repeated: it may hold a secret."""
+    # What was sent is never repeated: it may hold a secret.
     where, field = ".".join(str(part) for part in item["loc"]), str(item["loc"][-1])
     if item["type"] == "missing" and field in ORIGINS:
         return {"where": where, "what": ORIGINS[field]}
     if item["type"] != "extra_forbidden":
         return {"where": where, "what": str(item["msg"])}
-    near = get_close_matches(field, [*KNOWN_FIELDS, *REPORT_FIELDS], n=1)
+    near = get_close_matches(field, known_fields(), n=1)
     return {"where": where, "what": "unknown field" + (f", did you mean {near[0]}?" if near else "")}

@@ -1,8 +1,8 @@
-"""What every request has to keep to, before any route sees it."""
+"""The limits of every request, checked before a route sees it."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextlib import suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -11,71 +11,21 @@ from ralphd.errors import Forbidden, NotFound, NotJson, RalphdError, TooLarge, T
 from ralphd.wire import MAX_BODY_BYTES
 
 BODY_S = 10.0
-"""A body has to be here in full after this many seconds."""
+"""The time limit for a whole body."""
 LINGER_S = 1.0
 LINGER_BYTES = 16 * MAX_BODY_BYTES
-"""How long, and how much, a refused body is read and thrown away, so that its sender gets to read why."""
+"""How long, and how much of, a refused body is read: a client that still sends could not read the reply."""
 
 
 class ClientGone(Exception):
     """The client hung up before its request was whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
-    """What the limits look at in the head of a request."""
-
-    has_body: bool
-    length: int
-    media_type: str
-    from_browser: bool
-    path_escapes: bool
-
-    @classmethod
-    def read(cls, scope: Scope) -> "RequestHead":
-        """The head of the request in ``scope``. A body of unknown length counts as 0 bytes here."""
-        chunked, length, media_type, origin = False, 0, b"", False
-        for name, value in scope["headers"]:
-            if name == b"content-length":
-                length = int(value)
-            elif name == b"transfer-encoding":
-                chunked = True
-            elif name == b"content-type":
-                media_type = value
-            elif name == b"origin":
-                origin = True
-        essence = media_type.partition(b";")[0].strip().lower().decode("latin-1")
-        return cls(chunked or length > 0, length, essence, origin, _escapes(scope))
-
-    def fault(self) -> RalphdError | None:
-        """Why a request with this head is refused, if it is."""
-        if self.from_browser:
-            return Forbidden(
-                "a request with an Origin header is refused",
-                why="only browser pages send it, and no web page may steer a ralph",
-                mend="leave the Origin header out",
-            )
-        if self.path_escapes:
-            return NotFound(
-                "the path of the request is refused",
-                why="it holds an encoded slash, a control character, or a '.' or '..' segment",
-                mend="GET /openapi.json lists the routes",
-            )
-        if self.length > MAX_BODY_BYTES:
-            return _too_large()
-        if self.has_body and self.media_type != "application/json":
-            return NotJson(
-                "the body of the request is not said to be JSON",
-                mend="add the header Content-Type: application/json",
-            )
-        return None
-
-
 class RequestLimits:
     """Refuses browser requests, paths that escape, and bodies that are too large, too slow, or not JSON.
 
-    The size is counted while the body comes in; what a client says of it is only a reason to refuse sooner.
-    A route is called with a whole body at hand.
+    The size is counted while the body comes in; ``Content-Length`` is only a reason to refuse sooner. A route
+    is called with a whole body.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -85,18 +35,44 @@ class RequestLimits:
         """Serve one request, or refuse it."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        head = RequestHead.read(scope)
-        if fault := head.fault():
-            return await _refuse(fault, head, scope, receive, send)
-        if not head.has_body:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        length = int(headers.get(b"content-length", 0))
+        has_body = length > 0 or b"transfer-encoding" in headers
+        if fault := _fault(scope, headers, length, has_body=has_body):
+            return await _refuse(fault, has_body, receive, send)
+        if not has_body:
             return await self._app(scope, receive, send)
         try:
             body = await _whole_body(receive)
         except RalphdError as too_much:
-            return await _refuse(too_much, head, scope, receive, send)
+            return await _refuse(too_much, has_body, receive, send)
         except ClientGone:
             return None
         return await self._app(scope, _replayed(body, receive), send)
+
+
+def _fault(scope: Scope, headers: dict[bytes, bytes], length: int, *, has_body: bool) -> RalphdError | None:
+    if b"origin" in headers:
+        return Forbidden(
+            "a request with an Origin header is refused",
+            why="only browser pages send it, and no web page may steer a ralph",
+            mend="leave the Origin header out",
+        )
+    if _escapes(scope):
+        return NotFound(
+            "the path of the request is refused",
+            why="it holds an encoded slash, a control character, or a '.' or '..' segment",
+            mend="GET /openapi.json lists the routes",
+        )
+    if length > MAX_BODY_BYTES:
+        return _too_large()
+    media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if has_body and media_type != b"application/json":
+        return NotJson(
+            "the body of the request is not said to be JSON",
+            mend="add the header Content-Type: application/json",
+        )
+    return None
 
 
 def _escapes(scope: Scope) -> bool:
@@ -137,7 +113,6 @@ async def _parts(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A ``receive`` that gives the body that was read, then whatever comes next."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -146,8 +121,8 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _refuse(fault: RalphdError, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with ``fault`` and close the connection, after what is still being sent was thrown away."""
+async def _refuse(fault: RalphdError, has_body: bool, receive: Receive, send: Send) -> None:
+    """Answer with ``fault`` and close the connection, after the rest of the body was read."""
     reply = problem(fault, headers={"connection": "close"})
     start: Message = {
         "type": "http.response.start",
@@ -156,18 +131,16 @@ async def _refuse(fault: RalphdError, head: RequestHead, scope: Scope, receive: 
     }
     await send(start)
     await send({"type": "http.response.body", "body": bytes(reply.body), "more_body": True})
-    if head.has_body:
+    if has_body:
         await _drain(receive)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _drain(receive: Receive) -> None:
     drained = 0
-    try:
+    with suppress(TimeoutError, ClientGone):
         async with asyncio.timeout(LINGER_S):
             async for part in _parts(receive):
                 drained += len(part)
                 if drained > LINGER_BYTES:
                     return
-    except (TimeoutError, ClientGone):
-        return

@@ -1,15 +1,18 @@
-"""What replies look like, for OpenAPI. The replies themselves are bytes, made by their owners."""
+"""What requests carry, and what replies look like to OpenAPI.
+
+Replies themselves are bytes, made by their owners; tests compare the keys.
+"""
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
+from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from ralphd.config.configuration import Difference
 from ralphd.errors import BadName
 from ralphd.wire import MAX_NAME_CHARS, is_name
-
-# What requests carry, and what replies look like to OpenAPI. Replies themselves are bytes, made once.
 
 
 def checked_name(name: str) -> str:
@@ -22,7 +25,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def _without_nul(text: str) -> str:
+def without_nul(text: str) -> str:
     if "\0" in text:
         raise ValueError("may not hold a NUL character")
     return text
@@ -52,9 +55,10 @@ Name = Annotated[
     AfterValidator(checked_name),
     WithJsonSchema({"type": "string", "pattern": r"^[a-z0-9][a-z0-9._-]{0,62}$"}),
 ]
-Text = Annotated[str, AfterValidator(_without_nul)]
+RalphName = Annotated[Name, Path(description="The ralph's name.")]
+Text = Annotated[str, AfterValidator(without_nul)]
 Flags = Annotated[dict[Text, Any], AfterValidator(_finite)]
-Path = Annotated[Text, AfterValidator(_absolute)]
+AbsolutePath = Annotated[Text, AfterValidator(_absolute)]
 
 
 class Strict(BaseModel):
@@ -66,7 +70,7 @@ class Strict(BaseModel):
 class RegisterRequest(Strict):
     """A ralph to be registered, and started unless ``start`` is false; ``resume`` as in ``StartRequest``."""
 
-    directory: Path
+    directory: AbsolutePath
     command: list[Text] = Field(default_factory=list)
     name: Name | None = None
     flags: Flags = Field(default_factory=dict)
@@ -78,7 +82,7 @@ class RegisterRequest(Strict):
 class StartRequest(Strict):
     """Flags for this start, over those of the registration.
 
-    ``resume`` false puts the checkpoint of the built-in loop aside; else it goes on from there.
+    ``resume`` false puts the checkpoint of the built-in loop aside; else it continues there.
     """
 
     flags: Flags = Field(default_factory=dict)
@@ -103,7 +107,7 @@ class WebhookRequest(Strict):
     url: Annotated[Text, Field(max_length=2048)]
     on: list[Text] = Field(default_factory=lambda: ["ralph.escalated"], max_length=100)
     format: Literal["json", "slack", "ntfy"] = "json"
-    secret_file: Path | None = None
+    secret_file: AbsolutePath | None = None
     secret_env: Text | None = None
     allow_private: bool = False
 
@@ -157,23 +161,15 @@ class LogsQuery(QueryParameters):
     format: Literal["text", "json"] = "text"
 
 
-KNOWN_FIELDS = sorted(
-    {
-        name
-        for model in (
-            RegisterRequest,
-            StopRequest,
-            UndoRequest,
-            WebhookRequest,
-            ShutdownRequest,
-            ViewQuery,
-            RunsQuery,
-            EventsQuery,
-            LogsQuery,
-        )
-        for name in model.model_fields
-    }
-)
+def known_fields() -> list[str]:
+    """Return the names of all fields and parameters that a request may hold."""
+    models = (*_all_kinds(Strict), *_all_kinds(QueryParameters))
+    return sorted({name for model in models for name in model.model_fields})
+
+
+def _all_kinds(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for kind in base.__subclasses__():
+        yield from (kind, *_all_kinds(kind))
 
 
 class WaitView(BaseModel):
@@ -211,7 +207,7 @@ class DriftView(BaseModel):
 
 
 class CheckpointView(BaseModel):
-    """What the built-in loop goes on from; ``uncommitted`` counts the files that were not committed."""
+    """Where the built-in loop continues; ``uncommitted`` counts the files that were not committed."""
 
     created_at: str | None
     iteration: int | None
@@ -453,39 +449,7 @@ class Problem(BaseModel):
     errors: list[dict[str, str]] = Field(default_factory=list)
 
 
-RALPH: dict[str, Any] = {"model": RalphView, "description": "The ralph."}
-RALPHS: dict[str, Any] = {"model": RalphsView, "description": "The ralphs."}
-RUNS: dict[str, Any] = {"model": RunsView, "description": "The runs."}
-VERDICTS: dict[str, Any] = {"model": VerdictsView, "description": "The verdicts."}
-UNDONE: dict[str, Any] = {"model": UndoneView, "description": "What is back, and the ralph."}
-ITERATIONS: dict[str, Any] = {"model": IterationsView, "description": "The iterations."}
-RELOADED_RALPH: dict[str, Any] = {"model": ReloadedRalphView, "description": "The ralph, and the changes."}
-RELOADED: dict[str, Any] = {"model": ReloadedView, "description": "The daemon, and the changes."}
-STATUS: dict[str, Any] = {"model": StatusView, "description": "The daemon and its ralphs."}
-DAEMON: dict[str, Any] = {"model": DaemonView, "description": "The daemon."}
-HEALTH: dict[str, Any] = {"model": HealthView, "description": "Alive."}
-READY: dict[str, Any] = {"model": ReadyView, "description": "Ready."}
-
-_TEXT = {"schema": {"type": "string"}}
-LOG: dict[str, Any] = {
-    "description": "The lines, as text or as one JSON object a line.",
-    "content": {"text/plain": _TEXT, "application/x-ndjson": _TEXT},
-}
-EVENTS: dict[str, Any] = {"description": "Server-sent events.", "content": {"text/event-stream": _TEXT}}
-PROBLEM: dict[str, Any] = {
-    "description": "What went wrong, why, and what to do.",
-    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-}
-FAULTS: dict[int | str, dict[str, Any]] = {422: PROBLEM, "default": PROBLEM}
-"""What every route may answer besides."""
-
-
-def change_object(change: Difference) -> dict[str, str | None]:
-    """A difference as a reload tells it."""
-    return {"key": change.key, "was": change.pinned, "becomes": change.now, "origin": change.origin}
-
-
-# What replies about webhooks look like, for OpenAPI.
+# Webhooks.
 
 
 class SecretView(BaseModel):
@@ -496,14 +460,14 @@ class SecretView(BaseModel):
 
 
 class GoneView(BaseModel):
-    """The receiver said that it wants nothing more; that stands until a test arrives, or it is added anew."""
+    """The receiver said that it wants nothing more; that holds until a test arrives, or it is added again."""
 
     why: str
     at: str
 
 
 class ToldView(BaseModel):
-    """The event that a delivery tells of."""
+    """The event of a delivery."""
 
     id: int
     type: str
@@ -534,7 +498,7 @@ class WebhookView(BaseModel):
     """One webhook. ``where`` is the address without what may be a token; ``last`` the last message to it.
 
     ``origin`` is ``added`` for one that was added over the API; else ``place`` is the file and line, and
-    ``ralphs`` are those whose files name it (null: it is told of all).
+    ``ralphs`` are those whose files name it (null: it gets the events of all).
     """
 
     id: str
@@ -585,8 +549,92 @@ class TestedView(BaseModel):
     back: bool
 
 
-WEBHOOKS: dict[str, Any] = {"model": WebhooksView, "description": "The webhooks."}
-ADDED: dict[str, Any] = {"model": AddedView, "description": "The webhook."}
-TESTED: dict[str, Any] = {"model": TestedView, "description": "What came back."}
-DELIVERIES: dict[str, Any] = {"model": DeliveriesView, "description": "The deliveries."}
-REPLAYED: dict[str, Any] = {"model": DeliveryView, "description": "The delivery that is queued."}
+# Replies to reports, and explanations.
+
+
+class VerdictReply(BaseModel):
+    """What became of an iteration's commits, and why.
+
+    ``commits`` and ``reverted`` are full shas, newest first. ``task`` is the one whose work was judged,
+    ``tail`` the end of what the tests printed that failed.
+    """
+
+    kind: Literal["kept", "reverted", "untested"]
+    why: str
+    commits: list[str]
+    reverted: list[str]
+    task: TaskView | None
+    tail: str
+
+
+class ReportAnswerView(BaseModel):
+    """What to do next, and the verdict on the iteration, where there is one."""
+
+    id: str
+    next: Literal["continue", "stop", "pause"]
+    verdict: VerdictReply | None
+
+
+class FigureView(BaseModel):
+    """One thing that was looked at: what was seen, and what it is held against."""
+
+    name: str
+    seen: str
+    limit: str
+
+
+class SilenceView(BaseModel):
+    """The patience with a run that said nothing: the same as an explanation, without another one inside."""
+
+    rule: str
+    title: str
+    because: str
+    figures: list[FigureView]
+    missing: list[str]
+    done: str
+
+
+class ExplanationView(SilenceView):
+    """Why the last thing was done to a ralph; of a run that lives, the state of the watch over it.
+
+    ``rule`` is the mark of a rule, ``because`` its words. ``evidence`` is what was saved of a silent run,
+    ``verdict`` why the commits of the last iteration that was judged were kept, reverted or neither.
+    """
+
+    at: str | None = None
+    silence: SilenceView | None
+    run_id: str | None
+    living: bool
+    evidence: dict[str, Any] | None
+    verdict: SilenceView | None = None
+
+
+_TEXT = {"schema": {"type": "string"}}
+LOG: dict[str, Any] = {
+    "description": "The lines, as text or as one JSON object a line.",
+    "content": {"text/plain": _TEXT, "application/x-ndjson": _TEXT},
+}
+EVENTS: dict[str, Any] = {"description": "Server-sent events.", "content": {"text/event-stream": _TEXT}}
+METRICS: dict[str, Any] = {
+    "description": "The Prometheus text format.",
+    "content": {"text/plain": _TEXT},
+}
+PROBLEM: dict[str, Any] = {
+    "description": "What went wrong, why, and what to do.",
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+FAULTS: dict[int | str, dict[str, Any]] = {422: PROBLEM, "default": PROBLEM}
+"""What every route may answer besides."""
+
+
+def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Return the entry of OpenAPI for a reply: its model, and the first line of the docstring."""
+    return {status: {"model": model, "description": (model.__doc__ or "").partition("\n")[0]}}
+
+
+ACCEPTED = answers(RalphView, 202)
+
+
+def change_object(change: Difference) -> dict[str, str | None]:
+    """A difference as a reload tells it."""
+    return {"key": change.key, "was": change.pinned, "becomes": change.now, "origin": change.origin}

@@ -80,7 +80,7 @@ class Listener:
         return cls(Path(os.fsdecode(listening.getsockname())), listening, is_ours=False)
 
     def is_reachable(self) -> bool:
-        """Whether the file at ``path`` still leads here. One that is systemd's is systemd's to look after."""
+        """Return whether the file at ``path`` still leads here. systemd looks after its own."""
         return not self._is_ours or _inode(self.path) == self._inode
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ def _unusable(directory: Path, why: str) -> SocketUnusable:
 
 
 def _address(path: Path, directory: int) -> str:
-    """The address to bind and connect to: the path, or a way round one that does not fit."""
+    # A path that does not fit sun_path is reached through the directory's descriptor.
     fits = len(os.fsencode(path)) <= MAX_PATH_BYTES
     return str(path) if fits else f"/proc/self/fd/{directory}/{path.name}"
 
@@ -202,12 +202,12 @@ def _bind_private(listening: socket.socket, address: str) -> None:
         os.umask(former)
 
 
-# Who calls: the kernel's word on the other end of a connection, before a byte of HTTP is read.
+# The peer of a connection, asked of the kernel before a byte of HTTP is read.
 
 MAX_CONNECTIONS = 512
 """More are cut at once: file descriptors are needed to supervise."""
 FIRST_REQUEST_S = 30.0
-"""A connection whose first request has not begun in earnest by then is cut; uvicorn would wait for ever."""
+"""The time limit for the first request of a connection; uvicorn would wait for ever."""
 
 _UCRED = struct.Struct("3i")
 logger = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The process that connected, as it was at that moment (SO_PEERCRED); its pid may be another's by now."""
+    """The process that connected (SO_PEERCRED); its pid may have been reused since."""
 
     pid: int
     uid: int
@@ -223,17 +223,17 @@ class Peer:
 
     @property
     def is_welcome(self) -> bool:
-        """Whether it is our own user's, or root's. A foreign user namespace shows as 65534: not welcome."""
+        """Return whether it is our own user's, or root's. Another user namespace is 65534: refused."""
         return self.uid in (os.geteuid(), 0)
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Who is at the other end of a Unix socket."""
+    """Return the process at the other end of a Unix socket."""
     return Peer(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
 
 
 class PeerProtocol(H11Protocol):
-    """HTTP for those who may call, and a closed connection for everybody else.
+    """HTTP for our own user and root, and a closed connection for everybody else.
 
     Puts ``peer`` and ``abort`` (cuts the connection, unsent bytes and all) into the state of each request.
     ``app_state``, ``connections``, ``conn`` and ``cycle`` are uvicorn's own names: tests hold them.
@@ -254,7 +254,7 @@ class PeerProtocol(H11Protocol):
         self._silence = self.loop.call_later(FIRST_REQUEST_S, self._cut_if_silent)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, for whatever reason."""
+        """Stop the timer of the first request."""
         if self._silence is not None:
             self._silence.cancel()
         super().connection_lost(exc)
@@ -264,7 +264,7 @@ class PeerProtocol(H11Protocol):
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Tell a client that what it sends is not HTTP, if there is still a reply to be given."""
+        """Answer what is not HTTP with a problem document, unless a reply is under way."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
@@ -276,7 +276,7 @@ class PeerProtocol(H11Protocol):
         self.transport.close()
 
 
-# uvicorn inside our own event loop, on a socket of our own, leaving signals to the daemon.
+# uvicorn inside our own event loop, on our own socket, without its signal handlers.
 
 GRACE_S = 3
 KEEP_ALIVE_S = 30
@@ -306,11 +306,11 @@ class ApiServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the daemon's."""
+        """Leave signals to the daemon."""
         yield
 
     async def main_loop(self) -> None:
-        """Wait without uvicorn's ten looks a second: an idle daemon is to cost nothing."""
+        """Wait without uvicorn's ten polls per second: an idle daemon costs nothing."""
         await self.on_tick(0)
         await self._exit.wait()
 
@@ -327,7 +327,7 @@ class ApiServer(uvicorn.Server):
             self._listener.close()
 
     async def keep_reachable(self, *, every_s: float = 5.0) -> None:
-        """Make the socket anew whenever its file is gone or another's. Runs until it is cancelled."""
+        """Bind the socket again whenever its file is gone or replaced. Runs until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             if self._listener.is_reachable():

@@ -1,4 +1,4 @@
-"""Replies that go on: sent piece by piece, bounded in number and time, over at once when the daemon ends."""
+"""Streamed replies: sent piece by piece, bounded in number and time, ended when the daemon ends."""
 
 import asyncio
 import contextlib
@@ -13,13 +13,13 @@ from ralphd.errors import DaemonBusy
 
 MAX_STREAMS = 256
 SEND_S = 30.0
-"""A follower that takes nothing for this long is cut; it resumes by its cursor or Last-Event-ID."""
+"""A client that reads nothing for this long is cut; it resumes by its cursor or Last-Event-ID."""
 LAST_WORDS_S = 0.2
-"""What a stream has to end by itself once the daemon is stopping."""
+"""How long a stream may take to end once the daemon stops."""
 
 
 class Turnstile:
-    """Counts open streams, so that followers never use up what supervision needs."""
+    """Limits open streams, so that clients never use up the descriptors that supervision needs."""
 
     def __init__(self, most: int = MAX_STREAMS) -> None:
         self._most = most
@@ -27,7 +27,7 @@ class Turnstile:
 
     @contextlib.contextmanager
     def passed(self) -> Iterator[None]:
-        """Hold a place. Raises DaemonBusy when there is none."""
+        """Count one stream for the duration of the block. Raises DaemonBusy."""
         if self._open >= self._most:
             raise DaemonBusy(
                 f"{self._most} streams are open already",
@@ -43,9 +43,9 @@ class Turnstile:
 class StreamReply(Response):
     """A reply made of ``pieces`` while they come, each at most some 64 KiB.
 
-    ``pieces`` ends by itself soon after ``stopping`` is set; if not, it is cancelled. It is cancelled too
-    when the client hangs up. A client that does not read costs one piece and the socket's buffer, and loses
-    its connection after ``send_s`` seconds.
+    ``pieces`` ends soon after ``stopping`` is set, or is cancelled; it is cancelled too when the client hangs
+    up. A client that does not read costs one piece and the socket's buffer, and loses its connection after
+    ``send_s`` seconds.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class StreamReply(Response):
         self._send_s = send_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it all, or as much as there is time for."""
+        """Send the stream to its end, or until the client or the daemon leaves."""
         try:
             with self._turnstile.passed():
                 if not await self._sent_to_its_end(receive, send):
@@ -76,7 +76,7 @@ class StreamReply(Response):
             await self._pieces.aclose()
 
     async def _sent_to_its_end(self, receive: Receive, send: Send) -> bool:
-        """Whether the reply is whole or nobody is there to miss the rest; False when it has to be cut."""
+        """Return False when the connection has to be cut: half a reply must not pass for a whole one."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         async with _running(self._pump(send), _hung_up(receive), self._stopping.wait()) as tasks:
             pump, hung_up, stopping = tasks
@@ -90,7 +90,7 @@ class StreamReply(Response):
         return await self._sent(send, b"", more=False, within_s=LAST_WORDS_S)
 
     async def _pump(self, send: Send) -> bool:
-        """Send every piece and the end; False when the client did not take one in time."""
+        """Send every piece and the end; return False when the client did not read one in time."""
         async for piece in self._pieces:
             if not await self._sent(send, piece, more=True, within_s=self._send_s):
                 return False
@@ -112,7 +112,7 @@ async def _hung_up(receive: Receive) -> None:
 
 
 async def _cut(scope: Scope, receive: Receive) -> None:
-    """Drop the connection with what is unsent; a close would wait for the client to read that first."""
+    """Drop the connection with its unsent bytes; a close would wait for the client to read them."""
     abort: Callable[[], None] = scope["state"]["abort"]
     abort()
     await _hung_up(receive)
@@ -120,7 +120,7 @@ async def _cut(scope: Scope, receive: Receive) -> None:
 
 @contextlib.asynccontextmanager
 async def _running(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """Tasks that are all over when the block is."""
+    """Run tasks that all end with the block."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         yield tasks

@@ -1,9 +1,7 @@
-"""How long the loop waits before another attempt, and how long one may take (L2, 002-US-006, 000-T7)."""
+"""Backoff: the waits before a restart (C1 to C3) and before the loop's next attempt (L2); time budgets."""
 
 from ralphd.core.supervision.model import ExitFacts, Outcome, Policy, Reason, RunReports, Tally, Waiting
 from ralphd.core.time import Moment
-
-# How long to wait before the next run, and when the count of failures starts anew (C1 to C3).
 
 HOUR_S = 3600.0
 
@@ -95,8 +93,8 @@ def between_s(failed: int, *, base_s: float, most_s: float) -> float:
 def rate_limit_s(told_s: float | None, *, waited_s: float, unknown_s: float) -> float:
     """How long to wait for a rate limit: what it says, else ``unknown_s``.
 
-    One that is over within a second, or over already, is looked at after 1, 1, 2, 4, … s: an agent that goes
-    on telling a moment that has passed is not asked without a pause.
+    A limit that is over within a second, or already, is tried again after 1, 1, 2, 4, … s: an agent that
+    keeps reporting a reset in the past must not be started in a busy loop.
     """
     unknown_s = unknown_s or SHORTEST_REST_S
     if told_s is None:
@@ -107,7 +105,7 @@ def rate_limit_s(told_s: float | None, *, waited_s: float, unknown_s: float) -> 
 
 
 def grown(factor: float) -> float:
-    """What the next attempt's time is multiplied by after one that took too long (000-T7)."""
+    """What the next attempt's time is multiplied by after a timeout."""
     return min(factor * TIMEOUT_GROWTH, LONGEST_TIMEOUT_FACTOR)
 
 

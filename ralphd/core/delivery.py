@@ -1,7 +1,7 @@
-"""What is told to the outside: stored events, where they go, and what an answer to a delivery leads to.
+"""Webhook deliveries: events, destinations, signatures, and the decision after an answer.
 
-Pure: the moment and the jitter come in as values. ``ralphd.store`` keeps deliveries, ``ralphd.notify``
-sends them; what both need to know is here.
+Time and jitter come in as values. ``ralphd.store`` keeps deliveries, ``ralphd.notify`` sends them; this
+module is what both share.
 """
 
 import base64
@@ -33,7 +33,7 @@ _GONE = 410
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """One event as it is kept, replayed and sent. ``id`` grows; ``at`` is RFC 3339 UTC."""
+    """One event as it is stored, replayed and sent. ``id`` grows; ``at`` is RFC 3339 UTC."""
 
     id: int
     type: str
@@ -43,7 +43,7 @@ class StoredEvent:
     data: Mapping[str, Any]
 
     def as_object(self) -> dict[str, Any]:
-        """The event as it stands in every reply: ``{id, type, at, ralph, run_id, data}``."""
+        """Return the event as every reply shows it."""
         return {
             "id": self.id,
             "type": self.type,
@@ -55,7 +55,7 @@ class StoredEvent:
 
 
 class Format(StrEnum):
-    """``[[webhooks]] format``: what the body looks like."""
+    """``[[webhooks]] format``: the form of the body."""
 
     JSON = "json"
     SLACK = "slack"
@@ -75,24 +75,23 @@ class Destination:
 
     @property
     def id(self) -> str:
-        """A stable name that gives nothing of the address away."""
+        """A stable name that reveals nothing of the address."""
         return hashlib.sha256(self.url.encode()).hexdigest()[:16]
 
     @property
     def label(self) -> str:
-        """What people and logs may see: scheme and host; a path or a user part may hold a token."""
+        """What logs and replies may show: scheme and host; a path or a user part may hold a token."""
         try:
             parts = urlsplit(self.url)
             port = f":{parts.port}" if parts.port else ""
         except ValueError:
             return NO_ADDRESS
-        if not parts.hostname:
-            return NO_ADDRESS
-        return f"{parts.scheme}://{parts.hostname}{port}"
+        return f"{parts.scheme}://{parts.hostname}{port}" if parts.hostname else NO_ADDRESS
 
     def wants(self, event_type: str) -> bool:
-        """Whether a pattern of ``on`` fits; ``*`` stands for any text."""
-        return any(_fits(pattern, event_type) for pattern in self.on)
+        """Return whether a pattern of ``on`` matches; ``*`` stands for any text."""
+        patterns = (".*".join(map(re.escape, pattern.split("*"))) for pattern in self.on)
+        return any(re.fullmatch(pattern, event_type) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ class Delivery:
 
 
 class DeliveryState(StrEnum):
-    """What became of a delivery. One that was given up is a dead letter: kept, listed, to be replayed."""
+    """The state of a delivery. A dead letter (given up) is kept, and can be replayed."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -118,7 +117,7 @@ class DeliveryState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeptDelivery:
-    """A delivery with what became of it. ``done_at`` is when it arrived or was given up."""
+    """A delivery with its state. ``done_at`` is when it arrived or was given up."""
 
     delivery: Delivery
     state: DeliveryState = DeliveryState.PENDING
@@ -128,7 +127,7 @@ class KeptDelivery:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverReply:
-    """The receiver answered. ``retry_after`` is that header, as it came."""
+    """The receiver answered. ``retry_after`` is the header as received."""
 
     status: int
     retry_after: str | None = None
@@ -136,7 +135,7 @@ class ReceiverReply:
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """No answer: no network, no name, no secret, too slow, or an address that is refused."""
+    """No answer: no network, no name, no secret, too slow, or a refused address."""
 
     why: str
 
@@ -159,14 +158,14 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Nobody took it for as long as is reasonable."""
+    """Every retry was used up."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Disable:
-    """The receiver says that it is gone for good (410): nothing more goes there."""
+    """The receiver is gone for good (410): nothing more is sent."""
 
     why: str
 
@@ -175,18 +174,18 @@ Sequel: TypeAlias = Delivered | Retry | GiveUp | Disable
 
 
 def wanted(destinations: Iterable[Destination], event_type: str) -> tuple[Destination, ...]:
-    """Those destinations that want events of this type, each address once."""
+    """Return the destinations that want events of this type, each address once."""
     return tuple({d.id: d for d in destinations if d.wants(event_type)}.values())
 
 
 def message_id(event: StoredEvent, key: str) -> str:
-    """The ``webhook-id`` of an event: the same however often, and from whichever daemon, it is queued."""
+    """Return the ``webhook-id`` of an event: the same however often it is queued, by any daemon."""
     parts = json.dumps([event.type, event.at, event.ralph, event.run_id, key])
     return "msg_" + hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
 def sequel(answer: Answer, delivery: Delivery, *, now: Moment, jitter: float) -> Sequel:
-    """What follows from an answer. ``jitter`` in [0, 1) spreads a wait by 10 % to either side."""
+    """Return what follows from an answer. ``jitter`` in [0, 1) spreads a wait by 10 % to either side."""
     why = why_failed(answer)
     if why is None:
         return Delivered()
@@ -198,7 +197,7 @@ def sequel(answer: Answer, delivery: Delivery, *, now: Moment, jitter: float) ->
 
 
 def why_failed(answer: Answer) -> str | None:
-    """Why a message did not arrive, in words; None when it did."""
+    """Return why a message did not arrive; None when it did."""
     match answer:
         case Unreached(why=why):
             return why
@@ -211,12 +210,8 @@ def why_failed(answer: Answer) -> str | None:
 
 
 def is_gone(answer: Answer) -> bool:
-    """Whether the receiver says that it is gone for good."""
+    """Return whether the receiver answered 410."""
     return isinstance(answer, ReceiverReply) and answer.status == _GONE
-
-
-def _fits(pattern: str, event_type: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), event_type) is not None
 
 
 def _is_used_up(delivery: Delivery, now: Moment) -> bool:
@@ -244,11 +239,11 @@ def _seconds_until(http_date: str, now: Moment) -> float:
     return parsedate_to_datetime(http_date).timestamp() - now
 
 
-# The headers of Standard Webhooks, and the key that a secret stands for. Pure: the moment comes in.
+# The headers of Standard Webhooks, and the key in a secret.
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the name of a form, not a secret
 SECRET_BYTES = 32
-"""How many bytes of chance a secret that we make holds."""
+"""Random bytes in a generated secret."""
 
 
 class BadSecret(ValueError):
@@ -256,7 +251,7 @@ class BadSecret(ValueError):
 
 
 def secret_key(text: str) -> bytes:
-    """The key that a secret stands for: ``whsec_<base64>``, or any other text as it is. Raises BadSecret."""
+    """Return the key in a secret: ``whsec_<base64>``, or any other text as it is. Raises BadSecret."""
     text = text.strip()
     if not text.startswith(SECRET_PREFIX):
         key = text.encode()
@@ -271,12 +266,12 @@ def secret_key(text: str) -> bytes:
 
 
 def secret_text(chance: bytes) -> str:
-    """The secret that holds ``chance``, as receivers take it."""
+    """Return random bytes as a secret in the form that receivers take."""
     return SECRET_PREFIX + base64.b64encode(chance).decode()
 
 
 def signature_headers(message: str, at: Moment, payload: bytes, key: bytes | None) -> dict[str, str]:
-    """Who sent a message, and when; without a key it goes out unsigned."""
+    """Return the headers of Standard Webhooks; without a key there is no signature."""
     timestamp = str(int(at))
     plain = {"webhook-id": message, "webhook-timestamp": timestamp}
     if key is None:
@@ -285,7 +280,7 @@ def signature_headers(message: str, at: Moment, payload: bytes, key: bytes | Non
     return plain | {"webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
 
 
-# Which IP addresses a message may be sent to: the public ones, and private ones where that was allowed.
+# The IP addresses that a message may be sent to: public ones, and private ones where that is allowed.
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -298,7 +293,7 @@ _METADATA = frozenset(map(ipaddress.ip_address, ("169.254.169.254", "100.100.100
 
 
 def why_not(addresses: Iterable[str], *, allow_private: bool) -> str | None:
-    """Why a name that has these addresses is not connected to; None when it may be.
+    """Return why a host with these addresses is refused; None when it is not.
 
     One address that is not public makes the whole name untrustworthy. ``allow_private`` lets private and
     loopback addresses through, metadata services never.
@@ -312,7 +307,7 @@ def why_not(addresses: Iterable[str], *, allow_private: bool) -> str | None:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address belongs to the public internet, an IPv4 address inside an IPv6 one included."""
+    """Return whether an address belongs to the public internet, an IPv4 one inside an IPv6 one included."""
     outer = ipaddress.ip_address(address)
     if isinstance(outer, ipaddress.IPv6Address) and outer in _NAT64_LOCAL:
         return False
@@ -324,13 +319,13 @@ def is_public(address: str) -> bool:
 
 
 def is_metadata(address: str) -> bool:
-    """Whether an address is link-local, or one at which a cloud's machines are told their secrets."""
+    """Return whether an address is link-local or that of a cloud's metadata service."""
     ip = _innermost(ipaddress.ip_address(address))
     return ip.is_link_local or ip in _METADATA
 
 
 def _innermost(ip: _Address) -> _Address:
-    """The IPv4 address that an IPv6 one leads to, where it does (mapped, NAT64, 6to4, Teredo)."""
+    # An IPv6 address may stand for an IPv4 one: mapped, NAT64, 6to4, Teredo.
     if isinstance(ip, ipaddress.IPv4Address):
         return ip
     if any(ip in net for net in (_NAT64, _NAT64_LOCAL, _TRANSLATED)) or (

@@ -1,7 +1,7 @@
-"""Whether a run that says nothing still works: what its tree did, and how long to be patient (H1 to H6).
+"""Decide whether a silent run still works, from what its process tree did (H1 to H6).
 
-Durations are counted by a clock that nobody can set and that stands still while the machine sleeps (H5).
-Looks at the tree are taken by ``process/activity/probe``; every verdict falls here.
+Durations come from a clock that cannot be set and that stops while the machine sleeps (H5).
+``process/activity/probe`` takes the samples; every decision is made here.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ CPU_GRAIN_S = 0.01
 
 
 class Activity(StrEnum):
-    """What a tree can show that it works."""
+    """Evidence that a tree works."""
 
     FILE = "file"
     COMMIT = "commit"
@@ -32,11 +32,11 @@ class Activity(StrEnum):
 
 
 STRONG = (Activity.FILE, Activity.COMMIT, Activity.PROCESS, Activity.IO, Activity.RECEIVED)
-"""Starts the timer anew (H2); the others extend it, to twice its length at most (H3)."""
+"""These restart the timer (H2); the others extend it, to twice its length at most (H3)."""
 
 
 class StallFinding(StrEnum):
-    """What a look at a run leads to."""
+    """The result of a sample."""
 
     PATIENCE = "patience"
     WARN = "warn"
@@ -139,7 +139,7 @@ class Watch:
     ``silent_s`` counts from the last output, ``quiet_s`` from that or the last strong evidence, ``watched_s``
     is the part of it in which the tree was looked at, or reports could come, ``weak_at_s`` where in it the
     last weak evidence was. ``reports`` is set for a run that sends heartbeats: it is judged by its reports
-    and its output, and its tree is not looked at (H6). The rest is for whoever asks afterwards.
+    and its output, and its tree is not looked at (H6). The rest is for explanations.
     """
 
     age_s: float = 0.0
@@ -192,7 +192,7 @@ def looked(watch: Watch, glance: Glance, limits: SilenceLimits) -> Watch:
         assert glance.last_output_at is not None
         since_s = min(max(glance.now - glance.last_output_at, 0.0), glance.elapsed_s)
         return _rested(_noted(aged), since_s)
-    if watch.excused:  # the wait is no silence, what came after it is
+    if watch.excused:  # a wait is not silence, what came after it is
         return _rested(aged, min(max(glance.since_excuse_s, 0.0), glance.elapsed_s))
     return _waited(aged, glance, limits)
 

@@ -1,22 +1,20 @@
-"""Durations as people and vendors write them: ``1.898s``, ``6m0s``, ``3 days 2 hours``, ``00:05:00``."""
+"""Moments as RFC 3339, and durations as vendors write them: ``1.898s``, ``3 days 2 hours``, ``00:05:00``."""
 
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-# Moments as text and back: RFC 3339 in UTC, the one form of every file and reply.
-
 Moment: TypeAlias = float
 
 
 def rfc3339(moment: Moment) -> str:
-    """A moment as ``2026-11-21T20:00:00.000000Z``."""
+    """Return a moment as ``2026-11-21T20:00:00.000000Z``, the form in every file and reply."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def parse_rfc3339(text: str) -> Moment:
-    """The moment that ``text`` names; nanoseconds are cut. Raises ValueError when it is none."""
+    """Return the moment in ``text``; nanoseconds are cut. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
@@ -43,36 +41,29 @@ _CLOCK: Final = re.compile(r"([0-9]{1,3}):([0-9]{2}):([0-9]{2})(?![0-9:])")
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A duration that a text names, and where it ends."""
+    """A duration in a text, and where it ends."""
 
     seconds: float
     end: int
 
 
 def read_duration(text: str, at: int = 0) -> Duration | None:
-    """The duration that is written at this place of ``text``; None where there is none.
+    """Return the duration at this position of ``text``, or None.
 
-    Its units have to be named and to become smaller, so that what is said next is not added to it.
+    Its units have to be named and to become smaller, so that a number after it is not added.
     """
     if clock := _CLOCK.match(text, at):
         hours, minutes, seconds = map(int, clock.groups())
         return Duration(hours * 3600.0 + minutes * 60 + seconds, clock.end())
-    found: Duration | None = None
+    result: Duration | None = None
     smallest = float("inf")
     while part := _PART.match(text, at):
-        unit = _unit(part)
+        unit = next(seconds for name, seconds in _SECONDS if part[name])
         if unit >= smallest:
             break
-        found = Duration((found.seconds if found else 0.0) + _count(part["count"]) * unit, part.end())
+        count = 1.0 if part["count"][0].isalpha() else float(part["count"])
+        result = Duration((result.seconds if result else 0.0) + count * unit, part.end())
         smallest = unit
         between = _BETWEEN.match(text, part.end())
         at = between.end() if between else part.end()
-    return found
-
-
-def _unit(part: re.Match[str]) -> float:
-    return next(seconds for name, seconds in _SECONDS if part[name])
-
-
-def _count(text: str) -> float:
-    return 1.0 if text[0].isalpha() else float(text)
+    return result

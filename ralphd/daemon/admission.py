@@ -1,37 +1,39 @@
-"""How a ralph comes to be, is given another definition, and begins: what is refused changes nothing (E5)."""
+"""Register a ralph, replace its definition, start it: what is refused changes nothing (E5)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralphd.config.configuration import Configuration
 from ralphd.core.supervision.events import StartRequested
 from ralphd.core.supervision.model import Supervision
-from ralphd.daemon.lifecycle import Roster
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.registration import Candidate, notes_on
 from ralphd.daemon.reload import renewed
-from ralphd.daemon.services import Services
 from ralphd.errors import AlreadyRunning, DaemonBusy, RalphdError, UsageError
 from ralphd.store.checkpoint import CheckpointManager, put_back, take_over
 from ralphd.store.history import History
 from ralphd.store.mirror import Mirror
 from ralphd.store.state import Definition, RalphFiles, RegentState
 
+if TYPE_CHECKING:
+    from ralphd.daemon.lifecycle import Roster
+    from ralphd.daemon.services import Services
+
 
 class Admission:
-    """Takes ralphs on, and gives those that are known another definition."""
+    """Registers ralphs, and replaces the definition of known ones."""
 
-    def __init__(self, roster: Roster, services: Services) -> None:
+    def __init__(self, roster: "Roster", services: "Services") -> None:
         self._roster = roster
         self._services = services
 
     async def admit(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
-        """A new ralph, or a known one that does not run, with another definition."""
+        """Register a new ralph, or replace the definition of a known one that does not run."""
         known = self._roster.find(wanted.name)
         if known is None:
             return await self._take_on(wanted, start=start, resume=resume)
@@ -45,7 +47,7 @@ class Admission:
         account.notes = list(wanted.notes)
         account.telling.introduce()
         regent = Regent(account, self._services)
-        regent.holds.take()  # before anything is written: what another Regent keeps there is not ours
+        regent.holds.take()  # before anything is written: another Regent's files there are not ours
         mirrored = Mirror(wanted.directory).exists()
         self._roster.take_in(regent)
         try:
@@ -59,9 +61,8 @@ class Admission:
             if not mirrored:
                 await asyncio.to_thread(Mirror(wanted.directory).remove)
             if isinstance(fault, OSError):
-                raise DaemonBusy(
-                    f"{wanted.name} cannot be written down", why=str(fault), mend="df -h"
-                ) from fault
+                what = f"{wanted.name} cannot be written down"
+                raise DaemonBusy(what, why=str(fault), mend="df -h") from fault
             raise
         return regent
 
@@ -76,7 +77,6 @@ class Admission:
         )
 
     async def _replace(self, regent: Regent, wanted: Candidate, *, start: bool, resume: bool | None) -> None:
-        """A known ralph that does not run gets the new definition, and says so."""
         refuse_to_replace(regent)
         account = regent.account
         definition, notes = account.definition, account.notes
@@ -97,21 +97,21 @@ class Admission:
             raise
 
     async def pin(self, regent: Regent, flags: Mapping[str, Any]) -> None:
-        """A start takes the configuration as it is now, with the flags of earlier starts."""
+        """Pin the present configuration, with the flags of earlier starts."""
         account = regent.account
-        found = await asyncio.to_thread(renewed, account, flags)
-        notes = await asyncio.to_thread(notes_of, account, found.definition)
-        account.redefine(found.definition)
+        renewal = await asyncio.to_thread(renewed, account, flags)
+        notes = await asyncio.to_thread(notes_of, account, renewal.definition)
+        account.redefine(renewal.definition)
         account.notes = list(notes)
 
     async def begin(self, regent: Regent, *, resume: bool | None) -> None:
-        """Start it. ``resume`` False: a checkpoint is put aside first, and is back if nothing comes of it."""
+        """Start a ralph. ``resume`` False: its checkpoint is put aside, and restored if the start fails."""
         async with _checkpoint_settled(regent.account, resume=resume):
             await regent.request(StartRequested(self._services.clock.now()))
 
 
 def notes_of(account: RalphRecord, definition: Definition) -> tuple[str, ...]:
-    """What is to be told of ``definition``. Raises RalphdError where it cannot be pinned. Blocks."""
+    """Return the notes on ``definition``. Raises RalphdError where it cannot be pinned. Blocks."""
     configuration = Configuration.from_pinned(definition.configuration)
     environment = account.files.load_environment()
     return notes_on(definition.directory, configuration, definition.command, environment)
@@ -130,7 +130,6 @@ def refuse_to_replace(regent: Regent) -> None:
 
 @asynccontextmanager
 async def _checkpoint_settled(account: RalphRecord, *, resume: bool | None) -> AsyncIterator[None]:
-    """What the built-in loop is to go on from is in its place."""
     definition, home = account.definition, account.files.home
     if not definition.runs_own_loop:
         if resume is False:
@@ -141,10 +140,15 @@ async def _checkpoint_settled(account: RalphRecord, *, resume: bool | None) -> A
             )
         yield
         return
-    if account.is_governed_by_a_run:  # what lies there is the run's
+    if account.is_governed_by_a_run:  # the checkpoint is the run's
         yield
         return
-    kept_as = await asyncio.to_thread(_settle, home, definition.directory, resume=resume)
+
+    def settle() -> Path | None:
+        take_over(home, definition.directory)
+        return CheckpointManager(home, definition.directory).discard() if resume is False else None
+
+    kept_as = await asyncio.to_thread(settle)
     try:
         yield
     except (RalphdError, OSError):
@@ -154,14 +158,7 @@ async def _checkpoint_settled(account: RalphRecord, *, resume: bool | None) -> A
         await account.look_at_loop_files()
 
 
-def _settle(home: Path, directory: Path, *, resume: bool | None) -> Path | None:
-    """Where the checkpoint is that was put aside, if one was."""
-    take_over(home, directory)
-    return CheckpointManager(home, directory).discard() if resume is False else None
-
-
 def _write_new(account: RalphRecord, wanted: Candidate) -> None:
-    """Write the files of a ralph that is new. Raises OSError, DirectoryUnusable."""
     files = account.files
     Mirror(wanted.directory).make()
     files.create()

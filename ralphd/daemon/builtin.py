@@ -1,7 +1,7 @@
-"""The built-in loop as the daemon starts it: its command, and what has to be there before it is started.
+"""The built-in loop as the daemon starts it: its command, and the checks before its start.
 
-What is wrong is told to whoever starts a ralph, as an error with what to do, not at night by its first run.
-The agents are loaded when the first such loop is looked at: a daemon of other commands is smaller without.
+Faults are raised to the person who starts a ralph, not found at night by its first run. The agents are loaded
+with the first such loop: a daemon of other commands is smaller without.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd.config.configuration import Configuration
-from ralphd.config.specs import AgentsSpec, PhasesSpec
+from ralphd.config.specs import AgentsSpec
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
 from ralphd.core.plan import parallel_words
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def command_of(home: Path, *, tied: bool) -> tuple[str, ...]:
-    """What runs the loop of the ralph in ``home``. ``tied``: nobody stays to wait for a limit's reset (P5).
+    """Return the command of the loop in ``home``. ``tied``: no daemon stays to wait for a reset (P5).
 
-    Made anew for each run, so that the first one after an upgrade is of the new version. ``-P``: what lies in
-    the working directory is an agent's, and never imported.
+    Not stored, so that the first run after an upgrade is of the new version. ``-P``: files in the working
+    directory are an agent's, and never imported.
     """
     command = (sys.executable, "-P", "-m", "ralphd.loop", "--home", str(home))
     return (*command, "--pause-when-exhausted") if tied else command
@@ -35,10 +35,10 @@ def command_of(home: Path, *, tied: bool) -> tuple[str, ...]:
 def notes_on_loop(
     directory: Path, configuration: Configuration, environment: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What the owner of a ralph should be told of its built-in loop.
+    """Return the notes on a ralph's built-in loop for its owner.
 
-    Raises a RalphdError for what it cannot be started with: names that are no agent's, a prompt or a task
-    list that cannot be read, a primary agent that is not installed where ``environment`` looks. Blocks.
+    Raises RalphdError for unknown agents, a prompt or a task list that cannot be read, and a primary agent
+    that is not installed on the PATH of ``environment``. Blocks.
     """
     if configuration.ralph.mode == "iteration":
         raise ConfigFaults(
@@ -48,29 +48,21 @@ def notes_on_loop(
         )
     agents = _agents(configuration.agents, environment)
     read_prompt(directory, configuration.ralph.prompt_file)
-    return (
-        *_plan_words(directory, configuration.ralph.tasks),
-        *_turns(agents, configuration),
+    notes = _plan_words(directory, configuration.ralph.tasks)
+    if configuration.agents.strategy == "rotate":
+        notes.append(rotation_words([agent.name for agent in agents]))
+    notes += [
         *_missing(agents, directory, environment),
         *_twins(agents),
-        *_untold_costs(agents, configuration),
-        *_reviews(configuration.phases),
-    )
-
-
-def _reviews(asked: PhasesSpec) -> list[str]:
-    """What phases are without a review."""
-    return [UNREVIEWED] if asked.enabled and not asked.review_command.strip() else []
-
-
-def _turns(agents: "list[Agent]", configuration: Configuration) -> list[str]:
-    """How a rotation goes."""
-    rotates = configuration.agents.strategy == "rotate"
-    return [rotation_words([agent.name for agent in agents])] if rotates else []
+        *_unknown_costs(agents, configuration),
+    ]
+    if configuration.phases.enabled and not configuration.phases.review_command.strip():
+        notes.append(UNREVIEWED)
+    return tuple(notes)
 
 
 def _twins(agents: "list[Agent]") -> list[str]:
-    """Agents that are started by the same words: what keeps one out keeps the other out as well."""
+    """Note agents that are started by the same command: what stops one stops the other as well."""
     from ralphd.agents.agent import LaunchSpec
 
     launches = [(agent.name, agent.launch(LaunchSpec("", Path("prompt")))) for agent in agents]
@@ -82,8 +74,7 @@ def _twins(agents: "list[Agent]") -> list[str]:
     ]
 
 
-def _untold_costs(agents: "list[Agent]", configuration: Configuration) -> list[str]:
-    """A limit that some agents' attempts do not count toward, since they do not say what they cost."""
+def _unknown_costs(agents: "list[Agent]", configuration: Configuration) -> list[str]:
     from ralphd.agents.known import tells_costs
 
     silent = [agent.name for agent in agents if not tells_costs(agent)]
@@ -93,7 +84,6 @@ def _untold_costs(agents: "list[Agent]", configuration: Configuration) -> list[s
 
 
 def _agents(asked: AgentsSpec, environment: Mapping[str, str]) -> "list[Agent]":
-    """Those who may be asked, the primary first. Raises UnknownAgent, ConfigFaults."""
     from ralphd.agents.known import agent_of, check_names, fallback_chain, spec_of
 
     names = (asked.primary, *fallback_chain(asked.primary, asked.fallback, asked.named))
@@ -112,12 +102,12 @@ def _plan_words(directory: Path, tasks: str) -> list[str]:
             mend=f"put {plan.file} right, or name another one by [ralph] tasks",
         )
     count = f"{len(plan.tasks)} task{'' if len(plan.tasks) == 1 else 's'}"
-    told = f"the task list is {plan.file}: {count}, {len(plan.open)} open at the start"
-    return [told, *filter(None, [parallel_words(plan)])]
+    words = f"the task list is {plan.file}: {count}, {len(plan.open)} open at the start"
+    return [words, *filter(None, [parallel_words(plan)])]
 
 
 def _missing(agents: "list[Agent]", directory: Path, environment: Mapping[str, str]) -> list[str]:
-    """What is said of fallbacks that are not installed. Raises CommandNotStartable for the primary."""
+    """Note the fallbacks that are not installed. Raises CommandNotStartable for the primary."""
     first, *others = agents
     if (missing := _what_is_missing(first, directory, environment)) is not None:
         raise CommandNotStartable(
@@ -125,12 +115,15 @@ def _missing(agents: "list[Agent]", directory: Path, environment: Mapping[str, s
             why=missing,
             mend="install it, or name another one: ralphctl start --agent NAME",
         )
-    found = [_what_is_missing(agent, directory, environment) for agent in others]
-    return [f"passed over as long as it is missing: {missing}" for missing in found if missing is not None]
+    return [
+        f"passed over as long as it is missing: {missing}"
+        for agent in others
+        if (missing := _what_is_missing(agent, directory, environment)) is not None
+    ]
 
 
 def _what_is_missing(agent: "Agent", directory: Path, environment: Mapping[str, str]) -> str | None:
-    """As the run will find it: a path that is relative begins in its working directory."""
+    # As the run resolves it: a relative path begins in its working directory.
     from ralphd.agents.known import missing_program
 
     if os.sep in agent.program and os.access(directory / agent.program, os.X_OK):

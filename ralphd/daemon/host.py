@@ -1,4 +1,4 @@
-"""The daemon as its API knows it: what is so, and what can be asked of it."""
+"""The daemon as its API sees it: state to show, and requests to carry out."""
 
 import asyncio
 import json
@@ -6,20 +6,12 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralphd import __version__
 from ralphd.config import configuration as config
-from ralphd.core.supervision.events import (
-    Event,
-    PauseRequested,
-    RestartRequested,
-    ResumeRequested,
-    SkipWaitRequested,
-    StopRequested,
-)
+from ralphd.core.supervision import events as requests
 from ralphd.core.supervision.model import SETTLED, RunId
-from ralphd.core.supervision.reports import Report
 from ralphd.core.time import rfc3339
 from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
@@ -31,13 +23,16 @@ from ralphd.daemon.reload import renewed
 from ralphd.daemon.services import Services, UserConfiguration
 from ralphd.daemon.webhooks import DaemonsWebhooks
 from ralphd.errors import ConfigFaults, ShuttingDown, WrongState
-from ralphd.notify.client import WebhookClient
-from ralphd.notify.hub import Hub
-from ralphd.notify.worker import DeliveryWorker
 from ralphd.process import tree
 from ralphd.process.activity.proc_stats import resources_of
-from ralphd.process.log.log import RalphLog
-from ralphd.store.events import EventStore
+
+if TYPE_CHECKING:
+    from ralphd.core.supervision.reports import Report
+    from ralphd.notify.client import WebhookClient
+    from ralphd.notify.hub import Hub
+    from ralphd.notify.worker import DeliveryWorker
+    from ralphd.process.log.log import RalphLog
+    from ralphd.store.events import EventStore
 
 logger = logging.getLogger(__name__)
 
@@ -48,16 +43,16 @@ CLOSING_S = 10.0
 
 
 class Host:
-    """All that the API needs. Used on the event loop only."""
+    """Everything that the API needs. Used on the event loop only."""
 
     def __init__(
         self,
         services: Services,
-        events: EventStore,
-        hub: Hub,
+        events: "EventStore",
+        hub: "Hub",
         *,
-        courier: WebhookClient,
-        sender: DeliveryWorker,
+        courier: "WebhookClient",
+        sender: "DeliveryWorker",
     ) -> None:
         self.events = events
         self.hub = hub
@@ -73,11 +68,11 @@ class Host:
         self._registering = asyncio.Lock()
         self._shutdown: asyncio.Future[HowToEnd] = asyncio.get_running_loop().create_future()
 
-    # --- coming and going -----------------------------------------------------------------------------
+    # --- start and end --------------------------------------------------------------------------------
 
     @property
     def stopping(self) -> asyncio.Event:
-        """Set as soon as the daemon is on its way out: open streams end then."""
+        """Set when a shutdown begins: open streams end then."""
         return self._services.stopping
 
     async def recover(self) -> None:
@@ -87,11 +82,11 @@ class Host:
         await lifecycle.recover(self._roster, self._services, self.events)
 
     async def look_round(self) -> None:
-        """Look after what changes by itself, until cancelled."""
+        """Poll what changes without a request, until cancelled."""
         await lifecycle.look_round(self._roster, self._services, self.events)
 
     async def prune(self) -> None:
-        """Once a minute, until cancelled: forget what is older or more than is kept."""
+        """Delete old logs and events once a minute, until cancelled."""
         while True:
             await asyncio.sleep(PRUNE_EVERY_S)
             total_bytes = self._users.present.logs.total_bytes
@@ -99,40 +94,38 @@ class Host:
             await self.events.prune(self._services.clock.now() - EVENTS_KEPT_S)
 
     def reload(self) -> tuple[config.Difference, ...] | ConfigFaults:
-        """Read the user's own file again (SIGHUP): what has changed, or what is wrong with it."""
+        """Read the user's own file again (SIGHUP). Return what has changed, or all its faults."""
         with self._services.systemd.reloading():
             return self._users.read()
 
     async def shutdown(self, runs: HowToEnd) -> None:
-        """Ask the daemon to end: with its runs finished, left alone, or killed. Asked again, ``now`` wins."""
+        """Request a shutdown: with the runs finished, left alone, or killed. A later ``now`` wins."""
         if not self._shutdown.done():
             self._shutdown.set_result(runs)
         elif runs == "now":
             await lifecycle.ask_all_to_end(self._roster, self._services, kill=True)
 
     async def wait_for_shutdown(self) -> HowToEnd:
-        """What the daemon was asked to do with its runs, once it was."""
+        """Wait for a shutdown request; return what becomes of the runs."""
         return await asyncio.shield(self._shutdown)
 
     def say_ready(self) -> None:
-        """From now on everything is answered, and systemd hears of it."""
+        """Answer every request from now on, and notify systemd."""
         self.ready = True
         self._services.systemd.ready(lifecycle.in_words(self._roster))
 
     async def end(self, runs: HowToEnd) -> None:
-        """Carry a shutdown out. No run is left, unless they are to be left."""
+        """Carry out a shutdown."""
         self.stopping.set()
-        so_far = lifecycle.in_words(self._roster)
-        self._services.systemd.stopping(
-            f"ending: {so_far}", limit_s=lifecycle.longest_end_s(self._roster) + CLOSING_S
-        )
+        limit_s = lifecycle.longest_end_s(self._roster) + CLOSING_S
+        self._services.systemd.stopping(f"ending: {lifecycle.in_words(self._roster)}", limit_s=limit_s)
         await lifecycle.end_runs(self._roster, self._services, runs)
         await self._roster.close()
 
-    # --- what is so -----------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------
 
     def daemon_view(self) -> dict[str, Any]:
-        """The daemon as the API shows it."""
+        """Return the daemon as the API shows it."""
         problems = self._services.problems()
         return {
             "pid": os.getpid(),
@@ -147,21 +140,21 @@ class Host:
         }
 
     async def status_bytes(self, *, resources: bool = False) -> bytes:
-        """The reply of ``GET /v1/status``."""
+        """Return the reply of ``GET /v1/status``."""
         daemon = json.dumps(self.daemon_view())
         views = b", ".join(await self._views([*self._roster], resources=resources))
         return f'{{"version": "{__version__}", "daemon": {daemon}, "ralphs": ['.encode() + views + b"]}"
 
     def measures(self) -> Measures:
-        """What ``/metrics`` tells, from memory alone."""
+        """Return the figures of ``/metrics``, from memory alone."""
         return measured(self._roster, self._services, self.events, self._started_at)
 
     def views(self) -> list[bytes]:
-        """Every ralph, by name."""
+        """Return every ralph, by name."""
         return [regent.view_bytes() for regent in self._roster]
 
     async def view_bytes(self, name: str, *, resources: bool = False) -> bytes:
-        """One ralph. Raises UnknownRalph."""
+        """Return one ralph. Raises UnknownRalph."""
         return (await self._views([self._roster.get(name)], resources=resources))[0]
 
     async def _views(self, regents: list[Regent], *, resources: bool) -> list[bytes]:
@@ -174,37 +167,37 @@ class Host:
             for each in regents
         ]
 
-    def log(self, name: str) -> RalphLog:
-        """The log of a ralph's runs. Raises UnknownRalph."""
+    def log(self, name: str) -> "RalphLog":
+        """Return the log of a ralph's runs. Raises UnknownRalph."""
         return self._roster.get(name).log
 
     async def runs(self, name: str, limit: int) -> list[dict[str, Any]]:
-        """The runs that are over, newest first, from the history. Raises UnknownRalph."""
+        """Return the runs that are over, newest first, from the history. Raises UnknownRalph."""
         return await asyncio.to_thread(self._roster.get(name).account.records.runs, limit)
 
     async def iterations(self, name: str, limit: int) -> list[dict[str, Any]]:
-        """The last iterations with their attempts, newest first, from the history. Raises UnknownRalph."""
+        """Return the last iterations with their attempts, newest first. Raises UnknownRalph."""
         return await asyncio.to_thread(self._roster.get(name).account.records.iterations, limit)
 
     async def verdicts(self, name: str, limit: int) -> list[dict[str, Any]]:
-        """What was said of the last iterations' commits, newest first. Raises UnknownRalph."""
+        """Return the gate's last verdicts, newest first. Raises UnknownRalph."""
         return await asyncio.to_thread(self._roster.get(name).account.records.verdicts, limit)
 
     async def undo(self, name: str, iteration: int | None) -> dict[str, Any]:
-        """Put back what the guard has reverted. Raises UnknownRalph, WrongState, DirectoryBusy, NotUndone."""
+        """Restore what the gate has reverted. Raises UnknownRalph, WrongState, DirectoryBusy, NotUndone."""
         self._refuse_when_stopping()
         regent = self._roster.get(name)
         undone = await regent.undo(iteration)
         return undone.shown() | {"ralph": json.loads(regent.view_bytes())}
 
     async def explain(self, name: str) -> dict[str, Any]:
-        """Why the last thing was done to a ralph, or what is thought of its run. Raises UnknownRalph."""
+        """Explain the Regent's last action, or the state of the watch over a run. Raises UnknownRalph."""
         return await self._roster.get(name).explain()
 
-    # --- what is asked --------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------
 
     async def register(self, registration: Registration) -> bytes:
-        """Register a ralph, and start it where that is asked. What is refused changes nothing."""
+        """Register a ralph, and start it if requested. A refusal changes nothing."""
         self._refuse_when_stopping()
         async with self._registering:
             wanted = await asyncio.to_thread(
@@ -218,7 +211,7 @@ class Host:
     ) -> bytes:
         """Start a known ralph again. Raises UnknownRalph, CommandNotStartable, DirectoryBusy, AlreadyRunning.
 
-        ``resume`` False: the built-in loop begins anew, its checkpoint put aside.
+        ``resume`` False: the built-in loop begins from the start, its checkpoint put aside.
         """
         self._refuse_when_stopping()
         regent = self._roster.get(name)
@@ -230,66 +223,62 @@ class Host:
         return regent.view_bytes()
 
     async def reload_ralph(self, name: str) -> tuple[bytes, tuple[config.Difference, ...], str]:
-        """Pin a ralph to what its files say now: the next run gets it, and one that lives goes on as before.
+        """Pin a ralph to the present contents of its files; a run that lives keeps the earlier configuration.
 
-        The view, what changes, and when: ``now`` or ``next_run``. Raises UnknownRalph, and ConfigFaults with
-        all that is wrong: then nothing changes.
+        Return the view, the changes, and when they hold: ``now`` or ``next_run``. Raises UnknownRalph, and
+        ConfigFaults with every fault: then nothing changes.
         """
         self._refuse_when_stopping()
         try:
-            found = await asyncio.to_thread(renewed, self._roster.get(name).account)
+            renewal = await asyncio.to_thread(renewed, self._roster.get(name).account)
         except ConfigFaults as faults:
             raise ConfigFaults(
                 f"{name} is not reloaded: {faults.what}",
                 why=faults.why,
                 mend="put that right; ralphctl config check",
             ) from faults
-        regent = self._roster.get(name)  # it may have been forgotten meanwhile
+        regent = self._roster.get(name)  # it may have been forgotten during the read
         account = regent.account
-        if found.changes:
-            notes = await asyncio.to_thread(notes_of, account, found.definition)
-            account.redefine(replace(found.definition, goal=account.definition.goal))
+        if renewal.changes:
+            notes = await asyncio.to_thread(notes_of, account, renewal.definition)
+            account.redefine(replace(renewal.definition, goal=account.definition.goal))
             account.notes = list(notes)
             await account.save()
-            logger.info("reloaded: %d changes", len(found.changes), extra={"ralph": name})
-        return regent.view_bytes(), found.changes, "next_run" if account.is_governed_by_a_run else "now"
+            logger.info("reloaded: %d changes", len(renewal.changes), extra={"ralph": name})
+        return regent.view_bytes(), renewal.changes, "next_run" if account.is_governed_by_a_run else "now"
 
     async def stop(self, name: str, *, now: bool) -> bytes:
-        """Ask a ralph to stop; answers at once (G1)."""
-        return await self._ask(name, StopRequested(self._services.clock.now(), now))
+        """Request a stop; return at once (G1)."""
+        return await self._ask(name, requests.StopRequested(self._services.clock.now(), now))
 
     async def restart(self, name: str) -> bytes:
-        """Stop, then start (G2)."""
-        return await self._ask(name, RestartRequested(self._services.clock.now()))
+        return await self._ask(name, requests.RestartRequested(self._services.clock.now()))
 
     async def pause(self, name: str) -> bytes:
-        """Pause a ralph (G2)."""
-        return await self._ask(name, PauseRequested(self._services.clock.now()))
+        return await self._ask(name, requests.PauseRequested(self._services.clock.now()))
 
     async def resume(self, name: str) -> bytes:
-        """Go on after a pause."""
-        return await self._ask(name, ResumeRequested(self._services.clock.now()))
+        return await self._ask(name, requests.ResumeRequested(self._services.clock.now()))
 
     async def skip_wait(self, name: str) -> bytes:
-        """Do not wait any longer."""
-        return await self._ask(name, SkipWaitRequested(self._services.clock.now()))
+        return await self._ask(name, requests.SkipWaitRequested(self._services.clock.now()))
 
     async def acknowledge(self, name: str) -> bytes:
-        """A person knows of what they were called for; no reminder follows. Raises UnknownRalph."""
+        """Acknowledge the open incident; no reminder follows. Raises UnknownRalph."""
         self._refuse_when_stopping()
         regent = self._roster.get(name)
         await regent.incidents.acknowledge()
         return regent.view_bytes()
 
     async def report(
-        self, name: str, run_id: RunId, report_id: str, digest: str, report: Report
+        self, name: str, run_id: RunId, report_id: str, digest: str, report: "Report"
     ) -> dict[str, Any]:
-        """Act once on what a run reports, and answer it. Raises UnknownRalph, StaleReport."""
+        """Act once on a run's report, and answer it. Raises UnknownRalph, StaleReport."""
         reply = await self._roster.get(name).report(run_id, report_id, digest, report)
         return {"id": report_id, **reply.shown()}
 
     async def forget(self, name: str) -> None:
-        """Forget a ralph that is at rest: its state, its logs. The working directory stays as it is."""
+        """Forget a ralph that does not run: its state and logs. The working directory stays as it is."""
         regent = self._roster.get(name)
         state = regent.account.supervision.state
         if not isinstance(state, SETTLED):
@@ -301,7 +290,7 @@ class Host:
         await self._roster.drop(regent)
         self._services.forget(name)
 
-    async def _ask(self, name: str, event: Event) -> bytes:
+    async def _ask(self, name: str, event: requests.Event) -> bytes:
         self._refuse_when_stopping()
         regent = self._roster.get(name)
         await regent.request(event)

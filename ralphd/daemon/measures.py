@@ -1,16 +1,19 @@
-"""What the daemon can be measured by, gathered from memory: no ralph's files are read for it."""
+"""The figures behind ``/metrics``, gathered from memory: no ralph's files are read for them."""
 
 import resource
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ralphd.core.supervision.model import HAS_A_RUN, Paused, Supervision, Waiting
-from ralphd.core.time import Moment
-from ralphd.daemon.regent import Regent
-from ralphd.daemon.services import Services
-from ralphd.store.events import EventStore
+
+if TYPE_CHECKING:
+    from ralphd.core.time import Moment
+    from ralphd.daemon.regent import Regent
+    from ralphd.daemon.services import Services
+    from ralphd.store.events import EventStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,9 @@ class Measures:
 
 
 def measured(
-    regents: Iterable[Regent], services: Services, events: EventStore, started_at: Moment
+    regents: Iterable["Regent"], services: "Services", events: "EventStore", started_at: "Moment"
 ) -> Measures:
-    """Everything, as it is now."""
+    """Return the present figures of the daemon and of every ralph."""
     now = services.clock.now()
     return Measures(
         uptime_s=max(0.0, now - started_at),
@@ -65,7 +68,7 @@ def measured(
     )
 
 
-def _of_ralph(regent: Regent, now: Moment) -> RalphMeasures:
+def _of_ralph(regent: "Regent", now: "Moment") -> RalphMeasures:
     account = regent.account
     supervision, facts = account.supervision, account.facts
     waits_for, until = _wait(supervision)
@@ -85,15 +88,15 @@ def _of_ralph(regent: Regent, now: Moment) -> RalphMeasures:
     )
 
 
-def _wait(now: Supervision) -> tuple[str, Moment | None]:
-    """What for, and until when, nothing is done; of the Regent's own waits, and of one that a run told."""
-    match now.state:
+def _wait(current: Supervision) -> tuple[str, "Moment | None"]:
+    """Return the reason and the end of a wait, the Regent's own or one that the run has reported."""
+    match current.state:
         case Waiting(reason=reason, until=until):
             return reason.value, until
         case Paused(reason=why, resume_at=resume_at):
             return why, resume_at
-        case _ if now.said.wait is not None:
-            return now.said.wait.reason, now.said.wait.until
+        case _ if current.said.wait is not None:
+            return current.said.wait.reason, current.said.wait.until
         case _:
             return "", None
 

@@ -1,7 +1,17 @@
-"""What a new daemon finds on disk, and what it makes of it (P1, F2, G2).
+"""Rebuild what an earlier daemon left: load each ralph, then replay the ends that it missed (P1, F2, G2).
 
-The run directories are the truth and the state is a copy of it: what the state missed, because a daemon died
-before it had written it down, is told again from there.
+A daemon may die at any line, so nothing here asks how it ended. It leaves:
+
+- run directories, written by the shims: which process was started, its output, its exit. They are the truth.
+- ``history.jsonl``, the events, ``regent-state.json``: copies, written in that order for each fact. The state
+  is last: while it says that a run lives, the end of that run is replayed, and counted once, because the
+  counts are saved with it. History and events come first and know their entries by key, so a replay adds
+  nothing to them; after the state they could be lost, since nothing replays what the state has.
+
+``load`` makes the record from those files; a broken one is set aside and rebuilt from the runs. ``catch_up``
+then walks the runs, oldest first: a run that lives is adopted, one that is over and not in the history is fed
+to the Regent as the event that was missed. One by one, since the Regent's answer (start again, give up)
+decides what the next directory means.
 """
 
 import asyncio
@@ -11,7 +21,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralphd.config.configuration import Configuration
 from ralphd.core.supervision.events import Event, RunEnded, Spawned, SpawnFailed
@@ -26,11 +36,8 @@ from ralphd.core.supervision.model import (
     Stopping,
     Supervision,
 )
-from ralphd.core.time import Moment
 from ralphd.daemon.ralph.live_run import ending_of
 from ralphd.daemon.ralph.record import RalphRecord
-from ralphd.daemon.regent import Regent
-from ralphd.daemon.services import Services
 from ralphd.errors import ConfigFaults, DirectoryUnusable, NewerState, UnusableState
 from ralphd.process.rundir import RunDirectory, RunRecord
 from ralphd.process.spawn import Run, read_ended
@@ -39,6 +46,11 @@ from ralphd.store.gate import load_gate
 from ralphd.store.history import History, repair
 from ralphd.store.mirror import Mirror
 from ralphd.store.state import Definition, Facts, RalphFiles, RegentState
+
+if TYPE_CHECKING:
+    from ralphd.core.time import Moment
+    from ralphd.daemon.regent import Regent
+    from ralphd.daemon.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -58,62 +70,68 @@ class Recovered:
     rebuilt_from: str
 
 
+def _recovered(path: Path, kept_as: Path | None, rebuilt_from: str) -> Recovered:
+    """Describe a file of a ralph's own folder, which has the ralph's name."""
+    return Recovered(path.parent.name, path.name, str(kept_as) if kept_as else None, rebuilt_from)
+
+
 def run_directories(runs: Path) -> list[RunDirectory]:
-    """All runs that are kept, oldest first."""
+    """Return all runs that are kept, oldest first."""
     try:
         return [RunDirectory(path) for path in sorted(runs.iterdir()) if path.is_dir()]
     except FileNotFoundError:
         return []
 
 
-def load(files: RalphFiles, services: Services, recovered: list[Recovered]) -> RalphRecord | None:
-    """The account of a ralph as its files tell it; notes in ``recovered`` what had to be rebuilt.
+def load(files: RalphFiles, services: "Services", recovered: list[Recovered]) -> RalphRecord | None:
+    """Return a ralph as its files describe it; append to ``recovered`` what had to be rebuilt.
 
     None where no ralph was ever registered, or nothing is left of one: its name is free. Raises UnusableState
     when there is nothing to rebuild it from though it has runs, NewerState when a newer ralphd wrote it.
     """
-    remove_leftovers(files.home, of=files.own)  # a loop that lives writes its own files there
+    remove_leftovers(files.home, of=files.own)  # only ours: a loop that lives writes its own files there
     before = len(recovered)
     try:
         definition = _definition(files, recovered)
         if definition is None:
             return None
         sound = len(recovered) == before
-        record = _record(files, definition, recovered)
+        record = _record(files, recovered)
     except NewerState as newer:
         raise NewerState(
             f"{files.home.name} cannot be used", why=f"{newer.what}\n{newer.why}", mend=newer.mend
         ) from newer
     if record is None:
         record = _rebuilt(files, definition.goal)
-    elif sound:  # ralph.json holds the goal: it is written first
+    elif sound:  # ralph.json is written before the state, so its goal is the newer one
         record = replace(record, supervision=replace(record.supervision, goal=definition.goal))
-    else:  # an intent tells what was wanted when that run began
+    else:  # the definition came from an intent, with the goal of that run's start
         definition = replace(definition, goal=record.supervision.goal)
-    _look_at_gate(files, recovered)
-    _remove_leftovers_in_mirror(definition.directory)
-    _look_at_environment(files, recovered)
-    _look_at_history(files, services, recovered)
+    _set_aside_broken(files, services, recovered)
+    mirror = Mirror(definition.directory)
+    with suppress(DirectoryUnusable, OSError):
+        if mirror.exists():
+            remove_leftovers(mirror.path)
     account = RalphRecord(files, definition, record, History(files.history_file), services)
     if len(recovered) > before:
-        account.redefine(definition)  # what was rebuilt is saved with the next thing written down
+        account.redefine(definition)  # what was rebuilt is saved with the next state
     return account
 
 
 def _definition(files: RalphFiles, recovered: list[Recovered]) -> Definition | None:
     kept_as = None
     try:
-        found = files.load_definition()
-        if found is not None and _is_sound(found, files):
-            return found
-        kept_as = None if found is None else set_aside(files.definition_file)
+        definition = files.load_definition()
+        if definition is not None and _is_sound(definition, files):
+            return definition
+        kept_as = None if definition is None else set_aside(files.definition_file)
     except Broken as broken:
         kept_as = broken.kept_as
     directories = run_directories(files.runs)
     for directory in reversed(directories):
         if (intended := _intended(directory, files)) is not None:
             source = f"the intent of {directory.run_id}"
-            recovered.append(Recovered(intended.name, files.definition_file.name, _text(kept_as), source))
+            recovered.append(_recovered(files.definition_file, kept_as, source))
             return intended
     if directories:
         raise UnusableState(
@@ -123,14 +141,13 @@ def _definition(files: RalphFiles, recovered: list[Recovered]) -> Definition | N
         )
     if kept_as is not None:
         source = "nothing, since it has no runs: register it anew"
-        recovered.append(Recovered(files.home.name, files.definition_file.name, _text(kept_as), source))
+        recovered.append(_recovered(files.definition_file, kept_as, source))
     elif {path.name for path in files.home.iterdir()} <= BEFORE_A_DEFINITION:
         shutil.rmtree(files.home, ignore_errors=True)  # a registration that was cut off
     return None
 
 
 def _is_sound(definition: Definition, files: RalphFiles) -> bool:
-    """Whether a ralph of this name can be supervised by it. Raises NewerState."""
     try:
         Configuration.from_pinned(definition.configuration).policy()
     except NO_DEFINITION:
@@ -139,7 +156,6 @@ def _is_sound(definition: Definition, files: RalphFiles) -> bool:
 
 
 def _intended(directory: RunDirectory, files: RalphFiles) -> Definition | None:
-    """The definition that a run was started by, where it can be used."""
     try:
         definition = Definition.from_json(_object(directory.intent(), "definition"))
         return definition if _is_sound(definition, files) else None
@@ -147,71 +163,57 @@ def _intended(directory: RunDirectory, files: RalphFiles) -> Definition | None:
         return None
 
 
-def _record(files: RalphFiles, definition: Definition, recovered: list[Recovered]) -> RegentState | None:
-    """The state as it was written down; None when it has to be rebuilt. Raises NewerState."""
+def _record(files: RalphFiles, recovered: list[Recovered]) -> RegentState | None:
+    """Return the state as it was saved; None when it has to be rebuilt. Raises NewerState."""
     kept_as = None
     try:
-        if (found := files.load_record()) is not None:
-            return found
+        if (record := files.load_record()) is not None:
+            return record
     except Broken as broken:
         kept_as = broken.kept_as
     ran = any(directory.run_record() for directory in run_directories(files.runs))
     if ran or kept_as is not None:  # else a registration was cut off
         source = "its newest run" if ran else "nothing: it has no runs"
-        recovered.append(Recovered(definition.name, files.state_file.name, _text(kept_as), source))
+        recovered.append(_recovered(files.state_file, kept_as, source))
     return None
 
 
-def _remove_leftovers_in_mirror(directory: Path) -> None:
-    mirror = Mirror(directory)
-    with suppress(DirectoryUnusable, OSError):
-        if mirror.exists():
-            remove_leftovers(mirror.path)
+def _set_aside_broken(files: RalphFiles, services: "Services", recovered: list[Recovered]) -> None:
+    """Set aside the files that nothing can be made from: gate, environment, lines of the history.
 
-
-def _look_at_environment(files: RalphFiles, recovered: list[Recovered]) -> None:
-    """Have no broken environment for the runs: they would fail by it."""
-    path = files.environment_file
-    try:
-        found = read_json(path) or {}
-        if all(isinstance(value, str) for value in found.values()):
-            return
-        kept_as = set_aside(path)
-    except Broken as broken:
-        kept_as = broken.kept_as
-    source = "nothing: its next runs get little more than a PATH, until it is registered anew"
-    recovered.append(Recovered(files.home.name, path.name, _text(kept_as), source))
-
-
-def _look_at_gate(files: RalphFiles, recovered: list[Recovered]) -> None:
-    """Have no broken record of the guard: what was under way then is not known. Raises NewerState."""
+    Raises NewerState.
+    """
     try:
         load_gate(files.gate_file)
     except Broken as broken:
         source = "nothing: the tests run once before the next start"
-        recovered.append(Recovered(files.home.name, files.gate_file.name, _text(broken.kept_as), source))
-
-
-def _look_at_history(files: RalphFiles, services: Services, recovered: list[Recovered]) -> None:
-    """Have nothing but entries in the record; the ends of runs that are missing then are entered again."""
-    path, topic = files.history_file, f"history of {files.home.name}"
+        recovered.append(_recovered(files.gate_file, broken.kept_as, source))
     try:
-        kept_as = repair(path)
+        environment = read_json(files.environment_file) or {}
+        is_sound = all(isinstance(value, str) for value in environment.values())
+        kept_as = None if is_sound else set_aside(files.environment_file)
+    except Broken as broken:
+        is_sound, kept_as = False, broken.kept_as
+    if not is_sound:  # the runs would fail by it
+        source = "nothing: its next runs get little more than a PATH, until it is registered anew"
+        recovered.append(_recovered(files.environment_file, kept_as, source))
+    history = files.history_file
+    try:
+        kept_as = repair(history)
     except OSError as fault:
-        logger.warning("a broken record cannot be mended: %s: %s", path, fault)
-        services.trouble(topic, f"{path} is broken: {fault.strerror}")
+        logger.warning("a broken record cannot be mended: %s: %s", history, fault)
+        services.trouble(f"history of {files.home.name}", f"{history} is broken: {fault.strerror}")
         return
-    if kept_as is not None:
-        source = "its own whole lines and what its runs left"
-        recovered.append(Recovered(files.home.name, path.name, str(kept_as), source))
+    if kept_as is not None:  # ends that are missing now are entered again by catch_up
+        recovered.append(_recovered(history, kept_as, "its own whole lines and what its runs left"))
 
 
 def _rebuilt(files: RalphFiles, goal: Goal) -> RegentState:
-    """The state before the end of the newest run, which is then told again; what was counted is gone."""
-    found = [run for directory in run_directories(files.runs) if (run := directory.run_record())]
-    if not found:
+    # As if the newest run still lived: catch_up replays its end. What was counted is lost.
+    runs = [run for directory in run_directories(files.runs) if (run := directory.run_record())]
+    if not runs:
         return RegentState(Supervision(goal))
-    run = found[-1]
+    run = runs[-1]
     facts = Facts(run_id=run.run_id, ralph_pid=run.pid, started_at=run.started_at)
     states: dict[Goal, State] = {
         Goal.RUNNING: Running(run.run_id),
@@ -221,26 +223,28 @@ def _rebuilt(files: RalphFiles, goal: Goal) -> RegentState:
     return RegentState(Supervision(goal, states[goal]), facts)
 
 
-async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> AsyncIterator[Event]:
-    """The facts that a ralph's runs hold and its state does not, oldest first; a run that lives is adopted.
+async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -> AsyncIterator[Event]:
+    """Yield the events that the runs hold and the state does not, oldest first; adopt a run that lives.
 
-    To be fed one by one: what is missed next depends on what became of the last. Where a living run's record
-    was lost it is written anew, and noted in ``recovered``.
+    Feed each to the Regent before asking for the next. Where the record of a living run was lost, it is
+    written again, and appended to ``recovered``.
     """
     account = regent.account
     await regent.resume_gate()
     for directory in run_directories(account.files.runs):
+        # ``believed``: the state says that this run lives. It wins over an entry in the history, which may
+        # have been written just before the daemon died: the Regent has yet to answer that end.
         believed = getattr(account.supervision.state, "run_id", None) == directory.run_id
         if account.history.has(directory.run_id) and not believed:
             continue
         _govern_by_intent(account, directory)
         if (run := Run.adopt(directory)) is not None and (born := await run.ready()) is not None:
             if directory.run_record() is None:
-                recovered.append(await asyncio.to_thread(_written_anew, regent.name, directory, born))
+                recovered.append(await asyncio.to_thread(_written_again, regent.name, directory, born))
             regent.adopt(run, born)
             continue
         if _never_ran(directory):
-            continue
+            continue  # the daemon died between the directory and the process
         record = await asyncio.to_thread(read_ended, directory)
         while record.lost and record.survivors:  # nothing is started before the tree is gone (S6)
             await asyncio.sleep(SURVIVORS_AGAIN_S)
@@ -249,14 +253,13 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
         if record.fault is not None:
             if starting:
                 yield SpawnFailed(record.ended_at, record.fault.text)
-            continue
+            continue  # a command that could not be started is no run
         if starting and (born := directory.run_record()) is not None:
             account.note_run(born)
             yield Spawned(born.started_at, directory.run_id)
         elif not believed:
-            await account.enter_end(
-                await ending_of(account, regent.log, record)
-            )  # known to nobody, and long over
+            # Unknown to the state and long over: into the history alone, for it leads to nothing now.
+            await account.enter_end(await ending_of(account, regent.log, record))
             continue
         await regent.after_run(record, seen=False)
         yield RunEnded(await ending_of(account, regent.log, record))
@@ -269,27 +272,27 @@ async def catch_up(regent: Regent, at: Moment, recovered: list[Recovered]) -> As
 
 
 def _govern_by_intent(account: RalphRecord, directory: RunDirectory) -> None:
-    """Follow the rules that a run was started by: the definition may have been reloaded since."""
+    # A run keeps the rules that it was started by: the definition may have been reloaded since.
     try:
-        found = _object(directory.intent(), "definition")["configuration"]
+        configuration = _object(directory.intent(), "definition")["configuration"]
     except (KeyError, TypeError):
         return
-    if found == account.in_force.definition.configuration:
+    if configuration == account.in_force.definition.configuration:
         return
     if (started_by := _intended(directory, account.files)) is not None:
         account.govern_by(started_by)
 
 
-def _written_anew(name: str, directory: RunDirectory, born: RunRecord) -> Recovered:
+def _written_again(name: str, directory: RunDirectory, born: RunRecord) -> Recovered:
     kept_as = set_aside(directory.run_file)
-    with suppress(OSError):  # a full disk: the next daemon finds it out again
+    with suppress(OSError):  # a full disk: the next daemon finds the run by its processes again
         directory.save_run_record(born)
-    file = directory.run_file.name
-    return Recovered(name, file, _text(kept_as), f"the processes of {directory.run_id} that live")
+    source = f"the processes of {directory.run_id} that live"
+    return replace(_recovered(directory.run_file, kept_as, source), ralph=name)
 
 
 def _never_ran(directory: RunDirectory) -> bool:
-    """Whether a spawn was interrupted before there was a process: no record of one, and no output."""
+    # No record of a process, and no output of one whose record was lost.
     if directory.run_file.exists() or directory.exit_record() is not None:
         return False
     return not any(path.stat().st_size for path in directory.path.glob("log.*"))
@@ -300,7 +303,3 @@ def _object(found: Any, key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError(f"{key} is no object")
     return value
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -1,4 +1,7 @@
-"""What a person asks for when registering a ralph, and what becomes of it when nothing speaks against it."""
+"""Check a registration before anything is changed, and the gate's settings with it.
+
+Faults are raised to the person who registers or starts a ralph, not found at night by the first verdict.
+"""
 
 import os
 from collections.abc import Mapping
@@ -8,17 +11,14 @@ from pathlib import Path
 from ralphd import wire
 from ralphd.config.configuration import Configuration, load
 from ralphd.config.values import fit_name, for_runs
-from ralphd.daemon.builtin import notes_on_loop
 from ralphd.errors import BadName, ConfigFaults, DirectoryBusy, DirectoryUnusable, NameTaken
 from ralphd.git.diagnostics import in_the_way, unsupported
 from ralphd.git.repo import Repository, head
 from ralphd.store.mirror import Mirror
 
-# What is wrong with the guard of a ralph is told to whoever starts it, not at night by its first verdict.
-
 
 def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
-    """What the owner of a ralph should be told of its guard. Raises ConfigFaults. Blocks."""
+    """Return the notes on a ralph's gate for its owner. Raises ConfigFaults. Blocks."""
     regent = configuration.regent
     if not (regent.enabled and regent.rollback_on_test_failure):
         return []
@@ -36,12 +36,11 @@ def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A ralph to be: where it works, what it runs, and what its owner set on the command line.
+    """The request for a new ralph.
 
-    ``command`` empty means the one in the configuration, and without that the built-in loop. With ``resume``
-    False that begins anew, its checkpoint put aside; else it goes on from there. ``name`` None lets the
-    daemon make one of the directory's. ``environment`` holds secrets: it stays out of ``repr``, logs and
-    replies.
+    ``command`` empty: the one in the configuration, and without that the built-in loop. ``resume`` False puts
+    the loop's checkpoint aside. ``name`` None: one is derived from the directory's. ``environment`` holds
+    secrets: it stays out of ``repr``, logs and replies.
     """
 
     directory: str
@@ -55,7 +54,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A registration that can be taken on. ``notes`` is what its owner should be told."""
+    """A registration that was checked. ``notes`` are for its owner."""
 
     name: str
     directory: Path
@@ -67,25 +66,17 @@ class Candidate:
 
 
 def candidate(registration: Registration, known: Mapping[str, Path], state_directory: Path) -> Candidate:
-    """Look at everything that could be wrong with a registration, and change nothing.
+    """Check a registration; change nothing. Raises RalphdError.
 
-    ``known`` maps the names of the ralphs that are there to their directories. Raises a RalphdError that says
-    what to do.
+    ``known`` maps the names of all ralphs to their directories.
     """
     directory = _usable(Path(registration.directory), state_directory)
     environment = for_runs(registration.environment)
     configuration = load(directory, flags=registration.flags, environ=registration.environment)
     name = _name(registration.name, configuration.project.name, directory, known)
     command = tuple(registration.command) or configuration.ralph.command
-    return Candidate(
-        name,
-        directory,
-        command,
-        configuration,
-        registration.flags,
-        environment,
-        notes_on(directory, configuration, command, environment),
-    )
+    notes = notes_on(directory, configuration, command, environment)
+    return Candidate(name, directory, command, configuration, registration.flags, environment, notes)
 
 
 def _usable(directory: Path, state_directory: Path) -> Path:
@@ -118,7 +109,7 @@ def _usable(directory: Path, state_directory: Path) -> Path:
 
 
 def _name(given: str | None, configured: str, directory: Path, known: Mapping[str, Path]) -> str:
-    mine = next((name for name, place in known.items() if place == directory), None)
+    mine = next((name for name, path in known.items() if path == directory), None)
     if given is None:
         return mine or _free(fit_name(configured or directory.name), known)
     if not wire.is_name(given):
@@ -142,23 +133,25 @@ def _name(given: str | None, configured: str, directory: Path, known: Mapping[st
 
 
 def _free(name: str, known: Mapping[str, Path]) -> str:
-    """``name``, or ``name-2`` and so on where it is taken, 63 characters at most."""
-    if name not in known:
-        return name
-    numbers = range(2, len(known) + 3)
-    return next(
-        free for n in numbers if (free := f"{name[: wire.MAX_NAME_CHARS - 1 - len(str(n))]}-{n}") not in known
-    )
+    free, number = name, 1
+    while free in known:
+        number += 1
+        free = f"{name[: wire.MAX_NAME_CHARS - 1 - len(str(number))]}-{number}"
+    return free
 
 
 def notes_on(
     directory: Path, configuration: Configuration, command: tuple[str, ...], environment: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What the owner of a ralph should be told when it is registered, started again or reloaded.
+    """Return the notes for the owner of a ralph that is registered, started again or reloaded.
 
-    Raises a RalphdError where the built-in loop, or the guard, cannot be started so.
+    Raises RalphdError where the built-in loop, or the gate, cannot work.
     """
-    notes = [] if command else list(notes_on_loop(directory, configuration, environment))
+    notes: list[str] = []
+    if not command:  # a daemon of other commands does not load the loop
+        from ralphd.daemon.builtin import notes_on_loop
+
+        notes += notes_on_loop(directory, configuration, environment)
     notes += notes_on_gate(directory, configuration)
     notes += [
         f"{key} is set, and this version does nothing about it yet" for key in configuration.not_built_yet()

@@ -1,12 +1,12 @@
-"""Webhooks from wherever they come, and how the API shows them: never an address in full, never a secret.
+"""Webhooks from all their sources, their checks, and their views: never a full address, never a secret.
 
-What stands behind the host in an address is what Slack and ntfy take for a password.
+The path of an address is what Slack and ntfy take for a password.
 """
 
 import os
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +18,6 @@ from ralphd.core.delivery import (
     Answer,
     DeliveryState,
     Destination,
-    Format,
     KeptDelivery,
     ReceiverReply,
     why_failed,
@@ -35,7 +34,7 @@ View = dict[str, Any]
 class Hook:
     """A webhook and where it comes from: a file and line (``place``), or the API (``added``).
 
-    ``ralphs`` are those whose files name it; None: it is told of all, and of the daemon.
+    ``ralphs`` are those whose files name it; None: it gets the events of all, and of the daemon.
     """
 
     destination: Destination
@@ -43,30 +42,33 @@ class Hook:
     ralphs: tuple[str, ...] | None = None
     added: Added | None = None
 
+    def public_only(self) -> "Hook":
+        """Return the same webhook without access to private addresses."""
+        return replace(self, destination=replace(self.destination, allow_private=False))
+
 
 def configured(
     users: Configuration, ralphs: Iterable[tuple[str, Path, Configuration]], added: Mapping[str, Added]
 ) -> dict[str, Hook]:
-    """Every webhook there is, by id.
+    """Return every webhook, by id.
 
-    One that is in several places is sent to as the user's own file says, else as it was added: a repository
-    that names the same address must not change how its messages are signed. Of ralphs' files the last holds.
+    One that is in several places follows the user's own file, else the request that added it: a repository
+    that names the same address must not change how its messages are signed. Of ralphs' files the last wins.
     """
-    found = {id: Hook(one.destination, added=one) for id, one in added.items()}
-    found |= {to.id: Hook(to, place, added=added.get(to.id)) for to, place in _of_files(users, None)}
-    of_all = frozenset(found)
+    hooks = {id: Hook(one.destination, added=one) for id, one in added.items()}
+    hooks |= {to.id: Hook(to, place, added=added.get(to.id)) for to, place in _of_files(users, None)}
+    of_all = frozenset(hooks)
     for name, directory, configuration in ralphs:
         for to, place in _of_files(configuration, directory):
             if to.id in of_all:
                 continue
-            known = found.get(to.id)
-            names = (*(known.ralphs or () if known else ()), name)
-            found[to.id] = Hook(to, (known.place if known else None) or place, names)
-    return found
+            known = hooks.get(to.id, Hook(to))
+            hooks[to.id] = Hook(to, known.place or place, (*(known.ralphs or ()), name))
+    return hooks
 
 
 def _of_files(configuration: Configuration, directory: Path | None) -> list[tuple[Destination, str]]:
-    """The webhooks of a configuration with the file and line of each."""
+    """Return the webhooks of a configuration with the file and line of each."""
     places = []
     for index, to in enumerate(configuration.destinations()):
         origin = configuration.origins.get(f"webhooks[{index}]")
@@ -77,15 +79,21 @@ def _of_files(configuration: Configuration, directory: Path | None) -> list[tupl
 
 
 def hook_view(hook: Hook, gone: Gone | None, last: KeptDelivery | None) -> View:
-    """One webhook."""
+    """Return one webhook as the API shows it."""
     to = hook.destination
+    secret = None
+    if to.secret_file is not None:
+        is_made = hook.added is not None and hook.added.is_made and hook.place is None
+        secret = {"origin": "made" if is_made else "file", "name": to.secret_file}
+    elif to.secret_env is not None:
+        secret = {"origin": "environment", "name": to.secret_env}
     return {
         "id": to.id,
         "where": to.label,
         "on": list(to.on),
         "format": to.format.value,
         "allow_private": to.allow_private,
-        "secret": _secret_view(hook),
+        "secret": secret,
         "origin": "file" if hook.place else "added",
         "place": hook.place,
         "ralphs": None if hook.ralphs is None else list(hook.ralphs),
@@ -95,29 +103,16 @@ def hook_view(hook: Hook, gone: Gone | None, last: KeptDelivery | None) -> View:
     }
 
 
-def _secret_view(hook: Hook) -> View | None:
-    """Where the secret is, never what it is."""
-    to = hook.destination
-    if to.secret_file is not None:
-        is_made = hook.added is not None and hook.added.is_made and hook.place is None
-        return {"origin": "made" if is_made else "file", "name": to.secret_file}
-    return None if to.secret_env is None else {"origin": "environment", "name": to.secret_env}
-
-
 def delivery_view(kept: KeptDelivery, to: Destination | None) -> View:
-    """One delivery, and what became of it so far."""
-    delivery, waits = kept.delivery, kept.state is DeliveryState.PENDING
+    """Return one delivery and its state."""
+    delivery, event = kept.delivery, kept.delivery.event.as_object()
+    waits = kept.state is DeliveryState.PENDING
     return {
         "id": delivery.id,
         "webhook": delivery.destination,
         "where": None if to is None else to.label,
         "message_id": delivery.message_id,
-        "event": {
-            "id": delivery.event.id,
-            "type": delivery.event.type,
-            "at": delivery.event.at,
-            "ralph": delivery.event.ralph,
-        },
+        "event": {key: event[key] for key in ("id", "type", "at", "ralph")},
         "state": kept.state.value,
         "queued_at": rfc3339(delivery.queued_at),
         "failures": delivery.failures,
@@ -128,7 +123,7 @@ def delivery_view(kept: KeptDelivery, to: Destination | None) -> View:
 
 
 def view_of_test(to: Destination, answer: Answer, *, took_s: float, is_back: bool) -> View:
-    """What came of a test. ``is_back``: it had gone, and is sent to again."""
+    """Return the result of a test. ``is_back``: it had answered 410, and gets messages again."""
     why = why_failed(answer)
     return {
         "id": to.id,
@@ -141,25 +136,11 @@ def view_of_test(to: Destination, answer: Answer, *, took_s: float, is_back: boo
     }
 
 
-# Whether a webhook may be added over the API: its address, its events, its secret, and nothing private.
-
 MOST_URL_CHARS = 2048
 
 
-@dataclass(frozen=True, slots=True)
-class NewWebhook:
-    """What is to be added. Of ``secret_file``, an absolute path, and ``secret_env`` one at most."""
-
-    url: str
-    on: tuple[str, ...] = ("ralph.escalated",)
-    format: Format = Format.JSON
-    secret_file: str | None = None
-    secret_env: str | None = None
-    allow_private: bool = False
-
-
-def checked(asked: NewWebhook, *, may_be_private: bool) -> Destination:
-    """The destination that is asked for. Raises UsageError, WebhookRefused.
+def checked(asked: Destination, *, may_be_private: bool) -> Destination:
+    """Return a webhook as it can be stored. Raise UsageError, WebhookRefused.
 
     ``may_be_private``: the user's own file allows private addresses to those who ask for one.
     """
@@ -178,8 +159,8 @@ def checked(asked: NewWebhook, *, may_be_private: bool) -> Destination:
     if asked.secret_file and asked.secret_env:
         raise UsageError("there are two secrets, one in a file and one in a variable", mend="give one")
     _refuse_private(url, is_asked=asked.allow_private, is_allowed=may_be_private)
-    return Destination(
-        url, on, asked.format, asked.allow_private, asked.secret_file or None, asked.secret_env or None
+    return replace(
+        asked, url=url, on=on, secret_file=asked.secret_file or None, secret_env=asked.secret_env or None
     )
 
 
@@ -195,19 +176,19 @@ def _refuse_private(url: str, *, is_asked: bool, is_allowed: bool) -> None:
     host = urlsplit(url).hostname or ""
     addresses = _written_addresses(host)
     if why := why_not(addresses, allow_private=is_asked):
-        allow = f"[notify] allow_private = true in {file}, ralphctl regent reload, then add --allow-private"
-        is_never = why_not(addresses, allow_private=True) is not None
-        mend = "the address of a receiver: https://HOST/PATH" if is_never else allow
+        mend = f"[notify] allow_private = true in {file}, ralphctl regent reload, then add --allow-private"
+        if why_not(addresses, allow_private=True) is not None:
+            mend = "the address of a receiver: https://HOST/PATH"
         raise WebhookRefused(f"nothing is sent to {host}", why=why, mend=mend)
 
 
 def _written_addresses(host: str) -> list[str]:
-    """The addresses that a host is, without asking anybody: a number in any form, or this machine's name."""
+    # Without a look-up: an address as a number in any form, or this machine's name.
     name = host.rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return ["127.0.0.1"]
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
         return []
-    return [str(info[4][0]) for info in found]
+    return [str(info[4][0]) for info in infos]

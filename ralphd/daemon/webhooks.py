@@ -1,4 +1,4 @@
-"""The daemon's webhooks: those of all files, those added over the API, and what is asked about them."""
+"""The daemon's webhooks: those of all files, those added over the API, and the requests about them."""
 
 import asyncio
 import logging
@@ -7,34 +7,22 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ralphd.core.delivery import (
-    SECRET_BYTES,
-    Destination,
-    Format,
-    StoredEvent,
-    is_gone,
-    secret_text,
-    why_failed,
-)
+from ralphd.core import delivery
+from ralphd.core.delivery import Destination, Format, StoredEvent
 from ralphd.core.time import rfc3339
-from ralphd.daemon.lifecycle import Roster
-from ralphd.daemon.services import Services, UserConfiguration
-from ralphd.daemon.webhook_views import (
-    Hook,
-    NewWebhook,
-    View,
-    checked,
-    configured,
-    delivery_view,
-    hook_view,
-    view_of_test,
-)
+from ralphd.daemon import webhook_views
+from ralphd.daemon.webhook_views import Hook, View
 from ralphd.errors import DaemonBusy, NewerState, NotFound, WebhookConflict, WebhookRefused
-from ralphd.notify.client import WebhookClient
-from ralphd.store.events import EventStore
 from ralphd.store.files import Broken
 from ralphd.store.webhooks import MOST_WEBHOOKS, WEBHOOKS_FILE, Added, Gone, Webhooks, WebhooksFile
+
+if TYPE_CHECKING:
+    from ralphd.daemon.lifecycle import Roster
+    from ralphd.daemon.services import Services, UserConfiguration
+    from ralphd.notify.client import WebhookClient
+    from ralphd.store.events import EventStore
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +34,12 @@ class DaemonsWebhooks:
 
     def __init__(
         self,
-        services: Services,
-        events: EventStore,
-        users: UserConfiguration,
-        roster: Roster,
+        services: "Services",
+        events: "EventStore",
+        users: "UserConfiguration",
+        roster: "Roster",
         *,
-        courier: WebhookClient,
+        courier: "WebhookClient",
         nudge: Callable[[], None],
     ) -> None:
         self._services = services
@@ -61,71 +49,71 @@ class DaemonsWebhooks:
         self._courier = courier
         self._nudge = nudge
         self._file = WebhooksFile(services.state_directory)
-        self._held = Webhooks()
+        self._stored = Webhooks()
         self._newer: NewerState | None = None
         self._changing = asyncio.Lock()
 
     async def read(self) -> None:
-        """Know what an earlier daemon kept. What cannot be read is told, and keeps nothing from starting."""
+        """Load what an earlier daemon stored. An unreadable file is reported, and hinders no start."""
         try:
-            self._held = await asyncio.to_thread(self._file.load)
+            self._stored = await asyncio.to_thread(self._file.load)
         except NewerState as fault:
             self._newer = fault
             self._services.trouble(WEBHOOKS_FILE, str(fault))
         except Broken as broken:
             what = f"it was damaged ({broken.why}); webhooks that were added have to be added again"
             self._services.trouble(WEBHOOKS_FILE, what)
-            kept_as = None if broken.kept_as is None else str(broken.kept_as)
+            kept_as = str(broken.kept_as) if broken.kept_as else None
             data = {"file": WEBHOOKS_FILE, "kept_as": kept_as, "rebuilt_from": "nothing"}
             await self._services.news.tell("state.recovered", data)
         self._services.news.added = self._added()
 
-    # --- what the sender asks -------------------------------------------------------------------------
+    # --- for the delivery worker ----------------------------------------------------------------------
 
     def destinations(self) -> Mapping[str, Destination]:
-        """Where deliveries go, by id, over all files and all that was added."""
+        """Return where deliveries go, by id, over all files and all that was added."""
         return {id: hook.destination for id, hook in self._every().items()}
 
     def why_gone(self, destination_id: str) -> str | None:
-        """Why a destination wants nothing more, if it said so."""
-        gone = self._held.gone.get(destination_id)
+        """Return why a destination wants nothing more, if its receiver answered so."""
+        gone = self._stored.gone.get(destination_id)
         return None if gone is None else gone.why
 
     async def note_gone(self, destination_id: str, why: str) -> None:
-        """It said so now. A full disk does not unsay it, before the daemon ends."""
+        """Stop deliveries to a destination. On a full disk that holds until the daemon ends."""
         async with self._changing:
-            self._held = self._held.with_gone(destination_id, Gone(why, self._services.clock.now()))
+            self._stored = self._stored.with_gone(destination_id, Gone(why, self._services.clock.now()))
             with suppress(DaemonBusy):
-                await self._save(self._held)
+                await self._save(self._stored)
 
     def refusals(self) -> Mapping[str, str]:
-        """What is wrong with destinations, in words, by their id."""
-        if not self._held.gone:
+        """Return the problem of each destination that wants nothing more, by its id."""
+        if not self._stored.gone:
             return {}
         known = self.destinations()
         return {
             id: f"webhook {known[id].label} {gone.why}: nothing more is sent there;"
             f" ralphctl webhooks test {id} asks it again"
-            for id, gone in self._held.gone.items()
+            for id, gone in self._stored.gone.items()
             if id in known
         }
 
-    # --- what people ask ------------------------------------------------------------------------------
+    # --- for the API ----------------------------------------------------------------------------------
 
     async def views(self) -> list[View]:
-        """Every webhook, and what became of the last message to it."""
+        """Return every webhook, with the state of the last message to it."""
         return [await self._view(hook) for hook in self._every().values()]
 
-    async def add(self, asked: NewWebhook) -> View:
-        """Add a webhook, or replace one that was added. The view, with what only this moment knows.
+    async def add(self, asked: Destination) -> View:
+        """Add a webhook, or replace one that was added.
 
-        ``secret_made``: a secret lies at the place that the view names, and was made up now. Raises
+        The view holds ``secret_made`` too: a secret was made up now, and lies where the view says. Raises
         UsageError, WebhookRefused, WebhookConflict, DaemonBusy; then nothing was changed.
         """
         async with self._changing:
             self._refuse_newer()
-            new = checked(asked, may_be_private=self._users.present.notify.allow_private)
-            before = self._held.added.get(new.id)
+            new = webhook_views.checked(asked, may_be_private=self._users.present.notify.allow_private)
+            before = self._stored.added.get(new.id)
             self._refuse_twin(new, before)
             if why := await self._courier.why_unusable(new):
                 raise WebhookRefused(
@@ -134,7 +122,7 @@ class DaemonsWebhooks:
                     mend="ralphctl webhooks add URL --secret-file FILE",
                 )
             added, made_now = await self._with_secret(new, before)
-            await self._save(self._held.with_added(added))
+            await self._save(self._stored.with_added(added))
             if before is not None and before.is_made and not added.is_made:
                 await asyncio.to_thread(self._file.forget_secret, new.id)
         logger.info("webhook added: %s", new.label)
@@ -146,16 +134,22 @@ class DaemonsWebhooks:
         async with self._changing:
             self._refuse_newer()
             hook = self._get(id)
-            if id not in self._held.added:
-                raise _is_configured(hook)
-            await self._save(self._held.without(id))
+            if id not in self._stored.added:
+                file = (hook.place or "").rpartition(":")[0]
+                again = f"ralphctl reload {hook.ralphs[0]}" if hook.ralphs else "ralphctl regent reload"
+                raise WebhookConflict(
+                    f"{hook.destination.label} is not removed: it is configured in {hook.place}",
+                    why="only what `ralphctl webhooks add` has added is removed this way",
+                    mend=f"take that [[webhooks]] entry out of {file}, then {again}",
+                )
+            await self._save(self._stored.without(id))
             await asyncio.to_thread(self._file.forget_secret, id)
         if id not in self._every():  # no file names it as well
             await self._events.abandon(id, "its webhook was removed")
         logger.info("webhook removed: %s", hook.destination.label)
 
     async def test(self, id: str) -> View:
-        """Send a test now and say what came back; one that arrives ends what a 410 has begun."""
+        """Send a test now and return the answer; one that arrives ends what a 410 has begun."""
         to = self._get(id).destination
         at = self._services.clock.now()
         data = {
@@ -166,32 +160,39 @@ class DaemonsWebhooks:
         began = time.monotonic()
         answer = await self._courier.ask(to, event, f"msg_test_{secrets.token_hex(8)}")
         took_s = time.monotonic() - began
-        was_gone = id in self._held.gone
-        arrived = why_failed(answer) is None
-        if is_gone(answer):
-            await self.note_gone(id, why_failed(answer) or "")
-        elif arrived:
-            await self._welcome(id)
-        return view_of_test(to, answer, took_s=took_s, is_back=arrived and was_gone)
+        was_gone = id in self._stored.gone
+        why = delivery.why_failed(answer)
+        if delivery.is_gone(answer):
+            await self.note_gone(id, why or "")
+        elif why is None:
+            async with self._changing:
+                if id in self._stored.gone:
+                    await self._save(self._stored.without_gone(id))
+            await self._events.hasten(id)
+            self._nudge()
+        return webhook_views.view_of_test(to, answer, took_s=took_s, is_back=why is None and was_gone)
 
     async def deliveries(self, id: str | None, limit: int) -> list[View]:
-        """The last deliveries, newest first: to one webhook, or to all. Raises NotFound."""
-        found = await self._events.deliveries(id, limit)
-        if id is not None and not found:
+        """Return the last deliveries, newest first: to one webhook, or to all. Raises NotFound."""
+        stored = await self._events.deliveries(id, limit)
+        if id is not None and not stored:
             self._get(id)
         known = self.destinations()
-        return [delivery_view(kept, known.get(kept.delivery.destination)) for kept in found]
+        return [webhook_views.delivery_view(one, known.get(one.delivery.destination)) for one in stored]
 
     async def replay(self, delivery_id: int) -> View:
         """Send the message of a delivery again, under its id. Raises NotFound, WebhookConflict."""
-        kept = await self._events.delivery(delivery_id)
-        if kept is None and self._events.degraded:
-            raise DaemonBusy(
-                "deliveries cannot be read now", why=self._events.degraded, mend="try again later"
-            )
-        if kept is None:
-            raise _no_delivery(delivery_id)
-        to = self.destinations().get(kept.delivery.destination)
+        missing = NotFound(
+            f"there is no delivery {delivery_id}",
+            why="deliveries are kept as long as their event, 30 days",
+            mend="ralphctl webhooks deliveries",
+        )
+        stored = await self._events.delivery(delivery_id)
+        if stored is None:
+            if why := self._events.degraded:
+                raise DaemonBusy("deliveries cannot be read now", why=why, mend="try again later")
+            raise missing
+        to = self.destinations().get(stored.delivery.destination)
         if to is None:
             raise WebhookConflict(
                 f"delivery {delivery_id} has nowhere to go",
@@ -206,20 +207,20 @@ class DaemonsWebhooks:
             )
         again = await self._events.replay(delivery_id)
         if again is None:
-            raise _no_delivery(delivery_id)
+            raise missing
         self._nudge()
-        return delivery_view(again, to)
-
-    # --- within ---------------------------------------------------------------------------------------
+        return webhook_views.delivery_view(again, to)
 
     def _every(self) -> dict[str, Hook]:
         ralphs = [
             (each.name, each.account.definition.directory, each.account.configuration)
             for each in self._roster
         ]
-        every = configured(self._users.present, ralphs, self._held.added)
-        may = self._users.present.notify.allow_private
-        return {id: hook if may or hook.place else _public_only(hook) for id, hook in every.items()}
+        every = webhook_views.configured(self._users.present, ralphs, self._stored.added)
+        if self._users.present.notify.allow_private:
+            return every
+        # What was added reaches private addresses only as long as the user's own file allows it.
+        return {id: hook if hook.place else hook.public_only() for id, hook in every.items()}
 
     def _get(self, id: str) -> Hook:
         hook = self._every().get(id)
@@ -229,33 +230,25 @@ class DaemonsWebhooks:
 
     async def _view(self, hook: Hook) -> View:
         id = hook.destination.id
-        return hook_view(hook, self._held.gone.get(id), await self._events.last_delivery(id))
+        return webhook_views.hook_view(hook, self._stored.gone.get(id), await self._events.last_delivery(id))
 
     def _added(self) -> tuple[Destination, ...]:
-        return tuple(one.destination for one in self._held.added.values())
+        return tuple(one.destination for one in self._stored.added.values())
 
-    async def _save(self, held: Webhooks) -> None:
-        """Make it so, on disk first. Raises DaemonBusy for a disk that does not take it."""
+    async def _save(self, changed: Webhooks) -> None:
+        # On disk first: a webhook that was acknowledged is still there after a crash.
         if self._newer is None:
             try:
-                await asyncio.to_thread(self._file.save, held)
+                await asyncio.to_thread(self._file.save, changed)
             except OSError as fault:
-                words = f"it cannot be written: {fault.strerror or fault}"
-                self._services.trouble(WEBHOOKS_FILE, words)
+                why = f"it cannot be written: {fault.strerror or fault}"
+                self._services.trouble(WEBHOOKS_FILE, why)
                 raise DaemonBusy(
-                    f"{WEBHOOKS_FILE} was not changed", why=words, mend="ralphctl doctor"
+                    f"{WEBHOOKS_FILE} was not changed", why=why, mend="ralphctl doctor"
                 ) from fault
             self._services.trouble(WEBHOOKS_FILE, None)
-        self._held = held
+        self._stored = changed
         self._services.news.added = self._added()
-
-    async def _welcome(self, id: str) -> None:
-        """A destination takes messages: it is wanted again, and what waits for it goes now."""
-        async with self._changing:
-            if id in self._held.gone:
-                await self._save(self._held.without_gone(id))
-        await self._events.hasten(id)
-        self._nudge()
 
     def _refuse_newer(self) -> None:
         if self._newer is not None:
@@ -271,48 +264,26 @@ class DaemonsWebhooks:
                 why=f"it is configured in {known.place}",
                 mend=f"change it there, or ralphctl webhooks test {new.id}",
             )
-        if len(self._held.added) >= MOST_WEBHOOKS:
+        if len(self._stored.added) >= MOST_WEBHOOKS:
             raise WebhookConflict(
                 f"there are {MOST_WEBHOOKS} webhooks already", mend="ralphctl webhooks remove ID"
             )
 
     async def _with_secret(self, new: Destination, before: Added | None) -> tuple[Added, bool]:
-        """The webhook with the secret that it names; where a receiver can check one and none is named, with
-        one that is made up, once. Whether it was made up now."""
+        """Return the webhook with its secret, and whether one was made up now.
+
+        One is made up once, where the receiver can check it and the request names none.
+        """
         now = self._services.clock.now()
         if new.format is not Format.JSON or new.secret_file or new.secret_env:
             return Added(new, now), False
         path = self._file.secret_path(new.id)
         make = before is None or not before.is_made or not path.exists()
         if make:
-            text = secret_text(secrets.token_bytes(SECRET_BYTES))
+            text = delivery.secret_text(secrets.token_bytes(delivery.SECRET_BYTES))
             try:
                 await asyncio.to_thread(self._file.keep_secret, new.id, text)
             except OSError as fault:
-                raise DaemonBusy(
-                    "the webhook's secret cannot be written", why=f"{path}: {fault.strerror}"
-                ) from fault
+                why = f"{path}: {fault.strerror}"
+                raise DaemonBusy("the webhook's secret cannot be written", why=why) from fault
         return Added(replace(new, secret_file=str(path)), now, is_made=True), make
-
-
-def _public_only(hook: Hook) -> Hook:
-    """What was added may reach private addresses as long as the user's own file allows it."""
-    return replace(hook, destination=replace(hook.destination, allow_private=False))
-
-
-def _is_configured(hook: Hook) -> WebhookConflict:
-    file = (hook.place or "").rpartition(":")[0]
-    again = f"ralphctl reload {hook.ralphs[0]}" if hook.ralphs else "ralphctl regent reload"
-    return WebhookConflict(
-        f"{hook.destination.label} is not removed: it is configured in {hook.place}",
-        why="only what `ralphctl webhooks add` has added is removed this way",
-        mend=f"take that [[webhooks]] entry out of {file}, then {again}",
-    )
-
-
-def _no_delivery(delivery_id: int) -> NotFound:
-    return NotFound(
-        f"there is no delivery {delivery_id}",
-        why="deliveries are kept as long as their event, 30 days",
-        mend="ralphctl webhooks deliveries",
-    )

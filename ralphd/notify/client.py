@@ -1,4 +1,7 @@
-"""Brings one message to one destination, signed, within a limit, and says what came back."""
+"""Send one message to one destination, signed, within a limit.
+
+The signing secret is read for each message and kept nowhere.
+"""
 
 import asyncio
 import logging
@@ -6,8 +9,8 @@ import os
 import stat
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 from ralphd.core.delivery import (
     Answer,
@@ -19,15 +22,13 @@ from ralphd.core.delivery import (
     signature_headers,
 )
 from ralphd.core.time import Moment
-from ralphd.core.webhook_payloads import posted
-
-# The signing secret of a destination, read when it is needed and kept nowhere.
+from ralphd.notify.payloads import posted
 
 _SECRET_BYTES = 4096
 
 
 def key_of(destination: Destination, environ: Mapping[str, str]) -> bytes | None:
-    """The signing key as it is now; None for a destination without a secret. Blocks.
+    """Return the signing key; None for a destination without a secret. Blocks.
 
     Raises BadSecret, whose text says what is wrong with it, and never what it is.
     """
@@ -64,20 +65,8 @@ SEND_LIMIT_S = 10.0
 """From the look-up of the name to the end of the answer."""
 
 
-class Post(Protocol):
-    """``ralphd.notify.http.post``, which is imported at first use."""
-
-    async def __call__(
-        self, url: str, *, headers: dict[str, str], payload: bytes, allow_private: bool
-    ) -> Answer:
-        """Post and say what came back."""
-
-
 class WebhookClient:
-    """Makes one try at a time; it neither repeats nor remembers anything.
-
-    Secrets are read from their file or from ``environ`` for each message.
-    """
+    """Makes one attempt; it neither retries nor remembers anything."""
 
     def __init__(
         self, *, clock: Callable[[], Moment] = time.time, environ: Mapping[str, str] = os.environ
@@ -86,18 +75,18 @@ class WebhookClient:
         self._environ = environ
 
     async def ask(self, destination: Destination, event: StoredEvent, message_id: str) -> Answer:
-        """Bring ``event`` there under this ``webhook-id``. Raises nothing but a cancel."""
+        """Send ``event`` under this ``webhook-id``. Raises nothing but a cancel."""
         try:
             async with asyncio.timeout(SEND_LIMIT_S):
                 return await self._post(destination, event, message_id)
         except TimeoutError:
             return Unreached(f"no answer within {SEND_LIMIT_S:g} s")
-        except Exception as error:  # one message that trips over a bug must not end all sending
+        except Exception as error:  # a bug in one message must not end all sending
             logger.exception("webhook could not be sent to %s", destination.label)
             return Unreached(f"internal error: {type(error).__name__}")
 
     async def why_unusable(self, destination: Destination) -> str | None:
-        """What is wrong with the destination's secret, if anything is."""
+        """Return what is wrong with the destination's secret, if anything is."""
         try:
             await asyncio.to_thread(key_of, destination, self._environ)
         except BadSecret as error:
@@ -105,23 +94,18 @@ class WebhookClient:
         return None
 
     async def _post(self, destination: Destination, event: StoredEvent, message_id: str) -> Answer:
-        # httpx costs the daemon 6 MB and 0.1 s, which is paid by those who use webhooks, and not by the loop.
-        post = await asyncio.to_thread(_load_post)
+        # httpx costs the daemon 6 MB and 0.1 s: loaded at the first message, and not on the event loop.
+        http = await asyncio.to_thread(import_module, "ralphd.notify.http")
         try:
             key = await asyncio.to_thread(key_of, destination, self._environ)
         except BadSecret as error:
             return Unreached(f"the secret cannot be used: {error}")
         message = posted(event, destination.format)
         signed = signature_headers(message_id, self._clock(), message.payload, key)
-        return await post(
+        answer: Answer = await http.post(
             destination.url,
             headers={**message.headers, **signed},
             payload=message.payload,
             allow_private=destination.allow_private,
         )
-
-
-def _load_post() -> Post:
-    from ralphd.notify.http import post
-
-    return post
+        return answer

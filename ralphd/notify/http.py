@@ -24,12 +24,11 @@ for _name in ("httpx", "httpcore"):  # they log whole addresses and headers, and
 
 
 async def post(url: str, *, headers: dict[str, str], payload: bytes, allow_private: bool) -> Answer:
-    """Post ``payload`` and say what came back.
+    """Post ``payload`` and return the answer.
 
-    The name is resolved once, every address it has is checked, and the connection goes to a checked address
-    (a name that is resolved again for the connection could be another one by then). Redirects and proxies
-    are not followed; of the reply at most MAX_REPLY_BYTES are read, and none are kept. The caller sets the
-    limit for the whole; nothing is left behind by a cancel.
+    The name is resolved once, every address it has is checked, and the connection goes to a checked address:
+    a second look-up could give another one (DNS rebinding). Redirects and proxies are not followed; of the
+    reply at most MAX_REPLY_BYTES are read, and none are kept. The caller sets the limit for the whole.
     """
     try:
         target = httpx.URL(url)
@@ -57,7 +56,10 @@ async def _post_to_first(
             try:
                 return await _post_to(client, target, address, headers, payload)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                answer = Unreached(f"no connection: {_words(error)}")
+                why = str(error) or type(error).__name__
+                if isinstance(error, httpx.ConnectTimeout):  # its own text names no time
+                    why = f"nobody has answered within {CONNECT_LIMIT_S:g} s"
+                answer = Unreached(f"no connection: {why}")
             except httpx.TimeoutException:
                 return Unreached(f"no answer within {READ_LIMIT_S:g} s")
             except httpx.RemoteProtocolError:
@@ -65,12 +67,6 @@ async def _post_to_first(
             except httpx.HTTPError as error:
                 return Unreached(f"the connection failed: {type(error).__name__}")
     return answer
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, httpx.TimeoutException):
-        return f"nobody has answered within {CONNECT_LIMIT_S:g} s"
-    return str(error) or type(error).__name__
 
 
 async def _post_to(
@@ -109,17 +105,17 @@ async def _drain(response: httpx.Response) -> None:
 
 
 async def _resolve(host: str, port: int) -> list[str]:
-    # A thread of its own that nobody joins: a resolver that hangs must not hold up the daemon's end.
+    # A thread of its own that nobody joins: a resolver that hangs must not delay the end of the daemon.
     loop = asyncio.get_running_loop()
-    found: asyncio.Future[list[str]] = loop.create_future()
+    result: asyncio.Future[list[str]] = loop.create_future()
 
-    def tell(addresses: list[str], error: Exception | None) -> None:
-        if found.done():
+    def settle(addresses: list[str], error: Exception | None) -> None:
+        if result.done():
             return
         if error is None:
-            found.set_result(addresses)
+            result.set_result(addresses)
         else:
-            found.set_exception(error)
+            result.set_exception(error)
 
     def look_up() -> None:
         addresses: list[str] = []
@@ -129,15 +125,15 @@ async def _resolve(host: str, port: int) -> list[str]:
             addresses = list(dict.fromkeys(str(info[4][0]) for info in infos))
         except (OSError, UnicodeError) as error:
             failure = error
-        with suppress(RuntimeError):  # the loop may be closed by now
-            loop.call_soon_threadsafe(tell, addresses, failure)
+        with suppress(RuntimeError):  # the loop may be closed
+            loop.call_soon_threadsafe(settle, addresses, failure)
 
     threading.Thread(target=look_up, name="resolve", daemon=True).start()
-    return await found
+    return await result
 
 
 def _trust() -> ssl.SSLContext:
-    """The system's own authorities, and certifi's for systems that have none."""
+    # The system's own authorities, and certifi's for systems that have none.
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context

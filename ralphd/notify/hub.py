@@ -1,4 +1,4 @@
-"""Events to whoever listens now. A slow listener is ended, never waited for."""
+"""Live events for all listeners. A slow listener is cut off, never waited for."""
 
 import asyncio
 from collections import deque
@@ -10,23 +10,23 @@ BOUND = 1000
 
 
 class Hub:
-    """Hands each published event to every subscription that is open. Used from one event loop."""
+    """Passes each published event to every open subscription. Used from one event loop."""
 
     def __init__(self, *, bound: int = BOUND) -> None:
         self._bound = bound
         self._open: set[Subscription] = set()
 
     def publish(self, event: StoredEvent) -> None:
-        """Offer an event to all; takes no longer for a listener that does not read."""
+        """Offer an event to all; never blocks."""
         for subscription in tuple(self._open):
             subscription._offer(event)
 
     def subscribe(self) -> "Subscription":
-        """All that is published inside ``async with hub.subscribe() as events``; read it by ``async for``."""
+        """Return the events that are published inside ``async with``; read them by ``async for``."""
         return Subscription(self._open, self._bound)
 
     def close(self) -> None:
-        """End every subscription, after what it has already been given."""
+        """End every subscription, after the events that it already has."""
         for subscription in tuple(self._open):
             subscription._end()
 
@@ -34,9 +34,8 @@ class Hub:
 class Subscription:
     """The events since it was entered, oldest first.
 
-    It ends when the hub closes, or when more than the bound wait unread (``overflowed``); the events that
-    were already taken in are still given, so that a listener resumes after the last one it saw. A cancelled
-    read loses nothing.
+    It ends when the hub closes, or when more than the bound are unread. The unread ones are still returned,
+    so that a listener resumes after the last event that it saw. A cancelled read loses nothing.
     """
 
     def __init__(self, registry: "set[Subscription]", bound: int) -> None:

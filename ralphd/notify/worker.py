@@ -1,4 +1,4 @@
-"""Sends what waits in the outbox, as Standard Webhooks. Nothing else of the daemon ever waits for it."""
+"""Deliver the outbox as Standard Webhooks. No other part of the daemon waits for it."""
 
 import asyncio
 import logging
@@ -27,38 +27,38 @@ from ralphd.notify.client import WebhookClient
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 30.0
-"""The longest sleep: moments are the wall clock's, which jumps when it is set, and after a suspend."""
+"""The longest sleep: due times follow the wall clock, which jumps when it is set and after a suspend."""
 AT_ONCE = 1000
-"""How many heads are looked at: more than there are, so that a dead destination hides no other one."""
+"""How many due deliveries are read: enough that a dead destination hides no other one."""
 
 
 class DeliveryQueue(Protocol):
-    """What the sender needs of the store."""
+    """The part of the store that the worker uses."""
 
     async def due(self, now: Moment, limit: int = ...) -> list[Delivery]:
-        """Deliveries to be made now, of each destination and ralph the oldest only."""
+        """Return the deliveries to be made now, of each destination and ralph the oldest only."""
 
     async def next_due_at(self) -> Moment | None:
-        """When the next one is due."""
+        """Return when the next one is due."""
 
     async def delivered(self, delivery_id: int) -> None:
-        """It arrived."""
+        """Mark a delivery as arrived."""
 
     async def failed(self, delivery_id: int, why: str, next_at: Moment | None) -> None:
-        """It did not; None: given up."""
+        """Mark it as failed; ``next_at`` None: given up."""
 
 
 class DestinationRegistry(Protocol):
-    """What the sender needs to know of destinations."""
+    """The destinations as the worker sees them."""
 
     def destinations(self) -> Mapping[str, Destination]:
-        """Those that are configured now, by their id."""
+        """Return those that are configured now, by id."""
 
     def why_gone(self, destination_id: str) -> str | None:
-        """Why a destination wants nothing more, if it said so."""
+        """Return why a destination wants nothing more, if it has answered so."""
 
     async def note_gone(self, destination_id: str, why: str) -> None:
-        """It said so now; to be known to later daemons too, before this returns."""
+        """Store that it wants nothing more; later daemons know it when this returns."""
 
 
 class DeliveryWorker:
@@ -77,7 +77,7 @@ class DeliveryWorker:
         clock: Callable[[], Moment] = time.time,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """``known`` is asked for when something is to be sent: it is made after the sender."""
+        """``known`` is called for each message: the registry is made after the worker."""
         self._outbox = outbox
         self._known = known
         self._courier = courier
@@ -87,11 +87,11 @@ class DeliveryWorker:
         self._busy: set[str] = set()
 
     def nudge(self) -> None:
-        """Say that there may be something to send."""
+        """Wake the worker: there may be something to send."""
         self._news.set()
 
     async def run(self) -> None:
-        """Send until cancelled; what is on its way then is sent again by the next daemon."""
+        """Send until cancelled; the next daemon sends again what was under way."""
         async with asyncio.TaskGroup() as senders:
             while True:
                 self._news.clear()
@@ -106,7 +106,7 @@ class DeliveryWorker:
         next_at = await self._outbox.next_due_at()
         rest_s = LOOK_AGAIN_S if next_at is None else min(LOOK_AGAIN_S, next_at - self._clock())
         if rest_s <= 0 and self._busy:
-            rest_s = LOOK_AGAIN_S  # it is due and on its way: whoever sends it tells us when it is done
+            rest_s = LOOK_AGAIN_S  # it is due and under way: its sender wakes us at its end
         try:
             async with asyncio.timeout(max(rest_s, 0.0)):
                 await self._news.wait()
@@ -131,22 +131,22 @@ class DeliveryWorker:
             return
         answer = await self._ask(destination, delivery)
         where = destination.label if destination else "a destination that is not configured"
-        told = {"event_type": delivery.event.type, "ralph": delivery.event.ralph, "where": where}
+        extra = {"event_type": delivery.event.type, "ralph": delivery.event.ralph, "where": where}
         match sequel(answer, delivery, now=self._clock(), jitter=self._jitter()):
             case Delivered():
                 diagnostics.reach("webhook.arrived")
                 await self._outbox.delivered(delivery.id)
-                logger.info("webhook delivered: %s to %s", delivery.event.type, where, extra=told)
+                logger.info("webhook delivered: %s to %s", delivery.event.type, where, extra=extra)
             case Retry(at=at, why=why):
                 await self._outbox.failed(delivery.id, why, at)
-                logger.warning("webhook not delivered to %s: %s; sent again later", where, why, extra=told)
+                logger.warning("webhook not delivered to %s: %s; sent again later", where, why, extra=extra)
             case GiveUp(why=why):
                 await self._outbox.failed(delivery.id, why, None)
-                logger.error("webhook given up, to %s: %s", where, why, extra=told)
+                logger.error("webhook given up, to %s: %s", where, why, extra=extra)
             case Disable(why=why):
                 await self._known().note_gone(delivery.destination, why)
                 await self._outbox.failed(delivery.id, why, None)
-                logger.error("webhook destination gone: %s %s", where, why, extra=told)
+                logger.error("webhook destination gone: %s %s", where, why, extra=extra)
 
     async def _ask(self, destination: Destination | None, delivery: Delivery) -> Answer:
         if destination is None:
@@ -155,6 +155,5 @@ class DeliveryWorker:
 
 
 def _by_destination(deliveries: list[Delivery]) -> list[tuple[str, list[Delivery]]]:
-    of_destination = attrgetter("destination")
-    groups = groupby(sorted(deliveries, key=of_destination), of_destination)
+    groups = groupby(sorted(deliveries, key=attrgetter("destination")), attrgetter("destination"))
     return [(destination, list(group)) for destination, group in groups]

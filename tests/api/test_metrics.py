@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ralphd import wire
-from ralphd.api.routes.daemon import metrics_text
+from ralphd.api.metrics import metrics_text
 from ralphd.daemon.measures import Measures, RalphMeasures
 from tests.api.serving import serve_host
 
@@ -89,8 +89,12 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
     return samples.get((name, frozenset(labels.items())))
 
 
+def page(measures: Measures) -> str:
+    return metrics_text(measures).decode()
+
+
 def test_the_page_is_the_text_format_to_the_letter() -> None:
-    samples = judged(metrics_text(MEASURES))
+    samples = judged(page(MEASURES))
 
     assert value(samples, "ralphd_uptime_seconds") == 60.5
     assert value(samples, "ralphd_resident_memory_bytes") == 48_000_000
@@ -100,7 +104,7 @@ def test_the_page_is_the_text_format_to_the_letter() -> None:
 
 
 def test_a_ralph_is_told_by_its_name() -> None:
-    samples = judged(metrics_text(MEASURES))
+    samples = judged(page(MEASURES))
 
     assert value(samples, "ralphd_ralph_state", ralph="demo", state="waiting_for_retry") == 1
     assert value(samples, "ralphd_ralph_up", ralph="demo") == 0
@@ -113,14 +117,14 @@ def test_a_ralph_is_told_by_its_name() -> None:
 
 def test_what_is_not_known_has_no_sample_rather_than_a_zero() -> None:
     quiet = replace(RALPH, last_output_age_s=None, wait_s=None, waits_for="")
-    names = {name for name, _ in judged(metrics_text(replace(MEASURES, ralphs=(quiet,))))}
+    names = {name for name, _ in judged(page(replace(MEASURES, ralphs=(quiet,))))}
 
     assert "ralphd_ralph_restarts_total" in names
     assert not {"ralphd_ralph_last_output_age_seconds", "ralphd_ralph_wait_seconds"} & names
 
 
 def test_every_state_and_every_type_of_event_is_there_from_the_start() -> None:
-    samples = judged(metrics_text(replace(MEASURES, ralphs=(), events={})))
+    samples = judged(page(replace(MEASURES, ralphs=(), events={})))
 
     assert all(value(samples, "ralphd_ralphs", state=state) == 0 for state in wire.STATES)
     assert all(value(samples, "ralphd_events_total", type=kind) == 0 for kind in wire.EVENT_TYPES)
@@ -128,7 +132,7 @@ def test_every_state_and_every_type_of_event_is_there_from_the_start() -> None:
 
 def test_ralphs_are_counted_by_state() -> None:
     others = tuple(replace(RALPH, name=f"r{number}", state="running") for number in range(3))
-    samples = judged(metrics_text(replace(MEASURES, ralphs=(RALPH, *others))))
+    samples = judged(page(replace(MEASURES, ralphs=(RALPH, *others))))
 
     assert value(samples, "ralphd_ralphs", state="running") == 3
     assert value(samples, "ralphd_ralphs", state="waiting_for_retry") == 1
@@ -136,7 +140,7 @@ def test_ralphs_are_counted_by_state() -> None:
 
 @pytest.mark.parametrize("odd", ['say "hi"', "back\\slash", "two\nlines", "a,b}c 1", "é 🛡️", '\\"\n\\n'])
 def test_a_reason_of_a_runs_own_words_breaks_no_line(odd: str) -> None:
-    samples = judged(metrics_text(replace(MEASURES, ralphs=(replace(RALPH, waits_for=odd),))))
+    samples = judged(page(replace(MEASURES, ralphs=(replace(RALPH, waits_for=odd),))))
 
     assert value(samples, "ralphd_ralph_wait_seconds", ralph="demo", reason=odd) == 30
 

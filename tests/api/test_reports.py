@@ -5,8 +5,9 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
-from ralphd.api.report_models import CostReport
+from ralphd.api.report_models import ReportBody
 from ralphd.api.routes.reports import digest_of
 from ralphd.core.supervision.model import LastWord, ReportedTask
 from ralphd.core.supervision.reports import (
@@ -118,7 +119,7 @@ async def test_a_field_of_a_later_version_that_is_left_out_changes_no_digest() -
     body = {"run_id": RUN, "id": "1", "kind": "cost", "usd": 1.0}
     digest = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
-    assert digest_of(CostReport(run_id=RUN, id="1", kind="cost", usd=1.0)) == digest
+    assert digest_of(TypeAdapter(ReportBody).validate_python(body)) == digest
 
 
 async def test_without_a_run_it_is_said_where_its_id_comes_from(api: Whole) -> None:

@@ -4,8 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from ralphd.core.delivery import Format
-from ralphd.daemon.webhook_views import NewWebhook
+from ralphd.core.delivery import Destination, Format
 from ralphd.errors import NotFound
 from tests.api.serving import Whole
 
@@ -21,7 +20,7 @@ class Recorder:
     async def views(self) -> list[dict[str, str]]:
         return [{"id": ID}]
 
-    async def add(self, new: NewWebhook) -> dict[str, str]:
+    async def add(self, new: Destination) -> dict[str, str]:
         self.asked.append(("add", new))
         return {"id": ID}
 
@@ -73,8 +72,8 @@ async def test_each_route_asks_what_it_says(api: Whole, webhooks: Recorder) -> N
     assert replies[0].json() == {"webhooks": [{"id": ID}]}
     assert replies[5].json() == {"deliveries": [{"id": 7}]}
     assert webhooks.asked == [
-        ("add", NewWebhook("https://one.example", ("*",), Format.NTFY, "/a", None, True)),
-        ("add", NewWebhook("https://two.example", secret_env="B")),
+        ("add", Destination("https://one.example", ("*",), Format.NTFY, True, "/a", None)),
+        ("add", Destination("https://two.example", secret_env="B")),
         ("remove", ID),
         ("test", ID),
         ("deliveries", ID, 3),

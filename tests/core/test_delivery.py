@@ -34,7 +34,7 @@ from ralphd.core.delivery import (
     wanted,
     why_not,
 )
-from ralphd.core.webhook_payloads import posted
+from ralphd.notify.payloads import posted
 
 EVENT = StoredEvent(
     7, "ralph.escalated", "2026-11-21T20:00:00.000000Z", "demo", "r000001-00000000", {"why": "é"}

@@ -113,7 +113,7 @@ def test_h4_a_hang_is_explained_with_the_figures_and_all_that_was_missing() -> N
     why = explain_watch(HUNG_WATCH, LIMITS, StallFinding.STALL)
 
     assert why.rule == "H4"
-    assert why.title == "Ralph hung: no sign of life for 5 min — killing his processes"
+    assert why.title == "Ralph hung: no sign of life for 5 min — killing its processes"
     assert "hang_timeout_seconds = 300" in why.because
     assert why.missing == ("output", *(NAMES[sign] for sign in Activity))
     assert "kind stall" in why.done
@@ -157,7 +157,7 @@ def test_h6_a_run_without_heartbeats_is_explained_by_them() -> None:
     why = explain_watch(replace(HUNG_WATCH, reports=True, quiet_s=360.0), LIMITS, StallFinding.STALL)
 
     assert why.rule == "H6"
-    assert why.title == "Ralph hung: no report for 6 min — killing his processes"
+    assert why.title == "Ralph hung: no report for 6 min — killing its processes"
     assert why.missing == ("a report or a heartbeat",)
     assert figure(why, "without a report") == "6 min (ended at 6 min)"
 
@@ -217,7 +217,7 @@ def test_a_file_that_changed_is_named() -> None:
 
 
 def test_h1_the_warning_is_one_line() -> None:
-    assert silence_text(HUNG_WATCH) == "Ralph has been silent for 5 min — watching what his processes do"
+    assert silence_text(HUNG_WATCH) == "Ralph has been silent for 5 min — watching what its processes do"
 
 
 windows = st.builds(

@@ -72,7 +72,7 @@ def test_h2_a_silent_run_that_works_is_explained_whole() -> None:
         because="silence alone is no hang; 4 min 50 s without evidence so far, ended at 5 min",
         figures=FIGURES,
         missing=NOT_SEEN,
-        done="told once; his processes are looked at every 30 s",
+        done="told once; its processes are looked at every 30 s",
     )
     assert judged(WATCHED)[:2] == ("H1", "Ralph is silent for 5 min 10 s, and is watched")
 
@@ -84,7 +84,7 @@ def test_h2_a_silence_that_is_over_is_explained_whole() -> None:
         because="silence alone is no hang, and there was evidence of work in time",
         figures=FIGURES,
         missing=NOT_SEEN,
-        done="told once; his processes were looked at every 30 s",
+        done="told once; its processes were looked at every 30 s",
     )
     watched = explain_silence(WATCHED, LIMITS)
     assert watched.because == "silence alone is no hang, and it did not last long enough to be one"
@@ -93,14 +93,14 @@ def test_h2_a_silence_that_is_over_is_explained_whole() -> None:
 def test_what_is_not_done_is_said_too() -> None:
     assert judged(replace(NOT_LOOKED_AT, excused=True)) == (
         "H5",
-        "Ralph waits, as he reported",
+        "Ralph waits, as it reported",
         "no silence is counted during a wait",
         "nothing",
     )
     assert judged(replace(NOT_LOOKED_AT, reports=True)) == (
         "H6",
         "Ralph reports",
-        "judged by his heartbeats: none for 6 min is a hang",
+        "judged by its heartbeats: none for 6 min is a hang",
         "nothing",
     )
     assert judged(NOT_LOOKED_AT, SilenceLimits(hang_timeout_s=0.0)) == (
@@ -113,7 +113,7 @@ def test_what_is_not_done_is_said_too() -> None:
 
 def test_h1_before_a_warning_the_next_look_is_named() -> None:
     young = replace(NOT_LOOKED_AT, silent_s=42.0)
-    looked_at = "his processes are looked at after 90 s of silence"
+    looked_at = "its processes are looked at after 90 s of silence"
 
     assert judged(young) == ("H1", "Ralph runs", f"last output 42 s ago; {looked_at}", "nothing")
     mute = judged(replace(young, last_output_at=None))
@@ -130,8 +130,8 @@ def test_h4_only_a_silent_stall_names_the_grace() -> None:
 def test_l6_an_attempt_is_named_by_its_agent() -> None:
     who = agent_named("codex")
 
-    assert who == Named("codex", "it", "its", "it", "an attempt", "timeout_seconds", "L6")
-    assert Named("Ralph", "he", "his", "him", "a run", "max_run_seconds", "H6") == RALPH
+    assert who == Named("codex", "an attempt", "timeout_seconds", "L6")
+    assert Named("Ralph", "a run", "max_run_seconds", "H6") == RALPH
     why = explain_watch(WATCH, SilenceLimits(max_run_s=900.0), StallFinding.TOO_LONG, who)
     assert (why.rule, why.title, why.because) == (
         "L6",

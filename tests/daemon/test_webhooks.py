@@ -16,7 +16,7 @@ from ralphd.config.specs import NotifySpec, WebhookSpec
 from ralphd.core.delivery import Destination, Format
 from ralphd.daemon.lifecycle import Roster
 from ralphd.daemon.services import EventPublisher, Services, UserConfiguration
-from ralphd.daemon.webhook_views import Hook, NewWebhook, configured
+from ralphd.daemon.webhook_views import Hook, configured
 from ralphd.daemon.webhooks import DaemonsWebhooks
 from ralphd.errors import DaemonBusy, NewerState, NotFound, UsageError, WebhookConflict, WebhookRefused
 from ralphd.notify import client
@@ -42,7 +42,7 @@ class Desk:
     users: UserConfiguration
 
     async def add(self, receiver: Receiver, **more: object) -> str:
-        new = replace(NewWebhook(receiver.url, allow_private=True), **more)  # type: ignore[arg-type]  # test's own
+        new = replace(Destination(receiver.url, allow_private=True), **more)  # type: ignore[arg-type]  # test's own
         return str((await self.webhooks.add(new))["id"])
 
     async def tell(self, ralph: str = "demo") -> None:
@@ -96,7 +96,7 @@ async def test_one_that_was_added_is_told_signed_with_a_secret_that_is_shown_now
     caplog.set_level("DEBUG")
     with receiving() as receiver:
         async with desk(tmp_path) as one:
-            new = NewWebhook(receiver.url + "/T0ken", allow_private=True)
+            new = Destination(receiver.url + "/T0ken", allow_private=True)
             added = await one.webhooks.add(new)
             path = Path(added["secret"]["name"])
             secret = path.read_text().strip()
@@ -125,13 +125,13 @@ async def test_added_again_it_is_replaced_and_keeps_the_secret_that_its_receiver
 ) -> None:
     with receiving() as receiver:
         async with desk(tmp_path, environ={"MINE": "mine"}) as one:
-            first = await one.webhooks.add(NewWebhook(receiver.url, allow_private=True))
+            first = await one.webhooks.add(Destination(receiver.url, allow_private=True))
             path = Path(first["secret"]["name"])
             secret = path.read_text()
-            again = await one.webhooks.add(NewWebhook(receiver.url, ("*",), allow_private=True))
+            again = await one.webhooks.add(Destination(receiver.url, ("*",), allow_private=True))
             assert (again["replaced"], again["secret_made"], again["on"]) == (True, False, ["*"])
             assert path.read_text() == secret
-            own = await one.webhooks.add(NewWebhook(receiver.url, secret_env="MINE", allow_private=True))
+            own = await one.webhooks.add(Destination(receiver.url, secret_env="MINE", allow_private=True))
             assert own["secret"] == {"origin": "environment", "name": "MINE"}
             assert not path.exists(), "what signs nothing any more is not kept"
             assert len(await one.webhooks.views()) == 1
@@ -141,11 +141,11 @@ async def test_a_secret_of_a_daemon_that_died_while_it_added_is_not_taken_for_th
     tmp_path: Path,
 ) -> None:
     async with desk(tmp_path) as one:
-        added = await one.webhooks.add(NewWebhook("https://one.example/"))
+        added = await one.webhooks.add(Destination("https://one.example/"))
         (tmp_path / "webhooks.json").unlink()
         left = Path(added["secret"]["name"]).read_text()
     async with desk(tmp_path) as one:
-        again = await one.webhooks.add(NewWebhook("https://one.example/"))
+        again = await one.webhooks.add(Destination("https://one.example/"))
         assert again["secret_made"]
         assert Path(again["secret"]["name"]).read_text() != left
 
@@ -274,12 +274,12 @@ async def test_a_private_address_is_refused_unless_file_and_flag_allow_it(tmp_pa
     async with desk(tmp_path, notify=NotifySpec()) as one:
         for asked in (False, True):
             with pytest.raises(WebhookRefused) as caught:
-                await one.webhooks.add(NewWebhook(url, allow_private=asked))
+                await one.webhooks.add(Destination(url, allow_private=asked))
             assert "allow_private = true" in str(caught.value)
         one.users.present = replace(one.users.present, notify=PRIVATE)
         with pytest.raises(WebhookRefused):
-            await one.webhooks.add(NewWebhook(url))
-        assert (await one.webhooks.add(NewWebhook(url, allow_private=True)))["allow_private"]
+            await one.webhooks.add(Destination(url))
+        assert (await one.webhooks.add(Destination(url, allow_private=True)))["allow_private"]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ async def test_a_private_address_is_refused_unless_file_and_flag_allow_it(tmp_pa
 async def test_a_metadata_service_is_refused_whatever_is_allowed(tmp_path: Path, url: str) -> None:
     async with desk(tmp_path) as one:
         with pytest.raises(WebhookRefused, match="metadata"):
-            await one.webhooks.add(NewWebhook(url, allow_private=True))
+            await one.webhooks.add(Destination(url, allow_private=True))
         assert not (tmp_path / "webhooks.json").exists()
 
 
@@ -304,18 +304,18 @@ async def test_what_the_users_file_takes_back_is_taken_back_from_what_was_added(
 @pytest.mark.parametrize(
     "new",
     [
-        NewWebhook("file:///etc/passwd"),
-        NewWebhook("https://me:word@one.example/"),
-        NewWebhook("ftp://one.example/"),
-        NewWebhook("https://one.example/\nX: y"),
-        NewWebhook("https://one.example/" + "a" * 3000),
-        NewWebhook("https://one.example/\0"),
-        NewWebhook("https://one.example/", ("ralph.esclated",)),
-        NewWebhook("https://one.example/", ()),
-        NewWebhook("https://one.example/", secret_file="/a", secret_env="B"),
+        Destination("file:///etc/passwd"),
+        Destination("https://me:word@one.example/"),
+        Destination("ftp://one.example/"),
+        Destination("https://one.example/\nX: y"),
+        Destination("https://one.example/" + "a" * 3000),
+        Destination("https://one.example/\0"),
+        Destination("https://one.example/", ("ralph.esclated",)),
+        Destination("https://one.example/", ()),
+        Destination("https://one.example/", secret_file="/a", secret_env="B"),
     ],
 )
-async def test_what_cannot_be_a_webhook_is_refused_with_what_to_do(tmp_path: Path, new: NewWebhook) -> None:
+async def test_what_cannot_be_a_webhook_is_refused_with_what_to_do(tmp_path: Path, new: Destination) -> None:
     async with desk(tmp_path) as one:
         with pytest.raises(UsageError) as caught:
             await one.webhooks.add(new)
@@ -327,7 +327,7 @@ async def test_what_cannot_be_a_webhook_is_refused_with_what_to_do(tmp_path: Pat
 async def test_a_secret_that_cannot_be_read_is_told_at_once(tmp_path: Path, new: dict[str, str]) -> None:
     async with desk(tmp_path) as one:
         with pytest.raises(WebhookRefused, match="secret cannot be used"):
-            await one.webhooks.add(NewWebhook("https://one.example/", **new))  # type: ignore[arg-type]  # two of its words
+            await one.webhooks.add(Destination("https://one.example/", **new))  # type: ignore[arg-type]  # two of its words
         assert await one.webhooks.views() == []
 
 
@@ -338,13 +338,13 @@ async def test_a_broken_file_is_kept_and_told_and_a_newer_one_is_not_written_ove
         (event,) = await one.events.last(1)
         assert (event.type, event.data["file"]) == ("state.recovered", "webhooks.json")
         assert Path(event.data["kept_as"]).read_text() == "{"
-        await one.webhooks.add(NewWebhook("https://one.example/"))
+        await one.webhooks.add(Destination("https://one.example/"))
         assert one.services.problems() == []
     (tmp_path / "webhooks.json").write_text('{"version": 9}')
     async with desk(tmp_path) as one:
         assert "newer ralphd" in one.services.problems()[0]
         with pytest.raises(NewerState):
-            await one.webhooks.add(NewWebhook("https://two.example/"))
+            await one.webhooks.add(Destination("https://two.example/"))
         await one.webhooks.note_gone("abc", "answered 410 Gone")
         assert one.webhooks.why_gone("abc")
     assert (tmp_path / "webhooks.json").read_text() == '{"version": 9}'
@@ -354,13 +354,13 @@ async def test_a_disk_that_takes_nothing_refuses_a_new_one_and_changes_nothing(t
     async with desk(tmp_path) as one:
         (tmp_path / "webhooks.json").mkdir()  # nothing can be put in its place now
         with pytest.raises(DaemonBusy, match=r"webhooks\.json was not changed"):
-            await one.webhooks.add(NewWebhook("https://one.example/"))
+            await one.webhooks.add(Destination("https://one.example/"))
         assert await one.webhooks.views() == []
         assert "cannot be written" in one.services.problems()[0]
         await one.webhooks.note_gone("abc", "answered 410 Gone")
         assert one.webhooks.why_gone("abc"), "what a receiver said holds, written down or not"
         (tmp_path / "webhooks.json").rmdir()
-        await one.webhooks.add(NewWebhook("https://one.example/"))
+        await one.webhooks.add(Destination("https://one.example/"))
         assert one.services.problems() == []
 
 
@@ -380,7 +380,7 @@ async def test_those_of_files_are_listed_with_their_place_and_are_not_removed(tm
             "take that [[webhooks]] entry out of /home/me/config.toml, then ralphctl regent reload"
         )
         with pytest.raises(WebhookConflict, match="is there already"):
-            await one.webhooks.add(NewWebhook("https://one.example/"))
+            await one.webhooks.add(Destination("https://one.example/"))
 
 
 def test_a_repository_that_names_the_address_of_another_webhook_changes_nothing_about_it() -> None:

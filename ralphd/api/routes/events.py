@@ -1,4 +1,4 @@
-"""The route of events: replayed from the store, then live, without loss and without doubles."""
+"""The route of events: replayed from the store, then live, each exactly once."""
 
 import asyncio
 import contextlib
@@ -6,10 +6,10 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 
-from ralphd.api.context import TheHost, stream_reply
-from ralphd.api.schemas import EVENTS, FAULTS, EventsQuery
+from ralphd.api.context import TheHost, routes, stream_reply
+from ralphd.api.schemas import EVENTS, EventsQuery
 from ralphd.api.streams import StreamReply
 from ralphd.core.delivery import StoredEvent
 from ralphd.errors import UsageError
@@ -19,10 +19,10 @@ from ralphd.store.events import EventStore
 PING_S = 15.0
 PAGE = 500
 RETRY_MS = 1000
-router = APIRouter(prefix="/v1", tags=["events"], responses=FAULTS)
+router = routes("/v1", "events")
 
 
-@router.get("/events", operation_id="follow_events", responses={200: EVENTS}, response_class=Response)
+@router.get("/events", responses={200: EVENTS}, response_class=Response)
 async def follow_events(
     request: Request,
     host: TheHost,
@@ -40,7 +40,7 @@ async def follow_events(
 
 
 async def _begin(store: EventStore, query: EventsQuery, last_event_id: str | None) -> int:
-    """The id after which the stream begins. Raises UsageError for one that we never sent."""
+    """Return the id after which the stream begins. Raises UsageError for one that we never sent."""
     if last_event_id is not None:
         if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 18:
             raise UsageError(
@@ -58,8 +58,8 @@ async def _begin(store: EventStore, query: EventsQuery, last_event_id: str | Non
 class Feed:
     """The events after one id, for one listener.
 
-    It listens before it reads what is kept, so nothing falls between; what comes twice is left out by its
-    id; where ids are missing between two live events, the store is asked, which has them in order.
+    It subscribes before it reads the store, so that nothing is lost in between; ids drop what comes twice.
+    Where ids are missing between two live events, it reads them from the store.
     """
 
     def __init__(self, store: EventStore, hub: Hub, stopping: asyncio.Event, after: int) -> None:
@@ -69,12 +69,12 @@ class Feed:
         self._last = after
 
     async def kept(self) -> AsyncGenerator[bytes, None]:
-        """What the store has after the beginning, to its end now."""
+        """Yield the stored events."""
         while page := await self._store.since(self._last, PAGE):
-            yield self._told(page)
+            yield self._encoded(page)
 
     async def live(self) -> AsyncGenerator[bytes, None]:
-        """What the store has, then what comes, until the daemon stops or this listener falls behind."""
+        """Yield the stored events, then live ones, until the daemon stops or this listener falls behind."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         async with self._hub.subscribe() as events:
             async with contextlib.aclosing(self.kept()) as kept:
@@ -85,7 +85,7 @@ class Feed:
                     yield piece
 
     async def _coming(self, events: Subscription) -> AsyncGenerator[bytes, None]:
-        # The read is a task of its own that outlives a ping; to cancel it loses nothing.
+        # The read is a task that outlives a ping: a timeout around it would cancel it every 15 s.
         stopping = asyncio.ensure_future(self._stopping.wait())
         coming = asyncio.ensure_future(anext(events, None))
         try:
@@ -96,8 +96,8 @@ class Feed:
                     if event is None:
                         return
                     coming = asyncio.ensure_future(anext(events, None))
-                    async with contextlib.aclosing(self._up_to(event)) as told:
-                        async for piece in told:
+                    async with contextlib.aclosing(self._up_to(event)) as pieces:
+                        async for piece in pieces:
                             yield piece
                 elif stopping.done():
                     return
@@ -108,22 +108,20 @@ class Feed:
             stopping.cancel()
 
     async def _up_to(self, event: StoredEvent) -> AsyncGenerator[bytes, None]:
-        """The event, after those before it that have not come this way; nothing when it was told already."""
         if event.id > self._last + 1:
             async with contextlib.aclosing(self.kept()) as kept:
                 async for piece in kept:
                     yield piece
         if event.id > self._last:
-            yield self._told([event])
+            yield self._encoded([event])
 
-    def _told(self, events: list[StoredEvent]) -> bytes:
-        """The events in the form of the stream; remembers how far it is."""
+    def _encoded(self, events: list[StoredEvent]) -> bytes:
         if events:
             self._last = events[-1].id
         return b"".join(map(sse, events))
 
 
 def sse(event: StoredEvent) -> bytes:
-    """One server-sent event; JSON holds no line break, so its data is one line."""
+    """Return one server-sent event; JSON holds no line break, so its data is one line."""
     data = json.dumps(event.as_object(), ensure_ascii=False)
     return f"id: {event.id}\nevent: {event.type}\ndata: {data}\n\n".encode()

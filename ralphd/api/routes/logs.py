@@ -1,4 +1,4 @@
-"""The route of a ralph's log: as text for people, as one JSON object a line for programs."""
+"""The route of a ralph's log: text for people, JSON lines for programs."""
 
 import asyncio
 import contextlib
@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Annotated, TypeAlias, TypeVar
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Query, Request, Response
 
-from ralphd.api.context import TheHost, stream_reply
-from ralphd.api.schemas import FAULTS, LOG, LogsQuery, Name
+from ralphd.api.context import TheHost, routes, stream_reply
+from ralphd.api.schemas import LOG, LogsQuery, RalphName
 from ralphd.api.streams import StreamReply
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.errors import UsageError
@@ -24,20 +24,20 @@ PIECE_BYTES = 65536
 Line: TypeAlias = LogRecord | Gap
 Item: TypeAlias = LogText | LogRecord | Gap
 T = TypeVar("T", bound=Item)
-router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"], responses=FAULTS)
+router = routes("/v1/ralphs", "ralphs")
 
 
-@router.get("/{name}/logs", operation_id="read_log", responses={200: LOG}, response_class=Response)
+@router.get("/{name}/logs", responses={200: LOG}, response_class=Response)
 async def read_log(
     request: Request,
     host: TheHost,
-    name: Annotated[Name, Path(description="The ralph's name.")],
+    name: RalphName,
     query: Annotated[LogsQuery, Query()],
 ) -> StreamReply:
     """What a ralph printed, with the Regent's own lines between, over all runs that are kept.
 
-    ``follow`` goes on with what comes, from run to run. A reply of ``format=json`` bears in each line the
-    cursor after it; ``cursor`` goes on there, and says so where lines have been pruned since.
+    ``follow`` continues with new lines, from run to run. Each line of ``format=json`` holds the cursor after
+    it; ``cursor`` continues there, and reports a gap where lines have been pruned since.
     """
     log, asked = host.log(name), _asked(query)
     if query.format == "json":
@@ -50,7 +50,7 @@ async def read_log(
 
 
 def as_json(line: Line) -> bytes:
-    """A record or a gap as one JSON object a line, with the cursor after it."""
+    """Return a record or a gap as one line of JSON, with the cursor after it."""
     document: dict[str, object]
     if isinstance(line, Gap):
         document = {"gap": line.reason, "cursor": str(line.cursor)}
@@ -75,7 +75,7 @@ class PlainText:
         self._unended: tuple[str, str] | None = None
 
     def __call__(self, item: Item) -> bytes:
-        """The lines of one item, or a part of one."""
+        """Return the lines of one item, or a part of one."""
         source = (item.cursor.run_id, item.stream) if isinstance(item, LogRecord) else None
         cut = b"\n" if self._unended not in (None, source) else b""
         self._unended = source if isinstance(item, LogRecord) and item.partial else None
@@ -95,13 +95,11 @@ def _plain(item: Item) -> bytes:
 
 
 def _regent_line(record: LogRecord) -> bytes:
-    """A line of the Regent's own, in the seed's form (C4), at local time."""
     clock = time.strftime("%H:%M:%S", time.localtime(parse_rfc3339(record.at)))
     return f"[{clock}]  🛡️  Regent: ".encode() + record.text + b"\n"
 
 
 def _asked(query: LogsQuery) -> LogQuery:
-    """The query as the log takes it. Raises UsageError."""
     tail = query.tail
     if tail is None and query.since is None and query.cursor is None:
         tail = str(TAIL)
@@ -120,7 +118,7 @@ def _moment(key: str, text: str | None) -> Moment | None:
         return None
     try:
         moment = parse_rfc3339(text)
-        rfc3339(moment)  # the log compares moments as text: one that has no year between 1 and 9999 has none
+        rfc3339(moment)  # the log compares moments as text, so it has to have one
     except (ValueError, OverflowError):
         raise UsageError(
             f"{key} is not a moment: {text[:80]!r}",
@@ -130,7 +128,7 @@ def _moment(key: str, text: str | None) -> Moment | None:
 
 
 async def _in_batches(items: Iterator[T]) -> AsyncGenerator[list[T], None]:
-    """What is there, read in a thread batch by batch: a log may be long, and the disk slow."""
+    """Read in a thread, batch by batch: a log may be long, and the disk slow."""
     while batch := await asyncio.to_thread(_batch, items):
         yield batch
 

@@ -3,155 +3,102 @@
 import json
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Query, Response
 
-from ralphd.api.context import NO_QUERY, TheHost, json_bytes
+from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
 from ralphd.api.schemas import (
-    FAULTS,
-    ITERATIONS,
-    RALPH,
-    RALPHS,
-    RELOADED_RALPH,
-    RUNS,
-    UNDONE,
-    VERDICTS,
-    Name,
+    ACCEPTED,
+    IterationsView,
     NoFields,
+    RalphName,
+    RalphsView,
+    RalphView,
     RegisterRequest,
+    ReloadedRalphView,
     RunsQuery,
+    RunsView,
     StartRequest,
     StopRequest,
+    UndoneView,
     UndoRequest,
+    VerdictsView,
     ViewQuery,
+    answers,
     change_object,
 )
 from ralphd.daemon.registration import Registration
 
-router = APIRouter(prefix="/v1/ralphs", tags=["ralphs"], responses=FAULTS)
-RalphName = Annotated[Name, Path(description="The ralph's name.")]
+router = routes("/v1/ralphs", "ralphs")
 
 
-@router.post(
-    "", status_code=201, operation_id="register_ralph", responses={201: RALPH}, dependencies=[NO_QUERY]
-)
+@router.post("", status_code=201, responses=answers(RalphView, 201), dependencies=[NO_QUERY])
 async def register_ralph(host: TheHost, asked: RegisterRequest) -> Response:
     """Register a ralph and start it. A known one that is stopped is replaced; one that runs is a conflict."""
-    registration = Registration(
-        directory=asked.directory,
-        command=asked.command,
-        name=asked.name,
-        flags=asked.flags,
-        environment=asked.environment,
-        start=asked.start,
-        resume=asked.resume,
-    )
-    return json_bytes(await host.register(registration), 201)
+    return json_bytes(await host.register(Registration(**asked.model_dump())), 201)
 
 
-@router.get("", operation_id="list_ralphs", responses={200: RALPHS}, dependencies=[NO_QUERY])
+@router.get("", responses=answers(RalphsView), dependencies=[NO_QUERY])
 async def list_ralphs(host: TheHost) -> Response:
     """Every ralph that is known."""
     return json_bytes(b'{"ralphs":[' + b",".join(host.views()) + b"]}")
 
 
-@router.get("/{name}", operation_id="show_ralph", responses={200: RALPH})
+@router.get("/{name}", responses=answers(RalphView))
 async def show_ralph(host: TheHost, name: RalphName, query: Annotated[ViewQuery, Query()]) -> Response:
     """One ralph."""
     return json_bytes(await host.view_bytes(name, resources=query.resources))
 
 
-@router.delete("/{name}", status_code=204, operation_id="forget_ralph", dependencies=[NO_QUERY])
+@router.delete("/{name}", status_code=204, dependencies=[NO_QUERY])
 async def forget_ralph(host: TheHost, name: RalphName) -> Response:
     """Forget a ralph that is not running. Its working directory is left alone."""
     await host.forget(name)
     return Response(status_code=204)
 
 
-@router.post(
-    "/{name}/start",
-    status_code=202,
-    operation_id="start_ralph",
-    responses={202: RALPH},
-    dependencies=[NO_QUERY],
-)
+@router.post("/{name}/start", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def start_ralph(host: TheHost, name: RalphName, how: StartRequest | None = None) -> Response:
     """Start a ralph that is known."""
     how = how or StartRequest()
     return json_bytes(await host.start(name, how.flags, resume=how.resume), 202)
 
 
-@router.post(
-    "/{name}/stop",
-    status_code=202,
-    operation_id="stop_ralph",
-    responses={202: RALPH},
-    dependencies=[NO_QUERY],
-)
+@router.post("/{name}/stop", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def stop_ralph(host: TheHost, name: RalphName, how: StopRequest | None = None) -> Response:
     """Ask a ralph to stop. Answers at once; the event stream says when it has."""
     return json_bytes(await host.stop(name, now=how.now if how else False), 202)
 
 
-@router.post(
-    "/{name}/restart",
-    status_code=202,
-    operation_id="restart_ralph",
-    responses={202: RALPH},
-    dependencies=[NO_QUERY],
-)
+@router.post("/{name}/restart", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def restart_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Stop, then start."""
     return json_bytes(await host.restart(name), 202)
 
 
-@router.post(
-    "/{name}/pause",
-    status_code=202,
-    operation_id="pause_ralph",
-    responses={202: RALPH},
-    dependencies=[NO_QUERY],
-)
+@router.post("/{name}/pause", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def pause_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Pause after the present iteration; an opaque command is stopped, with the goal paused (G2)."""
     return json_bytes(await host.pause(name), 202)
 
 
-@router.post(
-    "/{name}/resume",
-    status_code=202,
-    operation_id="resume_ralph",
-    responses={202: RALPH},
-    dependencies=[NO_QUERY],
-)
+@router.post("/{name}/resume", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def resume_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
-    """Let a paused ralph go on."""
+    """Resume a paused ralph."""
     return json_bytes(await host.resume(name), 202)
 
 
-@router.post(
-    "/{name}/skip-wait",
-    status_code=202,
-    operation_id="skip_wait",
-    responses={202: RALPH},
-    dependencies=[NO_QUERY],
-)
+@router.post("/{name}/skip-wait", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def skip_wait(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """End a wait now."""
     return json_bytes(await host.skip_wait(name), 202)
 
 
-@router.post(
-    "/{name}/ack",
-    status_code=202,
-    operation_id="acknowledge",
-    responses={202: RALPH},
-    dependencies=[NO_QUERY],
-)
+@router.post("/{name}/ack", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def acknowledge(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Acknowledge what a person was called for: no reminder follows.
 
     `incident` says what it was, until the ralph works again; where it runs already, the incident is over and
-    the next call is told at once. Where none is open nothing changes.
+    the next call is sent at once. Where none is open nothing changes.
     """
     return json_bytes(await host.acknowledge(name), 202)
 
@@ -159,14 +106,13 @@ async def acknowledge(host: TheHost, name: RalphName, nothing: NoFields | None =
 @router.post(
     "/{name}/reload",
     status_code=202,
-    operation_id="reload_ralph",
-    responses={202: RELOADED_RALPH},
+    responses=answers(ReloadedRalphView, 202),
     dependencies=[NO_QUERY],
 )
 async def reload_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Pin a ralph to what its files say now, with the flags and the environment of its start.
 
-    A run that lives goes on by the rules of its start; the next one gets the new ones. With faults nothing
+    A run that lives keeps the rules of its start; the next one gets the new ones. With faults nothing
     changes. ``when`` is ``now`` where no run lives, else ``next_run``.
     """
     view, changes, when = await host.reload_ralph(name)
@@ -174,13 +120,13 @@ async def reload_ralph(host: TheHost, name: RalphName, nothing: NoFields | None 
     return json_bytes(b'{"ralph": %s, "changes": %s, "when": "%s"}' % (view, told, when.encode()), 202)
 
 
-@router.get("/{name}/runs", operation_id="list_runs", responses={200: RUNS})
+@router.get("/{name}/runs", responses=answers(RunsView))
 async def list_runs(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
     """The ralph's runs, newest first."""
     return json_bytes(json.dumps({"runs": await host.runs(name, query.limit)}).encode())
 
 
-@router.get("/{name}/iterations", operation_id="list_iterations", responses={200: ITERATIONS})
+@router.get("/{name}/iterations", responses=answers(IterationsView))
 async def list_iterations(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
     """The iterations that its runs have reported, newest first, each with its attempts, oldest first.
 
@@ -189,7 +135,7 @@ async def list_iterations(host: TheHost, name: RalphName, query: Annotated[RunsQ
     return json_bytes(json.dumps({"iterations": await host.iterations(name, query.limit)}).encode())
 
 
-@router.get("/{name}/verdicts", operation_id="list_verdicts", responses={200: VERDICTS})
+@router.get("/{name}/verdicts", responses=answers(VerdictsView))
 async def list_verdicts(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
     """What was said of the commits of its iterations, newest first.
 
@@ -199,7 +145,7 @@ async def list_verdicts(host: TheHost, name: RalphName, query: Annotated[RunsQue
     return json_bytes(json.dumps({"verdicts": await host.verdicts(name, query.limit)}).encode())
 
 
-@router.post("/{name}/undo", operation_id="undo", responses={200: UNDONE}, dependencies=[NO_QUERY])
+@router.post("/{name}/undo", responses=answers(UndoneView), dependencies=[NO_QUERY])
 async def undo(host: TheHost, name: RalphName, which: UndoRequest | None = None) -> Response:
     """Put back what the guard has reverted: by a commit each on top of HEAD, and nothing is pushed.
 

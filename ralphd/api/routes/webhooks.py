@@ -3,30 +3,29 @@
 import json
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
-from ralphd.api.context import NO_QUERY, TheHost, json_bytes
+from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
 from ralphd.api.schemas import (
-    ADDED,
-    DELIVERIES,
-    FAULTS,
     MAX_EVENT_ID,
-    REPLAYED,
-    TESTED,
-    WEBHOOKS,
+    AddedView,
+    DeliveriesView,
+    DeliveryView,
     NoFields,
     RunsQuery,
+    TestedView,
     WebhookRequest,
+    WebhooksView,
+    answers,
 )
-from ralphd.core.delivery import Format
-from ralphd.daemon.webhook_views import NewWebhook
+from ralphd.core.delivery import Destination, Format
 
-router = APIRouter(prefix="/v1", tags=["webhooks"], responses=FAULTS)
+router = routes("/v1", "webhooks")
 WebhookId = Annotated[str, Path(description="The webhook's id.", max_length=64)]
 DeliveryId = Annotated[int, Path(description="The delivery's id.", ge=0, le=MAX_EVENT_ID)]
 
 
-@router.get("/webhooks", operation_id="list_webhooks", responses={200: WEBHOOKS}, dependencies=[NO_QUERY])
+@router.get("/webhooks", responses=answers(WebhooksView), dependencies=[NO_QUERY])
 async def list_webhooks(host: TheHost) -> Response:
     """Every webhook: those of the user's file, of the ralphs' files, and those that were added.
 
@@ -38,8 +37,7 @@ async def list_webhooks(host: TheHost) -> Response:
 @router.post(
     "/webhooks",
     status_code=201,
-    operation_id="add_webhook",
-    responses={201: ADDED},
+    responses=answers(AddedView, 201),
     dependencies=[NO_QUERY],
 )
 async def add_webhook(host: TheHost, asked: WebhookRequest) -> Response:
@@ -47,27 +45,18 @@ async def add_webhook(host: TheHost, asked: WebhookRequest) -> Response:
 
     Without a secret one is made up for `json`. It is in no reply: the view names its file, 0600.
     """
-    new = NewWebhook(
-        url=asked.url,
-        on=tuple(asked.on),
-        format=Format(asked.format),
-        secret_file=asked.secret_file,
-        secret_env=asked.secret_env,
-        allow_private=asked.allow_private,
-    )
-    return _json(await host.webhooks.add(new), 201)
+    fields = asked.model_dump() | {"on": tuple(asked.on), "format": Format(asked.format)}
+    return _json(await host.webhooks.add(Destination(**fields)), 201)
 
 
-@router.delete("/webhooks/{id}", status_code=204, operation_id="remove_webhook", dependencies=[NO_QUERY])
+@router.delete("/webhooks/{id}", status_code=204, dependencies=[NO_QUERY])
 async def remove_webhook(host: TheHost, id: WebhookId) -> Response:
     """Remove a webhook that was added; what waits for it is given up."""
     await host.webhooks.remove(id)
     return Response(status_code=204)
 
 
-@router.post(
-    "/webhooks/{id}/test", operation_id="test_webhook", responses={200: TESTED}, dependencies=[NO_QUERY]
-)
+@router.post("/webhooks/{id}/test", responses=answers(TestedView), dependencies=[NO_QUERY])
 async def test_webhook(host: TheHost, id: WebhookId, nothing: NoFields | None = None) -> Response:
     """Send a test now, and say what came back, within 10 seconds.
 
@@ -76,13 +65,13 @@ async def test_webhook(host: TheHost, id: WebhookId, nothing: NoFields | None = 
     return _json(await host.webhooks.test(id))
 
 
-@router.get("/webhooks/{id}/deliveries", operation_id="list_deliveries_to", responses={200: DELIVERIES})
+@router.get("/webhooks/{id}/deliveries", responses=answers(DeliveriesView))
 async def list_deliveries_to(host: TheHost, id: WebhookId, query: Annotated[RunsQuery, Query()]) -> Response:
     """What was sent to a webhook, or waits, or was given up, newest first."""
     return _json({"deliveries": await host.webhooks.deliveries(id, query.limit)})
 
 
-@router.get("/deliveries", operation_id="list_deliveries", responses={200: DELIVERIES})
+@router.get("/deliveries", responses=answers(DeliveriesView))
 async def list_deliveries(host: TheHost, query: Annotated[RunsQuery, Query()]) -> Response:
     """The same of all webhooks, those that are gone too."""
     return _json({"deliveries": await host.webhooks.deliveries(None, query.limit)})
@@ -91,8 +80,7 @@ async def list_deliveries(host: TheHost, query: Annotated[RunsQuery, Query()]) -
 @router.post(
     "/deliveries/{id}/replay",
     status_code=202,
-    operation_id="replay_delivery",
-    responses={202: REPLAYED},
+    responses=answers(DeliveryView, 202),
     dependencies=[NO_QUERY],
 )
 async def replay_delivery(host: TheHost, id: DeliveryId, nothing: NoFields | None = None) -> Response:

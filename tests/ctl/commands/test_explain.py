@@ -13,7 +13,7 @@ NOW = 1_795_244_400.0  # 07:00:00 UTC
 STALL: dict[str, Any] = {
     "at": "2026-11-21T06:57:00.000000Z",
     "rule": "H4",
-    "title": "Ralph hung: no sign of life for 5 min 3 s — killing his processes",
+    "title": "Ralph hung: no sign of life for 5 min 3 s — killing its processes",
     "because": "without output and without strong evidence for hang_timeout_seconds = 300, a run hangs",
     "figures": [
         {"name": "silent, longest", "seen": "5 min 3 s", "limit": ""},
@@ -34,7 +34,7 @@ STALL: dict[str, Any] = {
     "evidence": {
         "at": "2026-11-21T06:56:59.000000Z",
         "rule": "H4",
-        "title": "Ralph hung: no sign of life for 5 min 3 s — killing his processes",
+        "title": "Ralph hung: no sign of life for 5 min 3 s — killing its processes",
         "processes": [
             {"pid": 4711, "parent": 4700, "state": "S", "command": "/bin/bash ./loop.sh", "age_s": 4000.0,
              "cpu_s": 0.5, "io_bytes": 12, "switches_per_s": 0.1},
@@ -63,7 +63,7 @@ def test_a_stall_is_told_with_rule_figures_what_was_missing_and_what_was_done() 
     text = page(STALL)
 
     assert text.splitlines() == [
-        "api  Ralph hung: no sign of life for 5 min 3 s — killing his processes",
+        "api  Ralph hung: no sign of life for 5 min 3 s — killing its processes",
         "  run       r000012-3fa9c1d2, ended 3m ago (06:57:00)",
         "  rule      H4: without output and without strong evidence for",
         "            hang_timeout_seconds = 300, a run hangs",
@@ -121,7 +121,7 @@ def test_a_run_that_was_silent_and_ended_otherwise_has_a_part_about_its_silence(
 
     assert text.startswith("api  Ralph is done (exit 0)\n")
     assert "\nits silence: Ralph hung" in text
-    assert "its processes" not in text
+    assert "its processes," not in text
 
 
 def test_what_an_earlier_daemon_saved_stands_for_what_this_one_does_not_know() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.core.delivery import Format, StoredEvent
-from ralphd.core.webhook_payloads import MOST_MESSAGE_CHARS, MOST_NTFY_BYTES, header_text, posted
-from ralphd.wire import EVENT_TYPES
+from ralphd.notify.payloads import MOST_MESSAGE_CHARS, MOST_NTFY_BYTES, header_text, posted
+from ralphd.wire import EVENT_TYPES, EVENTS
 
 CALL = StoredEvent(
     7,
@@ -134,3 +134,8 @@ def test_every_event_has_a_body_and_headers_that_can_be_sent(
 
     assert message.payload
     assert all(value.isascii() and value.isprintable() for value in message.headers.values())
+
+
+def test_each_type_of_event_has_a_row_of_words() -> None:
+    assert tuple(EVENTS) == EVENT_TYPES
+    assert all(priority in (2, 3, 4, 5) for _, priority, _ in EVENTS.values())
