@@ -296,6 +296,7 @@ def _load(program: str) -> None:
     """Import what the program will, at its start and in the course of it."""
     importlib.import_module(PROGRAMS[program][0])
     if program == "ralphd":
+        importlib.import_module("ralphd.app")
         importlib.import_module("ralphd.api.app")
         importlib.import_module("ralphd.api.server")
     if program == "ralphctl":

@@ -105,9 +105,9 @@ def _end_of(view: waiting.View) -> tuple[str, float | None]:
 
 @click.command(cls=CommonCommand)
 @ralph_argument
-@click.option("--now", is_flag=True, help="Kill the whole tree at once.")
+@click.option("--now", "at_once", is_flag=True, help="Kill the whole tree at once.")
 @waiting_options
-def stop(name: str | None, now: bool, no_wait: bool, wait_timeout: float | None) -> None:
+def stop(name: str | None, at_once: bool, no_wait: bool, wait_timeout: float | None) -> None:
     """Stop NAME, and wait until nothing of it is alive.
 
     The built-in loop, and one that reports, finishes its iteration; any other command is asked to end
@@ -116,8 +116,9 @@ def stop(name: str | None, now: bool, no_wait: bool, wait_timeout: float | None)
     client, name = the_ralph(name)
     tell_view(
         _ask_and_wait(
-            client, name, "stop", {"now": True} if now else {}, wait=not no_wait, reached=waiting.is_settled,
-            timeout_s=wait_timeout, force="" if now else f"ralphctl stop --now {name}",
+            client, name, "stop", {"now": True} if at_once else {}, wait=not no_wait,
+            reached=waiting.is_settled, timeout_s=wait_timeout,
+            force="" if at_once else f"ralphctl stop --now {name}",
         )
     )  # fmt: skip
 

@@ -82,15 +82,15 @@ def start() -> None:
 
 
 @click.command(cls=CommonCommand)
-@click.option("--now", is_flag=True, help="Kill the trees of all runs at once.")
+@click.option("--now", "at_once", is_flag=True, help="Kill the trees of all runs at once.")
 @click.option("--leave-runs", is_flag=True, help="Let the runs go on; the next daemon adopts them.")
 @click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
-def stop(now: bool, leave_runs: bool, wait_timeout: float | None) -> None:
+def stop(at_once: bool, leave_runs: bool, wait_timeout: float | None) -> None:
     """End the daemon, after every ralph has been stopped as stop does.
 
     What was to be running runs again at the next start.
     """
-    if now and leave_runs:
+    if at_once and leave_runs:
         raise click.UsageError("--now and --leave-runs exclude each other")
     client = _own_client()
     try:
@@ -98,7 +98,7 @@ def stop(now: bool, leave_runs: bool, wait_timeout: float | None) -> None:
     except DaemonNotRunning as away:
         message(f"nothing to stop: {away.what}")
         return
-    runs = "now" if now else "leave" if leave_runs else "finish"
+    runs = "now" if at_once else "leave" if leave_runs else "finish"
     reply = _end(client, before.value, runs, wait_timeout)
     if printed_as_json(reply):
         return

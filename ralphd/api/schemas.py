@@ -5,14 +5,16 @@ Replies themselves are bytes, made by their owners; tests compare the keys.
 
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from ralphd.config.configuration import Difference
 from ralphd.errors import BadName
 from ralphd.wire import MAX_NAME_CHARS, is_name
+
+if TYPE_CHECKING:
+    from ralphd.config.configuration import Difference
 
 
 def checked_name(name: str) -> str:
@@ -635,6 +637,6 @@ def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[s
 ACCEPTED = answers(RalphView, 202)
 
 
-def change_object(change: Difference) -> dict[str, str | None]:
+def change_object(change: "Difference") -> dict[str, str | None]:
     """A difference as a reload tells it."""
     return {"key": change.key, "was": change.pinned, "becomes": change.now, "origin": change.origin}

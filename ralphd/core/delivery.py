@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from ralphd.core.time import Moment
+if TYPE_CHECKING:
+    from ralphd.core.time import Moment
 
 RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
 """How long to wait after the first, second, … failed delivery: the example of Standard Webhooks."""
@@ -102,9 +103,9 @@ class Delivery:
     destination: str
     message_id: str
     event: StoredEvent
-    queued_at: Moment
+    queued_at: "Moment"
     failures: int
-    next_at: Moment
+    next_at: "Moment"
 
 
 class DeliveryState(StrEnum):
@@ -122,7 +123,7 @@ class KeptDelivery:
     delivery: Delivery
     state: DeliveryState = DeliveryState.PENDING
     last_error: str | None = None
-    done_at: Moment | None = None
+    done_at: "Moment | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ class Delivered:
 class Retry:
     """Send it again at ``at``."""
 
-    at: Moment
+    at: "Moment"
     why: str
 
 
@@ -184,7 +185,7 @@ def message_id(event: StoredEvent, key: str) -> str:
     return "msg_" + hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
-def sequel(answer: Answer, delivery: Delivery, *, now: Moment, jitter: float) -> Sequel:
+def sequel(answer: Answer, delivery: Delivery, *, now: "Moment", jitter: float) -> Sequel:
     """Return what follows from an answer. ``jitter`` in [0, 1) spreads a wait by 10 % to either side."""
     why = why_failed(answer)
     if why is None:
@@ -214,7 +215,7 @@ def is_gone(answer: Answer) -> bool:
     return isinstance(answer, ReceiverReply) and answer.status == _GONE
 
 
-def _is_used_up(delivery: Delivery, now: Moment) -> bool:
+def _is_used_up(delivery: Delivery, now: "Moment") -> bool:
     # Both: a machine that slept for a week has an old message and has hardly tried.
     return delivery.failures >= len(RETRY_AFTER_S) and now - delivery.queued_at >= GIVE_UP_AFTER_S
 
@@ -224,7 +225,7 @@ def _delay_s(answer: Answer, failures: int, jitter: float) -> float:
     return steps[min(failures, len(steps) - 1)] * (0.9 + 0.2 * jitter)
 
 
-def _asked_for_s(answer: Answer, now: Moment) -> float:
+def _asked_for_s(answer: Answer, now: "Moment") -> float:
     if not isinstance(answer, ReceiverReply) or answer.retry_after is None:
         return 0.0
     text = answer.retry_after.strip()
@@ -235,7 +236,7 @@ def _asked_for_s(answer: Answer, now: Moment) -> float:
     return max(0.0, min(asked, LONGEST_RETRY_AFTER_S))
 
 
-def _seconds_until(http_date: str, now: Moment) -> float:
+def _seconds_until(http_date: str, now: "Moment") -> float:
     return parsedate_to_datetime(http_date).timestamp() - now
 
 
@@ -270,7 +271,7 @@ def secret_text(chance: bytes) -> str:
     return SECRET_PREFIX + base64.b64encode(chance).decode()
 
 
-def signature_headers(message: str, at: Moment, payload: bytes, key: bytes | None) -> dict[str, str]:
+def signature_headers(message: str, at: "Moment", payload: bytes, key: bytes | None) -> dict[str, str]:
     """Return the headers of Standard Webhooks; without a key there is no signature."""
     timestamp = str(int(at))
     plain = {"webhook-id": message, "webhook-timestamp": timestamp}

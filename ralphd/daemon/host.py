@@ -247,9 +247,9 @@ class Host:
             logger.info("reloaded: %d changes", len(renewal.changes), extra={"ralph": name})
         return regent.view_bytes(), renewal.changes, "next_run" if account.is_governed_by_a_run else "now"
 
-    async def stop(self, name: str, *, now: bool) -> bytes:
+    async def stop(self, name: str, *, at_once: bool) -> bytes:
         """Request a stop; return at once (G1)."""
-        return await self._ask(name, requests.StopRequested(self._services.clock.now(), now))
+        return await self._ask(name, requests.StopRequested(self._services.clock.now(), at_once))
 
     async def restart(self, name: str) -> bytes:
         return await self._ask(name, requests.RestartRequested(self._services.clock.now()))

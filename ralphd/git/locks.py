@@ -10,10 +10,11 @@ import time
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ralphd.core.time import Moment
-from ralphd.git.repo import Repository
+if TYPE_CHECKING:
+    from ralphd.core.time import Moment
+    from ralphd.git.repo import Repository
 
 LOCK_WAIT_S: Final = 3.0
 _LOCK_POLL_S: Final = 0.05
@@ -23,7 +24,7 @@ _SHARED: Final = ("packed-refs.lock", "config.lock", "shallow.lock")
 _PROC: Final = Path("/proc")
 
 
-def lock_files(repository: Repository) -> list[Path]:
+def lock_files(repository: "Repository") -> list[Path]:
     """Return the locks of the index, of HEAD, of branches and other refs that exist."""
     git, common = repository.git, repository.common
     candidates = [*(git / name for name in _OWN), *(common / name for name in _SHARED)]
@@ -40,7 +41,7 @@ def lock_message(lock: Path) -> str:
 
 
 def remove_stale_locks(
-    repository: Repository, top: Path, *, ended_at: Moment
+    repository: "Repository", top: Path, *, ended_at: "Moment"
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Remove locks older than ``ended_at`` where no git runs: a line for each removed, and for each left.
 
@@ -55,21 +56,21 @@ def remove_stale_locks(
     return tuple(f"removed {lock}, which a killed git had left" for lock in locks if _is_removed(lock)), ()
 
 
-def wait_for_lock(repository: Repository) -> None:
+def wait_for_lock(repository: "Repository") -> None:
     """Wait some seconds for the lock of the index: editors take it for a moment, all day long."""
     until = time.monotonic() + LOCK_WAIT_S
     while os.path.lexists(repository.git / "index.lock") and time.monotonic() < until:
         time.sleep(_LOCK_POLL_S)
 
 
-def remove_own_lock(repository: Repository, top: Path) -> None:
+def remove_own_lock(repository: "Repository", top: Path) -> None:
     """Remove the lock of the index after a git of ours was killed; the caller has seen none before it."""
     lock = repository.git / "index.lock"
     if lock.exists() and not _running_git(repository, top):
         _is_removed(lock)
 
 
-def _is_older(lock: Path, moment: Moment) -> bool:
+def _is_older(lock: Path, moment: "Moment") -> bool:
     try:
         status = lock.lstat()
     except OSError:
@@ -85,7 +86,7 @@ def _is_removed(lock: Path) -> bool:
     return True
 
 
-def _running_git(repository: Repository, top: Path) -> int | None:
+def _running_git(repository: "Repository", top: Path) -> int | None:
     """Return a git process in any of the work trees (they share branches and the locks of these)."""
     places = [str(path.resolve()) for path in (top, repository.git, *repository.work_trees())]
     for process in _PROC.iterdir():

@@ -83,8 +83,8 @@ class MemoryHost:
     async def start(self, name: str, flags: dict[str, object], *, resume: bool | None = None) -> bytes:
         return self._told("start", name, flags, *([] if resume is None else [resume]))
 
-    async def stop(self, name: str, *, now: bool) -> bytes:
-        return self._told("stop", name, now)
+    async def stop(self, name: str, *, at_once: bool) -> bytes:
+        return self._told("stop", name, at_once)
 
     async def restart(self, name: str) -> bytes:
         return self._told("restart", name)

@@ -66,7 +66,7 @@ async def start_ralph(host: TheHost, name: RalphName, how: StartRequest | None =
 @router.post("/{name}/stop", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def stop_ralph(host: TheHost, name: RalphName, how: StopRequest | None = None) -> Response:
     """Ask a ralph to stop. Answers at once; the event stream says when it has."""
-    return json_bytes(await host.stop(name, now=how.now if how else False), 202)
+    return json_bytes(await host.stop(name, at_once=how.now if how else False), 202)
 
 
 @router.post("/{name}/restart", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
