@@ -1,5 +1,7 @@
 """The codec of the state files: what differs from memory, and what is refused."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -105,3 +107,20 @@ def test_what_is_nested_too_deeply_does_not_fit() -> None:
 
     with pytest.raises(Unfit, match="too deeply"):
         CODEC.load({**STORED, "later": nested})
+
+
+@pytest.mark.parametrize("module", ["checkpoint", "gate", "loop_files", "state", "webhooks"])
+def test_each_stored_shape_is_complete_at_run_time(module: str) -> None:
+    """A name imported for annotations only would fail at the first write, in a process of its own."""
+    script = (
+        "import sys, importlib; from pydantic import TypeAdapter; from ralphd.store.codec import Codec\n"
+        "shapes = vars(importlib.import_module(f'ralphd.store.{sys.argv[1]}')).values()\n"
+        "for shape in shapes:\n"
+        "    adapter = shape._adapter if isinstance(shape, Codec) else shape\n"
+        "    if isinstance(adapter, TypeAdapter):\n"
+        "        adapter.rebuild(raise_errors=True)\n"
+        "        print('complete')\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", script, module], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "complete" in done.stdout

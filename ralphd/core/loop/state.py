@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from ralphd.core.failures.kinds import FailureKind
-    from ralphd.core.gate.verdict_views import RevertNotice
-    from ralphd.core.time import Moment
+# The codec of the state files reads these annotations at run time.
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.gate.verdict_views import RevertNotice
+from ralphd.core.time import Moment
 
 
 class TaskState(StrEnum):
