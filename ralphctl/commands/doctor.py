@@ -1,7 +1,5 @@
 """doctor: check everything ralphd depends on, and print what to do about each fault."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence
@@ -11,8 +9,8 @@ import click
 
 from ralphctl.cli.click_ext import CommonCommand, Number, socket_given, wants_json
 from ralphctl.client.discovery import here
-from ralphctl.doctor import agents, daemon, machine, result
-from ralphctl.doctor.runner import Check, run_checks
+from ralphctl.doctor import agents, daemon, runner
+from ralphctl.doctor.runner import Check
 from ralphctl.format.output import columns, has_colour, message
 from ralphctl.offline import processes
 from ralphctl.service.systemd import SystemdService
@@ -33,8 +31,8 @@ _SHARE = 0.8
 def doctor(fix: bool, limit_s: float) -> int:
     """Look at all that ralphd depends on, for this directory; exits with 1 when a check failed.
 
-    Needs no daemon. Agents are asked for their version and their login by commands of their own; no key and
-    no address is shown.
+    Needs no daemon. Agents are asked for their login by commands of their own; no key and no address is
+    shown.
     """
 
     def report_waiting(names: Sequence[str]) -> None:
@@ -43,17 +41,17 @@ def doctor(fix: bool, limit_s: float) -> int:
 
     processes.become_reaper()
     try:
-        results = run_checks(_checks(limit_s), limit_s=limit_s, waiting=report_waiting)
+        results = runner.run_checks(_checks(limit_s), limit_s=limit_s, waiting=report_waiting)
     finally:
-        processes.end_all(limit_s=1.0)  # what an agent has started to print its version
+        processes.end_all(limit_s=1.0)  # what an agent has started to report its login
     if fix:
-        results = [result.repair(each) for each in results]
+        results = [runner.repair(each) for each in results]
     if wants_json():
-        click.echo(result.as_json(results))
+        click.echo(runner.as_json(results))
     else:
         width = min(columns(sys.stdout) or _WIDEST, _WIDEST)
-        click.echo(result.as_text(results, columns=width, colour=has_colour(sys.stdout)))
-    has_failed = any(each.level is result.Level.FAILED for each in results)
+        click.echo(runner.as_text(results, columns=width, colour=has_colour(sys.stdout)))
+    has_failed = any(each.level is runner.Level.FAILED for each in results)
     return wire.EXIT_FAILED if has_failed else wire.EXIT_OK
 
 
@@ -65,20 +63,20 @@ def _checks(limit_s: float) -> Sequence[Check]:
     unit = SystemdService().unit_file(environ)
     loaded = agents.loaded(directory, environ)
     return [
-        Check("python", machine.python),
+        Check("python", daemon.python),
         Check("daemon", lambda: daemon.daemon(socket, environ, str(directory), each_s)),
         Check("lock", lambda: daemon.lock(state)),
         Check("state directory", lambda: daemon.state_directory(state)),
         Check("socket", lambda: daemon.socket(socket_path, state / "lock")),
-        Check("file system", lambda: machine.file_system(state)),
-        Check("disk of state", lambda: machine.disk(state)),
-        Check("disk of work", lambda: machine.disk(directory)),
+        Check("file system", lambda: daemon.file_system(state)),
+        Check("disk of state", lambda: daemon.disk(state)),
+        Check("disk of work", lambda: daemon.disk(directory)),
         Check("sqlite", lambda: daemon.sqlite(state)),
         Check("events.db", lambda: daemon.events(state, limit_s=each_s)),
-        Check("service", lambda: machine.service(unit, environ, each_s)),
-        Check("trees", machine.trees),
-        Check("open files", machine.open_files),
-        Check("clock", lambda: machine.clock(state, environ, each_s)),
+        Check("service", lambda: daemon.service(unit, environ, each_s)),
+        Check("trees", daemon.trees),
+        Check("open files", daemon.open_files),
+        Check("clock", lambda: daemon.clock(environ, each_s)),
         Check("git", lambda: agents.git(environ, each_s)),
         Check("directory", lambda: daemon.working_directory(directory)),
         Check("repository", lambda: agents.repository(directory, environ, each_s)),

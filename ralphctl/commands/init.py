@@ -1,7 +1,5 @@
 """``ralphctl init``: write the first files of a ralph into a directory, without a daemon."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from functools import partial
@@ -26,12 +24,10 @@ from ralphd.errors import DirectoryUnusable
               help="The next agents, in order; none when left out.")  # fmt: skip
 @click.option("--test-command", metavar="COMMAND", help="The tests; told from the files when left out.")
 @click.option("--push/--no-push", "pushes", default=None, help="Push what is kept. Asked; no.")
-@click.option(
-    "--pull/--no-pull", "pulls", default=None, help="Pull with rebase before an iteration. Asked; no."
-)
-@click.option(
-    "--rollback/--no-rollback", "rolls_back", default=None, help="Revert commits that break the tests. Asked."
-)
+@click.option("--pull/--no-pull", "pulls", default=None,
+              help="Pull with rebase before an iteration. Asked; no.")  # fmt: skip
+@click.option("--rollback/--no-rollback", "rolls_back", default=None,
+              help="Revert commits that break the tests. Asked.")  # fmt: skip
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing: every question as Enter would answer it.")
 @click.option("--force", is_flag=True, help="Write ralph.toml anew; the old one is kept beside it.")
 def init(directory: str | None, fallback: str | None, yes: bool, force: bool, **options: Any) -> None:

@@ -1,7 +1,5 @@
 """The ``report`` command. It reads files and asks no daemon."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

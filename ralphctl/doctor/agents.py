@@ -4,16 +4,14 @@ Whether an agent is logged in is asked of its own command only, and of the answe
 rest may be an address or a key.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from ralphctl.doctor.result import CheckResult, Results, failed, ok, unknown, warning
-from ralphctl.doctor.runner import Check, ProgramOutput, ask
+from ralphctl.doctor import runner
+from ralphctl.doctor.runner import Check, CheckResult, Results, failed, ok, unknown, warning
 from ralphctl.format.humanize import count
 from ralphd.agents import known
 from ralphd.agents.agent import Agent, Cli, LaunchSpec
@@ -24,7 +22,6 @@ from ralphd.errors import RalphdError
 from ralphd.git import diagnostics, repo
 from ralphd.git.repo import Repository
 
-_VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+(?:[-+][0-9A-Za-z.]{1,20})?)")
 _GIT = (2, 30)
 """``diagnostics`` reports what the guard needs beyond that."""
 
@@ -69,9 +66,9 @@ def agent_checks(loaded: Loaded, environ: Mapping[str, str], limit_s: float) -> 
         if name in wanted or known.missing_program(agent, environ) is None
         for check in _checks_of(agent, wanted, environ, limit_s)
     ]
-    text = f"none of those that ralphd knows is on PATH ({', '.join(known.KNOWN)})"
-    none = warning(text, "npm install -g @anthropic-ai/claude-code, or another")
-    return checks or [Check("agents", lambda: none)]
+    none = f"none of those that ralphd knows is on PATH ({', '.join(known.KNOWN)})"
+    install = "npm install -g @anthropic-ai/claude-code, or another"
+    return checks or [Check("agents", lambda: warning(none, install))]
 
 
 def _wanted(configuration: Configuration) -> tuple[str, ...]:
@@ -97,22 +94,9 @@ def _checks_of(
         return [Check(f"agent {agent.name}", lambda: ok(f"{program}, a command of yours"))]
     environment = {**environ, **agent.launch(LaunchSpec("", Path("/dev/null"))).environment}
     return [
-        Check(f"agent {agent.name}", lambda: _version(program, environment, limit_s)),
+        Check(f"agent {agent.name}", lambda: ok(program)),
         Check(f"login {agent.name}", lambda: _login(agent.name, program, environment, limit_s)),
     ]
-
-
-def _version(program: str, environment: Mapping[str, str], limit_s: float) -> CheckResult:
-    command = f"{program} --version"
-    answer = ask([program, "--version"], environment, limit_s)
-    if answer is None:
-        return failed(f"{program} cannot be started", f"ls -l {program}")
-    if answer.code is None:
-        return unknown(f"{command} did not end in time", command)
-    version = _VERSION.search(answer.text)
-    if answer.code != 0 or version is None:
-        return warning(f"{command} says none, and ends with {answer.code}", command)
-    return ok(f"{version[1]}, {program}")
 
 
 def _login(name: str, program: str, environment: Mapping[str, str], limit_s: float) -> CheckResult:
@@ -120,11 +104,13 @@ def _login(name: str, program: str, environment: Mapping[str, str], limit_s: flo
     if agent not in LOGINS:
         return unknown(f"{agent} has no command that tells; its first attempt will")
     command, *keys = LOGINS[agent]
-    answer = ask([program, *command.split()[1:]], environment, limit_s)
+    answer = runner.ask([program, *command.split()[1:]], environment, limit_s)
     return login_result(name, command, answer, [key for key in keys if environment.get(key)])
 
 
-def login_result(name: str, command: str, answer: ProgramOutput | None, keys: Sequence[str]) -> CheckResult:
+def login_result(
+    name: str, command: str, answer: runner.ProgramOutput | None, keys: Sequence[str]
+) -> CheckResult:
     """Judge an agent's answer; ``keys`` are those of its variables that are set."""
     if answer is None or answer.code is None:
         return unknown(f"{command} did not answer in time", command)
@@ -132,8 +118,7 @@ def login_result(name: str, command: str, answer: ProgramOutput | None, keys: Se
     field = _FIELD.search(text)  # of a JSON object: counts for more than words around it
     if field[1] == "false" if field else _NOT_LOGGED_IN.search(text):
         if keys:
-            text = f"not logged in, but {keys[0]} is set: whether that one is good shows the first attempt"
-            return unknown(text)
+            return unknown(f"not logged in, but {keys[0]} is set: the first attempt shows whether it is good")
         return warning(f"not logged in, says {command}", login_command(name) or "")
     if field or (answer.code == 0 and _LOGGED_IN.search(text)):
         return ok(f"logged in, says {command}")

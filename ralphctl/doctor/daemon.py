@@ -1,36 +1,45 @@
-"""Checks of the daemon and its files: process, lock, state directory, socket, database, ``.ralph/``."""
-
-from __future__ import annotations
+"""Checks of the daemon, its files, and the machine it runs on."""
 
 import errno
 import json
 import os
+import platform
+import pwd
+import resource
 import shlex
 import shutil
 import sqlite3
 import stat
+import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from functools import partial
-from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
+
 from ralphctl.client import discovery, transport
-from ralphctl.doctor.result import FIX, CheckResult, Results, failed, ok, unknown, warning
+from ralphctl.doctor.runner import FIX, CheckResult, Results, ask, failed, ok, unknown, warning
 from ralphctl.format.humanize import count
 from ralphctl.offline import state as offline
 from ralphd import __version__, wire
 from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
+from ralphd.process import tree
 from ralphd.unix_http import UnixConnection
 
 _LOGS = "ralphctl regent logs"
-_ADDRESS_BYTES = 107
-_DATABASE_BYTES = 1 << 30
-_PRIVATE_FILES = ("lock", "ralphd.log", "ralphd.log.1", "ralphd.log.2", "events.db", "webhooks.json")
-_RALPH_FILES = ("ralph.json", "env", "regent-state.json", "history.jsonl")
+_ANOTHER_DISK = "export RALPHD_STATE_DIR=DIR  (one on a disk of this machine)"
+_LITTLE_BYTES, _NO_BYTES = 1 << 30, 100 << 20
+"""Below the first a night may fail on a full disk, below the second it will."""
+_LITTLE_FILES, _NO_FILES = 1024, 256
+"""The daemon holds about ten descriptors per ralph; 100 ralphs should fit."""
+_NETWORK = (
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs"),
+    *("davfs", "ncpfs", "ocfs2", "gfs2", "fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.glusterfs"),
+)
 
 
 def daemon(socket: str | None, environ: Mapping[str, str], directory: str, limit_s: float) -> CheckResult:
@@ -47,18 +56,17 @@ def daemon(socket: str | None, environ: Mapping[str, str], directory: str, limit
         return failed("; ".join([fault.what, *fault.why.splitlines()]), fault.mend or _LOGS)
     except (ValueError, KeyError, TypeError):
         return failed("what answers on the socket says 200, and not how it is", "ralphctl regent restart")
-    if version != __version__:
-        text = f"pid {pid} is ralphd {version}, and this is ralphctl {__version__}"
-        return warning(text, "ralphctl regent restart  (the runs go on)")
-    if problems := [str(each) for each in status["daemon"].get("problems", ())]:
-        return warning(f"pid {pid} is degraded: {'; '.join(problems)}", "ralphctl regent status")
+    faults = [] if version == __version__ else [f"this is ralphctl {__version__}"]
+    faults += [str(each) for each in status["daemon"].get("problems", ())]
+    if faults:
+        advice = "ralphctl regent status\nralphctl regent restart  (the runs go on)"
+        return warning(f"pid {pid}, ralphd {version}, is degraded: {'; '.join(faults)}", advice)
     means = status["daemon"].get("tree_means")
     return ok(f"pid {pid}, ralphd {version}, finds what belongs to a run by {means}")
 
 
 def _no_daemon(environ: Mapping[str, str]) -> CheckResult:
-    pid = lock_holder(Path(wire.state_directory(environ), "lock"))
-    if pid is not None:
+    if pid := lock_holder(Path(wire.state_directory(environ), "lock")):
         text = f"pid {pid} has the lock of the state directory, and does not listen"
         return failed(text, f"{_LOGS}\nps -fp {pid}")
     if idle := [view["name"] for view in offline.registered_views(environ) if view["state"] == "starting"]:
@@ -80,6 +88,9 @@ def lock_holder(lock: Path) -> str | None:
     return None
 
 
+# --- files ------------------------------------------------------------------------------------------------
+
+
 def working_directory(directory: Path) -> CheckResult:
     """Check that a ralph could work in this directory, and whether one does."""
     if not os.access(directory, os.W_OK | os.X_OK):
@@ -91,56 +102,37 @@ def working_directory(directory: Path) -> CheckResult:
 
 
 def state_directory(state: Path) -> CheckResult:
-    """Check place, owner and modes of the state directory, and the modes of files that may hold secrets."""
+    """Check place, owner and mode of the state directory."""
     if not os.path.lexists(state):
         above = next(each for each in state.parents if os.path.lexists(each))
         if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
             return ok(f"{state}, which the first start makes")
-        why = "cannot be written" if above.is_dir() else "is no directory"
-        text = f"{state} is not there, and cannot be made: {above} {why}"
+        text = f"{state} is not there, and cannot be made in {above}"
         return failed(text, "export RALPHD_STATE_DIR=DIR  (one that you can write)")
-    owner = state.stat().st_uid
     if not state.is_dir():
         return failed(f"{state} is no directory", f"mv {state} {state}.old")
     if state.is_symlink():
         text = f"{state} is a symbolic link, which ralphd does not follow"
         return failed(text, f"export RALPHD_STATE_DIR={state.resolve()}")
-    if owner != os.geteuid():
-        return _foreign(state, owner)
+    if fault := _access_fault(state):
+        return fault
     if not os.access(state, os.W_OK | os.X_OK):
         return failed(f"{state} cannot be written", f"chmod u+rwx {state}")
-    open_paths = [path for path in _private_paths(state) if _open_mode(path)]
-    if not open_paths:
-        return ok(f"{state}, yours alone")
-    shown = ", ".join(f"{path} ({_open_mode(path):04o})" for path in open_paths[:3])
-    more = f" and {len(open_paths) - 3} more" if len(open_paths) > 3 else ""
-    repairs = tuple(partial(set_mode, path) for path in open_paths)
-    return failed(f"others can look into {shown}{more}", FIX, repairs)
+    return ok(f"{state}, yours alone")
 
 
-def _foreign(path: Path, owner: int) -> CheckResult:
-    text = f"{path} belongs to uid {owner}, you are uid {os.geteuid()}"
-    return failed(text, f"sudo chown -R {os.geteuid()} {path}")
-
-
-def _private_paths(state: Path) -> Iterator[Path]:
-    yield from (state, state / "ralphs", state / "build")
-    yield from (state / name for name in _PRIVATE_FILES)
-    for home in islice((state / "ralphs").glob("*"), 1000):
-        yield from (home, *(home / name for name in _RALPH_FILES))
-
-
-def _open_mode(path: Path) -> int:
-    """Return the mode of what others have rights to; 0 for anything else."""
-    try:
-        mode = path.lstat().st_mode
-    except OSError:
-        return 0
-    return 0 if stat.S_ISLNK(mode) or not mode & 0o077 else stat.S_IMODE(mode)
+def _access_fault(path: Path) -> CheckResult | None:
+    about = path.lstat()
+    if about.st_uid != os.geteuid():
+        text = f"{path} belongs to uid {about.st_uid}, you are uid {os.geteuid()}"
+        return failed(text, f"sudo chown -R {os.geteuid()} {path}")
+    mode = stat.S_IMODE(about.st_mode)
+    text = f"others have rights to {path} ({mode:04o})"
+    return failed(text, FIX, (partial(set_mode, path),)) if mode & 0o077 else None
 
 
 def set_mode(path: Path) -> str:
-    """Make a file, directory or socket of ours private. Raise OSError."""
+    """Make a directory or socket of ours private. Raise OSError."""
     # O_PATH opens sockets too, follows no link, and what was checked is what is changed.
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -155,25 +147,21 @@ def set_mode(path: Path) -> str:
 
 
 def socket(path: Path, lock: Path) -> CheckResult:
-    """Check the socket as a file: private, of a live daemon, and at a path short enough for every client."""
-    text = f"{path}, which a daemon makes"
-    if os.path.lexists(path):
-        about, text = path.lstat(), f"{path}, yours alone"
-        if not stat.S_ISSOCK(about.st_mode):
-            return failed(f"{path} is no socket", f"mv {path} {path}.old")
-        if about.st_uid not in (os.geteuid(), 0):
-            text = f"{path} belongs to uid {about.st_uid}: it is another user's daemon"
-            return failed(text, "unset RALPHD_SOCKET  (for a daemon of your own)")
-        if lock_holder(lock) is None and _is_refused(path):
-            remove = partial(remove_socket, path, about.st_ino, lock)
-            text = f"{path} was left behind: nobody listens there"
-            return warning(text, f"{FIX}, or ralphctl regent start", (remove,))
-        if about.st_uid == os.geteuid() and (mode := _open_mode(path)):
-            return failed(f"others can speak to {path} ({mode:04o})", FIX, (partial(set_mode, path),))
-    if len(os.fsencode(path)) <= _ADDRESS_BYTES:
-        return ok(text)
-    text = f"{path} is longer than {_ADDRESS_BYTES} bytes: curl and the like cannot use it"
-    return warning(text, "export RALPHD_SOCKET=PATH  (a shorter one)")
+    """Check the socket as a file: private, and of a live daemon."""
+    if not os.path.lexists(path):
+        return ok(f"{path}, which a daemon makes")
+    about = path.lstat()
+    if not stat.S_ISSOCK(about.st_mode):
+        return failed(f"{path} is no socket", f"mv {path} {path}.old")
+    if about.st_uid not in (os.geteuid(), 0):
+        text = f"{path} belongs to uid {about.st_uid}: it is another user's daemon"
+        return failed(text, "unset RALPHD_SOCKET  (for a daemon of your own)")
+    if lock_holder(lock) is None and _is_refused(path):
+        remove = partial(remove_socket, path, about.st_ino, lock)
+        text = f"{path} was left behind: nobody listens there"
+        return warning(text, f"{FIX}, or ralphctl regent start", (remove,))
+    is_ours = about.st_uid == os.geteuid()
+    return (_access_fault(path) if is_ours else None) or ok(f"{path}, yours alone")
 
 
 def _is_refused(path: Path) -> bool:
@@ -190,10 +178,8 @@ def remove_socket(path: Path, inode: int, lock: Path) -> str:
     """Remove a stale socket, if it is still the one with this inode. Raise OSError."""
     # Not under the daemon's lock: a daemon starting just now would take us for another daemon, and exit. If
     # its socket is removed nevertheless, it creates it again.
-    if lock.exists() and discovery.is_flocked(lock.stat().st_ino):
-        raise BlockingIOError(f"a ralphd has started meanwhile: {lock}")
-    if path.lstat().st_ino != inode:
-        raise BlockingIOError(f"{path} is another one meanwhile")
+    if lock_holder(lock) is not None or path.lstat().st_ino != inode:
+        raise BlockingIOError(f"a ralphd has started meanwhile: {path}")
     path.unlink()
     return f"removed {path}"
 
@@ -206,17 +192,13 @@ def ralph_directory(directory: Path) -> Results:
     if path.is_symlink() or not path.is_dir():
         text = f"{path} is no directory; ralphd keeps its files for people there"
         return failed(text, f"mv {path} {path}.old")
-    if (owner := path.stat().st_uid) != os.geteuid():
-        return _foreign(path, owner)
     ignore, words = path / ".gitignore", list[bytes]()
     with suppress(OSError), ignore.open("rb") as file:
         words = file.read(4096).split()
     if b"*" not in words:
         text = f"{ignore} does not keep git from what is beside it"
         return warning(text, f"echo '*' > {shlex.quote(str(ignore))}")
-    if mode := _open_mode(path):
-        return warning(f"others can look into {path} ({mode:04o})", FIX, (partial(set_mode, path),))
-    return ok(f"{path}, kept out of git")
+    return _access_fault(path) or ok(f"{path}, kept out of git")
 
 
 def sqlite(state: Path) -> CheckResult:
@@ -234,26 +216,22 @@ def sqlite(state: Path) -> CheckResult:
             connection.execute("CREATE TABLE trial AS SELECT 1 AS id")
     except (OSError, sqlite3.Error) as fault:
         return failed(f"{version}, which cannot write in {state}: {fault}", f"df -h {state}; ls -ld {state}")
-    if mode == "wal":
-        return ok(f"{version}, with a write-ahead log")
-    text = f"{version}, without a write-ahead log in {state} (it is {mode} there)"
-    return failed(text, "export RALPHD_STATE_DIR=DIR  (one on a disk of this machine)")
+    if mode != "wal":
+        return failed(f"{version}, without a write-ahead log in {state}", _ANOTHER_DISK)
+    return ok(f"{version}, with a write-ahead log")
 
 
 def events(state: Path, *, limit_s: float) -> CheckResult:
-    """Check that ``events.db`` is intact, as far as ``limit_s`` seconds allow.
-
-    A second connection could damage a database in use, so a live daemon's file is left alone.
-    """
+    """Check that ``events.db`` is intact; a live daemon's is left alone."""
     path, lock = state / "events.db", state / "lock"
     if not path.exists():
         return ok("not there yet")
     if lock_holder(lock) is not None:
         return ok("in use by the daemon, which tells of damage by itself")
     try:
-        report = _quick_check(path, time.monotonic() + limit_s)
-    except TimeoutError as why:
-        return unknown(str(why))
+        # Read-only, but not immutable: what the last daemon wrote is still in the log.
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", limit_s, uri=True)) as connection:
+            report = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     except (OSError, sqlite3.Error) as fault:
         report = str(fault)
     if lock_holder(lock) is not None:
@@ -264,23 +242,98 @@ def events(state: Path, *, limit_s: float) -> CheckResult:
     return failed(text, "ralphctl regent start")
 
 
-def _quick_check(path: Path, deadline: float) -> str:
-    """Return SQLite's report on a database: ``ok``, or what is wrong. Raise OSError, sqlite3.Error."""
-    log = path.with_name(f"{path.name}-wal")
-    with ExitStack() as stack:
-        address = f"file:{quote(str(path))}?mode=ro&immutable=1"
-        if log.exists() and log.stat().st_size > 0:
-            if path.stat().st_size + log.stat().st_size > _DATABASE_BYTES:
-                raise TimeoutError("it is too large to be looked at; a daemon looks when it opens it")
-            # The last daemon's writes are in the log, and reading a log writes to the database: copy both.
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ralphd-doctor-"))
-            for file in (log, path):  # the database last: its copy is opened
-                address = f"file:{quote(shutil.copyfile(file, f'{folder}/{file.name}'))}"
-        connection = stack.enter_context(closing(sqlite3.connect(address, uri=True)))
-        connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
-        try:
-            return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-        except sqlite3.OperationalError as fault:
-            if time.monotonic() > deadline:
-                raise TimeoutError("it is large, and was not looked at to its end") from fault
-            raise
+# --- machine ----------------------------------------------------------------------------------------------
+
+
+def python() -> CheckResult:
+    return ok(f"{platform.python_version()}, ralphctl {__version__}, {sys.executable}")
+
+
+def disk(directory: Path) -> CheckResult:
+    """Check the free bytes of the disk where ``directory`` is, or will be."""
+    path = _existing(directory)
+    return free_space(path, shutil.disk_usage(path).free)
+
+
+def free_space(path: Path, size: int) -> CheckResult:
+    text, advice = f"{size / (1 << 30):.2f} GiB free at {path}", f"df -h {path}"
+    if size < _NO_BYTES:
+        return failed(text, f"{advice}  (and make room)")
+    if size < _LITTLE_BYTES:
+        return warning(f"{text}: logs alone may take 2 GiB ([logs] total_bytes)", advice)
+    return ok(text)
+
+
+def _existing(path: Path) -> Path:
+    return next((each for each in (path, *path.parents) if each.is_dir()), Path("/"))
+
+
+def file_system(state: Path) -> CheckResult:
+    """Check that the state directory is on a local disk: locks and SQLite's WAL need one."""
+    mounts = [(each.mountpoint, each.fstype) for each in psutil.disk_partitions(all=True)]
+    return network_mount(mount_type(mounts, _existing(state).resolve()), state)
+
+
+def mount_type(mounts: Sequence[tuple[str, str]], path: Path) -> str:
+    """Return the file system type of ``path`` by mount points and their types; empty if unknown."""
+    above = [(len(Path(point).parts), kind) for point, kind in mounts if path.is_relative_to(point)]
+    # Of several mounts on one directory the last is on top.
+    return max(reversed(above), key=itemgetter(0), default=(0, ""))[1]
+
+
+def network_mount(kind: str, state: Path) -> CheckResult:
+    if kind not in _NETWORK:
+        return ok(f"{kind or 'of a kind that is not known'}, for the state directory")
+    text = f"the state directory {state} is on a network ({kind}): locks and SQLite do not hold there"
+    return warning(text, _ANOTHER_DISK)
+
+
+def service(unit: Path, environ: Mapping[str, str], limit_s: float) -> Results:
+    """Check that a service starts the daemon after a reboot, and outlives the last session."""
+    if not Path("/run/systemd/system").is_dir():
+        if unit.exists():
+            return warning(f"{unit} is there, and no systemd", f"rm {unit}, or boot with systemd")
+        return ok("no systemd here: after a reboot, ralphctl regent start")
+    if not unit.exists():
+        return ok("none: after a reboot nothing starts the daemon; ralphctl regent install changes that")
+    user = pwd.getpwuid(os.getuid()).pw_name
+    answer = ask(["loginctl", "show-user", user, "--property=Linger", "--value"], environ, limit_s)
+    # loginctl knows only users who are logged in; the file is where systemd keeps the setting.
+    stored = Path("/var/lib/systemd/linger", user).exists()
+    is_on = answer.text.strip() == "yes" if answer is not None and answer.code == 0 else stored
+    return [ok(str(unit)), linger(is_on)]
+
+
+def linger(is_on: bool) -> CheckResult:
+    if is_on:
+        return ok("on: the service starts at boot and outlives your sessions", check="linger")
+    text = "off: your last logout ends the service and every run"
+    return warning(text, "loginctl enable-linger", check="linger")
+
+
+def trees() -> CheckResult:
+    """Check by which means the processes of a run are found."""
+    if tree.start_ticks(os.getpid()) is None:
+        text = "/proc tells nothing of processes: what a run leaves behind cannot be found"
+        return failed(text, "mount -t proc proc /proc")
+    is_writable = tree.writable_cgroup() is not None
+    return ok("a control group for each run" if is_writable else "subreaper and cookie, no control group")
+
+
+def clock(environ: Mapping[str, str], limit_s: float) -> CheckResult:
+    """Check that the clock is synchronised, if timedatectl knows it."""
+    answer = ask(["timedatectl", "show", "--property=NTPSynchronized", "--value"], environ, limit_s)
+    if answer is None or answer.code != 0:
+        return unknown("timedatectl does not say whether it is synchronised")
+    if answer.text.strip() == "no":
+        return warning("not synchronised by NTP", "timedatectl set-ntp true")
+    return ok("synchronised")
+
+
+def open_files() -> CheckResult:
+    """Check how many files a daemon started from here may have open."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft == resource.RLIM_INFINITY or soft >= _LITTLE_FILES:
+        return ok(f"{_LITTLE_FILES} at least")
+    text = f"{soft} at most: a daemon with many ralphs needs more"
+    return (failed if soft < _NO_FILES else warning)(text, f"ulimit -n {_LITTLE_FILES}")

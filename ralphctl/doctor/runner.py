@@ -1,23 +1,112 @@
-"""Run checks concurrently, and programs in them, each within a time limit."""
+"""Run checks concurrently, and programs in them, each within a time limit, and print the results."""
 
-from __future__ import annotations
-
+import enum
+import json
 import os
 import select
 import signal
 import subprocess
+import textwrap
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
-from ralphctl.doctor.result import CheckResult, Results, failed, unknown
+from ralphctl.format.humanize import count
+from ralphctl.format.output import BOLD, GREEN, RED, YELLOW, clean, paint
 
 QUIET_S = 1.0
 """After this time the user learns which checks are still running."""
 _OUTPUT_BYTES = 64 << 10
+
+
+class Level(enum.StrEnum):
+    """Only FAILED makes the exit code 1."""
+
+    OK = "ok"
+    UNKNOWN = "not known"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+Repair: TypeAlias = Callable[[], str]
+"""A step of ``--fix``: cannot lose anything, returns what it did, may raise OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """``advice`` holds commands, one per line; the runner fills in an empty ``check``."""
+
+    level: Level
+    text: str
+    advice: str = ""
+    repairs: tuple[Repair, ...] = ()
+    repaired: tuple[str, ...] = ()
+    check: str = ""
+
+
+Results: TypeAlias = CheckResult | Sequence[CheckResult]
+
+ok = partial(CheckResult, Level.OK)
+unknown = partial(CheckResult, Level.UNKNOWN)
+warning = partial(CheckResult, Level.WARNING)
+failed = partial(CheckResult, Level.FAILED)
+
+FIX = "ralphctl doctor --fix"
+_COLOURS = {Level.OK: GREEN, Level.UNKNOWN: BOLD, Level.WARNING: YELLOW, Level.FAILED: RED}
+
+
+def repair(result: CheckResult) -> CheckResult:
+    """Carry out the repairs of a result. If one fails, add the reason to the text and keep the level."""
+    done: list[str] = []
+    try:
+        for step in result.repairs:
+            done.append(step())
+    except OSError as fault:
+        text = f"{result.text}\n--fix could not put it right: {fault}"
+        return replace(result, text=text, repaired=tuple(done), repairs=())
+    return replace(result, level=Level.OK, advice="", repairs=(), repaired=tuple(done)) if done else result
+
+
+def as_json(results: Sequence[CheckResult]) -> str:
+    checks = [
+        {"check": each.check, "level": each.level, "found": each.text}
+        | {"mend": each.advice.splitlines(), "repaired": each.repaired}
+        for each in results
+    ]
+    counts = Counter(each.level for each in results)
+    document = {"checks": checks, "counts": {level: counts[level] for level in Level}}
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def as_text(results: Sequence[CheckResult], *, columns: int, colour: bool) -> str:
+    """Format one line per check, wrapped at ``columns``, with its commands below it, and a summary."""
+    width = max((len(each.check) for each in results), default=0) + 2
+    lines = [line for each in results for line in _lines(each, width, columns=columns, colour=colour)]
+    counts = Counter(each.level for each in results)
+    parts = [f"{counts[Level.OK]} ok"]
+    parts += [f"{counts[Level.UNKNOWN]} not known"] if counts[Level.UNKNOWN] else []
+    parts += [count(counts[Level.WARNING], "warning")] if counts[Level.WARNING] else []
+    parts += [f"{counts[Level.FAILED]} failed"] if counts[Level.FAILED] else []
+    hint = f"; some of it can be put right by: {FIX}" if any(each.repairs for each in results) else ""
+    return "\n".join([*lines, "", ", ".join(parts) + hint])
+
+
+def _lines(result: CheckResult, width: int, *, columns: int, colour: bool) -> Iterator[str]:
+    label = result.level.ljust(max(map(len, Level)) + 2)
+    indent = " " * (len(label) + width)
+    wrap = partial(textwrap.wrap, width=max(columns - len(indent), 12), break_on_hyphens=False)
+    first, *more = [part for line in result.text.splitlines() for part in wrap(clean(line))] or [""]
+    yield (paint(label, _COLOURS[result.level], on=colour) + result.check.ljust(width) + first).rstrip()
+    yield from (indent + line for line in more)
+    yield from (f"{indent}done: {clean(line)}" for line in result.repaired)
+    # A command is never broken: it is to be copied.
+    yield from (f"{indent}try: {clean(line)}" for line in result.advice.splitlines())
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,13 @@ Nothing of the project is run. An agent may have written every file here: a read
 regular files only and never leaves the directory, and what cannot be read counts as absent.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
 import stat
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +23,6 @@ from ralphd.config.specs import AgentSpec
 from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, has_task_headings, parse
 from ralphd.git.repo import Head, Repository, answer, head
 
-_VERSION_LIMIT_S = 5.0
-_SLOW_AFTER_S = 1.0
 _VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){1,3}(?:-[0-9A-Za-z.-]{1,24})?")
 _MAX_BYTES = 1 << 20
 
@@ -66,9 +62,7 @@ class DetectedGit(NamedTuple):
     has_identity: bool = False
 
 
-def detect_agents(
-    environ: Mapping[str, str], *, limit_s: float = _VERSION_LIMIT_S
-) -> tuple[DetectedAgent, ...]:
+def detect_agents(environ: Mapping[str, str], *, limit_s: float = 5.0) -> tuple[DetectedAgent, ...]:
     """Return the known agents whose program is on PATH, preferred ones first.
 
     All are run with ``--version`` at once, for at most ``limit_s``; after a second a message says so.
@@ -79,14 +73,12 @@ def detect_agents(
         match = _VERSION.search(reply.text) if reply is not None else None
         return match[0] if match else ""
 
-    def which(name: str) -> str | None:
-        program = agent_of(name, AgentSpec(), outside=environ).program
-        return shutil.which(program, path=environ.get("PATH", os.defpath))
-
-    programs = {name: os.path.abspath(path) for name in KNOWN if (path := which(name))}  # noqa: PTH100
+    names = {name: agent_of(name, AgentSpec(), outside=environ).program for name in KNOWN}
+    paths = {name: shutil.which(each, path=environ.get("PATH", os.defpath)) for name, each in names.items()}
+    programs = {name: os.path.abspath(path) for name, path in paths.items() if path}  # noqa: PTH100
     with ThreadPoolExecutor(max_workers=len(programs) or 1) as pool:
         versions = {name: pool.submit(version_of, program) for name, program in programs.items()}
-        if wait(versions.values(), timeout=_SLOW_AFTER_S).not_done:
+        if wait(versions.values(), timeout=1.0).not_done:
             message(f"asking the agents for their versions ({limit_s:.0f} s at most) ...")
         return tuple(DetectedAgent(name, programs[name], each.result()) for name, each in versions.items())
 
@@ -105,7 +97,7 @@ def detect_git(directory: Path, environ: Mapping[str, str]) -> DetectedGit:
         return DetectedGit("not a git repository", "git init")
     if not root:
         return DetectedGit("git does not read the repository here", "git status")
-    current = head(directory) or Head(commit=None, branch=None)
+    current = head(directory) or Head(None, None)
     upstream = git("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
     identity = (  # the name that git would derive from the machine does not count
         (environ.get(f"GIT_AUTHOR_{part}") and environ.get(f"GIT_COMMITTER_{part}"))
@@ -168,16 +160,13 @@ def _applies_to(rule: Mapping[str, Any], directory: Path) -> Iterator[tuple[str,
 def _own_commands(directory: Path) -> dict[str, str]:
     """Return what the placeholders of the rules stand for in this project."""
 
-    def first(names: Iterable[str]) -> str:
-        return next((name for name in names if _glob(directory, name)), "")
-
     package = _read(directory, "package.json") or ""
     manager = str(_value("package.json", package, "packageManager") or "").split("@")[0]  # pnpm@9.1.0
     if manager not in _NODE_TESTS:
-        manager = _NODE_LOCKS.get(first(_NODE_LOCKS), "npm")
-    lock = first(_PYTHON_LOCKS)
+        manager = next((each for name, each in _NODE_LOCKS.items() if (directory / name).exists()), "npm")
+    lock = next((each for name, each in _PYTHON_LOCKS.items() if (directory / name).exists()), "")
     venvs = [name for name in (".venv", "venv") if _is_executable(directory / name / "bin" / "python")]
-    python = f"{_PYTHON_LOCKS[lock]} run" if lock else f"{venvs[0]}/bin/python -m" if venvs else "python3 -m"
+    python = f"{lock} run" if lock else f"{venvs[0]}/bin/python -m" if venvs else "python3 -m"
     return {"node": _NODE_TESTS[manager], "pytest": f"{python} pytest"}
 
 

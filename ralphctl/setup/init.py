@@ -4,8 +4,6 @@ No existing file is overwritten. Everything that could be in the way is checked 
 failed write is undone.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import textwrap
@@ -87,11 +85,9 @@ def inspect(directory: Path, environ: Mapping[str, str], wishes: InitChoices, *,
     Mirror(directory).exists()  # raises for anything but a directory
     has_toml = _is_file(directory / _TOML) and not force
     if has_toml and wishes != InitChoices():
-        raise AlreadyThere(
-            f"{_TOML} is there already, and stays as it is: nothing was written",
-            mend="ralphctl config set KEY VALUE  (changes one key)\n"
-            "ralphctl init --force  (writes it anew; the old one is kept beside it)",
-        )
+        mend = "ralphctl config set KEY VALUE  (changes one key)\n"
+        mend += "ralphctl init --force  (writes it anew; the old one is kept beside it)"
+        raise AlreadyThere(f"{_TOML} is there already, and stays as it is: nothing was written", mend=mend)
     flags: dict[str, object] = {"agents.primary": wishes.agent, "agents.fallback": wishes.fallback or None}
     flags["regent.test_command"] = wishes.test_command
     configuration = load(directory if has_toml else None, flags=flags, environ=environ)
@@ -100,8 +96,7 @@ def inspect(directory: Path, environ: Mapping[str, str], wishes: InitChoices, *,
         check_names((primary, *fallback_chain(primary, wishes.fallback, named)), named)
     _is_file(directory / (configuration.ralph.prompt_file if has_toml else _PROMPT))
     nearest = sources(directory, environ=environ)[-1]
-    is_above = not has_toml and nearest.parent != here and nearest.exists()
-    above = str(nearest) if is_above else ""
+    above = "" if has_toml or nearest.parent == here or not nearest.exists() else str(nearest)
     agents, git = detect.detect_agents(environ), detect.detect_git(directory, environ)
     tests = detect.detect_tests(directory, environ.get("PATH", os.defpath))
     tasks = detect.task_list(directory, configuration.ralph.tasks)
@@ -116,10 +111,8 @@ def decide(project: InitProject, wishes: InitChoices, ask: Callable[[str, str], 
     tests = next((each.command for each in project.tests if not each.fault), "")
     tests = tests if wishes.test_command is None else wishes.test_command
     if wishes.rolls_back and not tests.strip():
-        raise UsageError(
-            "--rollback needs the tests, and no command for them was found",
-            mend="ralphctl init --rollback --test-command 'make test'",
-        )
+        text = "--rollback needs the tests, and no command for them was found"
+        raise UsageError(text, mend="ralphctl init --rollback --test-command 'make test'")
     agent = project.agents[0].name if project.agents else project.configuration.agents.primary
     is_open = not (project.has_toml or project.git.fault)
     has_upstream = bool(project.git.upstream)
@@ -172,11 +165,9 @@ def write(project: InitProject, choices: InitChoices) -> InitResult:
                 (directory / name).unlink()
         if kept:
             (directory / kept).rename(directory / _TOML)
-        raise DirectoryUnusable(
-            f"{directory} cannot be written to: nothing was written",
-            why=fault.strerror or str(fault),
-            mend=f"ls -ld {directory}; df -h {directory}",
-        ) from fault
+        text = f"{directory} cannot be written to: nothing was written"
+        mend = f"ls -ld {directory}; df -h {directory}"
+        raise DirectoryUnusable(text, why=fault.strerror or str(fault), mend=mend) from fault
     old = dict.fromkeys(name for name in (_TOML, prompt, tasks) if name and name not in made)
     return InitResult(made, [name for name in old if os.path.lexists(directory / name)], kept)
 

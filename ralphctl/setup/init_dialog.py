@@ -1,17 +1,14 @@
 """What ``ralphctl init`` prints and asks: what it detected, a question for each risk, and the next steps."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from ralphctl.format.humanize import count
-from ralphctl.format.output import clean, columns, message
+from ralphctl.format.output import clean, message
 from ralphctl.setup.init import InitChoices, InitProject, InitResult
 
 _QUESTIONS = {
@@ -36,8 +33,7 @@ def ask(choice: str, tests: str, *, yes: bool) -> bool:
     enter = choice == "rolls_back"
     if yes:
         return enter
-    message(f"\n{_wrapped(_QUESTIONS[choice].format(tests=clean(tests)))}")
-    message(_wrapped(f"  risk: {_RISKS[choice]}", 2))
+    message(f"\n{_QUESTIONS[choice].format(tests=clean(tests))}\n  risk: {_RISKS[choice]}")
     while True:
         print("[Y/n] " if enter else "[y/N] ", end="", file=sys.stderr, flush=True)
         try:
@@ -66,22 +62,17 @@ def detected_lines(project: InitProject) -> Iterator[str]:
     state = (git.branch or "no branch (detached HEAD)") + ("" if git.has_commit else ", no commit yet")
     state += f", upstream {git.upstream}" if git.upstream else ", no upstream"
     state += "" if Path(git.root) == project.directory.resolve() else f"; a part of {git.root}"
-    yield _wrapped(f"found in {clean(str(project.directory))}")
+    yield f"found in {clean(str(project.directory))}"
     rows = {"agents": agents or "none on PATH", "tests": tests, "tasks": tasks, "git": git.fault or state}
     for label, text in rows.items():
-        yield _wrapped(f"  {label:<7}{clean(text)}", 9)
+        yield f"  {label:<7}{clean(text)}"
 
 
 def written_lines(result: InitResult) -> Iterator[str]:
     """Yield which files were kept, written and left alone."""
-    rows = {
-        "kept the old ralph.toml as": [result.kept],
-        "wrote": result.made,
-        "left alone": result.left_alone,
-    }
-    for words, names in rows.items():
-        if any(names):
-            yield _wrapped(f"{words} {clean(', '.join(names))}")
+    kept = [result.kept] if result.kept else []
+    rows = {"kept the old ralph.toml as": kept, "wrote": result.made, "left alone": result.left_alone}
+    yield from (f"{words} {clean(', '.join(names))}" for words, names in rows.items() if names)
 
 
 def notes(project: InitProject, choices: InitChoices) -> Iterator[str]:
@@ -108,8 +99,8 @@ def next_lines(
     if prompt := next((name for name in result.made if name.endswith(".md")), ""):
         yield f"${{EDITOR:-vi}} {_quoted(base / prompt)}  (say what an agent has to know here)"
     if choices.test_command and not (project.has_toml or project.git.fault or choices.rolls_back):
-        command = f"ralphctl config set regent.rollback_on_test_failure true{where}"
-        yield f"{command}  (revert commits that break the tests)"
+        key = "regent.rollback_on_test_failure"
+        yield f"ralphctl config set {key} true{where}  (revert commits that break the tests)"
     mine = [name for name in result.made if not name.startswith(".ralph/")]
     if mine and not project.git.fault:
         git = f"git -C{where}" if given else "git"
@@ -140,10 +131,3 @@ def as_json(project: InitProject, choices: InitChoices, result: InitResult, note
 
 def _quoted(path: Path) -> str:
     return clean(shlex.quote(str(path)))
-
-
-def _wrapped(text: str, indent: int = 0) -> str:
-    width = max(20, columns(sys.stdout) or sys.maxsize)
-    wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * indent, break_on_hyphens=False)
-    wrapper.break_long_words = False  # a path that is broken cannot be copied
-    return wrapper.fill(text)

@@ -18,19 +18,22 @@ from typing import Any
 
 import pytest
 
-from ralphctl.doctor import agents, daemon, machine, runner
+from ralphctl.doctor import agents, daemon, runner
 from ralphctl.doctor.daemon import set_mode
-from ralphctl.doctor.result import (
+from ralphctl.doctor.runner import (
+    Check,
     CheckResult,
     Level,
+    ProgramOutput,
     as_json,
     as_text,
+    ask,
     failed,
     ok,
     repair,
+    run_checks,
     warning,
 )
-from ralphctl.doctor.runner import Check, ProgramOutput, ask, run_checks
 from ralphd import __version__
 from ralphd.agents import known
 from ralphd.agents.known import login_command
@@ -39,7 +42,6 @@ from tests.ctl.fake import Answer as Reply
 from tests.ctl.fake import FakeDaemon
 from tests.helpers import is_alive, wait_for
 
-IN_2026 = 1_790_000_000.0
 SECRET, ADDRESS = "sk-ant-0123456789abcdef", "someone@example.invalid"
 
 LOGGED_IN = f"""#!/bin/sh
@@ -102,15 +104,10 @@ def ill(tmp_path: Path, environment: dict[str, str]) -> dict[str, str]:
     state, work, tools = tmp_path / "state", tmp_path / "work", tmp_path / "tools"
     work.mkdir()
     repository_in(work)
-    (state / "ralphs" / "api").mkdir(parents=True)
-    (state / "ralphs" / "api" / "env").write_text("{}")
-    (state / "ralphs" / "api" / "env").chmod(0o644)
     state.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(state / "ralphd.sock"))
     (state / "events.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 8192)
-    (state / "ralphd.log").touch()
-    os.utime(state / "ralphd.log", (time.time() + 7200, time.time() + 7200))
     (work / ".ralph").mkdir()
     (work / "ralph.toml").write_text("[regent]\nmax_retrys = 3\n")
     program(tools, "claude", LOGGED_IN)
@@ -136,10 +133,10 @@ def test_all_that_is_wrong_is_told_at_once_and_what_is_safe_is_mended(
     failed = {name for name, each in found.items() if each["level"] == "failed"}
     assert failed == {"state directory", "sqlite", "events.db", "open files", "configuration"}
     warned = {name for name, each in found.items() if each["level"] == "warning"}
-    assert warned >= {"socket", "clock", "repository", ".ralph", "login codex"}
+    assert warned >= {"socket", "repository", ".ralph", "login codex"}
     assert all(each["mend"] for each in found.values() if each["level"] in ("failed", "warning"))
     assert "did you mean max_retries?" in found["configuration"]["found"]
-    assert found["agent claude"]["found"].startswith("2.1.330")
+    assert found["agent claude"]["found"].endswith("/tools/claude")
     assert found["login claude"]["level"] == "ok"
     assert SECRET not in told.stdout
     assert ADDRESS not in told.stdout
@@ -148,7 +145,7 @@ def test_all_that_is_wrong_is_told_at_once_and_what_is_safe_is_mended(
 
     assert [mended[name]["level"] for name in ("state directory", "socket")] == ["ok"] * 2
     assert f"chmod 0700 {state}" in mended["state directory"]["repaired"]
-    assert stat.S_IMODE((state / "ralphs" / "api" / "env").stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
     assert not (state / "ralphd.sock").exists()
     assert mended[".ralph"]["mend"] == [f"echo '*' > {work}/.ralph/.gitignore"]
     assert not (work / ".ralph" / ".gitignore").exists()
@@ -159,8 +156,8 @@ def test_agents_that_hang_or_print_for_ever_are_ended_and_not_known(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     tools, grandchild = tmp_path / "tools", tmp_path / "grandchild"
-    program(tools, "gemini", HANGS)
-    program(tools, "opencode", NEVER_STOPS)
+    program(tools, "codex", HANGS)
+    program(tools, "claude", NEVER_STOPS)
     around = environment | {"PATH": f"{tools}:{environment['PATH']}", "GRANDCHILD": str(grandchild)}
     began = time.monotonic()
 
@@ -168,10 +165,7 @@ def test_agents_that_hang_or_print_for_ever_are_ended_and_not_known(
 
     assert time.monotonic() - began < 15
     found = by_check(told.stdout)
-    hung = [
-        found[f"{what} {name}"]["level"] for what in ("agent", "login") for name in ("gemini", "opencode")
-    ]
-    assert hung == ["not known"] * 4
+    assert [found[f"login {name}"]["level"] for name in ("codex", "claude")] == ["not known"] * 2
     pid = grandchild.read_text().strip() if grandchild.exists() else ""
     assert not pid or not is_alive(int(pid))
 
@@ -185,11 +179,9 @@ def test_without_git_a_home_a_daemon_that_answers_or_an_agent_it_looks_at_the_re
         held.write("4711\n")
         held.flush()
         fcntl.flock(held, fcntl.LOCK_EX)
-        deep = tmp_path / ("d" * 100) / "ralphd.sock"
         around = environment | {"PATH": "/nowhere", "HOME": str(tmp_path / "no-home"), "COLUMNS": "200"}
 
-        told = asked(around | {"RALPHD_SOCKET": str(deep)}, tmp_path)
-        narrow = asked(around | {"COLUMNS": "20", "RALPHD_STATE_DIR": str(tmp_path / "no-home/s")}, tmp_path)
+        told = asked(around, tmp_path)
 
     assert told.returncode == 1, told.stderr
     lines = told.stdout.splitlines()
@@ -197,12 +189,8 @@ def test_without_git_a_home_a_daemon_that_answers_or_an_agent_it_looks_at_the_re
     assert any(line.startswith("failed     daemon           pid 4711 has the lock") for line in lines)
     assert any(line.startswith("warning    git              not on PATH") for line in lines)
     assert any(line.startswith("warning    agents           none of those") for line in lines)
-    assert any(line.startswith("warning    socket ") for line in lines)
     assert "                            try: ralphctl regent logs" in lines
     assert told.stderr == ""
-    assert "failed     state\n  directory\n" not in narrow.stdout
-    assert "cannot be" in narrow.stdout
-    assert all(len(line) <= 20 for line in narrow.stdout.splitlines() if " " not in line.strip())
 
 
 def test_a_daemon_of_another_version_and_one_that_is_degraded_are_told(
@@ -216,7 +204,8 @@ def test_a_daemon_of_another_version_and_one_that_is_degraded_are_told(
     assert says(__version__, []).level is Level.OK
     assert "by cgroup" in says(__version__, []).text
     older = says("0.0.1", [])
-    assert (older.level, older.advice) == (Level.WARNING, "ralphctl regent restart  (the runs go on)")
+    assert older.level is Level.WARNING
+    assert older.advice.splitlines()[-1] == "ralphctl regent restart  (the runs go on)"
     assert "the disk is full" in says(__version__, ["the disk is full"]).text
     daemon_.on("GET /v1/status", lambda _: Reply(b"<html>"))
     assert daemon.daemon(None, environment, str(tmp_path), 5.0).level is Level.FAILED
@@ -241,18 +230,18 @@ def test_ralphs_that_should_run_while_no_daemon_does_are_told(
     assert "1 ralph should: api" in found.text
 
 
-def test_events_that_are_still_in_the_log_are_read_from_a_copy(tmp_path: Path) -> None:
+def test_events_that_are_still_in_the_log_are_read(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("CREATE TABLE events (id INTEGER)")
     connection.commit()
-    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    before = path.read_bytes()
 
     found = daemon.events(tmp_path, limit_s=10.0)
 
     assert (found.level, found.text) == (Level.OK, "whole")
-    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+    assert path.read_bytes() == before
     connection.close()
 
 
@@ -327,48 +316,37 @@ def test_a_login_is_never_guessed_and_its_answer_never_shown(
     assert ADDRESS not in found.text + found.advice
 
 
-def test_room_is_judged_by_bytes_and_by_inodes() -> None:
-    def level(free: int, inodes: int | None) -> Level:
-        return machine.free_space(Path("/"), free, inodes).level
-
-    assert level(10 << 30, 10**6) is level(10 << 30, None) is Level.OK
-    assert level(500 << 20, 10**6) is level(10 << 30, 5000) is Level.WARNING
-    assert level(50 << 20, 10**6) is level(10 << 30, 10) is Level.FAILED
+def test_free_space_is_judged_by_bytes() -> None:
+    levels = [daemon.free_space(Path("/"), size).level for size in (10 << 30, 500 << 20, 50 << 20)]
+    assert levels == [Level.OK, Level.WARNING, Level.FAILED]
 
 
 def test_the_file_system_of_a_place_is_that_of_its_innermost_mount() -> None:
     mounts = [("/", "ext4"), ("/home", "nfs"), ("/home", "nfs4"), ("/home/some one/local", "xfs")]
 
-    assert machine.mount_type(mounts, Path("/var/lib")) == "ext4"
-    assert machine.mount_type(mounts, Path("/home/you/.local")) == "nfs4"
-    assert machine.mount_type(mounts, Path("/home/some one/local/x")) == "xfs"
-    assert machine.network_mount("nfs4", Path("/home/you")).level is Level.WARNING
-    assert machine.network_mount("xfs", Path("/home/you")).level is Level.OK
+    assert daemon.mount_type(mounts, Path("/var/lib")) == "ext4"
+    assert daemon.mount_type(mounts, Path("/home/you/.local")) == "nfs4"
+    assert daemon.mount_type(mounts, Path("/home/some one/local/x")) == "xfs"
+    assert daemon.network_mount("nfs4", Path("/home/you")).level is Level.WARNING
+    assert daemon.network_mount("xfs", Path("/home/you")).level is Level.OK
 
 
 @pytest.mark.parametrize(
-    ("now", "ahead_s", "drift_s", "synchronised", "level", "text"),
-    [
-        (IN_2026, 0.0, 1.0, "yes", Level.OK, "2026"),
-        (IN_2026, 0.0, 1.0, "", Level.OK, "2026"),
-        (IN_2026, 0.0, 1.0, "no", Level.WARNING, "not synchronised"),
-        (0.0, 0.0, 0.0, "yes", Level.FAILED, "not 1970"),
-        (IN_2026, 3600.0, 0.0, "yes", Level.WARNING, "set back"),
-        (IN_2026, 0.0, -90.0, "yes", Level.WARNING, "off the kernel's"),
-    ],
+    ("printed", "level"), [("yes", Level.OK), ("no", Level.WARNING), ("", Level.UNKNOWN)]
 )
-def test_a_clock_that_cannot_be_right_or_is_not_synchronised_is_told(
-    now: float, ahead_s: float, drift_s: float, synchronised: str, level: Level, text: str
+def test_only_a_clock_that_is_not_synchronised_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, level: Level
 ) -> None:
-    result = machine.clock_result(now, ahead_s, drift_s, synchronised)
-    assert result.level is level
-    assert text in result.text
+    if printed:
+        program(tmp_path, "timedatectl", f"#!/bin/sh\necho {printed}\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert daemon.clock({"PATH": str(tmp_path)}, 10.0).level is level
 
 
 def test_a_unit_without_linger_is_warned_of() -> None:
-    assert machine.linger(False).advice == "loginctl enable-linger"
-    assert machine.linger(False).level is Level.WARNING
-    assert machine.linger(True).level is Level.OK
+    assert daemon.linger(False).advice == "loginctl enable-linger"
+    assert daemon.linger(False).level is Level.WARNING
+    assert daemon.linger(True).level is Level.OK
 
 
 def test_a_directory_that_cannot_be_written_is_no_place_for_a_ralph(tmp_path: Path) -> None:
