@@ -7,30 +7,19 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ralphd import __version__, background, diagnostics, systemd, wire
 from ralphd.errors import RalphdError
+
+if TYPE_CHECKING:
+    from ralphd.app import DaemonSettings
 
 
 def main() -> None:
     """Entry point of ``ralphd`` and ``python -m ralphd``."""
     given = _parser().parse_args()
-    from ralphd.app import DaemonSettings, own, serve  # half a second; --help and --version do without
-
-    def run(ready: Callable[[], None], *, foreground: bool) -> int:
-        """Run the daemon; return its exit code. A RalphdError is printed without a traceback."""
-        try:
-            faulthandler.enable()  # the watchdog's SIGABRT leaves word of where every thread was
-            lock = own(settings.state_directory)
-            diagnostics.start_logging(settings.state_directory / "ralphd.log", foreground=foreground)
-            try:
-                asyncio.run(serve(settings, ready))
-            finally:
-                lock.release()
-        except RalphdError as fault:
-            print(f"ralphd: {fault}", file=sys.stderr)  # noqa: T201 - this is its only word
-            return fault.exit_code
-        return 0
+    from ralphd.app import DaemonSettings  # half a second; --help and --version do without
 
     umask = os.umask(0o077)
     manager = systemd.take_over(os.environ)
@@ -44,9 +33,9 @@ def main() -> None:
         systemd=systemd.Systemd() if given.background or given.tied is not None else manager,
     )
     if given.background:
-        sys.exit(background.detach(lambda ready: run(ready, foreground=False)))
+        sys.exit(background.detach(lambda ready: _run(settings, ready, foreground=False)))
     foreground = given.tied is None  # else nobody reads what it prints
-    sys.exit(background.as_init_where_needed(lambda: run(lambda: None, foreground=foreground)))
+    sys.exit(background.as_init_where_needed(lambda: _run(settings, lambda: None, foreground=foreground)))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,6 +50,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tied", type=int, metavar="FD", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"ralphd {__version__}")
     return parser
+
+
+def _run(settings: "DaemonSettings", ready: Callable[[], None], *, foreground: bool) -> int:
+    """Run the daemon; return its exit code. A RalphdError is printed without a traceback."""
+    from ralphd.app import own, serve
+
+    try:
+        faulthandler.enable()  # the watchdog's SIGABRT leaves word of where every thread was
+        lock = own(settings.state_directory)
+        diagnostics.start_logging(settings.state_directory / "ralphd.log", foreground=foreground)
+        try:
+            asyncio.run(serve(settings, ready))
+        finally:
+            lock.release()
+    except RalphdError as fault:
+        print(f"ralphd: {fault}", file=sys.stderr)  # noqa: T201 - this is its only word
+        return fault.exit_code
+    return 0
 
 
 if __name__ == "__main__":

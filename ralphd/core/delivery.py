@@ -192,7 +192,7 @@ def sequel(answer: Answer, delivery: Delivery, *, now: "Moment", jitter: float) 
         return Delivered()
     if is_gone(answer):
         return Disable(why)
-    if _is_used_up(delivery, now):
+    if delivery.failures >= len(RETRY_AFTER_S) and now - delivery.queued_at >= GIVE_UP_AFTER_S:
         return GiveUp(why)
     return Retry(now + max(_delay_s(answer, delivery.failures, jitter), _asked_for_s(answer, now)), why)
 
@@ -213,11 +213,6 @@ def why_failed(answer: Answer) -> str | None:
 def is_gone(answer: Answer) -> bool:
     """Return whether the receiver answered 410."""
     return isinstance(answer, ReceiverReply) and answer.status == _GONE
-
-
-def _is_used_up(delivery: Delivery, now: "Moment") -> bool:
-    # Both: a machine that slept for a week has an old message and has hardly tried.
-    return delivery.failures >= len(RETRY_AFTER_S) and now - delivery.queued_at >= GIVE_UP_AFTER_S
 
 
 def _delay_s(answer: Answer, failures: int, jitter: float) -> float:

@@ -19,7 +19,6 @@ from ralphd.core.supervision.model import (
     Done,
     Failed,
     Goal,
-    LastWord,
     Paused,
     Policy,
     Reason,
@@ -129,7 +128,7 @@ def _of_end(text: str, event: events.RunEnded, before: Supervision, place: Escal
     if word is not None and word.reason == "tasks_failed":
         needs = f"a look at the tasks that failed, which progress.md tells; then start it again: {start}"
         return Escalation(text, needs, f"less {shell_word(place.directory + '/.ralph/progress.md')}")
-    if _is_configuration(event, word):
+    if event.ending.code == 78 and (word is None or word.reason == "configuration"):
         needs = f"its configuration has to be put right; then start it again: {start}"
         return Escalation(text, needs, f"ralphctl -C {shell_word(place.directory)} config check")
     if event.ending.code in (2, 126, 127):
@@ -137,10 +136,6 @@ def _of_end(text: str, event: events.RunEnded, before: Supervision, place: Escal
         return Escalation(text, needs, place.look("logs"))
     needs = f"a look at why it failed; then start it again: {start}"
     return Escalation(text, needs, place.explain)
-
-
-def _is_configuration(event: events.RunEnded, word: LastWord | None) -> bool:
-    return event.ending.code == 78 and (word is None or word.reason == "configuration")
 
 
 def _of_no_agent(text: str, place: EscalationContext) -> Escalation:

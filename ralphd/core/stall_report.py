@@ -80,13 +80,7 @@ def explain_silence(watch: Watch, limits: SilenceLimits) -> Explanation:
 
 
 def _explained(
-    watch: Watch,
-    limits: SilenceLimits,
-    finding: StallFinding,
-    rule: str,
-    title: str,
-    because: str,
-    done: str,
+    watch: Watch, limits: SilenceLimits, finding: StallFinding, rule: str, title: str, because: str, done: str
 ) -> Explanation:
     figures = (*_patience_figures(watch, limits), *_sign_figures(watch, limits))
     return Explanation(rule, title, because, figures, _missing(watch, finding), done)

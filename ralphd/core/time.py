@@ -21,14 +21,7 @@ def parse_rfc3339(text: str) -> Moment:
     return moment.timestamp()
 
 
-_SECONDS: Final = (
-    ("ms", 0.001),
-    ("s", 1.0),
-    ("m", 60.0),
-    ("h", 3600.0),
-    ("d", 86400.0),
-    ("w", 604800.0),
-)
+_SECONDS: Final = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0), ("w", 604800.0))
 _PART: Final = re.compile(
     r"(?P<count>[0-9]{1,12}(?:\.[0-9]{1,20})?|an?(?=\s)|one(?=\s))\s{0,2}(?:"
     r"(?P<ms>milliseconds?|millis|msecs?|ms)|(?P<s>seconds?|secs?|s)|(?P<m>minutes?|mins?|m)"

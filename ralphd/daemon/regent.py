@@ -17,31 +17,14 @@ from typing import Any
 from ralphd import diagnostics, errors
 from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET
 from ralphd.core.gate.verdict import GateRun, Verdict
-from ralphd.core.supervision import events, reports
+from ralphd.core.supervision import events, model, reports
 from ralphd.core.supervision.explain import explain_end
-from ralphd.core.supervision.model import (
-    HAS_A_RUN,
-    SETTLED,
-    Action,
-    ExitFacts,
-    KillAfter,
-    KillTree,
-    Next,
-    Outcome,
-    PassOn,
-    RunId,
-    Spawn,
-    Supervision,
-    Terminate,
-    WakeAt,
-)
 from ralphd.core.supervision.step import step
 from ralphd.core.time import rfc3339
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
-from ralphd.daemon.ralph.commits import CommitWatcher
 from ralphd.daemon.ralph.incidents import Incidents
-from ralphd.daemon.ralph.live_run import LiveRun, ending_of, spec_of
+from ralphd.daemon.ralph.live_run import CommitWatcher, LiveRun, ending_of, spec_of
 from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.services import Services, Timers
@@ -57,7 +40,7 @@ from ralphd.store.history import load_evidence, save_explanation
 class ReportReply:
     """The reply to a report. ``verdict`` is that on the commits of its iteration, if it ended one."""
 
-    next: Next
+    next: model.Next
     verdict: Verdict | None = None
 
     def shown(self) -> dict[str, Any]:
@@ -140,13 +123,13 @@ class Regent:
         return self.account.definition.name
 
     @property
-    def living(self) -> RunId | None:
+    def living(self) -> model.RunId | None:
         return None if self._live is None else self._live.run_id
 
     @property
     def has_a_run(self) -> bool:
         """Whether a run lives, its end is not answered yet, or tests run."""
-        return isinstance(self.account.supervision.state, HAS_A_RUN) or self.gate.is_busy
+        return isinstance(self.account.supervision.state, model.HAS_A_RUN) or self.gate.is_busy
 
     def view(self) -> dict[str, Any]:
         means = None if self._live is None else self._live.record.tree_means
@@ -211,7 +194,9 @@ class Regent:
         except asyncio.QueueFull:
             self._begin(self._inbox.put(envelope))
 
-    async def report(self, run_id: RunId, report_id: str, digest: str, report: reports.Report) -> ReportReply:
+    async def report(
+        self, run_id: model.RunId, report_id: str, digest: str, report: reports.Report
+    ) -> ReportReply:
         """Act upon a report of the run, once, and answer it; a boundary when its verdict is known.
 
         Raise StaleReport, and ShuttingDown where the next daemon will know the verdict.
@@ -341,15 +326,15 @@ class Regent:
 
     # --- carrying out ---------------------------------------------------------------------------------
 
-    async def _carry_out(self, action: Action) -> events.Event | None:
+    async def _carry_out(self, action: model.Action) -> events.Event | None:
         match action:
-            case Spawn():
+            case model.Spawn():
                 return await self._spawn()
-            case Terminate() | PassOn() | KillTree() if self._live is not None:
+            case model.Terminate() | model.PassOn() | model.KillTree() if self._live is not None:
                 self._live.execute(action)
-            case KillAfter(run_id=run_id, delay_s=delay_s):
+            case model.KillAfter(run_id=run_id, delay_s=delay_s):
                 self._timers.kill_after(run_id, delay_s)
-            case WakeAt(at=at):
+            case model.WakeAt(at=at):
                 self._timers.wake_at(at)
             case _:
                 pass  # told when it was written down
@@ -386,7 +371,11 @@ class Regent:
         self._begin(self._await_end(live, self._begin(live.watch())))
 
     async def _explain(
-        self, ending: ExitFacts, meant: Outcome, before: Supervision, after: Supervision
+        self,
+        ending: model.ExitFacts,
+        meant: model.Outcome,
+        before: model.Supervision,
+        after: model.Supervision,
     ) -> None:
         """Keep with the run why its end led to the state after it."""
         silence = None if self._past is None or self._past.run_id != ending.run_id else self._past.silence()
@@ -408,7 +397,11 @@ class Regent:
         if commits:
             await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
         await self._inbox.put(_Envelope(events.RunEnded(ending)))
-        await self._note_strangers(record)
+        since = record.started_at or record.ended_at
+        await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before
+        known = [each for each in (record.run_id, self.living, self.gate.test_run) if each is not None]
+        directory = self.account.definition.directory
+        self._strangers = await asyncio.to_thread(strangers, directory, since, known)
 
     async def after_run(self, record: ExitRecord, *, seen: bool = True) -> None:
         """Bring the gate's part in a run's end about, before that end is carried out.
@@ -428,14 +421,6 @@ class Regent:
         """Continue the gate run that an earlier daemon has left; ``gate.idle`` waits for it."""
         if (run := await self.gate.resume()) is not None:
             self._deliver(_Envelope(None, run))
-
-    async def _note_strangers(self, record: ExitRecord) -> None:
-        """Report, never kill, what works in the directory and is not the run's (S7)."""
-        since = record.started_at or record.ended_at
-        await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before
-        known = [each for each in (record.run_id, self.living, self.gate.test_run) if each is not None]
-        directory = self.account.definition.directory
-        self._strangers = await asyncio.to_thread(strangers, directory, since, known)
 
     # --- looking round ------------------------------------------------------------------------------
 
@@ -457,7 +442,7 @@ class Regent:
 
     def _settle(self) -> None:
         self.incidents.heed()
-        supervised = not isinstance(self.account.supervision.state, SETTLED)
+        supervised = not isinstance(self.account.supervision.state, model.SETTLED)
         self.holds.settle(supervised=supervised, living=self._live is not None)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":

@@ -94,7 +94,10 @@ class _Taking:
         if self._git.repository.is_linked or directory != self._git.top.resolve():
             # Others work in the same repository; their snapshots must not push ours out.
             refs += hashlib.sha256(os.fsencode(directory)).hexdigest()[:8] + "/"
-        known = self._known(refs)
+        form = "--format=%(refname) %(objectname) %(tree) %(parent)"
+        mine = re.compile(re.escape(refs) + r"(\d{6,9}) (\w+) (\w+) ([\w ]*)")
+        lines = map(mine.fullmatch, self._git.text("for-each-ref", form, refs).splitlines())
+        known = {int(line[1]): (line[2], line[3], line[4]) for line in lines if line}
         number, last = max(known.items(), default=(0, ("", "", "")))
         if last[1:] == (tree, result.head or ""):
             return replace(result, ref=f"{refs}{number:06}", commit=last[0])
@@ -108,13 +111,6 @@ class _Taking:
             with suppress(NotDone):  # the next snapshot tries again
                 self._git.update_refs(*(f"delete {refs}{each:06}" for each in old))
         return replace(result, ref=ref, commit=commit)
-
-    def _known(self, refs: str) -> dict[int, tuple[str, str, str]]:
-        """Return commit, tree and parents of the present snapshots, by number."""
-        form = "--format=%(refname) %(objectname) %(tree) %(parent)"
-        mine = re.compile(re.escape(refs) + r"(\d{6,9}) (\w+) (\w+) ([\w ]*)")
-        lines = map(mine.fullmatch, self._git.text("for-each-ref", form, refs).splitlines())
-        return {int(line[1]): (line[2], line[3], line[4]) for line in lines if line}
 
     def _uncommitted(self) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
         """Return the names of all uncommitted files, of those that are gone, to be kept, and too large."""

@@ -37,7 +37,9 @@ class Console:
     def flush(self) -> None:
         """Write the lines that are still buffered."""
         if self._buffer:
-            self._clear()
+            if self._counting:
+                self._counting = False
+                self._write("\r\x1b[K")
             text, self._buffer = "".join(self._buffer), []
             self._write(text)
 
@@ -47,11 +49,6 @@ class Console:
             self.flush()
             self._write(f"\r\x1b[K{text}")
             self._counting = True
-
-    def _clear(self) -> None:
-        if self._counting:
-            self._counting = False
-            self._write("\r\x1b[K")
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):

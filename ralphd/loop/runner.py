@@ -8,26 +8,123 @@ files.
 import asyncio
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.loop import model, tasks
-from ralphd.core.loop.model import Iteration, Loop
+from ralphd.core.loop.model import FinishIteration, Iteration, Loop
 from ralphd.core.loop.state import PauseReason
 from ralphd.core.loop.step import SET_BACK_S, step
 from ralphd.core.supervision.model import Next
 from ralphd.errors import RalphdError
 from ralphd.git.facts import position
+from ralphd.git.remote import pull_rebase, push
 from ralphd.loop.attempt.agent_runner import LEAD_S
 from ralphd.loop.attempt.attempt_runner import AttemptRunner
-from ralphd.loop.boundary import BoundaryClient, Remote
 from ralphd.loop.console import Console, span
-from ralphd.loop.report_client import RegentReply
+from ralphd.loop.report_client import RegentReply, Reports
 from ralphd.loop.reporter import Reporter, begin_words, report_order
 from ralphd.loop.settings import LoopContext, LoopSettings
 from ralphd.loop.store import LoopStore
 from ralphd.loop.workdir_files import PlanReader
+
+
+class Remote:
+    """The branch's upstream: pulled before an iteration, pushed after its verdict, if configured (L9)."""
+
+    def __init__(self, settings: LoopSettings, console: Console) -> None:
+        self._settings = settings
+        self._console = console
+
+    async def pull(self) -> None:
+        if self._settings.configuration.git.auto_pull_rebase:
+            pulled = await asyncio.to_thread(pull_rebase, self._settings.directory)
+            self._console.say(f"pull: {pulled.words}")
+
+    async def push(self, *, failed: bool) -> None:
+        """Push the iteration's commits; those of a failed one wait for the next."""
+        if self._settings.configuration.git.auto_push and not failed:
+            pushed = await asyncio.to_thread(push, self._settings.directory)
+            self._console.say(f"push: {pushed.words}")
+
+
+ANSWER_PATIENCE_S = 60.0
+AWAY_PATIENCE_S = 1.0
+LOOK_S = 0.5
+
+
+class BoundaryClient:
+    """Asks the Regent what to do after an iteration. Without a gate the loop does not wait for a daemon."""
+
+    def __init__(
+        self, settings: LoopSettings, console: Console, scribe: Reporter, reports: Reports, remote: Remote
+    ) -> None:
+        self._settings = settings
+        self._console = console
+        self._scribe = scribe
+        self._reports = reports
+        self._remote = remote
+        self._is_given_up = False
+        self.is_waiting = False
+
+    def give_up(self) -> None:
+        """Wait no longer: the loop ends now, and the next one reads the verdict."""
+        self._is_given_up = True
+
+    async def answer(self, order: FinishIteration, late: Callable[[Next], None]) -> RegentReply | None:
+        """Return what to do next: continue, where nobody answers in time; then ``late`` gets the answer.
+
+        None: there is a verdict to come that the loop does not wait for any longer.
+        """
+        report = self._scribe.iteration_finished(order)
+        answer = asyncio.wrap_future(report)
+        self.is_waiting = True
+        try:
+            found = await self._patiently(answer)
+        finally:
+            self.is_waiting = False
+        if found is None and self._settings.has_gate:
+            report.cancel()
+            return None
+        if found is None:
+            answer.add_done_callback(lambda done: None if done.cancelled() else late(done.result().next))
+            found = RegentReply()
+        if found.verdict is not None:
+            self._console.say(found.verdict.words)
+        if _may_be_pushed(found):
+            await self._remote.push(failed=order.failed)
+        return found
+
+    async def _patiently(self, answer: "asyncio.Future[RegentReply]") -> RegentReply | None:
+        """Return the answer; with a gate however long it takes (L9), else None after a limit."""
+        waited_s, told = 0.0, ""
+        while not answer.done() and not self._is_given_up:
+            patience_s = AWAY_PATIENCE_S if self._reports.is_away else ANSWER_PATIENCE_S
+            if waited_s >= patience_s and not self._settings.has_gate:
+                return None
+            waits = self._wait_words() if waited_s and self._settings.has_gate else ""
+            if waits and waits != told:
+                told = waits
+                self._console.say(waits)
+            await asyncio.wait([answer], timeout=LOOK_S)
+            waited_s += LOOK_S
+        return answer.result() if answer.done() and not answer.cancelled() else None
+
+    def _wait_words(self) -> str:
+        if self._reports.is_away:
+            return "waits for the daemon: with the tests' gate on nothing goes on without it"
+        return "waits for the verdict: the tests run"
+
+
+def _may_be_pushed(found: RegentReply) -> bool:
+    """Not what was reverted, and nothing that a person has to look at first."""
+    if found.verdict is None:
+        return True
+    is_paused = found.next is Next.PAUSE and found.verdict.kind is VerdictKind.UNTESTED
+    return found.verdict.kind is not VerdictKind.REVERTED and not is_paused
+
 
 LONGEST_SLEEP_S = 30.0
 """Waits follow the wall clock, which can be set: it is read this often (H5)."""
@@ -73,7 +170,10 @@ class LoopRunner:
             raise
         finally:
             heart.cancel()
-            await self._end_work()
+            if self._work is not None and not self._work.done():
+                self._work.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._work
             await asyncio.to_thread(self._reports.close, LAST_WORDS_S)
 
     def on_signal(self, number: signal.Signals) -> None:
@@ -219,9 +319,3 @@ class LoopRunner:
         except Exception as bug:  # raised by ``run``: the loop must not wait for a result that never comes
             self._bug = bug
             self._put(model.LoopWoke(time.time()))
-
-    async def _end_work(self) -> None:
-        if self._work is not None and not self._work.done():
-            self._work.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._work

@@ -89,7 +89,9 @@ def _of_name(number: int, text: str, name: str, directory: Path) -> Advice:
 
 def _of_program(number: int, text: str, program: Path) -> Advice:
     beginning = _beginning(program)
-    interpreter = _interpreter(beginning)
+    first = beginning.split(b"\n")[0]
+    words = first[2:].replace(b"\t", b" ").split(b" ") if first.startswith(b"#!") else []
+    interpreter = next((os.fsdecode(word) for word in words if word), "")
     match number:
         case errno.ENOENT if not interpreter:
             return (
@@ -130,13 +132,6 @@ def _program(name: str, directory: Path, environment: Mapping[str, str]) -> Path
         except OSError:  # below a directory that may not be searched
             continue
     return None
-
-
-def _interpreter(beginning: bytes) -> str:
-    """Return what a script's ``#!`` line names, with a carriage return if it has one; or an empty text."""
-    first = beginning.split(b"\n")[0]
-    words = first[2:].replace(b"\t", b" ").split(b" ") if first.startswith(b"#!") else []
-    return next((os.fsdecode(word) for word in words if word), "")
 
 
 def _beginning(program: Path) -> bytes:

@@ -40,7 +40,6 @@ from ralphd.core.supervision.events import (
     Woke,
 )
 from ralphd.core.supervision.exit_policy import in_words
-from ralphd.core.supervision.gate_events import data_of
 from ralphd.core.supervision.model import (
     HAS_A_RUN,
     SETTLED,
@@ -91,7 +90,7 @@ from ralphd.core.supervision.reports import (
     Reported,
     WaitingUntil,
 )
-from ralphd.core.supervision.requests import why_not
+from ralphd.core.supervision.requests import data_of, why_not
 from ralphd.core.supervision.step import step
 from ralphd.core.time import Moment
 

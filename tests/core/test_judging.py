@@ -14,8 +14,6 @@ from ralphd.core.supervision.events import (
     RunEnded,
     VerdictReached,
 )
-from ralphd.core.supervision.gate_events import UNFIT, announced, baseline, began, data_of, restored_data
-from ralphd.core.supervision.gate_events import over as judge
 from ralphd.core.supervision.model import (
     Announce,
     Escalate,
@@ -35,6 +33,8 @@ from ralphd.core.supervision.model import (
     Tally,
 )
 from ralphd.core.supervision.reports import IterationFinished, Reported, answer
+from ralphd.core.supervision.requests import UNFIT, announced, baseline, began, data_of, restored_data
+from ralphd.core.supervision.requests import over as judge
 from ralphd.core.supervision.step import step
 from ralphd.core.supervision.transitions import PAUSED_ON_REQUEST, STOPPED
 from tests.core.scenes import EXIT_0, HUNG, NOW, POLICY, RUN, RUNNING, WAITING, ralph

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.failures.reset_datetimes import JUST_PASSED_S
+from ralphd.core.failures.reset_parsers import JUST_PASSED_S
 from ralphd.core.failures.resets import LONGEST_S, Reset, detect_rate_limit, read_reset
 from ralphd.core.time import Moment
 

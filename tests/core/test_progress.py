@@ -5,22 +5,20 @@ from collections.abc import Iterable
 import pytest
 
 from ralphd.core.failures.agent_events import (
+    NOT_IDLING,
+    RETRY_PATIENCE_S,
     AgentEvent,
     AgentText,
     Alive,
     Empty,
     Figures,
     FinalEvent,
+    Idling,
     RetryingItself,
     Spent,
     Started,
     ToolUse,
     Warned,
-)
-from ralphd.core.failures.progress import (
-    NOT_IDLING,
-    RETRY_PATIENCE_S,
-    Idling,
     explain_stuck,
     idled,
     is_life,

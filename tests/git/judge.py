@@ -24,7 +24,6 @@ from ralphd.core.gate.verdict import (
     step,
 )
 from ralphd.core.supervision.events import VerdictReached
-from ralphd.core.supervision.gate_events import over
 from ralphd.core.supervision.model import (
     Announce,
     Escalate,
@@ -36,6 +35,7 @@ from ralphd.core.supervision.model import (
     Supervision,
     Waiting,
 )
+from ralphd.core.supervision.requests import over
 from ralphd.daemon.gate.git_effects import GitEffects
 from ralphd.daemon.gate.test_runs import judged
 from ralphd.process.rundir import ExitRecord

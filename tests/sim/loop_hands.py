@@ -49,10 +49,9 @@ from ralphd.core.plan import Plan
 from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment, rfc3339
 from ralphd.loop.attempt.agent_run import AgentResult
-from ralphd.loop.boundary import ANSWER_PATIENCE_S, AWAY_PATIENCE_S, LOOK_S
 from ralphd.loop.report_client import RegentReply
 from ralphd.loop.reporter import Reporter
-from ralphd.loop.runner import LAST_WORDS_S, LONGEST_SLEEP_S
+from ralphd.loop.runner import ANSWER_PATIENCE_S, AWAY_PATIENCE_S, LAST_WORDS_S, LONGEST_SLEEP_S, LOOK_S
 from ralphd.loop.settings import LoopSettings
 from ralphd.loop.store import continued
 from ralphd.store.loop_files import MEMORY

@@ -17,8 +17,7 @@ import pytest
 
 from ralphd.core.delivery import Delivery, Destination, StoredEvent
 from ralphd.errors import NewerState
-from ralphd.store.events import EventStore
-from ralphd.store.outbox import MAX_WAITING, Queues
+from ralphd.store.events import MAX_WAITING, EventStore, Queues
 from tests.store.conftest import SmallDisk
 
 AT = 1_700_000_000.25

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from ralphd.core.delivery import Delivery, DeliveryState, Destination, KeptDelivery
-from ralphd.store import outbox
+from ralphd.store import events
 from ralphd.store.events import EventStore
 from tests.store.conftest import SmallDisk
 
@@ -108,7 +108,7 @@ async def test_what_waits_for_a_webhook_that_was_removed_is_given_up(tmp_path: P
 
 
 async def test_one_that_has_to_make_room_is_listed_as_given_up(tmp_path: Path) -> None:
-    room, outbox.MAX_WAITING = outbox.MAX_WAITING, 1
+    room, events.MAX_WAITING = events.MAX_WAITING, 1
     try:
         async with opened(tmp_path) as store:
             first, _ = await queue(store, ONE), await queue(store, ONE)
@@ -118,7 +118,7 @@ async def test_one_that_has_to_make_room_is_listed_as_given_up(tmp_path: Path) -
                 "too many were waiting",
             )
     finally:
-        outbox.MAX_WAITING = room
+        events.MAX_WAITING = room
 
 
 async def test_a_full_disk_does_not_make_the_list_untrue(tmp_path: Path, small_disk: SmallDisk) -> None:

@@ -1,13 +1,23 @@
-"""The events of an agent while it runs: the small set that the streams of all CLIs come down to."""
+"""The events of an agent, the same for all CLIs, and whether it makes progress by them (L6).
+
+Output without progress is not life: empty steps, and the agent's own retries beyond a patience, are
+distinguished from work. Times are seconds of a clock that nobody can set.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ralphd.core.explanation import Explanation, Figure, in_seconds
 
 if TYPE_CHECKING:
     from ralphd.core.time import Moment
+
+
+# The events of an agent while it runs: the small set that the streams of all CLIs come down to.
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +125,129 @@ class FinalEvent:
 AgentEvent: TypeAlias = (
     Started | Alive | AgentText | ToolUse | Empty | RetryingItself | Limited | Spent | Warned | FinalEvent
 )
+
+
+PROGRESS: Final = (Started, AgentText, ToolUse, Spent, FinalEvent)
+
+RETRY_PATIENCE_S: Final = 300.0
+"""How long an agent's own retries, with nothing in between, are a sign of life; at least the timeout."""
+FEWEST: Final = 3
+GAP_SHARE: Final = 0.5
+"""Empty steps further apart than this share of the timeout are not a streak; a tool may be running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idling:
+    """An unbroken streak of events without progress, ``retries`` among them; ``count`` 0: there is none."""
+
+    began_s: float = 0.0
+    last_s: float = 0.0
+    count: int = 0
+    retries: int = 0
+
+
+NOT_IDLING: Final = Idling()
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """The events of one line, taken together.
+
+    ``works``: it continues, ``judges``: a final event, ``is_told``: people are shown words, ``beats``: a bare
+    sign of life.
+    """
+
+    progresses: bool
+    idles: bool
+    beats: bool
+    works: bool
+    judges: bool
+    is_told: bool
+    is_more_than_empty: bool
+
+
+def traits_of(signs: Sequence[AgentEvent]) -> Traits:
+    # Called for each line, and most lines have one event.
+    kinds: Iterable[Hashable] = map(type, signs)
+    return _traits(*kinds) if len(signs) == 1 else _traits(*{*kinds})
+
+
+@lru_cache(maxsize=1 << 10)
+def _traits(*of: Hashable) -> Traits:
+    kinds = {*of}
+    return Traits(
+        progresses=bool(kinds & {*PROGRESS}),
+        idles=bool(kinds & {Empty, RetryingItself}),
+        beats=Alive in kinds,
+        works=bool(kinds & {Started, AgentText, ToolUse}),
+        judges=FinalEvent in kinds,
+        is_told=bool(kinds & {AgentText, ToolUse, Warned, RetryingItself}),
+        is_more_than_empty=bool(kinds - {Empty}),
+    )
+
+
+def idled(idling: Idling, signs: Sequence[AgentEvent], at_s: float, hang_timeout_s: float) -> Idling:
+    """Return the streak after a line's events. A bare sign of life neither breaks it nor adds to it."""
+    for sign in signs:
+        if isinstance(sign, PROGRESS):
+            idling = NOT_IDLING
+        elif isinstance(sign, Empty | RetryingItself):
+            is_retry = isinstance(sign, RetryingItself)
+            if not _continues(idling, at_s, hang_timeout_s, is_retry=is_retry):
+                idling = Idling(at_s)
+            retries = idling.retries + is_retry
+            idling = replace(idling, last_s=at_s, count=idling.count + 1, retries=retries)
+    return idling
+
+
+def _continues(idling: Idling, at_s: float, hang_timeout_s: float, *, is_retry: bool) -> bool:
+    longest_s = _patience_s(hang_timeout_s) if is_retry and idling.retries else GAP_SHARE * hang_timeout_s
+    return idling.count > 0 and at_s - idling.last_s <= longest_s
+
+
+def is_life(signs: Sequence[AgentEvent], idling: Idling, at_s: float, hang_timeout_s: float) -> bool:
+    """Whether the events of a line are life; ``idling`` is the streak with them.
+
+    In a streak of empty steps their starts are not.
+    """
+    if any(isinstance(sign, PROGRESS) for sign in signs):
+        return True
+    if any(isinstance(sign, Alive) for sign in signs):
+        return idling.count < FEWEST or not _continues(idling, at_s, hang_timeout_s, is_retry=False)
+    if not any(isinstance(sign, RetryingItself) for sign in signs):
+        return False
+    return at_s - idling.began_s < _patience_s(hang_timeout_s)
+
+
+def is_stuck(idling: Idling, hang_timeout_s: float) -> bool:
+    """Whether it has idled too long, whatever its process tree does; never without a timeout."""
+    if hang_timeout_s <= 0 or idling.count < FEWEST:
+        return False
+    return idling.last_s - idling.began_s >= limit_s(idling, hang_timeout_s)
+
+
+def limit_s(idling: Idling, hang_timeout_s: float) -> float:
+    """Return how long it may idle: the timeout, which for retries begins when they are no longer life."""
+    return hang_timeout_s + (_patience_s(hang_timeout_s) if idling.retries else 0.0)
+
+
+def _patience_s(hang_timeout_s: float) -> float:
+    return max(RETRY_PATIENCE_S, hang_timeout_s)
+
+
+def explain_stuck(name: str, idling: Idling, hang_timeout_s: float) -> Explanation:
+    lasted = in_seconds(idling.last_s - idling.began_s)
+    does = "only retries by itself" if idling.retries else "only shows empty steps"
+    return Explanation(
+        rule="L6",
+        title=f"{name} {does} for {lasted} — killing its processes",
+        because=f"output that is no progress is no life: hang_timeout_seconds = {hang_timeout_s:g}"
+        + (f", after {in_seconds(_patience_s(hang_timeout_s))} of retries" if idling.retries else ""),
+        figures=(
+            Figure("without progress", lasted, f"ended at {in_seconds(limit_s(idling, hang_timeout_s))}"),
+            Figure("empty steps", str(idling.count - idling.retries)),
+            Figure("retries by itself", str(idling.retries)),
+        ),
+        missing=("a text", "a tool use", "tokens"),
+        done="its tree is killed (kind stall)",
+    )

@@ -75,7 +75,7 @@ _SHOWN: Final = re.compile(
     r"\s{0,8}(?:#|//|/\*|\*\s|[-+](?!\s*error)|\$|@@|diff\b|`|\"|\||[\w./-]{1,80}\.[a-z]{1,5}:[0-9]{1,6}[:-]"
     r"|(?:feat|fix|docs|chore|refactor|tests?)(?:\([^)\n]{0,40}\))?!?:"
     r"|(?:def|class|raise|throw|return|import|from|const|let|if|commit|ok|---|exec)\b|[0-9a-f]{7,40}\s)"
-    r"|(?:PASS|FAIL|✓)",
+    r"|(?:PASS|FAIL|✓)"
 )
 """Lines of code, diffs, searches and logs: shown, not reported."""
 _JSON_LIMIT: Final = re.compile(

@@ -336,9 +336,13 @@ def step(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
         case RunTests(), Ran(result=result):
             return _tests_ended(run, result, policy)
         case RunTests(), Cut(why=why):
-            return _cut(run, why)
+            verdict = Verdict(VerdictKind.UNTESTED, why, run.baseline, is_open=True)
+            if run.is_aside:
+                return replace(run, order=PutBack(), planned=verdict)
+            return _restore(run, verdict)
         case _, Moved(why=why):
-            return _moved(run, why)
+            made = "; reverts that were made are there" if run.reverted else ""
+            return _in_the_way(run, f"somebody else works here while it is judged: {why}{made}")
         case SetAside(), CarriedOut():
             return replace(run, order=RunTests(), runs=(), is_aside=True)
         case PutBack(), CarriedOut():
@@ -457,20 +461,6 @@ def _refused(run: GateRun, why: str) -> GateRun:
             return _say(run, _paused(said))
         case _:
             return _in_the_way(replace(run, is_aside=False), why)
-
-
-def _moved(run: GateRun, why: str) -> GateRun:
-    """Leave HEAD where it is; only the set-aside changes are brought back."""
-    made = "; reverts that were made are there" if run.reverted else ""
-    return _in_the_way(run, f"somebody else works here while it is judged: {why}{made}")
-
-
-def _cut(run: GateRun, why: str) -> GateRun:
-    """Leave everything as it was, without a pause: the next boundary judges the commits."""
-    verdict = Verdict(VerdictKind.UNTESTED, why, run.baseline, is_open=True)
-    if run.is_aside:
-        return replace(run, order=PutBack(), planned=verdict)
-    return _restore(run, verdict)
 
 
 def _in_the_way(run: GateRun, why: str) -> GateRun:

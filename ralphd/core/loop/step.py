@@ -11,22 +11,10 @@ from typing import TYPE_CHECKING
 from ralphd.core import backoff
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict import VerdictKind
-from ralphd.core.loop import model, tasks
+from ralphd.core.loop import model, tasks, transitions
 from ralphd.core.loop.failures import failed, failures_per_round
 from ralphd.core.loop.model import EndLoop, Iteration, Loop, LoopPolicy, LoopStep, PendingRequest, Resting
 from ralphd.core.loop.state import PauseReason, TaskState
-from ralphd.core.loop.transitions import (
-    attempt,
-    end_by_request,
-    end_now,
-    ended,
-    exhausted,
-    handed_to,
-    pool_after,
-    pool_of,
-    rest,
-    with_pool,
-)
 from ralphd.core.plan import Task
 from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment
@@ -73,7 +61,7 @@ def _requested(loop: Loop, request: PendingRequest) -> LoopStep:
     if loop.request is not PendingRequest.STOP:
         loop = replace(loop, request=request)
     if isinstance(loop.stage, Resting):
-        return end_by_request(loop, loop.stage.iteration).preceded_by(model.EndRest())
+        return transitions.end_by_request(loop, loop.stage.iteration).preceded_by(model.EndRest())
     return LoopStep(loop)
 
 
@@ -110,13 +98,13 @@ def _wait_left(resumed: model.Resumed, agent: str, at: Moment, policy: LoopPolic
 def _rested(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
     agent: str | None = was.iteration.agent
     if was.for_an_agent:
-        agent = pool_after(loop, policy, loop.memory.last_agent).first(at)
-    if (over := end_now(loop, was.iteration, at, policy)) is not None:
+        agent = transitions.pool_after(loop, policy, loop.memory.last_agent).first(at)
+    if (over := transitions.end_now(loop, was.iteration, at, policy)) is not None:
         after = over
     elif agent is None:
-        after = exhausted(loop, was.iteration, at, policy)
+        after = transitions.exhausted(loop, was.iteration, at, policy)
     else:
-        after = attempt(loop, handed_to(agent, was.iteration), at, policy)
+        after = transitions.attempt(loop, transitions.handed_to(agent, was.iteration), at, policy)
     return after.preceded_by(model.EndRest())
 
 
@@ -125,13 +113,13 @@ def _wait_restarted(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) ->
     until = was.until if was.for_an_agent else at + was.lasts_s
     why = was.why if was.why.endswith(_SET_BACK) else f"{was.why}{_SET_BACK}"
     wait = model.Rest(until, was.reason, why)
-    return rest(loop, was.iteration, at, wait, policy, for_an_agent=was.for_an_agent)
+    return transitions.rest(loop, was.iteration, at, wait, policy, for_an_agent=was.for_an_agent)
 
 
 def _wait_skipped(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
-    pool = pool_of(loop, policy)
+    pool = transitions.pool_of(loop, policy)
     if was.for_an_agent and (out := pool.next_return()):
-        loop = with_pool(loop, pool.due(out.agent, at))
+        loop = transitions.with_pool(loop, pool.due(out.agent, at))
     if was.reason is PauseReason.RATE_LIMIT:  # only the time that was waited counts toward the limit
         waited_s = max(was.iteration.rate_waited_s - max(was.until - at, 0.0), 0.0)
         was = replace(was, iteration=replace(was.iteration, rate_waited_s=waited_s))
@@ -144,7 +132,9 @@ def _wait_skipped(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) -> L
 def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
     plan, memory = tasks.initial_plan(event.plan, loop.memory.list_file, loop.ledger), loop.memory
     if plan is not None and plan.fault is not None:
-        return ended(loop, EndLoop(78, "configuration", f"the task list cannot be used: {plan.fault}"))
+        return transitions.ended(
+            loop, EndLoop(78, "configuration", f"the task list cannot be used: {plan.fault}")
+        )
     lost = () if memory.in_flight is None else (model.ReportLost(memory.in_flight),)
     memory = replace(
         memory,
@@ -165,8 +155,8 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
 def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: model.Resumed | None = None) -> LoopStep:
     """Start the next iteration, or end the loop."""
     if tasks.has_tasks(loop.plan) and not tasks.open_tasks(loop.plan, loop.ledger):
-        return ended(loop, EndLoop(0, "complete", "all tasks are done"), model.ClearCheckpoint())
-    if over := end_now(loop, None, at, policy):
+        return transitions.ended(loop, EndLoop(0, "complete", "all tasks are done"), model.ClearCheckpoint())
+    if over := transitions.end_now(loop, None, at, policy):
         return over
     task = _resumed_task(loop, resumed, policy)
     if task is None:
@@ -188,7 +178,7 @@ def _had_its_turn(loop: Loop, resumed: model.Resumed, at: Moment, policy: LoopPo
     last = loop.memory.last_agent
     if not policy.rotates or resumed.agent != last or resumed.reason not in _TURN_OVER:
         return False
-    return pool_after(loop, policy, last).first(at) != last
+    return transitions.pool_after(loop, policy, last).first(at) != last
 
 
 def _resumed_task(loop: Loop, resumed: model.Resumed | None, policy: LoopPolicy) -> Task | None:
@@ -210,11 +200,11 @@ def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
         for record in records
     )
     more = f"; and {len(used_up) - 3} more" if len(used_up) > 3 else ""
-    return ended(loop, EndLoop(1, "tasks_failed", f"no task is left to try: {failures}{more}"))
+    return transitions.ended(loop, EndLoop(1, "tasks_failed", f"no task is left to try: {failures}{more}"))
 
 
 def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: model.Resumed | None) -> LoopStep:
-    pool = pool_after(loop, policy, loop.memory.last_agent)
+    pool = transitions.pool_after(loop, policy, loop.memory.last_agent)
     agent = pool.first(at)
     if resumed is not None and resumed.agent in pool.present(at):
         agent = resumed.agent
@@ -224,12 +214,12 @@ def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: mode
         session = resumed.session if agent == resumed.agent else None
         iteration = replace(iteration, attempt=resumed.attempt, session=session)
     if agent is None:
-        after = exhausted(loop, iteration, at, policy)
+        after = transitions.exhausted(loop, iteration, at, policy)
     elif wait := _first_wait(loop, resumed, agent, at, policy):
-        after = rest(loop, iteration, at, wait, policy)
+        after = transitions.rest(loop, iteration, at, wait, policy)
     else:
         saved = model.SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration)
-        after = attempt(loop, iteration, at, policy).preceded_by(saved)
+        after = transitions.attempt(loop, iteration, at, policy).preceded_by(saved)
     checkpoint, *others = after.orders  # it is on the disk before anybody hears of the iteration
     return LoopStep(after.loop, (checkpoint, model.StartIteration(iteration), *others))
 
@@ -261,13 +251,13 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, po
     if finding.asked:
         report = model.ReportAttempt(iteration, None, finding.rule, finding.why, "ended as asked")
         iteration = replace(iteration, session=event.session if event.worked else None)
-        return end_by_request(loop, iteration).preceded_by(report)
+        return transitions.end_by_request(loop, iteration).preceded_by(report)
     if event.halted:  # another attempt would come to the same end
         report = model.ReportAttempt(
             iteration, finding.kind, finding.rule, finding.why, "the end: a person has to act"
         )
         saved = model.SaveCheckpoint(PauseReason.ERROR, iteration, None, event.halted)
-        return ended(loop, EndLoop(78, "review", event.halted), saved, report)
+        return transitions.ended(loop, EndLoop(78, "review", event.halted), saved, report)
     if finding.kind is not None:
         return failed(loop, iteration, event, finding.kind, finding.why, policy)
     if why := _left_open(loop, open_before, iteration, event):
@@ -296,14 +286,14 @@ def _left_open(
 
 
 def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: LoopPolicy) -> LoopStep:
-    pool, task = pool_of(loop, policy).worked(iteration.agent), iteration.task
+    pool, task = transitions.pool_of(loop, policy).worked(iteration.agent), iteration.task
     has_list = tasks.has_tasks(loop.plan)
     complete = not has_list or task.id not in {each.id for each in tasks.open_tasks(loop.plan, {})}
     ledger = tasks.ended(loop.ledger, task, TaskState.COMPLETE if complete else TaskState.PENDING)
     idle = 0 if iteration.commits or has_list else loop.memory.idle_successes + 1
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=idle)
     ledger = tasks.unjudged(loop.ledger, tasks.sync_with_plan(ledger, loop.plan))
-    loop = with_pool(replace(loop, ledger=ledger, memory=memory, failing=0), pool)
+    loop = transitions.with_pool(replace(loop, ledger=ledger, memory=memory, failing=0), pool)
     summary = f"{task.id} is done" if complete else f"another task than {task.id} was done"
     summary = summary if has_list else "the agent ended well"
     return LoopStep(
@@ -333,7 +323,7 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
             why = f"the last {loop.memory.idle_successes} iterations ended well and committed nothing"
             end = EndLoop(0, "no_progress", why)
         if end is not None:
-            return ended(loop, end, model.ClearCheckpoint())
+            return transitions.ended(loop, end, model.ClearCheckpoint())
     return _iterate(loop, event.at, policy)
 
 

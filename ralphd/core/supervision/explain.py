@@ -42,21 +42,13 @@ def explain_end(
 
 
 _SAID_SO: Final[Mapping[Outcome, tuple[str, str, str]]] = {
-    Outcome.LIMIT: (
-        "E2",
-        "A limit of yours was reached",
-        "5 from a run that said hello means a limit",
-    ),
+    Outcome.LIMIT: ("E2", "A limit of yours was reached", "5 from a run that said hello means a limit"),
     Outcome.REFUSED: (
         "E2",
         "Ralph refused to run",
         "2 and 78 from a run that said hello are not tried again",
     ),
-    Outcome.GAVE_UP: (
-        "E2",
-        "Ralph gave up",
-        "a run that says why it ends with 1 is not tried again",
-    ),
+    Outcome.GAVE_UP: ("E2", "Ralph gave up", "a run that says why it ends with 1 is not tried again"),
     Outcome.NO_PROGRESS: (
         "L10",
         "Ralph stopped, for he got nowhere",

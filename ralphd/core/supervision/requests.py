@@ -1,44 +1,31 @@
-"""What a person's request does to a ralph (G1, G2)."""
+"""What a person's request (G1, G2) and a gate run with its verdict (R1 to R9) do to a ralph."""
 
 from dataclasses import replace
 
-from ralphd.core.supervision import reports, transitions
+from ralphd.core.gate.verdict import Result, Verdict, VerdictKind, short
+from ralphd.core.supervision import events, model, reports, transitions
 from ralphd.core.supervision.events import Event, PauseRequested, ResumeRequested, SkipWaitRequested
-from ralphd.core.supervision.model import (
-    SETTLED,
-    ControlSignal,
-    Done,
-    Failed,
-    Goal,
-    Idle,
-    PassOn,
-    Paused,
-    Pausing,
-    Policy,
-    Running,
-    Starting,
-    Step,
-    Stopped,
-    Stopping,
-    Supervision,
-    Tally,
-    Waiting,
-)
-from ralphd.core.supervision.reports import Reported
+from ralphd.core.supervision.reports import Reported, task_data
+from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, STOPPED, has_boundaries
+from ralphd.core.text import normalized
 from ralphd.core.time import Moment
 
+# What a person's request does to a ralph (G1, G2).
 
-def why_not(current: Supervision, event: Event) -> str | None:
+
+def why_not(current: model.Supervision, event: Event) -> str | None:
     """Return why a request does not fit the state of the ralph, or None."""
-    settled = isinstance(current.state, SETTLED)
+    settled = isinstance(current.state, model.SETTLED)
     match event:
         case PauseRequested() if settled:
             return f"it is {current.state.kind}: there is nothing to pause"
         case ResumeRequested() if settled:
             return f"it is {current.state.kind}, not paused: start it instead"
-        case ResumeRequested() if current.goal is Goal.STOPPED:
+        case ResumeRequested() if current.goal is model.Goal.STOPPED:
             return f"it is {current.state.kind} and was asked to stop: start it instead"
-        case SkipWaitRequested() if isinstance(current.state, Running) and current.said.wait is not None:
+        case SkipWaitRequested() if (
+            isinstance(current.state, model.Running) and current.said.wait is not None
+        ):
             return (
                 None if current.said.signals else "its command waits by itself, and does not know our signals"
             )
@@ -50,99 +37,284 @@ def why_not(current: Supervision, event: Event) -> str | None:
             return None
 
 
-def _waits(current: Supervision) -> bool:
-    return isinstance(current.state, Waiting) or (
-        isinstance(current.state, Paused) and current.state.resume_at is not None
+def _waits(current: model.Supervision) -> bool:
+    return isinstance(current.state, model.Waiting) or (
+        isinstance(current.state, model.Paused) and current.state.resume_at is not None
     )
 
 
-def start(current: Supervision, at: Moment) -> Step:
+def start(current: model.Supervision, at: Moment) -> model.Step:
     """Start a settled ralph afresh, resume a paused one, follow an ending run with another."""
-    wanted = replace(current, goal=Goal.RUNNING)
+    wanted = replace(current, goal=model.Goal.RUNNING)
     match current.state:
-        case Idle() | Stopped() | Failed() | Done():
-            return transitions.spawn(replace(wanted, tally=Tally(began_at=at)), before=current.state)
-        case Paused():
+        case model.Idle() | model.Stopped() | model.Failed() | model.Done():
+            return transitions.spawn(replace(wanted, tally=model.Tally(began_at=at)), before=current.state)
+        case model.Paused():
             return resume(current)
-        case Pausing() | Stopping():
-            fresh = replace(wanted, tally=Tally(began_at=at))
-            return Step(replace(fresh, state=transitions.ending(current.state, again=True)))
-        case Starting(before=before):
-            return Step(replace(wanted, state=Starting(before)))
+        case model.Pausing() | model.Stopping():
+            fresh = replace(wanted, tally=model.Tally(began_at=at))
+            return model.Step(replace(fresh, state=transitions.ending(current.state, again=True)))
+        case model.Starting(before=before):
+            return model.Step(replace(wanted, state=model.Starting(before)))
         case _:
-            return Step(wanted)
+            return model.Step(wanted)
 
 
-def stop(current: Supervision, at: Moment, policy: Policy, *, kill: bool) -> Step:
+def stop(current: model.Supervision, at: Moment, policy: model.Policy, *, kill: bool) -> model.Step:
     """End the run, or the wait; a settled ralph stays as it is."""
     match current.state:
-        case Running() | Pausing() | Stopping():
+        case model.Running() | model.Pausing() | model.Stopping():
             return transitions.ask_to_end(current, at, policy, kill=kill)
-        case Waiting() | Paused():
-            return Step(replace(current, state=Stopped()), (transitions.STOPPED,))
-        case Starting(before=before):
-            return Step(replace(current, state=Starting(before, kill)))
+        case model.Waiting() | model.Paused():
+            return model.Step(replace(current, state=model.Stopped()), (transitions.STOPPED,))
+        case model.Starting(before=before):
+            return model.Step(replace(current, state=model.Starting(before, kill)))
         case _:
-            return Step(current)
+            return model.Step(current)
 
 
-def pause(current: Supervision, at: Moment, policy: Policy) -> Step:
+def pause(current: model.Supervision, at: Moment, policy: model.Policy) -> model.Step:
     """End the run, and start none until someone resumes the ralph."""
     match current.state:
-        case Running(run_id=run_id) if transitions.has_boundaries(current):
-            pausing = Pausing(run_id, since=at, kill_at=None, asked=current.said.signals)
-            wish = (PassOn(run_id, ControlSignal.PAUSE),) if current.said.signals else ()
-            return Step(replace(current, state=pausing), (transitions.PAUSING_AT_BOUNDARY, *wish))
-        case Running(run_id=run_id):
-            pausing = Pausing(run_id, since=at, kill_at=at + policy.stop_timeout_s)
-            return Step(
+        case model.Running(run_id=run_id) if transitions.has_boundaries(current):
+            pausing = model.Pausing(run_id, since=at, kill_at=None, asked=current.said.signals)
+            wish = (model.PassOn(run_id, model.ControlSignal.PAUSE),) if current.said.signals else ()
+            return model.Step(replace(current, state=pausing), (transitions.PAUSING_AT_BOUNDARY, *wish))
+        case model.Running(run_id=run_id):
+            pausing = model.Pausing(run_id, since=at, kill_at=at + policy.stop_timeout_s)
+            return model.Step(
                 replace(current, state=pausing),
                 (transitions.PAUSING, *transitions.ask(run_id, policy.stop_timeout_s)),
             )
-        case Stopping(run_id=run_id, since=since, kill_at=kill_at, asked=asked):
-            return Step(replace(current, state=Pausing(run_id, since, kill_at, asked)))
-        case Waiting():
-            return Step(replace(current, state=Paused("requested")), (transitions.PAUSED_ON_REQUEST,))
-        case Paused(reason=reason):
-            return Step(replace(current, state=Paused(reason)))  # a person's pause outlasts a limit's reset
+        case model.Stopping(run_id=run_id, since=since, kill_at=kill_at, asked=asked):
+            return model.Step(replace(current, state=model.Pausing(run_id, since, kill_at, asked)))
+        case model.Waiting():
+            return model.Step(
+                replace(current, state=model.Paused("requested")), (transitions.PAUSED_ON_REQUEST,)
+            )
+        case model.Paused(reason=reason):
+            return model.Step(
+                replace(current, state=model.Paused(reason))
+            )  # a person's pause outlasts a limit's reset
         case _:
-            return Step(current)
+            return model.Step(current)
 
 
-def resume(current: Supervision) -> Step:
-    wanted = replace(current, goal=Goal.RUNNING)
+def resume(current: model.Supervision) -> model.Step:
+    wanted = replace(current, goal=model.Goal.RUNNING)
     match current.state:
-        case Paused():
+        case model.Paused():
             return transitions.spawn(wanted, transitions.RESUMED, before=current.state)
-        case Pausing():
-            return Step(replace(wanted, state=transitions.ending(current.state, again=True)))
-        case Starting(before=before):
-            return Step(replace(wanted, state=Starting(before)))
+        case model.Pausing():
+            return model.Step(replace(wanted, state=transitions.ending(current.state, again=True)))
+        case model.Starting(before=before):
+            return model.Step(replace(wanted, state=model.Starting(before)))
         case _:
-            return Step(current)
+            return model.Step(current)
 
 
-def restart(current: Supervision, at: Moment, policy: Policy) -> Step:
+def restart(current: model.Supervision, at: Moment, policy: model.Policy) -> model.Step:
     """Stop, then start, with the count of failures at 0."""
     fresh = replace(current, tally=replace(current.tally, consecutive_errors=0, restarted_at=()))
     match current.state:
-        case Running():
+        case model.Running():
             return transitions.ask_to_end(fresh, at, policy, again=True)
-        case Pausing() | Stopping():
-            return Step(replace(fresh, state=transitions.ending(current.state, again=True)))
-        case Starting(before=before):
-            return Step(replace(fresh, state=Starting(before)))
-        case Waiting() | Paused():
+        case model.Pausing() | model.Stopping():
+            return model.Step(replace(fresh, state=transitions.ending(current.state, again=True)))
+        case model.Starting(before=before):
+            return model.Step(replace(fresh, state=model.Starting(before)))
+        case model.Waiting() | model.Paused():
             return transitions.spawn(fresh, transitions.RESTARTING, before=current.state)
-        case Idle() | Stopped() | Failed() | Done():
+        case model.Idle() | model.Stopped() | model.Failed() | model.Done():
             return transitions.spawn(
-                replace(current, tally=Tally(began_at=at)), transitions.RESTARTING, before=current.state
+                replace(current, tally=model.Tally(began_at=at)), transitions.RESTARTING, before=current.state
             )
 
 
-def skip_wait(current: Supervision, at: Moment) -> Step:
-    if isinstance(current.state, Running):
-        return Step(current, (PassOn(current.state.run_id, ControlSignal.SKIP_WAIT),))
-    assert isinstance(current.state, Waiting | Paused)
-    wanted = replace(current, goal=Goal.RUNNING)
+def skip_wait(current: model.Supervision, at: Moment) -> model.Step:
+    if isinstance(current.state, model.Running):
+        return model.Step(current, (model.PassOn(current.state.run_id, model.ControlSignal.SKIP_WAIT),))
+    assert isinstance(current.state, model.Waiting | model.Paused)
+    wanted = replace(current, goal=model.Goal.RUNNING)
     return transitions.spawn(transitions.counted(wanted, at), transitions.RESTARTING, before=current.state)
+
+
+MOST_LINE_CHARS = 160
+UNFIT = "the tests cannot be run: test_command is not found or not executable"
+
+
+def began(current: model.Supervision, event: events.GateRunBegan) -> model.Step:
+    """Expect no sign of life until the tests have ended (H5). A request for a start is answered by now."""
+    testing = replace(current, said=replace(current.said, testing=True))
+    match current.state:
+        case model.Starting(kill=kill) if event.run_id is None:
+            return model.Step(replace(testing, state=model.Starting(kill=kill)))
+        case _ if event.run_id is not None and _lives(current, event.run_id):
+            return model.Step(testing)
+        case _:
+            return model.Step(current)
+
+
+def baseline(current: model.Supervision, event: events.BaselineTested) -> model.Step:
+    """R4: the first run starts, whatever the tests say of the tree, unless they cannot be run at all."""
+    if not isinstance(current.state, model.Starting):
+        return model.Step(current)
+    current = replace(current, said=replace(current.said, testing=False))
+    if current.goal is model.Goal.PAUSED:
+        return model.Step(replace(current, state=model.Paused("requested")), (PAUSED_ON_REQUEST,))
+    if current.goal is model.Goal.STOPPED:
+        return model.Step(replace(current, state=model.Stopped()), (STOPPED,))
+    data = (("baseline", True), ("tests", None if event.result is None else event.result.value))
+    match event.result:
+        case None:
+            return model.Step(current, (model.Spawn(),))
+        case Result.GREEN:
+            return model.Step(current, (model.Announce("tests.passed", data=data), model.Spawn()))
+        case Result.CANNOT_RUN:
+            why = f"Ralph is not started: {UNFIT} ({event.how})"
+            return model.Step(
+                replace(current, state=model.Failed(why)),
+                (model.Escalate(why), model.Announce("ralph.failed")),
+            )
+        case Result.RED:
+            return model.Step(current, (_not_green("are red", data), model.Spawn()))
+        case Result.TIMED_OUT | Result.ENDED:
+            return model.Step(current, (_not_green(f"say nothing ({event.how})", data), model.Spawn()))
+
+
+def _not_green(what: str, data: tuple[tuple[str, object], ...]) -> model.Announce:
+    text = f"The tests {what} before Ralph begins: commits are not judged until they are green"
+    return model.Announce("tests.failed", text, data=data)
+
+
+def over(current: model.Supervision, event: events.VerdictReached, policy: model.Policy) -> model.Step:
+    """Announce a verdict, once, and pause where a person has to look first (R2, R6, R8)."""
+    verdict, tally = event.verdict, current.tally
+    if verdict.boundary_id and current.said.judged == verdict.boundary_id:
+        return model.Step(current)
+    reverted = verdict.kind is VerdictKind.REVERTED
+    is_news = verdict.calls and verdict.why != tally.called
+    tally = replace(tally, reverts=tally.reverts + reverted, called=verdict.why if verdict.calls else None)
+    said = replace(current.said, testing=False, judged=verdict.boundary_id, reverted=reverted)
+    current = replace(current, tally=tally, said=said)
+    actions = _verdict_actions(verdict, calls=is_news)
+    return _paused(current, event, actions, policy) if verdict.pauses else model.Step(current, actions)
+
+
+def announced(event: events.CommitsRestored | events.LeftBehind) -> tuple[model.Announce, ...]:
+    """Announce a change of the repository that changes nothing for the ralph."""
+    return _left_behind(event) if isinstance(event, events.LeftBehind) else _restored(event)
+
+
+def _left_behind(event: events.LeftBehind) -> tuple[model.Announce, ...]:
+    repaired = model.Announce("state.recovered", f"Mended what the run had left: {'; '.join(event.done)}")
+    left = model.Announce("guard.blocked", f"The run has left something half done: {'; '.join(event.told)}")
+    return (*((repaired,) if event.done else ()), *((left,) if event.told else ()))
+
+
+def _restored(event: events.CommitsRestored) -> tuple[model.Announce, ...]:
+    of = "" if event.number is None else f" of iteration {event.number}"
+    text = f"Put back, as asked — {_commits(event.commits)}{of}; the tests run before the next start"
+    return (model.Announce("commit.restored", text, data=restored_data(event)),)
+
+
+def restored_data(event: events.CommitsRestored) -> tuple[tuple[str, object], ...]:
+    """Return what events and the history keep of it, by their names."""
+    return (
+        ("iteration", event.number),
+        ("task", event.task),
+        ("commits", list(event.commits)),
+        ("made", list(event.made)),
+    )
+
+
+def _lives(current: model.Supervision, run_id: model.RunId) -> bool:
+    return isinstance(current.state, model.HAS_A_RUN) and current.state.run_id == run_id
+
+
+def _paused(
+    current: model.Supervision,
+    event: events.VerdictReached,
+    actions: tuple[model.Action, ...],
+    policy: model.Policy,
+) -> model.Step:
+    if current.goal is model.Goal.STOPPED:
+        return model.Step(current, actions)
+    why = event.verdict.why
+    current = replace(current, goal=model.Goal.PAUSED, said=replace(current.said, guard=why))
+    match current.state:
+        case model.Running(run_id=run_id) if has_boundaries(
+            current
+        ):  # it hears of it in the answer it waits for
+            return model.Step(
+                replace(current, state=model.Pausing(run_id, event.at, None, asked=False)), actions
+            )
+        case model.Running():
+            asked = pause(current, event.at, policy)
+            return model.Step(asked.supervision, (*actions, *asked.actions))
+        case model.Stopping(
+            run_id=run_id, since=since, kill_at=kill_at, asked=asked
+        ):  # to be followed by another
+            return model.Step(replace(current, state=model.Pausing(run_id, since, kill_at, asked)), actions)
+        case model.Waiting() | model.Paused():
+            return model.Step(replace(current, state=model.Paused(GUARD, None, why)), actions)
+        case _:
+            return model.Step(current, actions)
+
+
+def _verdict_actions(verdict: Verdict, *, calls: bool) -> tuple[model.Action, ...]:
+    """Return the lines of C4 and their events; with ``calls`` a person is called."""
+    data, commits, reverted = data_of(verdict), short(verdict.commits), short(verdict.reverted)
+    match verdict.kind:
+        case VerdictKind.KEPT if not verdict.tests:
+            return ()
+        case VerdictKind.KEPT:
+            text = f"Tests passed ✅ — {_commits(commits)} kept"
+            return (model.Announce("tests.passed", data=data), model.Announce("commit.kept", text, data=data))
+        case VerdictKind.REVERTED:
+            text = f"Tests failed ❌ — reverting {_commits(reverted)}"
+            called = (model.Escalate(f"{text}; {verdict.why}"),) if calls else ()
+            word = last_line(verdict.tail)
+            return (
+                model.Announce("tests.failed", f"The tests end with: {word}" if word else None, data=data),
+                model.Announce("commit.reverted", text, data=data),
+                *called,
+            )
+        case VerdictKind.UNTESTED:
+            stays = f"{_commits(commits[:1])} stays" if commits else "the iteration stays"
+            if reverted:  # where a revert could not be taken back, or somebody has moved HEAD since
+                stays = f"{_commits(reverted)} stay{'s' if len(reverted) == 1 else ''} reverted"
+            text = f"Not judged — {stays}: {verdict.why}"
+            if verdict.pauses or calls:  # the call says it: one line of the log is enough
+                return (
+                    model.Announce("guard.blocked", data=(("message", text), *data)),
+                    model.Escalate(text),
+                )
+            return (model.Announce("guard.blocked", text, data=data),)
+
+
+def _commits(shas: tuple[str, ...]) -> str:
+    """``commit abc1234``, ``commits abc1234, def5678``."""
+    more = f" and {len(shas) - 3} more" if len(shas) > 3 else ""
+    return f"commit{'s' if len(shas) > 1 else ''} {', '.join(shas[:3])}{more}"
+
+
+def last_line(printed: str) -> str:
+    """Return the last line that the tests printed, shortened."""
+    lines = [" ".join(line.split()) for line in normalized(printed).splitlines()]
+    last = next((line for line in reversed(lines) if line), "")
+    return last if len(last) <= MOST_LINE_CHARS else last[: MOST_LINE_CHARS - 1] + "…"
+
+
+def data_of(verdict: Verdict) -> tuple[tuple[str, object], ...]:
+    """Return what events and the history keep of a verdict, by their names."""
+    return (
+        ("iteration", verdict.number),
+        ("task", task_data(verdict.task)),
+        ("verdict", verdict.kind.value),
+        ("why", verdict.why),
+        ("commits", list(short(verdict.commits))),
+        ("reverted", list(short(verdict.reverted))),
+        ("tests", list(verdict.tests)),
+        ("refs", list(verdict.refs)),
+    )

@@ -66,7 +66,10 @@ class GitEffects:
             case verdict.Restore(head=head):
                 return revert.restore(self.directory, head, expected=run.head or "", label=label)
             case verdict.Push():
-                return self._push(run)
+                pushed = remote.push(self.directory, outside=self.environment() or None)
+                if pushed.words.startswith("not pushed"):
+                    return verdict.Refused(f"the revert is {pushed.words}")
+                return verdict.CarriedOut(run.head)
             case _:
                 raise AssertionError(f"{order} is no order about git")
 
@@ -87,12 +90,6 @@ class GitEffects:
     def forget_old(self, ralph: str, *spared: str) -> None:
         """Drop the refs of old reverts, but for ``spared`` labels."""
         revert.forget_old(self.directory, ralph, spared=spared)
-
-    def _push(self, run: verdict.GateRun) -> verdict.GateEvent:
-        pushed = remote.push(self.directory, outside=self.environment() or None)
-        if pushed.words.startswith("not pushed"):
-            return verdict.Refused(f"the revert is {pushed.words}")
-        return verdict.CarriedOut(run.head)
 
 
 def _subject(said: str) -> str:

@@ -93,7 +93,7 @@ class GateTests:
         place = RunDirectory(self._home / run_id)
         try:
             run = Run.adopt(place)
-            if run is None and not _has_begun(place):
+            if run is None and not (place.run_file.exists() or place.exit_record() is not None):
                 run = await Run.spawn(place, self._spec(run_id, directory), None)
         except CommandNotStartable as fault:
             return GateTestResult(run_id, Result.CANNOT_RUN, how=f"{fault.what}: {fault.why}")
@@ -175,8 +175,3 @@ def judged(record: ExitRecord, *, timed_out: bool) -> tuple[Result, str]:
     if record.code in CANNOT_RUN:
         return Result.CANNOT_RUN, f"exit {record.code}"
     return (Result.RED if record.code else Result.GREEN), f"exit {record.code}"
-
-
-def _has_begun(place: RunDirectory) -> bool:
-    """Whether there was a process: a daemon may have died between the order and the spawn."""
-    return place.run_file.exists() or place.exit_record() is not None

@@ -97,7 +97,8 @@ class Undo:
             raise self._refusal(wanted, done.why)
         diagnostics.reach("undo.done")
         made = (await asyncio.to_thread(self._hands.boundary, before)).commits if done.head else ()
-        await self._begin_anew(wanted)
+        head = await asyncio.to_thread(self._hands.position)
+        await self._memory.save(ranges.after_undo(self._memory.state, wanted.boundary_id, head))
         fact = CommitsRestored(
             at=self._services.clock.now(),
             id=wanted.boundary_id,
@@ -123,11 +124,6 @@ class Undo:
                 f"there is nothing to put back of {name}", why=found, mend=f"ralphctl verdicts {name}"
             )
         return found
-
-    async def _begin_anew(self, wanted: ToUndo) -> None:
-        """Begin the next range at HEAD."""
-        head = await asyncio.to_thread(self._hands.position)
-        await self._memory.save(ranges.after_undo(self._memory.state, wanted.boundary_id, head))
 
     def _refusal(self, wanted: ToUndo, why: str) -> NotUndone:
         name = self._account.definition.name

@@ -181,12 +181,9 @@ class Announcer:
         )
         if told and text is not None:
             logger.log(level, "%s", text, extra={"ralph": whom.name})
-            self._line(at, text, whom.facts)
-
-    def _line(self, at: Moment, text: str, facts: Facts) -> None:
-        if facts.run_id is not None:
-            with suppress(OSError):
-                append_regent_line(self._files.runs / facts.run_id, at, text)
+            if whom.facts.run_id is not None:
+                with suppress(OSError):
+                    append_regent_line(self._files.runs / whom.facts.run_id, at, text)
 
     def _logins(self, whom: Audience) -> dict[str, str]:
         """Return the login commands of those agents of the last run that lacked a login. Blocks."""

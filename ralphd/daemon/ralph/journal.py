@@ -11,9 +11,9 @@ from ralphd.core.gate.verdict_views import explain_verdict, undo_key, verdicts
 from ralphd.core.record import entry_of, happened_at, iterations
 from ralphd.core.supervision import events
 from ralphd.core.supervision.exit_policy import failure_kind, last_word
-from ralphd.core.supervision.gate_events import data_of, restored_data
 from ralphd.core.supervision.model import ExitFacts, LastWord, Outcome, RunReports, Supervision
 from ralphd.core.supervision.reports import Reported, is_known
+from ralphd.core.supervision.requests import data_of, restored_data
 from ralphd.core.time import Moment, rfc3339
 from ralphd.process.rundir import ExitRecord
 from ralphd.store.history import History, ProgressFile
@@ -106,12 +106,7 @@ class Journal:
 
 
 def end_data(
-    ending: ExitFacts,
-    meant: Outcome,
-    *,
-    record: ExitRecord | None,
-    commit: str | None,
-    word: LastWord | None,
+    ending: ExitFacts, meant: Outcome, *, record: ExitRecord | None, commit: str | None, word: LastWord | None
 ) -> dict[str, Any]:
     """Return the history entry of a run's end. ``word`` is what the run announced of it."""
     swept = () if record is None else record.swept

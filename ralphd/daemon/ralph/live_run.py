@@ -10,22 +10,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from ralphd.core.explanation import NOT_WATCHED, Explanation
 from ralphd.core.plan import PROMISE_LINES, is_complete, is_promised
 from ralphd.core.stall_detector import SilenceLimits, StallFinding
+from ralphd.core.supervision import model
 from ralphd.core.supervision.events import Event, FellSilent, Overran
 from ralphd.core.supervision.exit_policy import TRY_AGAIN_LATER
-from ralphd.core.supervision.model import (
-    Action,
-    ControlSignal,
-    ExitFacts,
-    KillTree,
-    Mode,
-    Overdue,
-    PassOn,
-    RunId,
-    RunReports,
-    Terminate,
-)
 from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.builtin import command_of
+from ralphd.git.repo import ReflogMark, Repository, Signature
 from ralphd.git.worktree_scan import WorkTree
 from ralphd.loop.workdir_files import read_plan
 from ralphd.process.activity.monitor import StallMonitor, Subject
@@ -42,10 +32,11 @@ if TYPE_CHECKING:
     from ralphd.daemon.ralph.record import RalphRecord
     from ralphd.daemon.services import Services
 
+
 # The watch over one run: findings of ``process/activity/monitor`` reach the Regent as events.
 
 LAST_LINES = 20
-OVERDUE = {StallFinding.STALL: Overdue.STALL, StallFinding.TOO_LONG: Overdue.TIMEOUT}
+OVERDUE = {StallFinding.STALL: model.Overdue.STALL, StallFinding.TOO_LONG: model.Overdue.TIMEOUT}
 
 
 Post: TypeAlias = Callable[[Event], None]
@@ -61,7 +52,7 @@ class WatchedRun:
     log: RalphLog
     observer: Callable[[Moment], Observer]
     limits: SilenceLimits
-    said: Callable[[], RunReports]
+    said: Callable[[], model.RunReports]
     heard: Callable[[], int]
     post: Post
 
@@ -88,7 +79,7 @@ def watching(run: WatchedRun, clock: Clock) -> StallMonitor:
     )
 
 
-SIGNALS = {ControlSignal.PAUSE: signal.SIGUSR1, ControlSignal.SKIP_WAIT: signal.SIGUSR2}
+SIGNALS = {model.ControlSignal.PAUSE: signal.SIGUSR1, model.ControlSignal.SKIP_WAIT: signal.SIGUSR2}
 
 
 class LiveRun:
@@ -105,7 +96,7 @@ class LiveRun:
         self.watching = watching(self._watched(log, post), clock)
 
     @property
-    def run_id(self) -> RunId:
+    def run_id(self) -> model.RunId:
         return self.record.run_id
 
     def _watched(self, log: RalphLog, post: Post) -> WatchedRun:
@@ -127,14 +118,14 @@ class LiveRun:
         if self._supervised:
             await self.watching.run()
 
-    def execute(self, action: Action) -> None:
+    def execute(self, action: model.Action) -> None:
         """Carry out an action on this run's processes."""
         match action:
-            case Terminate():
+            case model.Terminate():
                 self.run.terminate()
-            case PassOn(wish=wish):
+            case model.PassOn(wish=wish):
                 self.run.pass_on(SIGNALS[wish])
-            case KillTree():
+            case model.KillTree():
                 self.run.kill_tree()
             case _:
                 raise AssertionError(f"{action} is no order to a run")
@@ -187,7 +178,7 @@ def _variables(account: "RalphRecord", services: "Services", directory: RunDirec
 # The end of a run as the core wants to know it: what its record, its log, its directory and git tell.
 
 
-async def ending_of(account: "RalphRecord", log: RalphLog, record: ExitRecord) -> ExitFacts:
+async def ending_of(account: "RalphRecord", log: RalphLog, record: ExitRecord) -> model.ExitFacts:
     """Collect the facts of a run's end from its record, log, directory and repository (E1 to E4)."""
     account.records.note_exit(record)
     pause = Pause()
@@ -195,9 +186,9 @@ async def ending_of(account: "RalphRecord", log: RalphLog, record: ExitRecord) -
         held = account.in_force.definition
         pause = await asyncio.to_thread(account.files.checkpoint, held.directory, own_loop=held.runs_own_loop)
     complete = False
-    if record.code == 0 and account.policy.mode is Mode.ITERATION:
+    if record.code == 0 and account.policy.mode is model.Mode.ITERATION:
         complete = await asyncio.to_thread(_is_complete, account, log, record)
-    return ExitFacts(
+    return model.ExitFacts(
         run_id=record.run_id,
         at=record.ended_at,
         code=record.code,
@@ -215,3 +206,56 @@ def _is_complete(account: "RalphRecord", log: RalphLog, record: ExitRecord) -> b
     """E4: the task list is complete, or the promise was given and no task is open."""
     plan = read_plan(account.definition.directory, account.configuration.ralph.tasks)
     return is_complete(plan, is_promised(log.last_lines(record.run_id, PROMISE_LINES)))
+
+
+# The commits of a ralph: where HEAD is, and how many commits its run has made (C3).
+
+
+class CommitWatcher:
+    """Counts the commits of a run, every few seconds.
+
+    A poll costs a few stats; git runs, and the reflog is read, only after a change. For one task at a time.
+    """
+
+    def __init__(self, account: "RalphRecord") -> None:
+        self._account = account
+        self._repository: Repository | None = None
+        self._signature: Signature | None = None
+
+    @property
+    def _directory(self) -> Path:
+        return self._account.definition.directory
+
+    async def begin(self) -> None:
+        """Start counting: what is there now is not the run's."""
+        await self._account.note_start()
+        self._repository = await asyncio.to_thread(Repository.find, self._directory)
+        self._account.note_reflog(self._mark())
+
+    async def commits(self) -> int:
+        """Return the number of commits since the last call, or since the run began."""
+        if self._repository is None and (self._directory / ".git").exists():  # an adopted run, or a new one
+            self._repository = await asyncio.to_thread(Repository.find, self._directory)
+        if self._repository is None or not self._has_changed(self._repository):
+            return 0
+        before = self._account.facts.last_commit
+        await self._account.note_head()
+        moved = self._account.facts.last_commit != before
+        return await asyncio.to_thread(self._count, self._repository, moved)
+
+    def _has_changed(self, repository: Repository) -> bool:
+        signature = repository.signature()
+        changed, self._signature = signature != self._signature, signature
+        return changed
+
+    def _count(self, repository: Repository, moved: bool) -> int:
+        mark = self._account.facts.reflog
+        found = None if mark is None else repository.commits_made(ReflogMark(*mark))
+        if found is None:  # no reflog tells: a move of HEAD counts for one
+            self._account.note_reflog(self._mark())
+            return int(moved)
+        self._account.note_reflog(found.until)
+        return found.made
+
+    def _mark(self) -> ReflogMark | None:
+        return None if self._repository is None else self._repository.mark()

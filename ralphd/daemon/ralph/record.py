@@ -14,22 +14,9 @@ from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND, Configuration
 from ralphd.core.incidents import Incident, of_a_bug
 from ralphd.core.record import change_of
+from ralphd.core.supervision import model
 from ralphd.core.supervision.events import Event, RunEnded
 from ralphd.core.supervision.exit_policy import outcome
-from ralphd.core.supervision.model import (
-    HAS_A_RUN,
-    SETTLED,
-    ExitFacts,
-    Failed,
-    Goal,
-    Outcome,
-    Policy,
-    Running,
-    RunReports,
-    Starting,
-    Step,
-    Supervision,
-)
 from ralphd.core.supervision.reports import Heartbeat, Reported
 from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.ralph.announcer import Announcer, Audience
@@ -52,7 +39,7 @@ class ActiveConfiguration:
 
     definition: Definition
     configuration: config.Configuration
-    policy: Policy
+    policy: model.Policy
     awaited: tuple[str, ...] = ()
 
     @classmethod
@@ -116,7 +103,7 @@ class RalphRecord:
         return self.records.history
 
     @property
-    def supervision(self) -> Supervision:
+    def supervision(self) -> model.Supervision:
         return self._supervision
 
     @property
@@ -125,7 +112,7 @@ class RalphRecord:
         return self.in_force.configuration
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> model.Policy:
         return self.in_force.policy
 
     @property
@@ -173,7 +160,7 @@ class RalphRecord:
     @property
     def is_governed_by_a_run(self) -> bool:
         """Whether a run lives or is starting, whose configuration stays in force."""
-        return isinstance(self._supervision.state, (*HAS_A_RUN, Starting))
+        return isinstance(self._supervision.state, (*model.HAS_A_RUN, model.Starting))
 
     def take_up(self) -> None:
         """Put the pinned definition in force: a run begins, or none lives."""
@@ -199,7 +186,7 @@ class RalphRecord:
         self._facts = replace(self._facts, ralph_pid=None)
         self._stale = True
 
-    async def write_down(self, fact: Event, answer: Step) -> None:
+    async def write_down(self, fact: Event, answer: model.Step) -> None:
         """Make ``answer`` the truth, on disk first: history, then events, then state."""
         before, meaning = self._supervision, answer.exit_meaning
         learnt: dict[str, Any] = {}
@@ -229,14 +216,17 @@ class RalphRecord:
                 self.take_up()
 
     async def enter_end(
-        self, ending: ExitFacts, meaning: Outcome | None = None, said: RunReports | None = None
+        self,
+        ending: model.ExitFacts,
+        meaning: model.Outcome | None = None,
+        said: model.RunReports | None = None,
     ) -> dict[str, Any]:
         """Enter the end of a run, once. Return what it changes in ``Facts``, by name.
 
         Without ``meaning`` the run is long over, and its end is classified without what was known of it.
         """
-        said = said or RunReports()
-        meaning = meaning or outcome(Running(ending.run_id), ending, said)
+        said = said or model.RunReports()
+        meaning = meaning or outcome(model.Running(ending.run_id), ending, said)
         await self.records.enter_end(ending, meaning, said, self._facts.last_commit)
         await self._mirror()
         await self.look_at_loop_files()
@@ -312,14 +302,11 @@ class RalphRecord:
             async with self._writing:
                 await self._save_counters()
         if self.definition.runs_own_loop:
-            await self._freshen_loop_files()
-
-    async def _freshen_loop_files(self) -> None:
-        at_rest = isinstance(self._supervision.state, SETTLED)
-        home, directory = self.files.home, self.definition.directory
-        if not mirror.are_whole(home, directory, at_rest=at_rest):
-            await asyncio.to_thread(mirror.renew, home, directory, at_rest=at_rest)
-        await self.look_at_loop_files()
+            at_rest = isinstance(self._supervision.state, model.SETTLED)
+            home, directory = self.files.home, self.definition.directory
+            if not mirror.are_whole(home, directory, at_rest=at_rest):
+                await asyncio.to_thread(mirror.renew, home, directory, at_rest=at_rest)
+            await self.look_at_loop_files()
 
     async def _save_counters(self) -> None:
         """Save without waiting for the disk: the next transition is saved durably."""
@@ -361,7 +348,7 @@ class RalphRecord:
 
     async def fail(self, why: str) -> None:
         """Give this ralph up for a bug of ours, until a person acts."""
-        self._supervision = replace(self._supervision, goal=Goal.STOPPED, state=Failed(why))
+        self._supervision = replace(self._supervision, goal=model.Goal.STOPPED, state=model.Failed(why))
         self._facts = replace(self._facts, ralph_pid=None)
         await self.save()
         at = self._services.clock.now()

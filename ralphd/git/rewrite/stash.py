@@ -94,7 +94,10 @@ def put_back(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
         saved = _load(git, ref)
         if saved is None:
             return head
-        _remove_own_index_lock(git, saved)
+        lock = git.repository.git / "index.lock"
+        with suppress(OSError):
+            if saved.index and tree_diff.blob_id(lock.read_bytes(), like=saved.index) == saved.index:
+                lock.unlink(missing_ok=True)
         if trouble := trouble_of(git.directory, ()):  # conflicts count in these paths only, see below
             raise NotDone(trouble)
         seen = file_snapshots.traces(git, saved.paths)
@@ -357,11 +360,3 @@ def _put_index(git: GitRunner, saved: SavedState, head: str, staged: Mapping[byt
         return
     tree_diff.put_entries(git, [(each.path, each.staged) for each in saved.files])
     git.run("update-index", "-q", "--refresh")
-
-
-def _remove_own_index_lock(git: GitRunner, saved: SavedState) -> None:
-    """Remove the lock that a crashed ``_put_index`` has left: its content is the saved index."""
-    lock = git.repository.git / "index.lock"
-    with suppress(OSError):
-        if saved.index and tree_diff.blob_id(lock.read_bytes(), like=saved.index) == saved.index:
-            lock.unlink(missing_ok=True)

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ralphd.agents.agent import Agent
 from ralphd.agents.reading import MAX_LINE_CHARS
-from ralphd.core.failures import agent_events, progress
-from ralphd.core.failures.agent_events import AgentEvent, RetryingItself
+from ralphd.core.failures import agent_events
+from ralphd.core.failures.agent_events import AgentEvent, RetryingItself, Traits, is_life
 from ralphd.core.failures.classify import OurDoing
-from ralphd.core.failures.progress import Traits, is_life
 from ralphd.core.text import plain, plain_lines
 from ralphd.core.time import Moment
 from ralphd.loop.attempt.termination import Termination, TerminationRequest
@@ -85,7 +84,7 @@ class AgentOutput:
         self._agent, self._observer, self._termination, self._clock = agent, observer, termination, clock
         self._hang_timeout_s, self._at_once = hang_timeout_s, at_once
         self._is_plain = not agent.has_verdict
-        self._idling = progress.NOT_IDLING
+        self._idling = agent_events.NOT_IDLING
         self._has_failed = False
 
     def out(self, lines: list[str]) -> None:
@@ -109,7 +108,7 @@ class AgentOutput:
     def _out(self, line: str, now: Moment, awake_s: float) -> None:
         self.printed = self.printed or bool(line.strip())
         events = tuple(self.parser.line(line))
-        traits = progress.traits_of(events)
+        traits = agent_events.traits_of(events)
         self._note_life(events, traits, now, awake_s)
         if traits.judges:
             self._termination.result_reported()
@@ -124,7 +123,7 @@ class AgentOutput:
 
     def _err(self, line: str, now: Moment, awake_s: float) -> None:
         events = tuple(self.parser.error_line(line))
-        traits = progress.traits_of(events)
+        traits = agent_events.traits_of(events)
         alive = self._note_life(events, traits, now, awake_s)
         shown = plain(line)
         if self._agent.patterns.live(line, at_once=self._at_once):
@@ -139,7 +138,7 @@ class AgentOutput:
     def _note_life(self, events: tuple[AgentEvent, ...], traits: Traits, now: Moment, awake_s: float) -> bool:
         """Return whether the events are signs of life. For an agent without events every line is one (L6)."""
         if traits.progresses and not traits.idles:
-            self._idling, self.last_life_at = progress.NOT_IDLING, now
+            self._idling, self.last_life_at = agent_events.NOT_IDLING, now
             return True
         timeout_s = self._hang_timeout_s
         if not (traits.idles or traits.progresses):  # the streak of idle steps is unchanged
@@ -147,12 +146,12 @@ class AgentOutput:
             if alive or self._is_plain:
                 self.last_life_at = now
             return alive
-        self._idling = progress.idled(self._idling, events, awake_s, timeout_s)
+        self._idling = agent_events.idled(self._idling, events, awake_s, timeout_s)
         alive = is_life(events, self._idling, awake_s, timeout_s)
         if alive or (self._is_plain and not traits.idles):
             self.last_life_at = now
-        if progress.is_stuck(self._idling, timeout_s):
-            why = progress.explain_stuck(self._agent.name, self._idling, timeout_s)
+        if agent_events.is_stuck(self._idling, timeout_s):
+            why = agent_events.explain_stuck(self._agent.name, self._idling, timeout_s)
             self._termination.end(TerminationRequest(OurDoing.STALL, why.title, evidence=why))
         return alive
 

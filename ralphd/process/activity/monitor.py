@@ -10,20 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from ralphd.core import stall_detector
 from ralphd.core.explanation import Explanation, Seen, Sighting
-from ralphd.core.stall_detector import (
-    Glance,
-    SilenceLimits,
-    StallFinding,
-    Watch,
-    Window,
-    begun,
-    finding,
-    is_watched,
-    looked,
-    next_look_s,
-    warned,
-)
 from ralphd.core.stall_report import RALPH, Named, explain_silence, explain_watch, silence_text
 from ralphd.core.supervision.model import RunReports
 from ralphd.core.time import Moment
@@ -46,13 +34,13 @@ class Subject:
     id: str
     began_at: Moment
     age_s: float
-    limits: SilenceLimits
+    limits: stall_detector.SilenceLimits
     observer: Callable[[Moment], Observer]
     last_output: Callable[[], Moment | None]
     last_lines: Callable[[], Sequence[str]]
     keep: Callable[[Sighting], None]
     warn: Callable[[str], None]
-    end: Callable[[StallFinding, str], None]
+    end: Callable[[stall_detector.StallFinding, str], None]
     said: Callable[[], RunReports] = RunReports
     heard: Callable[[], int] = int  # none, for an agent: only runs send reports
     who: Named = field(default=RALPH)
@@ -66,12 +54,14 @@ class StallMonitor:
         self._clock = clock
         self._observer: Observer | None = None
         now = clock.now()
-        self.watch: Watch = begun(now, subject.began_at, self._last_output(), age_s=subject.age_s)
+        self.watch: stall_detector.Watch = stall_detector.begun(
+            now, subject.began_at, self._last_output(), age_s=subject.age_s
+        )
         self._awake_s, self._asleep_s = clock.awake_s(), clock.asleep_s()
         self._probed_s = self._awake_s
         self._heard = subject.heard()
         self._hurry = asyncio.Event()
-        self._ended_for: StallFinding | None = None
+        self._ended_for: stall_detector.StallFinding | None = None
         self._excused_until = now
 
     async def run(self) -> None:
@@ -86,20 +76,20 @@ class StallMonitor:
             self._close_observer()
 
     async def _watch_once(self) -> None:
-        pause_s = next_look_s(self.watch, self._subject.limits)
+        pause_s = stall_detector.next_look_s(self.watch, self._subject.limits)
         self._hurry.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(None if pause_s == float("inf") else pause_s):
                 await self._hurry.wait()
         await self._glance(pause_s)
-        match verdict := finding(self.watch, self._subject.limits):
-            case StallFinding.WARN:
-                self.watch = warned(self.watch)
+        match verdict := stall_detector.finding(self.watch, self._subject.limits):
+            case stall_detector.StallFinding.WARN:
+                self.watch = stall_detector.warned(self.watch)
                 if self._observer is None:
                     await self._probe()  # the first window begins with the warning
                 self._subject.warn(silence_text(self.watch, self._subject.who))
                 await self.save(self.explanation())
-            case StallFinding.STALL | StallFinding.TOO_LONG:
+            case stall_detector.StallFinding.STALL | stall_detector.StallFinding.TOO_LONG:
                 self._ended_for = verdict
                 explanation = self.explanation()
                 # Evidence first: if this daemon dies here, the next one can say why the run was ended (H4).
@@ -113,8 +103,12 @@ class StallMonitor:
     def explanation(self) -> Explanation:
         """Return the present assessment in words and figures; once it is ended, the reason for that."""
         limits, who = self._subject.limits, self._subject.who
-        watch = self.watch if self._ended_for else looked(self.watch, self._seen(None, float("inf")), limits)
-        return explain_watch(watch, limits, self._ended_for or finding(watch, limits), who)
+        watch = (
+            self.watch
+            if self._ended_for
+            else stall_detector.looked(self.watch, self._seen(None, float("inf")), limits)
+        )
+        return explain_watch(watch, limits, self._ended_for or stall_detector.finding(watch, limits), who)
 
     def silence(self) -> Explanation | None:
         """Return the assessment of a tree that has ended; None if it was never probed."""
@@ -129,20 +123,20 @@ class StallMonitor:
         # A report may wake us within a window. A window that is cut short proves nothing: in a fraction of a
         # second one timer tick looks like life.
         is_due = self._observer is None or began_s - self._probed_s > limits.window_s / 2
-        window = await self._probe() if is_watched(watch, limits) and is_due else None
+        window = await self._probe() if stall_detector.is_watched(watch, limits) and is_due else None
         # The time that the probe itself took was planned, too: it must not look like a suspended daemon.
         glance = self._seen(window, planned_s + self._clock.awake_s() - began_s)
         self._awake_s += glance.elapsed_s
         if glance.excused and (wait := self._subject.said().wait) is not None:
             self._excused_until = wait.until
         self._asleep_s, self._heard = self._clock.asleep_s(), self._subject.heard()
-        self.watch = looked(watch, glance, limits)
-        if not is_watched(self.watch, limits):
+        self.watch = stall_detector.looked(watch, glance, limits)
+        if not stall_detector.is_watched(self.watch, limits):
             self._close_observer()
 
-    def _seen(self, window: Window | None, planned_s: float) -> Glance:
+    def _seen(self, window: stall_detector.Window | None, planned_s: float) -> stall_detector.Glance:
         now, said = self._clock.now(), self._subject.said()
-        return Glance(
+        return stall_detector.Glance(
             now=now,
             elapsed_s=self._clock.awake_s() - self._awake_s,
             planned_s=planned_s,
@@ -154,7 +148,7 @@ class StallMonitor:
             window=window,
         )
 
-    async def _probe(self) -> Window:
+    async def _probe(self) -> stall_detector.Window:
         if (observer := self._observer) is None:
             observer = self._observer = await asyncio.to_thread(self._subject.observer, self._clock.now())
         self._probed_s = self._clock.awake_s()

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from ralphd.process.activity import sockets
+from ralphd.process.activity import probe
 from tests.helpers import wait_for
 
 
@@ -42,41 +42,41 @@ def test_the_bytes_that_a_socket_received_are_told_and_not_those_it_sent(
 ) -> None:
     near, far = ends
     wanted = {inode(near), inode(far)}
-    assert sockets.received(wanted) == {inode(near): 0, inode(far): 0}
+    assert probe.received(wanted) == {inode(near): 0, inode(far): 0}
 
     near.sendall(bytes(5000))
-    wait_for(lambda: (sockets.received(wanted) or {}).get(inode(far)) == 5000, what="5000 bytes")
+    wait_for(lambda: (probe.received(wanted) or {}).get(inode(far)) == 5000, what="5000 bytes")
 
-    assert sockets.received(wanted) == {inode(near): 0, inode(far): 5000}
+    assert probe.received(wanted) == {inode(near): 0, inode(far): 5000}
 
 
 def test_only_the_sockets_that_were_asked_for_are_told() -> None:
     near, far = pair(socket.AF_INET, "127.0.0.1")
     with near, far:
-        assert sockets.received({inode(far)}) == {inode(far): 0}
-        assert sockets.received(set()) == {}
+        assert probe.received({inode(far)}) == {inode(far): 0}
+        assert probe.received(set()) == {}
 
 
 def test_a_socket_of_another_kind_is_not_among_them() -> None:
     near, far = socket.socketpair()
     with near, far, socket.create_server(("127.0.0.1", 0)) as listener:
-        assert sockets.received({inode(near), inode(listener)}) == {}
+        assert probe.received({inode(near), inode(listener)}) == {}
 
 
 def test_the_sockets_of_a_process_are_found_by_its_descriptors() -> None:
     near, far = socket.socketpair()
     with near, far:
-        assert {inode(near), inode(far)} <= sockets.inodes([os.getpid()])
+        assert {inode(near), inode(far)} <= probe.inodes([os.getpid()])
 
 
 def test_processes_that_are_gone_hold_no_sockets() -> None:
-    assert sockets.inodes([1 << 30]) == set()
+    assert probe.inodes([1 << 30]) == set()
 
 
 def test_a_kernel_that_does_not_answer_in_time_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "TIME_LIMIT_S", -1.0)
+    monkeypatch.setattr(probe, "TIME_LIMIT_S", -1.0)
 
-    assert sockets.received({1}) is None
+    assert probe.received({1}) is None
 
 
 def test_a_machine_with_more_sockets_than_are_looked_through_tells_nothing(
@@ -84,18 +84,18 @@ def test_a_machine_with_more_sockets_than_are_looked_through_tells_nothing(
 ) -> None:
     near, far = pair(socket.AF_INET, "127.0.0.1")
     with near, far:
-        monkeypatch.setattr(sockets, "MOST_SOCKETS", 0)
-        assert (sockets.received({inode(far)}) or {}) == {}
+        monkeypatch.setattr(probe, "MOST_SOCKETS", 0)
+        assert (probe.received({inode(far)}) or {}) == {}
 
 
 def test_messages_that_are_cut_short_or_make_no_sense_are_passed_over() -> None:
     whole = _message(20, bytes(72))
 
-    assert list(sockets._split(whole[:10])) == []
-    assert list(sockets._split(struct.pack("=IHHII", 4, 20, 0, 0, 0))) == []
-    assert [kind for kind, _ in sockets._split(whole + _message(3, b""))] == [20, 3]
-    assert sockets._received_bytes(bytes(72) + struct.pack("=HH", 0, 2) * 3) == 0
-    assert sockets._received_bytes(bytes(10)) == 0
+    assert list(probe._split(whole[:10])) == []
+    assert list(probe._split(struct.pack("=IHHII", 4, 20, 0, 0, 0))) == []
+    assert [kind for kind, _ in probe._split(whole + _message(3, b""))] == [20, 3]
+    assert probe._received_bytes(bytes(72) + struct.pack("=HH", 0, 2) * 3) == 0
+    assert probe._received_bytes(bytes(10)) == 0
 
 
 def _message(kind: int, body: bytes) -> bytes:
@@ -106,7 +106,7 @@ def test_a_hundred_connections_are_asked_about_in_a_moment() -> None:
     pairs = [pair(socket.AF_INET, "127.0.0.1") for _ in range(50)]
     ends = [end for both in pairs for end in both]
     began = time.thread_time()
-    found = sockets.received({inode(end) for end in ends})
+    found = probe.received({inode(end) for end in ends})
     took_s = time.thread_time() - began
     for end in ends:
         with closing(end):
