@@ -14,7 +14,7 @@ import pytest
 
 from ralphd import wire
 from ralphd.api.routes.logs import as_json
-from ralphd.core.loop.state import PauseReason
+from ralphd.core.loop.model import PauseReason
 from ralphd.core.time import parse_rfc3339
 from ralphd.process.log.log import RalphLog
 from ralphd.process.log.records import Chunk, Cursor, Gap, LogQuery, LogRecord, parse

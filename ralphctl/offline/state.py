@@ -216,7 +216,7 @@ def last_build_command(state_directory: Path) -> list[str]:
 
 
 CHECKPOINT_VERSION = 1
-"""As in ``ralphd.core.loop.state``, which ``status`` does not load; a test compares them."""
+"""As in ``ralphd.core.loop.model``, which ``status`` does not load; a test compares them."""
 CHECKPOINT_FILE = "checkpoint.json"
 
 

@@ -267,7 +267,7 @@ def secret_text(chance: bytes) -> str:
 
 
 def signature_headers(message: str, at: "Moment", payload: bytes, key: bytes | None) -> dict[str, str]:
-    """Return the headers of Standard Webhooks; without a key there is no signature."""
+    """Return the headers of Standard Webhooks; without a key the signature is absent."""
     timestamp = str(int(at))
     plain = {"webhook-id": message, "webhook-timestamp": timestamp}
     if key is None:

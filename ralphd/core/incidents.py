@@ -93,7 +93,12 @@ def call_of(
     stands = isinstance(after.state, Failed | Paused) or not _goes_on(after)
     match event:
         case events.VerdictReached():
-            return _of_guard(text, place, pauses=event.verdict.pauses)
+            see = place.look("verdicts")
+            if event.verdict.pauses:
+                needs = f"a look at its commits; when the repository is as you want it: {place.resume}"
+                return Escalation(text, needs, see, Cause.GUARD)
+            needs = "a look when you have time: Ralph goes on, and these commits are not judged"
+            return Escalation(text, needs, see, Cause.GUARD, stands=False)
         case events.BaselineTested():
             needs = "[regent] test_command has to be put right in ralph.toml; then start it again"
             return Escalation(text, needs, place.start, Cause.GUARD)
@@ -111,20 +116,16 @@ def _goes_on(current: Supervision) -> bool:
     return getattr(current.state, "run_id", None) is not None
 
 
-def _of_guard(text: str, place: EscalationContext, *, pauses: bool) -> Escalation:
-    see = place.look("verdicts")
-    if pauses:
-        needs = f"a look at its commits; when the repository is as you want it: {place.resume}"
-        return Escalation(text, needs, see, Cause.GUARD)
-    needs = "a look when you have time: Ralph goes on, and these commits are not judged"
-    return Escalation(text, needs, see, Cause.GUARD, stands=False)
-
-
 def _of_end(text: str, event: events.RunEnded, before: Supervision, place: EscalationContext) -> Escalation:
     start = place.start
     word = last_word(event.ending, before.said)
     if word is not None and word.reason == "no_agent":
-        return _of_no_agent(text, place)
+        start = place.start
+        if not place.logins:
+            return Escalation(text, "an agent that can work; then start it again", start)
+        agents = " and ".join(place.logins)
+        needs = f"{agents} {'has' if len(place.logins) == 1 else 'have'} to be logged in; then start it again"
+        return Escalation(text, needs, " && ".join([*place.logins.values(), start]))
     if word is not None and word.reason == "tasks_failed":
         needs = f"a look at the tasks that failed, which progress.md tells; then start it again: {start}"
         return Escalation(text, needs, f"less {shell_word(place.directory + '/.ralph/progress.md')}")
@@ -136,15 +137,6 @@ def _of_end(text: str, event: events.RunEnded, before: Supervision, place: Escal
         return Escalation(text, needs, place.look("logs"))
     needs = f"a look at why it failed; then start it again: {start}"
     return Escalation(text, needs, place.explain)
-
-
-def _of_no_agent(text: str, place: EscalationContext) -> Escalation:
-    start = place.start
-    if not place.logins:
-        return Escalation(text, "an agent that can work; then start it again", start)
-    agents = " and ".join(place.logins)
-    needs = f"{agents} {'has' if len(place.logins) == 1 else 'have'} to be logged in; then start it again"
-    return Escalation(text, needs, " && ".join([*place.logins.values(), start]))
 
 
 def of_a_bug(text: str) -> Escalation:

@@ -397,6 +397,7 @@ class Regent:
         if commits:
             await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
         await self._inbox.put(_Envelope(events.RunEnded(ending)))
+        # S7: what works in the directory and is not the run's is reported, never killed.
         since = record.started_at or record.ended_at
         await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before
         known = [each for each in (record.run_id, self.living, self.gate.test_run) if each is not None]

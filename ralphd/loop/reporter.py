@@ -15,7 +15,7 @@ from ralphd.loop.console import Console, day_and_time, span
 if TYPE_CHECKING:
     from ralphd.core.failures.classify import Classification
     from ralphd.core.gate.verdict import Position
-    from ralphd.core.loop.state import InFlight, Ledger
+    from ralphd.core.loop.model import InFlight, Ledger
     from ralphd.core.plan import Plan
     from ralphd.loop.attempt.agent_run import AgentResult
     from ralphd.loop.attempt.agent_runner import AgentAnswer

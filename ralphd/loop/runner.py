@@ -14,8 +14,7 @@ from typing import Any
 
 from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.loop import model, tasks
-from ralphd.core.loop.model import FinishIteration, Iteration, Loop
-from ralphd.core.loop.state import PauseReason
+from ralphd.core.loop.model import FinishIteration, Iteration, Loop, PauseReason
 from ralphd.core.loop.step import SET_BACK_S, step
 from ralphd.core.supervision.model import Next
 from ralphd.errors import RalphdError

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd.core.gate.verdict_views import heard
-from ralphd.core.loop.model import Loop, Resumed
-from ralphd.core.loop.state import Checkpoint, CheckpointTask, LoopState
+from ralphd.core.loop.model import Checkpoint, CheckpointTask, Loop, LoopState, Resumed
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.git.snapshot import snapshot
 from ralphd.store.gate import look_into
@@ -20,9 +19,8 @@ from ralphd.store.state import GATE_FILE
 
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict_views import VerdictMessage
-    from ralphd.core.loop.model import SaveCheckpoint
+    from ralphd.core.loop.model import Ledger, SaveCheckpoint
     from ralphd.core.loop.phases import Phases
-    from ralphd.core.loop.state import Ledger
     from ralphd.loop.settings import LoopSettings
 
 MOST_NOTES, MOST_NOTE_CHARS = 10, 500

@@ -89,7 +89,7 @@ def _of_name(number: int, text: str, name: str, directory: Path) -> Advice:
 
 def _of_program(number: int, text: str, program: Path) -> Advice:
     beginning = _beginning(program)
-    first = beginning.split(b"\n")[0]
+    first = beginning.split(b"\n")[0]  # a carriage return stays in the name
     words = first[2:].replace(b"\t", b" ").split(b" ") if first.startswith(b"#!") else []
     interpreter = next((os.fsdecode(word) for word in words if word), "")
     match number:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from ralphd.core.loop.state import CHECKPOINT_VERSION, Checkpoint
+from ralphd.core.loop.model import CHECKPOINT_VERSION, Checkpoint
 from ralphd.core.time import Moment, parse_rfc3339
 from ralphd.store import mirror
 from ralphd.store.codec import Codec, LoopFile, Unfit

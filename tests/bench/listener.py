@@ -16,7 +16,7 @@ from pathlib import Path
 from ralphd.agents.agent import LaunchSpec
 from ralphd.agents.known import agent_of
 from ralphd.config.specs import AgentSpec
-from ralphd.core.loop.state import PauseReason
+from ralphd.core.loop.model import PauseReason
 from ralphd.core.stall_detector import SilenceLimits
 from ralphd.loop.attempt.agent_run import AgentRun, AgentRunSpec
 from ralphd.loop.attempt.agent_runner import ConsoleObserver

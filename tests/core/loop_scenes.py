@@ -18,16 +18,17 @@ from ralphd.core.loop.model import (
     EndLoop,
     FinishIteration,
     Judged,
+    Ledger,
     Loop,
     LoopEvent,
     LoopOrder,
     LoopPolicy,
+    LoopState,
     LoopWoke,
     Resting,
     Resumed,
     StartAttempt,
 )
-from ralphd.core.loop.state import Ledger, LoopState
 from ralphd.core.loop.step import step
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Next

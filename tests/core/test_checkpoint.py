@@ -1,6 +1,6 @@
 """The words of the files that outlive a daemon: another version of it reads what this one wrote."""
 
-from ralphd.core.loop.state import (
+from ralphd.core.loop.model import (
     CHECKPOINT_VERSION,
     Checkpoint,
     Cooldown,

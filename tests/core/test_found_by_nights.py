@@ -8,14 +8,15 @@ from ralphd.core.loop.model import (
     Began,
     Loop,
     LoopPolicy,
+    LoopState,
     LoopWoke,
+    PauseReason,
     Rest,
     Resting,
     Resumed,
     SaveCheckpoint,
     Skipped,
 )
-from ralphd.core.loop.state import LoopState, PauseReason
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.events import (
     DaemonStarted,

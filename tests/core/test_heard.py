@@ -15,8 +15,8 @@ from ralphd.core.gate.verdict_views import (
     one_line,
     tail_of,
 )
+from ralphd.core.loop.model import TaskRecord, TaskState
 from ralphd.core.loop.prompt import prompt
-from ralphd.core.loop.state import TaskRecord, TaskState
 from ralphd.core.loop.tasks import judged
 from tests.core.loop_scenes import plan_of
 

@@ -14,9 +14,12 @@ from ralphd.core.loop.model import (
     Finished,
     FinishIteration,
     Handoff,
+    InFlight,
     LoopPolicy,
+    LoopState,
     LoopWoke,
     PauseAsked,
+    PauseReason,
     PendingRequest,
     Previous,
     ReportAttempt,
@@ -24,8 +27,9 @@ from ralphd.core.loop.model import (
     StartAttempt,
     StartIteration,
     StopAsked,
+    TaskRecord,
+    TaskState,
 )
-from ralphd.core.loop.state import InFlight, LoopState, PauseReason, TaskRecord, TaskState
 from ralphd.core.plan import Plan
 from ralphd.core.supervision.model import Next
 from tests.core.loop_scenes import START, Play, begun, plan_of

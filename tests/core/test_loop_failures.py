@@ -7,10 +7,14 @@ from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop.model import (
     AwaitingVerdict,
     Began,
+    Cooldown,
     FinishIteration,
     Handoff,
+    InFlight,
     Loop,
     LoopPolicy,
+    LoopState,
+    PauseReason,
     Previous,
     ReportAgentBack,
     ReportAgentOut,
@@ -20,8 +24,8 @@ from ralphd.core.loop.model import (
     SaveCheckpoint,
     Skipped,
     StartAttempt,
+    TaskState,
 )
-from ralphd.core.loop.state import Cooldown, InFlight, LoopState, PauseReason, TaskState
 from tests.core.loop_scenes import START, TWO, Play, reset_in
 
 CRASH, TRANSIENT = FailureKind.AGENT_CRASH, FailureKind.TRANSIENT

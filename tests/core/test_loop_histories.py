@@ -29,9 +29,9 @@ from ralphd.core.loop.model import (
     StartAttempt,
     StartIteration,
     StopAsked,
+    TaskState,
 )
 from ralphd.core.loop.pool import LONGEST_PROBE_S
-from ralphd.core.loop.state import TaskState
 from ralphd.core.supervision.model import Next
 from tests.core.loop_scenes import START, Play, reset_in
 

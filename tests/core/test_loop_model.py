@@ -11,7 +11,9 @@ from ralphd.core.loop.model import (
     Judged,
     Loop,
     LoopPolicy,
+    LoopState,
     LoopStep,
+    PauseReason,
     PendingRequest,
     Previous,
     Resting,
@@ -20,7 +22,6 @@ from ralphd.core.loop.model import (
     SaveCheckpoint,
     StartAttempt,
 )
-from ralphd.core.loop.state import LoopState, PauseReason
 from ralphd.core.plan import Task, TaskStatus
 from ralphd.core.supervision.model import Next
 

@@ -3,8 +3,15 @@
 from dataclasses import replace
 
 from ralphd.core.failures.kinds import FailureKind
-from ralphd.core.loop.model import Began, Loop, LoopPolicy, ReportAttempt, SaveCheckpoint
-from ralphd.core.loop.state import PauseReason, TaskState
+from ralphd.core.loop.model import (
+    Began,
+    Loop,
+    LoopPolicy,
+    PauseReason,
+    ReportAttempt,
+    SaveCheckpoint,
+    TaskState,
+)
 from ralphd.core.loop.tasks import unreviewed
 from tests.core.loop_scenes import Play
 

@@ -5,19 +5,22 @@ from dataclasses import replace
 import pytest
 
 from ralphd.core.loop.model import (
+    Cooldown,
     EndLoop,
     Finished,
     Iteration,
     Loop,
     LoopOrder,
     LoopPolicy,
+    LoopState,
+    PauseReason,
     PendingRequest,
     Rest,
     Resting,
     SaveCheckpoint,
     StartAttempt,
+    TaskRecord,
 )
-from ralphd.core.loop.state import Cooldown, LoopState, PauseReason, TaskRecord
 from ralphd.core.loop.transitions import attempt, end_now, exhausted, handed_to, limit_reached, rest
 from ralphd.core.plan import Task, TaskStatus
 

@@ -13,13 +13,17 @@ from ralphd.core.loop.model import (
     AttemptOver,
     Began,
     ClearCheckpoint,
+    Cooldown,
     EndRest,
     Handoff,
+    InFlight,
     Judged,
     Loop,
     LoopPolicy,
+    LoopState,
     LoopWoke,
     PauseAsked,
+    PauseReason,
     ReportAgentBack,
     ReportAgentOut,
     ReportAttempt,
@@ -31,8 +35,9 @@ from ralphd.core.loop.model import (
     Skipped,
     StartIteration,
     StopAsked,
+    TaskRecord,
+    TaskState,
 )
-from ralphd.core.loop.state import Cooldown, InFlight, LoopState, PauseReason, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Next
 from tests.core.loop_scenes import START, Play, reset_in

@@ -6,12 +6,15 @@ from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop.model import (
     Attempting,
     Began,
+    Cooldown,
     EndLoop,
     EndRest,
     Finished,
     Loop,
     LoopPolicy,
+    LoopState,
     LoopWoke,
+    PauseReason,
     Rest,
     Resting,
     Resumed,
@@ -20,7 +23,6 @@ from ralphd.core.loop.model import (
     StartIteration,
     StopAsked,
 )
-from ralphd.core.loop.state import Cooldown, LoopState, PauseReason
 from tests.core.loop_scenes import FAR, START, TWO, Play, begun, reset_in
 
 CRASH = FailureKind.AGENT_CRASH

@@ -9,15 +9,16 @@ from ralphd.core.loop.model import (
     Handoff,
     Loop,
     LoopPolicy,
+    PauseReason,
     ReportAgentBack,
     ReportAgentOut,
     ReportAttempt,
     Resting,
     Resumed,
+    TaskState,
 )
 from ralphd.core.loop.pool import Pool
 from ralphd.core.loop.prompt import previous_of
-from ralphd.core.loop.state import PauseReason, TaskState
 from ralphd.core.supervision.model import Next
 from tests.core.loop_scenes import Play, reset_in
 

@@ -6,8 +6,7 @@ import pytest
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop import tasks
-from ralphd.core.loop.model import Previous
-from ralphd.core.loop.state import TaskRecord, TaskState
+from ralphd.core.loop.model import Previous, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
 from tests.core.loop_scenes import plan_of
 

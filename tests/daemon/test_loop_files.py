@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ralphd.api.schemas import RalphView
-from ralphd.core.loop.state import Checkpoint, Cooldown, LoopState, PauseReason
+from ralphd.core.loop.model import Checkpoint, Cooldown, LoopState, PauseReason
 from ralphd.core.supervision.model import Goal, Paused, RunId, Running, Step, Supervision
 from ralphd.core.supervision.reports import AttemptFinished, IterationFinished, IterationStarted, Reported
 from ralphd.daemon.ralph.record import ActiveConfiguration, RalphRecord

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ralphd.git import quarantine
-from ralphd.git.quarantine import Quarantined, put_away, uncommitted_paths
+from ralphd.git import repair
+from ralphd.git.repair import Quarantined, put_away, uncommitted_paths
 from tests.git.guard_world import committed, head, write
 from tests.git.work_tree import WorkTree
 
@@ -174,7 +174,7 @@ def test_what_was_staged_and_is_in_no_file_is_kept_beside(tree: WorkTree) -> Non
 def test_what_a_person_saves_at_that_very_moment_stays(
     tree: WorkTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    was, act = before(tree), quarantine._set_to_head
+    was, act = before(tree), repair._set_to_head
     write(tree, "code", "half of")
     write(tree, "new", "half of")
 
@@ -183,7 +183,7 @@ def test_what_a_person_saves_at_that_very_moment_stays(
         write(tree, "new", "a person's\n")
         act(*given)
 
-    monkeypatch.setattr(quarantine, "_set_to_head", saved)
+    monkeypatch.setattr(repair, "_set_to_head", saved)
     found = away(tree, was)
 
     assert (tree.path / "code").read_text() == (tree.path / "new").read_text() == "a person's\n"

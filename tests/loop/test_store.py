@@ -9,9 +9,19 @@ from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.range import GateState
 from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.gate.verdict_views import VerdictMessage
-from ralphd.core.loop.model import Iteration, Loop, Resumed, SaveCheckpoint
+from ralphd.core.loop.model import (
+    Checkpoint,
+    Cooldown,
+    Iteration,
+    Loop,
+    LoopState,
+    PauseReason,
+    Resumed,
+    SaveCheckpoint,
+    TaskRecord,
+    TaskState,
+)
 from ralphd.core.loop.phases import Phase, Phases
-from ralphd.core.loop.state import Checkpoint, Cooldown, LoopState, PauseReason, TaskRecord, TaskState
 from ralphd.core.plan import Task, TaskStatus
 from ralphd.core.supervision.model import ReportedTask as TaskName
 from ralphd.core.supervision.model import RunId

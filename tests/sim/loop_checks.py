@@ -13,6 +13,7 @@ from ralphd.core.loop.model import (
     Loop,
     LoopEvent,
     LoopStep,
+    PauseReason,
     ReportAgentBack,
     ReportAttempt,
     Rest,
@@ -22,7 +23,6 @@ from ralphd.core.loop.model import (
     StartIteration,
 )
 from ralphd.core.loop.pool import LONGEST_PROBE_S
-from ralphd.core.loop.state import PauseReason
 from ralphd.core.stall_detector import StallFinding
 from ralphd.core.supervision.model import Pausing, Stopping
 from tests.sim.agents import LIMITS, Attempt

@@ -17,6 +17,8 @@ from ralphd.core.loop.model import (
     AttemptOver,
     AwaitingVerdict,
     Began,
+    Checkpoint,
+    CheckpointTask,
     ClearCheckpoint,
     EndLoop,
     EndRest,
@@ -31,6 +33,7 @@ from ralphd.core.loop.model import (
     LoopPolicy,
     LoopWoke,
     PauseAsked,
+    PauseReason,
     ReportAgentBack,
     ReportAgentOut,
     ReportAttempt,
@@ -43,7 +46,6 @@ from ralphd.core.loop.model import (
     StartIteration,
     StopAsked,
 )
-from ralphd.core.loop.state import Checkpoint, CheckpointTask, PauseReason
 from ralphd.core.loop.step import SET_BACK_S
 from ralphd.core.plan import Plan
 from ralphd.core.supervision.model import Next

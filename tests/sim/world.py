@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from ralphd.core.loop.state import Ledger, LoopState, PauseReason
+from ralphd.core.loop.model import Ledger, LoopState, PauseReason
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Goal, RunId, Supervision
 from ralphd.core.time import Moment

@@ -19,8 +19,8 @@ from ralphd.core.loop.model import (
     Resting,
     SaveCheckpoint,
     StartAttempt,
+    TaskState,
 )
-from ralphd.core.loop.state import TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision import step as regent_core
 from ralphd.core.supervision.events import DaemonStarted, Event, RunEnded

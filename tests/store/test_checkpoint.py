@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.core.loop.state import Checkpoint, CheckpointTask, PauseReason
+from ralphd.core.loop.model import Checkpoint, CheckpointTask, PauseReason
 from ralphd.core.time import parse_rfc3339
 from ralphd.errors import NewerState
 from ralphd.store.checkpoint import DISCARDED_KEPT, MOST_FILES, CheckpointManager, from_json, to_json
@@ -41,7 +41,7 @@ LEAST = Checkpoint(created_at=0.0, iteration=0, pause_reason=PauseReason.ITERATI
 DIE = """
 import sys
 from pathlib import Path
-from ralphd.core.loop.state import Checkpoint, PauseReason
+from ralphd.core.loop.model import Checkpoint, PauseReason
 from ralphd.store.checkpoint import CheckpointManager
 manager = CheckpointManager(Path(sys.argv[1]), Path(sys.argv[2]))
 manager.save(Checkpoint(created_at=0.0, iteration=8, pause_reason=PauseReason.TIMEOUT))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.loop.state import Checkpoint, CheckpointTask, PauseReason
+from ralphd.core.loop.model import Checkpoint, CheckpointTask, PauseReason
 from ralphd.store import mirror
 from ralphd.store.checkpoint import (
     CheckpointManager,

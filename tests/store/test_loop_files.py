@@ -15,9 +15,7 @@ import pytest
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict_views import RevertNotice
-from ralphd.core.loop.phases import Phase, Phases
-from ralphd.core.loop.review import ReviewFinding
-from ralphd.core.loop.state import (
+from ralphd.core.loop.model import (
     Checkpoint,
     Cooldown,
     InFlight,
@@ -26,6 +24,8 @@ from ralphd.core.loop.state import (
     TaskRecord,
     TaskState,
 )
+from ralphd.core.loop.phases import Phase, Phases
+from ralphd.core.loop.review import ReviewFinding
 from ralphd.core.time import parse_rfc3339
 from ralphd.errors import NewerState
 from ralphd.store.codec import LoopFile
@@ -74,7 +74,7 @@ CHECKPOINT = Checkpoint(created_at=0.0, iteration=1, pause_reason=PauseReason.IT
 DIE = """
 import sys
 from pathlib import Path
-from ralphd.core.loop.state import LoopState, TaskRecord
+from ralphd.core.loop.model import LoopState, TaskRecord
 from ralphd.core.loop.phases import Phases
 from ralphd.store.loop_files import LoopFiles
 files = LoopFiles(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.loop.state import Cooldown, LoopState
+from ralphd.core.loop.model import Cooldown, LoopState
 from ralphd.store.loop_files import LoopFiles, LoopWatch
 
 MEMORY = LoopState(agents=("a", "b"), rotates=True, last_agent="b", out=(Cooldown("a", "limit", 100.0),))

@@ -151,7 +151,13 @@ def _failure(evidence: Evidence, rules: Rules) -> Classification:
     by_exit = meaning_of_exit(evidence.code, evidence.signal, rules.exits)
     exit_says = by_exit and Classification(by_exit[1].kind, by_exit[0], by_exit[1].why)
     if evidence.verdict is None:
-        return _without_verdict(evidence, rules, exit_says)
+        only_after_good_exit = evidence.exited_well and (evidence.partial or not rules.has_verdict)
+        match_lines = match_after_good_exit if only_after_good_exit else match_in
+        by_line = _by_line(match_lines(evidence.own_lines, rules.patterns))
+        if exit_says is not None:
+            refined = _REFINED.get(exit_says.kind or FailureKind.UNKNOWN, ())
+            return by_line if by_line is not None and by_line.kind in refined else exit_says
+        return _limit_event(evidence) or by_line or _own_retries(evidence, rules) or _unexplained(evidence)
     if not evidence.verdict.good:
         return _bad_verdict(evidence.verdict, evidence, rules, exit_says)
     why = f"its final event says success, but it ended with {ended_with(evidence.code, evidence.signal)}"
@@ -174,16 +180,6 @@ def _bad_verdict(
         why = f"its final event says failure{code}, not why"
         return Classification(FailureKind.AGENT_CRASH, "final event", why)
     return Classification(FailureKind.UNKNOWN, "final event", _short(verdict.message or text))
-
-
-def _without_verdict(evidence: Evidence, rules: Rules, exit_says: Classification | None) -> Classification:
-    only_after_good_exit = evidence.exited_well and (evidence.partial or not rules.has_verdict)
-    match_lines = match_after_good_exit if only_after_good_exit else match_in
-    by_line = _by_line(match_lines(evidence.own_lines, rules.patterns))
-    if exit_says is not None:
-        refined = _REFINED.get(exit_says.kind or FailureKind.UNKNOWN, ())
-        return by_line if by_line is not None and by_line.kind in refined else exit_says
-    return _limit_event(evidence) or by_line or _own_retries(evidence, rules) or _unexplained(evidence)
 
 
 def _own_retries(evidence: Evidence, rules: Rules) -> Classification | None:
@@ -233,7 +229,7 @@ def _reset(evidence: Evidence, rules: Rules, now: Moment) -> Reset | None:
     limited, verdict = evidence.limited, evidence.verdict
     texts: list[str] = []
     if limited is not None and (at := limited.resets_at) is not None:
-        if 0 <= now - at <= LONGEST_S:  # one that has just passed is no reason to read another from the text
+        if 0 <= now - at <= LONGEST_S:  # just passed: then the texts are not read for another
             return Reset(at, "resetsAt", Confidence.EXACT)
         if reset := reset_from_epoch(at, now=now, source="resetsAt"):
             return reset

@@ -74,8 +74,8 @@ class Patterns:
     def live(self, line: str, *, at_once: bool = False) -> bool:
         """Whether silence after this line of stderr is the end (L7).
 
-        ``at_once``: there is no grace, and then common errors count wherever they stand. Agents print those
-        and retry by themselves: with a grace they are no reason to kill one.
+        ``at_once``: without a grace, common errors count wherever they stand. Agents print those
+        and retry by themselves: with a grace they do not justify a kill.
         """
         is_crash = at_once and COMMON_CRASHES.search(folded(line)) is not None
         return is_crash or self.first(line, live=True) is not None

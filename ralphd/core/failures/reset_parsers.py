@@ -304,7 +304,7 @@ _PROSE: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _ASKS_FOR_A_MOMENT: Final = re.compile(r"\b(?:at|on)[\s:,~]*\Z", re.IGNORECASE)
-"""``resets at 9h30`` is no duration."""
+"""``resets at 9h30`` names a time of day, not a duration."""
 _LIMIT_NAME: Final = re.compile(
     r"\b(?:week|session|[0-9]+.hour|daily|day|month|year|opus|sonnet|minute|token|request)", re.I
 )

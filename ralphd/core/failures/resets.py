@@ -232,7 +232,7 @@ def _believed(hint: ResetHint, now: Moment) -> Reset | None:
 def _chosen(text: str, hints: list[ResetHint], now: Moment) -> Reset | None:
     """Of all that a text names, return what is to be believed."""
     pairs = [(hint, reset) for hint in hints if (reset := _believed(hint, now))]
-    # The end of an allowance of which something is left is no limit.
+    # An allowance of which something is left does not limit: its end is ignored.
     used_up = [pair for pair in pairs if pair[0].rank is not Rank.BUCKET or not remaining(text, pair[0].form)]
     # An agent's own pace in front of a limit that lasts: it does not know when that ends.
     is_lasting = _LASTING.search(text) is not None

@@ -336,11 +336,13 @@ def step(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
         case RunTests(), Ran(result=result):
             return _tests_ended(run, result, policy)
         case RunTests(), Cut(why=why):
+            # Everything stays as it was, without a pause: the next boundary judges the commits.
             verdict = Verdict(VerdictKind.UNTESTED, why, run.baseline, is_open=True)
             if run.is_aside:
                 return replace(run, order=PutBack(), planned=verdict)
             return _restore(run, verdict)
         case _, Moved(why=why):
+            # HEAD stays where it is; only the set-aside changes are brought back.
             made = "; reverts that were made are there" if run.reverted else ""
             return _in_the_way(run, f"somebody else works here while it is judged: {why}{made}")
         case SetAside(), CarriedOut():

@@ -218,7 +218,14 @@ def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | st
         if iteration is not None and entry.get("iteration") != iteration:
             continue
         if entry.get("reverted") and not is_undone:
-            return _to_undo(entry)
+            number, task = entry.get("iteration"), entry.get("task")
+            return ToUndo(
+                boundary_id=_boundary(entry),
+                run_id=str(entry.get("run_id")),
+                iteration=number if isinstance(number, int) else None,
+                task=task if isinstance(task, Mapping) else None,
+                commits=tuple(map(str, entry["reverted"])),
+            )
         if is_undone and (is_first or iteration is None):
             why, is_first = f"{_which(entry)} is put back already", False
         elif is_first and iteration is not None:
@@ -274,17 +281,6 @@ def _judged(newest_first: Iterable[Entry]) -> Iterable[tuple[Entry, bool]]:
 
 def _boundary(entry: Entry) -> str:
     return str(entry.get("key")).removesuffix("/verdict")
-
-
-def _to_undo(entry: Entry) -> ToUndo:
-    number, task = entry.get("iteration"), entry.get("task")
-    return ToUndo(
-        boundary_id=_boundary(entry),
-        run_id=str(entry.get("run_id")),
-        iteration=number if isinstance(number, int) else None,
-        task=task if isinstance(task, Mapping) else None,
-        commits=tuple(map(str, entry["reverted"])),
-    )
 
 
 def _which(entry: Entry) -> str:

@@ -11,8 +11,16 @@ from typing import Final, TypeAlias
 from ralphd.core import backoff
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.loop import model, tasks
-from ralphd.core.loop.model import AttemptOver, Iteration, Loop, LoopPolicy, LoopStep, Rest
-from ralphd.core.loop.state import PauseReason, TaskState
+from ralphd.core.loop.model import (
+    AttemptOver,
+    Iteration,
+    Loop,
+    LoopPolicy,
+    LoopStep,
+    PauseReason,
+    Rest,
+    TaskState,
+)
 from ralphd.core.loop.transitions import (
     attempt,
     end_now,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from ralphd.core.loop.state import Cooldown, LoopState
+from ralphd.core.loop.model import Cooldown, LoopState
 from ralphd.core.time import Moment, rfc3339
 
 FIRST_PROBE_S = 15 * 60.0

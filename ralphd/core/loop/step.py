@@ -13,8 +13,17 @@ from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.loop import model, tasks, transitions
 from ralphd.core.loop.failures import failed, failures_per_round
-from ralphd.core.loop.model import EndLoop, Iteration, Loop, LoopPolicy, LoopStep, PendingRequest, Resting
-from ralphd.core.loop.state import PauseReason, TaskState
+from ralphd.core.loop.model import (
+    EndLoop,
+    Iteration,
+    Loop,
+    LoopPolicy,
+    LoopStep,
+    PauseReason,
+    PendingRequest,
+    Resting,
+    TaskState,
+)
 from ralphd.core.plan import Task
 from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment
@@ -328,7 +337,7 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
 
 
 def _with_verdict(loop: Loop, verdict: "VerdictMessage | None", policy: LoopPolicy) -> Loop:
-    """Apply the verdict on the loop's commits; None: there is no gate (R9)."""
+    """Apply the verdict on the loop's commits; None: no gate is configured (R9)."""
     ledger = tasks.judged(loop.ledger, verdict, a_round=failures_per_round(policy))
     boundary = loop.memory.judged if verdict is None else verdict.boundary
     return replace(loop, ledger=ledger, memory=replace(loop.memory, judged=boundary))

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 from ralphd.core.backoff import grown
 from ralphd.core.failures.kinds import FailureKind, meaning
-from ralphd.core.loop.model import Previous
-from ralphd.core.loop.state import Ledger, TaskRecord, TaskState
+from ralphd.core.loop.model import Ledger, Previous, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
 
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict_views import VerdictMessage
 
 PROMPT_ALONE = Task("prompt", "what the prompt asks for", TaskStatus.PENDING)
-"""Stands for the work where there is no task list."""
+"""Stands for the work where the task list is absent."""
 
 MOST_FAILURE_CHARS = 500
 TOO_LONG = (FailureKind.TIMEOUT, FailureKind.STALL)
@@ -162,7 +161,7 @@ def unjudged(before: Ledger, after: Ledger) -> Ledger:
 
 
 def judged(ledger: Ledger, verdict: "VerdictMessage | None", *, a_round: int) -> Ledger:
-    """Apply a verdict (R9); None: there is no gate.
+    """Apply a verdict (R9); None: no gate is configured.
 
     A task whose commits stay starts without failures if it opens again. A task whose commits were reverted is
     open again, which counts as a failure: after every ``a_round`` of them it is put back behind the others.

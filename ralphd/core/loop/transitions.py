@@ -4,9 +4,18 @@ from dataclasses import replace
 
 from ralphd.core.backoff import attempt_budget_s, attempt_limit_s
 from ralphd.core.loop import model, tasks
-from ralphd.core.loop.model import EndLoop, Iteration, Loop, LoopPolicy, LoopStep, PendingRequest, Rest
+from ralphd.core.loop.model import (
+    EndLoop,
+    InFlight,
+    Iteration,
+    Loop,
+    LoopPolicy,
+    LoopStep,
+    PauseReason,
+    PendingRequest,
+    Rest,
+)
 from ralphd.core.loop.pool import Pool
-from ralphd.core.loop.state import InFlight, PauseReason
 from ralphd.core.time import Moment
 
 SHORTEST_TIMEOUT_S = 1.0

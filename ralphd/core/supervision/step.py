@@ -54,9 +54,7 @@ def step(current: model.Supervision, event: events.Event, policy: model.Policy) 
         case events.CommitsRestored() | events.LeftBehind():
             return model.Step(current, requests.announced(event))
         case events.FellSilent():
-            if not (isinstance(current.state, model.HAS_A_RUN) and current.state.run_id == event.run_id):
-                return model.Step(current)
-            return model.Step(current, (model.Announce("ralph.stall_warning", event.text),))
+            return _fell_silent(current, event)
         case events.Overran():
             return _overran(current, event, policy)
         case events.Committed():
@@ -233,8 +231,14 @@ def _grace_over(current: model.Supervision, event: events.GraceOver, policy: mod
             return model.Step(current)
 
 
+def _fell_silent(current: model.Supervision, event: events.FellSilent) -> model.Step:
+    if not (isinstance(current.state, model.HAS_A_RUN) and current.state.run_id == event.run_id):
+        return model.Step(current)
+    return model.Step(current, (model.Announce("ralph.stall_warning", event.text),))
+
+
 def _overran(current: model.Supervision, event: events.Overran, policy: model.Policy) -> model.Step:
-    """H4: kill a hanging tree; terminate one that only took too long. Its end is explained by this."""
+    """H4: kill a hanging tree, terminate a tree that only took too long. Its end is explained by this."""
     if not (
         policy.supervised
         and isinstance(current.state, model.HAS_A_RUN)
@@ -244,27 +248,18 @@ def _overran(current: model.Supervision, event: events.Overran, policy: model.Po
     if isinstance(
         current.state, model.Stopping | model.Pausing
     ):  # it was to end at its boundary, and will not come to it
-        return _end_before_boundary(current, current.state, event, policy)
+        if event.overdue is model.Overdue.STALL:
+            return model.Step(current, (model.KillTree(event.run_id),))
+        if current.state.kill_at is not None:
+            return model.Step(current)
+        asked = replace(current.state, asked=True, kill_at=event.at + policy.stop_timeout_s)
+        return model.Step(replace(current, state=asked), transitions.ask(event.run_id, policy.stop_timeout_s))
     if current.state.overdue is not None:
         return model.Step(current)
     state = model.Running(event.run_id, event.overdue)
     actions = model.Announce("ralph.stalled", event.text, data=(("failure_kind", event.overdue.value),))
     orders = overdue_orders(state, policy)
     return model.Step(replace(current, state=state), (actions, *orders))
-
-
-def _end_before_boundary(
-    current: model.Supervision,
-    state: model.Pausing | model.Stopping,
-    event: events.Overran,
-    policy: model.Policy,
-) -> model.Step:
-    if event.overdue is model.Overdue.STALL:
-        return model.Step(current, (model.KillTree(event.run_id),))
-    if state.kill_at is not None:
-        return model.Step(current)
-    asked = replace(state, asked=True, kill_at=event.at + policy.stop_timeout_s)
-    return model.Step(replace(current, state=asked), transitions.ask(event.run_id, policy.stop_timeout_s))
 
 
 def overdue_orders(state: model.Running, policy: model.Policy) -> tuple[model.Action, ...]:

@@ -43,7 +43,7 @@ def ask_to_end(
 ) -> model.Step:
     """Terminate, and kill after the grace; asked again, the first deadline stays, ``kill`` kills now (G1).
 
-    A run with boundaries ends at its next one; one that handles our signals is signalled at once.
+    A run with boundaries ends at its next one; a run that handles our signals is signalled at once.
     """
     assert isinstance(current.state, model.HAS_A_RUN)
     match current.state:

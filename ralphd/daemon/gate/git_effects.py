@@ -55,7 +55,7 @@ class GitEffects:
         return code != 0 or not printed.strip().isdigit() or int(printed) > moment
 
     def carry_out(self, order: verdict.GateOrder, run: verdict.GateRun, label: str) -> verdict.GateEvent:
-        """Carry out an order. One that was carried out already is not done again."""
+        """Carry out an order, unless an earlier daemon has done so already."""
         match order:
             case verdict.SetAside():
                 return stash.set_aside(self.directory, label)

@@ -93,6 +93,7 @@ class GateTests:
         place = RunDirectory(self._home / run_id)
         try:
             run = Run.adopt(place)
+            # The daemon may have died between the order and the spawn: then there was no process.
             if run is None and not (place.run_file.exists() or place.exit_record() is not None):
                 run = await Run.spawn(place, self._spec(run_id, directory), None)
         except CommandNotStartable as fault:

@@ -103,24 +103,21 @@ class GateWorker:
     async def work(self) -> None:
         """Carry out one order after the other until the run is decided. A bug decides it: untested."""
         try:
-            await self._carry_on()
+            unsaved: str | None = None
+            while not isinstance(order := self._run.order, Say):
+                diagnostics.reach(f"gate.{order_name(order)}.ordered")
+                event = await self._carry_out(order) if unsaved is None else Refused(unsaved)
+                diagnostics.reach(f"gate.{order_name(order)}.done")
+                regent = self._account.configuration.regent
+                policy = GatePolicy(regent.test_retries, minimal=regent.rollback_scope == "minimal")
+                run = step(self._run, event, policy)
+                fault = await self._save(run)
+                # What has begun is brought to its end; nothing begins that the next daemon could not know of.
+                unsaved = fault if isinstance(run.order, SetAside | Revert) else None
         except Exception:
             logger.exception("a bug in the guard of a ralph", extra={"ralph": self._account.definition.name})
             verdict = Verdict(VerdictKind.UNTESTED, A_BUG, Baseline.UNKNOWN, pauses=True)
             await self._save(replace(self._run, order=Say(verdict)))
-
-    async def _carry_on(self) -> None:
-        unsaved: str | None = None
-        while not isinstance(order := self._run.order, Say):
-            diagnostics.reach(f"gate.{order_name(order)}.ordered")
-            event = await self._carry_out(order) if unsaved is None else Refused(unsaved)
-            diagnostics.reach(f"gate.{order_name(order)}.done")
-            regent = self._account.configuration.regent
-            policy = GatePolicy(regent.test_retries, minimal=regent.rollback_scope == "minimal")
-            run = step(self._run, event, policy)
-            fault = await self._save(run)
-            # What has begun is brought to its end; nothing begins that the next daemon could not know of.
-            unsaved = fault if isinstance(run.order, SetAside | Revert) else None
 
     async def _save(self, run: GateRun) -> str | None:
         return await self._memory.save(replace(self._memory.state, judging=run, test_run=None))

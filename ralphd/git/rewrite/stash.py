@@ -94,6 +94,7 @@ def put_back(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
         saved = _load(git, ref)
         if saved is None:
             return head
+        # Remove the lock that a crashed ``_put_index`` has left: its content is the saved index.
         lock = git.repository.git / "index.lock"
         with suppress(OSError):
             if saved.index and tree_diff.blob_id(lock.read_bytes(), like=saved.index) == saved.index:

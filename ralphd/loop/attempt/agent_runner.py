@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from ralphd.agents.agent import LaunchSpec
 from ralphd.core.failures.classify import Classification, OurDoing, Rules, classify
+from ralphd.core.loop.model import PauseReason
 from ralphd.core.loop.prompt import prompt
 from ralphd.core.loop.review import Review, read_review
-from ralphd.core.loop.state import PauseReason
 from ralphd.errors import RalphdError, in_one_line
 from ralphd.git.diagnostics import present_trouble
 from ralphd.loop.attempt.agent_run import AgentResult, AgentRun, AgentRunSpec
@@ -113,7 +113,7 @@ _REASONS = {OurDoing.TIMEOUT: PauseReason.TIMEOUT, OurDoing.STALL: PauseReason.S
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """What to ask an agent. ``label`` names its phase within the attempt; empty: there are no phases."""
+    """What to ask an agent. ``label`` names its phase within the attempt; empty: no phases."""
 
     iteration: "Iteration"
     text: str

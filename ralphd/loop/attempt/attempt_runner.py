@@ -22,8 +22,7 @@ from ralphd.core.loop.prompt import previous_attempt, previous_of
 from ralphd.core.plan import is_promised
 from ralphd.git import facts
 from ralphd.git.diagnostics import has_locks, in_the_way
-from ralphd.git.quarantine import put_away, uncommitted_paths
-from ralphd.git.repair import RepairMode, repair
+from ralphd.git.repair import RepairMode, put_away, repair, uncommitted_paths
 from ralphd.loop.attempt.agent_run import AgentResult
 from ralphd.loop.attempt.agent_runner import AgentAnswer, AgentRequest, AgentRunner
 from ralphd.loop.console import span
@@ -31,7 +30,7 @@ from ralphd.loop.reporter import limit_words
 
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict import Position
-    from ralphd.core.loop.state import PauseReason
+    from ralphd.core.loop.model import PauseReason
     from ralphd.core.plan import Plan
     from ralphd.core.time import Moment
     from ralphd.loop.settings import LoopContext

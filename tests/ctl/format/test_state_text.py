@@ -11,7 +11,7 @@ from ralphctl.commands import build
 from ralphctl.format import humanize, state_text, status_text
 from ralphctl.live.screen import countdown_lines, wait_announcement
 from ralphd import wire
-from ralphd.core.loop.state import PauseReason
+from ralphd.core.loop.model import PauseReason
 from ralphd.errors import CommandNotStartable
 from tests.ctl.fake import view
 

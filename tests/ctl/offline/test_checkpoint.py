@@ -11,7 +11,7 @@ import pytest
 from ralphctl.format import checkpoint_text
 from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
-from ralphd.core.loop.state import CHECKPOINT_VERSION
+from ralphd.core.loop.model import CHECKPOINT_VERSION
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
 from tests.ctl.format.test_state_text import NOW
