@@ -28,7 +28,7 @@ from ralphctl.format import state_text
 from ralphctl.format.humanize import asked, count, duration, last_exit, moment
 from ralphctl.format.incident_text import held_back, open_incident
 from ralphctl.format.output import clean, message
-from ralphctl.format.reload_text import change_lines
+from ralphctl.format.state_text import change_lines
 from ralphd import wire
 
 F = TypeVar("F", bound=Callable[..., Any])

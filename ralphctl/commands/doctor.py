@@ -73,7 +73,7 @@ def _checks(limit_s: float) -> Sequence[Check]:
         Check("disk of work", lambda: daemon.disk(directory)),
         Check("sqlite", lambda: daemon.sqlite(state)),
         Check("events.db", lambda: daemon.events(state, limit_s=each_s)),
-        Check("service", lambda: daemon.service(unit, environ, each_s)),
+        Check("service", lambda: daemon.service(unit)),
         Check("trees", daemon.trees),
         Check("open files", daemon.open_files),
         Check("clock", lambda: daemon.clock(environ, each_s)),

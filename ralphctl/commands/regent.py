@@ -25,7 +25,7 @@ from ralphctl.client import discovery, waiting
 from ralphctl.client.client import Client, Reply
 from ralphctl.format.humanize import ago, clock, count, last_exit
 from ralphctl.format.output import clean, message, neutralise
-from ralphctl.format.reload_text import change_lines
+from ralphctl.format.state_text import change_lines
 from ralphctl.service import systemd, units
 from ralphctl.service.daemon import DaemonExit, start_daemon
 from ralphd import wire

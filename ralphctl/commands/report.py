@@ -41,12 +41,8 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
 
 @click.command(cls=CommonCommand)
 @ralph_argument
-@click.option(
-    "--since",
-    callback=_moment,
-    metavar="WHEN",
-    help="From then on: 8h, 18:00, 2026-11-21.  [18:00 yesterday]",
-)
+@click.option("--since", callback=_moment, metavar="WHEN",
+              help="From then on: 8h, 18:00, 2026-11-21.  [18:00 yesterday]")  # fmt: skip
 @click.option("--until", callback=_moment, metavar="WHEN", help="Up to then.  [now]")
 @click.option("--md", is_flag=True, help="As Markdown, to be pasted.")
 def report(name: str | None, since: float | None, until: float | None, md: bool) -> None:
@@ -65,18 +61,13 @@ def report(name: str | None, since: float | None, until: float | None, md: bool)
     until = now if until is None else min(until, now)
     since = last_evening(now) if since is None else since
     if since >= until:
-        raise UsageError(
-            "--since is not before --until",
-            why="there is no time between them",
-            mend="ralphctl report --since 8h",
-        )
+        why = "there is no time between them"
+        raise UsageError("--since is not before --until", why=why, mend="ralphctl report --since 8h")
     from ralphctl.report import model, page, read, text
 
     gc.disable()  # hundreds of thousands of objects without cycles, then the process ends: saves a quarter
-    progress, reports = read.ReadingProgress(), []
-    for source in read.choose(None if name is None else check_name(name), here(), os.environ):
-        reports.append(read.read(source, since, until, now, progress.show))
-        progress.clear()
+    sources = read.choose(None if name is None else check_name(name), here(), os.environ)
+    reports = [read.read(source, since, until, now) for source in sources]
     if wants_json():
         print(json.dumps(model.document(reports, since, until), ensure_ascii=False))
         return

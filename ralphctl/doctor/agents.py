@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ralphctl.doctor import runner
-from ralphctl.doctor.runner import Check, CheckResult, Results, failed, ok, unknown, warning
+from ralphctl.doctor.runner import Check, CheckResult, ProgramOutput, Results, failed, ok, unknown, warning
 from ralphctl.format.humanize import count
 from ralphd.agents import known
 from ralphd.agents.agent import Agent, Cli, LaunchSpec
@@ -64,7 +64,7 @@ def agent_checks(loaded: Loaded, environ: Mapping[str, str], limit_s: float) -> 
         check
         for name, agent in zip(names, agents, strict=True)
         if name in wanted or known.missing_program(agent, environ) is None
-        for check in _checks_of(agent, wanted, environ, limit_s)
+        for check in _checks_of(agent, wanted[0] if wanted else "", environ, limit_s)
     ]
     none = f"none of those that ralphd knows is on PATH ({', '.join(known.KNOWN)})"
     install = "npm install -g @anthropic-ai/claude-code, or another"
@@ -80,14 +80,12 @@ def _wanted(configuration: Configuration) -> tuple[str, ...]:
     return (agents.primary, *known.fallback_chain(agents.primary, agents.fallback, agents.named))
 
 
-def _checks_of(
-    agent: Agent, wanted: Sequence[str], environ: Mapping[str, str], limit_s: float
-) -> Sequence[Check]:
+def _checks_of(agent: Agent, primary: str, environ: Mapping[str, str], limit_s: float) -> Sequence[Check]:
     path = shutil.which(agent.program, path=environ.get("PATH"))
     if path is None:
         fault = known.missing_program(agent, environ) or f"{agent.program} cannot be found"
         text, _, install = fault.partition("; ")
-        missing = (failed if agent.name == wanted[0] else warning)(text, install or "ralphctl config show")
+        missing = (failed if agent.name == primary else warning)(text, install or "ralphctl config show")
         return [Check(f"agent {agent.name}", lambda: missing)]
     program = str(Path(path).absolute())
     if not (isinstance(agent, Cli) and agent.description.program == agent.program):
@@ -108,9 +106,7 @@ def _login(name: str, program: str, environment: Mapping[str, str], limit_s: flo
     return login_result(name, command, answer, [key for key in keys if environment.get(key)])
 
 
-def login_result(
-    name: str, command: str, answer: runner.ProgramOutput | None, keys: Sequence[str]
-) -> CheckResult:
+def login_result(name: str, command: str, answer: ProgramOutput | None, keys: Sequence[str]) -> CheckResult:
     """Judge an agent's answer; ``keys`` are those of its variables that are set."""
     if answer is None or answer.code is None:
         return unknown(f"{command} did not answer in time", command)
@@ -128,8 +124,7 @@ def login_result(
 def git(environ: Mapping[str, str], limit_s: float) -> CheckResult:
     path = shutil.which("git", path=environ.get("PATH"))
     if path is None:
-        text = "not on PATH: no guard, no snapshots, and no agent that commits"
-        return warning(text, "apt install git, or what your system has for that")
+        return warning("not on PATH: no guard, no snapshots, no agent that commits", "apt install git")
     answer = repo.answer(Path("/"), "version", limit_s=limit_s)
     version = re.search(r"(\d+)\.(\d+)[\w.]*", answer[1].decode(errors="replace")) if answer else None
     if version is None:

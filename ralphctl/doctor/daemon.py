@@ -128,7 +128,7 @@ def _access_fault(path: Path) -> CheckResult | None:
         return failed(text, f"sudo chown -R {os.geteuid()} {path}")
     mode = stat.S_IMODE(about.st_mode)
     text = f"others have rights to {path} ({mode:04o})"
-    return failed(text, FIX, (partial(set_mode, path),)) if mode & 0o077 else None
+    return failed(text, FIX, partial(set_mode, path)) if mode & 0o077 else None
 
 
 def set_mode(path: Path) -> str:
@@ -159,7 +159,7 @@ def socket(path: Path, lock: Path) -> CheckResult:
     if lock_holder(lock) is None and _is_refused(path):
         remove = partial(remove_socket, path, about.st_ino, lock)
         text = f"{path} was left behind: nobody listens there"
-        return warning(text, f"{FIX}, or ralphctl regent start", (remove,))
+        return warning(text, f"{FIX}, or ralphctl regent start", remove)
     is_ours = about.st_uid == os.geteuid()
     return (_access_fault(path) if is_ours else None) or ok(f"{path}, yours alone")
 
@@ -288,7 +288,7 @@ def network_mount(kind: str, state: Path) -> CheckResult:
     return warning(text, _ANOTHER_DISK)
 
 
-def service(unit: Path, environ: Mapping[str, str], limit_s: float) -> Results:
+def service(unit: Path) -> Results:
     """Check that a service starts the daemon after a reboot, and outlives the last session."""
     if not Path("/run/systemd/system").is_dir():
         if unit.exists():
@@ -297,11 +297,8 @@ def service(unit: Path, environ: Mapping[str, str], limit_s: float) -> Results:
     if not unit.exists():
         return ok("none: after a reboot nothing starts the daemon; ralphctl regent install changes that")
     user = pwd.getpwuid(os.getuid()).pw_name
-    answer = ask(["loginctl", "show-user", user, "--property=Linger", "--value"], environ, limit_s)
-    # loginctl knows only users who are logged in; the file is where systemd keeps the setting.
-    stored = Path("/var/lib/systemd/linger", user).exists()
-    is_on = answer.text.strip() == "yes" if answer is not None and answer.code == 0 else stored
-    return [ok(str(unit)), linger(is_on)]
+    # Where systemd keeps the setting; loginctl knows only users who are logged in.
+    return [ok(str(unit)), linger(Path("/var/lib/systemd/linger", user).exists())]
 
 
 def linger(is_on: bool) -> CheckResult:

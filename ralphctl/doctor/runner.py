@@ -34,18 +34,17 @@ class Level(enum.StrEnum):
     FAILED = "failed"
 
 
-Repair: TypeAlias = Callable[[], str]
-"""A step of ``--fix``: cannot lose anything, returns what it did, may raise OSError."""
-
-
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """``advice`` holds commands, one per line; the runner fills in an empty ``check``."""
+    """``advice`` holds commands, one per line; the runner fills in an empty ``check``.
+
+    ``repair`` is the step of ``--fix``: cannot lose anything, returns what it did, may raise OSError.
+    """
 
     level: Level
     text: str
     advice: str = ""
-    repairs: tuple[Repair, ...] = ()
+    repair: Callable[[], str] | None = None
     repaired: tuple[str, ...] = ()
     check: str = ""
 
@@ -62,15 +61,13 @@ _COLOURS = {Level.OK: GREEN, Level.UNKNOWN: BOLD, Level.WARNING: YELLOW, Level.F
 
 
 def repair(result: CheckResult) -> CheckResult:
-    """Carry out the repairs of a result. If one fails, add the reason to the text and keep the level."""
-    done: list[str] = []
+    """Carry out the repair of a result. If it fails, add the reason to the text and keep the level."""
+    if result.repair is None:
+        return result
     try:
-        for step in result.repairs:
-            done.append(step())
+        return replace(result, level=Level.OK, advice="", repair=None, repaired=(result.repair(),))
     except OSError as fault:
-        text = f"{result.text}\n--fix could not put it right: {fault}"
-        return replace(result, text=text, repaired=tuple(done), repairs=())
-    return replace(result, level=Level.OK, advice="", repairs=(), repaired=tuple(done)) if done else result
+        return replace(result, text=f"{result.text}\n--fix could not put it right: {fault}", repair=None)
 
 
 def as_json(results: Sequence[CheckResult]) -> str:
@@ -89,12 +86,10 @@ def as_text(results: Sequence[CheckResult], *, columns: int, colour: bool) -> st
     width = max((len(each.check) for each in results), default=0) + 2
     lines = [line for each in results for line in _lines(each, width, columns=columns, colour=colour)]
     counts = Counter(each.level for each in results)
-    parts = [f"{counts[Level.OK]} ok"]
-    parts += [f"{counts[Level.UNKNOWN]} not known"] if counts[Level.UNKNOWN] else []
-    parts += [count(counts[Level.WARNING], "warning")] if counts[Level.WARNING] else []
-    parts += [f"{counts[Level.FAILED]} failed"] if counts[Level.FAILED] else []
-    hint = f"; some of it can be put right by: {FIX}" if any(each.repairs for each in results) else ""
-    return "\n".join([*lines, "", ", ".join(parts) + hint])
+    words = {level: f"{number} {level}" for level in Level if (number := counts[level]) or level is Level.OK}
+    words |= {Level.WARNING: count(counts[Level.WARNING], "warning")} if counts[Level.WARNING] else {}
+    hint = f"; some of it can be put right by: {FIX}" if any(each.repair for each in results) else ""
+    return "\n".join([*lines, "", ", ".join(words.values()) + hint])
 
 
 def _lines(result: CheckResult, width: int, *, columns: int, colour: bool) -> Iterator[str]:

@@ -232,3 +232,49 @@ def resource_cells(view: View) -> tuple[str, str, str]:
         f"{rss / 1e6:.0f} MB" if isinstance(rss, int) else "",
         str(count) if isinstance(count, int) else "",
     )
+
+
+# --- configuration that has changed -----------------------------------------------------------------------
+
+_MOST_ROWS = 6
+
+
+def drift_rows(view: Mapping[str, Any]) -> list[str]:
+    """Return what was changed in its files and is not in force, and the command that applies it."""
+    drift = [each for each in view.get("drift") or () if isinstance(each, dict)]
+    if not drift:
+        return []
+    name = clean(str(view.get("name") or "NAME"))
+    faults = [clean(str(each["fault"])) for each in drift if each.get("fault")]
+    if faults and not any(each.get("key") for each in drift):
+        head = "the configuration was changed and is not right now; until it is, nothing changes:"
+        return [head, *_first_rows(faults, name)]
+    head = f"the configuration was changed; to have it from the next run on: ralphctl reload {name}"
+    return [head, *_first_rows([_drifted(each) for each in drift], name)]
+
+
+def _drifted(each: Mapping[str, Any]) -> str:
+    change = f"{_key(each)} = {_value(each, 'now')}, was {_value(each, 'pinned')}"
+    return clean(str(each["fault"])) if each.get("fault") else change
+
+
+def _first_rows(lines: Sequence[str], name: str) -> list[str]:
+    if len(lines) <= _MOST_ROWS + 1:
+        return [f"  {line}" for line in lines]
+    left = f"  and {len(lines) - _MOST_ROWS} more: ralphctl --json status {name}"
+    return [*(f"  {line}" for line in lines[:_MOST_ROWS]), left]
+
+
+def change_lines(changes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what a reload changed, one line per key."""
+    return [f"  {_key(each)} = {_value(each, 'becomes')}, was {_value(each, 'was')}" for each in changes]
+
+
+def _key(each: Mapping[str, Any]) -> str:
+    origin = clean(str(each.get("origin") or ""))
+    return clean(str(each.get("key") or "?")) + (f" ({origin})" if origin else "")
+
+
+def _value(each: Mapping[str, Any], name: str) -> str:
+    value = each.get(name)
+    return "not set" if value is None else clean(str(value))

@@ -26,11 +26,11 @@ from ralphctl.format.humanize import (
 )
 from ralphctl.format.incident_text import incident_rows, pool_rows
 from ralphctl.format.output import BOLD, DIM, clean, paint
-from ralphctl.format.reload_text import drift_rows
 from ralphctl.format.state_text import (
     COLOURS,
     directory_name,
     directory_words,
+    drift_rows,
     needed,
     next_steps,
     resource_cells,

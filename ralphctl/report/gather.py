@@ -36,7 +36,7 @@ class Gatherer:
         self._done: list[tuple[str, Moment, model.ReportTask]] = []
         self._commits: dict[str, str] = {}
         self._task_commits: dict[str | None, dict[str, str]] = defaultdict(dict)
-        self._task_iterations: dict[str | None, dict[int, None]] = defaultdict(dict)
+        self._task_iterations: dict[str | None, dict[int | None, None]] = defaultdict(dict)
         self._without_cost: list[tuple[str, ReportCost, ReportCost]] = []
         self._runs_with_costs: set[str] = set()
         self._unknown_kinds: Counter[str] = Counter()
@@ -72,14 +72,12 @@ class Gatherer:
             if is_inside and at < self._newest_at - BACKWARDS_S:
                 self._was_set_back = True
             self._newest_at = at
-        if at < self._first_at:
-            self._first_at = at
+        self._first_at = min(self._first_at, at)
         anywhere, inside = self._handlers.get(kind) or (None, self._unknown)
         if anywhere is not None:
             anywhere(entry, at, of)
         if is_inside:
-            if summary.last_at is None or at > summary.last_at:
-                summary.last_at = at
+            summary.last_at = max(summary.last_at or at, at)
             if inside is not None:
                 inside(entry, at, of)
 
@@ -90,8 +88,6 @@ class Gatherer:
         started_at = moment(entry.get("started_at"))
         self._first_at = min(self._first_at, at if started_at is None else started_at)
         self._timeline.run(entry, at, of)
-        if at < self._summary.since:
-            self._summary.head_before = next(iter(history.commits([entry.get("commit")])), None)
 
     def _run(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._summary.runs += 1
@@ -128,8 +124,7 @@ class Gatherer:
             tally.cost.attempts += 1
             tally.cost.micro_usd += micro_usd
             tally.cost.estimated += source == "estimated"
-        if of[1] is not None:
-            self._task_iterations[task.id][of[1]] = None
+        self._task_iterations[task.id][of[1]] = None
         if failure is not None:
             why = text(entry.get("why"))
             task.last_failure = why or failure
@@ -138,8 +133,7 @@ class Gatherer:
     def _iteration(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._summary.iterations += 1
         task = self._task(entry)
-        if of[1] is not None:
-            self._task_iterations[task.id][of[1]] = None
+        self._task_iterations[task.id][of[1]] = None
         if entry.get("complete") is True:
             self._done.append((text(entry.get("key")), at, task))
         self._add_commits(task, entry.get("commits"))
@@ -205,7 +199,7 @@ class Gatherer:
         for boundary, at, task in self._done:
             task.done_at = task.done_at if boundary in gone else at
         for task in self._tasks.values():
-            task.iterations = list(self._task_iterations[task.id])
+            task.iterations = [number for number in self._task_iterations[task.id] if number is not None]
             task.kept, task.reverted = _parted(self._task_commits[task.id], reverted)
         # A cost without a task belongs to no task, and the undo of an earlier verdict may leave nothing here.
         shown = [task for task in self._tasks.values() if task.id is not None or task.cost != ReportCost()
@@ -222,17 +216,16 @@ class Gatherer:
     def _remarks(self, torn: int) -> list[str]:
         remarks = []
         if torn:
-            remarks.append(
-                f"{count(torn, 'line')} of the record could not be read: what was told there is missing"
-            )
+            lines = count(torn, "line")
+            remarks.append(f"{lines} of the record could not be read: what was told there is missing")
         if self._undated:
-            remarks.append(f"left out: {_entries(self._undated)} of the record without a time")
-        if self._was_set_back:
             remarks.append(
-                "the clock was set back meanwhile: times overlap, and durations may be off by as much"
+                f"left out: {count(self._undated, 'entry', 'entries')} of the record without a time"
             )
+        if self._was_set_back:
+            remarks.append("the clock was set back meanwhile: times overlap, durations may be off by as much")
         for kind, number in self._unknown_kinds.items():
-            of_kind = f"{_entries(number)} of the kind {kind!r}"
+            of_kind = f"{count(number, 'entry', 'entries')} of the kind {kind!r}"
             remarks.append(f"left out: {of_kind}, which this ralphctl does not know")
         return remarks
 
@@ -245,7 +238,3 @@ def _parted(by_digits: Mapping[str, str], reverted: set[str]) -> tuple[list[str]
 
 def _dearest_first(work: model.ReportTask | model.ReportAgent) -> tuple[int, int]:
     return -work.cost.micro_usd, -work.cost.attempts
-
-
-def _entries(number: int) -> str:
-    return "1 entry" if number == 1 else f"{number} entries"

@@ -20,8 +20,6 @@ from ralphd.core.text import CONTROL
 from ralphd.core.time import Moment
 
 HistoryEntry: TypeAlias = Mapping[str, Any]
-Progressed: TypeAlias = Callable[[int, int], None]
-"""Receives now and then how many bytes of how many were read."""
 
 SHORT: Final = 7
 """All abbreviations of commits have at least so many digits."""
@@ -42,7 +40,6 @@ _OUTLASTING_KINDS: Final = ("run", "wait")
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _LATEST: Final = 32_503_680_000.0  # 3000-01-01: every later step can still format what is before it
 _RUN_FAILURES: Final = frozenset({"failed", "stalled", "timeout", "lost", "refused", "gave_up"})
-_REASON_CHARS: Final = 40
 _LINE_CHARS: Final = 400
 _WAIT_REASONS: Final = {
     "usage_limit": ("usage limit", "limit resets", " is out"),  # is out: no agent is left before a reset
@@ -64,7 +61,7 @@ class HistoryReader:
     torn: int = 0
     is_whole: bool = True
 
-    def entries(self, since: str, progressed: Progressed | None = None) -> Iterator[dict[str, Any]]:
+    def entries(self, since: str) -> Iterator[dict[str, Any]]:
         """Yield the entries from ``since`` (RFC 3339, UTC) on, in the order of the file.
 
         The last end of a run and the last wait before ``since`` come first. A file that cannot be read has no
@@ -82,8 +79,6 @@ class HistoryReader:
             before: dict[str, dict[str, Any]] = {}
             while read < size - start and (batch := list(islice(lines, _BATCH_LINES))):
                 read += sum(map(len, batch))
-                if progressed is not None:
-                    progressed(read, size - start)
                 for entry in self._parsed(batch, parse):
                     at = entry.get("at")
                     if isinstance(at, str) and at < since and _FORM.fullmatch(at):
@@ -91,9 +86,8 @@ class HistoryReader:
                         if (kind := entry.get("kind")) in _OUTLASTING_KINDS:
                             before[kind] = entry
                         continue
-                    if before:
-                        yield from before.values()
-                        before.clear()
+                    yield from before.values()
+                    before.clear()
                     yield entry
             yield from before.values()
 
@@ -163,13 +157,11 @@ def failure_of(entry: HistoryEntry) -> str | None:
 
 
 def wait_reason(value: object) -> str:
-    """Return the known reason that a wait's own words stand for, else these words, truncated."""
+    """Return the known reason that a wait's own words stand for, else these words."""
     words = text(value).strip()
     plain = words.casefold().replace("_", " ")
-    for reason, parts in _WAIT_REASONS.items():
-        if any(part in plain for part in parts):
-            return reason
-    return (words if len(words) <= _REASON_CHARS else words[: _REASON_CHARS - 1] + "…") or "unknown"
+    known = (reason for reason, parts in _WAIT_REASONS.items() if any(part in plain for part in parts))
+    return next(known, words or "unknown")
 
 
 def moment(value: Any) -> Moment | None:

@@ -35,6 +35,15 @@ TIME_USES: Final = {
     "off": "nothing ran",
 }
 """What a stretch of the span was used for, in words. Of stretches that overlap, the first here counts."""
+WAITS: Final = {
+    "usage_limit": "usage limit",
+    "rate_limit": "rate limit",
+    "outage": "no service",
+    "retry": "to try again",
+    "crash": "to start again",
+    "iteration_pause": "between iterations",
+}
+"""The reasons of waits that are counted apart, in words; all others count as ``other``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +144,8 @@ class SpanSummary:
     """Everything that the history says about the span.
 
     ``since`` is later than requested where the ralph is younger. ``shares`` add up to the span; the costs of
-    ``agents`` and those of ``tasks`` add up to ``cost``. ``head_before`` is the commit at which the last run
-    before the span ended. ``unjudged`` counts iterations whose commits the gate could not judge.
+    ``agents`` and those of ``tasks`` add up to ``cost``. ``unjudged`` counts iterations whose commits the
+    gate could not judge.
     """
 
     since: Moment
@@ -156,7 +165,6 @@ class SpanSummary:
     reverted: Sequence[str] = ()
     unjudged: int = 0
     last_at: Moment | None = None
-    head_before: str | None = None
     remarks: Sequence[str] = ()
 
     @property
@@ -239,14 +247,13 @@ class ReportSource:
 
 @dataclass(frozen=True, slots=True)
 class RalphReport:
-    """A whole report on one ralph. ``commits`` are those that stay, ``changed`` is what they changed."""
+    """A whole report on one ralph. ``changed`` is what the kept commits changed."""
 
     source: ReportSource
     view: Mapping[str, Any]
     state: ReportedState
     summary: SpanSummary
     tasks: TaskListState | None
-    commits: Sequence[str]
     changed: Diffstat | None
 
     @property
@@ -274,7 +281,7 @@ def _ralph(report: RalphReport) -> dict[str, Any]:
         "worked_on": summary.tasks,
         "undone": summary.undone,
         "commits": {
-            "kept": report.commits,
+            "kept": summary.kept,
             "reverted": summary.reverted,
             "unjudged_iterations": summary.unjudged,
             "changed": report.changed,

@@ -9,12 +9,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ralphctl.format.humanize import cut
 from ralphctl.format.output import BOLD, DIM, paint
 
 CODE = "\x01"
 PLAIN_COLUMNS = 80
 _LABEL = 12
-_NARROW = 40
 _LEAST_COLUMNS = 20
 _MARKS = re.compile(r"([\\`*_\[\]<>#|~&$!])")
 _LIST = re.compile(r"^(\s*)([-+]|\d+[.)])(?=\s|$)")
@@ -23,10 +23,6 @@ _LIST = re.compile(r"^(\s*)([-+]|\d+[.)])(?=\s|$)")
 def typed(command: str) -> str:
     """Mark a command that can be typed."""
     return f"{CODE}{command}{CODE}"
-
-
-def cut(line: str, width: int) -> str:
-    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +60,6 @@ def plain_text(page: ReportPage, *, columns: int | None = None, colour: bool = F
     lines = _wrapped(f"{page.name}  {page.state}", width, "", "  ")
     lines[0] = lines[0].replace(page.name, paint(page.name, BOLD, on=colour), 1)
     for label, words in page.rows:
-        if width < _NARROW:
-            lines += _wrapped(f"{label}: {words}" if label else words, width, "  ", "    ")
-            continue
         first, *more = _wrapped(words, width - _LABEL - 3, "", "") or [""]
         lines.append(f"  {paint(label.ljust(_LABEL), DIM, on=colour)} {first}")
         lines += [f"{'':{_LABEL + 3}}{line}" for line in more]
@@ -98,15 +91,8 @@ def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
 def _wrapped(text: str, width: int, first: str, further: str) -> list[str]:
     """Break ``text`` at spaces, but not inside a command if that fits. The marks take no room."""
     joined = re.sub(f"{CODE}[^{CODE}]*{CODE}", lambda command: command[0].replace(" ", "\x02"), text)
-    lines = textwrap.wrap(
-        joined.replace(CODE, ""),
-        width,
-        initial_indent=first,
-        subsequent_indent=further,
-        break_on_hyphens=False,
-        replace_whitespace=False,
-    )
-    return [line.replace("\x02", " ") for line in lines]
+    wrapper = textwrap.TextWrapper(width, first, further, break_on_hyphens=False, replace_whitespace=False)
+    return [line.replace("\x02", " ") for line in wrapper.wrap(joined.replace(CODE, ""))]
 
 
 def markdown(page: ReportPage) -> str:

@@ -4,10 +4,8 @@ The originals are in the state directory, or in that of ``ralphctl build``; wher
 copies in ``.ralph/`` are used. git is asked for a limited time and takes no lock.
 """
 
-import math
 import os
 import re
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +15,7 @@ from ralphctl.client import discovery
 from ralphctl.offline import state as offline
 from ralphctl.report import model
 from ralphctl.report.gather import Gatherer
-from ralphctl.report.history import SHA, HistoryReader, Progressed, moment, text, wait_reason, whole
+from ralphctl.report.history import HistoryReader, moment, text, wait_reason, whole
 from ralphctl.setup.detect import task_list
 from ralphd import wire
 from ralphd.core.plan import Plan, TaskStatus
@@ -30,28 +28,6 @@ _STATE, _HISTORY, _TASKS, _DEFINITION = "regent-state.json", "history.jsonl", "t
 _LOG: Final = ("log", "--no-walk=unsorted", "--stdin", "--numstat", "-z", "--format=", "--no-renames")
 _PLAIN: Final = ("--no-ext-diff", "--no-textconv", "--diff-merges=first-parent")
 _NUMSTAT: Final = re.compile(r"(?:^|\0)\n*(\d+|-)\t(\d+|-)\t([^\0]+)")  # a dash for a binary file
-_SLOW_S: Final = 1.0
-_PRINTED_EVERY_S: Final = 0.2
-
-
-class ReadingProgress:
-    """Prints on a terminal how far the reading is, once it takes longer than ``slow_s``."""
-
-    def __init__(self, *, slow_s: float = _SLOW_S) -> None:
-        self._next_at = time.monotonic() + slow_s
-        self._is_shown = False
-
-    def show(self, read: int, of: int) -> None:
-        now = time.monotonic()
-        if now < self._next_at or not sys.stderr.isatty():
-            return
-        self._next_at, self._is_shown = now + _PRINTED_EVERY_S, True
-        print(f"\rreading the record: {100 * read // max(of, 1)} %", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._is_shown:
-            print(f"\r{'':<40}\r", end="", file=sys.stderr, flush=True)
-        self._is_shown = False
 
 
 def choose(name: str | None, directory: str, environ: Mapping[str, str]) -> list[model.ReportSource]:
@@ -64,11 +40,8 @@ def choose(name: str | None, directory: str, environ: Mapping[str, str]) -> list
     if here is not None and name in (None, here.name):
         return [here]
     if name is None and not sources:
-        raise UnknownRalph(
-            "there is no ralph to report of",
-            why="none is kept here, nor in the state directory",
-            mend="ralphctl start DIR",
-        )
+        why = "none is kept here, nor in the state directory"
+        raise UnknownRalph("there is no ralph to report of", why=why, mend="ralphctl start DIR")
     chosen = [source for source in sources if name in (None, source.name)]
     if not chosen:
         raise UnknownRalph(f"nothing is kept of a ralph {name!r}", mend="ralphctl status --all")
@@ -103,20 +76,17 @@ def _worked_at(source: model.ReportSource) -> float:
         return 0.0
 
 
-def read(
-    source: model.ReportSource, since: float, until: float, now: float, progressed: Progressed | None = None
-) -> model.RalphReport:
+def read(source: model.ReportSource, since: float, until: float, now: float) -> model.RalphReport:
     """Read one ralph's files, and ask git what its commits changed."""
     definition = _file(source.home / _DEFINITION) if source.home else {}
     view = _view(source, definition)
     state = reported_state(view)
     reader, gatherer = HistoryReader(source.path(_HISTORY)), Gatherer(since, until)
-    for entry in reader.entries(rfc3339(since), progressed):
+    for entry in reader.entries(rfc3339(since)):
         gatherer.add(entry)
     summary = gatherer.finish(state, now, reader)
-    commits = _commits(source, summary, view)
-    changed = diffstat(Path(source.directory), commits) if commits else None
-    return model.RalphReport(source, view, state, summary, _tasks(source, definition), commits, changed)
+    changed = diffstat(Path(source.directory), summary.kept) if summary.kept else None
+    return model.RalphReport(source, view, state, summary, _tasks(source, definition), changed)
 
 
 def _view(source: model.ReportSource, definition: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -141,15 +111,15 @@ def reported_state(view: Mapping[str, Any]) -> model.ReportedState:
     goes_on_at = moment(wait.get("until"))
     has_stopped = state == "failed" or (state == "paused" and goes_on_at is None)
     agents = pool.get("agents")
-    out = [_object(each) for each in agents] if isinstance(agents, list) else []
-    names = (text(each.get("name")) for each in out if each.get("in") is False and each.get("until") is None)
+    pool_agents = [_object(each) for each in agents] if isinstance(agents, list) else []
+    out = [each for each in pool_agents if each.get("in") is False and each.get("until") is None]
     run_id = text(view.get("run_id")) if state in model.HAS_A_RUN else ""
     return model.ReportedState(
         state,
         wait_reason(wait.get("reason")) if wait else None,
         goes_on_at,
         has_stopped and text(view.get("pause_reason")) not in model.REQUESTED_PAUSES,
-        tuple(name for name in names if name),
+        tuple(name for each in out if (name := text(each.get("name")))),
         run_id,
         moment(view.get("started_at")) if run_id else None,
     )
@@ -201,24 +171,6 @@ def _object(value: object) -> Mapping[str, Any]:
 
 
 # --- git --------------------------------------------------------------------------------------------------
-
-
-def _commits(
-    source: model.ReportSource, summary: model.SpanSummary, view: Mapping[str, Any]
-) -> Sequence[str]:
-    """Return the commits that stay; of a command that reports none, those since the run before the span.
-
-    Without such a run, those younger than the span.
-    """
-    last = text(view.get("last_commit"))
-    if summary.kept or summary.reverted or not SHA.fullmatch(last):
-        return summary.kept
-    if summary.head_before is None:  # git knows whole seconds only
-        which = [f"--since={rfc3339(math.floor(summary.since) + 1)}", last]
-    else:
-        which = [f"{summary.head_before}..{last}"]
-    words = ("rev-list", "--reverse", "--abbrev-commit", f"--max-count={MOST_COMMITS}", *which, "--")
-    return (_git(Path(source.directory), *words) or "").split()
 
 
 def diffstat(directory: Path, commits: Sequence[str]) -> model.Diffstat | None:

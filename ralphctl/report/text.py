@@ -10,27 +10,14 @@ from typing import Any
 
 from ralphctl.format import state_text
 from ralphctl.format.gate_text import commit_words
-from ralphctl.format.humanize import clock, count, duration, until, wait_words
+from ralphctl.format.humanize import clock, count, cut, duration, until, wait_words
 from ralphctl.format.output import clean
-from ralphctl.report.model import MICRO, TIME_USES, RalphReport, ReportCost, ReportRevert, ReportTask
-from ralphctl.report.page import PageItem, PageSection, ReportPage, cut, typed
+from ralphctl.report.model import MICRO, TIME_USES, WAITS, RalphReport, ReportCost, ReportRevert, ReportTask
+from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
 
 _MOST_DONE, _MOST, _MOST_TIMES, _MOST_SHAS = 20, 12, 4, 2
 _STARTS = ("go on", "then go on", "start")
 _TITLE_CHARS, _WHY_CHARS = 60, 160
-_WAITS = {
-    "usage_limit": "wait: usage limit",
-    "rate_limit": "wait: rate limit",
-    "outage": "wait: no service",
-    "retry": "wait: to try again",
-    "crash": "wait: to start again",
-    "restart_limit": "wait: too many restarts",
-    "iteration_pause": "wait: between iterations",
-    "transient": "wait: to try again",
-    "resources": "wait: the machine",
-    "restart": "wait: to start again",
-    "paused": "paused",
-}
 
 
 # --- one ralph, and several -------------------------------------------------------------------------------
@@ -63,16 +50,14 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
     """Return a few lines on each ralph, those that need a person first."""
     ordered = sorted(reports, key=lambda report: (not report.state.needs_person, report.source.name))
     blocked = sum(report.state.needs_person for report in reports)
-    silent = [clean(report.source.name) for report in reports if report.has_untold_costs]
-    cost = "unknown: their commands tell none"
-    if len(silent) < len(reports):
-        whose = silent[0] if len(silent) == 1 else f"{len(silent)} of them"
-        cost = cost_words(sum((report.summary.cost for report in reports), ReportCost()))
-        cost += f"; that of {whose} is unknown" if silent else ""
+    silent = sum(report.has_untold_costs for report in reports)
+    total = sum((report.summary.cost for report in reports), ReportCost())
+    costs = [cost_words(total)] if silent < len(reports) else []
+    costs += [f"unknown for {count(silent, 'ralph')}"] if silent else []
     rows = (
         ("report", _span(since, to, now)),
         ("done", f"{count(sum(len(report.summary.done) for report in reports), 'task')} in this time"),
-        ("cost", cost),
+        ("cost", "; ".join(costs)),
         ("next", f"{typed(f'ralphctl report {ordered[0].source.name}')}  (one of them in full)"),
     )
     items = []
@@ -147,10 +132,8 @@ def _blocked_words(report: RalphReport, now: float) -> str:
     if state.state == "failed":
         return cut(state_text.why_failed(view), _WHY_CHARS) + agents
     if state.needs_person:
-        return (
-            cut(clean(str(view.get("message") or "")) or state_text.state_words(view, now), _WHY_CHARS)
-            + agents
-        )
+        message = clean(str(view.get("message") or ""))
+        return cut(message or state_text.state_words(view, now), _WHY_CHARS) + agents
     if state.waits_for is not None:
         return f"it waits {clean(wait_words(view['wait'].get('reason') or 'unknown'))}{agents}"
     if used_up:
@@ -190,9 +173,9 @@ def _next_steps(report: RalphReport) -> list[tuple[str, str]]:
 
 def _commits(report: RalphReport) -> str:
     summary, changed = report.summary, report.changed
-    if not (report.commits or summary.reverted):
-        return "none" if summary.iterations or summary.runs else ""
-    words = f"{len(report.commits)} kept"
+    if not (summary.kept or summary.reverted):
+        return "none" if summary.iterations else ""
+    words = f"{len(summary.kept)} kept"
     if changed is not None and changed.commits:
         missing = f", without {changed.missing} that are not there any more" if changed.missing else ""
         words += f" ({count(changed.files, 'file')}, +{changed.added:,} −{changed.removed:,}{missing})"
@@ -228,8 +211,7 @@ def _details(task: ReportTask) -> str:
     numbers, shas = task.iterations, list(task.kept)
     parts = [f"iteration {numbers[0]}" if len(numbers) == 1 else count(len(numbers), "iteration")]
     parts.append(count(len(shas), "commit") if len(shas) > _MOST_SHAS else commit_words(shas) or "no commit")
-    if task.cost.attempts:
-        parts.append(cost_words(task.cost, brief=True))
+    parts += [cost_words(task.cost, brief=True)] if task.cost.attempts else []
     return ", ".join(parts if numbers else parts[1:])
 
 
@@ -261,10 +243,8 @@ def _failures(report: RalphReport, now: float) -> Iterator[PageItem]:
 def _times(report: RalphReport) -> Iterator[tuple[str, str, str]]:
     whole = sum(share.us for share in report.summary.shares)
     for share in report.summary.shares:
-        reason, name = str(share.reason), TIME_USES[share.doing]
-        if share.doing == "wait":
-            in_words = f"wait: {reason}" if " " in reason else f"wait {wait_words(reason)}"
-            name = _WAITS.get(reason) or clean(in_words)
+        reason = f": {WAITS.get(share.reason, share.reason)}" if share.reason else ""
+        name = TIME_USES[share.doing] + reason
         took = duration(share.us / MICRO) if share.us >= MICRO else "under 1s"
         percent = 100 * share.us / whole
         yield name, took, "under 1 %" if percent < 1 else f"{percent:.0f} %"

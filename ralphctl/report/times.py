@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from ralphctl.report.history import HistoryEntry, amount, failure_of, moment, text, wait_reason
-from ralphctl.report.model import MICRO, REQUESTED_PAUSES, TIME_USES, ReportedState, TimeShare
+from ralphctl.report.model import MICRO, REQUESTED_PAUSES, TIME_USES, WAITS, ReportedState, TimeShare
 from ralphd.core.time import Moment
 
 EARLY_S: Final = 600.0
@@ -19,7 +19,6 @@ EARLY_S: Final = 600.0
 LONGEST_RETRY_S: Final = 3600.0
 """No daemon waits longer than this after a failure; the rest of a longer gap was something else."""
 BETWEEN_RUNS_S: Final = 60.0
-MOST_REASONS: Final = 8
 
 Iteration: TypeAlias = tuple[str, int | None]
 """A run's id, or nothing, and the iteration: what an attempt and the verdict on it have in common."""
@@ -34,7 +33,7 @@ _RANK: Final = {use: rank for rank, use in enumerate(TIME_USES)}
 
 
 def _label(use: str, reason: str | None = None) -> _Label:
-    return _RANK[use], use, reason
+    return _RANK[use], use, reason if reason is None or reason in WAITS else "other"
 
 
 def _background(use: str) -> _Label:
@@ -130,8 +129,8 @@ class Timeline:
 
     def run(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         run = self._runs.pop(of[0], None) or _UnfinishedRun()
-        begin = moment(entry.get("started_at"))
-        begin = at if begin is None else begin
+        began_at = moment(entry.get("started_at"))
+        begin = at if began_at is None else began_at
         self._end_wait(run, at)
         has_failed_early = failure_of(entry) is not None and at - begin < EARLY_S
         self._stretches += run.background(begin, at, "failure" if has_failed_early else "work")
@@ -193,13 +192,9 @@ def shares(stretches: Iterable[Stretch], since: Moment, until: Moment) -> tuple[
     spans: dict[_Label, list[tuple[int, int]]] = defaultdict(list)
     for from_, to, label, _ in stretches:
         first, last = round(from_ * MICRO), round(to * MICRO)
-        if not begin <= first < last <= end:
-            first, last = max(first, begin), min(last, end)
+        first, last = max(first, begin), min(last, end)
         if first < last:
             spans[label].append((first, last))
-    reasons = sorted((label for label in spans if label[2]), key=lambda label: -len(spans[label]))
-    for label in reasons[MOST_REASONS:]:
-        spans[_label("wait", "other")] += spans.pop(label)
     if begin < end:
         spans[_background("off")].append((begin, end))
     totals: dict[tuple[str, str | None], tuple[int, int]] = defaultdict(lambda: (0, 0))

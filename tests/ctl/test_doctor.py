@@ -380,8 +380,8 @@ def test_a_repair_follows_no_link_and_says_why_it_was_not_made(tmp_path: Path) -
     (tmp_path / "theirs").chmod(0o644)
     (tmp_path / "link").symlink_to(tmp_path / "theirs")
 
-    repair(failed("open", "x", (partial(set_mode, tmp_path / "link"),)))
-    left = repair(failed("open", "x", (partial(set_mode, tmp_path / "gone"),)))
+    repair(failed("open", "x", partial(set_mode, tmp_path / "link")))
+    left = repair(failed("open", "x", partial(set_mode, tmp_path / "gone")))
 
     assert stat.S_IMODE((tmp_path / "theirs").stat().st_mode) == 0o644
     assert left.level is Level.FAILED

@@ -167,12 +167,14 @@ def test_the_way_out_of_a_newer_version_is_told(daemon: Daemon, witness: Witness
     daemon.start()
     witness.register(start=False)
     daemon.kill()
-    changed(daemon.files("demo") / "regent-state.json", version=99)
+    path = daemon.files("demo") / "regent-state.json"
+    changed(path, version=99)
     daemon.start()
     for reply in (daemon.api("GET", "/v1/ralphs/demo"), daemon.api("GET", "/v1/ralphs/demo")):
         assert (reply.status, reply.body["type"]) == (409, "urn:ralphd:problem:newer-state")
         assert "version 99" in reply.body["why"]
-        assert reply.body["try"] == "install the newer ralphd again, or move the file away"
+        hint = f"install the newer ralphd again, or move the file away: mv {path} {path}.newer"
+        assert reply.body["try"] == hint
 
 
 def test_what_is_left_of_a_ralph_that_never_ran_is_kept_and_told_once(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ralphctl.format import status_text
-from ralphctl.format.reload_text import drift_rows
+from ralphctl.format.state_text import drift_rows
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, problem, view
 
