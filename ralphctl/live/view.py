@@ -1,7 +1,7 @@
 """Show one ralph on a terminal: its log, panels between its lines, and a region with the present state below.
 
 Threads read from the daemon and write; the main thread handles keys and signals and sees the end. Where
-stdout is not a terminal there are plain lines and no keys. docs/decisions/0008-build-and-live-view.md has the reasons.
+stdout is not a terminal there are plain lines and no keys (docs/decisions/0008-build-and-live-view.md).
 """
 
 from __future__ import annotations
