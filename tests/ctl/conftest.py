@@ -18,7 +18,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """An environment of its own: nothing of the user's is read or written."""
     (tmp_path / "state").mkdir()
     (tmp_path / "home").mkdir()
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV") if name in os.environ}
+    kept = {
+        name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG", "VIRTUAL_ENV") if name in os.environ
+    }
     return kept | {
         "HOME": str(tmp_path / "home"),
         "RALPHD_STATE_DIR": str(tmp_path / "state"),
