@@ -33,18 +33,18 @@ def ask(choice: str, tests: str, *, yes: bool) -> bool:
     enter = choice == "rolls_back"
     if yes:
         return enter
-    message(f"\n{_QUESTIONS[choice].format(tests=clean(tests))}\n  risk: {_RISKS[choice]}")
-    while True:
-        print("[Y/n] " if enter else "[y/N] ", end="", file=sys.stderr, flush=True)
-        try:
+    try:  # from the first word of the question on, Ctrl-C is an answer to it
+        message(f"\n{_QUESTIONS[choice].format(tests=clean(tests))}\n  risk: {_RISKS[choice]}")
+        while True:
+            print("[Y/n] " if enter else "[y/N] ", end="", file=sys.stderr, flush=True)
             line = sys.stdin.buffer.readline().decode(errors="replace")
-        except KeyboardInterrupt:
-            message("\nnothing was written")
-            raise
-        word = line.strip().lower()
-        if not line or word in ("", "y", "yes", "n", "no"):
-            return word.startswith("y") or (enter and bool(line) and not word)
-        message("y or n, or Enter for the one in capitals")
+            word = line.strip().lower()
+            if not line or word in ("", "y", "yes", "n", "no"):
+                return word.startswith("y") or (enter and bool(line) and not word)
+            message("y or n, or Enter for the one in capitals")
+    except KeyboardInterrupt:
+        message("\nnothing was written")
+        raise
 
 
 def detected_lines(project: InitProject) -> Iterator[str]:
