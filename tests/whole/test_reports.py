@@ -598,6 +598,11 @@ def test_a_loop_is_stopped_between_two_iterations(daemon: Daemon, person: Person
     assert record.read_text().count("\n") == view["iteration"]
 
 
+def is_reporting(daemon: Daemon) -> bool:
+    """Whether the loop has a report under way, which waits for an answer while no daemon lives."""
+    return any("notify iteration-finished" in line for _, line in daemon.leftovers())
+
+
 def test_a_loop_outlives_the_daemon_and_no_iteration_is_lost_or_counted_twice(
     daemon: Daemon, person: Person
 ) -> None:
@@ -608,9 +613,13 @@ def test_a_loop_outlives_the_daemon_and_no_iteration_is_lost_or_counted_twice(
         wait_for(lambda done=done: daemon.view("demo")["iteration"] > done, timeout_s=30)  # type: ignore[misc]
         daemon.kill()
         written = record.stat().st_size
+        wait_for(lambda: is_reporting(daemon), what="the loop, which waits for a daemon at a report")
+        assert record.stat().st_size - written <= len("iteration\n")
         daemon.start(failpoints=["account.state_saved"], unarmed=True)
-        daemon.arm()
+        daemon.arm()  # until then it answers, and the loop goes on as fast as the machine lets it
         daemon.died()
+        written = record.stat().st_size
+        wait_for(lambda: is_reporting(daemon), what="the loop, which waits for a daemon at a report")
         assert record.stat().st_size - written <= len("iteration\n")
         daemon.start()
     wait_for(lambda: record.read_text().count("\n") >= 8, timeout_s=60, what="eight iterations")
