@@ -12,6 +12,7 @@ import sqlite3
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -34,6 +35,8 @@ _LOGS = "ralphctl regent logs"
 _ANOTHER_DISK = "export RALPHD_STATE_DIR=DIR  (one on a disk of this machine)"
 _LITTLE_BYTES, _NO_BYTES = 1 << 30, 100 << 20
 """Below the first a night may fail on a full disk, below the second it will."""
+_STEPS = 10_000
+"""How many instructions SQLite carries out between two looks at the clock."""
 _LITTLE_FILES, _NO_FILES = 1024, 256
 """The daemon holds about ten descriptors per ralph; 100 ralphs should fit."""
 _NETWORK = (
@@ -228,10 +231,14 @@ def events(state: Path, *, limit_s: float) -> CheckResult:
         return ok("not there yet")
     if lock_holder(lock) is not None:
         return ok("in use by the daemon, which tells of damage by itself")
+    deadline = time.monotonic() + limit_s
     try:
         # Read-only, but not immutable: what the last daemon wrote is still in the log.
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", limit_s, uri=True)) as connection:
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
             report = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.OperationalError as fault:  # locked, interrupted, not to be opened: no word on its content
+        return unknown(f"it could not be read to its end: {fault}")
     except (OSError, sqlite3.Error) as fault:
         report = str(fault)
     if lock_holder(lock) is not None:
@@ -329,8 +336,11 @@ def clock(environ: Mapping[str, str], limit_s: float) -> CheckResult:
 
 def open_files() -> CheckResult:
     """Check how many files a daemon started from here may have open."""
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= _LITTLE_FILES:
-        return ok(f"{_LITTLE_FILES} at least")
-    text = f"{soft} at most: a daemon with many ralphs needs more"
-    return (failed if soft < _NO_FILES else warning)(text, f"ulimit -n {_LITTLE_FILES}")
+        return ok("without a limit" if soft == resource.RLIM_INFINITY else f"{soft} at most")
+    most = _LITTLE_FILES if hard == resource.RLIM_INFINITY else min(hard, _LITTLE_FILES)
+    advice = f"ulimit -n {most}" if most > soft else "ask who runs the machine: the hard limit is as low"
+    return (failed if soft < _NO_FILES else warning)(
+        f"{soft} at most: a daemon with many ralphs needs more", advice
+    )

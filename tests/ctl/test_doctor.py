@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -444,3 +445,26 @@ def test_the_command_that_is_named_is_that_of_the_agents_program(agent: str) -> 
     program = known.agent_of(agent, AgentSpec()).program
     assert agents.LOGINS[agent][0].split()[0] == program
     assert (login_command(agent) or "").split()[0] == program
+
+
+def test_a_database_that_is_locked_is_not_called_damaged(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "events.db", isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE events (id INTEGER)")
+        connection.execute("BEGIN EXCLUSIVE")
+        result = daemon.events(tmp_path, limit_s=0.1)
+    assert (result.level, "locked" in result.text) == (Level.UNKNOWN, True)
+
+
+@pytest.mark.parametrize(
+    ("limits", "advice"),
+    [
+        ((256, 4096), "ulimit -n 1024"),
+        ((256, 512), "ulimit -n 512"),
+        ((256, 256), "ask who runs the machine"),
+    ],
+)
+def test_more_open_files_are_asked_for_where_they_are_to_be_had(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], advice: str
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: limits)
+    assert str(daemon.open_files().advice).startswith(advice)
