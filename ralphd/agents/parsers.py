@@ -163,8 +163,8 @@ class EventParser:
         return kind is not None and kind not in self._rules and "error" not in kind
 
     def own_event(self, data: dict[str, Any]) -> Signs:
-        """Read an event that only code can read (``tells = "own"``)."""
-        raise NotImplementedError
+        """Read an event that only code can read (``tells = "own"``). Without such code it is a sign of life."""
+        return NOTHING
 
     def figures(self, rule: EventRule, data: dict[str, Any]) -> Figures:
         read, written = (

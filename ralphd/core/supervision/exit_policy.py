@@ -227,8 +227,8 @@ def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome
 def _after_asked_end(current: Supervision) -> Step:
     match current.state:
         case Pausing() if current.said.guard is not None:
-            actions = Announce("ralph.paused", f"Ralph paused: {current.said.guard}")
-            return Step(replace(current, state=Paused(GUARD, None, current.said.guard)), (actions,))
+            announcement = Announce("ralph.paused", f"Ralph paused: {current.said.guard}")
+            return Step(replace(current, state=Paused(GUARD, None, current.said.guard)), (announcement,))
         case Pausing():
             return Step(replace(current, state=Paused("requested")), (PAUSED_ON_REQUEST,))
         case Stopping(again=True):
@@ -271,16 +271,16 @@ def _paused(current: Supervision, ending: ExitFacts, *, resume_at: Moment | None
     word = last_word(ending, current.said)
     why = "" if word is None else word.why
     text = f"Ralph paused: {reason}" + (f" — {why}" if why else "")
-    actions = Announce("ralph.paused", text, wait_until=resume_at)
+    announcement = Announce("ralph.paused", text, wait_until=resume_at)
     wake = () if resume_at is None else (WakeAt(resume_at),)
-    return Step(replace(current, state=Paused(reason, resume_at, why)), (actions, *wake))
+    return Step(replace(current, state=Paused(reason, resume_at, why)), (announcement, *wake))
 
 
 def _stopped_by_itself(current: Supervision, word: LastWord | None) -> Step:
     """L10: it ended well and got nowhere; started again it would do the same."""
     why = "no progress" + _because(word)
-    actions = Announce("ralph.stopped", f"Ralph stopped: {why}")
-    return Step(replace(current, goal=Goal.STOPPED, state=Stopped(why)), (actions,))
+    announcement = Announce("ralph.stopped", f"Ralph stopped: {why}")
+    return Step(replace(current, goal=Goal.STOPPED, state=Stopped(why)), (announcement,))
 
 
 def _after_failure(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:

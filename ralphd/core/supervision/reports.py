@@ -278,8 +278,8 @@ def _act(current: Supervision, event: Reported, policy: Policy) -> Step:
         case IterationStarted() as report:
             return _started(current, event.at, report, policy)
         case AttemptFinished() as report:
-            actions = Announce("attempt.finished", data=tuple(report.data().items()))
-            return Step(_spent(current, report.cost_usd or 0.0), (actions,))
+            announcement = Announce("attempt.finished", data=tuple(report.data().items()))
+            return Step(_spent(current, report.cost_usd or 0.0), (announcement,))
         case IterationFinished() as report:
             was_reverted = current.said.reverted and current.said.judged == boundary_id(event)
             return _finished(current, event.at, report, policy, counts=not (report.failed or was_reverted))
@@ -292,8 +292,8 @@ def _act(current: Supervision, event: Reported, policy: Policy) -> Step:
         case AgentExhausted() as report:
             return Step(current, (_exhausted(report),))
         case AgentReturned(agent=agent):
-            actions = Announce("agent.returned", f"{agent} may be asked again", data=(("agent", agent),))
-            return Step(current, (actions,))
+            announcement = Announce("agent.returned", f"{agent} may be asked again", data=(("agent", agent),))
+            return Step(current, (announcement,))
         case LastWord() as word:
             return Step(replace(current, said=replace(current.said, last_word=word)))
         case Heartbeat():
@@ -346,14 +346,14 @@ def _finished(
     if counts:
         said = replace(said, errors_cleared=said.errors_cleared + tally.consecutive_errors)
         tally = replace(tally, consecutive_errors=0)
-    actions = Announce("iteration.finished", data=tuple(report.data().items()))
+    announcement = Announce("iteration.finished", data=tuple(report.data().items()))
     after = replace(current, tally=tally, said=said)
     is_bound = isinstance(current.state, Running) and policy.supervised
     if is_bound and (limit := limit_reached(tally, at, policy)):
         assert isinstance(current.state, Running)
         state = Stopping(current.state.run_id, at, None, asked=False)
         after = replace(after, said=replace(said, limit=limit), state=state)
-    return _given_time(after, at, policy, (*wait_ended(current), actions))
+    return _given_time(after, at, policy, (*wait_ended(current), announcement))
 
 
 def _is_repeated(tally: Tally, report: IterationFinished, policy: Policy) -> bool:
@@ -382,8 +382,8 @@ def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
 def _wait(current: Supervision, at: Moment, until: Moment, reason: str) -> Step:
     wait = ReportedWait(reason, bounded(until, at))
     text = "Ralph waits" + (f": {reason}" if reason != NO_REASON else "")
-    actions = Announce("wait.started", text, wait_until=wait.until)
-    return Step(replace(current, said=replace(current.said, wait=wait)), (actions, WakeAt(wait.until)))
+    announcement = Announce("wait.started", text, wait_until=wait.until)
+    return Step(replace(current, said=replace(current.said, wait=wait)), (announcement, WakeAt(wait.until)))
 
 
 def bounded(until: Moment, at: Moment) -> Moment:
