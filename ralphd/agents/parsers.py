@@ -163,7 +163,7 @@ class EventParser:
         return kind is not None and kind not in self._rules and "error" not in kind
 
     def own_event(self, data: dict[str, Any]) -> Signs:
-        """Read an event that only code can read (``tells = "own"``). Without such code it is a sign of life."""
+        """Read an event that only code can read (``tells = "own"``); a CLI without such code ignores it."""
         return NOTHING
 
     def figures(self, rule: EventRule, data: dict[str, Any]) -> Figures:

@@ -421,6 +421,11 @@ def test_c2_a_row_of_failures_is_never_longer_than_max_retries(max_retries: int,
 # what a run says
 
 
+def test_a_run_inherits_no_reports_of_another() -> None:
+    known = Supervision(Goal.RUNNING, Running(RunId("r000002-77aa01b3")), said=RunReports(iterates=True))
+    assert step(known, Spawned(NOW, RunId("r000001-3fa9c1d2")), Policy()).supervision.said == RunReports()
+
+
 @given(some.supervisions, some.events, some.policies)
 def test_nothing_is_said_where_no_run_lives_that_could_have_said_it(
     now: Supervision, event: Event, policy: Policy

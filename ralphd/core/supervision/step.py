@@ -160,7 +160,9 @@ def _as_wanted(
     current: model.Supervision, run_id: model.RunId, at: Moment, policy: model.Policy
 ) -> model.Step:
     """Apply to a run that is there now what was requested while it started."""
-    running = replace(current, state=model.Running(run_id))
+    earlier = isinstance(current.state, model.HAS_A_RUN) and current.state.run_id != run_id
+    said = model.RunReports() if earlier else current.said  # reports are of the run that sent them
+    running = replace(current, state=model.Running(run_id), said=said)
     match current.goal:
         case model.Goal.RUNNING:
             return model.Step(running)
