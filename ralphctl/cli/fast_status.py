@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from ralphctl.client import discovery, transport
+from ralphctl.client import discovery
 from ralphctl.format import checkpoint_text, status_text
 from ralphctl.format.humanize import count
 from ralphctl.format.output import columns, has_colour, message, slow_notice
@@ -87,6 +87,8 @@ def _parse(arguments: Sequence[str]) -> StatusQuery | None:
 
 def answer(query: StatusQuery) -> int:
     """Print the status, from the daemon or as last known, and return the exit code."""
+    from ralphctl.client import transport  # http.client is half of the start-up time, and --help needs none
+
     name = discovery.check_name(query.name) if query.name is not None else None
     directory = discovery.here()
     target = f"/ralphs/{name}" if name else "/status"

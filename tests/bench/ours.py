@@ -179,7 +179,7 @@ class Daemon:
         """How many events of this type there were since its start."""
         text = ask(self.socket, "GET", "/metrics", None, "").decode()
         wanted = f'ralphd_events_total{{type="{event}"}} '
-        return sum(int(line.split()[-1]) for line in text.splitlines() if line.startswith(wanted))
+        return sum(int(float(line.split()[-1])) for line in text.splitlines() if line.startswith(wanted))
 
     def log(self, name: str) -> bytes:
         """All that a ralph printed on stdout and that is kept."""

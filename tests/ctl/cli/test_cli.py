@@ -22,7 +22,7 @@ NOW = 1_795_000_000.0
 def test_help_names_every_command_and_imports_none(environment: dict[str, str], tmp_path: Path) -> None:
     script = (
         "import sys; from ralphctl.main import main; main(); "
-        "heavy = ('ralphctl.commands.', 'click', 'httpx', 'pydantic'); "
+        "heavy = ('ralphctl.commands.', 'click', 'http', 'pydantic'); "
         "print(*[m for m in sys.modules if m.startswith(heavy)])"
     )
     out = subprocess.run(
