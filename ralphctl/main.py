@@ -4,10 +4,10 @@ Imports nothing that ``status`` does not need; a test checks what is loaded.
 """
 
 import errno
+import gc
 import os
 import sys
 
-from ralphctl.cli import fast_status
 from ralphctl.format import output
 from ralphd import wire
 from ralphd.errors import RalphdError
@@ -43,6 +43,9 @@ def _run(arguments: list[str]) -> int:
         from ralphctl.commands import completion
 
         return completion.answer()
+    gc.disable()  # what `status` and `--help` load is no garbage, and to look for some takes 2 ms of 37
+    from ralphctl.cli import fast_status
+
     code = fast_status.run(arguments)
     if code is not None:
         return code
@@ -51,6 +54,7 @@ def _run(arguments: list[str]) -> int:
     if overview.is_help(arguments):
         print(overview.page())
         return wire.EXIT_OK
+    gc.enable()
     from ralphctl.cli import root
 
     return root.run(arguments)

@@ -6,7 +6,6 @@ Loaded by ``status``. A refusal becomes the error that its problem document name
 from __future__ import annotations
 
 import errno
-import http.client
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ from ralphd.errors import (
     InternalError,
     RalphdError,
 )
-from ralphd.unix_http import UnixConnection
+from ralphd.unix_http import BadReply, CutOff, Reply, UnixConnection
 
 ANSWER_LIMIT_S = 10.0
 _QUIET_S = 1.0
@@ -55,7 +54,7 @@ def exchange(
     timeout_s: float = ANSWER_LIMIT_S,
     on_slow: Callable[[], None] | None = None,
     on_connect: Callable[[str], None] = lambda path: None,
-) -> Iterator[http.client.HTTPResponse]:
+) -> Iterator[Reply]:
     """Yield the response to one request; the connection ends with the block.
 
     ``on_slow`` is called once if the reply takes longer than a second, ``on_connect`` with the socket's path.
@@ -77,9 +76,9 @@ def exchange(
             yield response
     except TimeoutError:
         raise _silent(connection.path, timeout_s) from None
-    except (http.client.RemoteDisconnected, http.client.IncompleteRead) as fault:
+    except CutOff as fault:
         raise _went_away("the reply was cut short") from fault
-    except http.client.HTTPException as fault:
+    except BadReply as fault:
         raise InternalError(
             "what answers on the socket does not speak HTTP", mend="ralphctl regent status"
         ) from fault

@@ -16,8 +16,8 @@ from tests.ctl.fake import FakeDaemon, problem, view
 from tests.helpers import wait_for
 
 HEAVY = [
-    "asyncio", "click", "dataclasses", "httpx", "pathlib", "pydantic", "rich", "subprocess", "typing",
-    "ralphd.core", "ralphd.config",
+    "asyncio", "click", "dataclasses", "httpx", "pathlib", "pydantic", "rich", "ssl", "subprocess",
+    "typing", "ralphd.core", "ralphd.config",
 ]  # fmt: skip
 LOADED = (
     "import sys; from ralphctl.main import main; code = main(); "
