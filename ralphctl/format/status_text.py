@@ -175,7 +175,7 @@ def table(views: Sequence[View], now: float, *, colour: bool = False, columns: i
     lines = [paint(_line(heads, widths), DIM, on=colour)]
     for view, row in zip(views, rows, strict=True):
         row[_STATE] = cut(row[_STATE], widths[_STATE])
-        row[_DIRECTORY] = _fitting(view, widths[_DIRECTORY])
+        row[_DIRECTORY] = _fitting(row[_DIRECTORY], view, widths[_DIRECTORY])
         lines.append(_line(row, widths, state_colour=COLOURS.get(str(view.get("state"))) if colour else None))
     return "\n".join([*lines, *_drifted(views), *_needed(views, columns)])
 
@@ -263,11 +263,10 @@ def _widths(rows: Sequence[Sequence[str]], columns: int | None) -> list[int]:
     return widths
 
 
-def _fitting(view: View, width: int) -> str:
-    """Return the directory with its branch, or without it, or the end of it."""
-    for words in (directory_words(view), directory_name(view)):
-        if len(words) <= width:
-            return words
+def _fitting(words: str, view: View, width: int) -> str:
+    """Return the directory with its branch (``words``), or without it, or the end of it."""
+    if len(words) <= width or len(words := directory_name(view)) <= width:
+        return words
     return "…" + words[len(words) - width + 1 :] if width else ""
 
 
