@@ -109,8 +109,18 @@ def check_name(name: str) -> str:
 
 def of_directory(views: Sequence[dict[str, Any]], directory: str) -> dict[str, Any] | None:
     """Return the view of the ralph that works in ``directory`` or the nearest directory above it."""
-    by_directory = {os.path.realpath(view["directory"]): view for view in views if view.get("directory")}
-    return next((by_directory[above] for above in upward(directory) if above in by_directory), None)
+    by_identity = {_identity(view["directory"]): view for view in views if view.get("directory")}
+    by_identity.pop(None, None)
+    return next((by_identity[own] for own in map(_identity, upward(directory)) if own in by_identity), None)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what is the same for every path to a directory: one call, where realpath takes one per part."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def last_known_view(directory: str) -> dict[str, Any] | None:
