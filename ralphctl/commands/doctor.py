@@ -1,20 +1,24 @@
 """doctor: check everything ralphd depends on, and print what to do about each fault."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ralphctl.cli.click_ext import CommonCommand, Number, socket_given, wants_json
 from ralphctl.client.discovery import here
-from ralphctl.doctor import agents, daemon, runner
-from ralphctl.doctor.runner import Check
 from ralphctl.format.output import columns, has_colour, message
 from ralphctl.offline import processes
 from ralphctl.service.systemd import SystemdService
 from ralphd import wire
+
+if TYPE_CHECKING:
+    from ralphctl.doctor.runner import Check
 
 _LIMIT_S, _MOST_S = 8.0, 9.0
 _WIDEST = 80
@@ -34,6 +38,8 @@ def doctor(fix: bool, limit_s: float) -> int:
     Needs no daemon. Agents are asked for their login by commands of their own; no key and no address is
     shown.
     """
+
+    from ralphctl.doctor import runner
 
     def report_waiting(names: Sequence[str]) -> None:
         if sys.stderr.isatty():
@@ -57,6 +63,9 @@ def doctor(fix: bool, limit_s: float) -> int:
 
 def _checks(limit_s: float) -> Sequence[Check]:
     """Return the checks for this directory, user and environment, in the order in which they are printed."""
+    from ralphctl.doctor import agents, daemon  # the checks load what they look at, pydantic too
+    from ralphctl.doctor.runner import Check
+
     environ, directory, socket, each_s = os.environ, Path(here()), socket_given(), limit_s * _SHARE
     state = Path(wire.state_directory(environ))
     socket_path = Path(socket or wire.socket_path(environ)).absolute()

@@ -11,8 +11,6 @@ from ralphctl.client.discovery import here, upward
 from ralphctl.offline import state
 from ralphd.core.gate.verdict_views import verdicts as verdicts_in
 from ralphd.core.time import parse_rfc3339
-from ralphd.process.log.log import RalphLog
-from ralphd.process.log.records import Gap, LogQuery
 from ralphd.store.history import History
 
 
@@ -26,6 +24,9 @@ def records(name: str | None, words: Mapping[str, str]) -> Iterator[dict[str, An
 
 
 def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    from ralphd.process.log.log import RalphLog  # loads asyncio, which verdicts do without
+    from ralphd.process.log.records import Gap, LogQuery
+
     tail, since, until = words.get("tail", "all"), words.get("since"), words.get("until")
     query = LogQuery(
         tail=None if tail == "all" else int(tail),

@@ -17,9 +17,6 @@ from typing import Any, NamedTuple
 
 from ralphctl.doctor.runner import ask
 from ralphctl.format.output import message
-from ralphd.agents.agent import QUIET
-from ralphd.agents.known import KNOWN, agent_of
-from ralphd.config.specs import AgentSpec
 from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, has_task_headings, parse
 from ralphd.git.repo import Head, Repository, answer, head
 
@@ -67,6 +64,10 @@ def detect_agents(environ: Mapping[str, str], *, limit_s: float = 5.0) -> tuple[
 
     All are run with ``--version`` at once, for at most ``limit_s``; after a second a message says so.
     """
+    # Late: the descriptions of agents load pydantic, and the report wants the task list alone.
+    from ralphd.agents.agent import QUIET
+    from ralphd.agents.known import KNOWN, agent_of
+    from ralphd.config.specs import AgentSpec
 
     def version_of(program: str) -> str:
         reply = ask([program, "--version"], {**environ, **QUIET}, limit_s)

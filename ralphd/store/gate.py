@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 from ralphd.core.gate.range import GateState
 from ralphd.core.gate.verdict import GateOrder, Push, PutBack, Restore, Revert, RunTests, Say, SetAside
 from ralphd.core.time import parse_rfc3339, rfc3339
-from ralphd.store.files import as_json, peek, read_versioned, set_aside_as, write_whole
+from ralphd.store.codec import load_file, peek_file
+from ralphd.store.files import as_json, write_whole
 
 GATE_VERSION: Final = 1
 _ORDERS: Final[dict[str, type[GateOrder]]] = {
@@ -37,7 +38,6 @@ _LAST: Final = (
     *("commits", "reverted", "refs", "tail", "at"),
 )
 _STATE: Final = TypeAdapter(GateState)
-_UNREADABLE: Final = (KeyError, TypeError, ValueError, AttributeError)  # pydantic's is a ValueError
 
 
 def order_name(order: GateOrder) -> str:
@@ -47,24 +47,12 @@ def order_name(order: GateOrder) -> str:
 
 def load_gate(path: Path) -> GateState:
     """Read the file; an empty state where there is none. Raise Broken (it is set aside) or NewerState."""
-    plain = read_versioned(path, GATE_VERSION)
-    if plain is None:
-        return GateState()
-    try:
-        return _state_of(plain)
-    except _UNREADABLE as fault:
-        raise set_aside_as(path, str(fault)) from fault
+    return load_file(path, GATE_VERSION, _state_of) or GateState()
 
 
 def look_into(path: Path) -> GateState | None:
     """Read the file of another process without touching it; None where it cannot be read."""
-    plain = peek(path)
-    if plain is None or plain.get("version") != GATE_VERSION:
-        return None
-    try:
-        return _state_of(plain)
-    except _UNREADABLE:
-        return None
+    return peek_file(path, GATE_VERSION, _state_of)
 
 
 def save_gate(path: Path, state: GateState) -> None:

@@ -224,3 +224,30 @@ def test_a_full_disk_under_the_answer_is_one_clear_error(environment: dict[str, 
         )  # fmt: skip
     assert (said.returncode, said.stderr.splitlines()[0]) == (1, "error: no space left on device")
     assert len(said.stderr.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stop", "x"), ("start", "--no-autostart"), ("pause", "x"), ("explain", "x"), ("verdicts", "x"),
+        ("report",), ("events",), ("wait", "x"), ("webhooks", "list"), ("ack", "x"), ("notify", "cost", "1"),
+        ("regent", "status"), ("doctor", "--help"), ("init", "--help"), ("classify", "--help"),
+    ],
+)  # fmt: skip
+def test_a_short_command_loads_nothing_heavy(
+    words: tuple[str, ...], environment: dict[str, str], tmp_path: Path
+) -> None:
+    script = (
+        "import sys, atexit; from ralphctl.main import main; "
+        "atexit.register(lambda: print('LOADED', *sys.modules)); main()"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-P", "-c", script, *words],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    ).stdout
+    loaded = set(printed.rpartition("LOADED")[2].split())
+    assert "ralphctl.main" in loaded
+    assert not loaded & {"asyncio", "fastapi", "httpx", "pydantic", "rich"}
