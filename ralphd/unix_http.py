@@ -4,22 +4,11 @@ Standard library only: ``ralphctl status`` and the loop's report client load thi
 over a Unix socket too, but importing it takes longer than all of ``status``.
 """
 
+import http.client
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-# http.client imports ssl for HTTPS and does without where it is missing. A Unix socket is not encrypted, and
-# ssl costs an eighth of all of `ralphctl status`: for this one import it is missing.
-if "ssl" in sys.modules:
-    import http.client
-else:
-    sys.modules["ssl"] = None  # type: ignore[assignment]  # the documented way to make an import fail
-    try:
-        import http.client
-    finally:
-        del sys.modules["ssl"]
 
 Reply = http.client.HTTPResponse
 BadReply = http.client.HTTPException

@@ -87,8 +87,13 @@ def _parse(arguments: Sequence[str]) -> StatusQuery | None:
 
 def answer(query: StatusQuery) -> int:
     """Print the status, from the daemon or as last known, and return the exit code."""
-    from ralphctl.client import transport  # http.client is half of the start-up time, and --help needs none
+    # http.client is half of the start-up time, and --help needs none. It imports ssl for HTTPS, and does
+    # without where it is missing: for a process that only prints a status, over a Unix socket, it is.
+    is_loaded = sys.modules.setdefault("ssl", None) is not None  # type: ignore[arg-type]  # None: no import
+    from ralphctl.client import transport
 
+    if not is_loaded:
+        del sys.modules["ssl"]
     name = discovery.check_name(query.name) if query.name is not None else None
     directory = discovery.here()
     target = f"/ralphs/{name}" if name else "/status"
