@@ -48,6 +48,7 @@ def _run(arguments: list[str]) -> int:
 
     code = fast_status.run(arguments)
     if code is not None:
+        gc.freeze()  # nor does the collection at the interpreter's end find any
         return code
     from ralphctl.cli import overview
 
