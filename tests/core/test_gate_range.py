@@ -177,6 +177,20 @@ def test_an_undo_begins_again_without_a_baseline(state: GateState, id_: str, hea
     assert (after.last, after.since) == (state.last, state.since)
 
 
+def test_an_undo_keeps_the_last_50_and_the_date() -> None:
+    known = replace(OPEN, since=7.0, undone=tuple(f"r{number}/1" for number in range(50)))
+
+    after = ranges.after_undo(known, "r99/1", C)
+
+    assert (after.since, len(after.undone), after.undone[-1]) == (7.0, 50, "r99/1")
+    assert after.undone[0] == "r1/1"
+
+
+def test_a_range_that_somebody_else_continued_is_closed() -> None:
+    known = replace(OPEN, left=B)
+    assert ranges.before_run(known, C, is_iteration=False).is_open is False
+
+
 @given(states)
 def test_switched_off_forgets_all_but_what_can_be_undone(state: GateState) -> None:
     after = ranges.switched_off(state)
