@@ -27,11 +27,14 @@ from ralphd.core.gate.verdict import (
     RunTests,
     Say,
     SetAside,
+    TestRun,
     Verdict,
     VerdictKind,
     begin,
+    label_of,
     step,
 )
+from ralphd.core.supervision.model import ReportedTask, RunId
 
 BEFORE = "0" * 40
 
@@ -671,3 +674,64 @@ def test_what_was_said_stays_said(event: GateEvent) -> None:
 def test_what_answers_another_order_changes_nothing(events: tuple[GateEvent, ...], event: GateEvent) -> None:
     before = after(*events)
     assert step(before, event, GatePolicy()) == before
+
+
+# a gate run, from its tests to the verdict that is kept
+
+
+UNDER_WAY = GateRun(
+    Boundary(Position(BEFORE, "main"), Position(sha(1), "main"), commits=(JudgedCommit(sha(1)),)),
+    Baseline.GREEN,
+    sha(1),
+    RunTests(),
+    boundary_id="r1/4",
+    run_id=RunId("r1"),
+    number=2,
+    task=ReportedTask("T-1"),
+    tail="1 failed",
+)
+GREEN_RUN = TestRun(RunId("t1"), Result.GREEN, 0.5)
+RED_RUN = TestRun(RunId("t2"), Result.RED, 1.5)
+
+
+def test_the_words_of_the_last_red_tests_are_kept() -> None:
+    red = UNDER_WAY.tested(RED_RUN, "2 failed")
+    green = red.tested(GREEN_RUN, "all passed")
+
+    assert (red.tests, red.tail) == ((RED_RUN,), "2 failed")
+    assert (green.tests, green.tail) == ((RED_RUN, GREEN_RUN), "2 failed")
+
+
+@pytest.mark.parametrize(
+    ("at", "why"),
+    [
+        (Position(sha(1), "main"), None),
+        (Position("ab" * 20, "main"), "HEAD was at 0000000 of main, and is at abababa of main"),
+        (Position(sha(1), "side"), "HEAD was at 0000000 of main, and is at 0000000 of side"),
+        (Position(None, "main"), "HEAD was at 0000000 of main, and is at nothing of main"),
+    ],
+)
+def test_a_head_that_somebody_moved_is_described(at: Position, why: str | None) -> None:
+    assert UNDER_WAY.moved(at) == (None if why is None else Moved(why))
+
+
+def test_a_run_that_began_without_a_commit_names_nothing() -> None:
+    moved = replace(UNDER_WAY, head=None).moved(Position(sha(1), "main"))
+    assert moved == Moved("HEAD was at nothing of main, and is at 0000000 of main")
+
+
+@pytest.mark.parametrize(("reverted", "refs"), [((sha(1),), ("refs/a",)), ((), ())])
+def test_a_verdict_is_completed_by_its_run(reverted: tuple[str, ...], refs: tuple[str, ...]) -> None:
+    decided = Verdict(VerdictKind.REVERTED, "the tests failed", Baseline.GREEN, calls=True)
+    run = replace(UNDER_WAY, reverted=reverted, order=Say(decided)).tested(RED_RUN, "2 failed")
+
+    assert run.finished(7.0, ("refs/a",)) == Verdict(
+        VerdictKind.REVERTED, "the tests failed", Baseline.GREEN, calls=True, boundary_id="r1/4",
+        run_id=RunId("r1"), number=2, task=ReportedTask("T-1"), commits=(sha(1),), reverted=reverted,
+        tests=("red",), tests_s=(1.5,), refs=refs, tail="2 failed", at=7.0,
+    )  # fmt: skip
+
+
+def test_refs_are_named_by_ralph_run_and_report() -> None:
+    assert label_of("shop", "r1", "r1") == "shop/r1"
+    assert label_of("shop", "r1", "r1/4") == "shop/r1-8c44cf18"
