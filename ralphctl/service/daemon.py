@@ -236,7 +236,6 @@ class PrivateDaemon:
         """
         self.cut()
         if self._pid:
-            processes.wake(self._pipe, (self._pid,))
             self._await(self._has_no_shim, SHIMS_LIMIT_S)
             self._await(lambda: not self.is_alive(), LAST_WRITES_S)
             self._await(self._has_no_shim, SHIMS_LIMIT_S)  # of a run that it was about to start
@@ -259,6 +258,7 @@ class PrivateDaemon:
     def _await(self, fact: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
         while not fact() and time.monotonic() < deadline:
+            processes.wake(self._pipe, (self._pid,))  # each time: one look may miss a child
             time.sleep(_LOOK_S)
 
     @property

@@ -131,18 +131,21 @@ def command_line(pid: int) -> str:
 
 
 def children(pid: int) -> "list[int]":
-    """Return the children of a process. While it forks, some may be missing."""
-    try:
-        found = []
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            found += read_bytes(f"/proc/{pid}/task/{thread}/children").split()
-        return [int(child) for child in found]
-    except FileNotFoundError:
-        if _HAS_CHILDREN_FILES:
-            return []
+    """Return the children of a process. While it forks, or its threads end, some may be missing."""
+    if not _HAS_CHILDREN_FILES:
         return [child for child in all_pids() if (stat := process_stat(child)) and stat[1] == pid]
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []
+    found = []
+    for thread in threads:
+        try:
+            listed = read_bytes(f"/proc/{pid}/task/{thread}/children")
+        except OSError:  # this thread has ended; the others' children still count
+            continue
+        found += listed.split()
+    return [int(child) for child in found]
 
 
 _HAS_CHILDREN_FILES = os.path.exists("/proc/thread-self/children")  # CONFIG_PROC_CHILDREN

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,18 @@ import pytest
 
 from ralphd.core.supervision.model import RunId
 from ralphd.process import tree
-from ralphd.process.shim import signal_if
+from ralphd.process.shim import children, signal_if
 from ralphd.process.tree import Stranger
 from tests.helpers import eventually, is_alive, wait_for
 from tests.players import player
 from tests.process.runs import Stage, names, said
+
+THREADS_THAT_END = """
+import subprocess, threading, time
+print(subprocess.Popen(["sleep", "60"]).pid, flush=True)
+while True:
+    threading.Thread(target=time.sleep, args=(0.0001,)).start()
+"""
 
 
 @pytest.fixture
@@ -52,6 +60,20 @@ def test_a_signal_goes_only_to_whom_a_second_look_confirms(sleeper: subprocess.P
 @pytest.mark.parametrize("pid", [1, 0, -1])
 def test_nothing_is_ever_sent_to_the_first_process_or_to_everybody(pid: int) -> None:
     assert not signal_if(pid, signal.SIGCONT, lambda _: True)
+
+
+def test_a_child_is_found_while_threads_of_its_parent_end() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", THREADS_THAT_END], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+
+        assert all(children(parent.pid) == [child] for _ in range(2_000))
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.communicate()
 
 
 async def test_descendants_are_found_through_sessions_and_forks(stage: Stage) -> None:
