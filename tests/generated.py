@@ -1,6 +1,6 @@
 """Writes the files that say what the code does: ``python -m tests.generated --write``.
 
-``docs/states.md``: the transitions of a ralph, from ``tests/core/states.toml`` (``tests.generated_states``).
+``docs/states.md``: the transitions of a ralph, from the table of supervision (``tests.generated_states``).
 ``docs/routes.md``: what the daemon answers to, from its OpenAPI document (``tests.generated_routes``).
 ``docs/configuration.md``: every key, from the specs (``tests.generated_configuration``).
 ``docs/commands.md``, ``docs/events.md``, ``docs/exit-codes.md``: from help, wire and errors.

@@ -1,15 +1,15 @@
-"""``docs/states.md``: the transitions that matter to a reader, from the table ``tests/core/states.toml``."""
+"""``docs/states.md``: the transitions that matter, from ``tests/core/supervision/states.toml``."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from tests.core.states import DEFAULT, ENDS, EVENTS, SCENES, rows
+from tests.core.supervision.states import DEFAULT, ENDS, EVENTS, SCENES, rows
 
 INTRODUCTION = """\
 # States
 
-Written by `make docs` from the table `tests/core/states.toml`, which lists what each event leads to in each
-state; a test checks every row against `ralphd.core.supervision.step.step`. Do not edit this page.
+Written by `make docs` from the table `tests/core/supervision/states.toml`, which lists what each event leads
+to in each state; a test checks every row against `ralphd.core.supervision.step.step`. Do not edit this page.
 
 A ralph has a **goal**, what was requested (running, paused or stopped), and a **state**, what is happening.
 The state is saved before the actions are carried out, one by one. `terminate` is SIGTERM to the run;

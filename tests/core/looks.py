@@ -17,7 +17,7 @@ from ralphd.core.stall_detector import (
     warned,
 )
 from ralphd.core.time import Moment
-from tests.core.scenes import NOW
+from tests.core.supervision.scenes import NOW
 
 STRONG = Window(elapsed_s=1.0, processes=1, changed_files=1, changed_file="notes.md")
 WEAK = Window(elapsed_s=1.0, processes=1, cpu_s=1.0, switches_per_s=500.0)

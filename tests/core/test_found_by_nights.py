@@ -27,8 +27,8 @@ from ralphd.core.supervision.events import (
 )
 from ralphd.core.supervision.model import ControlSignal, PassOn, RunReports, Stopping
 from ralphd.core.supervision.step import step
-from tests.core.loop_scenes import START, Play, reset_in
-from tests.core.scenes import NOW, POLICY, RUN, RUNNING, orders, ralph, told
+from tests.core.loop.scenes import START, Play, reset_in
+from tests.core.supervision.scenes import NOW, POLICY, RUN, RUNNING, orders, ralph, told
 
 BUILT_IN = RunReports(hello=True, signals=True, beats=True, iterates=True)
 

@@ -37,7 +37,18 @@ from ralphd.core.supervision.model import (
     Waiting,
 )
 from ralphd.core.supervision.reports import Heartbeat, IterationFinished
-from tests.core.scenes import EXIT_0, EXIT_1, HUNG, NOW, PAUSING, POLICY, RUN, RUNNING, ralph, report
+from tests.core.supervision.scenes import (
+    EXIT_0,
+    EXIT_1,
+    HUNG,
+    NOW,
+    PAUSING,
+    POLICY,
+    RUN,
+    RUNNING,
+    ralph,
+    report,
+)
 
 GAVE_UP = Escalation("gave up", "a look", "ralphctl explain demo")
 BLOCKED = Escalation("not judged", "a look", "ralphctl verdicts demo", Cause.GUARD, stands=False)

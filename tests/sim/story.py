@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from ralphd.core.loop import step as loop_core
 from ralphd.core.supervision import step as regent_core
 from ralphd.core.time import Moment
-from tests.core.scenes import NOW
+from tests.core.supervision.scenes import NOW
 from tests.sim.checking import Broken
 from tests.sim.faults import Script, Setting
 from tests.sim.night import Night

@@ -12,7 +12,7 @@ from ralphd.core.loop.model import Ledger, LoopState, PauseReason
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Goal, RunId, Supervision
 from ralphd.core.time import Moment
-from tests.core.scenes import NOW
+from tests.core.supervision.scenes import NOW
 
 LIST = "TASKS.md"
 

@@ -1,0 +1,196 @@
+"""Which task is next, and what is remembered of how tasks went (L1, 000-T4)."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop import tasks
+from ralphd.core.loop.model import Previous, TaskRecord, TaskState
+from ralphd.core.plan import Plan, Task, TaskStatus
+from tests.core.loop.scenes import plan_of
+
+A, B = plan_of("A", "B").tasks
+
+
+def ledger_of(*records: TaskRecord) -> Mapping[str, TaskRecord]:
+    """What is remembered of these."""
+    return {record.id: record for record in records}
+
+
+def test_l1_pending_tasks_come_before_failed_ones() -> None:
+    failed = [TaskRecord(id_, "", TaskState.FAILED, count) for id_, count in (("A", 3), ("B", 1), ("C", 2))]
+    plan = plan_of("A", "B", "C", "D")
+
+    assert tasks.choose(plan, ledger_of(*failed), max_task_failures=5).task == plan.tasks[3]
+    done = plan_of("A", "B", "C", "D", done=["D"])
+    assert tasks.choose(done, ledger_of(*failed), max_task_failures=5).task == plan.tasks[1]
+
+
+@pytest.mark.parametrize(("most", "may_be_tried"), [(3, False), (4, True), (0, True)])
+def test_a_task_fails_only_so_often(most: int, may_be_tried: bool) -> None:
+    choice = tasks.choose(
+        plan_of("A"), ledger_of(TaskRecord("A", "", TaskState.FAILED, 3)), max_task_failures=most
+    )
+
+    assert (choice.task is not None, choice.used_up == ()) == (may_be_tried, may_be_tried)
+
+
+def test_l1_tasks_under_way_come_first() -> None:
+    ledger = ledger_of(TaskRecord("A", "", TaskState.FAILED, 1), TaskRecord("B", "", TaskState.PENDING, 2))
+
+    assert tasks.choose(plan_of("A", "B"), ledger, max_task_failures=5).task == B
+    assert tasks.began(ledger, B)["B"] == TaskRecord("B", "do B", TaskState.IN_PROGRESS, 2)
+
+
+def test_l1_an_interrupted_task_is_pending_again() -> None:
+    ledger = tasks.sync_with_plan(tasks.began({}, A), plan_of("A", "B"))
+
+    assert ledger["A"].state is TaskState.PENDING
+    assert tasks.choose(plan_of("A", "B"), ledger, max_task_failures=1).task == A
+
+
+def test_ticked_is_complete_and_unticked_is_open() -> None:
+    ledger = tasks.sync_with_plan({}, plan_of("A", "B", done=["A"]))
+    assert (ledger["A"].state, ledger["B"].state) == (TaskState.COMPLETE, TaskState.PENDING)
+
+    assert tasks.sync_with_plan(ledger, plan_of("A", "B"))["A"].state is TaskState.PENDING
+
+
+def test_a_deferred_task_stays_so_when_reread() -> None:
+    ledger = tasks.ended({}, A, TaskState.FAILED)
+
+    assert tasks.sync_with_plan(ledger, plan_of("A"))["A"].state is TaskState.FAILED
+
+
+def test_r9_a_reverted_task_is_open_until_redone() -> None:
+    plan = plan_of("A", done=["A"])
+    was = TaskRecord("A", "its title", TaskState.COMPLETE)
+    reverted = tasks.reopened({"A": was}, ["A", "gone"])
+    assert reverted["A"] == TaskRecord("A", "its title", TaskState.PENDING, reopened=True)
+    assert reverted["gone"].state is TaskState.PENDING
+    ledger = tasks.sync_with_plan(reverted, plan)
+    assert ledger["A"].title == "do A"  # as the list calls it now
+
+    assert ledger["A"].state is TaskState.PENDING
+    assert tasks.open_tasks(plan, ledger) == plan.tasks
+    assert tasks.open_tasks(plan, tasks.ended(ledger, A, TaskState.COMPLETE)) == ()
+
+
+def test_only_a_completed_task_is_cleared() -> None:
+    ledger = tasks.failed_once({}, A, FailureKind.TIMEOUT, "too long")
+
+    done = tasks.ended(ledger, A, TaskState.COMPLETE)
+    assert (done["A"].unjudged, done["A"].failure_count) == (True, 1)
+    assert tasks.judged(done, None, a_round=3)["A"] == TaskRecord("A", "do A", TaskState.COMPLETE)
+    kept = tasks.ended(ledger, A, TaskState.FAILED)["A"]
+    assert (kept.failure_count, kept.last_failure, kept.timeout_factor) == (1, "too long", 1.5)
+
+
+def test_a_failure_is_kept_within_bounds() -> None:
+    ledger = tasks.failed_once({}, A, FailureKind.RATE_LIMIT, "x" * 10_000)
+
+    previous = tasks.previous(ledger, A)
+    assert previous is not None
+    assert (previous.kind, len(previous.why)) == (FailureKind.RATE_LIMIT, tasks.MOST_FAILURE_CHARS)
+    assert ledger["A"].failure_count == 0
+    assert tasks.previous(ledger, B) is None
+
+
+@pytest.mark.parametrize("known", [None, Plan("prd.json"), Plan("prd.json", fault="no JSON")])
+def test_an_empty_list_gives_way(known: Plan | None) -> None:
+    assert tasks.latest(known, plan_of("A")) == plan_of("A")
+    assert tasks.latest(known, None) is None
+
+
+def test_a_list_gives_way_to_readable_ones_only() -> None:
+    broken = Plan("prd.json", plan_of("A").tasks, fault="half of it")
+
+    assert tasks.latest(plan_of("A", "B"), broken) == plan_of("A", "B")
+    assert tasks.latest(plan_of("A", "B"), plan_of("B")) == plan_of("B")
+
+
+def entitled(title: str, *, done: bool = False) -> Task:
+    """A task that its title names."""
+    return Task(title, title, TaskStatus.DONE if done else TaskStatus.PENDING)
+
+
+@pytest.mark.parametrize(
+    ("now", "heir"),
+    [
+        ((entitled("Add a login (half done)"),), "Add a login (half done)"),
+        ((entitled("a login"),), "a login"),
+        ((entitled("Mend it"),), None),  # another one
+        ((entitled("Add a login (done)", done=True),), None),
+        ((entitled("Add a login"), entitled("Add a login page")), None),  # it is still there itself
+        ((entitled("add a login to the docs, and test it"),), None),  # it was there before
+        ((), None),
+    ],
+)
+def test_a_renamed_task_is_still_that_task(now: tuple[Task, ...], heir: str | None) -> None:
+    task = entitled("Add a login")
+    was = Plan("TASKS.md", (task, entitled("add a login to the docs, and test it")))
+
+    found = tasks.renamed(task, was, Plan("TASKS.md", now))
+
+    assert (None if found is None else found.id) == heir
+
+
+def test_memories_of_a_task_follow_its_title() -> None:
+    ledger = tasks.moved(tasks.failed_once({"B": TaskRecord("B")}, A, FailureKind.UNKNOWN, "why"), A, B)
+
+    assert set(ledger) == {"B"}
+    assert (ledger["B"].id, ledger["B"].title, ledger["B"].failure_count) == ("B", "do B", 1)
+
+
+def test_without_a_list_the_prompt_is_a_task() -> None:
+    assert tasks.tasks_of(None) == (Task("prompt", "what the prompt asks for", TaskStatus.PENDING),)
+    assert tasks.tasks_of(Plan("prd.json")) == tasks.tasks_of(None)
+
+
+def test_l14_a_task_waits_only_for_wanted_reviews() -> None:
+    waits = tasks.began({}, A, reviewed=True)
+    assert waits["A"].unreviewed
+    assert not tasks.began(waits, A)["A"].unreviewed
+
+
+def test_l14_a_ticked_task_still_needs_its_review() -> None:
+    ledger, ticked = tasks.began({}, A, reviewed=True), plan_of("A", "B", done=["A"])
+
+    assert [task.id for task in tasks.open_tasks(ticked, ledger)] == ["A", "B"]
+    assert tasks.sync_with_plan(ledger, ticked)["A"].state is TaskState.PENDING
+    assert [task.id for task in tasks.open_tasks(ticked, tasks.without_reviews(ledger))] == ["B"]
+
+
+def test_l14_without_reviews_nothing_else_is_forgotten() -> None:
+    record = TaskRecord("A", "do A", TaskState.FAILED, 2, unreviewed=True)
+
+    assert tasks.without_reviews({"A": record}) == {"A": TaskRecord("A", "do A", TaskState.FAILED, 2)}
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_only_timeouts_get_more_time(kind: FailureKind) -> None:
+    grows = kind in (FailureKind.TIMEOUT, FailureKind.STALL)
+
+    assert tasks.failed_once({}, A, kind, "why")["A"].timeout_factor == (1.5 if grows else 1.0)
+
+
+def test_a_remembered_failure_has_no_number_or_agent() -> None:
+    ledger = tasks.failed_once({}, A, FailureKind.UNKNOWN, "why")
+
+    assert tasks.previous(ledger, A) == Previous(0, "", FailureKind.UNKNOWN, "why")
+
+
+def test_a_new_list_renames_no_task() -> None:
+    assert tasks.renamed(A, None, plan_of("do A")) is None
+    assert tasks.renamed(A, plan_of("A"), None) is None
+
+
+def test_r9_a_forgotten_reverted_task_keeps_its_id() -> None:
+    assert tasks.reopened({}, ["A"]) == {"A": TaskRecord("A", reopened=True)}
+
+
+def test_l14_a_task_done_in_the_list_awaits_review() -> None:
+    ledger = tasks.began(tasks.began({}, A, reviewed=True), B, reviewed=True)
+
+    assert tasks.unreviewed(plan_of("A", "B", "C", done=["A", "C"]), ledger) == ("A",)

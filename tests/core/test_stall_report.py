@@ -1,0 +1,157 @@
+"""The patience with a silent run, word for word: what a person reads of each finding (H1 to H6, L6)."""
+
+from dataclasses import replace
+
+from ralphd.core.explanation import Explanation, Figure
+from ralphd.core.stall_detector import Activity, Count, SilenceLimits, StallFinding, Watch, Window
+from ralphd.core.stall_report import RALPH, Named, agent_named, explain_silence, explain_watch
+from tests.core.supervision.scenes import NOW
+
+LIMITS = SilenceLimits()
+WATCH = Watch(
+    age_s=1000.0,
+    last_output_at=NOW - 310,
+    silent_s=310.0,
+    quiet_s=290.0,
+    watched_s=200.0,
+    warned=True,
+    warnings=1,
+    windows=7,
+    longest_silence_s=400.0,
+    slept_s=1.0,
+    last_window=Window(15.0, 3, 1, 2, "src/a.py", False, 12, 4000, 1.5, 2.0),
+    signs=(Count(Activity.IO, 2, NOW - 400), Count(Activity.CPU, 1, NOW - 60)),
+)
+WATCHED = replace(WATCH, signs=(Count(Activity.CPU, 1, NOW - 60),))
+NOT_LOOKED_AT = replace(WATCH, windows=0, slept_s=0.9, last_window=None, signs=())
+FIGURES = (
+    Figure("age", "16 min 40 s"),
+    Figure("silent", "5 min 10 s"),
+    Figure("silent, longest", "6 min 40 s"),
+    Figure("without strong evidence", "4 min 50 s", "ended at 5 min"),
+    Figure("looks at its processes", "7", "one every 30 s"),
+    Figure("the machine slept", "1.0 s", "not counted"),
+    Figure("the latest look, over", "15 s"),
+    Figure("files changed", "2 (src/a.py)", "1 is enough"),
+    Figure("new commits", "none", "1 is enough"),
+    Figure("new processes", "1 of 3", "1 is enough"),
+    Figure(
+        "bytes read and written", "12; enough 2 times, last 2026-11-21T19:53:20.000000Z", "2048 are enough"
+    ),
+    Figure("bytes received over TCP", "4000", "2048 are enough"),
+    Figure("CPU time", "10.0 %; enough once, last 2026-11-21T19:59:00.000000Z", "over 2 % is weak"),
+    Figure("switches of the busiest process", "2.0/s", "over 10/s is weak"),
+)
+NOT_SEEN = (
+    "output",
+    "files changed",
+    "new commits",
+    "new processes",
+    "bytes received over TCP",
+    "switches of the busiest process",
+)
+
+
+def judged(watch: Watch, limits: SilenceLimits = LIMITS, who: Named = RALPH) -> tuple[str, ...]:
+    """What is thought of a run that may go on: rule, title, why, what was done, what was missing."""
+    why = explain_watch(watch, limits, StallFinding.PATIENCE, who)
+    return (why.rule, why.title, why.because, why.done, *why.missing)
+
+
+def seen(watch: Watch, name: str) -> Figure:
+    """The figure of that name."""
+    return next(
+        each for each in explain_watch(watch, LIMITS, StallFinding.PATIENCE).figures if each.name == name
+    )
+
+
+def test_h2_a_silent_run_that_works_is_explained_whole() -> None:
+    assert explain_watch(WATCH, LIMITS, StallFinding.PATIENCE) == Explanation(
+        rule="H2",
+        title="Ralph is silent for 5 min 10 s, and works",
+        because="silence alone is no hang; 4 min 50 s without evidence so far, ended at 5 min",
+        figures=FIGURES,
+        missing=NOT_SEEN,
+        done="told once; its processes are looked at every 30 s",
+    )
+    assert judged(WATCHED)[:2] == ("H1", "Ralph is silent for 5 min 10 s, and is watched")
+
+
+def test_h2_a_silence_that_is_over_is_explained_whole() -> None:
+    assert explain_silence(WATCH, LIMITS) == Explanation(
+        rule="H2",
+        title="Ralph was silent for up to 6 min 40 s, and worked",
+        because="silence alone is no hang, and there was evidence of work in time",
+        figures=FIGURES,
+        missing=NOT_SEEN,
+        done="told once; its processes were looked at every 30 s",
+    )
+    watched = explain_silence(WATCHED, LIMITS)
+    assert watched.because == "silence alone is no hang, and it did not last long enough to be one"
+
+
+def test_what_is_not_done_is_said_too() -> None:
+    assert judged(replace(NOT_LOOKED_AT, excused=True)) == (
+        "H5",
+        "Ralph waits, as it reported",
+        "no silence is counted during a wait",
+        "nothing",
+    )
+    assert judged(replace(NOT_LOOKED_AT, reports=True)) == (
+        "H6",
+        "Ralph reports",
+        "judged by its heartbeats: none for 6 min is a hang",
+        "nothing",
+    )
+    assert judged(NOT_LOOKED_AT, SilenceLimits(hang_timeout_s=0.0)) == (
+        "H4",
+        "Silence is not judged",
+        "hang_timeout_seconds = 0 switches that off",
+        "nothing",
+    )
+
+
+def test_h1_before_a_warning_the_next_look_is_named() -> None:
+    young = replace(NOT_LOOKED_AT, silent_s=42.0)
+    looked_at = "its processes are looked at after 90 s of silence"
+
+    assert judged(young) == ("H1", "Ralph runs", f"last output 42 s ago; {looked_at}", "nothing")
+    mute = judged(replace(young, last_output_at=None))
+    assert mute[2] == f"nothing printed yet, 42 s after its start; {looked_at}"
+
+
+def test_h4_only_a_silent_stall_names_the_grace() -> None:
+    why = explain_watch(WATCH, LIMITS, StallFinding.STALL)
+
+    quiet = "without output and without strong evidence for hang_timeout_seconds = 300"
+    assert why.because == f"{quiet}, a run hangs"
+
+
+def test_l6_an_attempt_is_named_by_its_agent() -> None:
+    who = agent_named("codex")
+
+    assert who == Named("codex", "an attempt", "timeout_seconds", "L6")
+    assert Named("Ralph", "a run", "max_run_seconds", "H6") == RALPH
+    why = explain_watch(WATCH, SilenceLimits(max_run_s=900.0), StallFinding.TOO_LONG, who)
+    assert (why.rule, why.title, why.because) == (
+        "L6",
+        "codex ran for 16 min 40 s — longer than it may, ending it",
+        "timeout_seconds = 900 bounds an attempt, whatever it does",
+    )
+
+
+def test_h1_one_byte_is_enough_by_default() -> None:
+    figures = explain_watch(WATCH, SilenceLimits(io_bytes=0), StallFinding.PATIENCE).figures
+
+    assert [each.limit for each in figures if each.name.startswith("bytes")] == ["1 are enough"] * 2
+
+
+def test_a_look_names_files_and_commits_where_known() -> None:
+    window = Window(15.0, 3, changed_files=2, committed=True)
+
+    assert seen(replace(WATCH, last_window=window), "files changed").seen == "2"
+    assert seen(replace(WATCH, last_window=window), "new commits").seen == "yes"
+
+
+def test_h6_a_reporting_run_lacks_nothing() -> None:
+    assert explain_watch(replace(WATCH, reports=True), LIMITS, StallFinding.PATIENCE).missing == ()
