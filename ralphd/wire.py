@@ -100,7 +100,7 @@ def status_exit_code(states: "list[str]") -> int:
 
 
 # A ralph's view: each key and its kind, in order. The daemon builds the view from these tables, the offline
-# reader checks files against them, and a test compares the API's schema with them.
+# reader checks files against them, and the schema of the API is made from them.
 
 TEXT = str | None
 STATE_KEYS: "dict[str, type | UnionType]" = {

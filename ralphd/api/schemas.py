@@ -4,12 +4,13 @@ Replies themselves are bytes, made by their owners; tests compare the keys.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
+from ralphd import wire
 from ralphd.errors import BadName
 from ralphd.wire import MAX_NAME_CHARS, is_name
 
@@ -222,17 +223,16 @@ class CheckpointView(BaseModel):
     snapshot_ref: str | None
 
 
-class AgentView(BaseModel):
+def _of(keys: Mapping[str, Any], **instead: Any) -> type[BaseModel]:
+    """Return a model with the keys of a table in ``wire``; ``instead`` has the shapes of the objects."""
+    return create_model("Keys", **{key: instead.get(key, (kind, ...)) for key, kind in keys.items()})
+
+
+class AgentView(_of(wire.POOL_AGENT_KEYS)):  # type: ignore[misc]
     """An agent of the pool: in, or out until then for that reason (null: until a person acts).
 
     ``last``: it was asked last.
     """
-
-    name: str
-    is_in: bool = Field(alias="in")
-    until: str | None
-    reason: str | None
-    last: bool
 
 
 class PoolView(BaseModel):
@@ -276,62 +276,32 @@ class LastChangeView(BaseModel):
     at: str
 
 
-class IncidentView(BaseModel):
+class IncidentView(_of(wire.INCIDENT_KEYS)):  # type: ignore[misc]
     """What a person was called for, as long as it is open.
 
     `held_back` further calls were not told, `latest` is what the last of them said; `needs` is what it takes,
     `do` the command to type. `told_at` is the last message, which `reminders` others came before.
     """
 
-    opened_at: str
-    message: str
-    needs: str
-    do: str
-    held_back: int
-    latest: str | None
-    reminders: int
-    told_at: str
-    acknowledged_at: str | None
+
+_PARTS = {
+    "pool": (PoolView | None, ...),
+    "task": (TaskView | None, ...),
+    "wait": (WaitView | None, ...),
+    "last_exit": (LastExitView | None, ...),
+    "command": (list[str], ...),
+    "checkpoint": (CheckpointView | None, ...),
+    "drift": (list[DriftView], ...),
+    "guard": (GuardView | None, ...),
+    "notes": (list[str], ...),
+    "last_change": (LastChangeView | None, ...),
+    "incident": (IncidentView | None, ...),
+    "resources": (dict[str, Any] | None, None),
+}
 
 
-class RalphView(BaseModel):
+class RalphView(_of(wire.VIEW_KEYS, **_PARTS)):  # type: ignore[misc]
     """One ralph: the keys of ``regent-state.json``, where it is and what it runs."""
-
-    ralph_pid: int | None
-    iteration: int
-    consecutive_errors: int
-    last_output_at: str | None
-    last_commit: str | None
-    total_cost_usd: float
-    version: int
-    name: str
-    state: str
-    goal: str
-    mode: str
-    branch: str | None
-    started_at: str | None
-    finished_at: str | None
-    passed: bool | None
-    agent: str | None
-    pool: PoolView | None
-    task: TaskView | None
-    wait: WaitView | None
-    restarts: int
-    reverts: int
-    last_exit: LastExitView | None
-    pause_reason: str | None
-    run_id: str | None
-    directory: str
-    command: list[str]
-    tree_means: str | None
-    checkpoint: CheckpointView | None
-    drift: list[DriftView]
-    guard: GuardView | None
-    notes: list[str]
-    message: str | None
-    last_change: LastChangeView | None
-    incident: IncidentView | None
-    resources: dict[str, Any] | None = None
 
 
 class ChangeView(BaseModel):
