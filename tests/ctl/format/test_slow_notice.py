@@ -1,5 +1,6 @@
 """What takes longer than a second is told to who sits at a terminal, and to nobody else."""
 
+import io
 import sys
 import threading
 from pathlib import Path
@@ -8,22 +9,23 @@ import pytest
 
 from ralphctl.format import output
 from tests.ctl.fake import Answer, FakeDaemon, Request, view
+from tests.helpers import wait_for
 from tests.terminal import Terminal
 
 
 @pytest.mark.parametrize(("is_terminal", "told"), [(True, "waiting for it; 5 s at most\n"), (False, "")])
 def test_a_wait_is_told_once_with_its_bound_on_a_terminal(
-    is_terminal: bool, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    is_terminal: bool, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stderr = io.StringIO()
     monkeypatch.setattr(output, "QUIET_S", 0.01)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(stderr, "isatty", lambda: is_terminal)
 
     with output.SlowNotice("it", 5.0):
-        said = capsys.readouterr().err
-        while is_terminal and not said:
-            said = capsys.readouterr().err
+        wait_for(lambda: stderr.getvalue() == told, what="the notice")
 
-    assert said + capsys.readouterr().err == told
+    assert stderr.getvalue() == told
 
 
 def test_what_is_over_soon_is_not_told(
