@@ -4,9 +4,9 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ralphd import __version__
 from ralphd.config import configuration as config
@@ -171,17 +171,11 @@ class Host:
         """Return the log of a ralph's runs. Raises UnknownRalph."""
         return self._roster.get(name).log
 
-    async def runs(self, name: str, limit: int) -> list[dict[str, Any]]:
-        """Return the runs that are over, newest first, from the history. Raises UnknownRalph."""
-        return await asyncio.to_thread(self._roster.get(name).account.records.runs, limit)
-
-    async def iterations(self, name: str, limit: int) -> list[dict[str, Any]]:
-        """Return the last iterations with their attempts, newest first. Raises UnknownRalph."""
-        return await asyncio.to_thread(self._roster.get(name).account.records.iterations, limit)
-
-    async def verdicts(self, name: str, limit: int) -> list[dict[str, Any]]:
-        """Return the gate's last verdicts, newest first. Raises UnknownRalph."""
-        return await asyncio.to_thread(self._roster.get(name).account.records.verdicts, limit)
+    async def past(
+        self, name: str, what: Literal["runs", "iterations", "verdicts"], limit: int
+    ) -> list[dict[str, Any]]:
+        """Return the last of these in the history, newest first. Raises UnknownRalph."""
+        return await asyncio.to_thread(getattr(self._roster.get(name).account.records, what), limit)
 
     async def undo(self, name: str, iteration: int | None) -> dict[str, Any]:
         """Restore what the gate has reverted. Raises UnknownRalph, WrongState, DirectoryBusy, NotUndone."""
@@ -247,21 +241,12 @@ class Host:
             logger.info("reloaded: %d changes", len(renewal.changes), extra={"ralph": name})
         return regent.view_bytes(), renewal.changes, "next_run" if account.is_governed_by_a_run else "now"
 
-    async def stop(self, name: str, *, at_once: bool) -> bytes:
-        """Request a stop; return at once (G1)."""
-        return await self._ask(name, requests.StopRequested(self._services.clock.now(), at_once))
-
-    async def restart(self, name: str) -> bytes:
-        return await self._ask(name, requests.RestartRequested(self._services.clock.now()))
-
-    async def pause(self, name: str) -> bytes:
-        return await self._ask(name, requests.PauseRequested(self._services.clock.now()))
-
-    async def resume(self, name: str) -> bytes:
-        return await self._ask(name, requests.ResumeRequested(self._services.clock.now()))
-
-    async def skip_wait(self, name: str) -> bytes:
-        return await self._ask(name, requests.SkipWaitRequested(self._services.clock.now()))
+    async def ask(self, name: str, kind: Callable[..., requests.Event], **how: bool) -> bytes:
+        """Have a request of this kind acted upon (G1, G2); return the view at once. Raises UnknownRalph."""
+        self._refuse_when_stopping()
+        regent = self._roster.get(name)
+        await regent.request(kind(self._services.clock.now(), **how))
+        return regent.view_bytes()
 
     async def acknowledge(self, name: str) -> bytes:
         """Acknowledge the open incident; no reminder follows. Raises UnknownRalph."""
@@ -289,12 +274,6 @@ class Host:
             )
         await self._roster.drop(regent)
         self._services.forget(name)
-
-    async def _ask(self, name: str, event: requests.Event) -> bytes:
-        self._refuse_when_stopping()
-        regent = self._roster.get(name)
-        await regent.request(event)
-        return regent.view_bytes()
 
     def _refuse_when_stopping(self) -> None:
         if self._shutdown.done():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ralphd.core.supervision.model import HAS_A_RUN, Paused, Supervision, Waiting
+from ralphd.core.supervision.model import HAS_A_RUN
 
 if TYPE_CHECKING:
     from ralphd.core.time import Moment
@@ -71,8 +71,7 @@ def measured(
 def _of_ralph(regent: "Regent", now: "Moment") -> RalphMeasures:
     account = regent.account
     supervision, facts = account.supervision, account.facts
-    waits_for, until = _wait(supervision)
-    output_at = facts.last_output_at
+    output_at, wait = facts.last_output_at, supervision.wait
     return RalphMeasures(
         name=regent.name,
         state=supervision.state.kind,
@@ -82,23 +81,10 @@ def _of_ralph(regent: "Regent", now: "Moment") -> RalphMeasures:
         iterations=supervision.tally.iteration,
         cost_usd=supervision.tally.cost_usd,
         last_output_age_s=None if output_at is None else max(0.0, now - output_at),
-        wait_s=None if until is None else max(0.0, until - now),
-        waits_for=waits_for,
+        wait_s=None if wait is None else max(0.0, wait.until - now),
+        waits_for="" if wait is None else wait.reason,
         drifted=bool(account.drift),
     )
-
-
-def _wait(current: Supervision) -> tuple[str, "Moment | None"]:
-    """Return the reason and the end of a wait, the Regent's own or one that the run has reported."""
-    match current.state:
-        case Waiting(reason=reason, until=until):
-            return reason.value, until
-        case Paused(reason=why, resume_at=resume_at):
-            return why, resume_at
-        case _ if current.said.wait is not None:
-            return current.said.wait.reason, current.said.wait.until
-        case _:
-            return "", None
 
 
 def _resident_bytes() -> int:

@@ -130,7 +130,7 @@ class RegentState:
             "agent": reports.agent,
             "pool": self.pool,
             "task": None if reports.task is None else asdict(reports.task),
-            "wait": _wait(current),
+            "wait": current.wait and {"reason": current.wait.reason, "until": rfc3339(current.wait.until)},
             "pause_reason": state.reason if isinstance(state, model.Paused) else None,
             "message": message(current),
         }
@@ -174,17 +174,6 @@ def _passed(current: Supervision) -> bool | None:
             return False
         case _:
             return None
-
-
-def _wait(current: Supervision) -> dict[str, str] | None:
-    match current.state:
-        case model.Waiting(reason=reason, until=until):
-            return {"reason": reason.value, "until": rfc3339(until)}
-        case model.Paused(reason=why, resume_at=float() as until):
-            return {"reason": why, "until": rfc3339(until)}
-        case _:
-            wait = current.said.wait
-            return None if wait is None else {"reason": wait.reason, "until": rfc3339(wait.until)}
 
 
 class RalphFiles:

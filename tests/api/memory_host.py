@@ -11,6 +11,8 @@ from typing import Any, Literal
 from ralphd.config.configuration import Difference
 from ralphd.core.delivery import StoredEvent
 from ralphd.core.explanation import NOTHING_YET
+from ralphd.core.supervision import events
+from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.model import RunId
 from ralphd.core.supervision.reports import Report
 from ralphd.core.time import rfc3339
@@ -22,6 +24,18 @@ from ralphd.process.log.log import RalphLog
 from ralphd.store.events import EventStore
 
 Runs = Literal["finish", "leave", "now"]
+ACTS: dict[type[Event], str] = {
+    events.StopRequested: "stop",
+    events.RestartRequested: "restart",
+    events.PauseRequested: "pause",
+    events.ResumeRequested: "resume",
+    events.SkipWaitRequested: "skip-wait",
+}
+PAST: dict[str, dict[str, Any]] = {
+    "runs": {"run_id": "r000001-aaaaaaaa", "code": 0},
+    "iterations": {"iteration": 1, "attempts": []},
+    "verdicts": {"iteration": 1, "verdict": "kept", "undone": False},
+}
 
 
 class MemoryHost:
@@ -83,20 +97,8 @@ class MemoryHost:
     async def start(self, name: str, flags: dict[str, object], *, resume: bool | None = None) -> bytes:
         return self._told("start", name, flags, *([] if resume is None else [resume]))
 
-    async def stop(self, name: str, *, at_once: bool) -> bytes:
-        return self._told("stop", name, at_once)
-
-    async def restart(self, name: str) -> bytes:
-        return self._told("restart", name)
-
-    async def pause(self, name: str) -> bytes:
-        return self._told("pause", name)
-
-    async def resume(self, name: str) -> bytes:
-        return self._told("resume", name)
-
-    async def skip_wait(self, name: str) -> bytes:
-        return self._told("skip-wait", name)
+    async def ask(self, name: str, kind: type[Event], **how: bool) -> bytes:
+        return self._told(ACTS[kind], name, *how.values())
 
     async def reload_ralph(self, name: str) -> tuple[bytes, tuple[Difference, ...], str]:
         view = self._told("reload", name)
@@ -124,17 +126,9 @@ class MemoryHost:
         runs.mkdir(parents=True, exist_ok=True)
         return runs
 
-    async def runs(self, name: str, limit: int) -> list[dict[str, Any]]:
-        self._told("runs", name, limit)
-        return [{"run_id": "r000001-aaaaaaaa", "code": 0}]
-
-    async def iterations(self, name: str, limit: int) -> list[dict[str, Any]]:
-        self._told("iterations", name, limit)
-        return [{"iteration": 1, "attempts": []}]
-
-    async def verdicts(self, name: str, limit: int) -> list[dict[str, Any]]:
-        self._told("verdicts", name, limit)
-        return [{"iteration": 1, "verdict": "kept", "undone": False}]
+    async def past(self, name: str, what: str, limit: int) -> list[dict[str, Any]]:
+        self._told(what, name, limit)
+        return [PAST[what]]
 
     async def undo(self, name: str, iteration: int | None) -> dict[str, Any]:
         self._told("undo", name, iteration)

@@ -26,6 +26,7 @@ from ralphd.api.schemas import (
     answers,
     change_object,
 )
+from ralphd.core.supervision import events as requests
 from ralphd.daemon.registration import Registration
 
 router = routes("/v1/ralphs", "ralphs")
@@ -66,31 +67,31 @@ async def start_ralph(host: TheHost, name: RalphName, how: StartRequest | None =
 @router.post("/{name}/stop", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def stop_ralph(host: TheHost, name: RalphName, how: StopRequest | None = None) -> Response:
     """Ask a ralph to stop. Answers at once; the event stream says when it has."""
-    return json_bytes(await host.stop(name, at_once=how.now if how else False), 202)
+    return json_bytes(await host.ask(name, requests.StopRequested, now=how.now if how else False), 202)
 
 
 @router.post("/{name}/restart", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def restart_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Stop, then start."""
-    return json_bytes(await host.restart(name), 202)
+    return json_bytes(await host.ask(name, requests.RestartRequested), 202)
 
 
 @router.post("/{name}/pause", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def pause_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Pause after the present iteration; an opaque command is stopped, with the goal paused (G2)."""
-    return json_bytes(await host.pause(name), 202)
+    return json_bytes(await host.ask(name, requests.PauseRequested), 202)
 
 
 @router.post("/{name}/resume", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def resume_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Resume a paused ralph."""
-    return json_bytes(await host.resume(name), 202)
+    return json_bytes(await host.ask(name, requests.ResumeRequested), 202)
 
 
 @router.post("/{name}/skip-wait", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
 async def skip_wait(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """End a wait now."""
-    return json_bytes(await host.skip_wait(name), 202)
+    return json_bytes(await host.ask(name, requests.SkipWaitRequested), 202)
 
 
 @router.post("/{name}/ack", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
@@ -123,7 +124,7 @@ async def reload_ralph(host: TheHost, name: RalphName, nothing: NoFields | None 
 @router.get("/{name}/runs", responses=answers(RunsView))
 async def list_runs(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
     """The ralph's runs, newest first."""
-    return json_bytes(json.dumps({"runs": await host.runs(name, query.limit)}).encode())
+    return json_bytes(json.dumps({"runs": await host.past(name, "runs", query.limit)}).encode())
 
 
 @router.get("/{name}/iterations", responses=answers(IterationsView))
@@ -132,7 +133,7 @@ async def list_iterations(host: TheHost, name: RalphName, query: Annotated[RunsQ
 
     One that was cut off has an `at` of null: nobody reported its end.
     """
-    return json_bytes(json.dumps({"iterations": await host.iterations(name, query.limit)}).encode())
+    return json_bytes(json.dumps({"iterations": await host.past(name, "iterations", query.limit)}).encode())
 
 
 @router.get("/{name}/verdicts", responses=answers(VerdictsView))
@@ -142,7 +143,7 @@ async def list_verdicts(host: TheHost, name: RalphName, query: Annotated[RunsQue
     Each with `iteration`, `task`, `commits`, `reverted`, `verdict`, `why`, `tests` and the seconds that they
     took (`tests_s`), `refs`, `at`, and whether it was `undone` since. Iterations without a commit have none.
     """
-    return json_bytes(json.dumps({"verdicts": await host.verdicts(name, query.limit)}).encode())
+    return json_bytes(json.dumps({"verdicts": await host.past(name, "verdicts", query.limit)}).encode())
 
 
 @router.post("/{name}/undo", responses=answers(UndoneView), dependencies=[NO_QUERY])

@@ -1,6 +1,7 @@
 """What the end of a run leads to (E1 to E5, C1 to C3)."""
 
 from dataclasses import replace
+from signal import Signals
 
 from ralphd.core.backoff import crash_wait, was_healthy
 from ralphd.core.supervision.model import (
@@ -47,24 +48,6 @@ _ENDED_WITH = {0: Outcome.DONE, 75: Outcome.PAUSED}
 _HELLO_ENDED_WITH = {2: Outcome.REFUSED, 5: Outcome.LIMIT, 78: Outcome.REFUSED}
 _ENDED_FOR = {Overdue.STALL: Outcome.STALLED, Overdue.TIMEOUT: Outcome.TIMED_OUT}
 _EXIT_WORDS = {126: "found, but not executable", 127: "command not found"}
-_SIGNAL_NAMES = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    3: "SIGQUIT",
-    4: "SIGILL",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    10: "SIGUSR1",
-    11: "SIGSEGV",
-    12: "SIGUSR2",
-    13: "SIGPIPE",
-    14: "SIGALRM",
-    15: "SIGTERM",
-    24: "SIGXCPU",
-    25: "SIGXFSZ",
-}
 
 
 def outcome(state: State, ending: ExitFacts, said: RunReports) -> Outcome:
@@ -132,7 +115,8 @@ def in_words(ending: ExitFacts) -> str:
     if ending.lost:
         return "lost: nobody saw how it ended"
     if ending.signal is not None:
-        return _SIGNAL_NAMES.get(ending.signal, f"signal {ending.signal}")
+        known = ending.signal in set(Signals)
+        return Signals(ending.signal).name if known else f"signal {ending.signal}"
     words = _EXIT_WORDS.get(ending.code or 0)
     return f"exit {ending.code}: {words}" if words else f"exit {ending.code}"
 

@@ -335,6 +335,17 @@ class Supervision:
     tally: Tally = field(default_factory=Tally)
     said: RunReports = field(default_factory=RunReports)
 
+    @property
+    def wait(self) -> ReportedWait | None:
+        """What is waited for: by the Regent, between two runs; or by the run that lives, as it reported."""
+        match self.state:
+            case Waiting(reason=reason, until=until):
+                return ReportedWait(reason.value, until)
+            case Paused(reason=why, resume_at=float() as until):
+                return ReportedWait(why, until)
+            case _:
+                return self.said.wait
+
 
 # The orders that a Regent gives. The state that goes with them is written down first.
 
