@@ -34,21 +34,22 @@ class Admission:
 
     async def admit(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
         """Register a new ralph, or replace the definition of a known one that does not run."""
-        known = self._roster.find(wanted.name)
+        known = self._roster.find(wanted.definition.name)
         if known is None:
             return await self._take_on(wanted, start=start, resume=resume)
         await self._replace(known, wanted, start=start, resume=resume)
         return known
 
     async def _take_on(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
-        files = RalphFiles(self._roster.home / wanted.name)
+        name, directory = wanted.definition.name, wanted.definition.directory
+        files = RalphFiles(self._roster.home / name)
         record, history = RegentState(Supervision()), History(files.history_file)
-        account = RalphRecord(files, self._definition(wanted), record, history, self._services)
+        account = RalphRecord(files, wanted.definition, record, history, self._services)
         account.notes = list(wanted.notes)
         account.telling.introduce()
         regent = Regent(account, self._services)
         regent.holds.take()  # before anything is written: another Regent's files there are not ours
-        mirrored = Mirror(wanted.directory).exists()
+        mirrored = Mirror(directory).exists()
         self._roster.take_in(regent)
         try:
             await asyncio.to_thread(_write_new, account, wanted)
@@ -59,29 +60,18 @@ class Admission:
         except (RalphdError, OSError) as fault:
             await self._roster.drop(regent)
             if not mirrored:
-                await asyncio.to_thread(Mirror(wanted.directory).remove)
+                await asyncio.to_thread(Mirror(directory).remove)
             if isinstance(fault, OSError):
-                what = f"{wanted.name} cannot be written down"
-                raise DaemonBusy(what, why=str(fault), mend="df -h") from fault
+                raise DaemonBusy(f"{name} cannot be written down", why=str(fault), mend="df -h") from fault
             raise
         return regent
-
-    def _definition(self, wanted: Candidate) -> Definition:
-        return Definition(
-            name=wanted.name,
-            directory=wanted.directory,
-            command=wanted.command,
-            configuration=wanted.configuration.pinned(),
-            registered_at=self._services.clock.now(),
-            flags=wanted.flags,
-        )
 
     async def _replace(self, regent: Regent, wanted: Candidate, *, start: bool, resume: bool | None) -> None:
         refuse_to_replace(regent)
         account = regent.account
         definition, notes = account.definition, account.notes
         environment = await asyncio.to_thread(account.files.load_environment)
-        account.redefine(replace(self._definition(wanted), goal=definition.goal))
+        account.redefine(replace(wanted.definition, goal=definition.goal))
         account.notes = [*wanted.notes, "replaced the earlier definition of this name"]
         try:
             await asyncio.to_thread(account.files.save_environment, wanted.environment)
@@ -160,7 +150,7 @@ async def _checkpoint_settled(account: RalphRecord, *, resume: bool | None) -> A
 
 def _write_new(account: RalphRecord, wanted: Candidate) -> None:
     files = account.files
-    Mirror(wanted.directory).make()
+    Mirror(account.definition.directory).make()
     files.create()
     files.save_environment(wanted.environment)
     files.save_definition(account.definition)

@@ -194,9 +194,8 @@ class Host:
         """Register a ralph, and start it if requested. A refusal changes nothing."""
         self._refuse_when_stopping()
         async with self._registering:
-            wanted = await asyncio.to_thread(
-                candidate, registration, self._roster.directories(), self._services.state_directory
-            )
+            known = self._roster.directories()
+            wanted = await asyncio.to_thread(candidate, registration, known, self._services)
             regent = await self._admission.admit(wanted, start=registration.start, resume=registration.resume)
         return regent.view_bytes()
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ralphd import wire
 from ralphd.config.configuration import Configuration, load
@@ -15,6 +16,10 @@ from ralphd.errors import BadName, ConfigFaults, DirectoryBusy, DirectoryUnusabl
 from ralphd.git.diagnostics import in_the_way, unsupported
 from ralphd.git.repo import Repository, head
 from ralphd.store.mirror import Mirror
+from ralphd.store.state import Definition
+
+if TYPE_CHECKING:
+    from ralphd.daemon.services import Services
 
 
 def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
@@ -56,27 +61,25 @@ class Registration:
 class Candidate:
     """A registration that was checked. ``notes`` are for its owner."""
 
-    name: str
-    directory: Path
-    command: tuple[str, ...]
-    configuration: Configuration
-    flags: Mapping[str, object]
+    definition: Definition
     environment: Mapping[str, str] = field(repr=False)
     notes: tuple[str, ...] = ()
 
 
-def candidate(registration: Registration, known: Mapping[str, Path], state_directory: Path) -> Candidate:
+def candidate(registration: Registration, known: Mapping[str, Path], services: "Services") -> Candidate:
     """Check a registration; change nothing. Raises RalphdError.
 
     ``known`` maps the names of all ralphs to their directories.
     """
-    directory = _usable(Path(registration.directory), state_directory)
+    directory = _usable(Path(registration.directory), services.state_directory)
     environment = for_runs(registration.environment)
     configuration = load(directory, flags=registration.flags, environ=registration.environment)
     name = _name(registration.name, configuration.project.name, directory, known)
     command = tuple(registration.command) or configuration.ralph.command
     notes = notes_on(directory, configuration, command, environment)
-    return Candidate(name, directory, command, configuration, registration.flags, environment, notes)
+    pinned, at = configuration.pinned(), services.clock.now()
+    definition = Definition(name, directory, command, pinned, at, flags=registration.flags)
+    return Candidate(definition, environment, notes)
 
 
 def _usable(directory: Path, state_directory: Path) -> Path:
