@@ -10,85 +10,75 @@ from ralphd.core.time import Moment
 
 
 @dataclass(frozen=True, slots=True)
-class StartRequested:
-    """Someone wants the ralph to run."""
+class Fact:
+    """Something that happened at this moment."""
 
     at: Moment
 
 
 @dataclass(frozen=True, slots=True)
-class StopRequested:
-    """Someone wants it stopped: asked first, or with ``now`` killed at once (G1)."""
+class RunFact(Fact):
+    """Something that happened to this run."""
 
-    at: Moment
-    now: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PauseRequested:
-    """Someone wants it paused (G2)."""
-
-    at: Moment
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeRequested:
-    """Someone wants a paused ralph to continue."""
-
-    at: Moment
-
-
-@dataclass(frozen=True, slots=True)
-class RestartRequested:
-    """Someone wants a stop, then a start (G2)."""
-
-    at: Moment
-
-
-@dataclass(frozen=True, slots=True)
-class SkipWaitRequested:
-    """Someone does not want to wait."""
-
-    at: Moment
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonStopping:
-    """The daemon ends and takes its runs along; the goals stay (G2)."""
-
-    at: Moment
-    now: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonStarted:
-    """A daemon has read this ralph from disk. ``living`` is the run that is still alive, if any (P1)."""
-
-    at: Moment
-    living: RunId | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Spawned:
-    """The command runs."""
-
-    at: Moment
     run_id: RunId
 
 
+class StartRequested(Fact):
+    """Someone wants the ralph to run."""
+
+
 @dataclass(frozen=True, slots=True)
-class SpawnFailed:
+class StopRequested(Fact):
+    """Someone wants it stopped: asked first, or with ``now`` killed at once (G1)."""
+
+    now: bool = False
+
+
+class PauseRequested(Fact):
+    """Someone wants it paused (G2)."""
+
+
+class ResumeRequested(Fact):
+    """Someone wants a paused ralph to continue."""
+
+
+class RestartRequested(Fact):
+    """Someone wants a stop, then a start (G2)."""
+
+
+class SkipWaitRequested(Fact):
+    """Someone does not want to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopping(Fact):
+    """The daemon ends and takes its runs along; the goals stay (G2)."""
+
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStarted(Fact):
+    """A daemon has read this ralph from disk. ``living`` is the run that is still alive, if any (P1)."""
+
+    living: RunId | None = None
+
+
+class Spawned(RunFact):
+    """The command runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFailed(Fact):
     """The command could not be started (E5)."""
 
-    at: Moment
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class SpawnPostponed:
+class SpawnPostponed(Fact):
     """The machine could not start anything just now: no space, no memory, no descriptors (F3)."""
 
-    at: Moment
     why: str
 
 
@@ -104,24 +94,22 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class GateRunBegan:
+class GateRunBegan(Fact):
     """The tests of an iteration begin, and the run that finished it waits for them.
 
     Without a run the tree is tested before there is one (R4).
     """
 
-    at: Moment
     run_id: RunId | None
 
 
 @dataclass(frozen=True, slots=True)
-class BaselineTested:
+class BaselineTested(Fact):
     """The tests before the first run have ended (R4); ``result`` is None where they were cut off.
 
     ``id`` stays the same when a later daemon announces it again; ``how`` is their end in words.
     """
 
-    at: Moment
     id: str
     result: Result | None
     how: str = ""
@@ -139,14 +127,13 @@ class VerdictReached:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitsRestored:
+class CommitsRestored(Fact):
     """A person had the commits that a verdict reverted put back.
 
     ``id`` is the boundary of that verdict, ``number`` and ``task`` are its iteration's. ``commits`` are back,
     by the commits ``made``, which is empty where they were back already; all are abbreviated.
     """
 
-    at: Moment
     id: str
     run_id: RunId
     number: int | None = None
@@ -156,59 +143,44 @@ class CommitsRestored:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftBehind:
+class LeftBehind(RunFact):
     """A run has ended and left something half done in the repository.
 
     One line for each thing that was repaired (``done``) and for each that a person has to fix (``told``).
     """
 
-    at: Moment
-    run_id: RunId
     done: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class FellSilent:
+class FellSilent(RunFact):
     """A run has shown no activity for so long that its whole tree is probed from now on (H1)."""
 
-    at: Moment
-    run_id: RunId
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Overran:
+class Overran(RunFact):
     """A run is to be ended: it hangs (H4), or is longer than it may be."""
 
-    at: Moment
-    run_id: RunId
     overdue: Overdue
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(RunFact):
     """Commits were made in the working directory while a run lived."""
 
-    at: Moment
-    run_id: RunId
     commits: int
 
 
-@dataclass(frozen=True, slots=True)
-class GraceOver:
+class GraceOver(RunFact):
     """The time that a run was given to end has passed, by the monotonic clock."""
 
-    at: Moment
-    run_id: RunId
 
-
-@dataclass(frozen=True, slots=True)
-class Woke:
+class Woke(Fact):
     """A requested moment has come, or the clock was looked at before it."""
-
-    at: Moment
 
 
 Event: TypeAlias = (
