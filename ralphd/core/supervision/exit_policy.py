@@ -8,7 +8,6 @@ from ralphd.core.supervision.model import (
     HAS_A_RUN,
     Announce,
     Done,
-    Escalate,
     ExitFacts,
     Failed,
     Goal,
@@ -33,7 +32,7 @@ from ralphd.core.supervision.model import (
     WakeAt,
 )
 from ralphd.core.supervision.reports import limit_reached, wait_ended
-from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, RESTARTING, STOPPED, spawn
+from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, RESTARTING, STOPPED, give_up, spawn
 from ralphd.core.time import Moment
 
 # What the end of a run means, and how it reads (E1 to E3).
@@ -163,11 +162,11 @@ def _after_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: 
         case Outcome.LIMIT:
             return _limited(_counted(current, ending, policy), current.said.limit, word)
         case Outcome.REFUSED:
-            return _give_up(current, f"Ralph refused to run ({in_words(ending)})" + _because(word))
+            return give_up(current, f"Ralph refused to run ({in_words(ending)})" + _because(word))
         case Outcome.GAVE_UP:
             errors = current.tally.consecutive_errors + 1
             counted = replace(current, tally=replace(current.tally, consecutive_errors=errors))
-            return _give_up(counted, f"Ralph gave up{_because(word)}. {PUT_RIGHT}")
+            return give_up(counted, f"Ralph gave up{_because(word)}. {PUT_RIGHT}")
         case Outcome.NO_PROGRESS:
             return _stopped_by_itself(current, word)
         case Outcome.FAILED | Outcome.LOST | Outcome.STALLED | Outcome.TIMED_OUT:
@@ -188,7 +187,7 @@ def _because(word: LastWord | None) -> str:
 def _limited(current: Supervision, limit: str | None, word: LastWord | None) -> Step:
     limit = limit or (word.why if word is not None else None) or None
     text = f"Ralph stopped: {limit or 'a limit of yours was reached'}"
-    return Step(replace(current, state=Done("limit", limit)), (Announce("ralph.done", text),))
+    return current.enter(Done("limit", limit), Announce("ralph.done", text))
 
 
 def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome) -> Step:
@@ -205,20 +204,20 @@ def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome
             return _stopped_by_itself(current, word)
         case _:
             how = f"Ralph exited ({in_words(ending)})" + _because(word)
-            return Step(replace(current, state=Failed(how)), (Announce("ralph.failed", how),))
+            return current.enter(Failed(how), Announce("ralph.failed", how))
 
 
 def _after_asked_end(current: Supervision) -> Step:
     match current.state:
         case Pausing() if current.said.guard is not None:
             announcement = Announce("ralph.paused", f"Ralph paused: {current.said.guard}")
-            return Step(replace(current, state=Paused(GUARD, None, current.said.guard)), (announcement,))
+            return current.enter(Paused(GUARD, None, current.said.guard), announcement)
         case Pausing():
-            return Step(replace(current, state=Paused("requested")), (PAUSED_ON_REQUEST,))
+            return current.enter(Paused("requested"), PAUSED_ON_REQUEST)
         case Stopping(again=True):
             return spawn(current, RESTARTING)
         case _:
-            return Step(replace(current, state=Stopped()), (STOPPED,))
+            return current.enter(Stopped(), STOPPED)
 
 
 def _after_good_end(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
@@ -257,7 +256,7 @@ def _paused(current: Supervision, ending: ExitFacts, *, resume_at: Moment | None
     text = f"Ralph paused: {reason}" + (f" — {why}" if why else "")
     announcement = Announce("ralph.paused", text, wait_until=resume_at)
     wake = () if resume_at is None else (WakeAt(resume_at),)
-    return Step(replace(current, state=Paused(reason, resume_at, why)), (announcement, *wake))
+    return current.enter(Paused(reason, resume_at, why), announcement, *wake)
 
 
 def _stopped_by_itself(current: Supervision, word: LastWord | None) -> Step:
@@ -272,14 +271,14 @@ def _after_failure(current: Supervision, ending: ExitFacts, meant: Outcome, poli
     counted = replace(current, tally=replace(current.tally, consecutive_errors=failures))
     how = _HOW.get(meant) or f"Ralph exited ({in_words(ending)})"
     if policy.restart is Restart.NEVER or policy.max_retries == 0:
-        return _give_up(counted, f"{how} — not restarted, as configured")
+        return give_up(counted, f"{how} — not restarted, as configured")
     if failures >= policy.max_retries:
         times = "1 failure" if failures == 1 else f"{failures} failures in a row"
-        return _give_up(counted, f"{how} — giving up after {times}")
+        return give_up(counted, f"{how} — giving up after {times}")
     if limit := limit_reached(counted.tally, ending.at, policy):
         return _limited(counted, limit, None)
     wait = crash_wait(policy, counted.tally, failures, ending.at)
-    return Step(replace(counted, state=wait), (*_tell_retry(how, wait, failures, policy), WakeAt(wait.until)))
+    return counted.enter(wait, *_tell_retry(how, wait, failures, policy), WakeAt(wait.until))
 
 
 def _tell_retry(how: str, wait: Waiting, failures: int, policy: Policy) -> tuple[Announce, ...]:
@@ -299,12 +298,8 @@ def _seconds(delay_s: float) -> str:
 
 
 def _done(current: Supervision, text: str) -> Step:
-    return Step(replace(current, state=Done()), (Announce("ralph.done", text),))
-
-
-def _give_up(current: Supervision, text: str) -> Step:
-    return Step(replace(current, state=Failed(text)), (Escalate(text), Announce("ralph.failed")))
+    return current.enter(Done(), Announce("ralph.done", text))
 
 
 def _wait(current: Supervision, reason: Reason, at: Moment, delay_s: float) -> Step:
-    return Step(replace(current, state=Waiting(reason, at, at + delay_s)), (WakeAt(at + delay_s),))
+    return current.enter(Waiting(reason, at, at + delay_s), WakeAt(at + delay_s))

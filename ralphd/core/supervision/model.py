@@ -4,7 +4,7 @@ A moment is a ``Moment``: seconds since the epoch, UTC, by the wall clock. A dur
 ends in ``_s``.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, NewType, TypeAlias
 
@@ -345,6 +345,14 @@ class Supervision:
                 return ReportedWait(why, until)
             case _:
                 return self.said.wait
+
+    def has_run(self, run_id: RunId) -> bool:
+        """Whether this run lives."""
+        return isinstance(self.state, HAS_A_RUN) and self.state.run_id == run_id
+
+    def enter(self, state: State, *actions: "Action") -> "Step":
+        """Return the step into ``state``, with all else as it is."""
+        return Step(replace(self, state=state), actions)
 
 
 # The orders that a Regent gives. The state that goes with them is written down first.

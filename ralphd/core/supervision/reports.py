@@ -365,7 +365,7 @@ def _given_time(current: Supervision, at: Moment, policy: Policy, actions: tuple
     if not (isinstance(current.state, Stopping | Pausing) and current.state.kill_at is None):
         return Step(current, actions)
     state = replace(current.state, kill_at=at + policy.stop_timeout_s)
-    return Step(replace(current, state=state), (*actions, KillAfter(state.run_id, policy.stop_timeout_s)))
+    return current.enter(state, *actions, KillAfter(state.run_id, policy.stop_timeout_s))
 
 
 def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:

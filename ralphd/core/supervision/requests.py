@@ -6,7 +6,7 @@ from ralphd.core.gate.verdict import Result, Verdict, VerdictKind, short
 from ralphd.core.supervision import events, model, reports, transitions
 from ralphd.core.supervision.events import Event, PauseRequested, ResumeRequested, SkipWaitRequested
 from ralphd.core.supervision.reports import Reported, task_data
-from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, STOPPED, has_boundaries
+from ralphd.core.supervision.transitions import GUARD, has_boundaries
 from ralphd.core.text import normalized
 from ralphd.core.time import Moment
 
@@ -53,9 +53,9 @@ def start(current: model.Supervision, at: Moment) -> model.Step:
             return resume(current)
         case model.Pausing() | model.Stopping():
             fresh = replace(wanted, tally=model.Tally(began_at=at))
-            return model.Step(replace(fresh, state=transitions.ending(current.state, again=True)))
+            return fresh.enter(transitions.ending(current.state, again=True))
         case model.Starting(before=before):
-            return model.Step(replace(wanted, state=model.Starting(before)))
+            return wanted.enter(model.Starting(before))
         case _:
             return model.Step(wanted)
 
@@ -66,9 +66,9 @@ def stop(current: model.Supervision, at: Moment, policy: model.Policy, *, kill: 
         case model.Running() | model.Pausing() | model.Stopping():
             return transitions.ask_to_end(current, at, policy, kill=kill)
         case model.Waiting() | model.Paused():
-            return model.Step(replace(current, state=model.Stopped()), (transitions.STOPPED,))
+            return current.enter(model.Stopped(), transitions.STOPPED)
         case model.Starting(before=before):
-            return model.Step(replace(current, state=model.Starting(before, kill)))
+            return current.enter(model.Starting(before, kill))
         case _:
             return model.Step(current)
 
@@ -79,23 +79,18 @@ def pause(current: model.Supervision, at: Moment, policy: model.Policy) -> model
         case model.Running(run_id=run_id) if transitions.has_boundaries(current):
             pausing = model.Pausing(run_id, since=at, kill_at=None, asked=current.said.signals)
             wish = (model.PassOn(run_id, model.ControlSignal.PAUSE),) if current.said.signals else ()
-            return model.Step(replace(current, state=pausing), (transitions.PAUSING_AT_BOUNDARY, *wish))
+            return current.enter(pausing, transitions.PAUSING_AT_BOUNDARY, *wish)
         case model.Running(run_id=run_id):
             pausing = model.Pausing(run_id, since=at, kill_at=at + policy.stop_timeout_s)
-            return model.Step(
-                replace(current, state=pausing),
-                (transitions.PAUSING, *transitions.ask(run_id, policy.stop_timeout_s)),
+            return current.enter(
+                pausing, transitions.PAUSING, *transitions.ask(run_id, policy.stop_timeout_s)
             )
         case model.Stopping(run_id=run_id, since=since, kill_at=kill_at, asked=asked):
-            return model.Step(replace(current, state=model.Pausing(run_id, since, kill_at, asked)))
+            return current.enter(model.Pausing(run_id, since, kill_at, asked))
         case model.Waiting():
-            return model.Step(
-                replace(current, state=model.Paused("requested")), (transitions.PAUSED_ON_REQUEST,)
-            )
+            return current.enter(model.Paused("requested"), transitions.PAUSED_ON_REQUEST)
         case model.Paused(reason=reason):
-            return model.Step(
-                replace(current, state=model.Paused(reason))
-            )  # a person's pause outlasts a limit's reset
+            return current.enter(model.Paused(reason))  # a person's pause outlasts a limit's reset
         case _:
             return model.Step(current)
 
@@ -106,9 +101,9 @@ def resume(current: model.Supervision) -> model.Step:
         case model.Paused():
             return transitions.spawn(wanted, transitions.RESUMED, before=current.state)
         case model.Pausing():
-            return model.Step(replace(wanted, state=transitions.ending(current.state, again=True)))
+            return wanted.enter(transitions.ending(current.state, again=True))
         case model.Starting(before=before):
-            return model.Step(replace(wanted, state=model.Starting(before)))
+            return wanted.enter(model.Starting(before))
         case _:
             return model.Step(current)
 
@@ -120,9 +115,9 @@ def restart(current: model.Supervision, at: Moment, policy: model.Policy) -> mod
         case model.Running():
             return transitions.ask_to_end(fresh, at, policy, again=True)
         case model.Pausing() | model.Stopping():
-            return model.Step(replace(fresh, state=transitions.ending(current.state, again=True)))
+            return fresh.enter(transitions.ending(current.state, again=True))
         case model.Starting(before=before):
-            return model.Step(replace(fresh, state=model.Starting(before)))
+            return fresh.enter(model.Starting(before))
         case model.Waiting() | model.Paused():
             return transitions.spawn(fresh, transitions.RESTARTING, before=current.state)
         case model.Idle() | model.Stopped() | model.Failed() | model.Done():
@@ -148,8 +143,8 @@ def began(current: model.Supervision, event: events.GateRunBegan) -> model.Step:
     testing = replace(current, said=replace(current.said, testing=True))
     match current.state:
         case model.Starting(kill=kill) if event.run_id is None:
-            return model.Step(replace(testing, state=model.Starting(kill=kill)))
-        case _ if event.run_id is not None and _lives(current, event.run_id):
+            return testing.enter(model.Starting(kill=kill))
+        case _ if event.run_id is not None and current.has_run(event.run_id):
             return model.Step(testing)
         case _:
             return model.Step(current)
@@ -160,10 +155,8 @@ def baseline(current: model.Supervision, event: events.BaselineTested) -> model.
     if not isinstance(current.state, model.Starting):
         return model.Step(current)
     current = replace(current, said=replace(current.said, testing=False))
-    if current.goal is model.Goal.PAUSED:
-        return model.Step(replace(current, state=model.Paused("requested")), (PAUSED_ON_REQUEST,))
-    if current.goal is model.Goal.STOPPED:
-        return model.Step(replace(current, state=model.Stopped()), (STOPPED,))
+    if current.goal is not model.Goal.RUNNING:
+        return transitions.unborn(current)
     data = (("baseline", True), ("tests", None if event.result is None else event.result.value))
     match event.result:
         case None:
@@ -171,11 +164,7 @@ def baseline(current: model.Supervision, event: events.BaselineTested) -> model.
         case Result.GREEN:
             return model.Step(current, (model.Announce("tests.passed", data=data), model.Spawn()))
         case Result.CANNOT_RUN:
-            why = f"Ralph is not started: {UNFIT} ({event.how})"
-            return model.Step(
-                replace(current, state=model.Failed(why)),
-                (model.Escalate(why), model.Announce("ralph.failed")),
-            )
+            return transitions.give_up(current, f"Ralph is not started: {UNFIT} ({event.how})")
         case Result.RED:
             return model.Step(current, (_not_green("are red", data), model.Spawn()))
         case Result.TIMED_OUT | Result.ENDED:
@@ -228,10 +217,6 @@ def restored_data(event: events.CommitsRestored) -> tuple[tuple[str, object], ..
     )
 
 
-def _lives(current: model.Supervision, run_id: model.RunId) -> bool:
-    return isinstance(current.state, model.HAS_A_RUN) and current.state.run_id == run_id
-
-
 def _paused(
     current: model.Supervision,
     event: events.VerdictReached,
@@ -246,18 +231,16 @@ def _paused(
         case model.Running(run_id=run_id) if has_boundaries(
             current
         ):  # it hears of it in the answer it waits for
-            return model.Step(
-                replace(current, state=model.Pausing(run_id, event.at, None, asked=False)), actions
-            )
+            return current.enter(model.Pausing(run_id, event.at, None, asked=False), *actions)
         case model.Running():
             asked = pause(current, event.at, policy)
             return model.Step(asked.supervision, (*actions, *asked.actions))
         case model.Stopping(
             run_id=run_id, since=since, kill_at=kill_at, asked=asked
         ):  # to be followed by another
-            return model.Step(replace(current, state=model.Pausing(run_id, since, kill_at, asked)), actions)
+            return current.enter(model.Pausing(run_id, since, kill_at, asked), *actions)
         case model.Waiting() | model.Paused():
-            return model.Step(replace(current, state=model.Paused(GUARD, None, why)), actions)
+            return current.enter(model.Paused(GUARD, None, why), *actions)
         case _:
             return model.Step(current, actions)
 

@@ -87,18 +87,11 @@ def _recover(current: model.Supervision, event: events.DaemonStarted, policy: mo
         case model.Idle() | model.Starting() | model.Stopped() if current.goal is model.Goal.RUNNING:
             return transitions.spawn(current)
         case model.Starting():
-            return _unborn(current)
+            return transitions.unborn(current)
         case model.Stopping():  # how it ended is still to be told
-            return model.Step(replace(current, state=_followed(current, current.state)))
+            return current.enter(_followed(current, current.state))
         case _:
             return model.Step(current)
-
-
-def _unborn(current: model.Supervision) -> model.Step:
-    """No run came of the order to start, and none is wanted now."""
-    if current.goal is model.Goal.PAUSED:
-        return model.Step(replace(current, state=model.Paused("requested")), (transitions.PAUSED_ON_REQUEST,))
-    return model.Step(replace(current, state=model.Stopped()), (transitions.STOPPED,))
 
 
 def _adopt(current: model.Supervision, run_id: model.RunId, at: Moment, policy: model.Policy) -> model.Step:
@@ -114,7 +107,7 @@ def _adopt(current: model.Supervision, run_id: model.RunId, at: Moment, policy: 
             current.state.run_id == run_id
         ):
             orders = (*_ask_again(current, kill_at, at, policy), *_await_reported(current))
-            return model.Step(replace(current, state=_followed(current, current.state)), (*actions, *orders))
+            return current.enter(_followed(current, current.state), *actions, *orders)
         case model.Running(overdue=model.Overdue()) if current.state.run_id == run_id:
             return model.Step(
                 current, (*actions, *overdue_orders(current.state, policy), *_await_reported(current))
@@ -177,19 +170,15 @@ def _spawn_failed(current: model.Supervision, why: str) -> model.Step:
     """E5: undo the request and report the fault; without a request, at night, escalate."""
     match current.state:
         case model.Starting(before=None):
-            text = f"Ralph cannot be started: {why}"
-            return model.Step(
-                replace(current, state=model.Failed(text)),
-                (model.Escalate(text), model.Announce("ralph.failed")),
-            )
+            return transitions.give_up(current, f"Ralph cannot be started: {why}")
         case model.Starting(before=model.Waiting() | model.Paused()) if (
             current.goal is not model.Goal.RUNNING
         ):
-            return _unborn(current)  # a stop or a pause that was asked meanwhile outlasts it
+            return transitions.unborn(current)  # a stop or a pause that was asked meanwhile outlasts it
         case model.Starting(before=model.Waiting() as before):
-            return model.Step(replace(current, state=before), (model.WakeAt(before.until),))
+            return current.enter(before, model.WakeAt(before.until))
         case model.Starting(before=model.Paused(resume_at=float() as until) as before):
-            return model.Step(replace(current, state=before), (model.WakeAt(until),))
+            return current.enter(before, model.WakeAt(until))
         case model.Starting(before=model.Paused() as before):
             return model.Step(replace(current, goal=model.Goal.PAUSED, state=before))
         case model.Starting(before=before) if before is not None:
@@ -205,12 +194,12 @@ def _spawn_postponed(
     if not isinstance(current.state, model.Starting):
         return model.Step(current)
     if current.goal is not model.Goal.RUNNING:
-        return _unborn(current)
+        return transitions.unborn(current)
     wait = model.Waiting(model.Reason.RESOURCES, event.at, event.at + max(policy.retry_backoff_s, 1.0))
     actions = model.Announce(
         "wait.started", f"Ralph cannot be started just now: {event.why}", wait_until=wait.until
     )
-    return model.Step(replace(current, state=wait), (actions, model.WakeAt(wait.until)))
+    return current.enter(wait, actions, model.WakeAt(wait.until))
 
 
 def _grace_over(current: model.Supervision, event: events.GraceOver, policy: model.Policy) -> model.Step:
@@ -221,10 +210,7 @@ def _grace_over(current: model.Supervision, event: events.GraceOver, policy: mod
         ):
             return model.Step(current)
         case model.Pausing(asked=False) | model.Stopping(asked=False):
-            asked = replace(current.state, asked=True, kill_at=event.at + policy.stop_timeout_s)
-            return model.Step(
-                replace(current, state=asked), transitions.ask(event.run_id, policy.stop_timeout_s)
-            )
+            return _ask_now(current, current.state, event.at, policy)
         case model.Pausing() | model.Stopping():
             return model.Step(current, (model.KillTree(event.run_id),))
         case model.Running(run_id=run_id, overdue=model.Overdue()) if run_id == event.run_id:
@@ -234,34 +220,34 @@ def _grace_over(current: model.Supervision, event: events.GraceOver, policy: mod
 
 
 def _fell_silent(current: model.Supervision, event: events.FellSilent) -> model.Step:
-    if not (isinstance(current.state, model.HAS_A_RUN) and current.state.run_id == event.run_id):
-        return model.Step(current)
-    return model.Step(current, (model.Announce("ralph.stall_warning", event.text),))
+    warning = model.Announce("ralph.stall_warning", event.text)
+    return model.Step(current, (warning,) if current.has_run(event.run_id) else ())
 
 
 def _overran(current: model.Supervision, event: events.Overran, policy: model.Policy) -> model.Step:
     """H4: kill a hanging tree, terminate a tree that only took too long. Its end is explained by this."""
-    if not (
-        policy.supervised
-        and isinstance(current.state, model.HAS_A_RUN)
-        and current.state.run_id == event.run_id
-    ):
+    if not (policy.supervised and current.has_run(event.run_id)):
         return model.Step(current)
-    if isinstance(
-        current.state, model.Stopping | model.Pausing
-    ):  # it was to end at its boundary, and will not come to it
-        if event.overdue is model.Overdue.STALL:
+    match current.state:
+        # It was to end at its boundary, and will not come to it.
+        case model.Stopping() | model.Pausing() if event.overdue is model.Overdue.STALL:
             return model.Step(current, (model.KillTree(event.run_id),))
-        if current.state.kill_at is not None:
+        case model.Stopping(kill_at=None) | model.Pausing(kill_at=None):
+            return _ask_now(current, current.state, event.at, policy)
+        case model.Running(overdue=None):
+            state = model.Running(event.run_id, event.overdue)
+            data = (("failure_kind", event.overdue.value),)
+            stalled = model.Announce("ralph.stalled", event.text, data=data)
+            return current.enter(state, stalled, *overdue_orders(state, policy))
+        case _:
             return model.Step(current)
-        asked = replace(current.state, asked=True, kill_at=event.at + policy.stop_timeout_s)
-        return model.Step(replace(current, state=asked), transitions.ask(event.run_id, policy.stop_timeout_s))
-    if current.state.overdue is not None:
-        return model.Step(current)
-    state = model.Running(event.run_id, event.overdue)
-    actions = model.Announce("ralph.stalled", event.text, data=(("failure_kind", event.overdue.value),))
-    orders = overdue_orders(state, policy)
-    return model.Step(replace(current, state=state), (actions, *orders))
+
+
+def _ask_now(
+    current: model.Supervision, state: model.Pausing | model.Stopping, at: Moment, policy: model.Policy
+) -> model.Step:
+    asked = replace(state, asked=True, kill_at=at + policy.stop_timeout_s)
+    return current.enter(asked, *transitions.ask(state.run_id, policy.stop_timeout_s))
 
 
 def overdue_orders(state: model.Running, policy: model.Policy) -> tuple[model.Action, ...]:
@@ -274,7 +260,7 @@ def overdue_orders(state: model.Running, policy: model.Policy) -> tuple[model.Ac
 def _committed(current: model.Supervision, event: events.Committed, policy: model.Policy) -> model.Step:
     """Count the commits of a command that reports no iterations as its iterations."""
     reports_them = current.said.iterates or policy.mode is model.Mode.ITERATION
-    if reports_them or not isinstance(current.state, model.HAS_A_RUN) or current.state.run_id != event.run_id:
+    if reports_them or not current.has_run(event.run_id):
         return model.Step(current)
     tally = replace(current.tally, iteration=current.tally.iteration + event.commits)
     return model.Step(replace(current, tally=tally))
@@ -285,7 +271,7 @@ def _woke(current: model.Supervision, at: Moment) -> model.Step:
         case model.Waiting():
             wait = after_a_set_back_clock(current.state, at)
             if at < wait.until:
-                return model.Step(replace(current, state=wait), (model.WakeAt(wait.until),))
+                return current.enter(wait, model.WakeAt(wait.until))
             actions = () if wait.reason is model.Reason.ITERATION_PAUSE else (transitions.RESTARTING,)
             return transitions.spawn(transitions.counted(current, at), *actions)
         case model.Running() | model.Pausing() | model.Stopping() if current.said.wait is not None:

@@ -22,7 +22,19 @@ def spawn(
     current: model.Supervision, *actions: model.Announce, before: model.Rest | None = None
 ) -> model.Step:
     """Order a run, after ``actions``. ``before``: the state to return to if it cannot be started."""
-    return model.Step(replace(current, state=model.Starting(before)), (*actions, model.Spawn()))
+    return current.enter(model.Starting(before), *actions, model.Spawn())
+
+
+def unborn(current: model.Supervision) -> model.Step:
+    """No run came of the order to start, and none is wanted now."""
+    if current.goal is model.Goal.PAUSED:
+        return current.enter(model.Paused("requested"), PAUSED_ON_REQUEST)
+    return current.enter(model.Stopped(), STOPPED)
+
+
+def give_up(current: model.Supervision, text: str) -> model.Step:
+    """Fail, and call a person."""
+    return current.enter(model.Failed(text), model.Escalate(text), model.Announce("ralph.failed"))
 
 
 def counted(current: model.Supervision, at: Moment) -> model.Supervision:
@@ -48,25 +60,19 @@ def ask_to_end(
     assert isinstance(current.state, model.HAS_A_RUN)
     match current.state:
         case model.Running(run_id=run_id) if kill:
-            return model.Step(
-                replace(current, state=model.Stopping(run_id, at, kill_at=at)), (model.KillTree(run_id),)
-            )
+            return current.enter(model.Stopping(run_id, at, kill_at=at), model.KillTree(run_id))
         case model.Running(run_id=run_id) if has_boundaries(current):
             stopping = model.Stopping(run_id, at, kill_at=None, again=again, asked=current.said.signals)
-            return model.Step(
-                replace(current, state=stopping), (model.Terminate(run_id),) if current.said.signals else ()
-            )
+            return current.enter(stopping, *((model.Terminate(run_id),) if current.said.signals else ()))
         case model.Running(run_id=run_id):
             stopping = model.Stopping(run_id, since=at, kill_at=at + policy.stop_timeout_s, again=again)
-            return model.Step(replace(current, state=stopping), ask(run_id, policy.stop_timeout_s))
+            return current.enter(stopping, *ask(run_id, policy.stop_timeout_s))
         case model.Pausing(run_id=run_id) | model.Stopping(run_id=run_id):
             stopping = ending(current.state, again=again)
             if not kill:
-                return model.Step(replace(current, state=stopping))
+                return current.enter(stopping)
             kill_at = at if stopping.kill_at is None else min(stopping.kill_at, at)
-            return model.Step(
-                replace(current, state=replace(stopping, kill_at=kill_at)), (model.KillTree(run_id),)
-            )
+            return current.enter(replace(stopping, kill_at=kill_at), model.KillTree(run_id))
 
 
 def has_boundaries(current: model.Supervision) -> bool:
