@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from ralphd.agents.description import Description
-from ralphd.agents.parsers import GeneralParser, described_parser
+from ralphd.agents.parsers import TextParser, described_parser
 from ralphd.agents.reading import Parser, Sessions, session_id
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.kinds import ExitMeaning, FailureKind
@@ -43,29 +43,6 @@ class LaunchSpec:
     prompt: str
     prompt_file: Path
     session: str | None = None
-
-
-class Agent(Protocol):
-    """A coding agent. ``program`` is looked for on PATH; ``has_verdict``: it reports its end in an event."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def program(self) -> str: ...
-
-    @property
-    def has_verdict(self) -> bool: ...
-
-    @property
-    def exits(self) -> Mapping[int, ExitMeaning]: ...
-
-    @property
-    def patterns(self) -> Patterns: ...
-
-    def launch(self, order: LaunchSpec) -> Launch: ...
-
-    def parser(self) -> Parser: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +132,11 @@ class General:
         return Launch((*argv, *words), environment, stdin)
 
     def parser(self) -> Parser:
-        return GeneralParser()
+        return TextParser()
+
+
+Agent: TypeAlias = Cli | General
+"""A coding agent. ``program`` is looked for on PATH; ``has_verdict``: it reports its end in an event."""
 
 
 def prompt_as(via: str, order: LaunchSpec) -> tuple[tuple[str, ...], bytes | None]:

@@ -8,43 +8,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ralphd.agents import reading
 from ralphd.agents.description import Description, EventRule, LineRule, Place
-from ralphd.agents.reading import (
-    ALIVE,
-    LAST_MESSAGE_CHARS,
-    NAME_CHARS,
-    NOTHING,
-    OWN_LINE_CHARS,
-    OwnLines,
-    Parser,
-    Sessions,
-    Signs,
-    about,
-    content,
-    count,
-    headers,
-    http_status,
-    is_own_error,
-    number,
-    record,
-    session_id,
-    short,
-    text,
-    vendor_error,
-    whole,
-)
-from ralphd.core.failures.agent_events import (
-    AgentEvent,
-    AgentText,
-    Empty,
-    Figures,
-    FinalEvent,
-    RetryingItself,
-    Spent,
-    Started,
-    ToolUse,
-    Warned,
-)
+from ralphd.agents.reading import ALIVE, LAST_MESSAGE_CHARS, NOTHING, OwnLines, Signs, text
+from ralphd.core.failures import agent_events
+from ralphd.core.failures.agent_events import AgentEvent, AgentText, Figures, FinalEvent, ToolUse, Warned
 from ralphd.core.failures.patterns import LONGEST_LINE, folded
 
 _LAST_LINES: Final = 50
@@ -56,29 +24,35 @@ _FACTORS: Final[Mapping[str, float]] = {"": 1.0, "k": 1e3, "m": 1e6}
 _NUMBER: Final = re.compile(r"([\d,]{1,15}(?:\.\d{1,6})?) ?([km]?)", re.IGNORECASE)
 
 
-def described_parser(cli: Description, _sessions: Sessions) -> Parser:
+def described_parser(cli: Description, _sessions: reading.Sessions) -> reading.Parser:
     """Return a parser that needs nothing but a description."""
-    return EventParser(cli) if cli.format == "json" else TextParser(cli)
+    return EventParser(cli) if cli.format == "json" else TextParser(cli.line)
 
 
-class GeneralParser:
-    """Keep the last lines, whatever they are: each is the command's own word."""
+class TextParser:
+    """Keep the last lines: each is the command's own word, except for those that a description names."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: tuple[LineRule, ...] = ()) -> None:
         self.own = OwnLines()
+        self._rules = rules
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
 
     def line(self, line: str) -> Iterable[AgentEvent]:
+        if match := _matching(self._rules, line):
+            if match[0].tells in ("quoted", "spent"):
+                self._last.append(text(line, reading.OWN_LINE_CHARS))
+            return _line_events(match, self.own, line)
         if not line.strip():
             self.own.gap()
             return NOTHING
-        kept = text(line, OWN_LINE_CHARS)
+        kept = text(line, reading.OWN_LINE_CHARS)
         self.own.add(kept)
         self._last.append(kept)
         return (AgentText(kept),)
 
     def error_line(self, line: str) -> Iterable[AgentEvent]:
-        return self.own.complaint(line)
+        match = _matching(self._rules, line)
+        return self.own.complaint(line) if match is None else _line_events(match, self.own, line)
 
     def own_lines(self) -> tuple[str, ...]:
         return self.own.lines()
@@ -87,39 +61,18 @@ class GeneralParser:
         return "\n".join(self._last)[-LAST_MESSAGE_CHARS:]
 
 
-class TextParser(GeneralParser):
-    """Read plain text as of any command, except for the lines that a description names."""
-
-    def __init__(self, cli: Description) -> None:
-        super().__init__()
-        self._rules = cli.line
-
-    def line(self, line: str) -> Iterable[AgentEvent]:
-        match = _matching(self._rules, line)
-        if match is None:
-            return super().line(line)
-        if match[0].tells in ("quoted", "spent"):
-            self._last.append(text(line, OWN_LINE_CHARS))
-        return _line_events(match, self.own, line)
-
-    def error_line(self, line: str) -> Iterable[AgentEvent]:
-        match = _matching(self._rules, line)
-        return super().error_line(line) if match is None else _line_events(match, self.own, line)
-
-
-class EventParser:
+class EventParser(TextParser):
     """Read JSON lines by the rules of a description. An event without a rule is a sign of life.
 
     A parser of one CLI overrides the methods for events that rules cannot express.
     """
 
     def __init__(self, cli: Description) -> None:
-        self.own = OwnLines()
+        super().__init__(cli.line)
         self.session: str | None = None
-        self._rules: dict[str, list[EventRule]] = {}
+        self._event_rules: dict[str, list[EventRule]] = {}
         for rule in cli.event:
-            self._rules.setdefault(rule.type, []).append(rule)
-        self._line_rules = cli.line
+            self._event_rules.setdefault(rule.type, []).append(rule)
         self._stdout_rules = tuple(rule for rule in cli.line if rule.stream == "both")
         self._failed: FinalEvent | None = None
         self._message = self._unshown = ""
@@ -129,27 +82,20 @@ class EventParser:
     def line(self, line: str) -> Iterable[AgentEvent]:
         if self.is_bulk(line):
             return self._flushed(ALIVE)
-        data = record(line)
+        data = reading.record(line)
         if data is None:
             match = _matching(self._stdout_rules, line)
             return self.own.plain(line) if match is None else _line_events(match, self.own, line)
         self.own.event_seen()
         rule = self._rule(data)
         if rule is None:
-            return self._flushed(self.own.complaint(line) if is_own_error(line) else ALIVE)
+            return self._flushed(self.own.complaint(line) if reading.is_own_error(line) else ALIVE)
         if rule.tells == "piece":
             return self._piece(text(at(data, rule.text), LAST_MESSAGE_CHARS))
         spent = self._spent(rule, data) if rule.cost_usd or rule.tokens_in else NOTHING
         begun = self._begun(rule, data)
         events = NOTHING if spent and rule.tells == "empty" else self._events(rule, data)
         return self._flushed((*begun, *spent, *events)) or ALIVE
-
-    def error_line(self, line: str) -> Iterable[AgentEvent]:
-        match = _matching(self._line_rules, line)
-        return self.own.complaint(line) if match is None else _line_events(match, self.own, line)
-
-    def own_lines(self) -> tuple[str, ...]:
-        return self.own.lines()
 
     def last_message(self) -> str:
         return self.own.last_message
@@ -160,17 +106,16 @@ class EventParser:
         Errors are read all the same.
         """
         kind = match[1] if (match := _TYPE.match(line)) and line[-1] == "}" else None
-        return kind is not None and kind not in self._rules and "error" not in kind
+        return kind is not None and kind not in self._event_rules and "error" not in kind
 
     def own_event(self, data: dict[str, Any]) -> Signs:
         """Read an event that only code can read (``tells = "own"``); a CLI without such code ignores it."""
         return NOTHING
 
     def figures(self, rule: EventRule, data: dict[str, Any]) -> Figures:
-        read, written = (
-            sum(count(at(data, place)) for place in places) for places in (rule.tokens_in, rule.tokens_out)
-        )
-        return Figures(number(at(data, rule.cost_usd)), read, written)
+        read = sum(reading.count(at(data, place)) for place in rule.tokens_in)
+        written = sum(reading.count(at(data, place)) for place in rule.tokens_out)
+        return Figures(reading.number(at(data, rule.cost_usd)), read, written)
 
     def end(self, rule: EventRule, data: dict[str, Any]) -> Signs:
         if not self.is_good(rule, data):
@@ -186,40 +131,39 @@ class EventParser:
         words = text(at(data, rule.text)) or text(at(data, rule.answer))
         earlier = FinalEvent(False) if words or self._failed is None else self._failed
         inside = rule.inside.match(words) if rule.inside else None
-        message, code, status = vendor_error(inside[1] if inside else words)
+        message, code, status = reading.vendor_error(inside[1] if inside else words)
         body = text(at(data, rule.body))
-        code = (
-            _name(data, rule.code) or vendor_error(body)[1] or code or _name(data, rule.name) or earlier.code
-        )
+        named = _name(data, rule.code) or reading.vendor_error(body)[1] or code
+        code = named or _name(data, rule.name) or earlier.code
         message = message or earlier.message or rule.why.format(code=code) or code or _NO_REASON
         self.own.add(message)
         return FinalEvent(
             good=False,
             message=message,
-            status=http_status(at(data, rule.status)) or status or earlier.status,
+            status=reading.http_status(at(data, rule.status)) or status or earlier.status,
             code=code,
-            headers=headers(at(data, rule.headers)),
+            headers=reading.headers(at(data, rule.headers)),
             body=body or (words if words not in ("", message) else earlier.body),
         )
 
     def _rule(self, data: dict[str, Any]) -> EventRule | None:
         kind = data.get("type")
-        rules = self._rules.get(kind, ()) if isinstance(kind, str) else ()
+        rules = self._event_rules.get(kind, ()) if isinstance(kind, str) else ()
         return next((rule for rule in rules if not rule.where or _has(data, rule.where)), None)
 
     def _spent(self, rule: EventRule, data: dict[str, Any]) -> Signs:
         figures = self.figures(rule, data)
         if not (figures.cost_usd or figures.tokens_in or figures.tokens_out):
             return NOTHING
-        return (Spent(figures, total=rule.spends == "total"),)
+        return (agent_events.Spent(figures, total=rule.spends == "total"),)
 
     def _begun(self, rule: EventRule, data: dict[str, Any]) -> Signs:
         """Return a start: for a start event, the first session, a step after an end."""
-        session = session_id(at(data, rule.session)) if rule.session else None
+        session = reading.session_id(at(data, rule.session)) if rule.session else None
         if rule.tells == "start" or (session and not self.session):
             self.session = session
-            return (Started(session, _name(data, rule.model) or None),)
-        return (Started(self.session),) if rule.tells == "step" and self._has_ended else NOTHING
+            return (agent_events.Started(session, _name(data, rule.model) or None),)
+        return (agent_events.Started(self.session),) if rule.tells == "step" and self._has_ended else NOTHING
 
     def _events(self, rule: EventRule, data: dict[str, Any]) -> Signs:
         match rule.tells:
@@ -231,7 +175,8 @@ class EventParser:
                 return self._words(rule, data)
             case "tool":
                 name = _name(data, rule.name) or _first_name(at(data, rule.named))
-                return (ToolUse(name, about(at(data, rule.input)) or short(text(at(data, rule.about)))),)
+                about = reading.about(at(data, rule.input)) or reading.short(text(at(data, rule.about)))
+                return (ToolUse(name, about),)
             case "retry":
                 return (_retry(rule, data),)
             case "warning":
@@ -244,14 +189,14 @@ class EventParser:
                 self._has_ended = self._has_ended or bool(rule.good)  # not by an error: it may get over it
                 return self.end(rule, data)
             case "empty":
-                return (Empty(),)
+                return (agent_events.Empty(),)
             case "own":
                 return self.own_event(data)
             case _:
                 return NOTHING
 
     def _words(self, rule: EventRule, data: dict[str, Any]) -> Signs:
-        words, tools = content(at(data, rule.text))
+        words, tools = reading.content(at(data, rule.text))
         if words.strip() and not at(data, rule.aside):
             if self._has_steps:  # a step's messages are one
                 self._message = f"{self._message}\n{words}"[-LAST_MESSAGE_CHARS:].lstrip("\n")
@@ -299,32 +244,34 @@ def _has(data: dict[str, Any], wanted: Mapping[Place, object]) -> bool:
 
 
 def _name(data: dict[str, Any], place: Place) -> str:
-    return text(at(data, place), NAME_CHARS)
+    return text(at(data, place), reading.NAME_CHARS)
 
 
 def _first_name(value: object) -> str:
-    return text(next(iter(value), ""), NAME_CHARS) if isinstance(value, dict) else ""
+    return text(next(iter(value), ""), reading.NAME_CHARS) if isinstance(value, dict) else ""
 
 
-def _retry(rule: EventRule, data: dict[str, Any]) -> RetryingItself:
-    delay_ms = number(at(data, rule.delay_ms))
-    return RetryingItself(
-        reason=vendor_error(text(at(data, rule.reason)))[0],
-        status=http_status(at(data, rule.status)),
-        attempt=whole(at(data, rule.attempt)),
-        most=whole(at(data, rule.most)),
+def _retry(rule: EventRule, data: dict[str, Any]) -> agent_events.RetryingItself:
+    delay_ms = reading.number(at(data, rule.delay_ms))
+    return agent_events.RetryingItself(
+        reason=reading.vendor_error(text(at(data, rule.reason)))[0],
+        status=reading.http_status(at(data, rule.status)),
+        attempt=reading.whole(at(data, rule.attempt)),
+        most=reading.whole(at(data, rule.most)),
         delay_s=None if delay_ms is None else delay_ms / 1000,
     )
 
 
 def _matching(rules: Iterable[LineRule], line: str) -> tuple[LineRule, re.Match[str]] | None:
+    if not rules:
+        return None
     plain = line[:LONGEST_LINE] if line.isascii() and "\x1b" not in line else folded(line)
     return next(((rule, match) for rule in rules if (match := rule.match.match(plain))), None)
 
 
 def _line_events(matched: tuple[LineRule, re.Match[str]], own: OwnLines, line: str) -> Signs:
     rule, match = matched
-    kept = text(line, OWN_LINE_CHARS)
+    kept = text(line, reading.OWN_LINE_CHARS)
     if rule.tells == "noise":
         return NOTHING
     if rule.tells == "quoted":
@@ -337,14 +284,15 @@ def _line_events(matched: tuple[LineRule, re.Match[str]], own: OwnLines, line: s
             return NOTHING
         case "retry":
             attempt, most = (int(amounts[name]) if name in groups else None for name in ("attempt", "most"))
-            reason, status = groups.get("reason", "").strip(), http_status(groups.get("status"))
-            return (RetryingItself(reason, status, attempt, most, amounts.get("delay_s")),)
+            reason, status = groups.get("reason", "").strip(), reading.http_status(groups.get("status"))
+            return (agent_events.RetryingItself(reason, status, attempt, most, amounts.get("delay_s")),)
         case "tool":
-            return (ToolUse(groups.get("name", "")[:NAME_CHARS], short(groups.get("about", ""))),)
+            about = reading.short(groups.get("about", ""))
+            return (ToolUse(groups.get("name", "")[: reading.NAME_CHARS], about),)
         case _:
             read, written = (int(amounts.get(name, 0)) for name in ("tokens_in", "tokens_out"))
             figures = Figures(amounts.get("cost_usd"), read, written)
-            return AgentText(kept), Spent(figures, total=rule.spends == "total")
+            return AgentText(kept), agent_events.Spent(figures, total=rule.spends == "total")
 
 
 def _amount(words: str) -> float:
