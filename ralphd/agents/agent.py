@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from ralphd.agents.description import Description
 from ralphd.agents.parsers import TextParser, described_parser
-from ralphd.agents.reading import Parser, Sessions, session_id
+from ralphd.agents.reading import Sessions, session_id
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.kinds import ExitMeaning, FailureKind
 from ralphd.core.failures.patterns import Patterns
@@ -54,8 +54,8 @@ class Cli:
     patterns: Patterns = field(repr=False)
     spec: AgentSpec = field(default_factory=AgentSpec, repr=False)
     outside: Mapping[str, str] = field(default_factory=dict, repr=False)
-    make_parser: Callable[[Description, Sessions], Parser] = field(default=described_parser, repr=False)
-    sessions: Sessions = field(default_factory=Sessions, repr=False, compare=False)
+    make_parser: Callable[[Description, Sessions], TextParser] = field(default=described_parser, repr=False)
+    sessions: Sessions = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def program(self) -> str:
@@ -69,7 +69,7 @@ class Cli:
     def exits(self) -> Mapping[int, ExitMeaning]:
         return {**EXITS, **self.description.exits}
 
-    def parser(self) -> Parser:
+    def parser(self) -> TextParser:
         return self.make_parser(self.description, self.sessions)
 
     def launch(self, order: LaunchSpec) -> Launch:
@@ -131,7 +131,7 @@ class General:
         words, stdin = prompt_as(self.spec.prompt_via, order)
         return Launch((*argv, *words), environment, stdin)
 
-    def parser(self) -> Parser:
+    def parser(self) -> TextParser:
         return TextParser()
 
 

@@ -13,14 +13,7 @@ from ralphd.agents import reading
 from ralphd.agents.description import Description, EventRule
 from ralphd.agents.parsers import EventParser
 from ralphd.agents.reading import ALIVE, NOTHING, OwnLines, Sessions, SessionShare, Signs, text
-from ralphd.core.failures.agent_events import (
-    AgentEvent,
-    Figures,
-    FinalEvent,
-    RetryingItself,
-    ToolUse,
-    Warned,
-)
+from ralphd.core.failures.agent_events import AgentEvent, Figures, FinalEvent, RetryingItself, ToolUse, Warned
 
 _ITEM_DONE: Final = '{"type":"item.completed"'
 _NO_EVIDENCE: Final = ('"type":"command_execution"', '"type":"reasoning"')

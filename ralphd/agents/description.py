@@ -190,25 +190,22 @@ def description_of(name: str) -> Description:
 
 def read_description(path: Path) -> Description:
     """Read a description. Raise ConfigFaults with all its faults."""
-
-    def unusable(faults: list[str]) -> ConfigFaults:
-        return ConfigFaults(
-            f"the description of a CLI in {path} cannot be used",
-            why="\n".join(faults),
-            mend="correct the file; docs/add-an-agent.md says what its keys mean",
-        )
-
     try:
         with path.open("rb") as file:
             data = tomllib.loads(file.read(_MAX_BYTES).decode())
         description = _adapter().validate_python(data)
+        faults = _beyond_types(description)
     except ValidationError as fault:
-        raise unusable([_in_words(error) for error in fault.errors()]) from fault
+        faults = [_in_words(error) for error in fault.errors()]
     except (OSError, ValueError) as fault:  # not UTF-8 and not TOML are ValueErrors
-        raise unusable([str(fault)]) from fault
-    if faults := _beyond_types(description):
-        raise unusable(faults)
-    return description
+        faults = [str(fault)]
+    if not faults:
+        return description
+    raise ConfigFaults(
+        f"the description of a CLI in {path} cannot be used",
+        why="\n".join(faults),
+        mend="correct the file; docs/add-an-agent.md says what its keys mean",
+    )
 
 
 @cache

@@ -12,15 +12,15 @@ from ralphd.agents.agent import Agent, Cli, General
 from ralphd.agents.claude import ClaudeParser
 from ralphd.agents.codex import CodexParser
 from ralphd.agents.description import DESCRIBED, Description, description_of
-from ralphd.agents.parsers import described_parser
+from ralphd.agents.parsers import TextParser, described_parser
 from ralphd.agents.patterns import WELL_KNOWN, patterns_of
-from ralphd.agents.reading import Parser, Sessions
+from ralphd.agents.reading import Sessions
 from ralphd.config.specs import AgentSpec
 from ralphd.config.values import did_you_mean, printable
 from ralphd.errors import ConfigFaults, UnknownAgent
 
 KNOWN: Final = tuple(dict.fromkeys((*WELL_KNOWN, *DESCRIBED)))
-_PARSERS: Final[Mapping[str, Callable[[Description, Sessions], Parser]]] = {
+_PARSERS: Final[Mapping[str, Callable[[Description, Sessions], TextParser]]] = {
     "claude": ClaudeParser,
     "codex": CodexParser,
 }

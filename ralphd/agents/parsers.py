@@ -24,7 +24,7 @@ _FACTORS: Final[Mapping[str, float]] = {"": 1.0, "k": 1e3, "m": 1e6}
 _NUMBER: Final = re.compile(r"([\d,]{1,15}(?:\.\d{1,6})?) ?([km]?)", re.IGNORECASE)
 
 
-def described_parser(cli: Description, _sessions: reading.Sessions) -> reading.Parser:
+def described_parser(cli: Description, _sessions: reading.Sessions) -> "TextParser":
     """Return a parser that needs nothing but a description."""
     return EventParser(cli) if cli.format == "json" else TextParser(cli.line)
 
@@ -38,6 +38,7 @@ class TextParser:
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
 
     def line(self, line: str) -> Iterable[AgentEvent]:
+        """Return the events of a line of stdout. Lines come without their end, cut to MAX_LINE_CHARS."""
         if match := _matching(self._rules, line):
             if match[0].tells in ("quoted", "spent"):
                 self._last.append(text(line, reading.OWN_LINE_CHARS))
@@ -51,13 +52,16 @@ class TextParser:
         return (AgentText(kept),)
 
     def error_line(self, line: str) -> Iterable[AgentEvent]:
+        """Return the events of a line of stderr."""
         match = _matching(self._rules, line)
         return self.own.complaint(line) if match is None else _line_events(match, self.own, line)
 
     def own_lines(self) -> tuple[str, ...]:
+        """Return the agent's own last lines, for patterns: no tool output, no echoed prompt (K2)."""
         return self.own.lines()
 
     def last_message(self) -> str:
+        """Return the agent's last message: where a promise counts (L10)."""
         return "\n".join(self._last)[-LAST_MESSAGE_CHARS:]
 
 

@@ -7,6 +7,7 @@ texts that are known to be an error's. What agents have in common is in ``common
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -37,8 +38,11 @@ def patterns_of(agent: str, override: Path | None = None) -> Patterns:
     tried first. Raises ConfigFaults.
     """
     known = _shipped(agent if agent in (*WELL_KNOWN, *_OTHERS) else "general")
-    patterns = Patterns(agent, known.version, known.patterns, known.phrases)
-    return _laid_over(patterns, override) if override else patterns
+    if override is None:
+        return replace(known, agent=agent)
+    own = _read(override)
+    patterns, phrases = _replaced(known.patterns, own.patterns), _replaced(known.phrases, own.phrases)
+    return Patterns(agent, known.version, patterns, phrases)
 
 
 @cache
@@ -61,16 +65,6 @@ def _shipped_file(name: str) -> Patterns:
     return _read(_HERE / f"{name}.toml")
 
 
-def _laid_over(base: Patterns, path: Path) -> Patterns:
-    own = _read(path)
-    return Patterns(
-        base.agent,
-        base.version,
-        _replaced(base.patterns, own.patterns),
-        _replaced(base.phrases, own.phrases),
-    )
-
-
 def _replaced(known: tuple[Pattern, ...], own: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
     by_name = {pattern.name: pattern for pattern in own}
     names = {pattern.name for pattern in known}
@@ -87,7 +81,11 @@ def _read(path: Path) -> Patterns:
             data = tomllib.loads(file.read(_MOST_BYTES).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
         raise _unusable(path, [str(fault)]) from fault
-    faults = [*_file_faults(data)]
+    faults = []
+    if data.get("version") != VERSION:
+        faults.append(f"version: has to be {VERSION}, is {data.get('version', 'missing')}")
+    for key in sorted(data.keys() - {"version", "pattern", "phrase"}):
+        faults.append(f"{key}: unknown; a file has version, [[pattern]] and [[phrase]]")
     patterns = tuple(_entries(data.get("pattern", []), "pattern", anchored, faults))
     phrases = tuple(_entries(data.get("phrase", []), "phrase", anywhere, faults))
     if faults:
@@ -101,13 +99,6 @@ def _unusable(path: Path, faults: list[str]) -> ConfigFaults:
         why="\n".join(faults),
         mend="correct the file, or take `patterns` out of the agent's section in ralph.toml",
     )
-
-
-def _file_faults(data: dict[str, Any]) -> Iterator[str]:
-    if data.get("version") != VERSION:
-        yield f"version: has to be {VERSION}, is {data.get('version', 'missing')}"
-    for key in sorted(data.keys() - {"version", "pattern", "phrase"}):
-        yield f"{key}: unknown; a file has version, [[pattern]] and [[phrase]]"
 
 
 def _entries(

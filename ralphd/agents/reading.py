@@ -6,8 +6,8 @@ Nothing here raises for what an agent prints. All that is kept is bounded.
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
 from ralphd.core.failures.agent_events import AgentEvent, Alive, ToolUse, Warned
 
@@ -39,22 +39,6 @@ _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _ABOUT_KEYS: Final = (
     *("command", "file_path", "filePath", "path", "pattern", "query", "url", "description", "prompt"),
 )
-
-
-class Parser(Protocol):
-    """Reads the lines of one attempt. Keeps only what is bounded; no line is fatal to it."""
-
-    def line(self, line: str) -> Iterable[AgentEvent]:
-        """Return the events of a line of stdout. Lines come without their end, cut to MAX_LINE_CHARS."""
-
-    def error_line(self, line: str) -> Iterable[AgentEvent]:
-        """Return the events of a line of stderr."""
-
-    def own_lines(self) -> tuple[str, ...]:
-        """Return the agent's own last lines, for patterns: no tool output, no echoed prompt (K2)."""
-
-    def last_message(self) -> str:
-        """Return the agent's last message: where a promise counts (L10)."""
 
 
 def record(line: str) -> dict[str, Any] | None:
@@ -184,24 +168,11 @@ def vendor_error(words: str) -> tuple[str, str | None, int | None]:
     return text(error.get("message")) or words, name, http_status(code)
 
 
-class Sessions:
-    """The totals of sessions when their last attempt ended.
+Sessions: TypeAlias = dict[str, float]
+"""The totals of sessions when their last attempt ended.
 
-    Some CLIs report a resumed session's totals from its beginning; an attempt's share is what it added.
-    """
-
-    def __init__(self) -> None:
-        self._totals: dict[str, float] = {}
-
-    def before(self, session: str | None) -> float:
-        return self._totals.get(session, 0.0) if session else 0.0
-
-    def note(self, session: str | None, total: float) -> None:
-        if session:
-            self._totals.pop(session, None)
-            self._totals[session] = total
-            while len(self._totals) > _MAX_SESSIONS:
-                del self._totals[next(iter(self._totals))]
+Some CLIs report a resumed session's totals from its beginning; an attempt's share is what it added.
+"""
 
 
 class SessionShare:
@@ -214,8 +185,12 @@ class SessionShare:
     def of(self, session: str | None, total: float) -> float:
         """Return how much of ``total`` this attempt added; all of it if the session started from 0 again."""
         if self._before is None:
-            self._before = self._sessions.before(session)
-        self._sessions.note(session, total)
+            self._before = self._sessions.get(session or "", 0.0)
+        if session:
+            self._sessions.pop(session, None)
+            self._sessions[session] = total
+            while len(self._sessions) > _MAX_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
         return total - self._before if total >= self._before else total
 
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from ralphd.agents.known import agent_of
-from ralphd.agents.reading import Parser
+from ralphd.agents.parsers import TextParser
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import AgentEvent, FinalEvent
 
 
-def parser_of(name: str) -> Parser:
+def parser_of(name: str) -> TextParser:
     """Return the parser of a known CLI."""
     return agent_of(name, AgentSpec(), outside={}).parser()
 
@@ -20,12 +20,12 @@ def event(kind: str, **fields: Any) -> str:
     return json.dumps({"type": kind, **fields}, separators=(",", ":"), ensure_ascii=False)
 
 
-def heard(parser: Parser, *lines: str) -> list[AgentEvent]:
+def heard(parser: TextParser, *lines: str) -> list[AgentEvent]:
     """What the parser makes of lines of stdout."""
     return [sign for line in lines for sign in parser.line(line)]
 
 
-def complained(parser: Parser, *lines: str) -> list[AgentEvent]:
+def complained(parser: TextParser, *lines: str) -> list[AgentEvent]:
     """What the parser makes of lines of stderr."""
     return [sign for line in lines for sign in parser.error_line(line)]
 

@@ -7,9 +7,9 @@ import pytest
 from ralphd.agents.agent import Cli, Launch, LaunchSpec
 from ralphd.agents.description import DESCRIBED, description_of, read_description
 from ralphd.agents.known import agent_of
-from ralphd.agents.parsers import described_parser
+from ralphd.agents.parsers import TextParser, described_parser
 from ralphd.agents.patterns import patterns_of
-from ralphd.agents.reading import Parser, Sessions
+from ralphd.agents.reading import Sessions
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import (
     AgentText,
@@ -29,7 +29,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PROMPT_FILE = Path("/state/p.md")
 
 
-def parser(name: str) -> Parser:
+def parser(name: str) -> TextParser:
     return agent_of(name, AgentSpec()).parser()
 
 

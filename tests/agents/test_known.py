@@ -20,7 +20,8 @@ from ralphd.agents.known import (
     spec_of,
     tells_costs,
 )
-from ralphd.agents.reading import MAX_LINE_CHARS, OWN_LINE_CHARS, OWN_LINES, Parser
+from ralphd.agents.parsers import TextParser
+from ralphd.agents.reading import MAX_LINE_CHARS, OWN_LINE_CHARS, OWN_LINES
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import AgentEvent, FinalEvent
 from ralphd.errors import ConfigFaults, UnknownAgent
@@ -30,7 +31,7 @@ MINE = {"mine": AgentSpec(command=("my-agent",)), "claude": AgentSpec(model="opu
 ALL = (*KNOWN, "mine")
 
 
-def parser_of(name: str) -> Parser:
+def parser_of(name: str) -> TextParser:
     return agent_of(name, MINE.get(name) or AgentSpec()).parser()
 
 
@@ -133,7 +134,7 @@ def test_a_model_is_refused_where_nobody_knows_how_the_cli_takes_it(name: str) -
     assert told.value.mend == f"put the model into agents.{name}.args"
 
 
-def assert_bounded_and_writable(parser: Parser, signs: list[AgentEvent]) -> None:
+def assert_bounded_and_writable(parser: TextParser, signs: list[AgentEvent]) -> None:
     assert len(parser.own_lines()) <= OWN_LINES
     assert all(len(line) <= OWN_LINE_CHARS for line in parser.own_lines())
     shown = [*map(asdict, signs), *parser.own_lines(), parser.last_message()]

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
-from ralphd.agents.agent import Launch, LaunchSpec
+from ralphd.agents.agent import Agent, Launch, LaunchSpec
 from ralphd.core.failures.agent_events import (
     AgentEvent,
     AgentText,
@@ -165,7 +166,7 @@ def attempt(
     home.mkdir(exist_ok=True)
     plan = AgentRunSpec(
         id=f"{place.name}-1",
-        agent=playing,
+        agent=cast("Agent", playing),
         order=LaunchSpec("do it", place / "PROMPT-now.md"),
         directory=home,
         keep=place / "kept",
