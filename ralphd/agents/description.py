@@ -32,14 +32,6 @@ def _place(value: object) -> object:
     return tuple(tuple(path.split(".")) for path in value.split("|"))
 
 
-def _places(value: object) -> object:
-    return tuple(_place(each) for each in value) if isinstance(value, list) else value
-
-
-def _by_place(value: object) -> object:
-    return {_place(name): wanted for name, wanted in value.items()} if isinstance(value, dict) else value
-
-
 def _compiled(value: object) -> object:
     if not isinstance(value, str) or not value:
         return value
@@ -50,9 +42,9 @@ def _compiled(value: object) -> object:
 
 
 OnePlace: TypeAlias = Annotated[Place, BeforeValidator(_place)]
-Places: TypeAlias = Annotated[tuple[Place, ...], BeforeValidator(_places)]
+Places: TypeAlias = tuple[OnePlace, ...]
 Expression: TypeAlias = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
-Wanted: TypeAlias = Annotated[Mapping[Place, str | bool | int], BeforeValidator(_by_place)]
+Wanted: TypeAlias = Mapping[OnePlace, str | bool | int]
 EventKind: TypeAlias = Literal[
     "start", "step", "message", "piece", "tool", "retry", "warning", "failure", "end", "spent", "empty", "own"
 ]  # fmt: skip
