@@ -42,9 +42,8 @@ def start_logging(path: Path, *, foreground: bool) -> None:
         handlers.append(logging.StreamHandler(sys.stderr))
     for handler in handlers:
         handler.setFormatter(LogFormatter())
-    logging.raiseExceptions = (
-        False  # a full disk must not turn into a traceback on a stream that nobody reads
-    )
+    # A full disk must not turn into a traceback on a stream that nobody reads.
+    logging.raiseExceptions = False
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
     logging.captureWarnings(True)
     for quiet in ("uvicorn.error", "uvicorn.access", "httpx", "asyncio"):
@@ -54,11 +53,8 @@ def start_logging(path: Path, *, foreground: bool) -> None:
 # Named places where a test can end this process, to prove that any line may be the last.
 
 
-def _armed(text: str) -> dict[str, str]:
-    return dict(item.split("=", 1) for item in text.split(",") if "=" in item)
-
-
-_ARMED = _armed(os.environ.get("RALPHD_FAILPOINTS", ""))
+_GIVEN = os.environ.get("RALPHD_FAILPOINTS", "")
+_ARMED = dict(item.split("=", 1) for item in _GIVEN.split(",") if "=" in item)
 _WHEN = os.environ.get("RALPHD_FAILPOINTS_WHEN")
 
 

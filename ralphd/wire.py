@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import UnionType
 
+    Kinds = dict[str, type | UnionType]
 
 API = "/v1"
 MAX_BODY_BYTES = 1 << 20
@@ -103,7 +104,7 @@ def status_exit_code(states: "list[str]") -> int:
 # reader checks files against them, and the schema of the API is made from them.
 
 TEXT = str | None
-STATE_KEYS: "dict[str, type | UnionType]" = {
+STATE_KEYS: "Kinds" = {
     "ralph_pid": int | None,
     "iteration": int,
     "consecutive_errors": int,
@@ -133,7 +134,7 @@ STATE_KEYS: "dict[str, type | UnionType]" = {
     "incident": dict | None,
 }
 """The keys that ``regent-state.json`` shows; the first six are those of the file's first version."""
-VIEW_KEYS: "dict[str, type | UnionType]" = STATE_KEYS | {
+VIEW_KEYS: "Kinds" = STATE_KEYS | {
     "directory": str,
     "command": list,
     "tree_means": TEXT,
@@ -144,14 +145,8 @@ VIEW_KEYS: "dict[str, type | UnionType]" = STATE_KEYS | {
     "resources": dict | None,
 }
 """The keys of a view in the API. ``resources`` is there only if it was requested."""
-POOL_AGENT_KEYS: "dict[str, type | UnionType]" = {
-    "name": str,
-    "in": bool,
-    "until": TEXT,
-    "reason": TEXT,
-    "last": bool,
-}
-INCIDENT_KEYS: "dict[str, type | UnionType]" = {
+POOL_AGENT_KEYS: "Kinds" = {"name": str, "in": bool, "until": TEXT, "reason": TEXT, "last": bool}
+INCIDENT_KEYS: "Kinds" = {
     "opened_at": str,
     "message": str,
     "needs": str,

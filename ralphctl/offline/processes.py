@@ -38,7 +38,7 @@ def tied(pipe: int, parents: Collection[int]) -> list[int]:
 def wake(pipe: int, parents: Collection[int]) -> None:
     """Continue those that are stopped (SIGSTOP): they could not see the end of the pipe."""
     for pid in tied(pipe, parents):
-        shim.signal_if(pid, signal.SIGCONT, lambda pid: _holds(pid, pipe))
+        shim.signal_if(pid, signal.SIGCONT, lambda pid, _: _holds(pid, pipe))
 
 
 def _holds(pid: int, pipe: int) -> bool:

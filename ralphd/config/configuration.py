@@ -4,26 +4,16 @@ Read once, when a ralph starts, from all layers together; from then on the pinne
 a ``ralph.toml`` changed under a running ralph changes nothing.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ralphd.config import files, specs
+from ralphd.config import files, layers, specs
 from ralphd.config.keys import AGENT, NOT_BUILT, SECTIONS, WEBHOOKS, ConfigKey, keys_of
-from ralphd.config.layers import (
-    DEFAULT,
-    DIRECTORYS_NAME,
-    ConfigFault,
-    Layer,
-    Origin,
-    Setting,
-    dotted,
-    environment_layer,
-    flags_layer,
-    tree_layer,
-)
+from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, ConfigFault, Layer, Origin, Setting, dotted
 from ralphd.config.values import fit_name, toml_value
 from ralphd.core.delivery import Destination, Format
 from ralphd.core.stall_detector import SilenceLimits
@@ -95,7 +85,7 @@ class Configuration:
         tree: dict[str, Any] = {section: asdict(getattr(self, section)) for section in SECTIONS}
         tree["agents"] |= tree["agents"].pop("named")
         tree[WEBHOOKS] = [asdict(hook) for hook in self.webhooks]
-        return {section: _as_json(value) for section, value in tree.items()}
+        return cast("dict[str, Any]", json.loads(json.dumps(tree)))
 
     def pinned(self) -> dict[str, Any]:
         """Return all of it as JSON, defaults too: a ralph keeps the values that it was started with."""
@@ -116,7 +106,7 @@ class Configuration:
             )
         if not isinstance(values, dict) or not isinstance(origins, dict):
             raise ConfigFaults("the pinned configuration is not one", why="it has no values or no origins")
-        layer = tree_layer(values, lambda path: "pinned", users_own=True, resolve=str, lenient=True)
+        layer = layers.tree_layer(values, lambda path: "pinned", users_own=True, resolve=str, lenient=True)
         if layer.faults:
             raise config_faults(layer.faults)
         given = {str(key): Origin(str(text)) for key, text in origins.items()}
@@ -157,13 +147,13 @@ def load(
     faults of all layers.
     """
     home = home or home_of(environ)
-    layers = [files.layer(files.user_file(environ, home), directory, home, users_own=True)]
+    given = [files.layer(files.user_file(environ, home), directory, home, users_own=True)]
     if directory is not None and (path := files.project_file(directory, home)):
-        layers.append(files.layer(path, directory, home, users_own=False))
-    layers += [environment_layer(environ), flags_layer(flags or {})]
-    if faults := [fault for layer in layers for fault in layer.faults]:
+        given.append(files.layer(path, directory, home, users_own=False))
+    given += [layers.environment_layer(environ), layers.flags_layer(flags or {})]
+    if faults := [fault for layer in given for fault in layer.faults]:
         raise config_faults(faults)
-    return _named(_merged(layers), directory)
+    return _named(_merged(given), directory)
 
 
 def sources(directory: Path, *, environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -188,18 +178,18 @@ def home_of(environ: Mapping[str, str]) -> Path:
         return Path("/nonexistent")
 
 
-def _merged(layers: list[Layer]) -> Configuration:
+def _merged(given: list[Layer]) -> Configuration:
     """The layers over each other, later over earlier, over the defaults."""
     settings: dict[str, Setting] = {}
     webhooks: dict[str, tuple[specs.WebhookSpec, Origin]] = {}
-    for layer in layers:
+    for layer in given:
         settings |= layer.settings
-        for url, (given, origin) in layer.webhooks.items():
+        for url, (entry, origin) in layer.webhooks.items():
             # One address in both files: the nearer one holds, but what it may not or does not set stays.
-            lower = webhooks[url][0] if url in webhooks else given
-            signed = given if given.secret_file or given.secret_env else lower
-            private = given.allow_private or lower.allow_private
-            hook = replace(given, secret_file=signed.secret_file, secret_env=signed.secret_env)
+            lower = webhooks[url][0] if url in webhooks else entry
+            signed = entry if entry.secret_file or entry.secret_env else lower
+            private = entry.allow_private or lower.allow_private
+            hook = replace(entry, secret_file=signed.secret_file, secret_env=signed.secret_env)
             webhooks[url] = (replace(hook, allow_private=private), origin)
     return _configuration(settings, list(webhooks.values()))
 
@@ -231,16 +221,6 @@ def _named(configuration: Configuration, directory: Path | None) -> Configuratio
         origins["project.name"] = DIRECTORYS_NAME
     name = fit_name(given or (directory.resolve().name if directory is not None else ""))
     return replace(configuration, project=specs.ProjectSpec(name=name), origins=origins)
-
-
-def _as_json(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _as_json(part) for name, part in value.items()}
-        case tuple() | list():
-            return [_as_json(part) for part in value]
-        case _:
-            return value
 
 
 @dataclass(frozen=True, slots=True)

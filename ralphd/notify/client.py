@@ -12,15 +12,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 
-from ralphd.core.delivery import (
-    Answer,
-    BadSecret,
-    Destination,
-    StoredEvent,
-    Unreached,
-    secret_key,
-    signature_headers,
-)
+from ralphd.core import delivery
+from ralphd.core.delivery import Answer, BadSecret, Destination, StoredEvent, Unreached
 from ralphd.core.time import Moment
 from ralphd.notify.payloads import posted
 
@@ -33,11 +26,11 @@ def key_of(destination: Destination, environ: Mapping[str, str]) -> bytes | None
     Raises BadSecret, whose text says what is wrong with it, and never what it is.
     """
     if destination.secret_file is not None:
-        return secret_key(_text(Path(destination.secret_file).expanduser()))
+        return delivery.secret_key(_text(Path(destination.secret_file).expanduser()))
     if destination.secret_env is not None:
         if destination.secret_env not in environ:
             raise BadSecret(f"the environment of ralphd has no {destination.secret_env}")
-        return secret_key(environ[destination.secret_env])
+        return delivery.secret_key(environ[destination.secret_env])
     return None
 
 
@@ -101,7 +94,7 @@ class WebhookClient:
         except BadSecret as error:
             return Unreached(f"the secret cannot be used: {error}")
         message = posted(event, destination.format)
-        signed = signature_headers(message_id, self._clock(), message.payload, key)
+        signed = delivery.signature_headers(message_id, self._clock(), message.payload, key)
         answer: Answer = await http.post(
             destination.url,
             headers={**message.headers, **signed},

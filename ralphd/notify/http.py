@@ -1,6 +1,7 @@
 """One POST to an address that was checked first. The only place of the daemon that imports httpx."""
 
 import asyncio
+import concurrent.futures
 import logging
 import socket
 import ssl
@@ -106,30 +107,18 @@ async def _drain(response: httpx.Response) -> None:
 
 async def _resolve(host: str, port: int) -> list[str]:
     # A thread of its own that nobody joins: a resolver that hangs must not delay the end of the daemon.
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[list[str]] = loop.create_future()
-
-    def settle(addresses: list[str], error: Exception | None) -> None:
-        if result.done():
-            return
-        if error is None:
-            result.set_result(addresses)
-        else:
-            result.set_exception(error)
+    result: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
+    result.set_running_or_notify_cancel()  # from now on a cancelled attempt leaves it to the thread
 
     def look_up() -> None:
-        addresses: list[str] = []
-        failure: Exception | None = None
         try:
             infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            addresses = list(dict.fromkeys(str(info[4][0]) for info in infos))
+            result.set_result(list(dict.fromkeys(str(info[4][0]) for info in infos)))
         except (OSError, UnicodeError) as error:
-            failure = error
-        with suppress(RuntimeError):  # the loop may be closed
-            loop.call_soon_threadsafe(settle, addresses, failure)
+            result.set_exception(error)
 
     threading.Thread(target=look_up, name="resolve", daemon=True).start()
-    return await result
+    return await asyncio.wrap_future(result)
 
 
 def _trust() -> ssl.SSLContext:

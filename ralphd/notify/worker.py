@@ -10,17 +10,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from ralphd import diagnostics
-from ralphd.core.delivery import (
-    Answer,
-    Delivered,
-    Delivery,
-    Destination,
-    Disable,
-    GiveUp,
-    Retry,
-    Unreached,
-    sequel,
-)
+from ralphd.core.delivery import Delivered, Delivery, Destination, Disable, GiveUp, Retry, Unreached, sequel
 from ralphd.core.time import Moment
 from ralphd.notify.client import WebhookClient
 
@@ -96,10 +86,11 @@ class DeliveryWorker:
             while True:
                 self._news.clear()
                 due = await self._outbox.due(self._clock(), AT_ONCE)
-                for destination, deliveries in _by_destination(due):
+                by_destination = attrgetter("destination")
+                for destination, deliveries in groupby(sorted(due, key=by_destination), by_destination):
                     if destination not in self._busy:
                         self._busy.add(destination)
-                        senders.create_task(self._send_all(destination, deliveries))
+                        senders.create_task(self._send_all(destination, [*deliveries]))
                 await self._rest()
 
     async def _rest(self) -> None:
@@ -129,7 +120,11 @@ class DeliveryWorker:
         if why := self._known().why_gone(delivery.destination):
             await self._outbox.failed(delivery.id, why, None)
             return
-        answer = await self._ask(destination, delivery)
+        answer = (
+            await self._courier.ask(destination, delivery.event, delivery.message_id)
+            if destination
+            else Unreached("its destination is not in the configuration (any more)")
+        )
         where = destination.label if destination else "a destination that is not configured"
         extra = {"event_type": delivery.event.type, "ralph": delivery.event.ralph, "where": where}
         match sequel(answer, delivery, now=self._clock(), jitter=self._jitter()):
@@ -147,13 +142,3 @@ class DeliveryWorker:
                 await self._known().note_gone(delivery.destination, why)
                 await self._outbox.failed(delivery.id, why, None)
                 logger.error("webhook destination gone: %s %s", where, why, extra=extra)
-
-    async def _ask(self, destination: Destination | None, delivery: Delivery) -> Answer:
-        if destination is None:
-            return Unreached("its destination is not in the configuration (any more)")
-        return await self._courier.ask(destination, delivery.event, delivery.message_id)
-
-
-def _by_destination(deliveries: list[Delivery]) -> list[tuple[str, list[Delivery]]]:
-    groups = groupby(sorted(deliveries, key=attrgetter("destination")), attrgetter("destination"))
-    return [(destination, list(group)) for destination, group in groups]

@@ -70,10 +70,7 @@ FREEZE_S = 2.0
 PAUSE_S = 0.002
 REMOVE_S = 0.5
 
-HANDLED = (
-    *(_signal.SIGTERM, _signal.SIGINT, _signal.SIGQUIT),
-    *(_signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGCHLD),
-)
+CAUGHT = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGCHLD)
 IGNORED = (_signal.SIGHUP, _signal.SIGPIPE, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU)
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -87,10 +84,7 @@ def read_bytes(path: str) -> bytes:
     """Return the contents of a small file. Raise OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        pieces = []
-        while piece := os.read(descriptor, READ_BYTES):
-            pieces.append(piece)
-        return b"".join(pieces)
+        return b"".join(iter(lambda: os.read(descriptor, READ_BYTES), b""))
     finally:
         os.close(descriptor)
 
@@ -100,8 +94,11 @@ def boot_id() -> str:
     return read_bytes("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
-def process_stat(pid: int) -> "tuple[str, int, int, str] | None":
-    """Return state letter, parent, start time in ticks since boot (field 22), name; None for no process."""
+def process_stat(pid: int) -> "tuple[str, int, int, str, list[bytes]] | None":
+    """Return state letter, parent, start time in ticks since boot, name, and all fields; None for no process.
+
+    The fields are those of proc_pid_stat(5) from the third on.
+    """
     try:
         data = read_bytes(f"/proc/{pid}/stat")
     except OSError:
@@ -111,7 +108,7 @@ def process_stat(pid: int) -> "tuple[str, int, int, str] | None":
     if len(fields) < 20:
         return None
     name = before.partition(b"(")[2].decode(errors="replace")
-    return fields[0].decode(), int(fields[1]), int(fields[19]), name
+    return fields[0].decode(), int(fields[1]), int(fields[19]), name, fields
 
 
 def arguments(pid: int) -> bytes:
@@ -182,8 +179,11 @@ def carriers(run_id: str, cookie: str = COOKIE) -> "list[int]":
 # --- signals, to nobody else -----------------------------------------------------------------------------
 
 
-def signal_if(pid: int, number: int, still: "Callable[[int], bool]") -> bool:
-    """Send a signal if ``still`` holds for the very process that gets it; return True if it was sent."""
+def signal_if(pid: int, number: int, still: "Callable[[int, Any], bool]") -> bool:
+    """Send a signal if ``still`` holds for the very process that gets it; return True if it was sent.
+
+    ``still`` gets the pid and what ``process_stat`` returned for it.
+    """
     if pid <= 1:
         return False
     # Pin, then check, then signal through the pin. The pid may be reused between any two system calls (S8);
@@ -194,7 +194,7 @@ def signal_if(pid: int, number: int, still: "Callable[[int], bool]") -> bool:
         return False
     try:
         stat = process_stat(pid)
-        if stat is None or stat[0] in "ZX" or not still(pid):  # a zombie has nothing left to signal
+        if stat is None or stat[0] in "ZX" or not still(pid, stat):  # a zombie has nothing left to signal
             return False
         _signal.pidfd_send_signal(pinned, number)
         return True
@@ -238,9 +238,7 @@ def _signal_child(pid: int, parent: int, number: int) -> bool:
     me = os.getpid()
     if parent != me:
         # Still this parent's child, or ours: the parent may have died since, which makes us the parent.
-        return signal_if(
-            pid, number, lambda pid: (stat := process_stat(pid)) is not None and stat[1] in (parent, me)
-        )
+        return signal_if(pid, number, lambda _, stat: stat[1] in (parent, me))
     # A child of ours keeps its pid until we reap it, and we are not reaping now: kill() by number is safe,
     # and a check first would be too slow for a hopper.
     try:
@@ -258,17 +256,15 @@ def signal_carriers(
     fresh, found = False, carriers(run_id, cookie)
     for pid in found:
         name = command_line(pid)
-        if pid not in done and signal_if(pid, number, lambda pid: carries(pid, run_id, cookie)):
+        if pid not in done and signal_if(pid, number, lambda pid, _: carries(pid, run_id, cookie)):
             done.add(pid)
             swept.setdefault(pid, name)
             fresh = True
     return signal_below(found, number, done, swept) or fresh
 
 
-def _kill_same(pid: int, began: int) -> bool:
-    return signal_if(
-        pid, _signal.SIGKILL, lambda pid: (stat := process_stat(pid)) is not None and stat[2] == began
-    )
+def _started_at(ticks: int) -> "Callable[[int, Any], bool]":
+    return lambda _, stat: stat[2] == ticks
 
 
 def end_all(
@@ -294,7 +290,7 @@ def end_all(
         # The first kills take parents away, and what was below them is no longer found there. Such a process
         # is known by its pid and start time; a later owner of the pid has another one.
         for pid, began in frozen:
-            killed |= _kill_same(pid, began)
+            killed |= signal_if(pid, _signal.SIGKILL, _started_at(began))
         if is_over() and not killed:
             return True
         if time.monotonic() >= deadline:
@@ -365,11 +361,8 @@ def _has(leaf: str, fact: bytes) -> bool:
 
 
 def _write(path: str, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, data)
-    finally:
-        os.close(descriptor)
+    with open(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "wb", buffering=0) as file:
+        file.write(data)
 
 
 # --- JSON, without the json module -----------------------------------------------------------------------
@@ -562,9 +555,8 @@ class Log:
 
     def _drop(self, records: bytes, error: OSError) -> None:
         lost = 0
-        for record in records.split(b"\n")[
-            :-1
-        ]:  # count the command's bytes, newlines included, not our heads
+        # Count the command's bytes, newlines included, not our heads.
+        for record in records.split(b"\n")[:-1]:
             lost += len(record) - HEAD_BYTES + record.startswith(b"F", HEAD_BYTES - 2)
         self._gap_bytes += lost
         self.dropped_bytes += lost
@@ -579,10 +571,6 @@ class Log:
 
 class Fault(Exception):
     """The command cannot be started: the errno, and the stage that failed."""
-
-    def __init__(self, number: int, what: str) -> None:
-        super().__init__(number, what)
-        self.number, self.what = number, what
 
 
 class Shim:
@@ -602,7 +590,6 @@ class Shim:
         self._cgroup: str | None = None
         self._streams: dict[int, Stream] = {}
         self._received_bytes = 0
-        self._began_ns = 0
         self._started_ns: int | None = None
         self._user_s = self._system_s = 0.0
         self._max_rss_bytes = 0
@@ -627,14 +614,9 @@ class Shim:
         # From here on every orphan below us becomes our child, whatever session or group it has made for
         # itself: descent from us is complete, and we get each exit status and resource usage.
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        self._cgroup = self._intent["cgroup"]
-        if self._cgroup is not None:
-            try:
-                os.mkdir(self._cgroup)
-            except FileExistsError:
-                pass
-            except OSError:
-                self._cgroup = None
+        if (leaf := self._intent["cgroup"]) is not None:
+            _quietly(os.mkdir, leaf)
+            self._cgroup = leaf if os.path.isdir(leaf) else None
         environment = self._environment()
         ends = [os.pipe() for _ in range(4)]
         (out_r, out_w), (err_r, err_w), (gate_r, gate_w), (report_r, report_w) = ends
@@ -657,7 +639,7 @@ class Shim:
         # leaves a byte, and poll() returns at once.
         self._wake, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         _signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
-        for number in HANDLED:
+        for number in CAUGHT:
             _signal.signal(number, lambda number, _frame: self._pending.add(number))
         for number in IGNORED:
             _signal.signal(number, _signal.SIG_IGN)
@@ -675,8 +657,8 @@ class Shim:
             self._cgroup = None
         try:
             if line in (b"cgroup", b"plain"):
-                self._began_ns = time.time_ns()
-                _write_new(f"{path}.tmp", to_json(self._run_record()).encode())
+                began_ns = time.time_ns()
+                _write_new(f"{path}.tmp", to_json(self._run_record(began_ns)).encode())
                 os.write(gate, b"g")
                 line = _line(report)
         except BrokenPipeError:  # the child failed on the way to the gate and said why
@@ -691,12 +673,12 @@ class Shim:
             _quietly(os.unlink, f"{path}.tmp")
             stage, _, number = line.decode().partition(" ")
             raise Fault(int(number), stage)
-        self._started_ns = self._began_ns
+        self._started_ns = began_ns
         os.rename(f"{path}.tmp", path)
         _sync(self._directory)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
-    def _run_record(self) -> "dict[str, object]":
+    def _run_record(self, began_ns: int) -> "dict[str, object]":
         mine, leader = process_stat(os.getpid()), process_stat(self._leader)
         return {
             "version": FORMAT_VERSION,
@@ -709,7 +691,7 @@ class Shim:
             "boot_id": boot_id(),
             "tree_means": "cgroup" if self._cgroup else "subreaper",
             "cgroup": self._cgroup,
-            "started_at": rfc3339(self._began_ns),
+            "started_at": rfc3339(began_ns),
         }
 
     def _environment(self) -> "dict[str, str]":
@@ -717,10 +699,8 @@ class Shim:
         try:
             base: Mapping[str, str] = os.environ if path is None else from_json(read_bytes(path))
             return {**base, **self._intent["environment"]}
-        except OSError as error:
-            raise Fault(error.errno or 0, str(path)) from error
-        except (TypeError, ValueError) as error:
-            raise Fault(errno.EINVAL, str(path)) from error
+        except (OSError, TypeError, ValueError) as error:
+            raise Fault(getattr(error, "errno", errno.EINVAL), str(path)) from error
 
     def _become_command(
         self, environment: "Mapping[str, str]", shim_pid: int, out: int, err: int, gate: int, report: int
@@ -858,13 +838,12 @@ class Shim:
             remove_cgroup(self._cgroup)
         self._write_exit(oom=oom, swept=_listed(swept), survivors=_listed(survivors))
 
-    def failed(self, fault: Fault) -> None:
+    def failed(self, number: int, what: str) -> None:
         """Write the exit record of a command that could not be started."""
         self._sweep({})
         if self._cgroup:
             remove_cgroup(self._cgroup)
-        error = {"errno": fault.number, "text": f"{fault.what}: {os.strerror(fault.number)}"}
-        self._write_exit(error=error)
+        self._write_exit(error={"errno": number, "text": f"{what}: {os.strerror(number)}"})
 
     def _sweep(self, swept: "dict[int, str]") -> bool:
         """Kill what is left of the tree by all means there are (S7); return True if all of it is gone."""
@@ -950,11 +929,8 @@ class Shim:
 
 
 def _default_signals() -> None:
-    for number in range(1, _signal.NSIG):
-        try:
-            _signal.signal(number, _signal.SIG_DFL)
-        except (OSError, ValueError):  # SIGKILL, SIGSTOP, and those that the C library keeps
-            continue
+    for number in _signal.valid_signals():
+        _quietly(_signal.signal, number, _signal.SIG_DFL)  # SIGKILL and SIGSTOP cannot be set
 
 
 def _die_with(parent: int) -> None:
@@ -1029,13 +1005,10 @@ def _line(descriptor: int) -> bytes:
 
 def _write_new(path: str, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync(directory: str) -> None:
@@ -1073,9 +1046,9 @@ def main(arguments: "list[str]") -> None:
     try:
         shim.start()
     except Fault as fault:
-        shim.failed(fault)
+        shim.failed(*fault.args)
     except OSError as error:  # no process or no descriptor to be had
-        shim.failed(Fault(error.errno or 0, "cannot start a process"))
+        shim.failed(error.errno or 0, "cannot start a process")
     else:
         _quietly(os.write, ready, b"ready\n")  # if the daemon is gone, the next one reads the records
         os.close(ready)

@@ -49,17 +49,17 @@ def test_a_process_is_known_by_pid_start_and_boot(sleeper: subprocess.Popen[byte
 
 
 def test_a_signal_goes_only_to_whom_a_second_look_confirms(sleeper: subprocess.Popen[bytes]) -> None:
-    assert not signal_if(sleeper.pid, signal.SIGKILL, lambda _: False)
+    assert not signal_if(sleeper.pid, signal.SIGKILL, lambda *_: False)
     assert sleeper.poll() is None
 
-    assert signal_if(sleeper.pid, signal.SIGKILL, lambda _: True)
+    assert signal_if(sleeper.pid, signal.SIGKILL, lambda *_: True)
     sleeper.wait()
-    assert not signal_if(sleeper.pid, signal.SIGKILL, lambda _: True)
+    assert not signal_if(sleeper.pid, signal.SIGKILL, lambda *_: True)
 
 
 @pytest.mark.parametrize("pid", [1, 0, -1])
 def test_nothing_is_ever_sent_to_the_first_process_or_to_everybody(pid: int) -> None:
-    assert not signal_if(pid, signal.SIGCONT, lambda _: True)
+    assert not signal_if(pid, signal.SIGCONT, lambda *_: True)
 
 
 def test_a_child_is_found_while_threads_of_its_parent_end() -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from ralphd.process.shim import read_bytes
+from ralphd.process.shim import process_stat, read_bytes
 
 THREADS = 4096
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -44,14 +44,13 @@ class ProcStats:
 
 def proc_stats_of(pid: int) -> ProcStats | None:
     """Return the counters of a process; None when it is gone. Reads THREADS of its threads at most."""
-    stat = _stat(pid)
-    if stat is None:
+    if (stat := process_stat(pid)) is None:
         return None
-    name, fields = stat
+    state, parent, ticks, name, fields = stat
     return ProcStats(
-        identity=Identity(pid, int(fields[19])),
-        parent=int(fields[1]),
-        state=fields[0].decode(),
+        identity=Identity(pid, ticks),
+        parent=parent,
+        state=state,
         name=name,
         cpu_ticks=sum(map(int, fields[11:15])),
         reaped_faults=int(fields[8]),
@@ -62,19 +61,8 @@ def proc_stats_of(pid: int) -> ProcStats | None:
 
 def reaped_faults(pid: int) -> int:
     """Return the minor page faults of all children that a process has reaped; 0 when it is gone."""
-    stat = _stat(pid)
-    return 0 if stat is None else int(stat[1][8])
-
-
-def _stat(pid: int) -> tuple[str, list[bytes]] | None:
-    """Return the name, and the fields of ``/proc/PID/stat`` from the third on (proc_pid_stat(5))."""
-    try:
-        data = read_bytes(f"/proc/{pid}/stat")
-    except OSError:
-        return None
-    before, _, after = data.rpartition(b")")  # the name may hold anything, a bracket too
-    fields = after.split()
-    return (before.partition(b"(")[2].decode(errors="replace"), fields) if len(fields) >= 20 else None
+    stat = process_stat(pid)
+    return 0 if stat is None else int(stat[4][8])
 
 
 def _io_bytes(pid: int) -> int | None:

@@ -17,22 +17,9 @@ from typing import Final, TypeAlias, cast
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
+from ralphd.process.log import records
 from ralphd.process.log.positions import LIMIT_BYTES, Start, find_start, last_lines
-from ralphd.process.log.records import (
-    BLOCK_BYTES,
-    PART_BYTES,
-    Chunk,
-    Cursor,
-    Gap,
-    LogLine,
-    LogQuery,
-    LogRecord,
-    LogText,
-    Sieve,
-    parse,
-    stored_time,
-    whole_text,
-)
+from ralphd.process.log.records import Chunk, Cursor, Gap, LogLine, LogQuery, LogRecord, LogText
 from ralphd.process.log.segments import REGENT_LOG, Hole, RegentStream, RunFiles, Runs, SegmentStream
 
 # Read the runs of a ralph one after the other, each merged by time with the Regent's lines about it.
@@ -58,7 +45,7 @@ class LogReader:
         block_bytes: int,
         limit: Cursor | None = None,
     ) -> None:
-        self._runs, self._until, self._sieve = runs, query.until, Sieve(query)
+        self._runs, self._until, self._sieve = runs, query.until, records.Sieve(query)
         self._as_text, self._block_bytes, self._limit = as_text, block_bytes, limit
         self._gap = start.gap  # to be reported before anything else
         self._is_open = False  # until there is a run to read
@@ -106,7 +93,7 @@ class LogReader:
         if self._as_text and self._sieve.is_open and (text := self._whole_block()) is not None:
             return [text]
         if self._chunk is not None:
-            self._log, self._chunk = parse(self._chunk), None
+            self._log, self._chunk = records.parse(self._chunk), None
         if self._log or self._regent:
             return self._merged()
         if following is None:
@@ -144,7 +131,7 @@ class LogReader:
         if not self._regent:
             piece = self._regents.next(over=superseded)
             if isinstance(piece, Chunk):
-                self._regent = parse(piece)
+                self._regent = records.parse(piece)
             elif isinstance(piece, Hole):
                 self._at = replace(self._at, regent=self._regents.offset)
                 return Gap(self._at, piece.reason)
@@ -154,7 +141,7 @@ class LogReader:
         chunk = self._chunk
         if chunk is None or (self._regent and self._regent[0].at < chunk.last_at):
             return None
-        text = whole_text(chunk)
+        text = records.whole_text(chunk)
         if text is None:
             return None
         self._chunk = None
@@ -217,7 +204,7 @@ _BATCH_RECORDS: Final = 1000
 class RalphLog:
     """The log of one ralph: the runs below ``<state>/ralphs/NAME/runs`` (which need not exist yet)."""
 
-    def __init__(self, runs: Path, *, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(self, runs: Path, *, block_bytes: int = records.BLOCK_BYTES) -> None:
         self._path = runs
         self._block_bytes = block_bytes
         self._newest: tuple[RunId, RunFiles] | None = None  # kept: a listing is good until it changes
@@ -278,9 +265,7 @@ class RalphLog:
         if not ids:
             return
         limit = runs.files(ids[-1]).end(ids[-1])
-        search = find_start(runs, query, self._block_bytes)
-        while (start := next(search)) is None:
-            pass
+        start = next(filter(None, find_start(runs, query, self._block_bytes)))
         reader = LogReader(runs, start, query, as_text=as_text, block_bytes=self._block_bytes, limit=limit)
         try:
             while (batch := reader.next()) is not None:
@@ -327,8 +312,8 @@ def append_regent_line(run_directory: Path, at: Moment, text: str) -> None:
     Call it before the next run prints: a follower that has moved on does not look back. A full disk or a
     removed directory is logged and otherwise ignored: the history is the record, this is for reading (F3).
     """
-    stamp = stored_time(at).encode()
-    records = b"".join(
+    stamp = records.stored_time(at).encode()
+    lines = b"".join(
         b"%s regent %s %s\n" % (stamp, flag, part)
         for line in text.splitlines() or [""]
         for flag, part in _parts(line.encode(errors="replace"))
@@ -339,10 +324,10 @@ def append_regent_line(run_directory: Path, at: Moment, text: str) -> None:
         try:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
-                records = b"\n" + records  # an earlier daemon died within a line
-            if os.write(fd, records) < len(records):
+                lines = b"\n" + lines  # an earlier daemon died within a line
+            if os.write(fd, lines) < len(lines):
                 os.ftruncate(fd, size)
-                raise OSError(f"no room for {len(records)} bytes in {REGENT_LOG}")
+                raise OSError(f"no room for {len(lines)} bytes in {REGENT_LOG}")
         finally:
             os.close(fd)
     except OSError as error:
@@ -352,9 +337,9 @@ def append_regent_line(run_directory: Path, at: Moment, text: str) -> None:
 
 
 def _parts(line: bytes) -> Iterator[tuple[bytes, bytes]]:
-    last = max(len(line) - 1, 0) // PART_BYTES * PART_BYTES
-    for begin in range(0, last + 1, PART_BYTES):
-        yield b"F" if begin == last else b"P", line[begin : begin + PART_BYTES]
+    last = max(len(line) - 1, 0) // records.PART_BYTES * records.PART_BYTES
+    for begin in range(0, last + 1, records.PART_BYTES):
+        yield b"F" if begin == last else b"P", line[begin : begin + records.PART_BYTES]
 
 
 def prune(
