@@ -170,7 +170,8 @@ def state_directory(environ: "Mapping[str, str]") -> str:
     """Return the daemon's state directory for this environment."""
     if given := environ.get("RALPHD_STATE_DIR"):
         return os.path.abspath(given)
-    base = environ.get("XDG_STATE_HOME") or os.path.join(_home(environ), ".local", "state")
+    home = environ.get("HOME") or os.path.expanduser("~")
+    base = environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
     return os.path.join(base, "ralphd")
 
 
@@ -190,7 +191,3 @@ def socket_candidates(environ: "Mapping[str, str]", signpost: str | None = None)
         yield signpost
     yield os.path.join(state_directory(environ), "ralphd.sock")
     yield "/run/ralphd/ralphd.sock"
-
-
-def _home(environ: "Mapping[str, str]") -> str:
-    return environ.get("HOME") or os.path.expanduser("~")

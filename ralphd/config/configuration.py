@@ -191,22 +191,16 @@ def _merged(given: list[Layer]) -> Configuration:
             private = entry.allow_private or lower.allow_private
             hook = replace(entry, secret_file=signed.secret_file, secret_env=signed.secret_env)
             webhooks[url] = (replace(hook, allow_private=private), origin)
-    return _configuration(settings, list(webhooks.values()))
-
-
-def _configuration(
-    settings: Mapping[str, Setting], webhooks: list[tuple[specs.WebhookSpec, Origin]]
-) -> Configuration:
     sections: dict[str, Any] = {
         section: SECTIONS[section](**_given(settings, section)) for section in SECTIONS
     }
     names = dict.fromkeys(name.split(".")[1] for name, one in settings.items() if one.key.section == AGENT)
     named = {name: specs.AgentSpec(**_given(settings, f"agents.{name}")) for name in names}
     sections["agents"] = replace(sections["agents"], named=named)
-    bare = Configuration(**sections, webhooks=tuple(hook for hook, _ in webhooks))
+    bare = Configuration(**sections, webhooks=tuple(hook for hook, _ in webhooks.values()))
     origins = {name: DEFAULT for name, _, key in bare.values() if key.section != WEBHOOKS}
     origins |= {name: one.origin for name, one in settings.items()}
-    origins |= {dotted((WEBHOOKS, index)): origin for index, (_, origin) in enumerate(webhooks)}
+    origins |= {dotted((WEBHOOKS, index)): origin for index, (_, origin) in enumerate(webhooks.values())}
     return replace(bare, origins=origins)
 
 
@@ -261,5 +255,5 @@ def _shown(name: str, values: Mapping[str, object]) -> str | None:
 
 
 def _origin(name: str, current: Configuration) -> str:
-    origin = current.origins.get(name) or current.origins.get(name.rpartition(".")[0])  # a webhook's table
-    return "default" if origin is None else origin.text
+    table = name.rpartition(".")[0]  # of a webhook
+    return (current.origins.get(name) or current.origins.get(table, DEFAULT)).text

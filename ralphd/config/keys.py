@@ -117,9 +117,8 @@ def schema() -> dict[str, Any]:
 
 
 def _table(section: str) -> dict[str, Any]:
-    properties = {name: key.schema for name, key in keys_of(section).items()}
+    properties = {}
     for name, key in keys_of(section).items():
-        if key.default is not None:
-            default = list(key.default) if isinstance(key.default, tuple) else key.default
-            properties[name] = {**key.schema, "default": default}
+        default = list(key.default) if isinstance(key.default, tuple) else key.default
+        properties[name] = key.schema if default is None else {**key.schema, "default": default}
     return {"type": "object", "additionalProperties": False, "properties": properties}

@@ -48,7 +48,6 @@ class ConfigFault:
 @dataclass(frozen=True, slots=True)
 class Setting:
     key: ConfigKey
-    dotted: str
     value: Any
     origin: Origin
 
@@ -68,7 +67,7 @@ class Layer:
         try:
             if key.dotted in USER_FILE_ONLY and not users_own:
                 raise BadValue("can only be set in the user's own file, ralph/config.toml")
-            self.settings[dotted] = Setting(key, dotted, key.read(value), Origin(place))
+            self.settings[dotted] = Setting(key, key.read(value), Origin(place))
         except BadValue as fault:
             self.faults.append(ConfigFault(place, dotted, str(fault)))
 

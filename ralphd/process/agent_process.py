@@ -157,10 +157,6 @@ class AgentProcess:
             yield pid
             yield from shim.below(pid, MOST_PROCESSES)
 
-    def others(self) -> Collection[int]:
-        """Return nobody: our own calls of git are not below the tops."""
-        return ()
-
     def orphan_faults(self) -> int:
         """Return the page faults of this tree's reaped orphans, never of our other children."""
         return self._faults
@@ -217,14 +213,11 @@ class AgentProcess:
         """Return True for a child of ours that is the leader, or was left to us by its tree."""
         if pid == self.pid and self.status is None:
             return True
-        try:
-            is_ours = os.getsid(pid) == self._session
-        except OSError:
+        if (stat := shim.process_stat(pid)) is None:
             return False
-        ticks = tree.start_ticks(pid)
-        if is_ours or ticks is None or ticks < self._start_ticks:
-            return False
-        return self._known.get(pid) != ticks
+        _, _, ticks, _, fields = stat
+        is_ours = int(fields[3]) == self._session
+        return not is_ours and ticks >= self._start_ticks and self._known.get(pid) != ticks
 
 
 async def start(command: AgentCommand) -> AgentProcess:
@@ -253,8 +246,11 @@ async def start(command: AgentCommand) -> AgentProcess:
             raise _fault(command, fault.errno or 0, stage) from fault
         process = _pinned(cookie, pid, pipes, known)
         try:
-            if number := await _start_errno(report):
-                raise _fault(command, number, "exec")
+            data = await read_report(report, START_S)  # empty as soon as the command is executed
+            if data is None:
+                raise OSError(errno.ETIMEDOUT, f"nothing was executed within {START_S:g} s")
+            if data:
+                raise _fault(command, int(data), "exec")
         except BaseException:
             process.end(END_S)
             process.close()
@@ -307,13 +303,6 @@ def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
     reader.callback(os.close, read)
     writer.callback(os.close, write)
     return read, write
-
-
-async def _start_errno(report: int) -> int:
-    """Return 0 as soon as the command is executed, else the errno. Raise OSError after START_S."""
-    if (data := await read_report(report, START_S)) is None:
-        raise OSError(errno.ETIMEDOUT, f"nothing was executed within {START_S:g} s")
-    return int(data or b"0")
 
 
 def _fault(command: AgentCommand, number: int, stage: str) -> Exception:

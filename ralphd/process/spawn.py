@@ -342,7 +342,9 @@ def who_runs(directory: RunDirectory) -> RunRecord | None:
     """
     for shim_pid in _shims(directory):
         shim_ticks = tree.start_ticks(shim_pid)
-        leaders = [(ticks, pid) for pid in shim.children(shim_pid) if (ticks := _session_start(pid))]
+        seen = [(pid, shim.process_stat(pid)) for pid in shim.children(shim_pid)]
+        living = [(pid, stat) for pid, stat in seen if stat and stat[0] not in "ZX"]
+        leaders = [(stat[2], pid) for pid, stat in living if int(stat[4][3]) == pid]  # in its own session
         if shim_ticks is None or not leaders:
             continue
         ticks, pid = min(leaders)
@@ -372,12 +374,3 @@ def _shims(directory: RunDirectory) -> list[int]:
         return [pid for pid in holders(descriptor) if directory.run_id.encode() in shim.arguments(pid)]
     finally:
         os.close(descriptor)
-
-
-def _session_start(pid: int) -> int | None:
-    """Return the start time of a living session leader, in ticks; None for any other process."""
-    with suppress(OSError):
-        stat = shim.process_stat(pid)
-        if os.getsid(pid) == pid and stat is not None and stat[0] not in "ZX":
-            return stat[2]
-    return None

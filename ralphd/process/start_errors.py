@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -88,16 +89,16 @@ def _of_name(number: int, text: str, name: str, directory: Path) -> Advice:
 
 
 def _of_program(number: int, text: str, program: Path) -> Advice:
-    beginning = _beginning(program)
+    beginning = b""
+    with suppress(OSError), program.open("rb") as file:
+        beginning = file.read(LONGEST_LINE)
     first = beginning.split(b"\n")[0]  # a carriage return stays in the name
     words = first[2:].replace(b"\t", b" ").split(b" ") if first.startswith(b"#!") else []
     interpreter = next((os.fsdecode(word) for word in words if word), "")
     match number:
         case errno.ENOENT if not interpreter:
-            return (
-                f"{program} asks for a loader, which is not there",
-                "a program that is built for this machine",
-            )
+            why = f"{program} asks for a loader, which is not there"
+            return why, "a program that is built for this machine"
         case errno.ENOENT if interpreter.endswith("\r"):
             return f"the lines of {program} end as on Windows (CR LF)", f"sed -i 's/\\r$//' {program}"
         case errno.ENOENT:
@@ -125,18 +126,5 @@ def _of_program(number: int, text: str, program: Path) -> Advice:
 def _program(name: str, directory: Path, environment: Mapping[str, str]) -> Path | None:
     """Return the file that ``name`` stands for, searched as execvp does."""
     folders = [""] if "/" in name else environment.get("PATH", os.defpath).split(":")
-    for folder in folders:
-        try:
-            if (path := directory / folder / name).exists():
-                return path
-        except OSError:  # below a directory that may not be searched
-            continue
-    return None
-
-
-def _beginning(program: Path) -> bytes:
-    try:
-        with program.open("rb") as file:
-            return file.read(LONGEST_LINE)
-    except OSError:
-        return b""
+    # os.path.exists: a directory that may not be searched has nothing for us.
+    return next(filter(os.path.exists, (directory / folder / name for folder in folders)), None)

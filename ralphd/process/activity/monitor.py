@@ -103,11 +103,9 @@ class StallMonitor:
     def explanation(self) -> Explanation:
         """Return the present assessment in words and figures; once it is ended, the reason for that."""
         limits, who = self._subject.limits, self._subject.who
-        watch = (
-            self.watch
-            if self._ended_for
-            else stall_detector.looked(self.watch, self._seen(None, float("inf")), limits)
-        )
+        watch = self.watch
+        if not self._ended_for:
+            watch = stall_detector.looked(watch, self._seen(None, float("inf")), limits)
         return explain_watch(watch, limits, self._ended_for or stall_detector.finding(watch, limits), who)
 
     def silence(self) -> Explanation | None:

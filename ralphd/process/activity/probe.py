@@ -45,10 +45,6 @@ _ATTRIBUTES_AT = 72
 _RECEIVED_AT = 128  # tcpi_bytes_received in struct tcp_info, since Linux 4.1
 
 
-class _NoAnswer(Exception):
-    """The kernel does not answer the query."""
-
-
 def inodes(pids: Iterable[int]) -> set[int]:
     """Return the sockets that these processes hold open, of any kind. Skip what may not be read."""
     found: set[int] = set()
@@ -82,7 +78,7 @@ def received(wanted: Collection[int]) -> dict[int, int] | None:
             has_answer = True
         except TimeoutError:
             return None
-        except (OSError, _NoAnswer):  # a kernel without that family answers for the other
+        except OSError:  # a kernel without that family answers for the other
             continue
     return counts if has_answer else None
 
@@ -125,8 +121,6 @@ def _octets(pid: int) -> int | None:
 
 
 def _of_family(family: int, wanted: frozenset[int], deadline: float) -> dict[int, int]:
-    if not hasattr(socket, "AF_NETLINK"):
-        raise _NoAnswer
     with closing(
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
     ) as link:
@@ -142,7 +136,7 @@ def _of_family(family: int, wanted: frozenset[int], deadline: float) -> dict[int
 
 
 def _messages(link: socket.socket, deadline: float) -> Iterator[bytes]:
-    """Yield the messages of one dump, without their heads. Raise _NoAnswer, TimeoutError or OSError."""
+    """Yield the messages of one dump, without their heads. Raise OSError if the kernel does not answer."""
     count = 0
     while True:
         if (left_s := deadline - time.monotonic()) <= 0:
@@ -155,7 +149,7 @@ def _messages(link: socket.socket, deadline: float) -> Iterator[bytes]:
             if kind == _NLMSG_DONE:
                 return
             if kind == _NLMSG_ERROR or count >= MOST_SOCKETS:
-                raise _NoAnswer
+                raise OSError("the kernel does not answer the query")
             count += 1
             yield body
 
@@ -224,10 +218,7 @@ class Tree(Protocol):
     """Which processes to probe. Called in the thread that probes."""
 
     def pids(self) -> Iterable[int]:
-        """Return the processes seen now; a walk down may miss some that are being started."""
-
-    def others(self) -> Collection[int]:
-        """Return processes that may be among them and are not to be probed."""
+        """Return the processes seen now, without their shim; some that are being started may be missing."""
 
     def orphan_faults(self) -> int:
         """Return the minor page faults of this tree's orphans that have been reaped so far."""
@@ -246,11 +237,8 @@ class RunTree:
             if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id):
                 yield from shim.below(record.shim_pid, MOST_PROCESSES)
         if record.cgroup is not None:
-            yield from shim.cgroup_processes(str(record.cgroup))
-
-    def others(self) -> Collection[int]:
-        """Return the shim."""
-        return (self.record.shim_pid,)
+            inside = shim.cgroup_processes(str(record.cgroup))
+            yield from (pid for pid in inside if pid != record.shim_pid)
 
     def orphan_faults(self) -> int:
         """Return the shim's count: it reaps nothing but its run."""
@@ -339,8 +327,7 @@ def _snapshot(looked_at: Tree, before: TreeSnapshot | None) -> TreeSnapshot:
     pids |= dict.fromkeys(
         pid for pid, started in (before.members if before else ()) if tree.start_ticks(pid) == started
     )
-    others = (*looked_at.others(), os.getpid())
-    wanted = [pid for pid in pids if pid not in others][:MOST_PROCESSES]
+    wanted = [pid for pid in pids if pid != os.getpid()][:MOST_PROCESSES]
     members = {stats.identity: stats for pid in wanted if (stats := proc_stats_of(pid)) is not None}
     return TreeSnapshot(at_s, ticks, looked_at.orphan_faults(), members, _received([*members]))
 
