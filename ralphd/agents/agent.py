@@ -45,6 +45,9 @@ class LaunchSpec:
     session: str | None = None
 
 
+ParserMaker: TypeAlias = Callable[[Description, Sessions], TextParser]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cli:
     """A known CLI with the user's ``[agents.NAME]``. ``outside`` is the loop's own environment."""
@@ -54,7 +57,7 @@ class Cli:
     patterns: Patterns = field(repr=False)
     spec: AgentSpec = field(default_factory=AgentSpec, repr=False)
     outside: Mapping[str, str] = field(default_factory=dict, repr=False)
-    make_parser: Callable[[Description, Sessions], TextParser] = field(default=described_parser, repr=False)
+    make_parser: ParserMaker = field(default=described_parser, repr=False)
     sessions: Sessions = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -3,27 +3,23 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from ralphd.agents.agent import Agent, Cli, General
+from ralphd.agents.agent import Agent, Cli, General, ParserMaker
 from ralphd.agents.claude import ClaudeParser
 from ralphd.agents.codex import CodexParser
-from ralphd.agents.description import DESCRIBED, Description, description_of
-from ralphd.agents.parsers import TextParser, described_parser
+from ralphd.agents.description import DESCRIBED, description_of
+from ralphd.agents.parsers import described_parser
 from ralphd.agents.patterns import WELL_KNOWN, patterns_of
-from ralphd.agents.reading import Sessions
 from ralphd.config.specs import AgentSpec
 from ralphd.config.values import did_you_mean, printable
 from ralphd.errors import ConfigFaults, UnknownAgent
 
 KNOWN: Final = tuple(dict.fromkeys((*WELL_KNOWN, *DESCRIBED)))
-_PARSERS: Final[Mapping[str, Callable[[Description, Sessions], TextParser]]] = {
-    "claude": ClaudeParser,
-    "codex": CodexParser,
-}
+_PARSERS: Final[Mapping[str, ParserMaker]] = {"claude": ClaudeParser, "codex": CodexParser}
 AUTO: Final = "auto"
 _AUTO_ORDER: Final = ("codex", "gemini", "claude", "opencode")
 _NO_LOGIN: Final = re.compile(

@@ -68,17 +68,7 @@ class Configuration:
         )
 
     def destinations(self) -> tuple[Destination, ...]:
-        return tuple(
-            Destination(
-                **asdict(hook)
-                | {
-                    "format": Format(hook.format),
-                    "secret_file": hook.secret_file or None,
-                    "secret_env": hook.secret_env or None,
-                }
-            )
-            for hook in self.webhooks
-        )
+        return tuple(map(_destination, self.webhooks))
 
     def tree(self) -> dict[str, Any]:
         """Return every value in the shape of ``ralph.toml``, as JSON holds it."""
@@ -131,6 +121,11 @@ class Configuration:
             for name, section, spec in tables
             for key in keys_of(section).values()
         ]
+
+
+def _destination(hook: specs.WebhookSpec) -> Destination:
+    secret = {"secret_file": hook.secret_file or None, "secret_env": hook.secret_env or None}
+    return Destination(**{**asdict(hook), **secret, "format": Format(hook.format)})
 
 
 def load(

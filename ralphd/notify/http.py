@@ -73,7 +73,7 @@ async def _post_to_first(
 async def _post_to(
     client: httpx.AsyncClient, target: httpx.URL, address: str, headers: dict[str, str], payload: bytes
 ) -> Answer:
-    request = client.build_request(
+    reply = client.stream(
         "POST",
         target.copy_with(host=address),
         content=payload,
@@ -86,11 +86,8 @@ async def _post_to(
         extensions={"sni_hostname": target.raw_host.decode("ascii")},
         timeout=httpx.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S),
     )
-    response = await client.send(request, stream=True)
-    try:
+    async with reply as response:
         await _drain(response)
-    finally:
-        await response.aclose()
     return ReceiverReply(response.status_code, response.headers.get("retry-after"))
 
 

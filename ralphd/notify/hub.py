@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import deque
-from types import TracebackType
 
 from ralphd.core.delivery import StoredEvent
 
@@ -50,9 +49,7 @@ class Subscription:
         self._registry.add(self)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._end()
 
     def __aiter__(self) -> "Subscription":

@@ -8,7 +8,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 from ralphd.core.delivery import Format, StoredEvent
 from ralphd.core.text import one_line, truncate
@@ -41,8 +41,6 @@ def posted(event: StoredEvent, form: Format = Format.JSON) -> Posted:
             return _as_json({"text": _slack(event)})
         case Format.NTFY:
             return _ntfy(event)
-        case _:
-            assert_never(form)
 
 
 def _as_json(message: Mapping[str, Any]) -> Posted:

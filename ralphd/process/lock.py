@@ -33,7 +33,7 @@ class DirectoryLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            pids = [str(pid) for pid in holders(descriptor)]
+            pids = [str(pid) for pid in holders(os.fstat(descriptor))]
             os.close(descriptor)
             raise DirectoryBusy(
                 f"{directory} is supervised already",
@@ -53,14 +53,13 @@ class DirectoryLock:
             self.fd = -1
 
 
-def holders(descriptor: int) -> list[int]:
-    """Return the living processes that hold a flock on the file behind ``descriptor``, our own included.
+def holders(file: os.stat_result) -> list[int]:
+    """Return the living processes that hold a flock on a file, our own included.
 
     Read from ``/proc/PID/fdinfo``, since ``/proc/locks`` names the process that took a lock: it may be dead
     while those that inherited the descriptor hold it. Processes of other users are not seen.
     """
-    wanted = os.fstat(descriptor)
-    return [pid for pid in all_pids() if _holds(Path(f"/proc/{pid}"), wanted)]
+    return [pid for pid in all_pids() if _holds(Path(f"/proc/{pid}"), file)]
 
 
 def _holds(process: Path, wanted: os.stat_result) -> bool:

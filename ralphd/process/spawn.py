@@ -366,11 +366,7 @@ def who_runs(directory: RunDirectory) -> RunRecord | None:
 
 def _shims(directory: RunDirectory) -> list[int]:
     # The command is known by the arguments: another daemon may be testing the lock at this moment.
-    try:
-        descriptor = os.open(directory.lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return []
-    try:
-        return [pid for pid in holders(descriptor) if directory.run_id.encode() in shim.arguments(pid)]
-    finally:
-        os.close(descriptor)
+    with suppress(OSError):
+        holding = holders(directory.lock_path.lstat())
+        return [pid for pid in holding if directory.run_id.encode() in shim.arguments(pid)]
+    return []

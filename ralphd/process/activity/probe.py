@@ -70,17 +70,15 @@ def received(wanted: Collection[int]) -> dict[int, int] | None:
     TIME_LIMIT_S.
     """
     deadline = time.monotonic() + TIME_LIMIT_S
-    counts: dict[int, int] = {}
-    has_answer = False
+    counts: dict[int, int] | None = None
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
-            counts |= _of_family(family, frozenset(wanted), deadline)
-            has_answer = True
+            counts = (counts or {}) | _of_family(family, frozenset(wanted), deadline)
         except TimeoutError:
             return None
         except OSError:  # a kernel without that family answers for the other
             continue
-    return counts if has_answer else None
+    return counts
 
 
 def received_elsewhere(pids: Iterable[int]) -> dict[int, int]:

@@ -353,8 +353,12 @@ def prune(
     """
     total, removable = 0, list[tuple[float, int, Path]]()
     for runs in every:
-        latest = 0.0
-        for run_id in _prune_runs(runs, keep_runs, living):
+        ids, latest = Runs(runs).ids(), 0.0
+        kept = [run_id for run_id in ids if run_id in ids[-max(keep_runs, 1) :] or run_id in living]
+        for run_id in ids:
+            if run_id not in kept:
+                _remove_run(runs / run_id)
+        for run_id in kept:
             files = RunFiles(runs / run_id)
             for number in (numbers := files.segments()):
                 try:
@@ -371,15 +375,6 @@ def prune(
             return
         total -= size
         path.unlink(missing_ok=True)
-
-
-def _prune_runs(runs: Path, count: int, living: Collection[RunId]) -> list[RunId]:
-    ids = Runs(runs).ids()
-    kept = [run_id for run_id in ids if run_id in ids[-max(count, 1) :] or run_id in living]
-    for run_id in ids:
-        if run_id not in kept:
-            _remove_run(runs / run_id)
-    return kept
 
 
 def _remove_run(path: Path) -> None:
