@@ -19,10 +19,7 @@ SEND_LIMIT_S = 0.2
 LEAST_PING_S = 0.1
 """The shortest time between two pings; a watchdog limit that needs more cannot be kept anyway."""
 
-_HANDED_OVER = (
-    *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
-    *("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"),
-)
+_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
 @dataclass(slots=True)
@@ -84,7 +81,7 @@ def take_over(environ: MutableMapping[str, str]) -> Systemd:
 
     What is meant for another process (a shell below a service, say) or malformed is dropped.
     """
-    given = {name: environ.pop(name, "") for name in _HANDED_OVER}
+    given = {name: environ.pop(name, "") for name in _VARIABLES}
     address = given["NOTIFY_SOCKET"]
     return Systemd(
         address=address if address.startswith(("/", "@")) else None,

@@ -36,9 +36,7 @@ _OWN_ERROR: Final = re.compile(
     r'\{"(?:type": ?"(?:error|\w{1,40}_error)"|error": ?[{"])|\[(?!(?:true|false|null)\b)[A-Za-z]{2}'
 )
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-_ABOUT_KEYS: Final = (
-    *("command", "file_path", "filePath", "path", "pattern", "query", "url", "description", "prompt"),
-)
+_ABOUT_KEYS = ("command", "file_path", "filePath", "path", "pattern", "query", "url", "description", "prompt")
 
 
 def record(line: str) -> dict[str, Any] | None:

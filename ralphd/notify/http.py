@@ -73,7 +73,7 @@ async def _post_to_first(
 async def _post_to(
     client: httpx.AsyncClient, target: httpx.URL, address: str, headers: dict[str, str], payload: bytes
 ) -> Answer:
-    reply = client.stream(
+    async with client.stream(
         "POST",
         target.copy_with(host=address),
         content=payload,
@@ -85,8 +85,7 @@ async def _post_to(
         },
         extensions={"sni_hostname": target.raw_host.decode("ascii")},
         timeout=httpx.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S),
-    )
-    async with reply as response:
+    ) as response:
         await _drain(response)
     return ReceiverReply(response.status_code, response.headers.get("retry-after"))
 

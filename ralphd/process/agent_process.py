@@ -179,11 +179,7 @@ class AgentProcess:
         gone = self._is_reaped() or shim.end_all(signal_tops, self._is_reaped, swept, deadline)
         if not tree.stays_empty(self._cookie, COOKIE):
             gone &= shim.end_all(signal_carriers, is_empty, swept, deadline)
-        survivors: dict[int, str] = {}
-        if not gone:
-            left = dict.fromkeys((*self.pids(), *shim.carriers(self._cookie, COOKIE)))
-            living = [pid for pid in left if (stat := shim.process_stat(pid)) and stat[0] not in "ZX"]
-            survivors = {pid: shim.command_line(pid) for pid in living}
+        survivors = {} if gone else shim.living((*self.pids(), *shim.carriers(self._cookie, COOKIE)))
         ended = {pid: name for pid, name in swept.items() if pid != self.pid and pid not in survivors}
         return SweepResult(ended, survivors)
 

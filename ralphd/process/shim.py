@@ -176,6 +176,12 @@ def carriers(run_id: str, cookie: str = COOKIE) -> "list[int]":
     return [pid for pid in all_pids() if pid != os.getpid() and carries(pid, run_id, cookie)]
 
 
+def living(pids: "Iterable[int]") -> "dict[int, str]":
+    """Return the commands of those processes that live, by pid; a zombie does not."""
+    alive = [pid for pid in pids if (stat := process_stat(pid)) and stat[0] not in "ZX"]
+    return {pid: command_line(pid) for pid in alive}
+
+
 # --- signals, to nobody else -----------------------------------------------------------------------------
 
 
@@ -826,11 +832,7 @@ class Shim:
         is_empty = self._sweep(swept)
         self._drain()  # after the sweep: until then there were writers
         self._log.close()
-        survivors = {}
-        if not is_empty:
-            left = {*carriers(self._run_id), *below(os.getpid())}
-            living = {pid for pid in left if (stat := process_stat(pid)) and stat[0] not in "ZX"}
-            survivors = {pid: command_line(pid) for pid in living}
+        survivors = {} if is_empty else living({*carriers(self._run_id), *below(os.getpid())})
         for pid in (self._leader, *survivors):
             swept.pop(pid, None)
         oom = self._killed_by_kernel()
