@@ -35,7 +35,9 @@ def detach(run: Callable[[Callable[[], None]], int]) -> int:
         files_preserve=[said, word],
         signal_map={},
     ):
-        _restore_signals()
+        # python-daemon leaves the terminal's stop signals ignored, and runs inherit what is ignored.
+        for number in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+            signal.signal(number, signal.SIG_DFL)
         os.dup2(word, 2)
         os.close(word)
 
@@ -44,7 +46,11 @@ def detach(run: Callable[[Callable[[], None]], int]) -> int:
             os.write(said, READY)
             os.close(said)
             said = -1
-            _silence()
+            # From now on nobody reads what is printed; the log has it all.
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(null, stream)
+            os.close(null)
 
         code = run(ready)
         if said >= 0:
@@ -61,20 +67,6 @@ def _await_word(heard: int) -> int:
         return int(word)
     sys.stderr.write("ralphd: it ended before it was ready, without a word\n")
     return 1
-
-
-def _silence() -> None:
-    """From now on nobody reads what is printed; the log has it all."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(null, stream)
-    os.close(null)
-
-
-def _restore_signals() -> None:
-    """python-daemon leaves the terminal's stop signals ignored, and ignored signals are inherited by runs."""
-    for number in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def as_init_where_needed(run: Callable[[], int]) -> int:
