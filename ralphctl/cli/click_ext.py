@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import math
 import os
-from collections.abc import Mapping
+import pkgutil
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -57,13 +57,12 @@ class CommonCommand(click.Command):
         self.params.extend(_common_options())
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommonCommand, click.Group):
     """A group that imports a command when it is run; its help imports none of them."""
 
     def __init__(self, *arguments: Any, table: Mapping[str, CommandEntry], **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.table = table
-        self.params.extend(_common_options())
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the help."""
@@ -72,11 +71,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command ``cmd_name``; None if there is no such command."""
         entry = self.table.get(cmd_name)
-        if entry is None:
-            return None
-        module, _, name = entry.location.partition(":")
-        command: click.Command = getattr(importlib.import_module(f"ralphctl.commands.{module}"), name)
-        return command
+        return pkgutil.resolve_name(f"ralphctl.commands.{entry.location}") if entry else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -91,14 +86,9 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Complete an option or a command, without importing the commands as click would."""
-        return [
-            *click.Command.shell_complete(self, ctx, incomplete),
-            *(
-                CompletionItem(name, help=entry.help)
-                for name, entry in self.table.items()
-                if name.startswith(incomplete) and not entry.hidden
-            ),
-        ]
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=self.table[name].help) for name in names]
+        return [*click.Command.shell_complete(self, ctx, incomplete), *items]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table without importing any command."""
@@ -126,12 +116,11 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get(_JSON))
 
 
-def the_client(context: click.Context | None = None) -> Client:
+def the_client() -> Client:
     """Return the client for the socket that options, environment and directory lead to."""
     from ralphctl.client.client import Client
 
-    socket: str | None = (context or click.get_current_context()).meta.get(META_SOCKET)
-    directory = discovery.here()
+    socket, directory = socket_given(), discovery.here()
     return Client(
         lambda: discovery.candidates(socket, os.environ, directory), reports_waits=True, sticks=True
     )
@@ -148,21 +137,25 @@ def the_ralph(name: str | None) -> tuple[Client, str]:
     return client, the_name(client, name)
 
 
-def print_reply(reply: Reply) -> None:
-    """Print the reply as it came, for ``--json``."""
-    if reply.body:
-        click.echo(reply.body.decode().rstrip("\n"))
-
-
 def printed_as_json(reply: Reply) -> bool:
-    """Print the reply if ``--json`` was given, and return whether it was."""
-    if wants_json():
-        print_reply(reply)
+    """Print the reply as it came if ``--json`` was given, and return whether it was."""
+    if wants_json() and reply.body:
+        click.echo(reply.body.decode().rstrip("\n"))
     return wants_json()
 
 
 ralph_argument = click.argument("name", required=False, shell_complete=completers.ralphs)
 """NAME, which may be left out inside a ralph's directory."""
+
+
+def ralph_command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return the decorator of a command with NAME; the command's own name is the function's."""
+    return lambda function: click.command(name, cls=CommonCommand)(ralph_argument(function))
+
+
+limit_option = click.option(
+    "-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="So many at most."
+)
 
 
 class Number(click.FloatRange):

@@ -174,12 +174,7 @@ class Client:
         return self._call("GET", path, None, limit_s=transport.ANSWER_LIMIT_S)
 
     def _call(
-        self,
-        method: str,
-        path: str,
-        words: Mapping[str, object] | None,
-        *,
-        limit_s: float = _CHANGE_LIMIT_S,
+        self, method: str, path: str, words: Mapping[str, object] | None, *, limit_s: float = _CHANGE_LIMIT_S
     ) -> Reply:
         return Reply(
             transport.request(

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from ralphctl.client.client import Client, Reply
@@ -90,15 +90,19 @@ class _Progress:
         now = time.time()
         if not self._begun:
             self._begun = True
-            most = "" if self._timeout_s is None else f", {_seconds(self._timeout_s)} at most"
+            most = "" if self._timeout_s is None else f", {self._timeout_s:g} s at most"
             since = clock(self._since or now - waited_s, now)
             self.say(f"waiting for {self._waiting_for}, since {since}{most}" + forced(self._force))
         if remark and remark != self._remarked:
             self.say(remark)
         self._remarked = remark
-        if self._moves:
-            state = "unknown: ralphd is away" if reply is None else state_text.state_words(reply.value, now)
-            self._write(f"  {duration(waited_s)}: {self._name} is {state}")
+        if not self._moves:
+            return
+        state = "unknown: ralphd is away" if reply is None else state_text.state_words(reply.value, now)
+        line = cut(f"  {duration(waited_s)}: {self._name} is {state}", (columns(sys.stderr) or 80) - 1)
+        if line != self._line:
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            self._line = line
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
@@ -111,42 +115,29 @@ class _Progress:
             self._line = ""
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
-    def _write(self, text: str) -> None:
-        line = cut(text, (columns(sys.stderr) or 80) - 1)
-        if line != self._line:
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-            self._line = line
-
     def timeout(self, reply: Reply | None) -> WaitTimeout:
         """Return the error for the end of the time limit."""
         state = reply.value["state"] if reply is not None else "unknown, since ralphd is away"
         return WaitTimeout(
-            f"after {_seconds(self._timeout_s or 0)} still waiting for {self._waiting_for}",
+            f"after {self._timeout_s:g} s still waiting for {self._waiting_for}",
             why=f"{self._name} is {state}; it was only the waiting that ended",
             mend=self._force or f"ralphctl status {self._name}",
         )
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:g} s"
 
 
 class _Poll:
     """Returns a ralph's view; None, with one message for each absence, while nobody knows its state."""
 
     def __init__(self, client: Client, name: str, directory: str | None, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._client = client
-        self._name = name
-        self._directory = directory
+        self._client, self._name, self._directory, self._say = client, name, directory, say
         self._away = False
 
     def __call__(self) -> Reply | None:
         try:
             reply = self._client.ralph(self._name)
         except (DaemonNotRunning, DaemonBusy):  # a daemon that starts may not answer yet
-            if (known := self._last_known()) is not None:
-                return known
+            if self._directory and (view := last_settled(self._directory, self._name)) is not None:
+                return Reply(json.dumps(view).encode())
             if not self._away:
                 self._say("ralphd is away; waiting for it to come back (ralphctl regent start)")
             self._away = True
@@ -154,13 +145,6 @@ class _Poll:
         self._away = False
         self._directory = reply.value["directory"]
         return reply
-
-    def _last_known(self) -> Reply | None:
-        """Return the state in its files if it was left settled."""
-        view = offline.last_view(self._directory) if self._directory else None
-        if view is None or view["name"] != self._name or not is_settled(view):
-            return None
-        return Reply(json.dumps(view).encode())
 
 
 def forced(force: str) -> str:
@@ -173,6 +157,7 @@ def is_settled(view: View) -> bool:
     return view["state"] in wire.SETTLED_STATES
 
 
-def one_of(states: Collection[str]) -> Callable[[View], bool]:
-    """Return the test whether a view's state is among ``states``."""
-    return lambda view: view["state"] in states
+def last_settled(directory: str, name: str) -> dict[str, Any] | None:
+    """Return the view of the ralph ``name`` in the files of ``directory`` if it was left settled there."""
+    view = offline.last_view(directory)
+    return view if view is not None and view["name"] == name and is_settled(view) else None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,14 @@ import click
 from ralphctl.cli import completers
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
-from ralphctl.commands.start import WithCommand, command_given, flags_of, key_options, registration
+from ralphctl.commands.start import (
+    WithCommand,
+    command_given,
+    flags_of,
+    loop_options,
+    registration,
+    tell_ignored,
+)
 from ralphctl.format import checkpoint_text, state_text
 from ralphctl.format.humanize import until
 from ralphctl.format.output import clean, note
@@ -26,7 +31,7 @@ from ralphctl.live.screen import have_streams, let_go_of_stderr
 from ralphctl.live.view import Waker, last_event
 from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
-from ralphctl.offline.checkpoint import resume_options, wish_of
+from ralphctl.offline.checkpoint import wish_of
 from ralphctl.service.daemon import PrivateDaemon, StartFailed, await_earlier, refuse_if_supervised
 from ralphd import wire
 from ralphd.errors import CommandNotStartable, DaemonNotRunning, DirectoryBusy, RalphdError, UsageError
@@ -34,6 +39,7 @@ from ralphd.errors import CommandNotStartable, DaemonNotRunning, DirectoryBusy, 
 _BUSY_LIMIT_S = 15.0
 """The shims of a killed build need at most this long to end their trees."""
 _BUSY_PAUSE_S = 0.1
+_IGNORED = "is for the built-in loop, and changes nothing here"
 _DOES = {"done": "start again", "failed": "try again", "paused": "go on"}
 _EXITS = {
     "done": wire.EXIT_OK,
@@ -51,17 +57,10 @@ _EXITS = {
 )
 @click.argument("more", nargs=-1, metavar="", shell_complete=completers.files)
 @click.option("--name", help="The ralph's name; the directory's name when left out.")
-@key_options
-@resume_options
+@loop_options
 @click.pass_context
 def build(
-    ctx: click.Context,
-    /,
-    more: tuple[str, ...],
-    name: str | None,
-    resume: bool,
-    no_resume: bool,
-    **keys: Any,
+    ctx: click.Context, /, more: tuple[str, ...], name: str | None, resume: bool, no_resume: bool, **keys: Any
 ) -> int:
     """Supervise Ralph here, in the foreground: no daemon is needed, and none stays.
 
@@ -79,12 +78,8 @@ def build(
     Exits with 0 when it is done, or gets nowhere and stops by itself; 5 at a limit, 1 when it failed, 75 when
     it is paused, 130 when it was stopped.
     """
-    if more:
-        raise UsageError(
-            f"what is {more[0]!r}? A command comes after --", mend=f"ralphctl build -- {' '.join(more)}"
-        )
     have_streams()
-    command = command_given(ctx, mend="ralphctl build -- ./loop.sh")
+    command = command_given(ctx, more, "ralphctl build", mend="ralphctl build -- ./loop.sh")
     wish = wish_of(resume, no_resume, command)
     directory, flags = discovery.here(), flags_of(keys)
     place = offline.build_state_directory(
@@ -94,10 +89,10 @@ def build(
     await_earlier(place, lambda: False, say)
     if command is None:
         command, wish = _settled(directory, place, flags, wish)
-    return _supervised(_Order(directory, command, name, flags, wish), place)
+    return _supervised(registration(directory, command, name, flags, resume=wish), place)
 
 
-def _supervised(order: _Order, place: Path) -> int:
+def _supervised(body: dict[str, object], place: Path) -> int:
     """Run the private daemon from its start to the end of all that it started; return the exit code."""
     daemon = PrivateDaemon(place)
     waker, stops = Waker(), StopSignals(daemon.cut)
@@ -106,7 +101,7 @@ def _supervised(order: _Order, place: Path) -> int:
         daemon.start()
         daemon.await_ready(lambda: stops.stop)
         began_at, after = datetime.now(UTC).isoformat().replace("+00:00", "Z"), last_event(daemon.client)
-        view = _register(daemon.client, order, stops)
+        view = _register(daemon.client, body, stops)
         with Keyboard(waker.wake) as keyboard:
             _tell_start(view, has_keys=keyboard.is_usable)
             front = Foreground(daemon, Begun(view["name"], began_at, after), stops, waker, keyboard)
@@ -125,17 +120,6 @@ def _supervised(order: _Order, place: Path) -> int:
     return code
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """What is to be registered. ``resume`` says what becomes of a checkpoint."""
-
-    directory: str
-    command: list[str] | None
-    name: str | None
-    flags: dict[str, object]
-    resume: bool | None
-
-
 def _settled(
     directory: str, place: Path, flags: dict[str, object], wish: bool | None
 ) -> tuple[list[str] | None, bool | None]:
@@ -144,38 +128,33 @@ def _settled(
     ``--agent`` selects the built-in loop. Ask here what becomes of its checkpoint.
     """
     last = offline.last_build_command(place)
-    found = checkpoint.find(directory, offline.build_homes(place))
-    if not last and found is None:
-        return None, checkpoint.settle(None, wish, command="ralphctl build")
-    if not checkpoint.runs_built_in(directory, flags):
-        _tell_ignored(wish)
-        return None, None
-    if last and "agent" not in flags:
-        say(f"as the last time: {clean(' '.join(last))}  (ralphctl build --agent NAME: the built-in loop)")
-        _tell_ignored(wish)
-        return last, None
-    return None, checkpoint.settle(found, wish, command="ralphctl build")
+    saved = checkpoint.find(directory, offline.build_homes(place))
+    if last or saved is not None:
+        if not checkpoint.runs_built_in(directory, flags):
+            tell_ignored(wish, _IGNORED)
+            return None, None
+        if last and "agent" not in flags:
+            say(
+                f"as the last time: {clean(' '.join(last))}  (ralphctl build --agent NAME: the built-in loop)"
+            )
+            tell_ignored(wish, _IGNORED)
+            return last, None
+    return None, checkpoint.settle(saved, wish, command="ralphctl build")
 
 
-def _tell_ignored(wish: bool | None) -> None:
-    if wish is not None:
-        note(f"{'--resume' if wish else '--no-resume'} is for the built-in loop, and changes nothing here")
-
-
-def _register(client: Client, order: _Order, stops: StopSignals) -> View:
+def _register(client: Client, body: dict[str, object], stops: StopSignals) -> View:
     """Register and start the ralph. A run of an earlier build may need a moment to end."""
-    body = registration(order.directory, order.command, order.name, order.flags, resume=order.resume)
-    until = time.monotonic() + _BUSY_LIMIT_S
+    directory, until = str(body["directory"]), time.monotonic() + _BUSY_LIMIT_S
     while True:
         try:
             view: View = client.register(body).value
             return view
         except DirectoryBusy:
-            refuse_if_supervised(order.directory, own_socket=client.paths[0])
+            refuse_if_supervised(directory, own_socket=client.paths[0])
             if stops.stop or time.monotonic() > until:
                 raise
         except (UsageError, CommandNotStartable) as fault:
-            raise _of_build(fault, order.directory) from fault
+            raise _of_build(fault, directory) from fault
         except DaemonNotRunning as gone:
             if stops.at_once:
                 raise KeyboardInterrupt from gone
@@ -235,7 +214,8 @@ def _settled_words(view: View, now: float) -> list[str]:
         said += f"; its limit resets {resets}" if resets else ""
     lines = [f"{view['name']}: {said}"]
     if view["state"] in ("paused", "stopped") and state_text.is_built_in(view) and held:
-        return lines + _rest_words(held, now)
+        rows = [f"  {label:<12} {text}" for label, text in checkpoint_text.rows(held, now)]
+        return [*lines, *rows, "  all of it is kept: ralphctl build asks, and goes on from there"]
     work = state_text.work_words(view)
     return lines + ([f"  {'work':<12} {work}"] if work else [])
 
@@ -246,9 +226,3 @@ def _settled_code(view: View) -> int:
     if view["state"] == "stopped" and view.get("message"):  # the loop stopped itself: no progress
         return wire.EXIT_OK
     return _EXITS[view["state"]]
-
-
-def _rest_words(held: Mapping[str, Any], now: float) -> list[str]:
-    """Return what a paused loop has saved, and that ``build`` resumes from there."""
-    rows = [f"  {label:<12} {text}" for label, text in checkpoint_text.rows(held, now)]
-    return [*rows, "  all of it is kept: ralphctl build asks, and goes on from there"]

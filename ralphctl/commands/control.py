@@ -7,21 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from ralphctl.cli.click_ext import (
-    SECONDS,
-    CommonCommand,
-    print_reply,
-    printed_as_json,
-    ralph_argument,
-    the_client,
-    the_name,
-    the_ralph,
-    wants_json,
-)
+from ralphctl.cli.click_ext import SECONDS, printed_as_json, ralph_command, the_ralph
 from ralphctl.client import waiting
 from ralphctl.client.client import Client, Reply
 from ralphctl.format import state_text
@@ -30,8 +20,6 @@ from ralphctl.format.incident_text import held_back, open_incident
 from ralphctl.format.output import clean, message
 from ralphctl.format.state_text import change_lines
 from ralphd import wire
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _FINAL = frozenset({"idle", "stopped", "failed", "done"})
 """States that a ralph does not leave without a command."""
@@ -44,8 +32,8 @@ _GOALS = {
 }
 
 
-def waiting_options(function: F) -> F:
-    """Add ``--no-wait`` and ``--wait-timeout``."""
+def waiting_options(function: Any) -> Any:
+    """Add ``--no-wait`` and ``--wait-timeout``, as ``_ask_and_wait`` takes them."""
     function = click.option("--no-wait", is_flag=True, help="Only ask; do not wait until it is so.")(function)
     return click.option(
         "--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most (then 124)."
@@ -70,63 +58,45 @@ def _ask_and_wait(
     client: Client,
     name: str,
     action: str,
-    words: dict[str, object],
     *,
-    wait: bool,
-    reached: Callable[[waiting.View], bool],
-    timeout_s: float | None,
+    no_wait: bool,
+    wait_timeout: float | None,
+    at_once: bool = False,
+    reached: Callable[[waiting.View], bool] = waiting.is_settled,
     then: str = "",
-    force: str = "",
 ) -> Reply:
-    reply = client.ask(name, action, words)
-    if said := _at_boundary(reply.value):
-        message(said)
-    if not wait or reached(reply.value):
+    reply = client.ask(name, action, {"now": True} if at_once else {})
+    view = reply.value
+    what, since = asked(view.get("message"))
+    is_at_boundary = bool(what and since)  # a loop that reports its iterations finishes the present one first
+    doing = {"pausing": "Pausing", "stopping": "Stopping"}.get(str(view["state"]))
+    if is_at_boundary and doing:
+        message(f"{doing} after current iteration...")
+    if no_wait or reached(view):
         return reply
-    waiting_for, since = _end_of(reply.value)
     return waiting.until(
-        client, name, reached, waiting_for=f"{name} to {waiting_for}{then}", force=force, timeout_s=timeout_s,
-        directory=reply.value["directory"], since=since,
+        client, name, reached, timeout_s=wait_timeout, directory=view["directory"],
+        waiting_for=f"{name} to {'finish its iteration' if is_at_boundary else 'end its run'}{then}",
+        force="" if at_once else f"ralphctl stop --now {name}", since=since if is_at_boundary else None,
     )  # fmt: skip
 
 
-def _at_boundary(view: waiting.View) -> str:
-    """Return what a loop that reports its iterations does first; empty for any other."""
-    what, since = asked(view.get("message"))
-    doing = {"pausing": "Pausing", "stopping": "Stopping"}.get(str(view["state"]))
-    return f"{doing} after current iteration..." if doing and what and since else ""
-
-
-def _end_of(view: waiting.View) -> tuple[str, float | None]:
-    """Return what has to happen before a run is over, and since when that was requested, if known."""
-    message, since = asked(view.get("message"))
-    return ("finish its iteration", since) if message and since else ("end its run", None)
-
-
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 @click.option("--now", "at_once", is_flag=True, help="Kill the whole tree at once.")
 @waiting_options
-def stop(name: str | None, at_once: bool, no_wait: bool, wait_timeout: float | None) -> None:
+def stop(name: str | None, at_once: bool, **wait: Any) -> None:
     """Stop NAME, and wait until nothing of it is alive.
 
     The built-in loop, and one that reports, finishes its iteration; any other command is asked to end
     (SIGTERM) and killed with all it started when its time is up.
     """
     client, name = the_ralph(name)
-    tell_view(
-        _ask_and_wait(
-            client, name, "stop", {"now": True} if at_once else {}, wait=not no_wait,
-            reached=waiting.is_settled, timeout_s=wait_timeout,
-            force="" if at_once else f"ralphctl stop --now {name}",
-        )
-    )  # fmt: skip
+    tell_view(_ask_and_wait(client, name, "stop", at_once=at_once, **wait))
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 @waiting_options
-def restart(name: str | None, no_wait: bool, wait_timeout: float | None) -> int:
+def restart(name: str | None, **wait: Any) -> int:
     """Stop NAME, then start it; waits until the new run lives."""
     client, name = the_ralph(name)
     before = client.ralph(name).value.get("run_id")
@@ -135,68 +105,52 @@ def restart(name: str | None, no_wait: bool, wait_timeout: float | None) -> int:
         state, run_id = view["state"], view.get("run_id")
         return waiting.is_settled(view) or bool(state != "starting" and run_id != before)
 
-    reply = _ask_and_wait(
-        client, name, "restart", {}, wait=not no_wait, reached=is_new, timeout_s=wait_timeout,
-        then=" and start again", force=f"ralphctl stop --now {name}",
-    )  # fmt: skip
+    reply = _ask_and_wait(client, name, "restart", reached=is_new, then=" and start again", **wait)
     tell_view(reply)
     return wire.EXIT_FAILED if reply.value["state"] == "failed" else wire.EXIT_OK
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 @waiting_options
-def pause(name: str | None, no_wait: bool, wait_timeout: float | None) -> None:
+def pause(name: str | None, **wait: Any) -> None:
     """Pause NAME: its run ends as with stop, and it stays paused until it is resumed.
 
     The built-in loop, and one that reports, finishes its iteration first; the built-in one keeps a checkpoint
     then, from which it goes on. --now of stop does not wait for the iteration.
     """
     client, name = the_ralph(name)
-    tell_view(
-        _ask_and_wait(
-            client, name, "pause", {}, wait=not no_wait, reached=waiting.is_settled, timeout_s=wait_timeout,
-            force=f"ralphctl stop --now {name}",
-        )
-    )  # fmt: skip
+    tell_view(_ask_and_wait(client, name, "pause", **wait))
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 def resume(name: str | None) -> None:
     """Let NAME go on after a pause; the built-in loop goes on from its checkpoint."""
-    client = the_client()
-    tell_view(client.ask(the_name(client, name), "resume"))
+    client, name = the_ralph(name)
+    tell_view(client.ask(name, "resume"))
 
 
-@click.command("skip-wait", cls=CommonCommand)
-@ralph_argument
+@ralph_command("skip-wait")
 def skip_wait(name: str | None) -> None:
     """Let NAME go on now instead of at the end of its wait.
 
     At your own risk where it waits for a limit: an agent that is asked too soon says so again.
     """
-    client = the_client()
-    reply = client.ask(the_name(client, name), "skip-wait")
+    client, name = the_ralph(name)
+    reply = client.ask(name, "skip-wait")
     # The run receives it in a moment; until then its view still shows the wait.
     waits = reply.value.get("ralph_pid") and state_text.wait_of(reply.value)
     tell_view(reply, said="told to wait no longer" if waits else "")
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 def rm(name: str | None) -> None:
     """Forget NAME, which must not be running. Its directory is left as it is."""
     client, name = the_ralph(name)
-    reply = client.forget(name)
-    if wants_json():
-        print_reply(reply)
-    else:
+    if not printed_as_json(client.forget(name)):
         click.echo(f"{name} is forgotten; its directory is as it was")
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 def ack(name: str | None) -> None:
     """Acknowledge what NAME called you for: no reminder follows.
 
@@ -224,8 +178,7 @@ def ack(name: str | None) -> None:
     click.echo(f"  next: {how}  ({does})")
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 def reload(name: str | None) -> None:
     """Take up what ralph.toml and your own configuration say now.
 
@@ -250,8 +203,7 @@ def reload(name: str | None) -> None:
         click.echo(f"  next: ralphctl skip-wait {name}  (the wait under way keeps its end)")
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 @click.option(
     "--for",
     "goal",
@@ -274,15 +226,13 @@ def wait(name: str | None, goal: str, wait_timeout: float | None) -> int:
     reply = waiting.until(
         client,
         name,
-        waiting.one_of(wanted | _FINAL),
+        lambda view: view["state"] in wanted | _FINAL,
         waiting_for=f"{name} to be {goal}",
         timeout_s=wait_timeout,
         remark=_who_it_waits_for,
     )
     view = reply.value
-    if wants_json():
-        print_reply(reply)
-    else:
+    if not printed_as_json(reply):
         click.echo(f"{name}: {state_text.state_words(view, time.time())}")
     code = wire.status_exit_code([view["state"]])
     if view["state"] not in wanted:
@@ -296,6 +246,5 @@ def _who_it_waits_for(view: waiting.View) -> str:
     if view["state"] != "paused" or state_text.wait_of(view).get("until"):
         return ""
     does, how = state_text.next_steps(view)[0]
-    return (
-        f"{view['name']} is {state_text.state_words(view, time.time())}, and waits for you: {how}  ({does})"
-    )
+    state = state_text.state_words(view, time.time())
+    return f"{view['name']} is {state}, and waits for you: {how}  ({does})"

@@ -12,8 +12,9 @@ import click
 from ralphctl.cli import completers
 from ralphctl.cli.click_ext import (
     CommonCommand,
+    limit_option,
     printed_as_json,
-    ralph_argument,
+    ralph_command,
     the_client,
     the_name,
     the_ralph,
@@ -23,15 +24,13 @@ from ralphctl.format import gate_text, state_text
 from ralphctl.format.output import clean, columns, has_colour, message
 from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph, UsageError
 
-NO_DAEMON_HERE = "no daemon works here; what is kept"
-_MOST = 1000
+_WITHOUT_UNDO = """\
+  ralphctl undo needs a daemon. Without one: git log --grep 'This reverts commit'
+  finds what has reverted a commit, and git revert takes that back"""
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
-@click.option(
-    "-n", "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="So many at most."
-)
+@ralph_command()
+@limit_option
 def verdicts(name: str | None, limit: int) -> None:
     """What was said of the commits of NAME's iterations, newest first.
 
@@ -47,13 +46,11 @@ def verdicts(name: str | None, limit: int) -> None:
         return
     if printed_as_json(reply):
         return
-    judged = reply.value["verdicts"]
-    if not judged:
+    if judged := reply.value["verdicts"]:
+        undo = f"  next: ralphctl undo {name} ITER  (put the reverted commits of an iteration back)"
+        _print_table(judged, undo)
+    else:
         click.echo("\n".join(gate_text.none_yet(client.ralph(name).value)))
-        return
-    _print_table(judged)
-    if _has_reverted(judged):
-        click.echo(f"\n  next: ralphctl undo {name} ITER  (put the reverted commits of an iteration back)")
 
 
 def _print_from_files(name: str | None, limit: int, fault: RalphdError) -> None:
@@ -64,28 +61,23 @@ def _print_from_files(name: str | None, limit: int, fault: RalphdError) -> None:
     if on_disk is None:
         raise fault
     known_as, judged = on_disk
-    message("no daemon; what is kept:" if isinstance(fault, DaemonNotRunning) else f"{NO_DAEMON_HERE}:")
+    message(
+        ("no daemon" if isinstance(fault, DaemonNotRunning) else "no daemon works here") + "; what is kept:"
+    )
     if wants_json():
         print(json.dumps({"verdicts": judged}))
     elif not judged:
         click.echo(gate_text.none_kept(known_as))
     else:
-        _print_table(judged)
-        if _has_reverted(judged):
-            click.echo("\n  ralphctl undo needs a daemon. Without one: git log --grep 'This reverts commit'")
-            click.echo("  finds what has reverted a commit, and git revert takes that back")
+        _print_table(judged, _WITHOUT_UNDO)
 
 
-def _has_reverted(judged: list[dict[str, Any]]) -> bool:
-    return any(each.get("reverted") and not each.get("undone") for each in judged)
-
-
-def _print_table(found: list[dict[str, Any]]) -> None:
-    click.echo(
-        gate_text.verdict_table(
-            found, time.time(), columns=columns(sys.stdout), colour=has_colour(sys.stdout)
-        )
-    )  # fmt: skip
+def _print_table(judged: list[dict[str, Any]], undo: str) -> None:
+    """Print the verdicts, then ``undo`` if one of them can be undone."""
+    width, colour = columns(sys.stdout), has_colour(sys.stdout)
+    click.echo(gate_text.verdict_table(judged, time.time(), columns=width, colour=colour))
+    if any(each.get("reverted") and not each.get("undone") for each in judged):
+        click.echo(f"\n{undo}")
 
 
 @click.command(cls=CommonCommand)
@@ -103,7 +95,11 @@ def undo(words: tuple[str, ...]) -> None:
         return
     undone = reply.value
     click.echo("\n".join(gate_text.undone_lines(undone)))
-    does, how = _next(undone["ralph"])
+    view = undone["ralph"]
+    does, how = ("go on", f"ralphctl resume {view['name']}")
+    if view.get("state") != "paused":
+        starts = (step for step in state_text.next_steps(view) if step[1].startswith("ralphctl start"))
+        does, how = next(starts, ("see how it is", f"ralphctl status {view['name']}"))
     click.echo(f"  next: {how}  ({does}; the tests run first)")
 
 
@@ -117,12 +113,3 @@ def _name_and_number(words: tuple[str, ...]) -> tuple[str | None, int | None]:
             mend="ralphctl undo --help",
         )
     return names[0] if names else None, int(numbers[0]) if numbers else None
-
-
-def _next(view: state_text.View) -> tuple[str, str]:
-    if view.get("state") == "paused":
-        return "go on", f"ralphctl resume {view['name']}"
-    return next(
-        (step for step in state_text.next_steps(view) if step[1].startswith("ralphctl start")),
-        ("see how it is", f"ralphctl status {view['name']}"),
-    )

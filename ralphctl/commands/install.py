@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pwd
-from collections.abc import Mapping
+import subprocess
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -92,27 +92,20 @@ def _check_root(word: str) -> None:
         )
 
 
-def _own_client() -> Client:
-    path = wire.socket_path(os.environ)
-    return Client(lambda: discovery.candidates(path, os.environ, "/"))
-
-
 def _take_over(service: SystemdService) -> int | None:
     """End a background daemon, leaving its runs for the service; return its pid."""
-    client = _own_client()
+    path = wire.socket_path(os.environ)
+    client = Client(lambda: discovery.candidates(path, os.environ, "/"))
     try:
         pid = int(client.status().value["daemon"]["pid"])
     except DaemonNotRunning:
         return None
     if hosting(pid) == service or service.main_pid() == pid:
         return None
-    ending = DaemonExit(pid, client)
-    try:
+    with closing(DaemonExit(pid, client)) as ending:
         client.shutdown("leave")
         with SlowNotice(f"ralphd (pid {pid}) to make room; its runs go on", _HAND_OVER_LIMIT_S):
             ending.wait(_HAND_OVER_LIMIT_S)
-    finally:
-        ending.close()
     return pid
 
 
@@ -123,9 +116,7 @@ def _tell_installed(
     linger = None if service.is_system else service_lingers(name)
     pid = service.main_pid()
     if wants_json():
-        told: Mapping[str, Any] = {
-            "unit": str(path), "pid": pid, "linger": linger, "kept": None if kept is None else str(kept),
-        }  # fmt: skip
+        told = {"unit": str(path), "pid": pid, "linger": linger, "kept": kept and str(kept)}
         click.echo(json.dumps(told))
         return
     click.echo(f"ralphd is a service now (pid {pid}): {path}")
@@ -142,17 +133,14 @@ def _tell_installed(
 
 def service_lingers(name: str) -> bool:
     """Return whether that user's systemd starts at boot and outlives the last session."""
-    import subprocess
-
     try:
         done = subprocess.run(
             ["loginctl", "show-user", name, "--property=Linger", "--value"],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10.0, check=False,
         )  # fmt: skip
+        answer = done.stdout.strip() if done.returncode == 0 else ""
     except (OSError, subprocess.TimeoutExpired):
         answer = ""
-    else:
-        answer = done.stdout.strip() if done.returncode == 0 else ""
     # loginctl knows nothing of a user who is not logged in; logind keeps the answer in this file.
     return answer == "yes" if answer else Path("/var/lib/systemd/linger", name).exists()
 
@@ -179,8 +167,12 @@ def uninstall(system: bool, force: bool) -> None:
     if system:
         _check_root("uninstall")
     systemd.check_unit_removable(path, force=force)
-    _check_there(service, path)
-    state = _state_directory(path, is_system=system)
+    try:
+        service.check_there()
+    except NoSystemd as away:
+        raise NoSystemd(away.what, why=away.why, mend=f"rm {path}  (where no systemd runs)") from away
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    state = service.state_directory(text, os.environ)
     message(f"stopping {units.SERVICE} and its runs")
     service.work("stop")
     service.ask("disable", units.SERVICE)
@@ -189,22 +181,9 @@ def uninstall(system: bool, force: bool) -> None:
     _tell_removed(path, kept, state, is_system=system)
 
 
-def _check_there(service: SystemdService, path: Path) -> None:
-    try:
-        service.check_there()
-    except NoSystemd as away:
-        raise NoSystemd(away.what, why=away.why, mend=f"rm {path}  (where no systemd runs)") from away
-
-
-def _state_directory(path: Path, *, is_system: bool) -> str:
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    found = units.value_of(text, "RALPHD_STATE_DIR") or "%h/.local/state/ralphd"
-    return found.replace("%S", "/var/lib") if is_system else found.replace("%h", os.path.expanduser("~"))  # noqa: PTH111
-
-
 def _tell_removed(path: Path, kept: Path | None, state: str, *, is_system: bool) -> None:
     if wants_json():
-        told = {"unit": str(path), "kept": None if kept is None else str(kept), "state_directory": state}
+        told = {"unit": str(path), "kept": kept and str(kept), "state_directory": state}
         click.echo(json.dumps(told))
         return
     click.echo(f"ralphd is no service any more; removed {path}")

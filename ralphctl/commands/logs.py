@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
-from ralphctl.cli.click_ext import CommonCommand, ralph_argument, the_client, the_name, wants_json
+from ralphctl.cli.click_ext import ralph_command, the_client, the_name, wants_json
 from ralphctl.client import transport
-from ralphctl.client.client import Client
 from ralphctl.client.discovery import check_name, here, left_by_build
 from ralphctl.format import log_text
 from ralphctl.format.event_text import event_words
@@ -45,8 +44,7 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
     return moment
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, over restarts of the daemon.")
 @click.option("-n", "--tail", callback=_tail, metavar="N", help=f"The last N lines ({_TAIL}), or all.")
 @click.option(
@@ -71,20 +69,16 @@ def logs(name: str | None, follow: bool, raw: bool, timestamps: bool, **query: s
     safe = sys.stdout.isatty() and not raw
     try:
         transport.connect(client.paths).close()
-    except DaemonNotRunning:
-        if follow or (past := _records_on_disk(name, words)) is None:
-            raise
-        message("no daemon; what is kept:")
-        _put(past, safe=safe, timestamps=timestamps)
-        return
-    try:
         name = the_name(client, name)
         if follow or left_by_build(here()) is not None:
             client.ralph(name)  # an unknown ralph is an error at once, not a wait
-    except UnknownRalph:  # a build's log stays in its directory
-        if follow or (past := _records_on_disk(name, words)) is None:
+    except (DaemonNotRunning, UnknownRalph) as fault:  # a build's log stays in its directory
+        from ralphctl.offline import log as offline_log
+
+        if follow or (past := offline_log.records(name, words)) is None:
             raise
-        message("no daemon works here; what is kept:")
+        away = "no daemon" if isinstance(fault, DaemonNotRunning) else "no daemon works here"
+        message(f"{away}; what is kept:")
         _put(past, safe=safe, timestamps=timestamps)
         return
     if not (follow or timestamps or safe or wants_json()):
@@ -92,32 +86,19 @@ def logs(name: str | None, follow: bool, raw: bool, timestamps: bool, **query: s
             sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
         return
-    records = _followed(client, name, words) if follow else client.log(name, words)
+    records = client.log(name, words)
+    if follow:
+        from ralphctl.client import streams
+
+        records = streams.log(client, name, words)
     _put(records, safe=safe, timestamps=timestamps)
-
-
-def _records_on_disk(name: str | None, words: dict[str, str]) -> Iterator[dict[str, Any]] | None:
-    """Return the log of this directory's ralph from disk; None if that is unknown, or not ``name``."""
-    from ralphctl.offline import log as offline_log
-
-    return offline_log.records(name, words)
 
 
 def _put(records: Iterator[dict[str, Any]], *, safe: bool, timestamps: bool) -> None:
     if wants_json():
         for record in records:
             print(json.dumps(record), flush=True)
-    else:
-        _print(records, safe=safe, timestamps=timestamps)
-
-
-def _followed(client: Client, name: str, words: dict[str, str]) -> Iterator[dict[str, Any]]:
-    from ralphctl.client import streams
-
-    return streams.log(client, name, words)
-
-
-def _print(records: Iterator[dict[str, Any]], *, safe: bool, timestamps: bool) -> None:
+        return
     printer = log_text.LogPrinter(
         sys.stdout.buffer, safe=safe, timestamps=timestamps, colour=has_colour(sys.stdout)
     )
@@ -131,8 +112,7 @@ def _print(records: Iterator[dict[str, Any]], *, safe: bool, timestamps: bool) -
         sys.stdout.buffer.flush()
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, over restarts of the daemon.")
 @click.option(
     "-n", "--tail", type=click.IntRange(0, _MOST), metavar="N", help="The last N events (20; with -f 0)."
@@ -142,24 +122,18 @@ def events(name: str | None, follow: bool, tail: int | None) -> None:
     if name is not None:
         check_name(name)
     client = the_client()
-    shown, last = _past_events(client, (0 if follow else 20) if tail is None else tail, name)
-    width = max([_NAME_WIDTH, *(len(_who(event)) for event in shown)])
-    for event in itertools.chain(shown, _coming(client, last, name) if follow else ()):
-        print(json.dumps(event) if wants_json() else _line(event, width), flush=True)
-
-
-def _past_events(client: Client, tail: int, name: str | None) -> tuple[list[dict[str, Any]], int]:
-    """Return the past events to show, and the id of the last event of all."""
+    tail = (0 if follow else 20) if tail is None else tail
     # The daemon keeps one history for all ralphs, so the last N of one are picked from many.
     past = list(client.past_events(max(1, tail if name is None else _MOST)))
-    mine = [event for event in past if name in (None, event["ralph"])]
-    return mine[-tail:] if tail else [], past[-1]["id"] if past else 0
+    shown = [event for event in past if name in (None, event["ralph"])][-tail:] if tail else []
+    width = max([_NAME_WIDTH, *(len(_who(event)) for event in shown)])
+    coming: Iterator[dict[str, Any]] = iter(())
+    if follow:
+        from ralphctl.client import streams
 
-
-def _coming(client: Client, last: int, name: str | None) -> Iterator[dict[str, Any]]:
-    from ralphctl.client import streams
-
-    return (event for event in streams.events(client, last) if name in (None, event["ralph"]))
+        coming = streams.events(client, past[-1]["id"] if past else 0)
+    for event in itertools.chain(shown, (each for each in coming if name in (None, each["ralph"]))):
+        print(json.dumps(event) if wants_json() else _line(event, width), flush=True)
 
 
 def _line(event: dict[str, Any], width: int) -> str:

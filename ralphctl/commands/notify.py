@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, LazyGroup, Number, print_reply, socket_given, wants_json
+from ralphctl.cli.click_ext import CommonCommand, LazyGroup, Number, printed_as_json, socket_given, wants_json
 from ralphctl.cli.overview import CommandEntry
 from ralphctl.client import discovery
 from ralphctl.client.client import Client, Reply
 from ralphctl.format.output import error, message
 from ralphd import wire
 from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, ShuttingDown, UsageError
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _ANSWER_S, _NEXT_S = 10.0, 60.0
 AGAIN_S = 1.0
@@ -34,8 +31,8 @@ LONGEST_ATTEMPT_S = 3600.0
 WAS_THERE_S = 2.0
 """A daemon that held the request for so long was at work on it, and was not away."""
 EXIT_CODES = {"continue": wire.EXIT_OK, "stop": 10, "pause": wire.EXIT_PAUSED}
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-MOST_COUNT, MOST_USD, MOST_SECONDS = 10**9, 10**6, 10**9
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS, _USD, _COUNT = Number(10**9), Number(10**6), click.IntRange(0, 10**9)
 """The API's own bounds, checked here for a message in the words of the command line."""
 _MOST_WORD_CHARS, _MOST_LINE_CHARS, _MOST_TEXT_CHARS = 100, 500, 4000
 _MOST_NAMED = 3
@@ -48,24 +45,16 @@ class Undelivered(DaemonNotRunning):
     slug = "undelivered"
 
 
-@dataclass(frozen=True, slots=True)
-class ReportingRun:
-    """The run that a script belongs to, from its environment."""
-
-    name: str
-    run_id: str
-
-    @classmethod
-    def here(cls, environ: Mapping[str, str]) -> ReportingRun:
-        """Raise UsageError outside of a run."""
-        name, run_id = environ.get("RALPH_NAME", ""), environ.get("RALPH_RUN_ID", "")
-        if not is_id(run_id) or not wire.is_name(name):
-            raise UsageError(
-                "notify is for scripts that a ralph runs, and this is none",
-                why="RALPH_NAME and RALPH_RUN_ID are not set here as they are in the environment of a run",
-                mend="ralphctl start DIR -- ./loop.sh  (and notify in loop.sh)",
-            )
-        return cls(name, run_id)
+def run_here(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the ralph's name and the run's id, from the environment. Raise UsageError outside of a run."""
+    name, run_id = environ.get("RALPH_NAME", ""), environ.get("RALPH_RUN_ID", "")
+    if not is_id(run_id) or not wire.is_name(name):
+        raise UsageError(
+            "notify is for scripts that a ralph runs, and this is none",
+            why="RALPH_NAME and RALPH_RUN_ID are not set here as they are in the environment of a run",
+            mend="ralphctl start DIR -- ./loop.sh  (and notify in loop.sh)",
+        )
+    return name, run_id
 
 
 def client_of_run(given: str | None, environ: Mapping[str, str]) -> Client:
@@ -90,53 +79,32 @@ def _directory() -> str:
         return "/"
 
 
-@dataclass(slots=True)
-class ReportSender:
-    """Sends one report until it is answered, for ``timeout_s`` seconds at most.
+def delivered(
+    client: Client, name: str, report: Mapping[str, object], *, timeout_s: float, patient: bool
+) -> Reply:
+    """Send a report until it is answered, for ``timeout_s`` seconds at most; return the answer.
 
     With ``patient`` only the time counts in which the daemon is away; the answer itself is unbounded.
+    Raise Undelivered if none came in time, and what the daemon refuses.
     """
-
-    client: Client
-    name: str
-    timeout_s: float
-    patient: bool = False
-    _began: float = field(default_factory=time.monotonic)
-    _reported: bool = False
-
-    def deliver(self, report: Mapping[str, object]) -> Reply:
-        """Return the answer. Raise Undelivered if none came in time, and what the daemon refuses."""
-        while True:
-            asked = time.monotonic()
-            # A patient report is bounded by the socket alone.
-            limit_s = LONGEST_ATTEMPT_S if self.patient else max(self._left_s(), 0.1)
-            try:
-                return self.client.report(self.name, report, limit_s=min(limit_s, LONGEST_ATTEMPT_S))
-            except (DaemonNotRunning, DaemonBusy, ShuttingDown) as away:
-                # Away, ending, or hanging: the same daemon or the next one answers the same id.
-                if self.patient and time.monotonic() - asked > WAS_THERE_S:
-                    self._began = time.monotonic()
-                self._wait(away)
-
-    def _left_s(self) -> float:
-        return self.timeout_s - (time.monotonic() - self._began)
-
-    def _wait(self, away: DaemonNotRunning | DaemonBusy | ShuttingDown) -> None:
-        if (left_s := self._left_s()) <= 0:
-            raise Undelivered(
-                f"after {self.timeout_s:g} s the report was not delivered: {away.what}",
-                why=away.why,
-                mend=away.mend,
-            ) from away
-        if not self._reported:
-            self._reported = True
-            message(f"{away.what}; the report is sent again for {self.timeout_s:g} s at most")
+    began, has_told = time.monotonic(), False
+    while True:
+        asked = time.monotonic()
+        # A patient report is bounded by the socket alone.
+        limit_s = LONGEST_ATTEMPT_S if patient else max(began + timeout_s - asked, 0.1)
+        try:
+            return client.report(name, report, limit_s=min(limit_s, LONGEST_ATTEMPT_S))
+        except (DaemonNotRunning, DaemonBusy, ShuttingDown) as away:
+            # Away, ending, or hanging: the same daemon or the next one answers the same id.
+            now = time.monotonic()
+            began = now if patient and now - asked > WAS_THERE_S else began
+            if (left_s := began + timeout_s - now) <= 0:
+                what = f"after {timeout_s:g} s the report was not delivered: {away.what}"
+                raise Undelivered(what, why=away.why, mend=away.mend) from away
+            if not has_told:
+                has_told = True
+                message(f"{away.what}; the report is sent again for {timeout_s:g} s at most")
         time.sleep(min(AGAIN_S, left_s))
-
-
-def new_id() -> str:
-    """Return an id that no other report has."""
-    return os.urandom(12).hex()
 
 
 def is_id(text: str) -> bool:
@@ -177,8 +145,8 @@ def moment(text: str, now: float) -> str | None:
 
 
 def _from_now(text: str, now: float) -> datetime:
-    unit = _UNITS.get(text[-1:])
-    seconds = float(text if unit is None else text[:-1]) * (unit or 1.0)
+    unit_s = _UNITS_S.get(text[-1:])
+    seconds = float(text) if unit_s is None else float(text[:-1]) * unit_s
     if not 0 <= seconds < 1e9:
         raise ValueError(text)
     return datetime.fromtimestamp(now, UTC) + timedelta(seconds=seconds)
@@ -196,9 +164,6 @@ def without_empty(words: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given."""
     return {name: value for name, value in words.items() if value is not None}
 
-
-_SECONDS, _USD = Number(MOST_SECONDS), Number(MOST_USD)
-_COUNT = click.IntRange(0, MOST_COUNT)
 
 notify = LazyGroup(
     "notify",
@@ -219,7 +184,7 @@ notify = LazyGroup(
 )
 
 
-def _common(function: F) -> F:
+def _common(function: Any) -> Any:
     """Add ``--id`` and ``--wait-timeout``."""
     function = click.option(
         "--id", "report_id", metavar="ID", help="Sent again under the same id it counts once."
@@ -239,15 +204,14 @@ def _report(
     patient: bool = False,
 ) -> Mapping[str, Any]:
     """Deliver a report and return its answer. ``patient``: the answer may take as long as tests do."""
-    run = ReportingRun.here(os.environ)
+    name, run_id = run_here(os.environ)
     if report_id and not is_id(report_id):
         raise click.UsageError("--id has to be one line of 100 characters at most")
     limit_s = wait_timeout if wait_timeout is not None else (_NEXT_S if patient else _ANSWER_S)
     client = client_of_run(socket_given(), os.environ)
-    sender = ReportSender(client, run.name, limit_s, patient=patient and wait_timeout is None)
-    reply = sender.deliver({"run_id": run.run_id, "id": report_id or new_id(), "kind": kind, **words})
-    if wants_json():
-        print_reply(reply)
+    report = {"run_id": run_id, "id": report_id or os.urandom(12).hex(), "kind": kind, **words}
+    reply = delivered(client, name, report, timeout_s=limit_s, patient=patient and wait_timeout is None)
+    printed_as_json(reply)
     answer: Mapping[str, Any] = reply.value
     return answer
 
@@ -273,11 +237,7 @@ def hello(signals: bool, agent: str | None, **delivery: Any) -> None:
 @click.option("--agent", metavar="NAME", shell_complete=completers.agents, help="The agent that works.")
 @_common
 def iteration_started(
-    iteration: int | None,
-    task: str | None,
-    title: str,
-    agent: str | None,
-    **delivery: Any,
+    iteration: int | None, task: str | None, title: str, agent: str | None, **delivery: Any
 ) -> None:
     """An iteration begins: status shows its task, and a stop waits for its end."""
     task_id = word(task) or word(title)  # a plan without ids names its tasks by their text
@@ -324,11 +284,7 @@ def attempt_finished(
 @click.option("--wait", is_flag=True, help="Print continue, stop or pause, and exit with 0, 10 or 75.")
 @_common
 def iteration_finished(
-    iteration: int | None,
-    failed: bool,
-    summary: str | None,
-    wait: bool,
-    **delivery: Any,
+    iteration: int | None, failed: bool, summary: str | None, wait: bool, **delivery: Any
 ) -> int:
     """An iteration is finished: it is counted, and a stop or a pause that was asked for takes place here.
 
@@ -382,7 +338,7 @@ def heartbeat(**delivery: Any) -> None:
     One that is lost is followed by the next, so what keeps it from being delivered is told on stderr, and
     the exit code is 0 all the same.
     """
-    ReportingRun.here(os.environ)
+    run_here(os.environ)
     try:
         _report("heartbeat", {}, **delivery)
     except RalphdError as fault:

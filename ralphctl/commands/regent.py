@@ -6,9 +6,10 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO
 
 import click
 
@@ -23,6 +24,7 @@ from ralphctl.cli.click_ext import (
 from ralphctl.cli.overview import CommandEntry
 from ralphctl.client import discovery, waiting
 from ralphctl.client.client import Client, Reply
+from ralphctl.client.waiting import View
 from ralphctl.format.humanize import ago, clock, count, last_exit
 from ralphctl.format.output import clean, message, neutralise
 from ralphctl.format.state_text import change_lines
@@ -30,8 +32,6 @@ from ralphctl.service import systemd, units
 from ralphctl.service.daemon import DaemonExit, start_daemon
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, NotFound, RalphdError
-
-View: TypeAlias = Mapping[str, Any]
 
 _LIVING = frozenset({"running", "testing", "pausing", "stopping"})
 
@@ -111,11 +111,9 @@ def stop(at_once: bool, leave_runs: bool, wait_timeout: float | None) -> None:
 def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Reply:
     """End the daemon and wait for it. Raise WaitTimeout."""
     pid, began = before["daemon"]["pid"], time.time()
-    ending = DaemonExit(pid, client)
-    unit = systemd.hosting(pid)
-    if unit is not None:
-        unit.check_allowed("stop")
-    try:
+    with closing(DaemonExit(pid, client)) as ending:
+        if (unit := systemd.hosting(pid)) is not None:
+            unit.check_allowed("stop")
         reply = client.shutdown(runs)
         if unit is not None:  # or systemd would start it again; the first request decides about the runs
             unit.ask("stop", "--no-block", units.SERVICE)
@@ -125,12 +123,9 @@ def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Re
         what = f"ralphd (pid {pid}) to end" + (f" with {living}" if living else "")
         force = "" if runs == "now" else "ralphctl regent stop --now"
         message(f"waiting for {what}, since {clock(began, time.time())}" + waiting.forced(force))
-        left_s = None if timeout_s is None else max(0.0, timeout_s - waiting.QUIET_S)
-        if not ending.wait(left_s):
+        if not ending.wait(None if timeout_s is None else max(0.0, timeout_s - waiting.QUIET_S)):
             raise waiting.WaitTimeout(f"after {timeout_s:g} s still waiting for {what}", mend=force)
         return reply
-    finally:
-        ending.close()
 
 
 @click.command(cls=CommonCommand)
@@ -150,29 +145,25 @@ def restart(wait_timeout: float | None) -> None:
         message(f"nothing to replace: {away.what}")
         before = {"ralphs": []}
         start_daemon(socket_given())
-    reply = client.status()
-    if printed_as_json(reply):
+    if printed_as_json(reply := client.status()):
         return
-    for line in _replaced(before["ralphs"], reply.value):
-        click.echo(line)
+    click.echo("\n".join(_replaced(before["ralphs"], reply.value)))
 
 
 def _replaced(before: list[View], after: View) -> list[str]:
-    now = {view["name"]: view for view in after["ralphs"]}
-    living = [view for view in before if view["state"] in _LIVING]
-    adopted = [view for view in living if _is_same_run(view, now.get(view["name"]))]
-    names = ", ".join(view["name"] for view in adopted)
-    said = f"{count(len(adopted), 'run')} adopted" + (f": {names}" if names else "")
-    lines = [f"ralphd started anew (pid {after['daemon']['pid']}), {said}"]
-    for view in living:
-        if view not in adopted:
-            ending = (now.get(view["name"]) or {}).get("last_exit")
-            lines.append(f"  {view['name']} ended meanwhile" + (f": {last_exit(ending)}" if ending else ""))
-    return [*lines, "  next: ralphctl status"]
-
-
-def _is_same_run(before: View, after: View | None) -> bool:
-    return after is not None and after["state"] in _LIVING and after.get("run_id") == before.get("run_id")
+    successors = {view["name"]: view for view in after["ralphs"]}
+    adopted, ended = [], []
+    for view in before:
+        if view["state"] not in _LIVING:
+            continue
+        successor = successors.get(view["name"]) or {}
+        if successor.get("state") in _LIVING and successor.get("run_id") == view.get("run_id"):
+            adopted.append(view["name"])
+        else:
+            ending = successor.get("last_exit")
+            ended.append(f"  {view['name']} ended meanwhile" + (f": {last_exit(ending)}" if ending else ""))
+    said = f"{count(len(adopted), 'run')} adopted" + (f": {', '.join(adopted)}" if adopted else "")
+    return [f"ralphd started anew (pid {after['daemon']['pid']}), {said}", *ended, "  next: ralphctl status"]
 
 
 def _living(views: list[View]) -> list[str]:
@@ -193,9 +184,7 @@ def reload() -> None:
     if not changes:
         click.echo(f"ralphd (pid {pid}): nothing has changed")
         return
-    click.echo(f"ralphd (pid {pid}): {count(len(changes), 'change')}")
-    for line in change_lines(changes):
-        click.echo(line)
+    click.echo("\n".join([f"ralphd (pid {pid}): {count(len(changes), 'change')}", *change_lines(changes)]))
     if not all(change["key"].startswith(("logs.total_bytes", "webhooks[")) for change in changes):
         click.echo("  next: ralphctl reload NAME  (for each ralph that is to follow)")
 
@@ -217,15 +206,8 @@ def status() -> None:
         *(("problem", problem) for problem in daemon.get("problems") or ()),
     ]
     for label, text in rows:
-        head, *more = str(text or "").splitlines() or [""]
-        if head:
-            click.echo(f"  {label:<9} {clean(head)}")
-        for line in more:
-            click.echo(f"  {'':<9} {clean(line)}")
-    sys.stdout.flush()
-
-
-_LOOK_S = 0.1
+        for i, line in enumerate(str(text or "").splitlines()):
+            click.echo(f"  {'' if i else label:<9} {clean(line)}")
 
 
 @click.command(cls=CommonCommand)
@@ -241,8 +223,7 @@ def logs(follow: bool, tail: int) -> None:
     except FileNotFoundError as fault:
         raise NotFound("there is no daemon log yet", why=str(path), mend="ralphctl regent start") from fault
     with log:
-        for line in deque(log, maxlen=tail):
-            _print(line)
+        _print(deque(log, maxlen=tail))
         if follow:
             _follow(path, log)
 
@@ -254,32 +235,23 @@ def _state_directory() -> Path:
         return Path(wire.state_directory(os.environ))
 
 
-def _print(line: bytes) -> None:
-    if not sys.stdout.isatty():
-        sys.stdout.buffer.write(line)
-    else:
-        sys.stdout.write(neutralise(line.decode("utf-8", "replace").rstrip("\n")) + "\n")
-    sys.stdout.flush()
+def _print(lines: Iterable[bytes]) -> None:
+    for line in lines:
+        if not sys.stdout.isatty():
+            sys.stdout.buffer.write(line)
+        else:
+            sys.stdout.write(neutralise(line.decode("utf-8", "replace").rstrip("\n")) + "\n")
+        sys.stdout.flush()
 
 
 def _follow(path: Path, log: IO[bytes]) -> None:
     while True:
-        _print_rest(log)
-        if _is_replaced(path, log):
-            _print_rest(log)  # what was written between the last read and the rotation
+        is_replaced = False
+        with suppress(FileNotFoundError):  # between the two steps of a rotation
+            is_replaced = not os.path.samestat(path.stat(), os.fstat(log.fileno()))
+        _print(log)  # only now, so that nothing is left of a log that was rotated
+        if is_replaced:
             log.close()
             log = path.open("rb")
         else:
-            time.sleep(_LOOK_S)
-
-
-def _print_rest(log: IO[bytes]) -> None:
-    for line in log:
-        _print(line)
-
-
-def _is_replaced(path: Path, log: IO[bytes]) -> bool:
-    try:
-        return not os.path.samestat(path.stat(), os.fstat(log.fileno()))
-    except FileNotFoundError:  # between the two steps of a rotation
-        return False
+            time.sleep(0.1)

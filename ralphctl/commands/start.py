@@ -39,8 +39,14 @@ class WithCommand(CommonCommand):
         return super().parse_args(ctx, args)
 
 
-def command_given(ctx: click.Context, *, mend: str) -> list[str] | None:
-    """Return what followed ``--``, None without it. Raise UsageError with the advice ``mend``."""
+def command_given(ctx: click.Context, more: Sequence[str], typed: str, *, mend: str) -> list[str] | None:
+    """Return what followed ``--``, None without it. Raise UsageError with the advice ``mend``.
+
+    ``more`` are words after ``typed`` that belong behind ``--``.
+    """
+    if more:
+        what = f"what is {more[0]!r}? A command comes after --"
+        raise UsageError(what, mend=f"{typed} -- {' '.join(more)}")
     command: list[str] | None = ctx.meta.get(_COMMAND)
     if command == []:
         raise UsageError("there is no command after --", mend=mend)
@@ -49,32 +55,26 @@ def command_given(ctx: click.Context, *, mend: str) -> list[str] | None:
     return command
 
 
-def key_options(function: Any) -> Any:
-    """Add the options that are keys of ralph.toml."""
-    seconds, number = click.FLOAT, click.INT
-    for option in (
-        click.option("--max-cost", type=float, metavar="USD", help="End after that many dollars."),
-        click.option("--max-iterations", type=number, metavar="N", help="End after N iterations."),
-        click.option(
-            "--phase-3-retry-count", type=number, metavar="N", help="Retries of phase 3 (at most 2)."
-        ),
-        click.option("--iteration-timeout", type=seconds, metavar="S", help="Seconds for an attempt."),
-        click.option("--timeout", type=seconds, metavar="S", help="Seconds for an agent process."),
-        click.option("--max-task-failures", type=number, metavar="N", help="Skip a task after N failures."),
-        click.option(
-            "--retries-before-fallback", type=number, metavar="N", help="Same agent again, N times."
-        ),
-        click.option(
-            "--fallback",
-            metavar="A,B",
-            shell_complete=completers.agents,
-            help="The next agents, in order; auto: codex,gemini,claude,opencode.",
-        ),
-        click.option(
-            "--agent", metavar="NAME", shell_complete=completers.agents, help="The agent to begin with."
-        ),
-    ):
-        function = option(function)
+_KEYS = (
+    ("--agent", str, "NAME", "The agent to begin with."),
+    ("--fallback", str, "A,B", "The next agents, in order; auto: codex,gemini,claude,opencode."),
+    ("--retries-before-fallback", int, "N", "Same agent again, N times."),
+    ("--max-task-failures", int, "N", "Skip a task after N failures."),
+    ("--timeout", float, "S", "Seconds for an agent process."),
+    ("--iteration-timeout", float, "S", "Seconds for an attempt."),
+    ("--phase-3-retry-count", int, "N", "Retries of phase 3 (at most 2)."),
+    ("--max-iterations", int, "N", "End after N iterations."),
+    ("--max-cost", float, "USD", "End after that many dollars."),
+)
+
+
+def loop_options(function: Any) -> Any:
+    """Add the options that are keys of ralph.toml, ``--resume`` and ``--no-resume``."""
+    function = resume_options(function)
+    for option, kind, metavar, purpose in reversed(_KEYS):
+        complete = completers.agents if kind is str else None
+        add = click.option(option, type=kind, metavar=metavar, shell_complete=complete, help=purpose)
+        function = add(function)
     return function
 
 
@@ -82,18 +82,13 @@ def flags_of(keys: Mapping[str, Any]) -> dict[str, object]:
     """Return the options that were given, as the API expects them."""
     flags = {option.replace("_", "-"): value for option, value in keys.items() if value is not None}
     if isinstance(chain := flags.get("fallback"), str):
-        flags["fallback"] = _agents(chain)
+        agents = [agent.strip() for agent in chain.split(",") if agent.strip()]
+        if not agents:
+            raise UsageError("--fallback names no agent", mend="--fallback codex,gemini, or --fallback auto")
+        for agent in agents:
+            check_text(agent, "--fallback")
+        flags["fallback"] = agents
     return {key: int(v) if isinstance(v, float) and v.is_integer() else v for key, v in flags.items()}
-
-
-def _agents(chain: str) -> list[str]:
-    """Return the agents of ``--fallback A,B``. Raise UsageError if there are none."""
-    agents = [agent.strip() for agent in chain.split(",") if agent.strip()]
-    if not agents:
-        raise UsageError("--fallback names no agent", mend="--fallback codex,gemini, or --fallback auto")
-    for agent in agents:
-        check_text(agent, "--fallback")
-    return agents
 
 
 def registration(
@@ -152,8 +147,7 @@ def _environment() -> dict[str, str]:
 @click.argument("more", nargs=-1, metavar="", shell_complete=completers.files)
 @click.option("--name", help="The ralph's name; the directory's name when left out.")
 @click.option("--no-autostart", is_flag=True, help="Do not start the daemon when there is none.")
-@key_options
-@resume_options
+@loop_options
 @click.pass_context
 def start(
     ctx: click.Context,
@@ -177,12 +171,7 @@ def start(
     Where the built-in loop left a checkpoint, it is asked what becomes of it; without a terminal it goes on
     from there.
     """
-    if more:
-        raise UsageError(
-            f"what is {more[0]!r}? A command comes after --",
-            mend=f"ralphctl start {directory} -- {' '.join(more)}",
-        )
-    command = command_given(ctx, mend="ralphctl start DIR -- ./loop.sh")
+    command = command_given(ctx, more, f"ralphctl start {directory}", mend="ralphctl start DIR -- ./loop.sh")
     wish = wish_of(resume, no_resume, command)
     if name is not None:
         discovery.check_name(name)
@@ -250,49 +239,44 @@ def _settled_wish(order: _Order, views: list[dict[str, Any]], wish: bool | None)
     view = order.known(views)
     if order.command is not None or (order.is_name and view is None):
         return wish
-    if view is not None and (view["command"] or view["state"] not in wire.SETTLED_STATES):
-        _tell_ignored(wish, "it has a command of its own" if view["command"] else "it runs already")
+    if view is None:
+        directory = str(order.directory)
+        saved = checkpoint.find(directory, [])
+        if saved is not None and not checkpoint.runs_built_in(directory, order.flags):
+            tell_ignored(wish, "changes nothing: ralph.toml has a command")
+            return None
+    elif view["command"] or view["state"] not in wire.SETTLED_STATES:
+        why = "it has a command of its own" if view["command"] else "it runs already"
+        tell_ignored(wish, f"changes nothing: {why}")
         return None
-    directory = str(view["directory"]) if view is not None else str(order.directory)
-    home = Path(wire.state_directory(os.environ)) / "ralphs" / str(view["name"] if view is not None else "")
-    found = checkpoint.find(
-        directory, [] if view is None else [home], reported=None if view is None else view.get("checkpoint")
-    )
-    if found is not None and view is None and not checkpoint.runs_built_in(directory, order.flags):
-        _tell_ignored(wish, "ralph.toml has a command")
-        return None
+    else:
+        home = Path(wire.state_directory(os.environ)) / "ralphs" / str(view["name"])
+        saved = checkpoint.find(str(view["directory"]), [home], reported=view.get("checkpoint"))
     typed = f"ralphctl start {order.where}" if order.where else "ralphctl start"
-    return checkpoint.settle(found, wish, command=typed)
+    return checkpoint.settle(saved, wish, command=typed)
 
 
-def _tell_ignored(wish: bool | None, why: str) -> None:
+def tell_ignored(wish: bool | None, why: str) -> None:
+    """Print a note that ``--resume`` or ``--no-resume`` is ignored, if one of them was given."""
     if wish is not None:
-        note(f"{'--resume' if wish else '--no-resume'} changes nothing: {why}")
+        note(f"{'--resume' if wish else '--no-resume'} {why}")
 
 
 def _start(client: Client, order: _Order, wish: bool | None) -> Reply:
+    again: dict[str, object] = {"flags": order.flags} if order.flags else {}
+    again |= {} if wish is None else {"resume": wish}
     if order.is_name:
-        return _again_by_name(client, order, wish)
-    known = order.known(client.views())
-    if known is not None:
-        return _again(client, str(known["name"]), order.flags, wish)
+        name = str(order.where)
+        if order.command is not None or not wire.is_name(name):
+            raise DirectoryUnusable(f"{name} is no directory", mend="ralphctl start DIR")
+        try:
+            return client.ask(name, "start", again)
+        except UnknownRalph as fault:
+            raise UnknownRalph(
+                f"{name} is neither a directory nor a known ralph",
+                mend="ralphctl start DIR, or ralphctl status --all",
+            ) from fault
+    if (known := order.known(client.views())) is not None:
+        return client.ask(str(known["name"]), "start", again)
     directory = str(order.directory)
     return client.register(registration(directory, order.command, order.name, order.flags, resume=wish))
-
-
-def _again_by_name(client: Client, order: _Order, wish: bool | None) -> Reply:
-    name = str(order.where)
-    if order.command is not None or not wire.is_name(name):
-        raise DirectoryUnusable(f"{name} is no directory", mend="ralphctl start DIR")
-    try:
-        return _again(client, name, order.flags, wish)
-    except UnknownRalph as fault:
-        raise UnknownRalph(
-            f"{name} is neither a directory nor a known ralph",
-            mend="ralphctl start DIR, or ralphctl status --all",
-        ) from fault
-
-
-def _again(client: Client, name: str, flags: dict[str, object], wish: bool | None) -> Reply:
-    words: dict[str, object] = {"flags": flags} if flags else {}
-    return client.ask(name, "start", words if wish is None else words | {"resume": wish})

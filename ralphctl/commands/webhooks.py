@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
@@ -14,7 +14,7 @@ from ralphctl.cli import completers
 from ralphctl.cli.click_ext import (
     CommonCommand,
     LazyGroup,
-    print_reply,
+    limit_option,
     printed_as_json,
     the_client,
     wants_json,
@@ -25,9 +25,8 @@ from ralphctl.format.output import clean, has_colour, message
 from ralphd import wire
 from ralphd.errors import UsageError
 
-_MOST = 1000
-_MOST_URL_BYTES = 4096
-_MOST_SECRET_BYTES = 4096
+_MOST_BYTES = 4096
+"""Of a URL, and of a secret."""
 
 webhooks = LazyGroup(
     "webhooks",
@@ -55,9 +54,8 @@ webhooks = LazyGroup(
 def list_() -> None:
     """Every webhook: of your own file, of the ralphs' files, and those that were added."""
     reply = the_client().webhooks()
-    if printed_as_json(reply):
-        return
-    _print(reply.value["webhooks"], webhook_text.hook_lines, webhook_text.NONE_YET)
+    if not printed_as_json(reply):
+        _print(reply.value["webhooks"], webhook_text.hook_lines, webhook_text.NONE_YET)
 
 
 @click.command(cls=CommonCommand)
@@ -102,8 +100,7 @@ def add(
     reply = the_client().add_webhook(words)
     hook = reply.value
     secret = _made_secret(hook) if hook["secret_made"] else ()
-    if wants_json():
-        print_reply(reply)
+    if printed_as_json(reply):
         for line in secret:
             message(line)
         return
@@ -117,10 +114,7 @@ def add(
 @click.argument("id", shell_complete=completers.webhooks)
 def remove(id: str) -> None:
     """Take away the webhook ID, which was added; what waits for it is given up."""
-    reply = the_client().remove_webhook(_id(id))
-    if wants_json():
-        print_reply(reply)
-    else:
+    if not printed_as_json(the_client().remove_webhook(_id(id))):
         click.echo(f"webhook {id} is removed; what waited for it is given up")
 
 
@@ -135,9 +129,7 @@ def test(id: str) -> int:
         message(f"sending a test to {id}; it has 10 s to answer")
     reply = the_client().test_webhook(_id(id))
     tested = reply.value
-    if wants_json():
-        print_reply(reply)
-    else:
+    if not printed_as_json(reply):
         click.echo(webhook_text.line_of_test(tested))
         if tested["back"]:
             click.echo("it had answered 410 before; from now on it is sent to again")
@@ -146,16 +138,13 @@ def test(id: str) -> int:
 
 @click.command(cls=CommonCommand)
 @click.argument("id", required=False, shell_complete=completers.webhooks)
-@click.option(
-    "-n", "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="So many at most."
-)
+@limit_option
 def deliveries(id: str | None, limit: int) -> None:
     """What was sent to the webhook ID, or to all, newest first: arrived, waiting, or given up."""
     reply = the_client().deliveries(None if id is None else _id(id), limit)
-    if printed_as_json(reply):
-        return
-    found = webhook_text.with_replays(reply.value["deliveries"])
-    _print(found, webhook_text.delivery_lines, webhook_text.NO_DELIVERIES)
+    if not printed_as_json(reply):
+        replies = webhook_text.with_replays(reply.value["deliveries"])
+        _print(replies, webhook_text.delivery_lines, webhook_text.NO_DELIVERIES)
 
 
 @click.command(cls=CommonCommand)
@@ -172,16 +161,14 @@ def replay(delivery: int) -> None:
     click.echo(f"  next: ralphctl webhooks deliveries {again['webhook']}")
 
 
-def _print(
-    found: Iterable[Mapping[str, Any]], lines_of: Callable[..., Iterator[str]], otherwise: str
-) -> None:
+def _print(rows: Iterable[object], lines_of: Callable[..., Iterator[str]], otherwise: str) -> None:
     now, colour = time.time(), has_colour(sys.stdout)
-    blocks = ["\n".join(lines_of(each, now, colour=colour)) for each in found]
+    blocks = ["\n".join(lines_of(row, now, colour=colour)) for row in rows]
     click.echo("\n\n".join(blocks) if blocks else otherwise)
 
 
 def _read_url() -> str:
-    url = sys.stdin.readline(_MOST_URL_BYTES).strip()
+    url = sys.stdin.readline(_MOST_BYTES).strip()
     if not url:
         raise UsageError("no address came in on standard input", mend="ralphctl webhooks add - <FILE")
     return url
@@ -192,7 +179,7 @@ def _made_secret(hook: dict[str, Any]) -> tuple[str, ...]:
     path = hook["secret"]["name"]
     try:
         with open(path, encoding="ascii") as file:  # noqa: PTH123
-            text = file.read(_MOST_SECRET_BYTES).strip()
+            text = file.read(_MOST_BYTES).strip()
     except (OSError, ValueError) as fault:
         return (f"  secret: in {clean(path)} on ralphd's machine ({clean(str(fault))})",)
     return (f"  secret: {clean(text)}", f"  shown this once; ralphd keeps it in {clean(path)}")

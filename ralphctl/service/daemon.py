@@ -101,25 +101,21 @@ class DaemonExit:
             poll.register(self._pidfd, select.POLLIN)
             return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while self._answers():
+        while True:
+            try:
+                self._client.status()
+            except DaemonNotRunning:
+                return True
+            except ShuttingDown:
+                pass
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             time.sleep(0.05)
-        return True
 
     def close(self) -> None:
         """Close the handle of the process."""
         if self._pidfd is not None:
             os.close(self._pidfd)
-
-    def _answers(self) -> bool:
-        try:
-            self._client.status()
-        except DaemonNotRunning:
-            return False
-        except ShuttingDown:
-            return True
-        return True
 
 
 READY_LIMIT_S = 60.0
@@ -207,9 +203,7 @@ class PrivateDaemon:
             if not self.is_alive():
                 why = self._stderr_file.read_bytes()[-_STDERR_BYTES:].decode(errors="replace").strip()
                 raise StartFailed(
-                    "the private ralphd did not start",
-                    max(self.code or 0, 0) or wire.EXIT_FAILED,
-                    why=why,
+                    "the private ralphd did not start", max(self.code or 0, 0) or wire.EXIT_FAILED, why=why
                 )
             if time.monotonic() > deadline:
                 raise StartFailed(

@@ -81,6 +81,13 @@ class SystemdService:
         bases = [environ.get("XDG_CONFIG_HOME"), os.path.join(_home(environ), ".config")]  # noqa: PTH118
         return [Path(base) / "systemd" / "user" / units.SERVICE for base in bases if base]
 
+    def state_directory(self, unit: str, environ: Mapping[str, str]) -> str:
+        """Return the state directory that the text of a unit sets."""
+        directory = units.value_of(unit, "RALPHD_STATE_DIR") or "%h/.local/state/ralphd"
+        return (
+            directory.replace("%S", "/var/lib") if self.is_system else directory.replace("%h", _home(environ))
+        )
+
     def check_there(self) -> None:
         """Raise NoSystemd unless systemd answers."""
         # In a chroot systemctl prints nothing and exits with 0.
@@ -110,14 +117,12 @@ class SystemdService:
         return int(answer) if answer.isdecimal() and int(answer) else None
 
     def _ask(self, *words: str) -> str:
-        done = self._run(words, ASK_LIMIT_S)
-        if done.returncode:
+        if (done := self._run(words, ASK_LIMIT_S)).returncode:
             raise self._away(done.stderr.strip())
         return done.stdout
 
     def _checked(self, words: tuple[str, ...], limit_s: float) -> None:
-        done = self._run(words, limit_s)
-        if done.returncode:
+        if (done := self._run(words, limit_s)).returncode:
             raise SystemctlFailed(
                 f"systemd did not {words[0]} {units.SERVICE}", why=done.stderr.strip(), mend=self.journal
             )
@@ -157,17 +162,11 @@ def meant_by(environ: Mapping[str, str], socket: str | None) -> SystemdService |
         text = service.unit_file(environ).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    home = _home(environ)
-    plain = {"HOME": home, "RALPHD_STATE_DIR": _state_directory(text, home)}
+    plain = {"HOME": _home(environ), "RALPHD_STATE_DIR": service.state_directory(text, environ)}
     if socket_there := units.value_of(text, "RALPHD_SOCKET"):
         plain["RALPHD_SOCKET"] = socket_there
     meant = (wire.state_directory(environ), os.path.abspath(socket or wire.socket_path(environ)))  # noqa: PTH100
     return service if meant == (wire.state_directory(plain), wire.socket_path(plain)) else None
-
-
-def _state_directory(text: str, home: str) -> str:
-    found = units.value_of(text, "RALPHD_STATE_DIR")
-    return f"{home}/.local/state/ralphd" if found is None else found.replace("%h", home)
 
 
 def hosting(pid: int) -> SystemdService | None:
@@ -176,16 +175,14 @@ def hosting(pid: int) -> SystemdService | None:
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    ours = [group for group in groups if group.endswith(f"/{units.SERVICE}")]
-    if not ours:
+    ours = next((group for group in groups if group.endswith(f"/{units.SERVICE}")), None)
+    if ours is None:
         return None
-    service = SystemdService(is_system="/user@" not in ours[0])
+    service = SystemdService(is_system="/user@" not in ours)
     try:
         return service if service.main_pid() == pid else None
     except RalphdError:
-        return (
-            service  # in that control group, where systemd would restart a daemon that is stopped otherwise
-        )
+        return service  # it is in that control group: stopped in another way, systemd would restart it
 
 
 def _home(environ: Mapping[str, str]) -> str:
@@ -248,9 +245,14 @@ def write_unit(path: Path, text: str, *, force: bool) -> Path | None:
 
 
 def check_unit_removable(path: Path, *, force: bool) -> None:
-    """Raise EditedByHand for a unit that ``remove_unit`` would refuse to remove."""
-    if not force and not _is_ours(path):
-        raise _edited(path)
+    """Raise EditedByHand for a unit that ``remove_unit`` and ``write_unit`` would refuse to replace."""
+    if not force and os.path.lexists(path) and not _is_ours(path):
+        raise EditedByHand(
+            f"{path} was edited, or is not ralphd's",
+            why="nothing was changed; your own settings belong beside it: "
+            "systemctl edit ralphd, or --user edit",
+            mend="the same with --force  (a copy of it is kept)",
+        )
 
 
 def remove_unit(path: Path, *, force: bool) -> Path | None:
@@ -265,10 +267,9 @@ def remove_unit(path: Path, *, force: bool) -> Path | None:
 
 def _set_aside(path: Path, *, force: bool) -> Path | None:
     """Rename an edited unit, so that systemd does not read the copy."""
+    check_unit_removable(path, force=force)
     if not os.path.lexists(path) or _is_ours(path):
         return None
-    if not force:
-        raise _edited(path)
     kept = path.with_name(f"{path.name}.kept-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
     try:
         path.rename(kept)
@@ -287,11 +288,3 @@ def _read(path: Path) -> str | None:
             return file.read(_LONGEST_UNIT).decode(errors="replace")
     except OSError:
         return None
-
-
-def _edited(path: Path) -> EditedByHand:
-    return EditedByHand(
-        f"{path} was edited, or is not ralphd's",
-        why="nothing was changed; your own settings belong beside it: systemctl edit ralphd, or --user edit",
-        mend="the same with --force  (a copy of it is kept)",
-    )

@@ -116,28 +116,24 @@ def user_service(where: Installation) -> str:
 
     It has no sandbox: the daemon and its runs can do what the user can, as with ``ralphctl regent start``.
     """
-    environment = {"RALPHD_STATE_DIR": "%h/.local/state/ralphd", **_escaped(where.environment)}
+    environment = {"RALPHD_STATE_DIR": "%h/.local/state/ralphd"}
     return _summed(
         _head("ralphd, for one user", "ralphctl regent install", "systemctl --user edit ralphd")
         + _UNIT
         + _service(where, {}, environment)
-        + _install("default.target")
+        + "\n[Install]\nWantedBy=default.target\n"
     )
 
 
 def system_service(where: Installation, user: str) -> str:
     """Return the unit of a daemon that the machine runs for ``user``."""
-    environment = {
-        "RALPHD_STATE_DIR": "%S/ralphd",
-        "RALPHD_SOCKET": "%t/ralphd/ralphd.sock",
-        **_escaped(where.environment),
-    }
+    environment = {"RALPHD_STATE_DIR": "%S/ralphd", "RALPHD_SOCKET": "%t/ralphd/ralphd.sock"}
     return _summed(
         _head("ralphd, for the machine", "ralphctl regent install --system", "systemctl edit ralphd")
         + _UNIT
         + _service(where, {"User": user}, environment)
         + _SYSTEM
-        + _install("multi-user.target")
+        + "\n[Install]\nWantedBy=multi-user.target\n"
     )
 
 
@@ -171,17 +167,10 @@ def _service(where: Installation, account: Mapping[str, str], environment: Mappi
         command=" ".join(_word(word) for word in _startable(where.command)),
         stop_s=STOP_LIMIT_S, watchdog_s=WATCHDOG_S, abort_s=ABORT_LIMIT_S,
     )  # fmt: skip
+    escaped = {name: _quotable(value) for name, value in where.environment.items()}
     lines = [f"{key}={value}" for key, value in account.items()]
-    lines += [f'Environment="{name}={value}"' for name, value in environment.items()]
+    lines += [f'Environment="{name}={value}"' for name, value in {**environment, **escaped}.items()]
     return text + "\n" + "\n".join(lines) + "\n"
-
-
-def _install(target: str) -> str:
-    return f"\n[Install]\nWantedBy={target}\n"
-
-
-def _escaped(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: _quotable(value) for name, value in environment.items()}
 
 
 def _startable(command: Sequence[str]) -> Sequence[str]:
