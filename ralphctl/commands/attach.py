@@ -8,20 +8,19 @@ from typing import Any
 
 import click
 
-from ralphctl.cli.click_ext import CommonCommand, ralph_argument, the_ralph
+from ralphctl.cli.click_ext import ralph_command, the_ralph
 from ralphctl.client.waiting import is_settled
 from ralphctl.format import state_text
 from ralphctl.live.foreground import Attached, AttachEnd, say
-from ralphctl.live.keys import Keyboard
+from ralphctl.live.keys import Keyboard, Waker
 from ralphctl.live.screen import have_streams, let_go_of_stderr
-from ralphctl.live.view import Waker, last_event
+from ralphctl.live.view import last_event
 from ralphctl.offline import state as offline
 from ralphd import wire
 from ralphd.errors import UnknownRalph
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 @click.option(
     "-n", "--tail", type=click.IntRange(0, 10_000), default=20, show_default=True, metavar="N",
     help="Begin with the last N lines.",
@@ -42,9 +41,8 @@ def attach(name: str | None, tail: int) -> int:
     have_streams()
     client, name = the_ralph(name)
     view, after = client.ralph(name).value, last_event(client)
-    waker = Waker()
-    with Keyboard(waker.wake) as keyboard:
-        attached = Attached(client, view, str(tail), after, waker, keyboard)
+    with Keyboard(Waker()) as keyboard:
+        attached = Attached(client, view, tail, after, keyboard)
         if keyboard.is_usable and not is_settled(view):
             say(f"{name}: {state_text.state_words(view, time.time())}; ? shows the keys, q leaves")
         end = attached.watch()
@@ -63,7 +61,8 @@ def _tell_end(attached: Attached, name: str, end: AttachEnd) -> int:
         case AttachEnd.FORGOTTEN:
             raise UnknownRalph(f"{name} has been forgotten", mend="ralphctl status --all")
         case AttachEnd.LEFT | AttachEnd.INTERRUPTED:
-            say(f"left; {name} {attached.going}. To watch it again: ralphctl attach {name}")
+            going = attached.controls.going(attached.view)
+            say(f"left; {name} {going}. To watch it again: ralphctl attach {name}")
             return wire.EXIT_OK if end is AttachEnd.LEFT else wire.EXIT_INTERRUPTED
 
 

@@ -14,21 +14,14 @@ import click
 from ralphctl.cli import completers
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
-from ralphctl.commands.start import (
-    WithCommand,
-    command_given,
-    flags_of,
-    loop_options,
-    registration,
-    tell_ignored,
-)
+from ralphctl.commands import start
 from ralphctl.format import checkpoint_text, state_text
 from ralphctl.format.humanize import until
 from ralphctl.format.output import clean, note
-from ralphctl.live.foreground import Begun, BuildEnd, Foreground, StopSignals, View, say
-from ralphctl.live.keys import Keyboard
+from ralphctl.live.foreground import BuildEnd, Foreground, StopSignals, say
+from ralphctl.live.keys import Keyboard, View, Waker
 from ralphctl.live.screen import have_streams, let_go_of_stderr
-from ralphctl.live.view import Waker, last_event
+from ralphctl.live.view import last_event
 from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
 from ralphctl.offline.checkpoint import wish_of
@@ -51,13 +44,13 @@ _EXITS = {
 
 
 @click.command(
-    cls=WithCommand,
+    cls=start.WithCommand,
     options_metavar="[OPTIONS] [-- COMMAND...]",
     epilog="Options that take a value, but --name, are keys of ralph.toml too.",
 )
 @click.argument("more", nargs=-1, metavar="", shell_complete=completers.files)
 @click.option("--name", help="The ralph's name; the directory's name when left out.")
-@loop_options
+@start.loop_options
 @click.pass_context
 def build(
     ctx: click.Context, /, more: tuple[str, ...], name: str | None, resume: bool, no_resume: bool, **keys: Any
@@ -79,9 +72,9 @@ def build(
     it is paused, 130 when it was stopped.
     """
     have_streams()
-    command = command_given(ctx, more, "ralphctl build", mend="ralphctl build -- ./loop.sh")
+    command = start.command_given(ctx, more, "ralphctl build", mend="ralphctl build -- ./loop.sh")
     wish = wish_of(resume, no_resume, command)
-    directory, flags = discovery.here(), flags_of(keys)
+    directory, flags = discovery.here(), start.flags_of(keys)
     place = offline.build_state_directory(
         directory, name if name is None else discovery.check_name(name), os.environ
     )
@@ -89,7 +82,7 @@ def build(
     await_earlier(place, lambda: False, say)
     if command is None:
         command, wish = _settled(directory, place, flags, wish)
-    return _supervised(registration(directory, command, name, flags, resume=wish), place)
+    return _supervised(start.registration(directory, command, name, flags, resume=wish), place)
 
 
 def _supervised(body: dict[str, object], place: Path) -> int:
@@ -102,9 +95,9 @@ def _supervised(body: dict[str, object], place: Path) -> int:
         daemon.await_ready(lambda: stops.stop)
         began_at, after = datetime.now(UTC).isoformat().replace("+00:00", "Z"), last_event(daemon.client)
         view = _register(daemon.client, body, stops)
-        with Keyboard(waker.wake) as keyboard:
+        with Keyboard(waker) as keyboard:
             _tell_start(view, has_keys=keyboard.is_usable)
-            front = Foreground(daemon, Begun(view["name"], began_at, after), stops, waker, keyboard)
+            front = Foreground(daemon, view["name"], began_at, after, stops, keyboard)
             end = front.watch()
         view = front.view or view
     finally:
@@ -115,7 +108,7 @@ def _supervised(body: dict[str, object], place: Path) -> int:
     if front.is_cut_short:
         say("the end of what it printed may be missing here; ralphctl logs has it")
     lines, code = _last_words(end, view, daemon, stops)
-    front.tell(lines)
+    say(front.last_words(lines))
     let_go_of_stderr()
     return code
 
@@ -131,13 +124,13 @@ def _settled(
     saved = checkpoint.find(directory, offline.build_homes(place))
     if last or saved is not None:
         if not checkpoint.runs_built_in(directory, flags):
-            tell_ignored(wish, _IGNORED)
+            start.tell_ignored(wish, _IGNORED)
             return None, None
         if last and "agent" not in flags:
             say(
                 f"as the last time: {clean(' '.join(last))}  (ralphctl build --agent NAME: the built-in loop)"
             )
-            tell_ignored(wish, _IGNORED)
+            start.tell_ignored(wish, _IGNORED)
             return last, None
     return None, checkpoint.settle(saved, wish, command="ralphctl build")
 

@@ -11,14 +11,7 @@ import time
 import click
 
 from ralphctl.cli import fast_status
-from ralphctl.cli.click_ext import (
-    CommonCommand,
-    printed_as_json,
-    ralph_argument,
-    socket_given,
-    the_ralph,
-    wants_json,
-)
+from ralphctl.cli.click_ext import printed_as_json, ralph_command, socket_given, the_ralph, wants_json
 from ralphctl.format import explanation, state_text
 from ralphctl.format.humanize import count
 from ralphctl.format.output import columns, has_colour
@@ -28,8 +21,7 @@ _CLEAR, _CLEAR_BELOW, _HOME, _CLEAR_LINE = "\x1b[2J", "\x1b[J", "\x1b[H", "\x1b[
 _WRAP, _DO_NOT_WRAP = "\x1b[?7h", "\x1b[?7l"
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 @click.option("-a", "--all", "every", is_flag=True, help="All ralphs, also inside a ralph's directory.")
 @click.option("--resources", is_flag=True, help="With processor and memory use.")
 @click.option("-w", "--watch", is_flag=True, help="Show it anew every second, until Ctrl-C.")
@@ -87,8 +79,7 @@ def _page(query: fast_status.StatusQuery) -> str:
     return page.getvalue().rstrip("\n")
 
 
-@click.command(cls=CommonCommand)
-@ralph_argument
+@ralph_command()
 def explain(name: str | None) -> None:
     """Why the last thing was done to NAME, or what is thought of its run that lives.
 

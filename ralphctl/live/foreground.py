@@ -8,22 +8,17 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from types import FrameType
-from typing import Any, TypeAlias
 
 from ralphctl.client import transport
 from ralphctl.client.client import Client
-from ralphctl.client.waiting import is_settled
+from ralphctl.client.waiting import is_settled, last_settled
 from ralphctl.format.output import message, note
-from ralphctl.live.keys import Controls, Keyboard, ViewKey
-from ralphctl.live.view import LiveView, ViewClosed, ViewSource, Waker
-from ralphctl.offline import state as offline
+from ralphctl.live.keys import Controls, Keyboard, View, ViewKey
+from ralphctl.live.view import LiveView, ViewClosed
 from ralphctl.service.daemon import PrivateDaemon
 from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, UnknownRalph
-
-View: TypeAlias = dict[str, Any]
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _ENDING = (signal.SIGQUIT, signal.SIGHUP)
@@ -74,33 +69,22 @@ class StopSignals:
         self.stop = True
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A ralph that was just registered: its log is shown from ``at`` on, its events after ``last_event``."""
-
-    name: str
-    at: str
-    last_event: int
-
-
-class Foreground:
-    """The ralph of ``build``, from its registration to its end."""
+class Foreground(LiveView):
+    """The ralph of ``build``, from its registration to its end; its log is shown from ``since`` on."""
 
     def __init__(
-        self, daemon: PrivateDaemon, begun: Begun, stops: StopSignals, waker: Waker, keyboard: Keyboard
+        self,
+        daemon: PrivateDaemon,
+        name: str,
+        since: str,
+        last_event: int,
+        stops: StopSignals,
+        keyboard: Keyboard,
     ) -> None:
-        self._daemon, self._stops, self._keyboard = daemon, stops, keyboard
-        self._name = begun.name
-        self._live = LiveView(
-            ViewSource(
-                daemon.client, begun.name, {"since": begun.at}, begun.last_event,
-                look=self._look, is_over=lambda: stops.at_once,
-            ),
-            waker,
-            keyboard,
-        )  # fmt: skip
-        self._live.controls = Controls(
-            daemon.client, self._name, self._live.say, on_reply=self._live.poll_now,
+        super().__init__(daemon.client, name, {"since": since}, last_event, keyboard)
+        self._daemon, self._stops = daemon, stops
+        self.controls = Controls(
+            daemon.client, name, self.say, on_reply=self.poll_now,
             quit_=ViewKey("q", "finish the iteration, then end; so does Ctrl-C", self._quit),
             more=(("Ctrl-C again", "end it now"),),
         )  # fmt: skip
@@ -109,33 +93,24 @@ class Foreground:
         self.is_cut_short = False
         """True if the end of its output may be missing."""
 
-    @property
-    def view(self) -> View:
-        """The latest view of the ralph."""
-        return self._live.view
-
     def watch(self) -> BuildEnd:
         """Show the ralph until it is over. Return why it is."""
-        self._live.begin()
-        end = self._live.wait(self._end, beside=(self._daemon.pidfd,))
+        self.begin()
+        end = self.wait(self._end, beside=(self._daemon.pidfd,))
         if end is BuildEnd.SETTLED:
             self._print_the_rest()
             if not self._stops.at_once:
                 time.sleep(_FOLLOWERS_S)
-        self._live.close()
+        self.close()
         return end
-
-    def tell(self, lines: list[str]) -> None:
-        """Print the last words: a panel where there is a view, else lines."""
-        say(self._live.last_words(lines))
 
     def _print_the_rest(self) -> None:
         """Wait as long as the reader takes, but not for a terminal that Ctrl-S holds."""
-        printing = threading.Thread(target=self._live.finish, daemon=True)
+        printing = threading.Thread(target=self.finish, daemon=True)
         began = time.monotonic()
         printing.start()
         while printing.is_alive() and not self._stops.at_once and self._stops.stop == self._is_stopping:
-            if self._live.screen.is_terminal and time.monotonic() - began > _LAST_LINES_S:
+            if self.screen.is_terminal and time.monotonic() - began > _LAST_LINES_S:
                 break
             printing.join(_POLL_S)
         self.is_cut_short = printing.is_alive()
@@ -143,7 +118,7 @@ class Foreground:
     def _end(self) -> BuildEnd | None:
         if self._stops.at_once:
             return BuildEnd.AT_ONCE
-        if self._live.screen.is_broken:
+        if self.screen.is_broken:
             return BuildEnd.UNREAD
         if not self._daemon.is_alive():
             return BuildEnd.ALONE
@@ -152,18 +127,14 @@ class Foreground:
         if self._stops.stop and not self._is_stopping:
             self._is_stopping = True
             threading.Thread(target=self._stop, daemon=True).start()
-            echoed = (
-                sys.stderr.isatty() and not self._keyboard.is_ours
-            )  # ^C is on the line, without a newline
-            self._live.say(
-                ("\n" if echoed else "")
-                + f"stopping: {self._name} is asked to end its run; Ctrl-C again ends it now"
-            )
+            # Echoed, ^C is on the line, without a newline.
+            start = "\n" if sys.stderr.isatty() and not self.keyboard.is_ours else ""
+            self.say(f"{start}stopping: {self.name} is asked to end its run; Ctrl-C again ends it now")
         return None
 
     def _quit(self, view: View) -> None:
         if self._stops.stop:
-            self._live.say("it is asked to end already; Ctrl-C ends it now")
+            self.say("it is asked to end already; Ctrl-C ends it now")
         self._stops.stop = True
 
     def _stop(self) -> None:
@@ -171,25 +142,28 @@ class Foreground:
             try:
                 transport.request([self._daemon.socket], "GET", "/ready", timeout_s=_ANSWER_S)
             except DaemonBusy:
-                self._live.say("its ralphd does not answer; Ctrl-C again ends everything without it")
-            self._daemon.client.ask(self._name, "stop")
-        self._live.poll_now()
+                self.say("its ralphd does not answer; Ctrl-C again ends everything without it")
+            self.client.ask(self.name, "stop")
+        self.poll_now()
 
-    def _look(self) -> View | None:
+    def is_over(self) -> bool:
+        return self._stops.at_once
+
+    def look(self) -> View | None:
         """Return the ralph's view, and print new problems of the daemon."""
         if self._stops.at_once:
             raise ViewClosed
         try:
-            status = self._daemon.client.status().value
+            status = self.client.status().value
         except RalphdError:
             return None
         problems = status["daemon"]["problems"]
         fresh = [problem for problem in problems if problem not in self._problems]
         self._problems = problems
         for problem in fresh:
-            with self._live.screen.aside(), suppress(OSError):
+            with self.screen.aside(), suppress(OSError):
                 note(problem)
-        return next((view for view in status["ralphs"] if view["name"] == self._name), None)
+        return next((view for view in status["ralphs"] if view["name"] == self.name), None)
 
 
 # --- attach ---
@@ -207,81 +181,60 @@ class AttachEnd(Enum):
     FORGOTTEN = "the daemon knows it no more"
 
 
-class Attached:
+class Attached(LiveView):
     """The ralph of ``attach``; leaving it changes nothing. ``view`` is the one to begin with."""
 
-    def __init__(
-        self, client: Client, view: View, tail: str, after: int, waker: Waker, keyboard: Keyboard
-    ) -> None:
-        self._client = client = client.without_notices()  # its own messages would tear the region
-        self._name, self._directory = str(view["name"]), str(view["directory"])
+    def __init__(self, client: Client, view: View, tail: int, last_event: int, keyboard: Keyboard) -> None:
+        client = client.without_notices()  # its own messages would tear the region
+        super().__init__(client, str(view["name"]), {"tail": str(tail)}, last_event, keyboard)
+        self.view, self._directory = view, str(view["directory"])
         self._left: AttachEnd | None = None
-        self._waker = waker
-        source = ViewSource(
-            client, self._name, {"tail": tail}, after, look=self._look, is_over=lambda: self._left is not None
-        )
-        self._live = LiveView(source, waker, keyboard)
-        self._live.view = view
-        self._live.controls = Controls(
-            client, self._name, self._live.say, on_reply=self._live.poll_now, may_stop=True,
+        self.controls = Controls(
+            client, self.name, self.say, on_reply=self.poll_now, may_stop=True,
             quit_=ViewKey("q", "leave; it goes on. So does Ctrl-C", self._quit),
         )  # fmt: skip
         for number in _LEAVING:
             signal.signal(number, self._on_signal)
 
-    @property
-    def view(self) -> View:
-        """The latest view of the ralph."""
-        return self._live.view
-
     def watch(self) -> AttachEnd:
         """Show the ralph until it is over or the person leaves. Return which."""
-        self._live.begin()
-        end = self._live.wait(self._end)
+        self.begin()
+        end = self.wait(self._end)
         if end is AttachEnd.SETTLED:
-            printing = threading.Thread(target=self._live.finish, daemon=True)
+            printing = threading.Thread(target=self.finish, daemon=True)
             printing.start()
             while printing.is_alive() and self._left is None:  # as long as the reader takes
                 printing.join(_POLL_S)
-        self._live.close()
+        self.close()
         return end
-
-    @property
-    def going(self) -> str:
-        """What the ralph does after the person has left."""
-        assert self._live.controls is not None
-        return self._live.controls.going(self.view)
-
-    def last_words(self, lines: list[str]) -> str:
-        """Return the text about its end: a panel where there is a view, else lines."""
-        return self._live.last_words(lines)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._left = AttachEnd.INTERRUPTED
 
     def _quit(self, view: View) -> None:
         self._left = AttachEnd.LEFT
-        self._waker.wake()
+        self.waker.wake()
 
     def _end(self) -> AttachEnd | None:
         if self._left is not None:
             return self._left
-        if self._live.screen.is_broken:
+        if self.screen.is_broken:
             return AttachEnd.UNREAD
-        if self._live.is_gone:
+        if self.is_gone:
             return AttachEnd.FORGOTTEN
         return AttachEnd.SETTLED if is_settled(self.view) else None
 
-    def _look(self) -> View | None:
+    def is_over(self) -> bool:
+        return self._left is not None
+
+    def look(self) -> View | None:
         """Return the view; without a daemon the last known one, if nothing of the ralph runs."""
         try:
-            view: View = self._client.ralph(self._name).value
+            view: View = self.client.ralph(self.name).value
             return view
         except UnknownRalph as forgotten:
             raise ViewClosed from forgotten
         except DaemonNotRunning:
-            known = offline.last_view(self._directory)
-            is_its = known is not None and known["name"] == self._name and is_settled(known)
-            return known if is_its else None
+            return last_settled(self._directory, self.name)
         except RalphdError:
             return None

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, TypeAlias
 
 from ralphctl.client.client import Client
@@ -32,15 +32,33 @@ _SEQUENCES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
 _SKIP = "Skip the wait, at your own risk: what it waits for may not be over? [y/N]"
 
 
+class Waker:
+    """A pipe by which other threads, signals and a resized terminal wake the main thread's poll."""
+
+    def __init__(self) -> None:
+        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        signal.signal(signal.SIGWINCH, lambda number, frame: None)  # a handler, so that the pipe is written
+
+    def wake(self) -> None:
+        with suppress(BlockingIOError):  # it is full, so the reader is awake
+            os.write(self._write_fd, b"!")
+
+    def clear(self) -> None:
+        with suppress(BlockingIOError):
+            while os.read(self.fd, 4096):
+                pass
+
+
 class Keyboard:
     """The keys of the terminal at stdin; none where stdin or stdout is something else.
 
-    Make, enter and leave it on the main thread. ``changed`` is called when the terminal may have become ours
-    or have been lost, ``resting`` before Ctrl-Z takes effect; the owner of the screen sets it.
+    Make, enter and leave it on the main thread. It wakes ``waker`` when the terminal may have become ours or
+    have been lost. ``resting`` is called before Ctrl-Z takes effect; the owner of the screen sets it.
     """
 
-    def __init__(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
+    def __init__(self, waker: Waker) -> None:
+        self.waker = waker
         self.resting: Callable[[], None] = lambda: None
         self.fd = sys.stdin.fileno() if sys.stdin is not None else -1
         self.is_usable = self.fd >= 0 and os.isatty(self.fd) and sys.stdout.isatty()
@@ -56,9 +74,7 @@ class Keyboard:
             self._take()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._is_entered:
             signal.signal(signal.SIGCONT, signal.SIG_DFL)
             if signal.getsignal(signal.SIGTSTP) == self._suspend:
@@ -124,7 +140,7 @@ class Keyboard:
 
     def _continue(self, number: int, frame: FrameType | None) -> None:
         self._take()  # after `bg` this does nothing
-        self._changed()
+        self.waker.wake()
 
 
 # --- what the keys do ---

@@ -7,6 +7,7 @@ little and nothing flickers. Without a terminal, or on a dumb one, only the log 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import threading
@@ -43,28 +44,6 @@ class Painted:
 NOTHING = Painted("", ())
 
 
-class _Out:
-    """An unbuffered descriptor: a buffer would fail only when the interpreter flushes it at its end."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._buffer = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self._buffer += data
-
-    @property
-    def is_large(self) -> bool:
-        return len(self._buffer) >= _PIECE_BYTES
-
-    def flush(self) -> None:
-        try:
-            while self._buffer:
-                del self._buffer[: os.write(self._fd, self._buffer)]
-        finally:
-            self._buffer.clear()
-
-
 class Screen:
     """Print a ralph's log, panels and region; threads may share it.
 
@@ -72,7 +51,8 @@ class Screen:
     """
 
     def __init__(self, complain: Callable[[str], None]) -> None:
-        self._out = _Out(sys.stdout.fileno())
+        # Not sys.stdout: what its buffer cannot write would fail only at the interpreter's end.
+        self._out = io.BytesIO()
         self.is_terminal = sys.stdout.isatty()
         self.is_live = self.is_terminal and os.environ.get("TERM", "dumb") != "dumb"
         """True where the cursor can be moved, so that there is a region."""
@@ -202,7 +182,7 @@ class Screen:
             with suppress(RalphdError, OSError, ValueError):  # what could not be printed is in the log
                 for record in rest(self.cursor):
                     self._print(record)
-                    if self._out.is_large:
+                    if self._out.tell() >= _PIECE_BYTES:
                         self._flush()
                     if self.is_broken:
                         return
@@ -215,8 +195,12 @@ class Screen:
         self.cursor = record["cursor"]
 
     def _flush(self) -> None:
+        unwritten = self._out.getvalue()
+        self._out.seek(0)
+        self._out.truncate()
         try:
-            self._out.flush()
+            while unwritten:
+                unwritten = unwritten[os.write(sys.stdout.fileno(), unwritten) :]
         except OSError as fault:
             if fault.errno in _NOBODY:
                 self.is_broken = True

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import select
-import signal
 import sys
 import textwrap
 import threading
@@ -18,8 +17,8 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from ralphctl.client import streams
 from ralphctl.client.client import Client
@@ -27,24 +26,14 @@ from ralphctl.client.waiting import is_settled
 from ralphctl.format.humanize import count, duration, moment
 from ralphctl.format.output import clean, message
 from ralphctl.format.state_text import is_built_in
-from ralphctl.live import news
-from ralphctl.live.keys import Controls, Keyboard
+from ralphctl.live import news, screen
+from ralphctl.live.keys import Controls, Keyboard, View
 from ralphctl.live.news import Panel, PanelKind
-from ralphctl.live.screen import (
-    NOTHING,
-    Painted,
-    Screen,
-    countdown_lines,
-    shortest_countdown,
-    wait_announcement,
-    wait_ends_at,
-)
 from ralphctl.offline import state as offline
 from ralphd import wire
 from ralphd.errors import RalphdError
 
 T = TypeVar("T")
-View: TypeAlias = dict[str, Any]
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.02, 1.0
 _DRAW_S = 0.25
@@ -68,40 +57,6 @@ class ViewClosed(Exception):
     """There will be nothing more to show."""
 
 
-class Waker:
-    """A pipe by which other threads, signals and a resized terminal wake the main thread's poll."""
-
-    def __init__(self) -> None:
-        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        signal.signal(signal.SIGWINCH, lambda number, frame: None)  # a handler, so that the pipe is written
-
-    def wake(self) -> None:
-        with suppress(BlockingIOError):  # it is full, so the reader is awake
-            os.write(self._write_fd, b"!")
-
-    def clear(self) -> None:
-        with suppress(BlockingIOError):
-            while os.read(self.fd, 4096):
-                pass
-
-
-@dataclass(frozen=True, slots=True)
-class ViewSource:
-    """The data of a view: the log from ``begin`` on, events after ``last_event``, the state by ``look``.
-
-    ``look`` returns None while the state is not known, and may raise ViewClosed. ``is_over`` returns whether
-    it is pointless to wait for a daemon that is away.
-    """
-
-    client: Client
-    name: str
-    begin: Mapping[str, str]
-    last_event: int
-    look: Callable[[], View | None]
-    is_over: Callable[[], bool] = field(default=lambda: False)
-
-
 def last_event(client: Client) -> int:
     """Return the id of the latest event; 0 if there is none."""
     past = list(client.past_events(1))
@@ -109,13 +64,21 @@ def last_event(client: Client) -> int:
 
 
 class LiveView:
-    """The live view of one ralph. Set ``controls`` before ``begin``."""
+    """The live view of one ralph: its log from ``first`` on, its events after ``last_event``, its state.
 
-    def __init__(self, source: ViewSource, waker: Waker, keyboard: Keyboard) -> None:
-        self._source, self._waker, self._keyboard = source, waker, keyboard
-        self.screen = Screen(self._unprinted)
-        self.controls: Controls | None = None
+    A subclass defines ``look`` and ``is_over``, and sets ``controls``.
+    """
+
+    controls: Controls
+
+    def __init__(
+        self, client: Client, name: str, first: Mapping[str, str], last_event: int, keyboard: Keyboard
+    ) -> None:
+        self.client, self.name = client, name
         self.view: View = {}
+        self._first, self._last_event = first, last_event
+        self.keyboard, self.waker = keyboard, keyboard.waker
+        self.screen = screen.Screen(self._unprinted)
         self.is_gone = False
         """True when the ralph will not be seen any more."""
         self._drawing = Drawing(colour=self.screen.has_colour) if self.screen.is_live else None
@@ -128,10 +91,18 @@ class LiveView:
         self._poll_early, self._stale = threading.Event(), threading.Event()
         self._over = False
 
+    def look(self) -> View | None:
+        """Return the state, or None while it is not known. May raise ViewClosed."""
+        raise NotImplementedError
+
+    def is_over(self) -> bool:
+        """Return whether it is pointless to wait for a daemon that is away."""
+        raise NotImplementedError
+
     # --- on the main thread ---
 
     def begin(self) -> None:
-        self._keyboard.resting = self.screen.rest
+        self.keyboard.resting = self.screen.rest
         work = [self._follow_log, self._poll_state, self._refresh_always]
         for each in (*work, self._follow_events) if self.screen.is_live else work:
             threading.Thread(target=each, daemon=True).start()
@@ -144,36 +115,35 @@ class LiveView:
         while (result := end()) is None:
             again_ms = self._look_at_the_terminal()
             ready = dict(self._poll(beside).poll(again_ms))
-            self._waker.clear()
+            self.waker.clear()
             if ready.get(sys.stdout.fileno(), 0) & (select.POLLERR | select.POLLHUP):
                 self.screen.is_broken = True
-            elif self._keyboard.is_ours:
-                if ready.get(self._keyboard.fd, 0):
-                    self._press(self._keyboard.read())
+            elif self.keyboard.is_ours:
+                if ready.get(self.keyboard.fd, 0):
+                    self._press(self.keyboard.read())
                 self.screen.wake()
             self._stale.set()
         return result
 
     def _look_at_the_terminal(self) -> float | None:
         """Take the terminal if it has become ours, else return the milliseconds until the next look."""
-        if self._keyboard.look():
+        if self.keyboard.look():
             self.screen.wake()
             self._stale.set()
-        elif self._keyboard.is_usable:
+        elif self.keyboard.is_usable:
             return 1000 * _BACKGROUND_POLL_S
         return None
 
     def _poll(self, beside: Sequence[int]) -> select.poll:
         poll = select.poll()
-        for descriptor in (self._waker.fd, *beside):
+        for descriptor in (self.waker.fd, *beside):
             poll.register(descriptor, select.POLLIN)
-        if self._keyboard.is_ours:
-            poll.register(self._keyboard.fd, select.POLLIN)
+        if self.keyboard.is_ours:
+            poll.register(self.keyboard.fd, select.POLLIN)
         poll.register(sys.stdout.fileno(), 0)  # for POLLERR and POLLHUP: its reader is gone
         return poll
 
     def _press(self, keys: bytes) -> None:
-        assert self.controls is not None
         for key in keys:
             self.controls.press(key, self.view)
             if self.controls.question is not None:
@@ -208,21 +178,19 @@ class LiveView:
         return self._drawing.panel(panel, self.screen.size[0]).removesuffix("\n")
 
     def _rest(self, cursor: str | None) -> Iterator[dict[str, Any]]:
-        source = self._source
-        begin = source.begin if cursor is None else {"cursor": cursor}
-        return source.client.log(source.name, begin)
+        return self.client.log(self.name, self._first if cursor is None else {"cursor": cursor})
 
     def _unprinted(self, why: str) -> None:
-        name = self._source.name
         with suppress(OSError):
-            message(f"what {name} prints cannot be written here: {why}; it goes on, and ralphctl logs has it")
+            message(
+                f"what {self.name} prints cannot be written here: {why}; it goes on, and ralphctl logs has it"
+            )
 
     # --- in threads of their own ---
 
     def _follow_log(self) -> None:
-        source = self._source
         try:
-            for records in streams.log_batches(source.client, source.name, source.begin, on_away=self._away):
+            for records in streams.log_batches(self.client, self.name, self._first, on_away=self._away):
                 if not self.screen.put(records):
                     break
                 # The Regent mostly logs changes of the state.
@@ -230,13 +198,12 @@ class LiveView:
                     self._poll_early.set()
         except (ViewClosed, RalphdError):
             pass
-        self._waker.wake()
+        self.waker.wake()
 
     def _follow_events(self) -> None:
-        source = self._source
         with suppress(ViewClosed, RalphdError):
-            for event in streams.events(source.client, source.last_event, on_away=self._check_open):
-                if event["ralph"] in (source.name, None):
+            for event in streams.events(self.client, self._last_event, on_away=self._check_open):
+                if event["ralph"] in (self.name, None):
                     self._news.append((time.monotonic(), event))
                     self._poll_early.set()
                 if self._over:
@@ -247,7 +214,7 @@ class LiveView:
         self._away_since = time.monotonic()
 
     def _check_open(self) -> None:
-        if self._over or self._source.is_over():
+        if self._over or self.is_over():
             raise ViewClosed
 
     def _poll_state(self) -> None:
@@ -256,10 +223,10 @@ class LiveView:
         while not self._over:
             self._polled_at = self._polled_at or time.monotonic()
             try:
-                view = self._source.look()
+                view = self.look()
             except ViewClosed:
                 self.is_gone = True
-                self._waker.wake()
+                self.waker.wake()
                 return
             if view is not None:
                 self._polled_at = None
@@ -276,7 +243,7 @@ class LiveView:
         if self.screen.is_live and (key != self._position[1] or now - self._position[0] > _TASK_LIST_S):
             self._position = (now, key, offline.task_position(view, os.environ))
         if is_settled(view):
-            self._waker.wake()
+            self.waker.wake()
 
     def _refresh_always(self) -> None:
         while not self._over:
@@ -296,13 +263,13 @@ class LiveView:
     def _refresh(self, drawing: Drawing) -> None:
         if not self.view:
             return
-        question = self.controls.question if self.controls is not None else None
+        question = self.controls.question
         columns, rows = self.screen.size
         context = RegionContext(
             task_position=self._position[2],
             trouble=self._trouble(),
             question=question.text if question else "",
-            has_keys=self._keyboard.is_ours,
+            has_keys=self.keyboard.is_ours,
         )
         most = _REGION_ROWS if rows > _SMALL_LINES else 1
         lines = region_lines(self.view, context, time.time(), columns, rows=most)
@@ -332,8 +299,8 @@ class LiveView:
 
     def _report_wait(self, now: float) -> None:
         """Print the present wait once, since without a region nothing counts it down."""
-        ends = wait_ends_at(self.view)
-        if ends is not None and ends != self._reported_wait and (text := wait_announcement(self.view, now)):
+        ends, text = screen.wait_ends_at(self.view), screen.wait_announcement(self.view, now)
+        if text and ends != self._reported_wait:
             self._reported_wait = ends
             self.say(text)
 
@@ -426,10 +393,10 @@ def _task(view: View, context: RegionContext, room: int) -> str:
 
 
 def _wait(view: View, context: RegionContext, now: float, room: int) -> str:
-    for text in countdown_lines(view, now, has_keys=context.has_keys):
+    for text in screen.countdown_lines(view, now, has_keys=context.has_keys):
         if cells(text) <= room:
             return text
-    return cut(shortest_countdown(view, now), room)
+    return cut(screen.shortest_countdown(view, now), room)
 
 
 def cut(text: str, room: int) -> str:
@@ -476,24 +443,20 @@ class Drawing:
             file=io.StringIO(), force_terminal=True, color_system="256" if colour else None, width=80,
             highlight=False, markup=False, emoji=False, legacy_windows=False, safe_box=False,
         )  # fmt: skip
-        self._last: tuple[tuple[str, ...], Painted] = ((), NOTHING)
+        self._last: tuple[Sequence[str], screen.Painted] = ((), screen.NOTHING)
 
-    def region(self, lines: Sequence[str], width: int) -> Painted:
+    def region(self, lines: Sequence[str], width: int) -> screen.Painted:
         """Draw the region. The same lines give the same object, without a call of rich."""
-        shown = tuple(lines)
-        if self._last[0] != shown:
-            self._last = (shown, self._region(shown, width))
+        if self._last[0] != lines:
+            from rich.text import Text
+
+            head, *more = lines
+            texts = [Text(head, style=_HEAD_STYLE, no_wrap=True)]
+            texts += [Text(line, style=_MORE_STYLE, no_wrap=True) for line in more]
+            widths = tuple(map(cells, lines))
+            text = self._drawn(Text("\n").join(texts), max(width, *widths))
+            self._last = (lines, screen.Painted(text.removesuffix("\n"), widths))
         return self._last[1]
-
-    def _region(self, lines: Sequence[str], width: int) -> Painted:
-        from rich.text import Text
-
-        styles = [_HEAD_STYLE] + [_MORE_STYLE] * len(lines)
-        drawn = Text("\n").join(
-            Text(line, style=style, no_wrap=True) for line, style in zip(lines, styles, strict=False)
-        )
-        text = self._drawn(drawn, max(width, *map(cells, lines)))
-        return Painted(text.removesuffix("\n"), tuple(map(cells, lines)))
 
     def panel(self, panel: Panel, width: int) -> str:
         """Return the panel as lines. It has no sides, so that a command in it can be copied."""
