@@ -28,24 +28,11 @@ NO_DAEMON_HERE = "no daemon works here; last known:"
 
 
 class StatusQuery:
-    """What a ``status`` on the command line asks for."""
+    """What a ``status`` on the command line asks for. No dataclass: it would cost start-up time."""
 
-    __slots__ = ("as_json", "every", "name", "resources", "socket")
-
-    def __init__(
-        self,
-        *,
-        name: str | None = None,
-        socket: str | None = None,
-        as_json: bool = False,
-        every: bool = False,
-        resources: bool = False,
-    ) -> None:
-        self.name = name
-        self.socket = socket
-        self.as_json = as_json
-        self.every = every
-        self.resources = resources
+    name: str | None = None
+    socket: str | None = None
+    as_json = every = resources = False
 
 
 def run(arguments: Sequence[str]) -> int | None:
@@ -141,15 +128,12 @@ def _page(views: Sequence[dict[str, Any]], mine: dict[str, Any] | None) -> str:
     text = status_text.ralph(
         view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, columns=columns(sys.stdout)
     )
-    return text + _others([each for each in views if each is not view])
-
-
-def _others(views: Sequence[dict[str, Any]]) -> str:
-    if not views:
-        return ""
-    states = [view.get("state") for view in views]
+    states = [each.get("state") for each in views if each is not view]
+    if not states:
+        return text
     some = ", ".join(f"{states.count(state)} {state}" for state in ("failed", "paused") if state in states)
-    return f"\n\nand {count(len(views), 'other ralph')}{f' ({some})' if some else ''}: ralphctl status --all"
+    others = count(len(states), "other ralph") + (f" ({some})" if some else "")
+    return f"{text}\n\nand {others}: ralphctl status --all"
 
 
 def _print_last_known(query: StatusQuery, view: dict[str, Any], head: str) -> int:
@@ -163,15 +147,10 @@ def _print_last_known(query: StatusQuery, view: dict[str, Any], head: str) -> in
     step = ("start the daemon", "ralphctl regent start")
     if discovery.is_without_daemon(view):
         step = ("go on" if view["state"] == "paused" else "start again", "ralphctl build")
-    print(
-        status_text.ralph(
-            view,
-            time.time(),
-            checkpoint=checkpoint,
-            checkpoint_fault=offline.checkpoint_fault(view["directory"]),
-            colour=has_colour(sys.stdout),
-            step=step,
-            columns=columns(sys.stdout),
-        )
+    now, colour, width = time.time(), has_colour(sys.stdout), columns(sys.stdout)
+    fault = offline.checkpoint_fault(view["directory"])
+    text = status_text.ralph(
+        view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, step=step, columns=width
     )
+    print(text)
     return wire.status_exit_code([view["state"]])

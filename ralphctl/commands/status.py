@@ -31,9 +31,9 @@ def status(name: str | None, every: bool, resources: bool, watch: bool) -> int:
     Exits with 1 when one has failed, else 75 when one is paused, else 0. Without a daemon it tells what is
     last known in this directory; 3 only where there is nothing to read.
     """
-    query = fast_status.StatusQuery(
-        name=name, socket=socket_given(), as_json=wants_json(), every=every, resources=resources
-    )  # fmt: skip
+    query = fast_status.StatusQuery()
+    query.name, query.socket, query.as_json = name, socket_given(), wants_json()
+    query.every, query.resources = every, resources
     return _watch(query) if watch else fast_status.answer(query)
 
 

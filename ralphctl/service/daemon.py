@@ -138,6 +138,9 @@ class PrivateDaemon:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.socket = str(directory / "ralphd.sock")
+        self.log = directory / "ralphd.log"
+        self._stderr_file = directory / "ralphd.err"
+        """Its stdout and stderr: why it could not start."""
         self.client = Client(lambda: [self.socket])  # no other daemon is ever asked
         self.pidfd = -1
         self.code: int | None = None
@@ -146,15 +149,18 @@ class PrivateDaemon:
         self._cord = -1
         self._pipe = 0
 
-    @property
-    def log(self) -> Path:
-        return self.directory / "ralphd.log"
-
     def start(self) -> None:
         """Start it without waiting until it is ready. Raise StartFailed."""
         processes.become_reaper()
         try:
-            self._start()
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            read_end, self._cord = os.pipe()  # inherited only where passed on explicitly
+            self._pipe = os.fstat(read_end).st_ino
+            try:
+                self._pid = self._spawn(read_end)
+            finally:
+                os.close(read_end)
+            self.pidfd = os.pidfd_open(self._pid)
         except OSError as fault:
             raise StartFailed(
                 "the private ralphd cannot be started",
@@ -163,23 +169,13 @@ class PrivateDaemon:
                 mend="another place for its state, by RALPHD_STATE_DIR",
             ) from fault
 
-    def _start(self) -> None:
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        read_end, self._cord = os.pipe()  # inherited only where passed on explicitly
-        self._pipe = os.fstat(read_end).st_ino
-        try:
-            self._pid = self._spawn(read_end)
-        finally:
-            os.close(read_end)
-        self.pidfd = os.pidfd_open(self._pid)
-
     def _spawn(self, read_end: int) -> int:
         # -P: a `ralphd` or `json.py` in the current directory must not be imported in place of ours.
         command = [sys.executable, "-P", "-m", "ralphd", "--tied", str(read_end)]
         with self._stderr_file.open("wb") as output:
             process = subprocess.Popen(
                 [*command, "--state-dir", str(self.directory), "--socket", self.socket],
-                env={name: value for name, value in os.environ.items() if name not in COOKIES},
+                env=_environment(None),
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -192,24 +188,19 @@ class PrivateDaemon:
 
     def await_ready(self, give_up: Callable[[], bool]) -> None:
         """Wait until it accepts requests. Raise StartFailed, KeyboardInterrupt if ``give_up`` is true."""
-        with SlowNotice("the private ralphd to be ready", READY_LIMIT_S):
-            self._await_ready(give_up)
-
-    def _await_ready(self, give_up: Callable[[], bool]) -> None:
         deadline = time.monotonic() + READY_LIMIT_S
-        while not is_ready(self.socket):
-            if give_up():
-                raise KeyboardInterrupt
-            if not self.is_alive():
-                why = self._stderr_file.read_bytes()[-_STDERR_BYTES:].decode(errors="replace").strip()
-                raise StartFailed(
-                    "the private ralphd did not start", max(self.code or 0, 0) or wire.EXIT_FAILED, why=why
-                )
-            if time.monotonic() > deadline:
-                raise StartFailed(
-                    f"the private ralphd was not ready after {READY_LIMIT_S:g} s", 75, mend=f"less {self.log}"
-                )
-            time.sleep(_LOOK_S)
+        with SlowNotice("the private ralphd to be ready", READY_LIMIT_S):
+            while not is_ready(self.socket):
+                if give_up():
+                    raise KeyboardInterrupt
+                if not self.is_alive():
+                    code = max(self.code or 0, 0) or wire.EXIT_FAILED
+                    why = self._stderr_file.read_bytes()[-_STDERR_BYTES:].decode(errors="replace").strip()
+                    raise StartFailed("the private ralphd did not start", code, why=why)
+                if time.monotonic() > deadline:
+                    what = f"the private ralphd was not ready after {READY_LIMIT_S:g} s"
+                    raise StartFailed(what, 75, mend=f"less {self.log}")
+                time.sleep(_LOOK_S)
 
     def is_alive(self) -> bool:
         """Return whether it lives. Reap everything that has ended below this process."""
@@ -254,11 +245,6 @@ class PrivateDaemon:
         while not fact() and time.monotonic() < deadline:
             processes.wake(self._pipe, (self._pid,))  # each time: one look may miss a child
             time.sleep(_LOOK_S)
-
-    @property
-    def _stderr_file(self) -> Path:
-        """Its stdout and stderr: why it could not start."""
-        return self.directory / "ralphd.err"
 
 
 def is_ready(socket: str) -> bool:
