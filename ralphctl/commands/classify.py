@@ -59,15 +59,11 @@ def classify(file: str, agent: str | None, code: int | None, stream: str) -> Non
 def _opened(file: str) -> AbstractContextManager[BinaryIO]:
     if file == "-":
         return contextlib.nullcontext(sys.stdin.buffer)
+    mend = "name a file with an agent's raw output, or - for stdin"
     if Path(file).is_dir():
-        raise UsageError(
-            f"{file} is a directory", mend="name a file with an agent's raw output, or - for stdin"
-        )
+        raise UsageError(f"{file} is a directory", mend=mend)
     try:
         return Path(file).open("rb")
     except OSError as fault:
-        raise UsageError(
-            f"{file} cannot be read",
-            why=fault.strerror or str(fault),
-            mend="name a file with an agent's raw output, or - for stdin",
-        ) from fault
+        why = fault.strerror or str(fault)
+        raise UsageError(f"{file} cannot be read", why=why, mend=mend) from fault

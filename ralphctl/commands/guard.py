@@ -15,8 +15,6 @@ from ralphctl.cli.click_ext import (
     limit_option,
     printed_as_json,
     ralph_command,
-    the_client,
-    the_name,
     the_ralph,
     wants_json,
 )
@@ -37,9 +35,8 @@ def verdicts(name: str | None, limit: int) -> None:
     Kept, reverted, or untested, how often the tests ran and what they said, and why. With --json also the
     last lines that red tests printed. Without a daemon, in the working directory, from what is kept there.
     """
-    client = the_client()
     try:
-        name = the_name(client, name)
+        client, name = the_ralph(name)
         reply = client.verdicts(name, limit)
     except (DaemonNotRunning, UnknownRalph) as fault:
         _print_from_files(name, limit, fault)
