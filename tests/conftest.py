@@ -8,8 +8,11 @@ Each is the same search in every run (a failure is a failure for everybody), and
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis.configuration import set_hypothesis_home_dir
+
+WAITING = ("whole/test_watch", "whole/test_reports", "whole/test_state_files", "whole/", "tests/loop/")
 
 # No directory can be made there: what hypothesis would keep beside its database it computes anew.
 set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
@@ -28,3 +31,8 @@ settings.register_profile(
     "mutants", _DEV, max_examples=15, stateful_step_count=20, phases=(Phase.explicit, Phase.generate)
 )
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that wait for time to pass, the longest first: the others fill the gaps."""
+    items.sort(key=lambda item: next((rank for rank, path in enumerate(WAITING) if path in item.nodeid), 99))
