@@ -16,7 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ralphd.core.gate.verdict_views import VerdictMessage, heard_in
+from ralphd.core.gate.verdict import Verdict
+from ralphd.core.gate.verdict_views import heard_in
 from ralphd.core.supervision.model import Next
 from ralphd.unix_http import UnixConnection
 
@@ -36,7 +37,7 @@ class RegentReply:
     """What to do next, and at a boundary the verdict, if there is one."""
 
     next: Next = Next.CONTINUE
-    verdict: VerdictMessage | None = None
+    verdict: Verdict | None = None
 
 
 class Reports(Protocol):

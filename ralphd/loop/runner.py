@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import verdict_line
 from ralphd.core.loop import model, tasks
 from ralphd.core.loop.model import FinishIteration, Iteration, Loop, PauseReason
 from ralphd.core.loop.step import SET_BACK_S, step
@@ -91,7 +92,7 @@ class BoundaryClient:
             answer.add_done_callback(lambda done: None if done.cancelled() else late(done.result().next))
             found = RegentReply()
         if found.verdict is not None:
-            self._console.say(found.verdict.words)
+            self._console.say(verdict_line(found.verdict))
         if _may_be_pushed(found):
             await self._remote.push(failed=order.failed)
         return found
@@ -220,7 +221,7 @@ class LoopRunner:
             task = f", task {resumed.task_id}" if resumed.task_id else ""
             self._console.say(f"a checkpoint is there: iteration {memory.iteration + 1}{task}")
         if (verdict := await asyncio.to_thread(self._store.unheard, memory, ledger)) is not None:
-            self._console.say(f"{verdict.words} (the loop before did not hear it)")
+            self._console.say(f"{verdict_line(verdict)} (the loop before did not hear it)")
         return model.Began(time.time(), plan, resumed, verdict, await asyncio.to_thread(self._store.undone))
 
     async def _carry_out_all(self, after: model.LoopStep) -> None:

@@ -18,7 +18,7 @@ from ralphd.store.loop_files import LoopFiles
 from ralphd.store.state import GATE_FILE
 
 if TYPE_CHECKING:
-    from ralphd.core.gate.verdict_views import VerdictMessage
+    from ralphd.core.gate.verdict import Verdict
     from ralphd.core.loop.model import Ledger, SaveCheckpoint
     from ralphd.core.loop.phases import Phases
     from ralphd.loop.settings import LoopSettings
@@ -75,7 +75,7 @@ class LoopStore:
         self.remember(Loop(memory, ledger), Loop(start[0], start[1]))
         return start
 
-    def unheard(self, memory: LoopState, ledger: "Ledger") -> "VerdictMessage | None":
+    def unheard(self, memory: LoopState, ledger: "Ledger") -> "Verdict | None":
         """Return the last verdict on one of our tasks, if an earlier loop died before it was received."""
         state = look_into(self._settings.home / GATE_FILE)
         if state is None or (last := state.last) is None or last.boundary_id == memory.judged:
@@ -83,16 +83,7 @@ class LoopStore:
         if last.task is None or last.task.id not in ledger or last.boundary_id in state.undone:
             return None
         try:
-            return heard(
-                last.boundary_id,
-                last.kind,
-                last.why,
-                task=last.task.id,
-                commits=last.commits,
-                reverted=last.reverted,
-                tail=last.tail,
-                is_open=state.is_open,
-            )
+            return heard(replace(last, is_open=state.is_open))
         except ValueError:
             return None
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.gate.verdict import VerdictKind
-from ralphd.core.gate.verdict_views import VerdictMessage
+from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.supervision.model import Next
 from ralphd.loop import report_client as links
 from ralphd.loop.report_client import RegentReply, ReportClient
@@ -181,7 +180,7 @@ def test_r9_a_verdict_may_take_as_long_as_tests_do_and_nobody_is_said_to_be_away
     regents[0].waits.set()
 
     verdict = answer.result(timeout=20).verdict
-    assert verdict == VerdictMessage("r1/1", VerdictKind.KEPT, "the tests pass", commits=("aaaaaaa",))
+    assert verdict == Verdict(VerdictKind.KEPT, "the tests pass", boundary_id="r1/1", commits=("aaaaaaa",))
     assert {said["id"] for said in regents[0].heard} == {"1"}
     assert told == []
     link.close(10)

@@ -8,7 +8,6 @@ import pytest
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.range import GateState
 from ralphd.core.gate.verdict import Verdict, VerdictKind
-from ralphd.core.gate.verdict_views import VerdictMessage
 from ralphd.core.loop.model import (
     Checkpoint,
     Cooldown,
@@ -217,7 +216,7 @@ def test_r9_the_last_verdict_is_read_as_it_is_and_only_where_it_is_news_about_a_
 
     assert store.unheard(LoopState(), ledger) is None
     save_gate(path, GateState(last=last))
-    found = VerdictMessage("r1/7", kind, "red", "A", (sha[:7],), (sha[:7],), ("1 failed",))
+    found = replace(last, commits=(sha[:7],), reverted=(sha[:7],), tail="1 failed")
     assert store.unheard(LoopState(), ledger) == found
     assert store.unheard(LoopState(judged="r1/7"), ledger) is None
     assert store.unheard(LoopState(), {}) is None

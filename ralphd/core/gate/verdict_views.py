@@ -5,11 +5,12 @@ Entries of ``history.jsonl`` come in as they were read; any key may be missing.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from ralphd.core.explanation import Explanation, Figure, in_seconds
-from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict import Verdict, VerdictKind
+from ralphd.core.supervision.model import ReportedTask
 
 # What a loop hears of its commits at a boundary: the verdict, cut down to what a prompt can carry (L9, R9).
 
@@ -37,81 +38,53 @@ class RevertNotice:
         return f"its {were} reverted ({', '.join(self.commits)}): {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictMessage:
-    """The verdict as the loop receives it, bounded for a prompt (L9, R9); shas are abbreviated.
+def heard(verdict: Verdict) -> Verdict:
+    """Return a verdict bounded for a prompt: one line of why, abbreviated commits, a short tail (L9, R9).
 
-    ``task`` is the id of the iteration's task. ``is_open``: the next verdict is on these commits too.
+    Raise ValueError for a commit that is none.
     """
-
-    boundary: str
-    kind: VerdictKind
-    why: str
-    task: str | None = None
-    commits: tuple[str, ...] = ()
-    reverted: tuple[str, ...] = ()
-    tail: tuple[str, ...] = ()
-    is_open: bool = False
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing is left of the iteration."""
-        return len(self.reverted) == len(self.commits)
-
-    @property
-    def note(self) -> RevertNotice | None:
-        """What the next attempt has to know; None where nothing was reverted."""
-        if self.kind is not VerdictKind.REVERTED:
-            return None
-        return RevertNotice(self.reverted[:MOST_SHAS], self.why, self.tail, self.boundary)
-
-    @property
-    def words(self) -> str:
-        shas = self.reverted if self.kind is VerdictKind.REVERTED else self.commits
-        more = f" and {len(shas) - 3} more" if len(shas) > 3 else ""
-        return f"verdict: {self.kind} {', '.join(shas[:3])}{more}".rstrip() + f": {self.why}"
-
-
-def heard(
-    boundary: str,
-    kind: str,
-    why: str,
-    *,
-    task: str | None,
-    commits: Iterable[str],
-    reverted: Iterable[str],
-    tail: str,
-    is_open: bool = False,
-) -> VerdictMessage:
-    """Return a verdict with its texts neutralised. Raise ValueError for an unknown kind."""
-    return VerdictMessage(
-        boundary,
-        VerdictKind(kind),
-        one_line(why) or "nobody says why",
-        task,
-        tuple(map(_short, commits)),
-        tuple(map(_short, reverted)),
-        tail_of(tail),
-        is_open,
+    return replace(
+        verdict,
+        why=one_line(verdict.why) or "nobody says why",
+        commits=tuple(map(_short, verdict.commits)),
+        reverted=tuple(map(_short, verdict.reverted)),
+        tail="\n".join(tail_of(verdict.tail)),
     )
 
 
-def heard_in(found: object, boundary: str) -> VerdictMessage | None:
+def heard_in(found: object, boundary: str) -> Verdict | None:
     """Return the verdict in the reply to a report; None where there is none, or it cannot be read."""
     if not isinstance(found, Mapping):
         return None
     try:
-        return heard(
-            boundary,
-            found["kind"],
+        task = found.get("task")
+        verdict = Verdict(
+            VerdictKind(found["kind"]),
             _text(found["why"]),
-            task=_id_in(found.get("task")),
-            commits=map(_text, found["commits"]),
-            reverted=map(_text, found["reverted"]),
+            boundary_id=boundary,
+            task=None if task is None else ReportedTask(_text(task["id"])),
+            commits=tuple(map(_text, found["commits"])),
+            reverted=tuple(map(_text, found["reverted"])),
             tail=_text(found.get("tail", "")),
         )
+        return heard(verdict)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def notice_of(verdict: Verdict) -> RevertNotice | None:
+    """Return what the next attempt has to know; None where nothing was reverted."""
+    if verdict.kind is not VerdictKind.REVERTED:
+        return None
+    tail = tuple(verdict.tail.splitlines())
+    return RevertNotice(verdict.reverted[:MOST_SHAS], verdict.why, tail, verdict.boundary_id)
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """Return a verdict as a line of the loop's log."""
+    shas = verdict.reverted if verdict.kind is VerdictKind.REVERTED else verdict.commits
+    more = f" and {len(shas) - 3} more" if len(shas) > 3 else ""
+    return f"verdict: {verdict.kind} {', '.join(shas[:3])}{more}".rstrip() + f": {verdict.why}"
 
 
 def one_line(text: str) -> str:
@@ -145,10 +118,6 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no text")
     return value
-
-
-def _id_in(task: Any) -> str | None:
-    return None if task is None else _text(task["id"])
 
 
 Entry: TypeAlias = Mapping[str, Any]

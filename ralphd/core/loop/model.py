@@ -18,7 +18,7 @@ from ralphd.core.time import Moment
 
 if TYPE_CHECKING:
     from ralphd.core.failures.classify import Classification
-    from ralphd.core.gate.verdict_views import VerdictMessage
+    from ralphd.core.gate.verdict import Verdict
     from ralphd.core.plan import Plan, Task
     from ralphd.core.supervision.model import Next
 
@@ -339,7 +339,7 @@ class Began:
     at: Moment
     plan: Plan | None
     resumed: Resumed | None = None
-    verdict: VerdictMessage | None = None
+    verdict: Verdict | None = None
     undone: tuple[str, ...] = ()
 
 
@@ -385,7 +385,7 @@ class Judged:
     at: Moment
     next: Next
     plan: Plan | None
-    verdict: VerdictMessage | None = None
+    verdict: Verdict | None = None
     unheard: bool = False
 
 

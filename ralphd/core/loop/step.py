@@ -6,11 +6,10 @@ is in ``core/loop/failures``; steps that both modules take are in ``core/loop/tr
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ralphd.core import backoff
 from ralphd.core.failures.kinds import FailureKind
-from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.loop import model, tasks, transitions
 from ralphd.core.loop.failures import failed, failures_per_round
 from ralphd.core.loop.model import (
@@ -27,9 +26,6 @@ from ralphd.core.loop.model import (
 from ralphd.core.plan import Task
 from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment
-
-if TYPE_CHECKING:
-    from ralphd.core.gate.verdict_views import VerdictMessage
 
 IDLE_SUCCESSES = 2
 """Without a task list, this many successful iterations in a row without a commit end the loop (L10)."""
@@ -155,7 +151,7 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
     )
     ledger = loop.ledger if policy.reviews else tasks.without_reviews(loop.ledger)
     loop = replace(loop, plan=plan, ledger=tasks.sync_with_plan(ledger, plan), memory=memory)
-    if event.verdict is not None and event.verdict.boundary != memory.judged:
+    if event.verdict is not None and event.verdict.boundary_id != memory.judged:
         loop = _with_verdict(loop, event.verdict, policy)
     loop = replace(loop, ledger=tasks.put_back(loop.ledger, event.undone))
     return _iterate(loop, event.at, policy, event.resumed).preceded_by(*lost)
@@ -324,7 +320,8 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
     if not event.unheard:
         loop = _with_verdict(loop, event.verdict, policy)
     loop = _with_answer(loop, event)
-    if not tasks.has_tasks(plan) and (event.verdict is None or event.verdict.note is None):
+    is_reverted = event.verdict is not None and event.verdict.kind is VerdictKind.REVERTED
+    if not (tasks.has_tasks(plan) or is_reverted):
         end = None
         if stage.promised:
             end = EndLoop(0, "complete", "the agent promised that all is done")
@@ -336,10 +333,10 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
     return _iterate(loop, event.at, policy)
 
 
-def _with_verdict(loop: Loop, verdict: "VerdictMessage | None", policy: LoopPolicy) -> Loop:
+def _with_verdict(loop: Loop, verdict: Verdict | None, policy: LoopPolicy) -> Loop:
     """Apply the verdict on the loop's commits; None: no gate is configured (R9)."""
     ledger = tasks.judged(loop.ledger, verdict, a_round=failures_per_round(policy))
-    boundary = loop.memory.judged if verdict is None else verdict.boundary
+    boundary = loop.memory.judged if verdict is None else verdict.boundary_id
     return replace(loop, ledger=ledger, memory=replace(loop.memory, judged=boundary))
 
 

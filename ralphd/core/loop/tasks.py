@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from ralphd.core.backoff import grown
 from ralphd.core.failures.kinds import FailureKind, meaning
+from ralphd.core.gate.verdict_views import notice_of
 from ralphd.core.loop.model import Ledger, Previous, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
 
 if TYPE_CHECKING:
-    from ralphd.core.gate.verdict_views import VerdictMessage
+    from ralphd.core.gate.verdict import Verdict
 
 PROMPT_ALONE = Task("prompt", "what the prompt asks for", TaskStatus.PENDING)
 """Stands for the work where the task list is absent."""
@@ -160,22 +161,26 @@ def unjudged(before: Ledger, after: Ledger) -> Ledger:
     }
 
 
-def judged(ledger: Ledger, verdict: "VerdictMessage | None", *, a_round: int) -> Ledger:
+def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger:
     """Apply a verdict (R9); None: no gate is configured.
 
     A task whose commits stay starts without failures if it opens again. A task whose commits were reverted is
     open again, which counts as a failure: after every ``a_round`` of them it is put back behind the others.
     """
     waiting = [id_ for id_, record in ledger.items() if record.unjudged]
-    if verdict is not None and verdict.is_open:
-        return ledger
-    if verdict is None or (note := verdict.note) is None:
-        if verdict is not None and verdict.commits and verdict.task is not None and verdict.task in ledger:
-            # Its new commits stay even if the attempt failed: the next one needs none to be done.
-            ledger = {**ledger, verdict.task: replace(ledger[verdict.task], reverted=None)}
+    if verdict is None:
         return {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting}}
-    own = () if verdict.task is None else (verdict.task,)
-    lost = waiting if verdict.is_whole or verdict.task not in waiting else own
+    if verdict.is_open:
+        return ledger
+    task = None if verdict.task is None else verdict.task.id
+    if (note := notice_of(verdict)) is None:
+        if verdict.commits and task is not None and task in ledger:
+            # Its new commits stay even if the attempt failed: the next one needs none to be done.
+            ledger = {**ledger, task: replace(ledger[task], reverted=None)}
+        return {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting}}
+    own = () if task is None else (task,)
+    is_whole = len(verdict.reverted) == len(verdict.commits)
+    lost = waiting if is_whole or task not in waiting else own
     ledger = {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting if id_ not in lost}}
     after = dict(reopened(ledger, dict.fromkeys((*own, *lost))))
     for id_ in dict.fromkeys((*own, *lost)):

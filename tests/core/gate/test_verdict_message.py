@@ -2,23 +2,24 @@
 
 import pytest
 
-from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.gate.verdict_views import (
     MOST_LINE_CHARS,
     MOST_SHAS,
     TAIL_CHARS,
     TAIL_LINES,
     RevertNotice,
-    VerdictMessage,
     heard,
     heard_in,
+    notice_of,
     one_line,
     tail_of,
+    verdict_line,
 )
 from ralphd.core.loop.model import TaskRecord, TaskState
 from ralphd.core.loop.prompt import prompt
 from ralphd.core.loop.tasks import judged
-from tests.core.loop.scenes import plan_of
+from tests.core.loop.scenes import plan_of, verdict_of
 
 SHA, OTHER = "a" * 40, "b" * 40
 ANSWER = {
@@ -29,7 +30,7 @@ ANSWER = {
     "task": {"id": "A", "title": "do A"},
     "tail": "1 failed\n",
 }
-FAILED = VerdictMessage(
+FAILED = verdict_of(
     "r1/7", VerdictKind.REVERTED, "the tests failed", "A", ("aaaaaaa",), ("aaaaaaa",), ("```", "red")
 )
 
@@ -39,8 +40,8 @@ def test_a_boundary_reply_becomes_a_verdict() -> None:
 
     shas = ("aaaaaaa", "bbbbbbb")
     why = "the tests failed"
-    assert found == VerdictMessage("r1/7", VerdictKind.REVERTED, why, "A", shas, shas[:1], ("1 failed",))
-    assert found.words == "verdict: reverted aaaaaaa: the tests failed"
+    assert found == verdict_of("r1/7", VerdictKind.REVERTED, why, "A", shas, shas[:1], ("1 failed",))
+    assert verdict_line(found) == "verdict: reverted aaaaaaa: the tests failed"
     assert heard_in({**ANSWER, "kind": "kept", "task": None}, "r1/7") is not None
 
 
@@ -68,7 +69,7 @@ def test_test_output_is_bounded_and_cannot_steer_terminals() -> None:
 def test_r9_the_prompt_shows_the_revert_and_its_reason() -> None:
     plan = plan_of("A")
 
-    text = prompt("Go.", task=plan.tasks[0], plan=plan, reverted=FAILED.note)
+    text = prompt("Go.", task=plan.tasks[0], plan=plan, reverted=notice_of(FAILED))
 
     assert "reverted (aaaaaaa): the tests failed." in text
     assert text.endswith("The end of what the tests printed:\n\n````\n```\nred\n````\n")
@@ -78,12 +79,12 @@ def test_r9_only_what_was_reverted_is_open_again() -> None:
     waiting = {id_: TaskRecord(id_, id_, TaskState.COMPLETE, 1, unjudged=True) for id_ in "AB"}
     clean = TaskRecord("B", "B", TaskState.COMPLETE)
 
-    partly = VerdictMessage("r1/7", VerdictKind.REVERTED, "red", "A", ("1", "2"), ("1",))
+    partly = verdict_of("r1/7", VerdictKind.REVERTED, "red", "A", ("1", "2"), ("1",))
     after = judged(waiting, partly, a_round=9)
     assert (after["A"].reopened, after["A"].failure_count, after["B"]) == (True, 2, clean)
     after = judged(waiting, FAILED, a_round=9)
     assert [after[id_].reopened for id_ in "AB"] == [True, True]
-    untested = VerdictMessage("r1/7", VerdictKind.UNTESTED, "cut", "A", is_open=True)
+    untested = verdict_of("r1/7", VerdictKind.UNTESTED, "cut", "A", is_open=True)
     assert judged(waiting, untested, a_round=9) == waiting
 
 
@@ -92,7 +93,7 @@ def test_r9_a_failed_task_is_not_counted_twice() -> None:
 
     record = judged(put_back, FAILED, a_round=3)["A"]
 
-    assert (record.state, record.failure_count, record.reverted) == (TaskState.FAILED, 3, FAILED.note)
+    assert (record.state, record.failure_count, record.reverted) == (TaskState.FAILED, 3, notice_of(FAILED))
 
 
 SHA_40 = "0123456789abcdef" * 2 + "01234567"
@@ -104,12 +105,12 @@ def test_the_bounds_are_these() -> None:
 
 
 def test_what_is_not_said_is_nothing() -> None:
-    plain = VerdictMessage("b", VerdictKind.KEPT, "why")
-    assert (plain.task, plain.commits, plain.reverted, plain.tail, plain.is_open) == (None, (), (), (), False)
+    plain = Verdict(VerdictKind.KEPT, "why")
+    assert (plain.task, plain.commits, plain.reverted, plain.tail, plain.is_open) == (None, (), (), "", False)
     assert (RevertNotice((), "").tail, RevertNotice((), "").boundary) == ((), "")
-    assert heard("b", "kept", "", task=None, commits=(), reverted=(), tail="").why == "nobody says why"
-    assert heard("b", "kept", "x", task=None, commits=(), reverted=(), tail="").is_open is False
-    assert heard("b", "kept", "x", task=None, commits=(), reverted=(), tail="", is_open=True).is_open
+    assert heard(Verdict(VerdictKind.KEPT, "")).why == "nobody says why"
+    assert heard(plain).is_open is False
+    assert heard(Verdict(VerdictKind.KEPT, "x", is_open=True)).is_open
 
 
 def test_a_revert_as_the_failure_that_it_is() -> None:
@@ -119,10 +120,10 @@ def test_a_revert_as_the_failure_that_it_is() -> None:
 
 def test_only_a_revert_leaves_a_note() -> None:
     shas = tuple(map(str, range(21)))
-    reverted = VerdictMessage("r1/7", VerdictKind.REVERTED, "red", "A", shas, shas, ("1 failed",))
-    assert reverted.note == RevertNotice(shas[:20], "red", ("1 failed",), "r1/7")
-    assert VerdictMessage("b", VerdictKind.UNTESTED, "red", "A", shas, shas).note is None
-    assert VerdictMessage("b", VerdictKind.KEPT, "red").note is None
+    reverted = verdict_of("r1/7", VerdictKind.REVERTED, "red", "A", shas, shas, ("1 failed",))
+    assert notice_of(reverted) == RevertNotice(shas[:20], "red", ("1 failed",), "r1/7")
+    assert notice_of(verdict_of("b", VerdictKind.UNTESTED, "red", "A", shas, shas)) is None
+    assert notice_of(verdict_of("b", VerdictKind.KEPT, "red")) is None
 
 
 @pytest.mark.parametrize(
@@ -137,23 +138,23 @@ def test_only_a_revert_leaves_a_note() -> None:
     ],
 )
 def test_a_verdict_in_a_line(kind: VerdictKind, commits: str, reverted: str, said: str) -> None:
-    assert VerdictMessage("b", kind, "why", None, tuple(commits), tuple(reverted)).words == said
+    assert verdict_line(verdict_of("b", kind, "why", None, tuple(commits), tuple(reverted))) == said
 
 
 @pytest.mark.parametrize(
     ("commits", "reverted", "whole"), [("ab", "ab", True), ("ab", "b", False), ("", "", True)]
 )
 def test_nothing_is_left_where_all_went(commits: str, reverted: str, whole: bool) -> None:
-    assert (
-        VerdictMessage("b", VerdictKind.REVERTED, "", None, tuple(commits), tuple(reverted)).is_whole is whole
-    )
+    waiting = {id_: TaskRecord(id_, id_, TaskState.COMPLETE, 1, unjudged=True) for id_ in "AB"}
+    verdict = verdict_of("b", VerdictKind.REVERTED, "", "A", tuple(commits), tuple(reverted))
+    assert judged(waiting, verdict, a_round=9)["B"].reopened is whole
 
 
 def test_an_answer_is_taken_as_it_is() -> None:
-    assert heard_in(PASSED, "r1/7") == VerdictMessage(
+    assert heard_in(PASSED, "r1/7") == verdict_of(
         "r1/7", VerdictKind.KEPT, "the tests pass", None, (SHA_40[:7],)
     )
-    assert heard_in({**PASSED, "task": {"id": "T-1"}, "tail": "a\nb"}, "b") == VerdictMessage(
+    assert heard_in({**PASSED, "task": {"id": "T-1"}, "tail": "a\nb"}, "b") == verdict_of(
         "b", VerdictKind.KEPT, "the tests pass", "T-1", (SHA_40[:7],), (), ("a", "b")
     )
 
@@ -185,7 +186,7 @@ def test_commits_are_abbreviated(length: int) -> None:
 @pytest.mark.parametrize("sha", ["xyz", "a" * 6])
 def test_a_fault_names_the_invalid_commit(sha: str) -> None:
     with pytest.raises(ValueError, match=f"^'{sha}' is no commit$"):
-        heard("b", "kept", "w", task=None, commits=[sha], reverted=(), tail="")
+        heard(Verdict(VerdictKind.KEPT, "w", commits=(sha,)))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from ralphd.core.failures.classify import Classification
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.failures.reset_parsers import Confidence
 from ralphd.core.failures.resets import Reset
-from ralphd.core.gate.verdict import VerdictKind
-from ralphd.core.gate.verdict_views import VerdictMessage
+from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.loop.model import (
     Attempting,
     AttemptOver,
@@ -31,7 +30,7 @@ from ralphd.core.loop.model import (
 )
 from ralphd.core.loop.step import step
 from ralphd.core.plan import Plan, Task, TaskStatus
-from ralphd.core.supervision.model import Next
+from ralphd.core.supervision.model import Next, ReportedTask
 from ralphd.core.time import Moment
 
 T = TypeVar("T", bound=LoopOrder)
@@ -48,6 +47,30 @@ def plan_of(*ids: str, done: Iterable[str] = (), file: str = "prd.json") -> Plan
         tuple(
             Task(id_, f"do {id_}", TaskStatus.DONE if id_ in ticked else TaskStatus.PENDING) for id_ in ids
         ),
+    )
+
+
+def verdict_of(
+    boundary: str,
+    kind: VerdictKind,
+    why: str,
+    task: str | None = None,
+    commits: tuple[str, ...] = (),
+    reverted: tuple[str, ...] = (),
+    tail: tuple[str, ...] = (),
+    *,
+    is_open: bool = False,
+) -> Verdict:
+    """A verdict as a loop receives it."""
+    return Verdict(
+        kind,
+        why,
+        is_open=is_open,
+        boundary_id=boundary,
+        task=None if task is None else ReportedTask(task),
+        commits=commits,
+        reverted=reverted,
+        tail="\n".join(tail),
     )
 
 
@@ -150,7 +173,7 @@ class Play:
             (task,) = reopened
             shas = ("abc1234",)
             where, why = f"r1/{len(self.orders)}", "the tests failed"
-            verdict = VerdictMessage(where, VerdictKind.REVERTED, why, task, shas, shas, ("1 failed",))
+            verdict = verdict_of(where, VerdictKind.REVERTED, why, task, shas, shas, ("1 failed",))
         self.feed(Judged(self.now, answer, plan, verdict))
 
     def wakes(self) -> None:

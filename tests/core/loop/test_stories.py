@@ -7,7 +7,7 @@ from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.failures.reset_parsers import Confidence
 from ralphd.core.failures.resets import Reset
 from ralphd.core.gate.verdict import VerdictKind
-from ralphd.core.gate.verdict_views import RevertNotice, VerdictMessage
+from ralphd.core.gate.verdict_views import RevertNotice
 from ralphd.core.loop.model import (
     Attempting,
     AttemptOver,
@@ -40,7 +40,7 @@ from ralphd.core.loop.model import (
 )
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Next
-from tests.core.loop.scenes import START, Play, reset_in
+from tests.core.loop.scenes import START, Play, reset_in, verdict_of
 
 CRASH, INCOMPLETE = FailureKind.AGENT_CRASH, FailureKind.AGENT_INCOMPLETE
 RATE, USAGE, TRANSIENT = FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT, FailureKind.TRANSIENT
@@ -579,9 +579,7 @@ def test_r9_a_revert_is_told_until_the_task_is_kept_and_then_all_is_forgotten() 
 def test_r9_a_verdict_that_no_loop_has_heard_is_acted_upon_at_the_next_begin_and_only_once() -> None:
     play = Play("A", "B")
     play.succeeds(judged=False)
-    verdict = VerdictMessage(
-        "r1/7", VerdictKind.REVERTED, "the tests failed", "A", ("abc1234",), ("abc1234",)
-    )
+    verdict = verdict_of("r1/7", VerdictKind.REVERTED, "the tests failed", "A", ("abc1234",), ("abc1234",))
 
     for _ in range(2):
         play.loop = Loop(play.loop.memory, play.loop.ledger)
@@ -614,9 +612,7 @@ def test_r9_commits_that_stay_of_an_attempt_that_failed_are_enough_for_the_next_
 
     play.fails(CRASH, commits=1)
     play.feed(
-        Judged(
-            play.now, Next.CONTINUE, play.plan, VerdictMessage("r1/8", VerdictKind.KEPT, "green", "A", ("b",))
-        )
+        Judged(play.now, Next.CONTINUE, play.plan, verdict_of("r1/8", VerdictKind.KEPT, "green", "A", ("b",)))
     )
     assert play.task == "A"
     play.succeeds(commits=0)
@@ -637,7 +633,7 @@ def test_r9_a_promise_whose_commits_were_reverted_ends_nothing() -> None:
 def test_what_the_guard_wants_a_person_to_see_is_why_it_pauses_and_what_nobody_heard_stays_open() -> None:
     play = Play("A", "B")
     play.succeeds(judged=False)
-    untested = VerdictMessage("r1/7", VerdictKind.UNTESTED, "a rebase is under way", "A", ("abc1234",))
+    untested = verdict_of("r1/7", VerdictKind.UNTESTED, "a rebase is under way", "A", ("abc1234",))
     play.feed(Judged(play.now, Next.PAUSE, play.plan, untested))
     assert (play.end.code, play.end.why) == (75, "a person has to look at it: a rebase is under way")
 
