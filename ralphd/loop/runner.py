@@ -218,7 +218,7 @@ class LoopRunner:
         for line in (*self._store.news(), *begin_words(counts, ledger, self._settings)):
             self._console.say(line)
         if resumed is not None:
-            task = f", task {resumed.task_id}" if resumed.task_id else ""
+            task = f", task {resumed.task.id}" if resumed.task else ""
             self._console.say(f"a checkpoint is there: iteration {memory.iteration + 1}{task}")
         if (verdict := await asyncio.to_thread(self._store.unheard, memory, ledger)) is not None:
             self._console.say(f"{verdict_line(verdict)} (the loop before did not hear it)")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd.core.gate.verdict_views import heard
-from ralphd.core.loop.model import Checkpoint, CheckpointTask, Loop, LoopState, Resumed
+from ralphd.core.loop.model import Checkpoint, CheckpointTask, Loop, LoopState
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.git.snapshot import snapshot
 from ralphd.store.gate import look_into
@@ -55,7 +55,7 @@ class LoopStore:
         except OSError as fault:
             self._news.append(f"{problem}: {fault}")
 
-    def load(self, now: Moment, *, resume: bool) -> "tuple[LoopState, Ledger, Resumed | None]":
+    def load(self, now: Moment, *, resume: bool) -> "tuple[LoopState, Ledger, Checkpoint | None]":
         """Return from where to continue. Raise NewerState for files of a newer version."""
         self._files.create()
         memory, ledger = self._files.memory.load(), self._files.tasks.load()
@@ -72,8 +72,8 @@ class LoopStore:
         remembered = memory if resume else replace(memory, out=())
         start = continued(self._settings, remembered, ledger, checkpoint, now)
         # At once: if the loop dies before anything else changes, the next start is not a person's first one.
-        self.remember(Loop(memory, ledger), Loop(start[0], start[1]))
-        return start
+        self.remember(Loop(memory, ledger), Loop(*start))
+        return *start, checkpoint
 
     def unheard(self, memory: LoopState, ledger: "Ledger") -> "Verdict | None":
         """Return the last verdict on one of our tasks, if an earlier loop died before it was received."""
@@ -179,7 +179,7 @@ class LoopStore:
 
 def continued(
     settings: "LoopSettings", memory: LoopState, ledger: "Ledger", checkpoint: Checkpoint | None, now: Moment
-) -> "tuple[LoopState, Ledger, Resumed | None]":
+) -> "tuple[LoopState, Ledger]":
     """Return memory and tasks for the start of a loop.
 
     After a restart by the Regent all counts continue. After a person's start iterations, costs and failures
@@ -206,17 +206,4 @@ def continued(
             is_used_up = 0 < settings.policy.max_iterations <= iteration
             iteration = 0 if is_used_up else iteration
             memory = replace(memory, iteration=iteration, cost_usd=checkpoint.total_cost_usd)
-    if checkpoint is None:
-        return memory, ledger, None
-    task = checkpoint.task
-    resumed = Resumed(
-        task_id=None if task is None else task.id,
-        attempt=0 if task is None else task.attempt,
-        agent=checkpoint.agent,
-        session=checkpoint.session_id,
-        reason=checkpoint.pause_reason,
-        why=checkpoint.why,
-        resume_at=checkpoint.resume_at,
-        saved_at=checkpoint.created_at,
-    )
-    return memory, ledger, resumed
+    return memory, ledger

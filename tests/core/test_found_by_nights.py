@@ -13,7 +13,6 @@ from ralphd.core.loop.model import (
     PauseReason,
     Rest,
     Resting,
-    Resumed,
     SaveCheckpoint,
     Skipped,
 )
@@ -27,7 +26,7 @@ from ralphd.core.supervision.events import (
 )
 from ralphd.core.supervision.model import ControlSignal, PassOn, RunReports, Stopping
 from ralphd.core.supervision.step import step
-from tests.core.loop.scenes import START, Play, reset_in
+from tests.core.loop.scenes import START, Play, reset_in, resumed_at
 from tests.core.supervision.scenes import NOW, POLICY, RUN, RUNNING, orders, ralph, told
 
 BUILT_IN = RunReports(hello=True, signals=True, beats=True, iterates=True)
@@ -125,7 +124,9 @@ def test_night_59169_a_wait_of_an_old_checkpoint_is_worth_its_length_when_the_cl
 ) -> None:
     """A rate limit of a minute, long over, was waited for again for 51."""
     play = Play("A", begin=False)
-    waited = Resumed("A", 1, "claude", reason=PauseReason.RATE_LIMIT, resume_at=START + 60.0, saved_at=START)
+    waited = resumed_at(
+        "A", 1, "claude", reason=PauseReason.RATE_LIMIT, resume_at=START + 60.0, saved_at=START
+    )
 
     play.feed(Began(at, play.plan, waited))
 

@@ -10,12 +10,12 @@ from ralphd.core.gate.range import GateState
 from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.loop.model import (
     Checkpoint,
+    CheckpointTask,
     Cooldown,
     Iteration,
     Loop,
     LoopState,
     PauseReason,
-    Resumed,
     SaveCheckpoint,
     TaskRecord,
     TaskState,
@@ -115,7 +115,13 @@ def test_a_persons_start_goes_on_from_the_checkpoint(place: Path) -> None:
     memory, _, resumed = LoopStore(settings_of(place)).load(NOW, resume=True)
 
     assert (memory.iteration, memory.cost_usd) == (4, 0.75)
-    assert resumed == Resumed("A", 2, "claude", None, PauseReason.RATE_LIMIT, "429", NOW + 40.0, NOW)
+    assert resumed is not None
+    assert (resumed.task, resumed.agent) == (CheckpointTask("A", "do A", 2), "claude")
+    assert (resumed.pause_reason, resumed.resume_at, resumed.created_at) == (
+        PauseReason.RATE_LIMIT,
+        NOW + 40,
+        NOW,
+    )
 
 
 @pytest.mark.parametrize(("most", "iteration"), [(0, 4), (5, 4), (4, 0), (3, 0)])

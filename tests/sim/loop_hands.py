@@ -112,12 +112,12 @@ class LoopHands:
         plan = self._night.list.plan(known=False)
         remembered = MEMORY.load(MEMORY.dump(disk.memory))
         checkpoint = None if disk.checkpoint is None else _as_saved(disk.checkpoint)
-        memory, ledger, resumed = continued(self._given, remembered, disk.ledger, checkpoint, now)
+        memory, ledger = continued(self._given, remembered, disk.ledger, checkpoint, now)
         self._knows_list = plan is not None or memory.list_file is not None
         self._night.checks.loop_reads_the_list(knows=self._knows_list)
         self.loop = Loop(memory, ledger)
         self._remember(Loop(disk.memory, disk.ledger), self.loop)
-        self._feed(Began(now, plan, resumed))
+        self._feed(Began(now, plan, checkpoint))
 
     def _beat(self) -> None:
         """Until the Regent knows that it beats: then nothing changes by one more."""

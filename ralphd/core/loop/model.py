@@ -319,26 +319,15 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
-    """The position in a checkpoint of ``saved_at``: why the loop waited there, until ``resume_at``."""
-
-    task_id: str | None
-    attempt: int = 0
-    agent: str | None = None
-    session: str | None = None
-    reason: PauseReason = PauseReason.ITERATION_BOUNDARY
-    why: str = ""
-    resume_at: Moment | None = None
-    saved_at: Moment | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Began:
-    """The loop begins. ``verdict`` reached no loop so far. ``undone``: boundaries restored by a person."""
+    """The loop begins, at the checkpoint ``resumed`` if there is one.
+
+    ``verdict`` reached no loop so far. ``undone``: boundaries restored by a person.
+    """
 
     at: Moment
     plan: Plan | None
-    resumed: Resumed | None = None
+    resumed: Checkpoint | None = None
     verdict: Verdict | None = None
     undone: tuple[str, ...] = ()
 

@@ -13,6 +13,7 @@ from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.loop import model, tasks, transitions
 from ralphd.core.loop.failures import failed, failures_per_round
 from ralphd.core.loop.model import (
+    Checkpoint,
     EndLoop,
     Iteration,
     Loop,
@@ -74,7 +75,7 @@ def _requested(loop: Loop, request: PendingRequest) -> LoopStep:
 
 
 def _first_wait(
-    loop: Loop, resumed: model.Resumed | None, agent: str, at: Moment, policy: LoopPolicy
+    loop: Loop, resumed: Checkpoint | None, agent: str, at: Moment, policy: LoopPolicy
 ) -> model.Rest | None:
     """Return the wait before an iteration's first attempt.
 
@@ -82,19 +83,18 @@ def _first_wait(
     which a loop whose tasks may fail without limit would never rest.
     """
     if resumed is not None and (until := _wait_left(resumed, agent, at, policy)):
-        return model.Rest(until, resumed.reason, resumed.why)
+        return model.Rest(until, resumed.pause_reason, resumed.why)
     wait_s = backoff.between_s(loop.failing, base_s=policy.same_agent_base_s, most_s=policy.max_s)
     why = f"the last {loop.failing} iterations failed"
     return model.Rest(at + wait_s, PauseReason.ERROR, why) if wait_s else None
 
 
-def _wait_left(resumed: model.Resumed, agent: str, at: Moment, policy: LoopPolicy) -> Moment | None:
+def _wait_left(resumed: Checkpoint, agent: str, at: Moment, policy: LoopPolicy) -> Moment | None:
     # A usage limit is not looked at here: the pool knows until when its agent is out.
-    if resumed.reason not in _WAITS or agent != resumed.agent or resumed.resume_at is None:
+    if resumed.pause_reason not in _WAITS or agent != resumed.agent or resumed.resume_at is None:
         return None
-    until = resumed.resume_at
-    if resumed.saved_at is not None:  # if the clock was set back since, the wait keeps its own length (H5)
-        until = min(until, at + max(until - resumed.saved_at, 0.0))
+    # If the clock was set back since, the wait keeps its own length (H5).
+    until = min(resumed.resume_at, at + max(resumed.resume_at - resumed.created_at, 0.0))
     # A wait longer than these rules allow was not written by a loop with this clock and this configuration.
     longest_s = max(policy.max_rate_limit_wait_s, policy.outage_max_wait_s)
     return until if at < until <= at + longest_s else None
@@ -157,7 +157,7 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
     return _iterate(loop, event.at, policy, event.resumed).preceded_by(*lost)
 
 
-def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: model.Resumed | None = None) -> LoopStep:
+def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Checkpoint | None = None) -> LoopStep:
     """Start the next iteration, or end the loop."""
     if tasks.has_tasks(loop.plan) and not tasks.open_tasks(loop.plan, loop.ledger):
         return transitions.ended(loop, EndLoop(0, "complete", "all tasks are done"), model.ClearCheckpoint())
@@ -175,23 +175,23 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: model.Resumed 
     return _start(loop, task, at, policy, resumed)
 
 
-def _had_its_turn(loop: Loop, resumed: model.Resumed, at: Moment, policy: LoopPolicy) -> bool:
+def _had_its_turn(loop: Loop, resumed: Checkpoint, at: Moment, policy: LoopPolicy) -> bool:
     """Return whether a failure ended the turn of the checkpoint's agent, so that the next agent is due.
 
     An agent that was interrupted, or that waits for its limit, still has its turn.
     """
     last = loop.memory.last_agent
-    if not policy.rotates or resumed.agent != last or resumed.reason not in _TURN_OVER:
+    if not policy.rotates or resumed.agent != last or resumed.pause_reason not in _TURN_OVER:
         return False
     return transitions.pool_after(loop, policy, last).first(at) != last
 
 
-def _resumed_task(loop: Loop, resumed: model.Resumed | None, policy: LoopPolicy) -> Task | None:
+def _resumed_task(loop: Loop, resumed: Checkpoint | None, policy: LoopPolicy) -> Task | None:
     """Return the checkpoint's task if it is open, was not put back, and has not failed too often."""
-    if resumed is None or resumed.task_id is None:
+    if resumed is None or resumed.task is None:
         return None
     candidates = tasks.may_be_tried(loop.plan, loop.ledger, max_task_failures=policy.max_task_failures)
-    task = next((task for task in candidates if task.id == resumed.task_id), None)
+    task = next((task for task in candidates if task.id == resumed.task.id), None)
     if task is None or tasks.record_of(task, loop.ledger).state is TaskState.FAILED:
         return None
     return task
@@ -208,16 +208,16 @@ def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
     return transitions.ended(loop, EndLoop(1, "tasks_failed", f"no task is left to try: {failures}{more}"))
 
 
-def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: model.Resumed | None) -> LoopStep:
+def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Checkpoint | None) -> LoopStep:
     pool = transitions.pool_after(loop, policy, loop.memory.last_agent)
     agent = pool.first(at)
     if resumed is not None and resumed.agent in pool.present(at):
         agent = resumed.agent
     iteration = _iteration(loop, task, agent or pool.agents[0])
     loop = replace(loop, ledger=tasks.began(loop.ledger, task, reviewed=policy.reviews), rotation=None)
-    if resumed is not None:
-        session = resumed.session if agent == resumed.agent else None
-        iteration = replace(iteration, attempt=resumed.attempt, session=session)
+    if resumed is not None and resumed.task is not None:
+        session = resumed.session_id if agent == resumed.agent else None
+        iteration = replace(iteration, attempt=resumed.task.attempt, session=session)
     if agent is None:
         after = transitions.exhausted(loop, iteration, at, policy)
     elif wait := _first_wait(loop, resumed, agent, at, policy):

@@ -14,6 +14,8 @@ from ralphd.core.loop.model import (
     AttemptOver,
     AwaitingVerdict,
     Began,
+    Checkpoint,
+    CheckpointTask,
     EndLoop,
     FinishIteration,
     Judged,
@@ -24,8 +26,8 @@ from ralphd.core.loop.model import (
     LoopPolicy,
     LoopState,
     LoopWoke,
+    PauseReason,
     Resting,
-    Resumed,
     StartAttempt,
 )
 from ralphd.core.loop.step import step
@@ -71,6 +73,29 @@ def verdict_of(
         commits=commits,
         reverted=reverted,
         tail="\n".join(tail),
+    )
+
+
+def resumed_at(
+    task: str | None,
+    attempt: int = 0,
+    agent: str | None = None,
+    session: str | None = None,
+    reason: PauseReason = PauseReason.ITERATION_BOUNDARY,
+    why: str = "",
+    resume_at: Moment | None = None,
+    saved_at: Moment = 0.0,
+) -> Checkpoint:
+    """A checkpoint from which a loop resumes."""
+    return Checkpoint(
+        created_at=saved_at,
+        iteration=1,
+        pause_reason=reason,
+        task=None if task is None else CheckpointTask(task, "", attempt),
+        agent=agent,
+        resume_at=resume_at,
+        session_id=session,
+        why=why,
     )
 
 
@@ -190,7 +215,7 @@ def begun(
     memory: LoopState | None = None,
     ledger: Ledger | None = None,
     failing: int = 0,
-    resumed: Resumed | None = None,
+    resumed: Checkpoint | None = None,
 ) -> Play:
     """A loop that begins with what an earlier one left behind."""
     play = Play(*tasks, policy=policy, begin=False)

@@ -23,7 +23,6 @@ from ralphd.core.loop.model import (
     ReportLost,
     Rest,
     Resting,
-    Resumed,
     SaveCheckpoint,
     Skipped,
     StartAttempt,
@@ -33,7 +32,7 @@ from ralphd.core.loop.model import (
 )
 from ralphd.core.loop.pool import LONGEST_PROBE_S
 from ralphd.core.supervision.model import Next
-from tests.core.loop.scenes import START, Play, reset_in
+from tests.core.loop.scenes import START, Play, reset_in, resumed_at
 
 KINDS = [kind for kind in FailureKind if kind is not FailureKind.AGENT_INCOMPLETE]
 LONGEST_RESET_S = 5000.0
@@ -132,7 +131,7 @@ class Nights(RuleBasedStateMachine):
         resumed = None
         if isinstance(kept, SaveCheckpoint) and (at := kept.iteration) is not None:
             when = kept.resume_at
-            resumed = Resumed(at.task.id, at.attempt, at.agent, at.session, kept.reason, kept.why, when)
+            resumed = resumed_at(at.task.id, at.attempt, at.agent, at.session, kept.reason, kept.why, when)
         play.now += later_s
         play.loop = Loop(play.loop.memory, play.loop.ledger)
         play.feed(Began(play.now, play.plan, resumed))

@@ -6,6 +6,7 @@ from ralphd.core.loop.model import (
     AttemptOver,
     Began,
     Begin,
+    Checkpoint,
     EndLoop,
     Iteration,
     Judged,
@@ -17,7 +18,6 @@ from ralphd.core.loop.model import (
     PendingRequest,
     Previous,
     Resting,
-    Resumed,
     Rotation,
     SaveCheckpoint,
     StartAttempt,
@@ -102,7 +102,17 @@ def test_an_attempt_has_no_commit_cost_or_session() -> None:
 
 def test_a_checkpoint_has_no_end_reason_or_session() -> None:
     boundary = PauseReason.ITERATION_BOUNDARY
-    assert Resumed("A") == Resumed("A", 0, None, None, boundary, "", None)
+    assert Checkpoint(1.0, 1, boundary) == Checkpoint(
+        1.0,
+        1,
+        boundary,
+        max_iterations=0,
+        task=None,
+        agent=None,
+        resume_at=None,
+        session_id=None,
+        why="",
+    )
     assert SaveCheckpoint(boundary, HERE) == SaveCheckpoint(boundary, HERE, None, "")
     assert StartAttempt(HERE, 600.0) == StartAttempt(HERE, 600.0, 0.0)
     assert EndLoop(0, "complete", "why") == EndLoop(0, "complete", "why", None)

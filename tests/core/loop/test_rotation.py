@@ -14,13 +14,12 @@ from ralphd.core.loop.model import (
     ReportAgentOut,
     ReportAttempt,
     Resting,
-    Resumed,
     TaskState,
 )
 from ralphd.core.loop.pool import Pool
 from ralphd.core.loop.prompt import previous_of
 from ralphd.core.supervision.model import Next
-from tests.core.loop.scenes import Play, reset_in
+from tests.core.loop.scenes import Play, reset_in, resumed_at
 
 A_TURN_IS_OVER = [
     FailureKind.AGENT_CRASH,
@@ -229,7 +228,7 @@ def test_a_loop_that_begins_again_goes_on_with_the_agent_after_the_last() -> Non
     again = Play("A", "B", "C", policy=play.policy, begin=False)
     again.done = play.done
     again.loop = Loop(play.loop.memory, play.loop.ledger)
-    again.feed(Began(again.now, again.plan, Resumed(None)))
+    again.feed(Began(again.now, again.plan, resumed_at(None)))
     assert again.agent == "c"
 
 
@@ -252,7 +251,7 @@ def test_a_loop_that_was_killed_goes_on_with_whose_turn_it_is(
     again = Play("A", "B", policy=before.policy, begin=False)
     again.loop = Loop(before.loop.memory, before.loop.ledger)
 
-    again.feed(Began(again.now, again.plan, Resumed("A", attempt=1, agent="a", reason=reason)))
+    again.feed(Began(again.now, again.plan, resumed_at("A", attempt=1, agent="a", reason=reason)))
 
     assert (again.agent, again.task) == (goes_on, "A")
 

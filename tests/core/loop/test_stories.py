@@ -12,6 +12,7 @@ from ralphd.core.loop.model import (
     Attempting,
     AttemptOver,
     Began,
+    Checkpoint,
     ClearCheckpoint,
     Cooldown,
     EndRest,
@@ -30,7 +31,6 @@ from ralphd.core.loop.model import (
     ReportLost,
     Rest,
     Resting,
-    Resumed,
     SaveCheckpoint,
     Skipped,
     StartIteration,
@@ -40,7 +40,7 @@ from ralphd.core.loop.model import (
 )
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Next
-from tests.core.loop.scenes import START, Play, reset_in, verdict_of
+from tests.core.loop.scenes import START, Play, reset_in, resumed_at, verdict_of
 
 CRASH, INCOMPLETE = FailureKind.AGENT_CRASH, FailureKind.AGENT_INCOMPLETE
 RATE, USAGE, TRANSIENT = FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT, FailureKind.TRANSIENT
@@ -286,7 +286,7 @@ def test_a_checkpoint_of_a_task_that_failed_too_often_or_was_put_back_is_passed_
     play = Play("A", "B", policy=TWO, begin=False)
     play.loop = Loop(ledger={"A": record})
 
-    play.feed(Began(START, play.plan, Resumed("A", attempt=5, agent="codex", session="s")))
+    play.feed(Began(START, play.plan, resumed_at("A", attempt=5, agent="codex", session="s")))
 
     iteration = play.attempt.iteration
     assert (iteration.task.id, iteration.agent, iteration.attempt, iteration.session) == (
@@ -300,7 +300,7 @@ def test_a_checkpoint_of_a_task_that_failed_too_often_or_was_put_back_is_passed_
 def test_a_checkpoint_with_an_agent_that_is_not_configured_any_more_goes_on_without_its_session() -> None:
     play = Play("A", "B", policy=TWO, begin=False)
 
-    play.feed(Began(START, play.plan, Resumed("B", attempt=7, agent="gemini", session="s")))
+    play.feed(Began(START, play.plan, resumed_at("B", attempt=7, agent="gemini", session="s")))
 
     iteration = play.attempt.iteration
     assert (iteration.task.id, iteration.agent, iteration.attempt, iteration.session) == (
@@ -311,8 +311,8 @@ def test_a_checkpoint_with_an_agent_that_is_not_configured_any_more_goes_on_with
     )
 
 
-@pytest.mark.parametrize("resumed", [Resumed(None, 3, "codex"), Resumed("gone", 3, "codex", "s")])
-def test_a_checkpoint_that_names_no_task_of_the_list_says_nothing_about_the_next(resumed: Resumed) -> None:
+@pytest.mark.parametrize("resumed", [resumed_at(None, 3, "codex"), resumed_at("gone", 3, "codex", "s")])
+def test_a_checkpoint_that_names_no_task_of_the_list_says_nothing_about_the_next(resumed: Checkpoint) -> None:
     play = Play("A", policy=TWO, begin=False)
 
     play.feed(Began(START, play.plan, resumed))
@@ -322,7 +322,7 @@ def test_a_checkpoint_that_names_no_task_of_the_list_says_nothing_about_the_next
 
 def test_a_wait_in_a_checkpoint_that_is_longer_than_any_can_be_is_not_believed() -> None:
     play = Play("A", begin=False)
-    resumed = Resumed("A", 1, "claude", reason=PauseReason.RATE_LIMIT, resume_at=START + 3601.0)
+    resumed = resumed_at("A", 1, "claude", reason=PauseReason.RATE_LIMIT, resume_at=START + 3601.0)
 
     play.feed(Began(START, play.plan, resumed))
 
@@ -333,7 +333,7 @@ def test_where_all_tasks_are_done_at_the_start_nothing_is_asked() -> None:
     play = Play("A", begin=False)
     play.done.add("A")
 
-    play.feed(Began(START, play.plan, Resumed("A", 1)))
+    play.feed(Began(START, play.plan, resumed_at("A", 1)))
 
     assert (play.end.code, play.end.reason) == (0, "complete")
     assert play.ordered(ClearCheckpoint)
@@ -791,14 +791,14 @@ def test_without_a_limit_a_task_may_fail_as_often_as_it_likes() -> None:
 @pytest.mark.parametrize(
     ("resumed", "waits"),
     [
-        (Resumed("A", 1, "claude", reason=PauseReason.OUTAGE, resume_at=START + 900.0), True),
-        (Resumed("A", 1, "claude", reason=PauseReason.ERROR, resume_at=START + 9.0), False),
-        (Resumed("A", 1, "codex", reason=PauseReason.RATE_LIMIT, resume_at=START + 9.0), False),
-        (Resumed("A", 1, "claude", reason=PauseReason.RATE_LIMIT), False),
+        (resumed_at("A", 1, "claude", reason=PauseReason.OUTAGE, resume_at=START + 900.0), True),
+        (resumed_at("A", 1, "claude", reason=PauseReason.ERROR, resume_at=START + 9.0), False),
+        (resumed_at("A", 1, "codex", reason=PauseReason.RATE_LIMIT, resume_at=START + 9.0), False),
+        (resumed_at("A", 1, "claude", reason=PauseReason.RATE_LIMIT), False),
     ],
 )
 def test_only_the_wait_for_a_service_or_its_limit_is_gone_on_with_and_only_by_who_waited(
-    resumed: Resumed, waits: bool
+    resumed: Checkpoint, waits: bool
 ) -> None:
     play = Play("A", begin=False, policy=LoopPolicy(max_rate_limit_wait_s=10.0))
 
@@ -834,7 +834,7 @@ def test_an_attempt_that_was_cut_off_with_its_loop_is_told_by_the_next_loop_once
 
     again = Play("A", begin=False)
     again.loop = cut_off
-    again.feed(Began(START + 60.0, again.plan, Resumed("A", 0, "claude")))
+    again.feed(Began(START + 60.0, again.plan, resumed_at("A", 0, "claude")))
 
     assert again.ordered(ReportLost) == [ReportLost(InFlight(1, 1, "claude", "A", "do A", START))]
     assert again.loop.memory.in_flight == InFlight(1, 1, "claude", "A", "do A", START + 60.0)

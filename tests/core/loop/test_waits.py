@@ -17,13 +17,12 @@ from ralphd.core.loop.model import (
     PauseReason,
     Rest,
     Resting,
-    Resumed,
     SaveCheckpoint,
     Skipped,
     StartIteration,
     StopAsked,
 )
-from tests.core.loop.scenes import FAR, START, TWO, Play, begun, reset_in
+from tests.core.loop.scenes import FAR, START, TWO, Play, begun, reset_in, resumed_at
 
 CRASH = FailureKind.AGENT_CRASH
 TRANSIENT, RATE = FailureKind.TRANSIENT, FailureKind.RATE_LIMIT
@@ -192,7 +191,7 @@ def test_h5_a_wait_that_begins_anew_twice_says_once_that_the_clock_was_set_back(
 def test_us003_a_resumed_loop_goes_on_with_its_task_its_agent_and_its_session() -> None:
     play = Play("A", "B", policy=TWO, begin=False)
 
-    play.feed(Began(START, play.plan, Resumed("B", attempt=2, agent="codex", session="s9")))
+    play.feed(Began(START, play.plan, resumed_at("B", attempt=2, agent="codex", session="s9")))
 
     iteration = play.attempt.iteration
     assert (iteration.task.id, iteration.agent, iteration.attempt, iteration.session) == (
@@ -206,7 +205,7 @@ def test_us003_a_resumed_loop_goes_on_with_its_task_its_agent_and_its_session() 
 def test_t5_a_loop_that_was_killed_in_a_rate_limit_waits_for_its_end_and_can_be_told_to_skip_it() -> None:
     play = Play("A", "B", begin=False)
     until = START + 40.0
-    resumed = Resumed("B", 1, "claude", reason=PauseReason.RATE_LIMIT, why="rate limit", resume_at=until)
+    resumed = resumed_at("B", 1, "claude", reason=PauseReason.RATE_LIMIT, why="rate limit", resume_at=until)
 
     play.feed(Began(START, play.plan, resumed))
 
@@ -219,7 +218,7 @@ def test_t5_a_loop_that_was_killed_in_a_rate_limit_waits_for_its_end_and_can_be_
 
 def test_a_wait_that_is_over_when_the_loop_comes_back_is_over() -> None:
     play = Play("A", begin=False)
-    resumed = Resumed("A", 1, "claude", reason=PauseReason.RATE_LIMIT, resume_at=START - 1.0)
+    resumed = resumed_at("A", 1, "claude", reason=PauseReason.RATE_LIMIT, resume_at=START - 1.0)
 
     play.feed(Began(START, play.plan, resumed))
 
@@ -230,7 +229,7 @@ def test_a_checkpoint_of_a_task_that_is_done_meanwhile_is_passed_over() -> None:
     play = Play("A", "B", begin=False)
     play.done.add("A")
 
-    play.feed(Began(START, play.plan, Resumed("A", attempt=2)))
+    play.feed(Began(START, play.plan, resumed_at("A", attempt=2)))
 
     assert (play.task, play.attempt.iteration.attempt) == ("B", 1)
 
@@ -245,7 +244,7 @@ def test_an_agent_that_is_out_since_an_earlier_run_is_not_asked() -> None:
 
 
 def test_l2_a_fallback_in_whose_rest_the_loop_was_killed_goes_on_whatever_it_rested_for() -> None:
-    at_it = Resumed("A", 3, "codex", "s-1", PauseReason.ERROR, "codex failed")
+    at_it = resumed_at("A", 3, "codex", "s-1", PauseReason.ERROR, "codex failed")
 
     play = begun("A", memory=LoopState(last_agent="codex"), resumed=at_it)
 
@@ -256,7 +255,7 @@ def test_l2_a_fallback_in_whose_rest_the_loop_was_killed_goes_on_whatever_it_res
 def test_an_agent_of_a_checkpoint_that_is_out_by_now_is_not_asked() -> None:
     memory = LoopState(out=(Cooldown("claude", "limit", FAR),))
 
-    play = begun("A", memory=memory, resumed=Resumed("A", 1, "claude", "s-1"))
+    play = begun("A", memory=memory, resumed=resumed_at("A", 1, "claude", "s-1"))
 
     assert (play.agent, play.attempt.iteration.session) == ("codex", None)
 
@@ -265,14 +264,14 @@ def test_l3_a_turn_that_was_over_is_the_next_ones_that_is_not_out() -> None:
     policy = LoopPolicy(agents=("a", "b", "c"), rotates=True)
     memory = LoopState(last_agent="a", out=(Cooldown("b", "limit", FAR),))
 
-    play = begun("A", policy=policy, memory=memory, resumed=Resumed("A", 1, "a", reason=PauseReason.ERROR))
+    play = begun("A", policy=policy, memory=memory, resumed=resumed_at("A", 1, "a", reason=PauseReason.ERROR))
 
     assert play.agent == "c"
 
 
 def test_t5_the_wait_in_which_a_loop_was_killed_is_waited_for_to_its_end_for_its_own_reason() -> None:
     why = "rate limit of claude"
-    at_it = Resumed("A", 1, "claude", None, PauseReason.RATE_LIMIT, why, START + 30.0)
+    at_it = resumed_at("A", 1, "claude", None, PauseReason.RATE_LIMIT, why, START + 30.0)
 
     play = begun("A", resumed=at_it)
 
@@ -286,7 +285,7 @@ def test_t5_the_wait_in_which_a_loop_was_killed_is_waited_for_to_its_end_for_its
 
 
 def test_t5_a_wait_that_is_over_in_this_instant_is_over() -> None:
-    at_it = Resumed("A", 1, "claude", None, PauseReason.RATE_LIMIT, "rate limit", START)
+    at_it = resumed_at("A", 1, "claude", None, PauseReason.RATE_LIMIT, "rate limit", START)
 
     assert begun("A", resumed=at_it).agent == "claude"
 
