@@ -28,6 +28,16 @@ HIDDEN = "(not shown)"
 LONGEST_VALUE = 200
 
 
+def fields_by_key(rules: type[Any], *sections: Any) -> dict[str, Any]:
+    """Return the fields of ``rules`` that are named like a key of ``sections``, with its value.
+
+    Of a duration the field's name ends with ``_s`` instead of ``_seconds``.
+    """
+    keys = {key: value for section in sections for key, value in asdict(section).items()}
+    values = {re.sub("_seconds$", "_s", key): value for key, value in keys.items()}
+    return {item.name: values[item.name] for item in fields(rules) if item.name in values}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """Every value, by section. ``origins`` has the source of each, defaults too."""
@@ -45,14 +55,9 @@ class Configuration:
     origins: Mapping[str, Origin] = field(default_factory=dict)
 
     def policy(self) -> Policy:
-        """Return the rules of the Regent's decisions. A key of these sections sets the field of its name.
-
-        Of a duration the field's name ends with ``_s`` instead of ``_seconds``.
-        """
-        values = {**asdict(self.ralph), **asdict(self.regent), **asdict(self.retry)}
-        values = {re.sub("_seconds$", "_s", name): value for name, value in values.items()}
-        values |= {"restart": Restart(self.ralph.restart), "mode": Mode(self.ralph.mode)}
-        given = {item.name: values[item.name] for item in fields(Policy) if item.name in values}
+        """Return the rules of the Regent's decisions, by the sections that have them."""
+        given = fields_by_key(Policy, self.ralph, self.regent, self.retry)
+        given |= {"restart": Restart(self.ralph.restart), "mode": Mode(self.ralph.mode)}
         return Policy(supervised=self.regent.enabled, **given)
 
     def limits(self) -> SilenceLimits:

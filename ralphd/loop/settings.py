@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ralphd import wire
 from ralphd.agents.agent import Agent
 from ralphd.agents.known import agent_of, check_names, fallback_chain, spec_of
-from ralphd.config.configuration import Configuration, load
+from ralphd.config.configuration import Configuration, fields_by_key, load
 from ralphd.config.values import fit_name
 from ralphd.core.loop.model import LoopPolicy
 from ralphd.core.loop.phases import PhasePolicy
@@ -144,26 +144,11 @@ def _settings(
 
 def policy_of(configuration: Configuration, chain: tuple[str, ...], *, pause: bool) -> LoopPolicy:
     """Return the rules of the loop's decisions."""
-    ralph, agents, retry = configuration.ralph, configuration.agents, configuration.retry
+    agents = configuration.agents
     return LoopPolicy(
         agents=chain,
-        reviews=configuration.phases.enabled and bool(configuration.phases.review_command.strip()),
         rotates=agents.strategy == "rotate",
-        retries_before_fallback=agents.retries_before_fallback,
-        max_task_failures=agents.max_task_failures,
-        timeout_s=agents.timeout_seconds,
-        iteration_timeout_s=agents.iteration_timeout_seconds,
-        same_agent_base_s=retry.same_agent_base_seconds,
-        transient_retries=retry.transient_retries,
-        base_s=retry.base_seconds,
-        max_s=retry.max_seconds,
-        jitter=retry.jitter,
-        rate_limit_s=retry.rate_limit_seconds,
-        max_rate_limit_wait_s=retry.max_rate_limit_wait_seconds,
-        reset_margin_s=retry.reset_margin_seconds,
-        outage_max_wait_s=retry.outage_max_wait_seconds,
+        reviews=configuration.phases.enabled and bool(configuration.phases.review_command.strip()),
         pause_when_exhausted=pause,
-        max_iterations=ralph.max_iterations,
-        max_cost_usd=ralph.max_cost_usd,
-        max_runtime_s=ralph.max_runtime_seconds,
+        **fields_by_key(LoopPolicy, configuration.ralph, agents, configuration.retry),
     )
