@@ -41,19 +41,6 @@ NOT_WATCHED = Explanation(
 NOT_KNOWN = Explanation("", "Not known", "no explanation is kept with its last run")
 
 
-def in_seconds(duration_s: float) -> str:
-    """Format a duration: ``0.4 s``, ``42 s``, ``5 min 10 s``, ``2 h 5 min``."""
-    duration_s = max(0.0, duration_s)  # less than 0 where the clock was set back
-    if duration_s < 10:
-        return f"{duration_s:.1f} s"
-    seconds = round(duration_s)
-    if seconds < 120:
-        return f"{seconds} s"
-    if seconds < 7200:
-        return f"{seconds // 60} min" + (f" {seconds % 60} s" if seconds % 60 else "")
-    return f"{seconds // 3600} h" + (f" {seconds % 3600 // 60} min" if seconds % 3600 // 60 else "")
-
-
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A process of a silent tree. Its activity is that since the probe before.

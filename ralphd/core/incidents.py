@@ -29,7 +29,7 @@ from ralphd.core.supervision.model import (
     Waiting,
 )
 from ralphd.core.supervision.reports import IterationFinished, Reported, boundary_id, is_known
-from ralphd.core.time import Moment
+from ralphd.core.time import Moment, in_minutes
 
 # The message of an escalation: what happened, what is needed, and the command to type.
 
@@ -331,7 +331,7 @@ def reminder_key(incident: Incident) -> str:
 
 
 def reminder_text(incident: Incident, at: Moment) -> str:
-    return f"Ralph still waits for you, for {lasted(at - incident.opened_at)}: {told_of(incident)}"
+    return f"Ralph still waits for you, for {in_minutes(at - incident.opened_at)}: {told_of(incident)}"
 
 
 def told_of(incident: Incident) -> str:
@@ -351,18 +351,5 @@ _WHY = {
 
 
 def over_text(incident: Incident, why: CloseReason, at: Moment) -> str:
-    after = f", {lasted(at - incident.opened_at)} after the call"
+    after = f", {in_minutes(at - incident.opened_at)} after the call"
     return f"{_WHY[why]}{after}: {told_of(incident)}"
-
-
-def lasted(seconds: float) -> str:
-    """Format a duration: ``under a minute``, ``40 min``, ``2 h 10 min``, ``3 d 4 h``."""
-    minutes = int(max(0.0, seconds) // 60)
-    if minutes < 1:
-        return "under a minute"
-    days, hours, left = minutes // 1440, minutes // 60 % 24, minutes % 60
-    if days:
-        return f"{days} d {hours} h" if hours else f"{days} d"
-    if hours:
-        return f"{hours} h {left} min" if left else f"{hours} h"
-    return f"{left} min"

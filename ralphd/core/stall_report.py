@@ -5,7 +5,7 @@ The texts of every finding of ``stall_detector``, with the figures that it is ba
 
 from dataclasses import dataclass
 
-from ralphd.core.explanation import Explanation, Figure, in_seconds
+from ralphd.core.explanation import Explanation, Figure
 from ralphd.core.stall_detector import (
     IO_SPAN_S,
     STRONG,
@@ -16,7 +16,7 @@ from ralphd.core.stall_detector import (
     is_watched,
     limit_s,
 )
-from ralphd.core.time import rfc3339
+from ralphd.core.time import in_seconds, rfc3339
 
 NAMES = {
     Activity.FILE: "files changed",

@@ -1,4 +1,4 @@
-"""Moments as RFC 3339, and durations as vendors write them: ``1.898s``, ``3 days 2 hours``, ``00:05:00``."""
+"""Moments as RFC 3339; durations for people, and as vendors write them: ``1.898s``, ``3 days 2 hours``."""
 
 import re
 from dataclasses import dataclass
@@ -19,6 +19,36 @@ def parse_rfc3339(text: str) -> Moment:
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
     return moment.timestamp()
+
+
+def in_seconds(duration_s: float, *, units_from: int = 2) -> str:
+    """Format a duration: ``0.4 s``, ``42 s``, ``5 min 10 s``, ``2 h 5 min``.
+
+    Minutes and hours are used where there are at least ``units_from`` of them.
+    """
+    duration_s = max(0.0, duration_s)  # less than 0 where the clock was set back
+    if duration_s < 10:
+        return f"{duration_s:.1f} s"
+    seconds = round(duration_s)
+    if seconds < units_from * 60:
+        return f"{seconds} s"
+    if seconds < units_from * 3600:
+        return _with_rest(seconds // 60, "min", seconds % 60, "s")
+    return _with_rest(seconds // 3600, "h", seconds % 3600 // 60, "min")
+
+
+def in_minutes(duration_s: float) -> str:
+    """Format a duration that has lasted: ``under a minute``, ``40 min``, ``2 h 10 min``, ``3 d 4 h``."""
+    minutes = int(max(0.0, duration_s) // 60)
+    if minutes < 60:
+        return f"{minutes} min" if minutes else "under a minute"
+    if minutes < 1440:
+        return _with_rest(minutes // 60, "h", minutes % 60, "min")
+    return _with_rest(minutes // 1440, "d", minutes // 60 % 24, "h")
+
+
+def _with_rest(count: int, unit: str, rest: int, smaller_unit: str) -> str:
+    return f"{count} {unit} {rest} {smaller_unit}" if rest else f"{count} {unit}"
 
 
 _SECONDS: Final = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0), ("w", 604800.0))

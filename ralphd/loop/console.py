@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
-from ralphd.core.time import Moment
+from ralphd.core.time import Moment, in_seconds
 
 MARK = "Ralph: "
 
@@ -70,13 +70,4 @@ def day_and_time(at: Moment, now: Moment) -> str:
 
 def span(seconds: float) -> str:
     """Return a duration for people: ``2 h 5 min``, ``3 min 20 s``, ``1.9 s``."""
-    if seconds < 10:
-        return f"{max(seconds, 0.0):.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return in_seconds(seconds, units_from=1)

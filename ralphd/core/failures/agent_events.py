@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from ralphd.core.explanation import Explanation, Figure, in_seconds
-
-if TYPE_CHECKING:
-    from ralphd.core.time import Moment
-
+from ralphd.core.explanation import Explanation, Figure
+from ralphd.core.time import Moment, in_seconds
 
 # The events of an agent while it runs: the small set that the streams of all CLIs come down to.
 

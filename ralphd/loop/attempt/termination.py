@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ralphd.core.explanation import in_seconds
 from ralphd.core.failures.classify import OurDoing
+from ralphd.core.time import in_seconds
 
 if TYPE_CHECKING:
     from ralphd.core.explanation import Explanation
