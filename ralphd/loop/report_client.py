@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ralphd.core.gate.verdict import Verdict
 from ralphd.core.gate.verdict_views import heard_in
@@ -40,21 +40,22 @@ class RegentReply:
     verdict: Verdict | None = None
 
 
-class Reports(Protocol):
-    """Receives the loop's reports."""
+class Reports:
+    """Receives the loop's reports; this one for a loop that nobody supervises: every reply is to continue.
+
+    ``is_away``: the daemon does not answer.
+    """
+
+    is_away = False
 
     def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[RegentReply]":
         """Queue a report; the future is its reply. ``slowly``: that may take as long as tests do."""
-        ...
+        reply: Future[RegentReply] = Future()
+        reply.set_result(RegentReply())
+        return reply
 
     def close(self, limit_s: float) -> None:
         """Send what is left, for no longer than ``limit_s``."""
-        ...
-
-    @property
-    def is_away(self) -> bool:
-        """True while the daemon does not answer."""
-        ...
 
 
 @dataclass(slots=True)
@@ -65,22 +66,7 @@ class _QueuedReport:
     reply: "Future[RegentReply]" = field(default_factory=Future)
 
 
-class NoRegent:
-    """For a loop that nobody supervises: every reply is to continue."""
-
-    is_away = False
-
-    def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[RegentReply]":
-        """Return a reply at once."""
-        reply: Future[RegentReply] = Future()
-        reply.set_result(RegentReply())
-        return reply
-
-    def close(self, limit_s: float) -> None:
-        """Do nothing."""
-
-
-class ReportClient:
+class ReportClient(Reports):
     """Sends reports to the Regent of ``name`` over the daemon's socket; ``log`` gets its absences."""
 
     def __init__(
@@ -92,15 +78,9 @@ class ReportClient:
         self._log = log
         self._queue: queue.Queue[_QueuedReport] = queue.Queue(MOST_KEPT)
         self._count = 0
-        self._away = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._send_all, name="reports", daemon=True)
         self._thread.start()
-
-    @property
-    def is_away(self) -> bool:
-        """True while the daemon does not answer."""
-        return self._away
 
     def report(self, kind: str, *, slowly: bool = False, **fields: Any) -> "Future[RegentReply]":
         """Queue a report. A heartbeat is dropped while others wait: they prove as much."""
@@ -147,8 +127,8 @@ class ReportClient:
                 time.sleep(RETRY_S / 10)  # as long as the closing waits
 
     def _answered(self, queued: _QueuedReport, status: int, content: Mapping[str, Any]) -> None:
-        if self._away:
-            self._away = False
+        if self.is_away:
+            self.is_away = False
             self._log("the daemon answers again")
         reply = RegentReply()
         if status == 200:
@@ -164,8 +144,8 @@ class ReportClient:
             queued.reply.set_result(reply)
 
     def _note_away(self, why: str) -> None:
-        if not self._away:
-            self._away = True
+        if not self.is_away:
+            self.is_away = True
             self._log(f"the daemon does not answer ({why}): reports are kept and sent again")
 
     def _post(self, queued: _QueuedReport) -> tuple[int, Mapping[str, Any]]:

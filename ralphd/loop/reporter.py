@@ -63,7 +63,7 @@ class Reporter:
         self, order: model.ReportAttempt, result: "AgentResult", finding: "Classification"
     ) -> None:
         """Report the end of an attempt, and what follows."""
-        iteration, evidence = order.iteration, result.evidence
+        iteration, evidence, used = order.iteration, result.evidence, result.figures
         outcome = "asked" if finding.asked else "ok" if order.kind is None else "failed"
         self._reports.report(
             "attempt-finished",
@@ -77,10 +77,10 @@ class Reporter:
             rule=_line(order.rule),
             why=_line(order.why),
             exit_code=evidence.code if evidence.signal is None else -evidence.signal,
-            cost_usd=round(result.cost_usd or 0.0, 6),
-            cost_source="unknown" if result.cost_usd is None else "told",
-            tokens_in=result.tokens_in or None,  # every model uses some: 0 means that nobody reported them
-            tokens_out=result.tokens_out or None,
+            cost_usd=round(used.cost_usd or 0.0, 6),
+            cost_source="unknown" if used.cost_usd is None else "told",
+            tokens_in=used.tokens_in or None,  # every model uses some: 0 means that nobody reported them
+            tokens_out=used.tokens_out or None,
             model=_line(result.model),
             session=_line(result.session),
             duration_s=round(max(result.ended_at - result.started_at, 0.0), 3),

@@ -16,7 +16,7 @@ from ralphd.core.loop.model import LoopPolicy
 from ralphd.core.loop.phases import PhasePolicy
 from ralphd.core.plan import AUTO
 from ralphd.errors import ConfigFaults
-from ralphd.loop.report_client import NoRegent, ReportClient, Reports
+from ralphd.loop.report_client import ReportClient, Reports
 from ralphd.store.files import make_private_directory
 from ralphd.store.state import RalphFiles
 
@@ -77,7 +77,7 @@ class LoopSettings:
         """Return the connection to the Regent, if there is one. ``told`` logs its problems."""
         socket_path = self.environment.get("RALPHD_SOCKET")
         if not self.is_supervised or not socket_path:
-            return NoRegent()
+            return Reports()
         return ReportClient(socket_path, self.name, self.run_id, told)
 
 

@@ -146,8 +146,9 @@ async def test_an_agent_that_is_answered_well_does_its_work(
     assert (lodging.project / "done.txt").read_text() == "as asked"
     assert vendors.asked(agent) >= 2
     assert ended.result.session and ended.result.worked
-    assert ended.result.tokens_in >= 2400 and ended.result.tokens_out >= 84
-    assert (ended.result.cost_usd is not None) == (agent in ("claude", "opencode"))
+    used = ended.result.figures
+    assert used.tokens_in >= 2400 and used.tokens_out >= 84
+    assert (used.cost_usd is not None) == (agent in ("claude", "opencode"))
     assert "Done, as asked." in ended.result.last_message
 
 

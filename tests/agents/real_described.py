@@ -40,8 +40,8 @@ async def test_a_described_agent_that_is_answered_well_does_its_work(
     assert vendors.asked(agent) >= 1
     assert ended.result.worked
     assert (ended.result.session is not None) == (agent != "aider")
-    assert (ended.result.tokens_in >= 1200) == (agent != "copilot")
-    assert ended.result.cost_usd is None  # nobody has a price for a model that is made up
+    assert (ended.result.figures.tokens_in >= 1200) == (agent != "copilot")
+    assert ended.result.figures.cost_usd is None  # nobody has a price for a model that is made up
     assert "Done, as asked." in ended.result.last_message
 
 

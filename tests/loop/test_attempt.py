@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.failures.agent_events import FinalEvent, Limited, RetryingItself
+from ralphd.core.failures.agent_events import Figures, FinalEvent, Limited, RetryingItself
 from ralphd.core.failures.classify import OurDoing
 from ralphd.git.repo import head
 from ralphd.process import shim
@@ -31,7 +31,7 @@ async def test_what_an_agent_says_of_itself_is_kept(tmp_path: Path) -> None:
     result = await attempt(tmp_path, agent(*words, "out=limited five_hour", "out=good all done"), heard).run()
 
     assert (result.session, result.model, result.last_message) == ("s-1", "model-1", "hello")
-    assert (result.cost_usd, result.tokens_in, result.tokens_out) == (0.75, 20, 4)
+    assert result.figures == Figures(0.75, 20, 4)
     assert result.worked
     assert result.lines == ("hello", "[edit] src/a.py") == tuple(heard.shown)
     assert result.evidence.verdict == FinalEvent(True, "all done")
@@ -47,8 +47,8 @@ async def test_a_total_replaces_what_was_told_before_and_silence_about_costs_sta
     told = await attempt(tmp_path, agent("out=spent 5", "out=total 0.125")).run()
     untold = await attempt(tmp_path, agent("out=text hello")).run()
 
-    assert (told.cost_usd, told.tokens_in, told.tokens_out) == (0.125, 100, 20)
-    assert (untold.cost_usd, untold.tokens_in) == (None, 0)
+    assert told.figures == Figures(0.125, 100, 20)
+    assert untold.figures == Figures(None, 0, 0)
 
 
 async def test_complaints_and_retries_are_told_and_stderr_is_shown(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from ralphd.core.failures.classify import OurDoing
 from ralphd.core.stall_detector import SilenceLimits
-from ralphd.loop.attempt import agent_run as module
-from ralphd.loop.attempt.agent_run import AgentRun
+from ralphd.loop.attempt import termination as module
+from ralphd.loop.attempt.agent_run import AgentResult, AgentRun
 from ralphd.process import shim
 from tests.helpers import eventually, is_alive
 from tests.loop.attempts import PATIENT, Heard, Playing, agent, attempt
@@ -51,7 +51,7 @@ async def test_l6_its_time_is_bounded_whatever_it_does(tmp_path: Path) -> None:
 async def test_one_that_ignores_sigterm_is_killed_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ASKED_GRACE_S", 0.2)
+    monkeypatch.setattr(module, "GRACE_S", 0.2)
     heard = Heard()
     family = Playing(player("family"), has_verdict=False)
     result = await attempt(tmp_path, family, heard, timeout_s=0.7).run()
@@ -181,7 +181,7 @@ async def test_one_that_is_asked_to_end_ends_at_once(tmp_path: Path) -> None:
     under_way.end(OurDoing.TIMEOUT)
     result = await task
 
-    assert isinstance(result, module.AgentResult)
+    assert isinstance(result, AgentResult)
     assert result.evidence.ours is OurDoing.ASKED
     assert not is_alive(pid)
 

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
+from ralphd.core.failures.agent_events import Figures
 from ralphd.core.failures.classify import Classification, Evidence
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop.model import (
@@ -276,7 +277,7 @@ class LoopHands:
         """The agent's process has ended and its tree is gone."""
         self.attempt = None
         now = self._night.clock.wall()
-        result = AgentResult(Evidence(code=0 if finding.kind is None else 1), now, now, cost_usd=COST_USD)
+        result = AgentResult(Evidence(code=0 if finding.kind is None else 1), now, now, Figures(COST_USD))
         self._latest = result, finding
         over = AttemptOver(
             at=now,

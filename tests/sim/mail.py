@@ -23,7 +23,7 @@ from ralphd.core.supervision.reports import (
     WaitingUntil,
 )
 from ralphd.core.time import parse_rfc3339
-from ralphd.loop.report_client import RegentReply
+from ralphd.loop.report_client import RegentReply, Reports
 from tests.sim.world import Due
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Letter:
     answer: Future[RegentReply] = field(default_factory=Future)
 
 
-class Mail:
+class Mail(Reports):
     """Reports of one run; they die with it."""
 
     def __init__(self, night: Night, run_id: RunId) -> None:

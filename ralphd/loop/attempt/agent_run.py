@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.agents.agent import Agent, LaunchSpec
+from ralphd.core.failures.agent_events import Figures
 from ralphd.core.failures.classify import Evidence, OurDoing
 from ralphd.core.stall_detector import SilenceLimits, StallFinding
 from ralphd.core.stall_report import agent_named
@@ -40,10 +41,6 @@ logger = logging.getLogger(__name__)
 
 LAST_LINES: Final = 20
 BEFORE_KILL_S: Final = 10.0
-ASKED_GRACE_S: Final = 2.0
-"""How long an agent has after SIGTERM to save its session; then its tree is killed."""
-SHORT_GRACE_S: Final = 0.5
-GRACES: Final = {OurDoing.CRASH_PATTERN: SHORT_GRACE_S, OurDoing.ASKED: SHORT_GRACE_S}
 SAVED_BEFORE: Final = (OurDoing.TIMEOUT, OurDoing.STALL, OurDoing.CRASH_PATTERN)
 OURS: Final[Mapping[StallFinding, OurDoing]] = {
     StallFinding.STALL: OurDoing.STALL,
@@ -78,17 +75,15 @@ class AgentResult:
     """The end of an agent's process, whose tree is gone.
 
     ``lines`` are the last 50 that it showed: its words and tool uses, or its plain stdout. ``worked``: there
-    was a text, a tool use or a commit, so that its session is worth resuming. ``cost_usd`` None: the agent
-    does not report it. ``swept`` are the processes that were left and killed. ``phase``: the phase of the
-    attempt, if it has phases. ``was_started`` False: there was no process.
+    was a text, a tool use or a commit, so that its session is worth resuming. ``swept`` are the processes
+    that were left and killed. ``phase``: the phase of the attempt, if it has phases. ``was_started`` False:
+    there was no process.
     """
 
     evidence: Evidence
     started_at: Moment
     ended_at: Moment
-    cost_usd: float | None = None
-    tokens_in: int = 0
-    tokens_out: int = 0
+    figures: Figures
     session: str | None = None
     model: str | None = None
     worked: bool = False
@@ -105,14 +100,7 @@ class AgentRun:
     def __init__(self, spec: AgentRunSpec, observer: AgentObserver) -> None:
         self._spec, self._observer, self._clock = spec, observer, Clock()
         self._termination = Termination(exit_grace_s=spec.exit_grace_s, crash_grace_s=spec.crash_grace_s)
-        self._output = AgentOutput(
-            spec.agent,
-            observer,
-            self._termination,
-            clock=self._clock,
-            hang_timeout_s=spec.limits.hang_timeout_s,
-            at_once=spec.crash_grace_s == 0,
-        )
+        self._output = AgentOutput(spec, observer, self._termination, self._clock)
         self._done: TerminationRequest | None = None
 
     async def run(self) -> AgentResult:
@@ -203,7 +191,7 @@ class AgentRun:
                 logger.warning("attempt %s is ended unsaved: %s", self._spec.id, why)
         if not process.has_exited:  # else it ended by itself in between
             self._done = request
-            await terminate(process, GRACES.get(request.ours, ASKED_GRACE_S))
+            await terminate(process, request)
 
     def _evidence(self, process: AgentProcess) -> Evidence:
         code, output, done = exit_code(process), self._output, self._done
@@ -228,9 +216,7 @@ class AgentRun:
             evidence=evidence,
             started_at=began_at,
             ended_at=self._clock.now(),
-            cost_usd=output.cost_usd,
-            tokens_in=output.tokens_in,
-            tokens_out=output.tokens_out,
+            figures=output.figures,
             session=output.session,
             model=output.model,
             worked=output.worked,

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 OUTPUT_BYTES: Final = 4 << 20
 """How much of its output is read; of more, the end."""
-GRACES: Final = {OurDoing.TIMEOUT: 2.0, OurDoing.ASKED: 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class ReviewRun:
         try:
             reason = await self._termination.wait(process)
             if reason is not None:
-                await terminate(process, GRACES[reason.ours])
+                await terminate(process, reason)
             return reason
         finally:
             if timer is not None:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ralphd.core.failures.agent_events import Figures
 from ralphd.core.failures.classify import Classification, Evidence
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop import phases as core
@@ -123,7 +124,7 @@ class PhasedAttempt:
         self._answer = AgentAnswer(replace(answer.result, phase=phase), answer.finding)
         self._session = None
         result, finding = answer.result, answer.finding
-        self._cost_usd += result.cost_usd or 0.0
+        self._cost_usd += result.figures.cost_usd or 0.0
         if finding.asked:
             return finding
         self._previous = ""
@@ -212,7 +213,7 @@ class PhasedAttempt:
         last = self._answer
         if last is None:  # a review and nothing else
             why = "the work was done before, and there are no findings"
-            result = AgentResult(Evidence(), self._began_at, time.time(), cost_usd=0.0, phase=Phase.REVIEW)
+            result = AgentResult(Evidence(), self._began_at, time.time(), Figures(0.0), phase=Phase.REVIEW)
             last = AgentAnswer(result, Classification(None, "review", why))
         # If the attempt failed for a reason that is not its last agent's, that session is not worth resuming.
         session = last.result.session if finding is None or finding.rule == last.finding.rule else None
@@ -280,7 +281,7 @@ class AttemptRunner:
         request = AgentRequest(iteration, text, order.timeout_s, iteration.session)
         answer = await self.agents.ask(request)
         promised = is_promised(answer.result.last_message.splitlines())
-        return AttemptOutcome(answer, answer.result.session, answer.result.cost_usd or 0.0, promised)
+        return AttemptOutcome(answer, answer.result.session, answer.result.figures.cost_usd or 0.0, promised)
 
     async def _over(self, outcome: AttemptOutcome, head: str | None, plan: "Plan | None") -> AttemptOver:
         result, directory = outcome.answer.result, self._context.settings.directory

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ralphd.agents.agent import Agent
 from ralphd.agents.reading import MAX_LINE_CHARS
 from ralphd.core.failures import agent_events
 from ralphd.core.failures.agent_events import AgentEvent, RetryingItself, Traits, is_life
@@ -24,6 +23,7 @@ from ralphd.loop.attempt.termination import Termination, TerminationRequest
 from ralphd.store.files import write_whole
 
 if TYPE_CHECKING:
+    from ralphd.loop.attempt.agent_run import AgentRunSpec
     from ralphd.process.agent_process import Pipes
     from ralphd.process.machine import Clock
 
@@ -55,35 +55,24 @@ class AgentObserver(Protocol):
 
 
 class AgentOutput:
-    """The output of one agent, as events.
-
-    ``hang_timeout_s`` 0: never stuck. ``at_once``: a crash message has no grace period.
-    """
+    """The output of one agent, as events. With a hang timeout of 0 it is never stuck."""
 
     def __init__(
-        self,
-        agent: Agent,
-        observer: AgentObserver,
-        termination: Termination,
-        *,
-        clock: "Clock",
-        hang_timeout_s: float,
-        at_once: bool = False,
+        self, spec: "AgentRunSpec", observer: AgentObserver, termination: Termination, clock: "Clock"
     ) -> None:
-        self.parser = agent.parser()
+        self.parser = spec.agent.parser()
         self.last_life_at: Moment | None = None
         self.lines = deque[str](maxlen=LINES_KEPT)
         self.printed = self.worked = False
         self.session: str | None = None
         self.model: str | None = None
-        self.cost_usd: float | None = None
-        self.tokens_in = self.tokens_out = 0
+        self.figures = agent_events.Figures()
         self.verdict: agent_events.FinalEvent | None = None
         self.limited: agent_events.Limited | None = None
         self.retrying: RetryingItself | None = None
-        self._agent, self._observer, self._termination, self._clock = agent, observer, termination, clock
-        self._hang_timeout_s, self._at_once = hang_timeout_s, at_once
-        self._is_plain = not agent.has_verdict
+        self._agent, self._observer, self._termination, self._clock = spec.agent, observer, termination, clock
+        self._hang_timeout_s, self._at_once = spec.limits.hang_timeout_s, spec.crash_grace_s == 0
+        self._is_plain = not spec.agent.has_verdict
         self._idling = agent_events.NOT_IDLING
         self._has_failed = False
 
@@ -165,12 +154,7 @@ class AgentOutput:
                 self.worked, self.retrying = True, None
                 show(plain(f"[{name}] {about.partition(chr(10))[0]}".rstrip()))
             case agent_events.Spent():
-                used = event.after(agent_events.Figures(self.cost_usd, self.tokens_in, self.tokens_out))
-                self.cost_usd, self.tokens_in, self.tokens_out = (
-                    used.cost_usd,
-                    used.tokens_in,
-                    used.tokens_out,
-                )
+                self.figures = event.after(self.figures)
             case agent_events.Started(session=session, model=model):
                 self.session, self.model = session or self.session, model or self.model
             case agent_events.FinalEvent(message=message, body=body):
@@ -182,8 +166,6 @@ class AgentOutput:
             case RetryingItself():  # counts as the cause of the end if nothing follows it
                 self.retrying = event
                 self._observer.retrying(event)
-            case _:
-                pass
 
     def _show_and_keep(self, line: str) -> None:
         self.lines.append(line)

@@ -25,6 +25,10 @@ REAP_S: Final = 1.0
 """How often the orphans of a living process are reaped."""
 SWEEP_S: Final = 10.0
 DRAIN_S: Final = 2.0
+GRACE_S: Final = 2.0
+"""How long an agent has after SIGTERM to save its session; then its tree is killed."""
+_HASTY: Final = (OurDoing.CRASH_PATTERN, OurDoing.ASKED)
+_HASTY_GRACE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +122,11 @@ def _later(delay_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
     return asyncio.get_running_loop().call_later(delay_s, act)
 
 
-async def terminate(process: "AgentProcess", grace_s: float) -> None:
-    """Send SIGTERM, and wait ``grace_s`` at most for the exit."""
+async def terminate(process: "AgentProcess", request: TerminationRequest) -> None:
+    """Send SIGTERM, and wait for the exit, for a grace period at most."""
     process.terminate()
     with suppress(TimeoutError):
-        async with asyncio.timeout(grace_s):
+        async with asyncio.timeout(_HASTY_GRACE_S if request.ours in _HASTY else GRACE_S):
             await process.exited()
 
 
