@@ -22,7 +22,7 @@ class Console:
 
     def say(self, text: str) -> None:
         """Log a line of the loop itself."""
-        self._buffer.append(f"[{clock_time(self._now())}]  {MARK}{text}\n")
+        self._buffer.append(f"[{datetime.fromtimestamp(self._now()).astimezone():%H:%M:%S}]  {MARK}{text}\n")
         self.flush()
 
     def show(self, line: str) -> None:
@@ -54,11 +54,6 @@ class Console:
         with suppress(OSError, ValueError):
             sys.stdout.write(text)
             sys.stdout.flush()
-
-
-def clock_time(at: Moment) -> str:
-    """Return the local time of a moment."""
-    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
 
 
 def day_and_time(at: Moment, now: Moment) -> str:

@@ -154,12 +154,13 @@ def _line(text: str | None) -> str | None:
 
 
 def report_order(
-    order: model.LoopOrder, latest: "AgentAnswer | None", console: Console, reporter: Reporter
+    order: model.ReportOrder, latest: "AgentAnswer | None", console: Console, reporter: Reporter
 ) -> None:
     """Carry out an order that only reports. ``latest`` is the attempt that ended last."""
     now = time.time()
     match order:
-        case model.ReportAttempt(iteration=iteration) if latest is not None:
+        case model.ReportAttempt(iteration=iteration):
+            assert latest is not None
             if order.kind is not None:
                 kind = order.kind.replace("_", " ")
                 who = f"attempt {iteration.attempt} by {iteration.agent}"
@@ -185,8 +186,6 @@ def report_order(
         case model.EndLoop():
             console.say(_end_words(order, now))
             reporter.ending(order)
-        case _:
-            raise AssertionError(f"{order!r} is not an order that only reports")
 
 
 def begin_words(plan: "Plan | None", ledger: "Ledger", settings: "LoopSettings") -> list[str]:

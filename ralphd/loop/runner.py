@@ -17,6 +17,7 @@ from ralphd.core.gate.verdict_views import verdict_line
 from ralphd.core.loop import model, tasks
 from ralphd.core.loop.model import FinishIteration, Iteration, Loop, PauseReason
 from ralphd.core.loop.step import SET_BACK_S, step
+from ralphd.core.plan import AUTO
 from ralphd.core.supervision.model import Next
 from ralphd.errors import RalphdError
 from ralphd.git.facts import position
@@ -30,42 +31,21 @@ from ralphd.loop.settings import LoopContext, LoopSettings
 from ralphd.loop.store import LoopStore
 from ralphd.loop.workdir_files import PlanReader
 
-
-class Remote:
-    """The branch's upstream: pulled before an iteration, pushed after its verdict, if configured (L9)."""
-
-    def __init__(self, settings: LoopSettings, console: Console) -> None:
-        self._settings = settings
-        self._console = console
-
-    async def pull(self) -> None:
-        if self._settings.configuration.git.auto_pull_rebase:
-            pulled = await asyncio.to_thread(pull_rebase, self._settings.directory)
-            self._console.say(f"pull: {pulled.words}")
-
-    async def push(self, *, failed: bool) -> None:
-        """Push the iteration's commits; those of a failed one wait for the next."""
-        if self._settings.configuration.git.auto_push and not failed:
-            pushed = await asyncio.to_thread(push, self._settings.directory)
-            self._console.say(f"push: {pushed.words}")
-
-
 ANSWER_PATIENCE_S = 60.0
 AWAY_PATIENCE_S = 1.0
 LOOK_S = 0.5
 
 
 class BoundaryClient:
-    """Asks the Regent what to do after an iteration. Without a gate the loop does not wait for a daemon."""
+    """Asks the Regent what to do after an iteration. Without a gate the loop does not wait for a daemon.
 
-    def __init__(
-        self, settings: LoopSettings, console: Console, scribe: Reporter, reports: Reports, remote: Remote
-    ) -> None:
-        self._settings = settings
-        self._console = console
-        self._scribe = scribe
+    The iteration's commits are pushed after the verdict, if configured (L9); those of a failed one wait for
+    the next.
+    """
+
+    def __init__(self, context: LoopContext, reports: Reports) -> None:
+        self._settings, self._console, self._reporter = context.settings, context.console, context.reporter
         self._reports = reports
-        self._remote = remote
         self._is_given_up = False
         self.is_waiting = False
 
@@ -78,7 +58,7 @@ class BoundaryClient:
 
         None: there is a verdict to come that the loop does not wait for any longer.
         """
-        report = self._scribe.iteration_finished(order)
+        report = self._reporter.iteration_finished(order)
         answer = asyncio.wrap_future(report)
         self.is_waiting = True
         try:
@@ -93,8 +73,9 @@ class BoundaryClient:
             found = RegentReply()
         if found.verdict is not None:
             self._console.say(verdict_line(found.verdict))
-        if _may_be_pushed(found):
-            await self._remote.push(failed=order.failed)
+        if self._settings.configuration.git.auto_push and not order.failed and _may_be_pushed(found):
+            pushed = await asyncio.to_thread(push, self._settings.directory)
+            self._console.say(f"push: {pushed.words}")
         return found
 
     async def _patiently(self, answer: "asyncio.Future[RegentReply]") -> RegentReply | None:
@@ -142,10 +123,9 @@ class LoopRunner:
         self._settings, self._console, self._store = settings, console, store
         self._reports = settings.reports(console.say)
         self._reporter = Reporter(self._reports, settings)
-        self._remote = Remote(settings, console)
-        self._boundary = BoundaryClient(settings, console, self._reporter, self._reports, self._remote)
         context = LoopContext(settings, console, store, self._reporter)
-        self._plans = PlanReader(settings.directory, settings.tasks)
+        self._boundary = BoundaryClient(context, self._reports)
+        self._plans = PlanReader(settings.directory, settings.configuration.ralph.tasks or AUTO)
         self._attempts = AttemptRunner(context, self._plans, self._save_before_kill)
         self._loop = Loop()
         self._events: asyncio.Queue[model.LoopEvent] = asyncio.Queue(2 * MOST_REQUESTS)
@@ -266,10 +246,12 @@ class LoopRunner:
             case model.StartIteration(iteration=iteration):
                 title = f"{iteration.task.id} {iteration.task.title}".strip()
                 self._console.say(f"iteration {iteration.number}: {title}")
-                await self._remote.pull()
+                directory = self._settings.directory
+                if self._settings.configuration.git.auto_pull_rebase:
+                    pulled = await asyncio.to_thread(pull_rebase, directory)
+                    self._console.say(f"pull: {pulled.words}")
                 # HEAD after our own pull: the commits of the iteration are judged from there on (R2).
-                is_supervised, directory = self._settings.is_supervised, self._settings.directory
-                head = await asyncio.to_thread(position, directory) if is_supervised else None
+                head = await asyncio.to_thread(position, directory) if self._settings.is_supervised else None
                 self._reporter.iteration_started(iteration, head)
             case model.StartAttempt():
                 self._start(self._attempt(order))

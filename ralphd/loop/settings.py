@@ -14,7 +14,6 @@ from ralphd.config.configuration import Configuration, fields_by_key, load
 from ralphd.config.values import fit_name
 from ralphd.core.loop.model import LoopPolicy
 from ralphd.core.loop.phases import PhasePolicy
-from ralphd.core.plan import AUTO
 from ralphd.errors import ConfigFaults
 from ralphd.loop.report_client import ReportClient, Reports
 from ralphd.store.files import make_private_directory
@@ -44,16 +43,6 @@ class LoopSettings:
     def is_supervised(self) -> bool:
         """Whether a Regent started it."""
         return bool(self.run_id)
-
-    @property
-    def prompt_file(self) -> str:
-        """The user's prompt, relative to the working directory."""
-        return self.configuration.ralph.prompt_file
-
-    @property
-    def tasks(self) -> str:
-        """The task list, or ``auto``."""
-        return self.configuration.ralph.tasks or AUTO
 
     @property
     def phases(self) -> PhasePolicy:

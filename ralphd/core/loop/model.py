@@ -504,20 +504,12 @@ class EndLoop:
     resume_at: Moment | None = None
 
 
+ReportOrder: TypeAlias = (
+    ReportAttempt | ReportLost | ReportAgentOut | ReportAgentBack | Rest | EndRest | EndLoop
+)
+"""The orders that only report."""
 LoopOrder: TypeAlias = (
-    SaveCheckpoint
-    | ClearCheckpoint
-    | StartIteration
-    | StartAttempt
-    | ReportAttempt
-    | ReportLost
-    | ReportAgentOut
-    | ReportAgentBack
-    | Handoff
-    | Rest
-    | EndRest
-    | FinishIteration
-    | EndLoop
+    SaveCheckpoint | ClearCheckpoint | StartIteration | StartAttempt | Handoff | FinishIteration | ReportOrder
 )
 
 

@@ -259,7 +259,9 @@ class PromptBuilder:
     async def load(self) -> None:
         """Read the user's prompt. Raise ConfigFaults if it cannot be used."""
         settings = self._context.settings
-        self._own = await asyncio.to_thread(read_prompt, settings.directory, settings.prompt_file)
+        self._own = await asyncio.to_thread(
+            read_prompt, settings.directory, settings.configuration.ralph.prompt_file
+        )
 
     async def of(self, iteration: "Iteration", plan: "Plan | None", previous: str) -> str:
         """Return the prompt of an attempt; ``previous`` is the section on the one before it."""
