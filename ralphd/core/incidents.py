@@ -13,21 +13,9 @@ from enum import StrEnum
 
 from ralphd.core.backoff import was_healthy
 from ralphd.core.gate.verdict import Result
-from ralphd.core.supervision import events
+from ralphd.core.supervision import events, model
 from ralphd.core.supervision.exit_policy import last_word
-from ralphd.core.supervision.model import (
-    Done,
-    Failed,
-    Goal,
-    Paused,
-    Policy,
-    Reason,
-    Running,
-    Step,
-    Stopped,
-    Supervision,
-    Waiting,
-)
+from ralphd.core.supervision.model import Goal, Policy, Step, Supervision
 from ralphd.core.supervision.reports import IterationFinished, Reported, boundary_id, is_known
 from ralphd.core.time import Moment, in_minutes
 
@@ -90,7 +78,8 @@ def call_of(
     text: str, event: events.Event, before: Supervision, after: Supervision, place: EscalationContext
 ) -> Escalation:
     """Compose the message of an escalation: its ``text``, what is needed, and the command to type."""
-    stands = isinstance(after.state, Failed | Paused) or not _goes_on(after)
+    runs = getattr(after.state, "run_id", None) is not None
+    stands = isinstance(after.state, model.Failed | model.Paused) or not runs
     match event:
         case events.VerdictReached():
             see = place.look("verdicts")
@@ -112,15 +101,10 @@ def call_of(
             return Escalation(text, needs, place.explain, stands=stands)
 
 
-def _goes_on(current: Supervision) -> bool:
-    return getattr(current.state, "run_id", None) is not None
-
-
 def _of_end(text: str, event: events.RunEnded, before: Supervision, place: EscalationContext) -> Escalation:
     start = place.start
     word = last_word(event.ending, before.said)
     if word is not None and word.reason == "no_agent":
-        start = place.start
         if not place.logins:
             return Escalation(text, "an agent that can work; then start it again", start)
         agents = " and ".join(place.logins)
@@ -214,28 +198,26 @@ def heeded(incident: Incident, event: events.Event) -> Incident:
 
 def acknowledged(incident: Incident, at: Moment) -> Incident:
     """Mark the incident as known to a person; the first moment stays."""
-    return (
-        incident
-        if incident.acknowledged_at is not None
-        else replace(incident, acknowledged_at=at, due_at=None)
-    )
+    if incident.acknowledged_at is not None:
+        return incident
+    return replace(incident, acknowledged_at=at, due_at=None)
 
 
 def over(
     incident: Incident, before: Supervision, event: events.Event, answer: Step, policy: Policy
 ) -> CloseReason | None:
     """Return why ``event`` ends the incident, or None; ``answer`` is the step that it led to."""
-    if isinstance(answer.supervision.state, Done) or _works(incident, before, event, answer, policy):
+    if isinstance(answer.supervision.state, model.Done) or _works(incident, before, event, answer, policy):
         return CloseReason.WORKS
     return settled_by_a_person(incident, answer.supervision)
 
 
 def settled_by_a_person(incident: Incident, current: Supervision) -> CloseReason | None:
     """Whether a person has stopped the ralph, or has acknowledged the incident and set it to run."""
-    if isinstance(current.state, Stopped) and not current.state.why and current.goal is Goal.STOPPED:
+    if isinstance(current.state, model.Stopped) and not current.state.why and current.goal is Goal.STOPPED:
         return CloseReason.STOPPED
     is_seen_to = incident.acknowledged_at is not None and current.goal is Goal.RUNNING
-    return CloseReason.KNOWN if is_seen_to and isinstance(current.state, Running) else None
+    return CloseReason.KNOWN if is_seen_to and isinstance(current.state, model.Running) else None
 
 
 def _works(
@@ -246,14 +228,14 @@ def _works(
         return _judges(event)
     after = answer.supervision
     match event:
-        case Reported(report=IterationFinished(failed=False)) if isinstance(after.state, Running):
+        case Reported(report=IterationFinished(failed=False)) if isinstance(after.state, model.Running):
             reverted = before.said.reverted and before.said.judged == boundary_id(event)
             return not (reverted or is_known(before, event))
         case events.Committed():  # of a command that reports, the iteration counts
             return after.tally.iteration > before.tally.iteration
         case events.RunEnded(ending=ending) if before.state is not after.state:
             said = before.said
-            if isinstance(after.state, Waiting) and after.state.reason in _GOES_ON:
+            if isinstance(after.state, model.Waiting) and after.state.reason in _GOES_ON:
                 return not said.reverted
             meant = answer.exit_meaning
             return meant is not None and was_healthy(policy, ending, said, meant)
@@ -261,17 +243,13 @@ def _works(
             return False
 
 
-_GOES_ON = (Reason.ITERATION_PAUSE, Reason.RESTART)
+_GOES_ON = (model.Reason.ITERATION_PAUSE, model.Reason.RESTART)
 
 
 def _judges(event: events.Event) -> bool:
-    match event:
-        case events.VerdictReached(verdict=verdict):
-            return bool(verdict.tests) and not (verdict.calls or verdict.pauses)
-        case events.BaselineTested(result=result):
-            return result is Result.GREEN
-        case _:
-            return False
+    if isinstance(event, events.VerdictReached):
+        return bool(event.verdict.tests) and not (event.verdict.calls or event.verdict.pauses)
+    return isinstance(event, events.BaselineTested) and event.result is Result.GREEN
 
 
 def has_come_through(
@@ -283,13 +261,11 @@ def has_come_through(
     policy: Policy,
 ) -> bool:
     """Whether a run has worked for long enough, where no report and no commit can show it (C3)."""
-    if (
-        not isinstance(current.state, Running)
-        or current.state.overdue is not None
-        or incident.call.cause is Cause.GUARD
-    ):
+    state, said = current.state, current.said
+    shows_otherwise = said.hello or said.iterates or incident.call.cause is Cause.GUARD
+    if shows_otherwise or not isinstance(state, model.Running) or state.overdue is not None:
         return False
-    if current.said.hello or current.said.iterates or started_at is None or last_sign_at is None:
+    if started_at is None or last_sign_at is None:
         return False
     return last_sign_at - started_at > policy.healthy_after_s
 
@@ -298,11 +274,11 @@ def needs_a_person(incident: Incident, current: Supervision) -> bool:
     """Whether the ralph stands still, or its gate still cannot judge."""
     if incident.acknowledged_at is not None or incident.taken_up:
         return False
-    if isinstance(current.state, Failed) or (
-        isinstance(current.state, Paused) and current.state.resume_at is None
+    if isinstance(current.state, model.Failed) or (
+        isinstance(current.state, model.Paused) and current.state.resume_at is None
     ):
         return True
-    return not incident.call.stands and isinstance(current.state, Running)
+    return not incident.call.stands and isinstance(current.state, model.Running)
 
 
 def by_the_clock(incident: Incident, at: Moment) -> Incident:

@@ -5,17 +5,9 @@ The texts of every finding of ``stall_detector``, with the figures that it is ba
 
 from dataclasses import dataclass
 
+from ralphd.core import stall_detector
 from ralphd.core.explanation import Explanation, Figure
-from ralphd.core.stall_detector import (
-    IO_SPAN_S,
-    STRONG,
-    Activity,
-    SilenceLimits,
-    StallFinding,
-    Watch,
-    is_watched,
-    limit_s,
-)
+from ralphd.core.stall_detector import STRONG, Activity, SilenceLimits, StallFinding, Watch, limit_s
 from ralphd.core.time import in_seconds, rfc3339
 
 NAMES = {
@@ -128,7 +120,7 @@ def _patient(watch: Watch, limits: SilenceLimits, who: Named) -> tuple[str, str,
         return "H6", f"{who.name} reports", because, "nothing"
     if not limits.hang_timeout_s:
         return "H4", "Silence is not judged", "hang_timeout_seconds = 0 switches that off", "nothing"
-    if not is_watched(watch, limits):
+    if not stall_detector.is_watched(watch, limits):
         last = f"last output {silent} ago"
         if watch.last_output_at is None:
             last = f"nothing printed yet, {silent} after its start"
@@ -166,7 +158,7 @@ def _sign_figures(watch: Watch, limits: SilenceLimits) -> list[Figure]:
     """Return what the latest look saw of each sign, what would be enough, and how often it was."""
     if (window := watch.last_window) is None:
         return []
-    enough_bytes = f"{max(limits.io_bytes * window.elapsed_s / IO_SPAN_S, 1.0):.0f} are enough"
+    enough_bytes = f"{max(limits.io_bytes * window.elapsed_s / stall_detector.IO_SPAN_S, 1.0):.0f} are enough"
     cpu = None if window.cpu_s is None or not window.elapsed_s else 100 * window.cpu_s / window.elapsed_s
     changed = str(window.changed_files) + (f" ({window.changed_file})" if window.changed_file else "")
     switches = f"over {limits.switches_per_s:g}/s is weak"

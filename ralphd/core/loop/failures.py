@@ -10,27 +10,9 @@ from typing import Final, TypeAlias
 
 from ralphd.core import backoff
 from ralphd.core.failures.kinds import FailureKind, meaning
-from ralphd.core.loop import model, tasks
-from ralphd.core.loop.model import (
-    AttemptOver,
-    Iteration,
-    Loop,
-    LoopPolicy,
-    LoopStep,
-    PauseReason,
-    Rest,
-    TaskState,
-)
-from ralphd.core.loop.transitions import (
-    attempt,
-    end_now,
-    exhausted,
-    handed_to,
-    pool_after,
-    pool_of,
-    rest,
-    with_pool,
-)
+from ralphd.core.loop import model, tasks, transitions
+from ralphd.core.loop.model import AttemptOver, Iteration, Loop, LoopPolicy, LoopStep, PauseReason, Rest
+from ralphd.core.loop.transitions import attempt, exhausted, handed_to, pool_after, pool_of, rest
 from ralphd.core.time import Moment
 
 LINES_KEPT = 50
@@ -70,7 +52,7 @@ def failed(
     session = event.session if kind in RESUMED and event.worked else None
     iteration = replace(iteration, previous=previous, session=session)
     loop = replace(loop, ledger=tasks.failed_once(loop.ledger, iteration.task, kind, why))
-    if over := end_now(loop, iteration, event.at, policy):
+    if over := transitions.end_now(loop, iteration, event.at, policy):
         after, next_words = over, "the end"
     else:
         after, next_words = _sequel(loop, iteration, event, kind, policy)
@@ -131,7 +113,7 @@ def _without(
     loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy, why: str, until: Moment | None
 ) -> _Sequel:
     pool = pool_of(loop, policy).put_out(iteration.agent, why, until)
-    loop = with_pool(loop, pool)
+    loop = transitions.with_pool(loop, pool)
     agent = pool_after(loop, policy, iteration.agent).first(at, but=iteration.passed)
     if agent is not None:
         after, words = attempt(loop, handed_to(agent, iteration), at, policy), f"{agent} goes on"
@@ -154,7 +136,7 @@ def _transient(loop: Loop, iteration: Iteration, event: AttemptOver, policy: Loo
         iteration = replace(iteration, shaky=(*iteration.shaky, iteration.agent))
         if all(each in iteration.shaky for each in pool.present(event.at)):
             return _outage(loop, iteration, event.at, policy)
-        loop = replace(loop, ledger=tasks.ended(loop.ledger, iteration.task, TaskState.PENDING))
+        loop = replace(loop, ledger=tasks.ended(loop.ledger, iteration.task, model.TaskState.PENDING))
         return _turn_over(loop, iteration, event.at, policy)
     tries = iteration.transient_tries + 1
     iteration = replace(iteration, transient_tries=tries)
@@ -198,7 +180,7 @@ def _again(loop: Loop, iteration: Iteration, at: Moment, kind: FailureKind, poli
         return _give_up_task(loop, iteration), f"{iteration.task.id} has failed too often and is left alone"
     if policy.rotates:
         is_put_back = failures % failures_per_round(policy) == 0
-        state = TaskState.FAILED if is_put_back else TaskState.PENDING
+        state = model.TaskState.FAILED if is_put_back else model.TaskState.PENDING
         loop = replace(loop, ledger=tasks.ended(loop.ledger, iteration.task, state), failing=loop.failing + 1)
         after, words = _turn_over(loop, iteration, at, policy)
         return after, f"the task is put back, {words}" if is_put_back else words
@@ -220,7 +202,7 @@ def _again(loop: Loop, iteration: Iteration, at: Moment, kind: FailureKind, poli
 
 
 def _give_up_task(loop: Loop, iteration: Iteration) -> LoopStep:
-    ledger = tasks.ended(loop.ledger, iteration.task, TaskState.FAILED)
+    ledger = tasks.ended(loop.ledger, iteration.task, model.TaskState.FAILED)
     return _finish(replace(loop, ledger=ledger, failing=loop.failing + 1), iteration)
 
 

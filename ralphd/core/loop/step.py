@@ -12,18 +12,7 @@ from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.loop import model, tasks, transitions
 from ralphd.core.loop.failures import failed, failures_per_round
-from ralphd.core.loop.model import (
-    Checkpoint,
-    EndLoop,
-    Iteration,
-    Loop,
-    LoopPolicy,
-    LoopStep,
-    PauseReason,
-    PendingRequest,
-    Resting,
-    TaskState,
-)
+from ralphd.core.loop.model import Checkpoint, EndLoop, Iteration, Loop, LoopPolicy, LoopStep, PauseReason
 from ralphd.core.plan import Task
 from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment
@@ -43,18 +32,18 @@ def step(loop: Loop, event: model.LoopEvent, policy: LoopPolicy) -> LoopStep:
         case model.Finished(), _:
             return LoopStep(loop)
         case _, model.PauseAsked():
-            return _requested(loop, PendingRequest.PAUSE)
+            return _requested(loop, model.PendingRequest.PAUSE)
         case _, model.StopAsked():
-            return _requested(loop, PendingRequest.STOP)
+            return _requested(loop, model.PendingRequest.STOP)
         case model.Begin(), model.Began() as event:
             return _begin(loop, event, policy)
         case model.Attempting(iteration=iteration), model.AttemptOver() as event:
             return _attempt_over(loop, iteration, event, policy)
-        case Resting(until=until) as stage, model.LoopWoke(at=at) if at >= until:
+        case model.Resting(until=until) as stage, model.LoopWoke(at=at) if at >= until:
             return _rested(loop, stage, at, policy)
-        case Resting(since=since) as stage, model.LoopWoke(at=at) if at < since - SET_BACK_S:
+        case model.Resting(since=since) as stage, model.LoopWoke(at=at) if at < since - SET_BACK_S:
             return _wait_restarted(loop, stage, at, policy)
-        case Resting() as stage, model.Skipped(at=at):
+        case model.Resting() as stage, model.Skipped(at=at):
             return _wait_skipped(loop, stage, at, policy)
         case model.AwaitingVerdict() as stage, model.Judged() as event:
             return _judged(loop, stage, event, policy)
@@ -62,11 +51,11 @@ def step(loop: Loop, event: model.LoopEvent, policy: LoopPolicy) -> LoopStep:
             return LoopStep(loop)
 
 
-def _requested(loop: Loop, request: PendingRequest) -> LoopStep:
+def _requested(loop: Loop, request: model.PendingRequest) -> LoopStep:
     """End a wait at once; a running attempt finishes first (L12). A pause does not replace a stop."""
-    if loop.request is not PendingRequest.STOP:
+    if loop.request is not model.PendingRequest.STOP:
         loop = replace(loop, request=request)
-    if isinstance(loop.stage, Resting):
+    if isinstance(loop.stage, model.Resting):
         return transitions.end_by_request(loop, loop.stage.iteration).preceded_by(model.EndRest())
     return LoopStep(loop)
 
@@ -100,7 +89,7 @@ def _wait_left(resumed: Checkpoint, agent: str, at: Moment, policy: LoopPolicy) 
     return until if at < until <= at + longest_s else None
 
 
-def _rested(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
+def _rested(loop: Loop, was: model.Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
     agent: str | None = was.iteration.agent
     if was.for_an_agent:
         agent = transitions.pool_after(loop, policy, loop.memory.last_agent).first(at)
@@ -113,7 +102,7 @@ def _rested(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) -> LoopSte
     return after.preceded_by(model.EndRest())
 
 
-def _wait_restarted(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
+def _wait_restarted(loop: Loop, was: model.Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
     """Wait the same length from now on; but an agent returns at the moment that its service named (H5)."""
     until = was.until if was.for_an_agent else at + was.lasts_s
     why = was.why if was.why.endswith(_SET_BACK) else f"{was.why}{_SET_BACK}"
@@ -121,7 +110,7 @@ def _wait_restarted(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) ->
     return transitions.rest(loop, was.iteration, at, wait, policy, for_an_agent=was.for_an_agent)
 
 
-def _wait_skipped(loop: Loop, was: Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
+def _wait_skipped(loop: Loop, was: model.Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
     pool = transitions.pool_of(loop, policy)
     if was.for_an_agent and (out := pool.next_return()):
         loop = transitions.with_pool(loop, pool.due(out.agent, at))
@@ -192,7 +181,7 @@ def _resumed_task(loop: Loop, resumed: Checkpoint | None, policy: LoopPolicy) ->
         return None
     candidates = tasks.may_be_tried(loop.plan, loop.ledger, max_task_failures=policy.max_task_failures)
     task = next((task for task in candidates if task.id == resumed.task.id), None)
-    if task is None or tasks.record_of(task, loop.ledger).state is TaskState.FAILED:
+    if task is None or tasks.record_of(task, loop.ledger).state is model.TaskState.FAILED:
         return None
     return task
 
@@ -294,7 +283,7 @@ def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: Lo
     pool, task = transitions.pool_of(loop, policy).worked(iteration.agent), iteration.task
     has_list = tasks.has_tasks(loop.plan)
     complete = not has_list or task.id not in {each.id for each in tasks.open_tasks(loop.plan, {})}
-    ledger = tasks.ended(loop.ledger, task, TaskState.COMPLETE if complete else TaskState.PENDING)
+    ledger = tasks.ended(loop.ledger, task, model.TaskState.COMPLETE if complete else model.TaskState.PENDING)
     idle = 0 if iteration.commits or has_list else loop.memory.idle_successes + 1
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=idle)
     ledger = tasks.unjudged(loop.ledger, tasks.sync_with_plan(ledger, loop.plan))
@@ -342,10 +331,10 @@ def _with_verdict(loop: Loop, verdict: Verdict | None, policy: LoopPolicy) -> Lo
 
 def _with_answer(loop: Loop, event: model.Judged) -> Loop:
     """Apply the Regent's request, unless a stop was requested already. The verdict says why it pauses."""
-    requests = {Next.STOP: PendingRequest.STOP, Next.PAUSE: PendingRequest.PAUSE}
-    if event.next not in requests or loop.request is PendingRequest.STOP:
+    requests = {Next.STOP: model.PendingRequest.STOP, Next.PAUSE: model.PendingRequest.PAUSE}
+    if event.next not in requests or loop.request is model.PendingRequest.STOP:
         return loop
     why, verdict = loop.pause_why, event.verdict
-    if loop.request is PendingRequest.NONE and verdict is not None and verdict.kind is VerdictKind.UNTESTED:
+    if loop.request is model.PendingRequest.NONE and verdict and verdict.kind is VerdictKind.UNTESTED:
         why = f"a person has to look at it: {verdict.why}"
     return replace(loop, request=requests[event.next], pause_why=why)

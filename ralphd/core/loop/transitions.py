@@ -4,17 +4,7 @@ from dataclasses import replace
 
 from ralphd.core.backoff import attempt_budget_s, attempt_limit_s
 from ralphd.core.loop import model, tasks
-from ralphd.core.loop.model import (
-    EndLoop,
-    InFlight,
-    Iteration,
-    Loop,
-    LoopPolicy,
-    LoopStep,
-    PauseReason,
-    PendingRequest,
-    Rest,
-)
+from ralphd.core.loop.model import EndLoop, Iteration, Loop, LoopPolicy, LoopStep, PauseReason, Rest
 from ralphd.core.loop.pool import Pool
 from ralphd.core.time import Moment
 
@@ -52,7 +42,7 @@ def attempt(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
         pool = pool.let_in(agent)
     iteration = replace(iteration, attempt=iteration.attempt + 1)
     agent, task = iteration.agent, iteration.task
-    in_flight = InFlight(iteration.number, iteration.attempt, agent, task.id, task.title, at)
+    in_flight = model.InFlight(iteration.number, iteration.attempt, agent, task.id, task.title, at)
     memory = replace(loop.memory, out=pool.out, last_agent=agent, in_flight=in_flight)
     loop = replace(loop, memory=memory, stage=model.Attempting(iteration))
     factor = tasks.record_of(task, loop.ledger).timeout_factor
@@ -107,7 +97,7 @@ def end_now(loop: Loop, iteration: Iteration | None, at: Moment, policy: LoopPol
     if limit := limit_reached(loop, at, policy):
         saved = model.SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration, None, limit)
         return ended(loop, EndLoop(5, "limit", limit), saved)
-    return None if loop.request is PendingRequest.NONE else end_by_request(loop, iteration)
+    return None if loop.request is model.PendingRequest.NONE else end_by_request(loop, iteration)
 
 
 def limit_reached(loop: Loop, at: Moment, policy: LoopPolicy) -> str | None:
@@ -125,7 +115,7 @@ def limit_reached(loop: Loop, at: Moment, policy: LoopPolicy) -> str | None:
 def end_by_request(loop: Loop, iteration: Iteration | None) -> LoopStep:
     """End with a checkpoint to resume from (L12): as a pause where one was requested, else as a stop."""
     code, reason, why = 130, PauseReason.INTERRUPTED, "stopped as you asked"
-    if loop.request is PendingRequest.PAUSE:
+    if loop.request is model.PendingRequest.PAUSE:
         code, reason, why = 75, PauseReason.USER_REQUESTED, loop.pause_why or "paused as you asked"
     return ended(loop, EndLoop(code, reason, why), model.SaveCheckpoint(reason, iteration, None, why))
 

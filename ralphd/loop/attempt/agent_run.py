@@ -22,15 +22,9 @@ from ralphd.core.time import Moment
 from ralphd.errors import in_one_line
 from ralphd.git.repo import Repository
 from ralphd.git.worktree_scan import WorkTree
+from ralphd.loop.attempt import termination
 from ralphd.loop.attempt.output import AgentObserver, AgentOutput, Pump
-from ralphd.loop.attempt.termination import (
-    SWEEP_S,
-    Termination,
-    TerminationRequest,
-    exit_code,
-    supervise,
-    terminate,
-)
+from ralphd.loop.attempt.termination import Termination, TerminationRequest, supervise, terminate
 from ralphd.process.activity.monitor import StallMonitor, Subject
 from ralphd.process.activity.probe import Observer
 from ralphd.process.agent_process import AgentCommand, AgentNotStarted, AgentProcess, SweepResult, start
@@ -130,7 +124,7 @@ class AgentRun:
         _, swept = await supervise(process, pump, self._termination, self._until_ended(process, began_at))
         if swept.survivors:
             listed = ", ".join(f"{name} (pid {pid})" for pid, name in swept.survivors.items())
-            self._observer.warn(f"still there after {SWEEP_S:g} s of SIGKILL: {listed}")
+            self._observer.warn(f"still there after {termination.SWEEP_S:g} s of SIGKILL: {listed}")
         await asyncio.to_thread(pump.keep, spec.keep)
         if repository is not None and mark is not None:  # by the reflog: git is not called
             commits = repository.commits_made(mark)
@@ -194,7 +188,7 @@ class AgentRun:
             await terminate(process, request)
 
     def _evidence(self, process: AgentProcess) -> Evidence:
-        code, output, done = exit_code(process), self._output, self._done
+        code, output, done = termination.exit_code(process), self._output, self._done
         return Evidence(
             ours=None if done is None else done.ours,
             code=code if code is not None and code >= 0 else None,

@@ -241,8 +241,6 @@ class ConsoleObserver:
 
     async def before_kill(self, ours: OurDoing, why: str) -> None:
         """Save the checkpoint before an agent is ended for time or silence."""
-        if ours is OurDoing.ASKED:
-            return
         self._console.say(why)
         if ours in _REASONS:
             await self._save(_REASONS[ours], why)
