@@ -225,14 +225,11 @@ def _asked_for_s(answer: Answer, now: "Moment") -> float:
         return 0.0
     text = answer.retry_after.strip()
     try:
-        asked = float(text) if text.isascii() and text.isdigit() else _seconds_until(text, now)
+        is_number = text.isascii() and text.isdigit()
+        asked = float(text) if is_number else parsedate_to_datetime(text).timestamp() - now
     except (ValueError, OverflowError):
         return 0.0
     return max(0.0, min(asked, LONGEST_RETRY_AFTER_S))
-
-
-def _seconds_until(http_date: str, now: "Moment") -> float:
-    return parsedate_to_datetime(http_date).timestamp() - now
 
 
 # The headers of Standard Webhooks, and the key in a secret.
@@ -324,8 +321,7 @@ def _innermost(ip: _Address) -> _Address:
     # An IPv6 address may stand for an IPv4 one: mapped, NAT64, 6to4, Teredo.
     if isinstance(ip, ipaddress.IPv4Address):
         return ip
-    if any(ip in net for net in (_NAT64, _NAT64_LOCAL, _TRANSLATED)) or (
-        ip in _COMPATIBLE and int(ip) > 0xFFFF
-    ):
+    is_translated = any(ip in net for net in (_NAT64, _NAT64_LOCAL, _TRANSLATED))
+    if is_translated or (ip in _COMPATIBLE and int(ip) > 0xFFFF):
         return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
     return ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else ip)

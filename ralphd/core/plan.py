@@ -8,9 +8,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ralphd.core.text import CONTROL
 
@@ -23,16 +23,13 @@ _FENCE_END: Final = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*")
 _BEGIN, _END = "<!--", "-->"
 
 
-def visible_lines(text: str) -> Iterator[str]:
-    """Yield the lines of ``text`` outside fenced code and comments, each truncated to 1000 characters.
+class _Lines:
+    """The lines of a text outside fenced code and comments, each truncated to 1000 characters.
 
     A fence or a comment without an end hides nothing: open work may follow it. Linear in the length of the
     text, whatever the text is.
     """
-    return _Lines(text).visible()
 
-
-class _Lines:
     def __init__(self, text: str) -> None:
         self._lines = [line[:_LINE_CHARS].rstrip("\r") for line in text.split("\n")]
         self._missing: set[tuple[str, int]] = set()  # ends that a search has not found
@@ -228,15 +225,6 @@ class _NotAList(Exception):
     """The text is not a task list. The message ends a sentence that begins with the file's name."""
 
 
-class _Item(NamedTuple):
-    """A task without an id. ``name`` is the list's own, or empty."""
-
-    name: str
-    title: str
-    status: TaskStatus
-    parallel: bool = False
-
-
 @dataclass(slots=True)
 class _Section:
     """A task heading, with the states below it: in words, and by boxes."""
@@ -249,14 +237,14 @@ class _Section:
     boxes: list[TaskStatus] = field(default_factory=list)
     has_parts: bool = False
 
-    def item(self) -> _Item:
+    def item(self) -> Task:
         """Return the task: done if that is stated, or if all its boxes are ticked."""
         marks, status = self.stated + self.boxes, TaskStatus.PENDING
         if any(group and set(group) == {TaskStatus.DONE} for group in (self.stated, self.boxes)):
             status = TaskStatus.DONE
         elif any(mark is not TaskStatus.PENDING for mark in marks):
             status = TaskStatus.IN_PROGRESS
-        return _Item(self.name, self.title, status, self.parallel)
+        return Task(self.name, self.title, status, self.parallel)
 
 
 def parse(file: str, text: str) -> Plan:
@@ -271,7 +259,7 @@ def parse(file: str, text: str) -> Plan:
 def has_task_headings(text: str) -> bool:
     """Return whether a Markdown text has headings such as ``## Task 1``."""
     try:
-        return _Outline(text).has_sections
+        return any(isinstance(each, _Section) for each in _Outline(text).entries)
     except _NotAList:
         return True  # it has too many of them, which ``parse`` reports
 
@@ -281,17 +269,17 @@ def _check_count(tasks: Sized) -> None:
         raise _NotAList(f"lists more than {MAX_TASKS} tasks")
 
 
-def _with_ids(items: Iterable[_Item]) -> Iterator[Task]:
-    """Give each task a unique id: its name, else its title made short; ``-2`` if that is taken."""
+def _with_ids(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Give each task a unique id: its own, else its title made short; ``-2`` if that is taken."""
     taken: dict[str, int] = {}
-    for item in items:
-        slug = re.sub(r"[\W_]+", "-", item.title.lower()).strip("-")[:_ID_CHARS].rstrip("-")
-        free = wanted = item.name or slug or "task"
+    for task in tasks:
+        slug = re.sub(r"[\W_]+", "-", task.title.lower()).strip("-")[:_ID_CHARS].rstrip("-")
+        free = wanted = task.id or slug or "task"
         while free in taken:
             taken[wanted] += 1
             free = f"{wanted}-{taken[wanted]}"
         taken[free] = 1
-        yield Task(free, item.title, item.status, item.parallel)
+        yield replace(task, id=free)
 
 
 def _plain(text: str) -> str:
@@ -331,27 +319,22 @@ class _Outline:
     """
 
     def __init__(self, text: str) -> None:
-        self._entries: list[_Item | _Section] = []
+        self.entries: list[Task | _Section] = []
         self._sections: list[_Section] = []  # those around the present line, outermost first
         self._optional_level = 0  # of the heading below which all is optional; 0: none
-        for line in visible_lines(text):
+        for line in _Lines(text).visible():
             if heading := _HEADING.match(line):
                 self._enter(len(heading[1]), _plain(heading[2].rstrip("# \t")))
             elif not self._optional_level:
                 self._read(line)
-            _check_count(self._entries)
+            _check_count(self.entries)
 
-    @property
-    def has_sections(self) -> bool:
-        """Return whether there is a task heading."""
-        return any(isinstance(each, _Section) for each in self._entries)
-
-    def items(self) -> list[_Item]:
+    def items(self) -> list[Task]:
         """Return the tasks. A heading is not one if only its parts, or boxes of its name, have a state."""
-        boxes = {each.name for each in self._entries if isinstance(each, _Item) and each.name}
+        boxes = {each.id for each in self.entries if isinstance(each, Task) and each.id}
         items = []
-        for each in self._entries:
-            if isinstance(each, _Item):
+        for each in self.entries:
+            if isinstance(each, Task):
                 items.append(each)
             elif each.stated or each.boxes or not (each.has_parts or each.name in boxes):
                 items.append(each.item())
@@ -367,7 +350,7 @@ class _Outline:
             for outer in self._sections:
                 outer.has_parts = True
             self._sections.append(section)
-            self._entries.append(section)
+            self.entries.append(section)
 
     def _read(self, line: str) -> None:
         if (box := _BOX.match(line)) and (text := _plain(box[2])):
@@ -375,7 +358,7 @@ class _Outline:
             if self._sections:
                 self._sections[-1].boxes.append(status)
             else:
-                self._entries.append(_Item(*_named(text), status))
+                self.entries.append(Task(*_named(text), status))
         elif self._sections and (stated := _STATUS_LINE.match(line)):
             self._sections[-1].stated.append(_status(stated[1]))
 
@@ -406,7 +389,7 @@ def _unmarked(text: str) -> tuple[str, bool]:
     return bare, bare != text
 
 
-def _stories(text: str) -> list[_Item]:
+def _stories(text: str) -> list[Task]:
     """Return the stories of a ``prd.json``, those of the lowest ``priority`` first."""
     try:
         stories = json.loads(text)
@@ -430,7 +413,7 @@ def _priority(story: Any) -> float:
     return given
 
 
-def _story(number: int, story: Any) -> _Item:
+def _story(number: int, story: Any) -> Task:
     if not isinstance(story, dict):
         raise _NotAList(f"holds a story, number {number}, that is no object")
     name = _text_of(story, "id")[:_ID_CHARS]
@@ -439,7 +422,7 @@ def _story(number: int, story: Any) -> _Item:
     if "passes" in story:  # the only key that means done; next to it a status can mean started at most
         unfinished = TaskStatus.PENDING if status is TaskStatus.DONE else status
         status = TaskStatus.DONE if story["passes"] is True else unfinished
-    return _Item(name, title, status)
+    return Task(name, title, status)
 
 
 def _text_of(story: dict[str, Any], *keys: str) -> str:

@@ -20,7 +20,6 @@ PROGRESS_HEADER: Final = (
 )
 _MOST_TITLE_CHARS: Final = 60
 _MOST_WORDS_CHARS: Final = 200
-_ATTEMPT_KEYS: Final = ("kind", "key")
 _ITERATION: Final = ("run_id", "iteration", "at", "failed", "summary", "task", "complete", "commits")
 
 
@@ -132,10 +131,10 @@ def iterations(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]
                 if not (found and _belongs(entry, found[-1])):
                     if len(found) == limit:
                         break
-                    found.append(_unfinished(entry))
-                found[-1]["attempts"].insert(0, _without(entry, _ATTEMPT_KEYS))
-            case _:
-                continue
+                    known = {key: entry.get(key) for key in ("run_id", "iteration", "task")}
+                    found.append({**dict.fromkeys(_ITERATION), **known, "attempts": []})
+                shown = {key: value for key, value in entry.items() if key not in ("kind", "key")}
+                found[-1]["attempts"].insert(0, shown)
     return found
 
 
@@ -144,15 +143,6 @@ def _belongs(attempt: Entry, iteration: Entry) -> bool:
     key = "run_id" if attempt.get("iteration") is None else "iteration"
     mine, its = attempt.get(key), iteration[key]
     return mine is not None and bool(mine == its)
-
-
-def _unfinished(attempt: Entry) -> dict[str, Any]:
-    known = {key: attempt.get(key) for key in ("run_id", "iteration", "task")}
-    return {**dict.fromkeys(_ITERATION), **known, "attempts": []}
-
-
-def _without(entry: Entry, keys: Iterable[str]) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if key not in keys}
 
 
 # The last thing that got anywhere: an iteration that was finished, a commit that stays, the work done.
@@ -171,7 +161,9 @@ class LastChange:
 def change_of(before: Supervision, event: Event, after: Supervision, head: str | None) -> LastChange | None:
     """Return the progress that ``event`` has brought, or None. ``head`` is abbreviated."""
     what = _what(before, event, after, head)
-    return None if what is None else LastChange(what[:MOST_CHARS], event.at)
+    if what is None:
+        return None
+    return LastChange(what if len(what) <= MOST_CHARS else what[: MOST_CHARS - 1] + "…", event.at)
 
 
 def _what(before: Supervision, event: Event, after: Supervision, head: str | None) -> str | None:
@@ -179,16 +171,17 @@ def _what(before: Supervision, event: Event, after: Supervision, head: str | Non
         case reports.Reported(report=reports.IterationFinished(failed=False) as report) if (
             not reports.is_known(before, event)
         ):
-            reverted = before.said.reverted and before.said.judged == reports.boundary_id(event)
-            if reverted:
+            if before.said.reverted and before.said.judged == reports.boundary_id(event):
                 return None
+            which = "an iteration" if report.number is None else f"iteration {report.number}"
             verb = "finished, its task is done" if report.complete and report.task else "finished"
-            return _iteration(report.number, report.task, report.commits[::-1], verb=verb)
+            made = f", {_commits(report.commits[::-1])}" if report.commits else ""
+            return f"{which} {verb}{made}{_about(report.task)}"
         case VerdictReached(verdict=verdict) if verdict.kind is VerdictKind.KEPT and verdict.commits:
             of = "" if verdict.number is None else f", of iteration {verdict.number}"
-            return _said(f"{_commits(short(verdict.commits))} kept{of}{_about(verdict.task)}")
+            return f"{_commits(short(verdict.commits))} kept{of}{_about(verdict.task)}"
         case CommitsRestored(commits=commits) if commits:
-            return _said(f"put back, as you asked: {_commits(commits)}")
+            return f"put back, as you asked: {_commits(commits)}"
         case Committed(commits=count) if after.tally.iteration > before.tally.iteration:
             return f"{count} commits, the last one {head}" if count > 1 else f"commit {head}"
         case RunEnded() if isinstance(after.state, Done) and after.state.why == "complete":
@@ -201,12 +194,6 @@ def _what(before: Supervision, event: Event, after: Supervision, head: str | Non
             return None
 
 
-def _iteration(number: int | None, task: ReportedTask | None, commits: tuple[str, ...], *, verb: str) -> str:
-    which = "an iteration" if number is None else f"iteration {number}"
-    made = f", {_commits(commits)}" if commits else ""
-    return _said(f"{which} {verb}{made}{_about(task)}")
-
-
 def _about(task: ReportedTask | None) -> str:
     return "" if task is None else f": {task.title or task.id}"
 
@@ -214,7 +201,3 @@ def _about(task: ReportedTask | None) -> str:
 def _commits(shas: tuple[str, ...]) -> str:
     more = f" and {len(shas) - 2} more" if len(shas) > 2 else ""
     return f"commit{'s' if len(shas) > 1 else ''} {', '.join(shas[:2])}{more}"
-
-
-def _said(text: str) -> str:
-    return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 1] + "…"

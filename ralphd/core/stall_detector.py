@@ -171,9 +171,8 @@ def begun(now: Moment, started_at: Moment, last_output_at: Moment | None, age_s:
 
 def is_watched(watch: Watch, limits: SilenceLimits) -> bool:
     """Whether the whole tree is to be looked at: it has been silent for the missed heartbeats (H1)."""
-    return (
-        limits.hang_timeout_s > 0 and not (watch.reports or watch.excused) and watch.silent_s >= limits.warn_s
-    )
+    is_judged_by_tree = limits.hang_timeout_s > 0 and not (watch.reports or watch.excused)
+    return is_judged_by_tree and watch.silent_s >= limits.warn_s
 
 
 def looked(watch: Watch, glance: Glance, limits: SilenceLimits) -> Watch:
@@ -210,9 +209,8 @@ def _waited(watch: Watch, glance: Glance, limits: SilenceLimits) -> Watch:
     # A daemon that was stopped itself has seen nothing: that time is not held against the run.
     unseen = (window is not None or watch.reports) and glance.elapsed_s > 2 * glance.planned_s + 1
     counted_s = 0.0 if unseen else glance.elapsed_s
-    waited = _noted(
-        replace(watch, silent_s=watch.silent_s + glance.elapsed_s, quiet_s=watch.quiet_s + counted_s)
-    )
+    silent_s, quiet_s = watch.silent_s + glance.elapsed_s, watch.quiet_s + counted_s
+    waited = _noted(replace(watch, silent_s=silent_s, quiet_s=quiet_s))
     if watch.reports:
         return replace(waited, watched_s=watch.watched_s + counted_s)
     if window is None:

@@ -48,11 +48,9 @@ def explain_watch(
     watch: Watch, limits: SilenceLimits, finding: StallFinding, who: Named = RALPH
 ) -> Explanation:
     """Explain the finding about a run that lives, or for which it was ended."""
-    if finding in (StallFinding.TOO_LONG, StallFinding.STALL):
-        rule, title, because, done = _ended(watch, limits, finding, who)
-    else:
-        rule, title, because, done = _patient(watch, limits, who)
-    return _explained(watch, limits, finding, rule, title, because, done)
+    is_ended = finding in (StallFinding.TOO_LONG, StallFinding.STALL)
+    words = _ended(watch, limits, finding, who) if is_ended else _patient(watch, limits, who)
+    return _explained(watch, limits, finding, *words)
 
 
 def explain_silence(watch: Watch, limits: SilenceLimits) -> Explanation:

@@ -8,8 +8,6 @@ from datetime import datetime
 
 from ralphd.core.time import Moment, in_seconds
 
-MARK = "Ralph: "
-
 
 class Console:
     """Writes to stdout. If nobody reads it any more, only the lines are lost."""
@@ -22,7 +20,7 @@ class Console:
 
     def say(self, text: str) -> None:
         """Log a line of the loop itself."""
-        self._buffer.append(f"[{datetime.fromtimestamp(self._now()).astimezone():%H:%M:%S}]  {MARK}{text}\n")
+        self._buffer.append(f"[{datetime.fromtimestamp(self._now()).astimezone():%H:%M:%S}]  Ralph: {text}\n")
         self.flush()
 
     def show(self, line: str) -> None:

@@ -34,6 +34,7 @@ from ralphd.loop.workdir_files import PlanReader
 ANSWER_PATIENCE_S = 60.0
 AWAY_PATIENCE_S = 1.0
 LOOK_S = 0.5
+_WAITS_FOR_DAEMON = "waits for the daemon: with the tests' gate on nothing goes on without it"
 
 
 class BoundaryClient:
@@ -85,18 +86,13 @@ class BoundaryClient:
             patience_s = AWAY_PATIENCE_S if self._reports.is_away else ANSWER_PATIENCE_S
             if waited_s >= patience_s and not self._settings.has_gate:
                 return None
-            waits = self._wait_words() if waited_s and self._settings.has_gate else ""
-            if waits and waits != told:
+            waits = _WAITS_FOR_DAEMON if self._reports.is_away else "waits for the verdict: the tests run"
+            if waited_s and self._settings.has_gate and waits != told:
                 told = waits
                 self._console.say(waits)
             await asyncio.wait([answer], timeout=LOOK_S)
             waited_s += LOOK_S
         return answer.result() if answer.done() and not answer.cancelled() else None
-
-    def _wait_words(self) -> str:
-        if self._reports.is_away:
-            return "waits for the daemon: with the tests' gate on nothing goes on without it"
-        return "waits for the verdict: the tests run"
 
 
 def _may_be_pushed(found: RegentReply) -> bool:
@@ -179,7 +175,7 @@ class LoopRunner:
     def _end_at_once(self) -> None:
         self._put(model.StopAsked(time.time()))
         if self._attempts.is_running:
-            self._attempts.end()
+            self._attempts.agents.end()
         self._boundary.give_up()
 
     def _put(self, request: model.LoopEvent) -> None:

@@ -6,7 +6,6 @@ A full disk must not end a loop: what cannot be written becomes a line for the l
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd.core.gate.verdict_views import heard
@@ -28,20 +27,19 @@ MOST_NOTES, MOST_NOTE_CHARS = 10, 500
 
 
 class LoopStore:
-    """The files of one loop, and the news about them. All methods block."""
+    """The files of one loop, and the news about them. All methods block.
+
+    ``phases`` is the position of the last attempt, ``prompt_file`` has the prompt of the present one.
+    """
 
     def __init__(self, settings: "LoopSettings") -> None:
         self._settings = settings
+        self.prompt_file = settings.home / "PROMPT-now.md"
         self._files = LoopFiles(settings.home, settings.directory)
         self._news: list[str] = []
         self._trouble = ""
-        self._phases: Phases | None = None
+        self.phases: Phases | None = None
         self._saved_phases: Phases | None = None
-
-    @property
-    def prompt_file(self) -> Path:
-        """Where the prompt of the present attempt is."""
-        return self._settings.home / "PROMPT-now.md"
 
     def news(self) -> list[str]:
         """Return the lines for the log since the last call."""
@@ -65,7 +63,7 @@ class LoopStore:
         loaded = (self._files.memory, self._files.tasks, self._files.checkpoints)
         self._news += [file.fault for file in loaded if file.fault]
         if self._settings.configuration.phases.enabled:
-            self._phases = self._saved_phases = self._files.phases.load()
+            self.phases = self._saved_phases = self._files.phases.load()
             self._news += filter(None, (self._files.phases.fault,))
             if checkpoint is None:
                 self.clear_phases()
@@ -92,14 +90,9 @@ class LoopStore:
         state = look_into(self._settings.home / GATE_FILE)
         return () if state is None else state.undone
 
-    @property
-    def phases(self) -> "Phases | None":
-        """The position of the last attempt."""
-        return self._phases
-
     def save_phases(self, phases: "Phases") -> None:
         """Save the position of the attempt."""
-        self._phases = phases
+        self.phases = phases
         if phases != self._saved_phases:
             with self._reporting("where the phases are cannot be saved"):
                 self._files.phases.save(phases)
@@ -107,8 +100,8 @@ class LoopStore:
 
     def clear_phases(self) -> None:
         """Forget the position: the iteration has succeeded."""
-        if self._phases is not None:
-            self._phases = self._saved_phases = None
+        if self.phases is not None:
+            self.phases = self._saved_phases = None
             with self._reporting("where the phases are cannot be cleared"):
                 self._files.phases.clear()
 

@@ -174,16 +174,15 @@ def read_moment(text: str, *, now: Moment, zone: tzinfo | None = None, at: int =
 def _clock(named: dict[str, str | None]) -> time | None:
     if word := named.get("named"):
         return time(12) if word.lower() == "noon" else time(0)
-    hour, half = int(named["hour"] or 0), named.get("half")
-    if half:
+    hour = int(named["hour"] or 0)
+    if half := named.get("half"):
         if not 1 <= hour <= 12:
             return None
         hour = hour % 12 + (12 if half.lower() == "p" else 0)
+    minute, second = int(named["minute"] or 0), int(named["second"] or 0)
     microseconds = int((named.get("part") or "").ljust(6, "0")[:6])
     with suppress(ValueError):
-        return time(
-            0 if hour == 24 else hour, int(named["minute"] or 0), int(named["second"] or 0), microseconds
-        )
+        return time(0 if hour == 24 else hour, minute, second, microseconds)
     return None
 
 

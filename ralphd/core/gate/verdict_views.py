@@ -124,19 +124,8 @@ def _text(value: object) -> str:
 Entry: TypeAlias = Mapping[str, Any]
 
 _SHOWN: Final = (
-    "at",
-    "run_id",
-    "iteration",
-    "task",
-    "verdict",
-    "why",
-    "commits",
-    "reverted",
-    "tests",
-    "tests_s",
-    "refs",
-    "baseline",
-    "tail",
+    *("at", "run_id", "iteration", "task", "verdict", "why", "commits", "reverted"),
+    *("tests", "tests_s", "refs", "baseline", "tail"),
 )
 _RULES: Final = {"kept": "R3", "reverted": "R5"}
 _TITLES: Final = {
@@ -199,7 +188,8 @@ def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | st
         if is_undone and (is_first or iteration is None):
             why, is_first = f"{_which(entry)} is put back already", False
         elif is_first and iteration is not None:
-            why, is_first = f"nothing of iteration {iteration} was reverted: it is {_words(entry)}", False
+            is_so = f"{entry.get('verdict')}, since {entry.get('why')}"
+            why, is_first = f"nothing of iteration {iteration} was reverted: it is {is_so}", False
     return why
 
 
@@ -240,13 +230,10 @@ def _list(values: object) -> str:
 def _judged(newest_first: Iterable[Entry]) -> Iterable[tuple[Entry, bool]]:
     undone: set[str] = set()
     for entry in newest_first:
-        match entry.get("kind"):
-            case "undo":
-                undone.add(str(entry.get("key")))
-            case "verdict":
-                yield entry, undo_key(_boundary(entry)) in undone
-            case _:
-                continue
+        if entry.get("kind") == "undo":
+            undone.add(str(entry.get("key")))
+        elif entry.get("kind") == "verdict":
+            yield entry, undo_key(_boundary(entry)) in undone
 
 
 def _boundary(entry: Entry) -> str:
@@ -256,7 +243,3 @@ def _boundary(entry: Entry) -> str:
 def _which(entry: Entry) -> str:
     number = entry.get("iteration")
     return "what was reverted" if number is None else f"what was reverted of iteration {number}"
-
-
-def _words(entry: Entry) -> str:
-    return f"{entry.get('verdict')}, since {entry.get('why')}"

@@ -81,11 +81,8 @@ class Pool:
         return min(FIRST_PROBE_S * 2.0 ** min(probes, 10), LONGEST_PROBE_S)
 
     def _timed(self) -> list[Cooldown]:
-        return [
-            each
-            for each in self.out
-            if each.agent in self.agents and not each.back and each.until is not None
-        ]
+        absent = (each for each in self.out if each.agent in self.agents and not each.back)
+        return [each for each in absent if each.until is not None]
 
     def _with(self, agent: str, entry: Cooldown | None) -> "Pool":
         others = tuple(each for each in self.out if each.agent != agent)

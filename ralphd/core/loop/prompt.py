@@ -27,14 +27,13 @@ def prompt(
     reverted: "RevertNotice | None" = None,
 ) -> str:
     """Return the whole prompt. ``own`` is the user's prompt file; empty sections are left out."""
+    state = ["## State of the repository\n", *(f"- {_cut(each)}" for each in trouble)] if trouble else []
     parts = [
         own.replace(PLACEHOLDER, previous_attempt_context).rstrip(),
         "" if plan is None or task == PROMPT_ALONE else _task(task, plan),
         "" if reverted is None else _reverted(reverted),
         f"## Handoff\n\n{handoff.strip()}" if handoff.strip() else "",
-        "\n".join(["## State of the repository\n", *(f"- {_cut(each)}" for each in trouble)])
-        if trouble
-        else "",
+        "\n".join(state),
         "" if PLACEHOLDER in own else previous_attempt_context,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -126,9 +126,8 @@ def _wait_skipped(loop: Loop, was: model.Resting, at: Moment, policy: LoopPolicy
 def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
     plan, memory = tasks.initial_plan(event.plan, loop.memory.list_file, loop.ledger), loop.memory
     if plan is not None and plan.fault is not None:
-        return transitions.ended(
-            loop, EndLoop(78, "configuration", f"the task list cannot be used: {plan.fault}")
-        )
+        end = EndLoop(78, "configuration", f"the task list cannot be used: {plan.fault}")
+        return transitions.ended(loop, end)
     lost = () if memory.in_flight is None else (model.ReportLost(memory.in_flight),)
     memory = replace(
         memory,
@@ -181,9 +180,8 @@ def _resumed_task(loop: Loop, resumed: Checkpoint | None, policy: LoopPolicy) ->
         return None
     candidates = tasks.may_be_tried(loop.plan, loop.ledger, max_task_failures=policy.max_task_failures)
     task = next((task for task in candidates if task.id == resumed.task.id), None)
-    if task is None or tasks.record_of(task, loop.ledger).state is model.TaskState.FAILED:
-        return None
-    return task
+    is_put_back = task is not None and tasks.record_of(task, loop.ledger).state is model.TaskState.FAILED
+    return None if is_put_back else task
 
 
 def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
@@ -220,13 +218,12 @@ def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Chec
 
 def _iteration(loop: Loop, task: Task, agent: str) -> Iteration:
     """Return the next iteration, with what is known of the last attempt at its task."""
-    number, previous = loop.memory.iteration + 1, tasks.previous(loop.ledger, task)
-    reverted = tasks.record_of(task, loop.ledger).reverted
-    if (last := loop.rotation) is None:
-        return Iteration(number, task, agent, previous=previous, reverted=reverted)
-    if last.task_id == task.id:
-        previous = last.previous
-    return Iteration(number, task, agent, previous=previous, shaky=last.shaky, reverted=reverted)
+    known = tasks.record_of(task, loop.ledger)
+    previous, shaky = tasks.previous(loop.ledger, task), tuple[str, ...]()
+    if (last := loop.rotation) is not None:
+        previous, shaky = last.previous if last.task_id == task.id else previous, last.shaky
+    number = loop.memory.iteration + 1
+    return Iteration(number, task, agent, previous=previous, shaky=shaky, reverted=known.reverted)
 
 
 # The end of an attempt, and of an iteration.

@@ -111,17 +111,6 @@ _REASONS = {OurDoing.TIMEOUT: PauseReason.TIMEOUT, OurDoing.STALL: PauseReason.S
 
 
 @dataclass(frozen=True, slots=True)
-class AgentRequest:
-    """What to ask an agent. ``label`` names its phase within the attempt; empty: no phases."""
-
-    iteration: "Iteration"
-    text: str
-    timeout_s: float
-    session: str | None = None
-    label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class AgentAnswer:
     """The result of an agent's process, and what it means."""
 
@@ -155,24 +144,26 @@ class AgentRunner:
         if self._process is not None:
             self._process.end()
 
-    async def ask(self, request: AgentRequest) -> AgentAnswer:
-        """Run an agent to its end."""
-        settings, agent = self.context.settings, self.context.settings.agents[request.iteration.agent]
-        await asyncio.to_thread(self.context.store.keep_prompt, request.text)
-        id_, keep = self._names(request.iteration, request.label)
+    async def ask(
+        self, iteration: "Iteration", text: str, timeout_s: float, session: str | None, label: str = ""
+    ) -> AgentAnswer:
+        """Run an agent to its end. ``label`` names its phase within the attempt; empty: no phases."""
+        settings, agent = self.context.settings, self.context.settings.agents[iteration.agent]
+        await asyncio.to_thread(self.context.store.keep_prompt, text)
+        id_, keep = self._names(iteration, label)
         spec = AgentRunSpec(
             id=id_,
             agent=agent,
-            order=LaunchSpec(request.text, self.context.store.prompt_file, request.session),
+            order=LaunchSpec(text, self.context.store.prompt_file, session),
             directory=settings.directory,
             keep=keep,
-            timeout_s=request.timeout_s,
+            timeout_s=timeout_s,
             limits=replace(settings.configuration.limits(), max_run_s=0.0),
             exit_grace_s=settings.configuration.agents.exit_grace_seconds,
             crash_grace_s=settings.configuration.agents.crash_pattern_grace_seconds,
             environment=settings.environment,
         )
-        save = partial(self._save, request.iteration)
+        save = partial(self._save, iteration)
         run = AgentRun(spec, ConsoleObserver(self.context.console, agent.name, save))
         await asyncio.sleep(min(max(self.not_before - time.time(), 0.0), LEAD_S))
         with self._current(run):

@@ -25,7 +25,7 @@ from ralphd.git import facts
 from ralphd.git.diagnostics import has_locks, in_the_way
 from ralphd.git.repair import RepairMode, put_away, repair, uncommitted_paths
 from ralphd.loop.attempt.agent_run import AgentResult
-from ralphd.loop.attempt.agent_runner import AgentAnswer, AgentRequest, AgentRunner
+from ralphd.loop.attempt.agent_runner import AgentAnswer, AgentRunner
 from ralphd.loop.console import span
 from ralphd.loop.reporter import limit_words
 
@@ -120,7 +120,7 @@ class PhasedAttempt:
         text = await self._agents.prompts.of(iteration, self._plan, self._previous)
         self._say(core.invoking(order) + limit_words(limit_s))
         text, label = core.phase_prompt(text, phases), self._label(phase)
-        answer = await self._agents.ask(AgentRequest(iteration, text, limit_s, self._session, label))
+        answer = await self._agents.ask(iteration, text, limit_s, self._session, label)
         self._answer = AgentAnswer(replace(answer.result, phase=phase), answer.finding)
         self._session = None
         result, finding = answer.result, answer.finding
@@ -250,10 +250,6 @@ class AttemptRunner:
         self.is_running = False
         self.latest: AgentAnswer | None = None
 
-    def end(self) -> None:
-        """End the attempt now."""
-        self.agents.end()
-
     async def run(self, order: StartAttempt, plan: "Plan | None") -> AttemptOver:
         """Run an attempt; ``plan`` is the task list as it was read last."""
         context, iteration = self._context, order.iteration
@@ -278,8 +274,7 @@ class AttemptRunner:
     async def _run_plain(self, order: StartAttempt, plan: "Plan | None") -> AttemptOutcome:
         iteration = order.iteration
         text = await self.agents.prompts.of(iteration, plan, previous_of(iteration))
-        request = AgentRequest(iteration, text, order.timeout_s, iteration.session)
-        answer = await self.agents.ask(request)
+        answer = await self.agents.ask(iteration, text, order.timeout_s, iteration.session)
         promised = is_promised(answer.result.last_message.splitlines())
         return AttemptOutcome(answer, answer.result.session, answer.result.figures.cost_usd or 0.0, promised)
 
