@@ -5,7 +5,7 @@ A module of its own, so that whatever explains itself (a run, an agent, a verdic
 
 from dataclasses import dataclass
 
-from ralphd.core.time import Moment
+from ralphd.core.time import Moment, in_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,22 @@ NOT_WATCHED = Explanation(
     "P6", "Ralph runs, and is not watched", "enabled = false: started and logged, no more"
 )
 NOT_KNOWN = Explanation("", "Not known", "no explanation is kept with its last run")
+
+
+def in_seconds(duration_s: float, *, units_from: int = 2) -> str:
+    """Format a duration: ``0.4 s``, ``42 s``, ``5 min 10 s``, ``2 h 5 min``.
+
+    Minutes and hours are used where there are at least ``units_from`` of them.
+    """
+    duration_s = max(0.0, duration_s)  # less than 0 where the clock was set back
+    if duration_s < 10:
+        return f"{duration_s:.1f} s"
+    seconds = round(duration_s)
+    if seconds < units_from * 60:
+        return f"{seconds} s"
+    if seconds < units_from * 3600:
+        return in_units(seconds // 60, "min", seconds % 60, "s")
+    return in_units(seconds // 3600, "h", seconds % 3600 // 60, "min")
 
 
 @dataclass(frozen=True, slots=True)

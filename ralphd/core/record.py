@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from ralphd.core.explanation import in_seconds
 from ralphd.core.gate.verdict import VerdictKind, short
 from ralphd.core.supervision import reports
 from ralphd.core.supervision.events import CommitsRestored, Committed, Event, RunEnded, VerdictReached
 from ralphd.core.supervision.model import Done, ReportedTask, Supervision, Waiting
-from ralphd.core.time import Moment, in_seconds, rfc3339
+from ralphd.core.time import Moment, rfc3339
 
 Entry: TypeAlias = Mapping[str, Any]
 

@@ -6,9 +6,9 @@ The texts of every finding of ``stall_detector``, with the figures that it is ba
 from dataclasses import dataclass
 
 from ralphd.core import stall_detector
-from ralphd.core.explanation import Explanation, Figure
+from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.stall_detector import STRONG, Activity, SilenceLimits, StallFinding, Watch, limit_s
-from ralphd.core.time import in_seconds, rfc3339
+from ralphd.core.time import rfc3339
 
 NAMES = {
     Activity.FILE: "files changed",

@@ -21,33 +21,18 @@ def parse_rfc3339(text: str) -> Moment:
     return moment.timestamp()
 
 
-def in_seconds(duration_s: float, *, units_from: int = 2) -> str:
-    """Format a duration: ``0.4 s``, ``42 s``, ``5 min 10 s``, ``2 h 5 min``.
-
-    Minutes and hours are used where there are at least ``units_from`` of them.
-    """
-    duration_s = max(0.0, duration_s)  # less than 0 where the clock was set back
-    if duration_s < 10:
-        return f"{duration_s:.1f} s"
-    seconds = round(duration_s)
-    if seconds < units_from * 60:
-        return f"{seconds} s"
-    if seconds < units_from * 3600:
-        return _with_rest(seconds // 60, "min", seconds % 60, "s")
-    return _with_rest(seconds // 3600, "h", seconds % 3600 // 60, "min")
-
-
 def in_minutes(duration_s: float) -> str:
     """Format a duration that has lasted: ``under a minute``, ``40 min``, ``2 h 10 min``, ``3 d 4 h``."""
     minutes = int(max(0.0, duration_s) // 60)
     if minutes < 60:
         return f"{minutes} min" if minutes else "under a minute"
     if minutes < 1440:
-        return _with_rest(minutes // 60, "h", minutes % 60, "min")
-    return _with_rest(minutes // 1440, "d", minutes // 60 % 24, "h")
+        return in_units(minutes // 60, "h", minutes % 60, "min")
+    return in_units(minutes // 1440, "d", minutes // 60 % 24, "h")
 
 
-def _with_rest(count: int, unit: str, rest: int, smaller_unit: str) -> str:
+def in_units(count: int, unit: str, rest: int, smaller_unit: str) -> str:
+    """Format a duration of one or two units: ``2 h``, ``2 h 5 min``."""
     return f"{count} {unit} {rest} {smaller_unit}" if rest else f"{count} {unit}"
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
-from ralphd.core.time import Moment, in_seconds
+from ralphd.core.explanation import in_seconds
+from ralphd.core.time import Moment
 
 
 class Console:

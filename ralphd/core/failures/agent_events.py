@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from ralphd.core.explanation import Explanation, Figure
-from ralphd.core.time import Moment, in_seconds
+from ralphd.core.explanation import Explanation, Figure, in_seconds
+from ralphd.core.time import Moment
 
 # The events of an agent while it runs: the small set that the streams of all CLIs come down to.
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from ralphd.core.explanation import Explanation, Figure
+from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.supervision.model import ReportedTask
-from ralphd.core.time import in_seconds
 
 # What a loop hears of its commits at a boundary: the verdict, cut down to what a prompt can carry (L9, R9).
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from ralphd.core.explanation import Explanation, Figure
+from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.supervision.exit_policy import heard, in_words, last_word
 from ralphd.core.supervision.model import (
     Done,
@@ -19,7 +19,7 @@ from ralphd.core.supervision.model import (
     Supervision,
     Waiting,
 )
-from ralphd.core.time import in_seconds, rfc3339
+from ralphd.core.time import rfc3339
 
 
 def explain_end(

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ralphd.core.failures.classify import OurDoing
-from ralphd.core.time import in_seconds
 
 if TYPE_CHECKING:
-    from ralphd.core.explanation import Explanation
+    from ralphd.core.explanation import Explanation, in_seconds
     from ralphd.loop.attempt.output import Pump
     from ralphd.process.agent_process import AgentProcess, SweepResult
 

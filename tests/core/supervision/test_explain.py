@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET, Explanation
+from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET, Explanation, in_seconds
 from ralphd.core.stall_detector import Activity, Count, SilenceLimits, StallFinding, Watch, Window
 from ralphd.core.stall_report import NAMES, explain_silence, explain_watch, silence_text
 from ralphd.core.supervision.events import RunEnded
@@ -26,7 +26,6 @@ from ralphd.core.supervision.model import (
     Tally,
 )
 from ralphd.core.supervision.step import step
-from ralphd.core.time import in_seconds
 from tests.core.supervision import strategies as some
 from tests.core.supervision.scenes import (
     EXIT_0,
