@@ -8,15 +8,13 @@ from ralphd.core.loop import model
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
 from ralphd.core.loop.tasks import unreviewed
-from ralphd.core.plan import parallel_words
+from ralphd.core.plan import Plan, parallel_words
 from ralphd.core.time import Moment, rfc3339
 from ralphd.loop.console import Console, day_and_time, span
 
 if TYPE_CHECKING:
     from ralphd.core.failures.classify import Classification
     from ralphd.core.gate.verdict import Position
-    from ralphd.core.loop.model import InFlight, Ledger
-    from ralphd.core.plan import Plan
     from ralphd.loop.attempt.agent_run import AgentResult
     from ralphd.loop.attempt.agent_runner import AgentAnswer
     from ralphd.loop.report_client import RegentReply, Reports
@@ -90,7 +88,7 @@ class Reporter:
             ended_at=rfc3339(result.ended_at),
         )
 
-    def attempt_lost(self, lost: "InFlight", now: Moment) -> None:
+    def attempt_lost(self, lost: model.InFlight, now: Moment) -> None:
         """Report an attempt that was cut off with an earlier loop; its end and its cost are not known."""
         self._reports.report(
             "attempt-finished",
@@ -188,7 +186,7 @@ def report_order(
             reporter.ending(order)
 
 
-def begin_words(plan: "Plan | None", ledger: "Ledger", settings: "LoopSettings") -> list[str]:
+def begin_words(plan: Plan | None, ledger: model.Ledger, settings: "LoopSettings") -> list[str]:
     """Return the lines for the start: the task list, the rotation, the phases."""
     policy, lines = settings.policy, [list_words(plan)]
     if plan is not None and (marked := parallel_words(plan)):
@@ -202,7 +200,7 @@ def begin_words(plan: "Plan | None", ledger: "Ledger", settings: "LoopSettings")
     return lines
 
 
-def list_words(plan: "Plan | None") -> str:
+def list_words(plan: Plan | None) -> str:
     """Return the name of the task list, and how many of its tasks are open."""
     if plan is None:
         return "no task list: the prompt alone says what is to be done"

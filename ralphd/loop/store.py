@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ralphd.core.gate.verdict_views import heard
-from ralphd.core.loop.model import Checkpoint, CheckpointTask, Loop, LoopState
+from ralphd.core.loop.model import Checkpoint, CheckpointTask, Ledger, Loop, LoopState, SaveCheckpoint
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.git.snapshot import snapshot
 from ralphd.store.gate import look_into
@@ -18,7 +18,6 @@ from ralphd.store.state import GATE_FILE
 
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict import Verdict
-    from ralphd.core.loop.model import Ledger, SaveCheckpoint
     from ralphd.core.loop.phases import Phases
     from ralphd.loop.settings import LoopSettings
 
@@ -53,7 +52,7 @@ class LoopStore:
         except OSError as fault:
             self._news.append(f"{problem}: {fault}")
 
-    def load(self, now: Moment, *, resume: bool) -> "tuple[LoopState, Ledger, Checkpoint | None]":
+    def load(self, now: Moment, *, resume: bool) -> tuple[LoopState, Ledger, Checkpoint | None]:
         """Return from where to continue. Raise NewerState for files of a newer version."""
         self._files.create()
         memory, ledger = self._files.memory.load(), self._files.tasks.load()
@@ -73,7 +72,7 @@ class LoopStore:
         self.remember(Loop(memory, ledger), Loop(*start))
         return *start, checkpoint
 
-    def unheard(self, memory: LoopState, ledger: "Ledger") -> "Verdict | None":
+    def unheard(self, memory: LoopState, ledger: Ledger) -> "Verdict | None":
         """Return the last verdict on one of our tasks, if an earlier loop died before it was received."""
         state = look_into(self._settings.home / GATE_FILE)
         if state is None or (last := state.last) is None or last.boundary_id == memory.judged:
@@ -114,7 +113,7 @@ class LoopStore:
                 self._files.memory.save(after.memory)
 
     def save_checkpoint(
-        self, order: "SaveCheckpoint", memory: LoopState, now: Moment, max_iterations: int
+        self, order: SaveCheckpoint, memory: LoopState, now: Moment, max_iterations: int
     ) -> None:
         """Write the checkpoint, with a snapshot of uncommitted work."""
         self._files.renew_copies()
@@ -171,8 +170,8 @@ class LoopStore:
 
 
 def continued(
-    settings: "LoopSettings", memory: LoopState, ledger: "Ledger", checkpoint: Checkpoint | None, now: Moment
-) -> "tuple[LoopState, Ledger]":
+    settings: "LoopSettings", memory: LoopState, ledger: Ledger, checkpoint: Checkpoint | None, now: Moment
+) -> tuple[LoopState, Ledger]:
     """Return memory and tasks for the start of a loop.
 
     After a restart by the Regent all counts continue. After a person's start iterations, costs and failures

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ralphd.agents.agent import LaunchSpec
 from ralphd.core.failures.classify import Classification, OurDoing, Rules, classify
-from ralphd.core.loop.model import PauseReason
+from ralphd.core.loop.model import Iteration, PauseReason
 from ralphd.core.loop.prompt import prompt
 from ralphd.core.loop.review import Review, read_review
 from ralphd.errors import RalphdError, in_one_line
@@ -28,7 +28,6 @@ from ralphd.process.machine import local_zone
 
 if TYPE_CHECKING:
     from ralphd.core.failures.agent_events import RetryingItself
-    from ralphd.core.loop.model import Iteration
     from ralphd.core.plan import Plan
     from ralphd.core.time import Moment
     from ralphd.loop.settings import LoopContext
@@ -125,7 +124,7 @@ class AgentRunner:
     """
 
     def __init__(
-        self, context: "LoopContext", save: Callable[["Iteration", PauseReason, str], Awaitable[None]]
+        self, context: "LoopContext", save: Callable[[Iteration, PauseReason, str], Awaitable[None]]
     ) -> None:
         self.context = context
         self.prompts = PromptBuilder(context)
@@ -145,7 +144,7 @@ class AgentRunner:
             self._process.end()
 
     async def ask(
-        self, iteration: "Iteration", text: str, timeout_s: float, session: str | None, label: str = ""
+        self, iteration: Iteration, text: str, timeout_s: float, session: str | None, label: str = ""
     ) -> AgentAnswer:
         """Run an agent to its end. ``label`` names its phase within the attempt; empty: no phases."""
         settings, agent = self.context.settings, self.context.settings.agents[iteration.agent]
@@ -172,9 +171,7 @@ class AgentRunner:
         rules = Rules(agent.name, agent.patterns, agent.exits, agent.has_verdict, local_zone())
         return AgentAnswer(result, classify(result.evidence, rules, now=time.time()))
 
-    async def review(
-        self, iteration: "Iteration", command: str, timeout_s: float, label: str
-    ) -> ReviewResult:
+    async def review(self, iteration: Iteration, command: str, timeout_s: float, label: str) -> ReviewResult:
         """Run the review command to its end. ``timeout_s`` 0: no limit."""
         id_, keep = self._names(iteration, label)
         settings = self.context.settings
@@ -195,7 +192,7 @@ class AgentRunner:
         finally:
             self._process = None
 
-    def _names(self, iteration: "Iteration", label: str) -> tuple[str, Path]:
+    def _names(self, iteration: Iteration, label: str) -> tuple[str, Path]:
         """Return the beginning of the RALPH_ATTEMPT_ID, and the directory of the raw output."""
         settings, end = self.context.settings, f"-{label}" if label else ""
         id_ = f"{settings.run_id or settings.name}-{iteration.number}-{iteration.attempt}{end}"
@@ -252,7 +249,7 @@ class PromptBuilder:
             read_prompt, settings.directory, settings.configuration.ralph.prompt_file
         )
 
-    async def of(self, iteration: "Iteration", plan: "Plan | None", previous: str) -> str:
+    async def of(self, iteration: Iteration, plan: "Plan | None", previous: str) -> str:
         """Return the prompt of an attempt; ``previous`` is the section on the one before it."""
         try:
             await self.load()

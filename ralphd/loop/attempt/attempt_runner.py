@@ -17,10 +17,10 @@ from ralphd.core.failures.classify import Classification, Evidence
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop import phases as core
 from ralphd.core.loop.failures import LINES_KEPT
-from ralphd.core.loop.model import AttemptOver, Iteration, Previous, ReportAttempt, StartAttempt
+from ralphd.core.loop.model import AttemptOver, Iteration, PauseReason, Previous, ReportAttempt, StartAttempt
 from ralphd.core.loop.phases import Phase, Phases, PhaseStep
 from ralphd.core.loop.prompt import previous_attempt, previous_of
-from ralphd.core.plan import is_promised
+from ralphd.core.plan import Plan, is_promised
 from ralphd.git import facts
 from ralphd.git.diagnostics import has_locks, in_the_way
 from ralphd.git.repair import RepairMode, put_away, repair, uncommitted_paths
@@ -31,8 +31,6 @@ from ralphd.loop.reporter import limit_words
 
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict import Position
-    from ralphd.core.loop.model import PauseReason
-    from ralphd.core.plan import Plan
     from ralphd.core.time import Moment
     from ralphd.loop.settings import LoopContext
     from ralphd.loop.workdir_files import PlanReader
@@ -61,7 +59,7 @@ class AttemptOutcome:
 class PhasedAttempt:
     """One attempt that goes through its phases. ``plan`` is the task list."""
 
-    def __init__(self, agents: AgentRunner, order: StartAttempt, plan: "Plan | None") -> None:
+    def __init__(self, agents: AgentRunner, order: StartAttempt, plan: Plan | None) -> None:
         self._agents, self._order, self._plan = agents, order, plan
         self._policy, self._store = agents.context.settings.phases, agents.context.store
         self._began_at = time.time()
@@ -241,7 +239,7 @@ class AttemptRunner:
         self,
         context: "LoopContext",
         plans: "PlanReader",
-        save: Callable[[Iteration, "PauseReason", str], Awaitable[None]],
+        save: Callable[[Iteration, PauseReason, str], Awaitable[None]],
     ) -> None:
         self._context = context
         self._plans = plans
@@ -250,7 +248,7 @@ class AttemptRunner:
         self.is_running = False
         self.latest: AgentAnswer | None = None
 
-    async def run(self, order: StartAttempt, plan: "Plan | None") -> AttemptOver:
+    async def run(self, order: StartAttempt, plan: Plan | None) -> AttemptOver:
         """Run an attempt; ``plan`` is the task list as it was read last."""
         context, iteration = self._context, order.iteration
         context.reporter.working(iteration.agent)
@@ -271,14 +269,14 @@ class AttemptRunner:
         await self._repair(before, iteration, outcome.answer)
         return await self._over(outcome, before.position.head, plan)
 
-    async def _run_plain(self, order: StartAttempt, plan: "Plan | None") -> AttemptOutcome:
+    async def _run_plain(self, order: StartAttempt, plan: Plan | None) -> AttemptOutcome:
         iteration = order.iteration
         text = await self.agents.prompts.of(iteration, plan, previous_of(iteration))
         answer = await self.agents.ask(iteration, text, order.timeout_s, iteration.session)
         promised = is_promised(answer.result.last_message.splitlines())
         return AttemptOutcome(answer, answer.result.session, answer.result.figures.cost_usd or 0.0, promised)
 
-    async def _over(self, outcome: AttemptOutcome, head: str | None, plan: "Plan | None") -> AttemptOver:
+    async def _over(self, outcome: AttemptOutcome, head: str | None, plan: Plan | None) -> AttemptOver:
         result, directory = outcome.answer.result, self._context.settings.directory
         made = await asyncio.to_thread(lambda: facts.made(directory, head, facts.present_head(directory)))
         self._context.reporter.commits += tuple(commit.sha for commit in reversed(made.commits))

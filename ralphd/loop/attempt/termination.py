@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ralphd.core.explanation import Explanation, in_seconds
 from ralphd.core.failures.classify import OurDoing
 
 if TYPE_CHECKING:
-    from ralphd.core.explanation import Explanation, in_seconds
     from ralphd.loop.attempt.output import Pump
     from ralphd.process.agent_process import AgentProcess, SweepResult
 
@@ -37,7 +37,7 @@ class TerminationRequest:
     ours: OurDoing
     why: str
     line: str | None = None
-    evidence: "Explanation | None" = None
+    evidence: Explanation | None = None
 
 
 class Termination:
