@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ralphd.core.backoff import was_healthy
 from ralphd.core.gate.verdict import Result
 from ralphd.core.supervision import events, model
+from ralphd.core.supervision.backoff import was_healthy
 from ralphd.core.supervision.exit_policy import last_word
 from ralphd.core.supervision.model import Goal, Policy, Step, Supervision
 from ralphd.core.supervision.reports import IterationFinished, Reported, boundary_id, is_known

@@ -17,8 +17,8 @@ from ralphd.core.gate.verdict import Boundary, JudgedCommit, Position
 from ralphd.git import repo
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.repo import Repository
-from ralphd.git.rewrite.tree_diff import Sides, entry_of, staged_at
 from ralphd.git.runner import GitRunner, NotDone, readable
+from ralphd.git.tree_diff import Sides, entry_of, staged_at
 
 MOST_NAMED: Final = 50
 MOST_COUNTED: Final = 10_000

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ralphd import diagnostics
-from ralphd.core.backoff import LONGEST_TIMEOUT_FACTOR
 from ralphd.core.loop.model import Ledger, LoopState, TaskRecord
 from ralphd.core.loop.phases import Phases
 from ralphd.core.loop.pool import changes_at, pool_view
+from ralphd.core.supervision.backoff import LONGEST_TIMEOUT_FACTOR
 from ralphd.core.time import Moment
 from ralphd.store import mirror
 from ralphd.store.checkpoint import CheckpointManager, Summary, summary

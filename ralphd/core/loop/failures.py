@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from ralphd.core import backoff
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.loop import model, tasks, transitions
 from ralphd.core.loop.model import AttemptOver, Iteration, Loop, LoopPolicy, LoopStep, PauseReason, Rest
 from ralphd.core.loop.transitions import attempt, exhausted, handed_to, pool_after, pool_of, rest
+from ralphd.core.supervision import backoff
 from ralphd.core.time import Moment
 
 LINES_KEPT = 50

@@ -7,13 +7,13 @@ is in ``core/loop/failures``; steps that both modules take are in ``core/loop/tr
 
 from dataclasses import replace
 
-from ralphd.core import backoff
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.loop import model, tasks, transitions
 from ralphd.core.loop.failures import failed, failures_per_round
 from ralphd.core.loop.model import Checkpoint, EndLoop, Iteration, Loop, LoopPolicy, LoopStep, PauseReason
 from ralphd.core.plan import Task
+from ralphd.core.supervision import backoff
 from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment
 

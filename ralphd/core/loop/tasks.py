@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ralphd.core.backoff import grown
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.gate.verdict_views import notice_of
 from ralphd.core.loop.model import Ledger, Previous, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
+from ralphd.core.supervision.backoff import grown
 
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict import Verdict

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from ralphd.core.backoff import attempt_budget_s, attempt_limit_s
 from ralphd.core.loop import model, tasks
 from ralphd.core.loop.model import EndLoop, Iteration, Loop, LoopPolicy, LoopStep, PauseReason, Rest
 from ralphd.core.loop.pool import Pool
+from ralphd.core.supervision.backoff import attempt_budget_s, attempt_limit_s
 from ralphd.core.time import Moment
 
 SHORTEST_TIMEOUT_S = 1.0

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from signal import Signals
 
-from ralphd.core.backoff import crash_wait, was_healthy
+from ralphd.core.supervision.backoff import crash_wait, was_healthy
 from ralphd.core.supervision.model import (
     HAS_A_RUN,
     Announce,

@@ -6,8 +6,8 @@ listed in ``docs/states.md``, which is generated from it.
 
 from dataclasses import replace
 
-from ralphd.core.backoff import after_a_set_back_clock
 from ralphd.core.supervision import events, model, reports, requests, transitions
+from ralphd.core.supervision.backoff import after_a_set_back_clock
 from ralphd.core.supervision.exit_policy import run_ended
 from ralphd.core.supervision.reports import Reported
 from ralphd.core.time import Moment

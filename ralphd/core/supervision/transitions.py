@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ralphd.core.backoff import within_an_hour
 from ralphd.core.supervision import model
+from ralphd.core.supervision.backoff import within_an_hour
 from ralphd.core.time import Moment
 
 GUARD = "guard"

@@ -29,8 +29,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ralphd.git.rewrite.tree_diff import LINK, TreeEntry, blob_id, has_folders, mode_of
 from ralphd.git.runner import GitRunner, NotDone, readable
+from ralphd.git.tree_diff import LINK, TreeEntry, blob_id, has_folders, mode_of
 
 _MESSAGE: Final = "what ralphd set aside"
 _LIST_MESSAGE: Final = "index and list of what ralphd set aside"

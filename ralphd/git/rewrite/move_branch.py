@@ -33,12 +33,12 @@ from typing import Final
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut, Moved, Refused
 from ralphd.core.text import short_sha
+from ralphd.git import tree_diff
 from ralphd.git.diagnostics import trouble_of, unmerged
 from ralphd.git.facts import Uncommitted, uncommitted
 from ralphd.git.locks import remove_own_lock, wait_for_lock
-from ralphd.git.rewrite import tree_diff
-from ralphd.git.rewrite.tree_diff import TreeChange
 from ralphd.git.runner import SHOWN, GitRunner, HasMoved, NotDone, WasKilled, error_text, name_list, readable
+from ralphd.git.tree_diff import TreeChange
 
 HEADS: Final = "refs/heads/"
 _JOURNAL: Final = "journal"

@@ -44,15 +44,16 @@ from pathlib import Path
 from typing import Final
 
 from ralphd import diagnostics
+from ralphd.git import tree_diff
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import Uncommitted
 from ralphd.git.locks import remove_own_lock
-from ralphd.git.rewrite import file_snapshots, tree_diff
+from ralphd.git.rewrite import file_snapshots
 from ralphd.git.rewrite.file_snapshots import FileState, PathKind, SavedFile, SavedState, Trace
 from ralphd.git.rewrite.move_branch import branch_and_head, carry_out, refuse_filtered, refuse_trouble
 from ralphd.git.rewrite.revert import Done
-from ralphd.git.rewrite.tree_diff import TreeEntry
 from ralphd.git.runner import LIMIT_S, GitRunner, NotDone, WasKilled, name_list, readable, ref_name
+from ralphd.git.tree_diff import TreeEntry
 
 ASIDE: Final = "refs/ralph/aside/"
 MOST_BYTES: Final = 256 << 20

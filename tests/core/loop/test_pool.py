@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.backoff import attempt_limit_s, doubled_s, grown, jittered_s, outage_s, rate_limit_s
 from ralphd.core.loop.model import Cooldown, LoopState
 from ralphd.core.loop.pool import LONGEST_PROBE_S, Pool, changes_at, pool_view, rotation_words
+from ralphd.core.supervision.backoff import (
+    attempt_limit_s,
+    doubled_s,
+    grown,
+    jittered_s,
+    outage_s,
+    rate_limit_s,
+)
 
 POOL = Pool(("claude", "codex", "gemini"))
 

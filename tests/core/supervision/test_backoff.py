@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.backoff import after_a_set_back_clock, backoff_s, crash_wait, was_healthy, within_an_hour
+from ralphd.core.supervision.backoff import (
+    after_a_set_back_clock,
+    backoff_s,
+    crash_wait,
+    was_healthy,
+    within_an_hour,
+)
 from ralphd.core.supervision.model import (
     ExitFacts,
     Outcome,

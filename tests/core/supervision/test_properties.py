@@ -6,7 +6,7 @@ from typing import get_args
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ralphd.core.backoff import HOUR_S
+from ralphd.core.supervision.backoff import HOUR_S
 from ralphd.core.supervision.events import (
     DaemonStarted,
     Event,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ralphd.core.gate.verdict import Refused
-from ralphd.git import repo
-from ralphd.git.rewrite import file_snapshots, stash, tree_diff
+from ralphd.git import repo, tree_diff
+from ralphd.git.rewrite import file_snapshots, stash
 from ralphd.git.rewrite.stash import DisplacedFiles, put_back, set_aside
 from tests.git.guard_world import carried_out, committed, everything, head, refusal, write
 from tests.git.work_tree import WorkTree

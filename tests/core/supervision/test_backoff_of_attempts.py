@@ -2,7 +2,7 @@
 
 import pytest
 
-from ralphd.core.backoff import attempt_budget_s, between_s, jittered_s, rate_limit_s
+from ralphd.core.supervision.backoff import attempt_budget_s, between_s, jittered_s, rate_limit_s
 
 
 def test_jitter_stays_below_the_cap() -> None:
