@@ -6,7 +6,7 @@ STAMP = $(VENV)/.ready
 MUTANTS_VENV ?= .venv-mutants
 MUTANTS_STAMP = $(MUTANTS_VENV)/.ready
 
-.PHONY: dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs bench classify-score mutants nights clean
+.PHONY: dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants nights clean
 
 dev: $(STAMP)
 
@@ -61,6 +61,10 @@ contracts: $(STAMP)
 
 docs: $(STAMP)
 	@$(BIN)/python -m tests.generated --write
+
+# Writes what ralphctl prints now to tests/ctl/golden; TESTS=FILE for one file of tests.
+golden: $(STAMP)
+	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest -n 0 $(or $(TESTS),tests/ctl)
 
 # How well failures are told apart: CORPUS=FILE, else the project's own samples.
 classify-score: $(STAMP)

@@ -33,6 +33,9 @@ _ANSWER_S = 60.0
 _LOCALE = "C.UTF-8"
 EXECUTE = "RALPHD_TESTS_EXECUTE"
 """Set in the environment of the tests, each fork executes a new interpreter: slow, and nothing is shared."""
+NOW = "RALPHD_TESTS_NOW"
+"""Set in the environment of a ``ralphctl``, its clock stands there: seconds since 1970."""
+_CLOCK = time.time
 _SHOWN_WORDS, _SHOWN_VARIABLES = 1 << 12, 1 << 15
 """The room that the template has, in bytes, for what /proc shows of its forks."""
 
@@ -210,7 +213,7 @@ def ralphctl(
     if Template.suits(words, environment):
         return Template.present().run("ralphctl", words, environment, directory, timeout_s)
     return subprocess.run(
-        [sys.executable, "-P", "-m", "ralphctl", *words],
+        command("ralphctl", words, environment),
         cwd=directory,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -218,6 +221,15 @@ def ralphctl(
         text=True,
         timeout=timeout_s,
     )
+
+
+def command(program: str, words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """What executes it in a new interpreter."""
+    if program == "ralphctl" and NOW in environment:
+        clock = f"import sys, time; time.time = lambda: {float(environment[NOW])}"
+        main = "from ralphctl.main import main; sys.exit(main())"
+        return [sys.executable, "-P", "-c", f"{clock}; {main}", *words]
+    return [sys.executable, "-P", "-m", program, *words]
 
 
 def read_all(ends: Sequence[int], timeout_s: float) -> list[bytes]:
@@ -317,8 +329,8 @@ def _be(request: Mapping[str, Any], outputs: Sequence[int]) -> NoReturn:
         os.setsid()
     os.chdir(request["directory"])
     if EXECUTE in os.environ:
-        command = [sys.executable, "-P", "-m", request["program"], *request["words"]]
-        os.execve(sys.executable, command, request["environment"])
+        its = command(request["program"], request["words"], request["environment"])
+        os.execve(sys.executable, its, request["environment"])
     if request["program"] == "ralphctl":
         subprocess.Popen = _Forking  # type: ignore[assignment, misc]
     _run(request["program"], request["words"], request["environment"])
@@ -353,6 +365,8 @@ def _prepare(program: str, words: Sequence[str], environment: Mapping[str, str])
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
+    stands = program == "ralphctl" and NOW in environment
+    time.time = (lambda: float(environment[NOW])) if stands else _CLOCK
     _show([sys.executable, "-P", "-m", program, *words], environment)
     sys.argv = [str(sys.modules[PROGRAMS[program][0]].__file__), *words]
     random.seed()

@@ -1,4 +1,4 @@
-"""What tests of ralphctl share: a fake daemon, and the real command in a process of its own."""
+"""What tests of ralphctl share: a fake daemon, the real command in a process of its own, golden files."""
 
 import os
 import subprocess
@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.ctl.fake import FakeDaemon
-from tests.template import ralphctl
+from tests.ctl.golden_files import Golden, typed
+from tests.template import NOW, ralphctl
 
 Ctl = Callable[..., subprocess.CompletedProcess[str]]
+SEVEN = 1_795_244_400.0
+"""2026-11-21 07:00:00 UTC, twelve seconds after the last output of ``view()``."""
 
 
 @pytest.fixture
@@ -37,12 +40,27 @@ def daemon(tmp_path: Path, environment: dict[str, str]) -> Iterator[FakeDaemon]:
 
 
 @pytest.fixture
-def ctl(environment: dict[str, str], tmp_path: Path) -> Ctl:
-    """Run ``ralphctl`` with words, in ``cwd``; ``more`` is added to the environment."""
+def now(request: pytest.FixtureRequest) -> float:
+    """Where the clock of ``ctl`` stands: at ``NOW`` of the module, else at seven."""
+    return float(getattr(request.module, "NOW", SEVEN))
+
+
+@pytest.fixture
+def ctl(environment: dict[str, str], tmp_path: Path, now: float) -> Ctl:
+    """Run ``ralphctl`` with words, in ``cwd``, at ``now``; ``more`` is added to the environment."""
 
     def run(
         *words: str, cwd: Path | None = None, more: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return ralphctl(words, environment | (more or {}), cwd or tmp_path, 20)
+        directory = cwd or tmp_path
+        reply = ralphctl(words, environment | {NOW: str(now)} | (more or {}), directory, 20)
+        reply.args = typed(words, more or {}, os.path.relpath(directory, tmp_path))
+        return reply
 
     return run
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest, tmp_path: Path, now: float) -> Golden:
+    """What a test shows, compared with its section of a golden file."""
+    return Golden(request, tmp_path, now)
