@@ -39,6 +39,12 @@ def typed(words: Iterable[str], environment: Mapping[str, str], folder: str) -> 
     return away + "".join(variables) + shlex.join(["ralphctl", *words])
 
 
+def without_remark(reply: Printed) -> Printed:
+    """A reply without the line that a wait prints only where the machine is slow."""
+    reply.stderr = re.sub("(?m)^waiting for .*\n", "", reply.stderr)
+    return reply
+
+
 class Golden:
     """The section of one test. Call it once, with all that the test shows."""
 
@@ -55,10 +61,9 @@ class Golden:
         """
         text = self._normalised("\n".join(map(_lines_of, shown)), hide or {})
         if os.environ.get(ACCEPT):
-            return self._accept(text)
-        sections = read(self._path)
-        if text != sections.get(self._title):
-            pytest.fail(self._difference(sections.get(self._title), text), pytrace=False)
+            self._accept(text)
+        elif text != (accepted := read(self._path).get(self._title)):
+            pytest.fail(self._difference(accepted, text), pytrace=False)
 
     def _normalised(self, text: str, hide: Mapping[object, str]) -> str:
         known = {str(self._tmp_path): "/TMP", f"pid {os.getpid()}": "pid PID"}
@@ -78,7 +83,8 @@ class Golden:
             "printed now",
             lineterm="",
         )
-        how = f"if this is right: make golden TESTS={self._module.relative_to(FOLDER.parents[2])}, and review it"
+        tests = self._module.relative_to(FOLDER.parents[2])
+        how = f"if this is right: make golden TESTS={tests}, and review the file"
         return "\n".join(["what is printed differs from the golden file", *lines, "", how])
 
     def _accept(self, text: str) -> None:

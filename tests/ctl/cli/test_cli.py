@@ -15,8 +15,7 @@ from ralphctl.cli.overview import TABLE
 from ralphctl.format import humanize
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
-
-NOW = 1_795_000_000.0
+from tests.ctl.golden_files import Golden
 
 
 def test_help_names_every_command_and_imports_none(environment: dict[str, str], tmp_path: Path) -> None:
@@ -62,14 +61,13 @@ def test_every_command_in_the_table_is_there_and_explains_itself(name: str, ctl:
 def test_a_near_miss_is_answered_with_what_was_meant(typed: list[str], meant: str, ctl: Ctl) -> None:
     reply = ctl(*typed)
     assert reply.returncode == 2
-    assert reply.stderr == f"error: no command {typed[-1]!r}\n  try: {meant}\n"
+    assert meant in reply.stderr
 
 
-def test_a_wrong_option_is_told_in_the_same_form(ctl: Ctl) -> None:
-    reply = ctl("stop", "--nwo")
-    assert reply.returncode == 2
-    assert reply.stderr.startswith("error: No such option '--nwo'")
-    assert reply.stderr.endswith("  try: ralphctl stop --help\n")
+def test_a_wrong_option_is_told_in_the_same_form(ctl: Ctl, golden: Golden) -> None:
+    replies = [ctl("stop", "--nwo"), ctl("stauts"), ctl("regent", "stauts")]
+    golden(*replies)
+    assert {reply.returncode for reply in replies} == {2}
 
 
 def test_the_short_road_leaves_what_it_does_not_know_to_click(daemon: FakeDaemon, ctl: Ctl) -> None:
@@ -89,11 +87,12 @@ def test_options_are_understood_before_and_after_the_command(
     assert before.stdout == after.stdout
 
 
-def test_a_directory_that_is_not_there_is_said(ctl: Ctl) -> None:
-    for typed in (["-C", "nowhere", "status"], ["-C", "nowhere", "stop"], ["config", "check", "nowhere"]):
-        reply = ctl(*typed)
-        assert reply.returncode == 1, typed
-        assert "nowhere" in reply.stderr
+def test_a_directory_that_is_not_there_is_said(ctl: Ctl, golden: Golden) -> None:
+    replies = [
+        ctl("-C", "nowhere", "status"), ctl("-C", "nowhere", "stop"), ctl("config", "check", "nowhere")
+    ]  # fmt: skip
+    golden(*replies)
+    assert {reply.returncode for reply in replies} == {1}
 
 
 def test_a_socket_path_may_be_longer_than_an_address(ctl: Ctl, tmp_path: Path) -> None:
@@ -177,11 +176,11 @@ def test_a_pipe_that_closes_ends_it_without_a_word(
     assert process.wait(10) == 141
 
 
-def test_what_speaks_no_http_is_said_to(ctl: Ctl, daemon: FakeDaemon) -> None:
+def test_what_speaks_no_http_is_said_to(ctl: Ctl, daemon: FakeDaemon, golden: Golden) -> None:
     daemon.on("GET /v1/status", lambda _: Answer(b"<html>", 500))
     reply = ctl("status")
+    golden(reply)
     assert reply.returncode == 1
-    assert "error: ralphd answered 500 without saying why" in reply.stderr
 
 
 @pytest.mark.parametrize(
