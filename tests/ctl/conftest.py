@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,17 @@ from tests.template import NOW, ralphctl
 Ctl = Callable[..., subprocess.CompletedProcess[str]]
 SEVEN = 1_795_244_400.0
 """2026-11-21 07:00:00 UTC, twelve seconds after the last output of ``view()``."""
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is UTC, and no variable says how wide the terminal is."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "UTC")
+        patched.delenv("COLUMNS", raising=False)
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.fixture

@@ -72,6 +72,7 @@ class Golden:
         for seconds in range(60):  # how long it has waited is measured
             text = text.replace(f"since {time.strftime('%T', time.gmtime(self._now - seconds))}", "since NOW")
         text = re.sub(r"\b\d{8}T\d{6}(\.\d+)?Z\b", "STAMP", text)
+        text = re.sub(" +$", "", text, flags=re.MULTILINE)  # which editors take away
         return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
 
     def _difference(self, accepted: str | None, text: str) -> str:
@@ -137,12 +138,12 @@ def _lines_of(shown: Shown) -> str:
     match shown:
         case subprocess.CompletedProcess():
             ended = "" if shown.returncode == 0 else f"[exit {shown.returncode}]\n"
-            errors = "".join(f"! {line}".rstrip() + "\n" for line in shown.stderr.splitlines())
+            errors = "".join(f"! {line}\n" for line in shown.stderr.splitlines())
             out = shown.stdout if shown.stdout.endswith("\n") or not shown.stdout else f"{shown.stdout}⏎\n"
             return f"$ {shown.args}\n{ended}{out}{errors}"
         case Mapping():
             return "\n".join(f"-- {title}\n{_lines_of(text)}" for title, text in shown.items())
         case str():
-            return f"{shown}\n"
+            return shown.rstrip() + "\n"
         case _:
-            return "".join(f"{line}\n" for line in shown)
+            return _lines_of("\n".join(shown))

@@ -26,11 +26,6 @@ GUARD: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-
-
 # --- verdicts -------------------------------------------------------------------------------------------
 
 

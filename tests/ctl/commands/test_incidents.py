@@ -1,8 +1,6 @@
 """What a person was called for: in ``status``, whatever the daemon does, and acknowledged by ``ack``."""
 
 import json
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +37,6 @@ FAILED: dict[str, Any] = {
     "last_change": CHANGE,
     "finished_at": "2026-11-21T03:10:00Z",
 }
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Local time is UTC."""
-    with monkeypatch.context() as patched:
-        patched.setenv("TZ", "UTC")
-        time.tzset()
-        yield
-    time.tzset()
 
 
 def rows(**changes: Any) -> list[str]:

@@ -1,8 +1,7 @@
 """``ralphctl webhooks``: what is asked of the daemon, and what a person reads."""
 
 import io
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +51,6 @@ def a_hook(**changes: Any) -> dict[str, Any]:
         "last": None,
         **changes,
     }
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        time.tzset()
-        yield
-    time.tzset()
 
 
 @pytest.fixture

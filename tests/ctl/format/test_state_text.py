@@ -1,5 +1,6 @@
 """What a person reads at seven in the morning: the state with its reason, waits with their countdown."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from ralphd import wire
 from ralphd.core.loop.model import PauseReason
 from ralphd.errors import CommandNotStartable
 from tests.ctl.fake import view
+from tests.ctl.golden_files import Golden
 
 NOW_TEXT = "2026-11-21T07:00:00Z"
 NOW = 1795244400.0
@@ -34,61 +36,52 @@ LIMIT = {"reason": "usage_limit", "until": "2026-11-21T09:13:00Z"}
 CRASH = {"reason": "crash", "until": "2026-11-21T07:00:25Z"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"state": "idle"}, "idle: registered, never started"),
-        ({"state": "running"}, "running for 2h 13m (pid 4711)"),
-        ({"state": "running", "ralph_pid": None, "started_at": None}, "running"),
-        ({"state": "waiting_for_retry", "wait": CRASH},
-         "waiting to start again after a failure; starts in 25s (16:00:25)"),
-        ({"state": "waiting_for_retry", "wait": {**CRASH, "until": NOW_TEXT}},
-         "waiting to start again after a failure; starts any moment now"),
-        ({"state": "waiting_for_retry", "wait": None}, "waiting for a reason that was not given"),
-        ({"state": "paused", "pause_reason": "usage_limit", "wait": LIMIT},
-         "paused at the agent's usage limit; resumes by itself in 2h 13m (18:13:00)"),
-        ({"state": "paused", "pause_reason": "requested"}, "paused because you asked"),
-        ({"state": "paused", "pause_reason": "the moon\x1b[2J"}, "paused (the moon^[[2J)"),
-        ({"state": "stopping"}, "stopping: its run was asked to end (pid 4711)"),
-        ({"state": "pausing",
-          "message": "ends when its iteration is finished; asked at 2026-11-21T06:48:00Z"},
-         "pausing: ends when its iteration is finished, asked 12m ago (pid 4711)"),
-        ({"state": "running", "wait": LIMIT, "task": {"id": "US-1", "title": "Parse"}},
-         "running for 2h 13m (pid 4711), waiting for the agent's usage limit to reset: "
-         "over in 2h 13m (18:13:00)"),
-        ({"state": "running", "wait": {"reason": "the moon\x1b[2J", "until": NOW_TEXT}},
-         "running for 2h 13m (pid 4711), waiting — the moon^[[2J: over any moment now"),
-        ({"state": "running", "wait": {"reason": "tide", "until": NOW_TEXT}},
-         "running for 2h 13m (pid 4711), waiting (tide): over any moment now"),
-        ({"state": "running", "wait": {"reason": "codex is out: Try later.", "until": NOW_TEXT}},
-         "running for 2h 13m (pid 4711), waiting — codex is out: Try later: over any moment now"),
-        ({"state": "stopped", "finished_at": "2026-11-21T06:57:55Z"}, "stopped 2m 5s ago"),
-        ({"state": "stopped", "message": "no progress: two iterations committed nothing",
-          "finished_at": "2026-11-21T06:57:55Z"},
-         "stopped: no progress: two iterations committed nothing, 2m 5s ago"),
-        ({"state": "failed", "message": "exit 1 three times", "finished_at": "2026-11-20T06:00:00Z"},
-         "failed: exit 1 three times, 1d 1h ago"),
-        ({"state": "failed", "consecutive_errors": 3, "last_exit": {"code": None, "signal": 11}},
-         "failed: killed by SIGSEGV, 3 times in a row"),
-        ({"state": "done", "finished_at": NOW_TEXT}, "done, 0s ago"),
-        ({"state": "of the future"}, "of the future"),
-    ],
-)  # fmt: skip
-def test_a_state_is_told_in_words(changes: dict[str, Any], said: str) -> None:
-    assert state_text.state_words(view(**{"started_at": "2026-11-21T04:47:00Z", **changes}), NOW) == said
+STATES: list[dict[str, Any]] = [
+    {"state": "idle"},
+    {"state": "running"},
+    {"state": "running", "ralph_pid": None, "started_at": None},
+    {"state": "waiting_for_retry", "wait": CRASH},
+    {"state": "waiting_for_retry", "wait": {**CRASH, "until": NOW_TEXT}},
+    {"state": "waiting_for_retry", "wait": None},
+    {"state": "paused", "pause_reason": "usage_limit", "wait": LIMIT},
+    {"state": "paused", "pause_reason": "requested"},
+    {"state": "paused", "pause_reason": "the moon\x1b[2J"},
+    {"state": "stopping"},
+    {"state": "pausing", "message": "ends when its iteration is finished; asked at 2026-11-21T06:48:00Z"},
+    {"state": "running", "wait": LIMIT, "task": {"id": "US-1", "title": "Parse"}},
+    {"state": "running", "wait": {"reason": "the moon\x1b[2J", "until": NOW_TEXT}},
+    {"state": "running", "wait": {"reason": "tide", "until": NOW_TEXT}},
+    {"state": "running", "wait": {"reason": "codex is out: Try later.", "until": NOW_TEXT}},
+    {"state": "stopped", "finished_at": "2026-11-21T06:57:55Z"},
+    {
+        "state": "stopped",
+        "message": "no progress: two iterations committed nothing",
+        "finished_at": "2026-11-21T06:57:55Z",
+    },
+    {"state": "failed", "message": "exit 1 three times", "finished_at": "2026-11-20T06:00:00Z"},
+    {"state": "failed", "consecutive_errors": 3, "last_exit": {"code": None, "signal": 11}},
+    {"state": "done", "finished_at": NOW_TEXT},
+    {"state": "of the future"},
+]
 
 
-def test_of_a_loop_that_works_again_the_checkpoint_tells_no_end_of_a_wait() -> None:
+def test_a_state_is_told_in_words(golden: Golden) -> None:
+    texts = [state_text.state_words(view(started_at="2026-11-21T04:47:00Z") | each, NOW) for each in STATES]
+    golden({json.dumps(each): said for each, said in zip(STATES, texts, strict=True)})
+
+
+def test_of_a_loop_that_works_again_the_checkpoint_tells_no_end_of_a_wait(golden: Golden) -> None:
     held = {
         "iteration": 2,
         "max_iterations": 1,
         "pause_reason": "rate_limit",
         "resume_at": "2026-11-21T07:01:00Z",
     }
-    assert "may go on in 1m" in status_text.ralph(view(state="paused", ralph_pid=None), NOW, checkpoint=held)
-    shown = status_text.ralph(view(), NOW, checkpoint=held)
-    assert "may go on" not in shown
-    assert "checkpoint   iteration 2\n" in shown  # a limit counts from each start anew
+    paused = view(state="paused", ralph_pid=None)
+    golden(
+        status_text.ralph(paused, NOW, checkpoint=held),
+        status_text.ralph(view(), NOW, checkpoint=held),  # a limit counts from each start anew
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,21 +96,17 @@ def test_a_clock_names_the_day_when_it_is_not_today(at: float, said: str) -> Non
     assert humanize.clock(NOW + at, NOW) == said
 
 
-def test_last_output_tells_its_age_and_its_time() -> None:
-    text = status_text.ralph(view(last_output_at="2026-11-21T06:59:48Z"), NOW)
-    assert "last output  12s ago (15:59:48)" in text
-    assert "last output  never" in status_text.ralph(view(last_output_at=None), NOW)
-
-
-def test_without_a_daemon_an_output_that_is_not_in_the_file_yet_is_unknown() -> None:
-    assert "last output  unknown" in status_text.ralph(
-        view(last_output_at=None), NOW, step=("start it", "now")
+def test_last_output_tells_its_age_and_its_time(golden: Golden) -> None:
+    golden(
+        status_text.ralph(view(last_output_at="2026-11-21T06:59:48Z"), NOW),
+        status_text.ralph(view(last_output_at=None), NOW),
     )
+
+
+def test_without_a_daemon_an_output_that_is_not_in_the_file_yet_is_unknown(golden: Golden) -> None:
     idle = view(last_output_at=None, state="idle", run_id=None)
-    assert "last output  never" in status_text.ralph(idle, NOW, step=("start it", "now"))
-    assert "last output  12s ago" in status_text.ralph(
-        view(last_output_at="2026-11-21T06:59:48Z"), NOW, step=("start it", "now")
-    )
+    views = (view(last_output_at=None), idle, view(last_output_at="2026-11-21T06:59:48Z"))
+    golden(*(status_text.ralph(each, NOW, step=("start it", "now")) for each in views))
 
 
 def test_every_state_comes_with_something_to_do() -> None:
@@ -125,31 +114,28 @@ def test_every_state_comes_with_something_to_do() -> None:
         assert all(how.startswith("ralphctl ") for _, how in state_text.next_steps(view(state=state)))
 
 
-def test_without_a_daemon_what_waits_for_one_is_not_told_to_skip_its_wait() -> None:
+def test_without_a_daemon_what_waits_for_one_is_not_told_to_skip_its_wait(golden: Golden) -> None:
     waits = view(state="waiting_for_retry", wait={"reason": "no_daemon", "until": None})
-    assert state_text.next_steps(waits) == [("starts it again", "ralphctl regent start")]
+    golden([f"{does}: {how}" for does, how in state_text.next_steps(waits)])
 
 
 def test_every_reason_for_a_pause_has_words() -> None:
     assert not [reason for reason in PauseReason if "(" in humanize.pause_words(reason.value)]
 
 
-def test_a_wait_of_the_built_in_loop_can_be_skipped() -> None:
+def test_a_wait_of_the_built_in_loop_can_be_skipped(golden: Golden) -> None:
     waits = view(name="api", command=[], wait={"reason": "rate_limit", "until": "2026-11-21T07:04:00Z"})
-    assert ("do not wait", "ralphctl skip-wait api") in state_text.next_steps(waits)
-    assert state_text.next_steps({**waits, "command": ["./loop.sh"]}) == [
-        ("watch it", "ralphctl logs -f api")
-    ]
+    golden(
+        *(
+            [f"{does}: {how}" for does, how in state_text.next_steps(each)]
+            for each in (waits, {**waits, "command": ["./loop.sh"]})
+        )
+    )
 
 
-def test_a_wait_is_counted_down_in_one_line() -> None:
+def test_a_wait_is_counted_down_in_one_line(golden: Golden) -> None:
     waits = view(command=[], wait={"reason": "rate_limit", "until": "2026-11-21T07:04:12Z"})
-    assert countdown_lines(waits, NOW, has_keys=True)[0] == (
-        "waiting for the agent's rate limit to pass: 4m 12s left (until 16:04:12), s: do not wait"
-    )
-    assert wait_announcement(waits, NOW) == (
-        "waiting for the agent's rate limit to pass, 4m 12s until 16:04:12; ralphctl skip-wait ends the wait"
-    )
+    golden(countdown_lines(waits, NOW, has_keys=True)[:1], wait_announcement(waits, NOW))
     assert countdown_lines(waits, NOW + 300, has_keys=True) == []
     assert countdown_lines(view(), NOW, has_keys=True) == []
     assert wait_announcement(view(state="waiting_for_retry", wait=CRASH), NOW) == ""
@@ -174,31 +160,26 @@ def test_text_of_others_cannot_move_the_terminal() -> None:
     assert not any(line.startswith("fake") for line in text.splitlines())
 
 
-def test_what_a_tree_uses_is_told_when_it_was_asked_for() -> None:
+def test_what_a_tree_uses_is_told_when_it_was_asked_for(golden: Golden) -> None:
     used = {"cpu_s": 754.2, "rss_bytes": 91_000_000, "processes": 3}
-    text = status_text.ralph(view(resources=used), NOW)
-    assert "resources    12m 34s of processor time, 91 MB, 3 processes" in text
+    golden(status_text.ralph(view(resources=used), NOW))
 
 
-def test_a_command_is_shown_as_it_would_be_typed_and_a_home_is_short() -> None:
-    text = status_text.ralph(view(command=["sh", "-c", "echo 'hi' there"], directory="/home/someone/x"), NOW)
-    assert "command      sh -c 'echo '\\''hi'\\'' there'" in text
-    assert "directory    ~/x (branch main)" in text
-    assert "command      the built-in loop" in status_text.ralph(view(command=[]), NOW)
+def test_a_command_is_shown_as_it_would_be_typed_and_a_home_is_short(golden: Golden) -> None:
+    shell = view(command=["sh", "-c", "echo 'hi' there"], directory="/home/someone/x")
+    golden(status_text.ralph(shell, NOW), status_text.ralph(view(command=[]), NOW))
 
 
-def test_a_pause_before_the_loop_has_begun_tells_of_no_checkpoint(tmp_path: Path) -> None:
+def test_a_pause_before_the_loop_has_begun_tells_of_no_checkpoint(golden: Golden, tmp_path: Path) -> None:
     paused = view(
         state="paused", pause_reason="requested", command=[], checkpoint=None, directory=str(tmp_path)
     )
     assert build._settled_code(paused) == wire.EXIT_PAUSED
-    first, *more = build._settled_words(paused, NOW)
-    assert first == "api: paused because you asked"
-    assert not any(word in line for line in more for word in ("saved", "iteration  ", "kept"))
+    golden(build._settled_words(paused, NOW))
 
 
-def test_what_a_start_advises_is_said_in_the_words_of_build() -> None:
+def test_what_a_start_advises_is_said_in_the_words_of_build(golden: Golden) -> None:
     fault = CommandNotStartable(
         "no claude", mend="install it, or name another one: ralphctl start --agent NAME"
     )
-    assert build._of_build(fault, "/x").mend.endswith("another one: ralphctl build --agent NAME")
+    golden(build._of_build(fault, "/x").mend)

@@ -16,6 +16,7 @@ from ralphd import wire
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import FakeDaemon, view
 from tests.ctl.format.test_state_text import LIMIT, NOW
+from tests.ctl.golden_files import Golden
 from tests.helpers import wait_for
 
 WHY = "Ralph refused to run (exit 78: its configuration is wrong), and said a good deal more about it"
@@ -36,67 +37,44 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
     assert max(map(len, lines(columns))) <= columns
 
 
-def test_at_eighty_columns_state_reason_and_directory_are_cut_and_the_names_are_not() -> None:
-    head, api, web, docs, billing, *_ = lines(80)
-    assert head.split() == ["NAME", "STATE", "RESTARTS", "LAST", "OUTPUT", "DIRECTORY"]
-    assert api.startswith("api           running for 2m ")
-    assert api.endswith("…work/team/api")
-    assert web.startswith("web-frontend  failed 1h ago: Ralph refus…")
-    assert docs.startswith("docs          waiting 25s more to start…")
-    assert billing.startswith("billing       paused 2h 13m more at the…")
+@pytest.mark.parametrize("columns", [60, 80, 120, 250, None])
+def test_at_eighty_columns_state_reason_and_directory_are_cut_and_the_names_are_not(
+    columns: int | None, golden: Golden
+) -> None:
+    golden(lines(columns))
 
 
 def test_where_there_is_room_all_is_shown() -> None:
     text = "\n".join(lines(250))
     assert WHY in text
-    assert "/srv/work/team/api (branch main)" in text
     assert "…" not in text
 
 
 def test_into_a_pipe_only_the_reason_is_bounded() -> None:
-    text = "\n".join(lines(None))
-    assert WHY not in text
-    assert "failed 1h ago: Ralph refused to run" in text
-    assert "/srv/work/team/api (branch main)" in text
+    assert WHY not in "\n".join(lines(None))
 
 
-def test_on_a_narrow_terminal_the_directory_is_left_out() -> None:
-    assert "DIRECTORY" not in lines(60)[0]
-    assert "api" in lines(20)[1]
+def test_on_a_narrow_terminal_the_directory_is_left_out(golden: Golden) -> None:
+    golden(lines(20))
 
 
-def test_what_to_do_is_one_command_a_line_where_two_do_not_fit() -> None:
-    assert (
-        "  web-frontend: see why: ralphctl explain web-frontend, start again: ralphctl start web-frontend"
-        in (lines(120))
-    )
-    at = lines(80).index("  web-frontend:")
-    assert lines(80)[at + 1 : at + 3] == [
-        "    see why: ralphctl explain web-frontend",
-        "    start again: ralphctl start web-frontend",
-    ]
-
-
-def test_a_failure_that_was_an_exit_is_told_by_the_exit() -> None:
+def test_a_failure_that_was_an_exit_is_told_by_the_exit(golden: Golden) -> None:
     failed = view(
         state="failed", consecutive_errors=3, last_exit={"code": 1, "signal": None, "outcome": "failed"},
         message="Ralph exited (exit 1) — giving up after 3 failures in a row",
         finished_at="2026-11-21T06:57:55Z",
     )  # fmt: skip
-    assert status_text.brief_state(failed, NOW) == "failed 2m 5s ago: exit 1, 3 times in a row"
+    golden(status_text.brief_state(failed, NOW))
 
 
-@pytest.mark.parametrize("state", wire.STATES)
-def test_every_state_fits_its_column_by_its_first_words(state: str) -> None:
-    words = status_text.brief_state(view(state=state, finished_at="2026-11-21T06:57:55Z"), NOW)
-    assert words.startswith(state.partition("_")[0]) or state == "testing"
+def test_every_state_fits_its_column_by_its_first_words(golden: Golden) -> None:
+    views = [view(state=state, finished_at="2026-11-21T06:57:55Z") for state in wire.STATES]
+    golden({each["state"]: status_text.brief_state(each, NOW) for each in views})
 
 
-def test_a_ralph_that_goes_on_by_itself_is_not_among_those_that_wait_for_a_person() -> None:
+def test_a_ralph_that_goes_on_by_itself_is_not_among_those_that_wait_for_a_person(golden: Golden) -> None:
     views = [view("a", state="paused", wait=LIMIT), view("b", state="paused"), view("c")]
-    needed = status_text.table(views, NOW).split("These wait for you:")[1]
-    assert needed.strip() == "b: go on: ralphctl resume b"
-    assert "wait for you" not in status_text.table([views[0], views[2]], NOW)
+    golden(status_text.table(views, NOW), status_text.table([views[0], views[2]], NOW))
 
 
 def test_columns_says_how_wide_a_pipe_is(daemon: FakeDaemon, ctl: Ctl) -> None:
@@ -159,7 +137,7 @@ def test_a_page_that_is_watched_neither_wraps_nor_scrolls(
     assert "… and 4 lines more: ralphctl status" in frame
 
 
-def test_a_wait_that_a_run_has_reported_is_counted_down() -> None:
+def test_a_wait_that_a_run_has_reported_is_counted_down(golden: Golden) -> None:
     wait = {"reason": "usage limit", "until": "2026-11-21T09:13:00Z"}
 
-    assert status_text.brief_state(view(wait=wait), NOW) == ("running, waiting 2h 13m more — usage limit")
+    golden(status_text.brief_state(view(wait=wait), NOW))

@@ -19,11 +19,6 @@ NOW = 1_795_266_000.0  # 13:00:00 UTC
 LIMIT = "You've hit your session limit · resets 4pm (UTC)\n"
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-
-
 def _judged(
     directory: Path, text: str | bytes, *, agent: str | None = None, code: int = 1, stream: str = "stdout"
 ) -> Classification:

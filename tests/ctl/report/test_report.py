@@ -27,11 +27,6 @@ DOCS = Path(__file__).parents[3] / "docs" / "report.md"
 EVIL = "\x1b[2J\u202etitle | *bold* `code` <b>\nnext"
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-
-
 @pytest.fixture
 def held(tmp_path: Path, environment: dict[str, str]) -> Iterator[Path]:
     """A state directory that a daemon holds."""
