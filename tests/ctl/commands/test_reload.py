@@ -8,7 +8,7 @@ from ralphctl.format import status_text
 from ralphctl.format.state_text import drift_rows
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, problem, view
-from tests.ctl.golden_files import Golden
+from tests.ctl.golden_files import Golden, Printed
 
 NOW = 1795244400.0
 DRIFT = {"key": "regent.max_retries", "pinned": "3", "now": "5", "origin": "ralph.toml:2"}
@@ -104,12 +104,12 @@ def test_regent_reload_says_what_holds_and_what_waits_for_the_ralphs(
     daemon: FakeDaemon, ctl: Ctl, golden: Golden
 ) -> None:
     logs = {"key": "logs.total_bytes", "was": "1", "becomes": "2", "origin": "config.toml:2"}
-    replies = []
-    for change in (logs, CHANGE):
-        changed = Answer({"daemon": daemon.daemon(), "changes": [change]})
-        daemon.on("POST /v1/reload", lambda request, changed=changed: changed)
-        replies.append(ctl("regent", "reload"))
-    golden(*replies)
+
+    def reloaded_with(change: dict[str, Any]) -> Printed:
+        daemon.on("POST /v1/reload", lambda request: Answer({"daemon": daemon.daemon(), "changes": [change]}))
+        return ctl("regent", "reload")
+
+    golden(reloaded_with(logs), reloaded_with(CHANGE))
 
 
 def test_regent_status_gives_each_line_of_a_problem_one_of_its_own(
