@@ -66,7 +66,7 @@ def ctl(environment: dict[str, str], tmp_path: Path, now: float) -> Ctl:
     ) -> subprocess.CompletedProcess[str]:
         directory = cwd or tmp_path
         reply = ralphctl(words, environment | {NOW: str(now)} | (more or {}), directory, 20)
-        reply.args = typed(words, more or {}, os.path.relpath(directory, tmp_path))
+        reply.args = typed(words, more, os.path.relpath(directory, tmp_path))
         return reply
 
     return run

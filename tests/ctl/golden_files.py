@@ -32,16 +32,16 @@ def printed(typed: str, code: int, out: str, err: str = "") -> Printed:
     return subprocess.CompletedProcess(typed, code, out, err)
 
 
-def typed(words: Iterable[str], environment: Mapping[str, str], folder: str) -> str:
-    """The command as a person types it, in a folder below the test's."""
-    variables = [f"{name}={environment[name]} " for name in _OFTEN_SET if name in environment]
+def typed(words: Iterable[str], more: Mapping[str, str] | None = None, folder: str = ".") -> str:
+    """The command as a person types it, with more variables, in a folder below the test's."""
+    variables = [f"{name}={more[name]} " for name in _OFTEN_SET if more and name in more]
     away = "" if folder == "." else f"cd {folder}; "
     return away + "".join(variables) + shlex.join(["ralphctl", *words])
 
 
-def without_remark(reply: Printed) -> Printed:
-    """A reply without the line that a wait prints only where the machine is slow."""
-    reply.stderr = re.sub("(?m)^waiting for .*\n", "", reply.stderr)
+def without_remark(reply: Printed, begins: str = "waiting for ") -> Printed:
+    """A reply without the line that is printed only where the machine is slow."""
+    reply.stderr = re.sub(f"(?m)^{begins}.*\n", "", reply.stderr)
     return reply
 
 

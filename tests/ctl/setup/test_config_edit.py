@@ -16,6 +16,7 @@ from ralphctl.setup.config_edit import ChangedMeanwhile, ConfigEdit, edit_key, e
 from ralphctl.setup.config_show import known_ralphs, warnings
 from ralphd.errors import ConfigFaults, DirectoryUnusable, UsageError
 from tests.config.conftest import Place
+from tests.ctl.golden_files import Golden, printed, typed
 
 MINE = """\
 #:schema x
@@ -135,23 +136,23 @@ def test_a_value_is_written_as_the_type_of_its_key_into_a_file_that_is_made(
     assert person.place.load()
 
 
-def test_what_check_would_not_accept_is_refused_in_its_words(person: Person) -> None:
+def test_what_check_would_not_accept_is_refused_in_its_words(person: Person, golden: Golden) -> None:
     person.place.project(MINE)
-    for key, value, fault in (
-        ("regent.max_retires", "1", "unknown key, did you mean max_retries?"),
-        ("regnt.max_retries", "1", "unknown section, did you mean regent?"),
-        ("max_retries", "1", "unknown key, it belongs in [regent]"),
-        ("regent.max_retries", "-1", "has to be a whole number from 0 to 1000000, is -1"),
-        ("regent.max_retries", "many", 'has to be a whole number from 0 to 1000000, is "many"'),
-        ("regent.enabled", "5", 'has to be true or false, is "5"'),
-        ("ralph.mode", "lop", 'has to be one of "loop", "iteration", is "lop"'),
-        ("agents.Claude.model", "x", "an agent's name is of lower case letters, digits, '-' and '_'"),
-        ("webhooks[0].url", "ftp://x", "has to be an http or https address"),
-        ("webhooks[1].url", "https://example.com/a", "is there twice; put all its events in one `on`"),
-        ("logs.run_bytes", "5000000", "can only be set in the user's own file, ralph/config.toml"),
-    ):
-        assert person.refused(key, value) == f"{key}: {fault}"
-    assert person.refused("webhooks[1].format", "json") == "webhooks[1]: has no url"
+    wrong = (
+        ("regent.max_retires", "1"),
+        ("regnt.max_retries", "1"),
+        ("max_retries", "1"),
+        ("regent.max_retries", "-1"),
+        ("regent.max_retries", "many"),
+        ("regent.enabled", "5"),
+        ("ralph.mode", "lop"),
+        ("agents.Claude.model", "x"),
+        ("webhooks[0].url", "ftp://x"),
+        ("webhooks[1].url", "https://example.com/a"),
+        ("logs.run_bytes", "5000000"),
+        ("webhooks[1].format", "json"),
+    )
+    golden({f"{key} = {value}": person.refused(key, value) for key, value in wrong})
     for key in ("", "a..b", "webhooks[x].url"):
         with pytest.raises(UsageError):
             person.sets(key, "1")
@@ -311,6 +312,7 @@ def test_the_command_says_what_was_changed_what_counts_more_and_what_to_type(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    golden: Golden,
 ) -> None:
     home = tmp_path / "state" / "ralphs" / "demo"
     home.mkdir(parents=True)
@@ -321,27 +323,24 @@ def test_the_command_says_what_was_changed_what_counts_more_and_what_to_type(
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.chdir(person.place.directory)
 
-    assert root.run(["config", "set", "regent.max_retries", "4"]) == 0
-
-    said = capsys.readouterr()
-    assert said.out.splitlines() == [
-        "ralph.toml: regent.max_retries = 4",
-        "  next: ralphctl reload demo  (it goes by what it was started with)",
-    ]
-    assert "set by environment RALPH_REGENT_MAX_RETRIES, and that counts more" in said.err
-    assert root.run(["config", "set", "regent.max_retries", "4", str(person.place.directory)]) == 0
-    assert capsys.readouterr().out == "ralph.toml: regent.max_retries is 4; nothing was changed\n"
+    change = ["config", "set", "regent.max_retries", "4"]
+    replies = []
+    for words in (change, [*change, str(person.place.directory)]):
+        assert root.run(words) == 0
+        replies.append(printed(typed(words), 0, *capsys.readouterr()))
+    golden(*replies)
     with pytest.raises(ConfigFaults, match="nothing was written"):
         root.run(["config", "set", "regent.max_retries", "-1"])
     assert root.run(["config", "unset", "regent.max_retries", "--json"]) == 0
     assert '"ralphs": [\n    "demo"\n  ]' in capsys.readouterr().out
 
 
-def test_your_own_file_is_of_all_ralphs_and_lies_below_the_projects(person: Person, tmp_path: Path) -> None:
+def test_your_own_file_is_of_all_ralphs_and_lies_below_the_projects(
+    person: Person, golden: Golden, tmp_path: Path
+) -> None:
     person.place.project(MINE)
     edit = person.sets("regent.max_retries", "3", user=True)
-    [warning] = person.warned(edit)
-    assert warning == "here regent.max_retries is set by ralph.toml:5, and that counts more"
+    golden(person.warned(edit))
     home = tmp_path / "state" / "ralphs" / "far"
     home.mkdir(parents=True)
     (home / "ralph.json").write_text('{"directory": "/nowhere"}')

@@ -8,6 +8,7 @@ import pytest
 from ralphctl.setup import config_show
 from ralphd.errors import ConfigFaults
 from tests.config.conftest import Place
+from tests.ctl.golden_files import Golden
 
 PROJECT = """
 [regent]
@@ -52,26 +53,19 @@ def test_show_as_json_has_values_and_origins(place: Place) -> None:
     assert "secret-value" not in json.dumps(told)
 
 
-def test_check_says_that_all_is_right_and_what_has_no_effect_yet(place: Place) -> None:
+def test_check_says_that_all_is_right_and_what_has_no_effect_yet(place: Place, golden: Golden) -> None:
     environ = {"HOME": str(place.home)}
-    assert config_show.check(place.directory, environ) == "no faults; nothing is set, all defaults"
+    nothing = config_show.check(place.directory, environ)
     place.project(PROJECT)
-    assert config_show.check(place.directory, environ).splitlines() == [
-        "no faults; set by ralph.toml",
-        "notify.reminder_minutes: not acted on by this version yet",
-    ]
+    golden(nothing, config_show.check(place.directory, environ))
     assert json.loads(config_show.check(place.directory, environ, as_json=True))["faults"] == []
 
 
-def test_check_raises_all_faults(place: Place) -> None:
+def test_check_raises_all_faults(place: Place, golden: Golden) -> None:
     place.project("[regent]\nmax_retires = 5\nenabled = 1\n")
     with pytest.raises(ConfigFaults) as told:
         config_show.check(place.directory, {"HOME": str(place.home)})
-    assert str(told.value).splitlines() == [
-        "2 faults in the configuration",
-        "  ralph.toml:2: regent.max_retires: unknown key, did you mean max_retries?",
-        "  ralph.toml:3: regent.enabled: has to be true or false, is 1",
-    ]
+    golden(str(told.value))
 
 
 def test_schema_is_json() -> None:

@@ -2,11 +2,12 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ralphctl.setup.init import InitChoices
 from ralphd.core.plan import HEADED_LISTS, LISTS, PROMISE, is_promised
 from ralphd.errors import ConfigFaults, DirectoryUnusable, RalphdError, UnknownAgent, UsageError
 from ralphd.loop.workdir_files import read_plan
+from tests.ctl.golden_files import Golden, Printed, printed, typed, without_remark
 from tests.terminal import Terminal
 
 BOXES = "- [ ] one\n- [x] two\n"
@@ -57,6 +59,24 @@ def environ(tmp_path: Path) -> dict[str, str]:
     tools = agent(tmp_path / "bin", "claude", 'echo "2.1.330 (Claude Code)"')
     (tmp_path / "home").mkdir(exist_ok=True)
     return {"HOME": str(tmp_path / "home"), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.fixture
+def alone(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on this process's PATH, with claude, git and make; git has no configuration."""
+    tools = agent(Path(environ["PATH"].split(os.pathsep)[0]), "make")
+    (tools / "git").symlink_to(str(shutil.which("git")))
+    monkeypatch.setenv("HOME", environ["HOME"])
+    monkeypatch.setenv("PATH", str(tools))
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, "/dev/null")
+    return tools
+
+
+def init_printed(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> Printed:
+    """What ``ralphctl init`` prints in this process."""
+    code = root.run(["init", *words])
+    return without_remark(printed(typed(["init", *words]), code, *capsys.readouterr()), "asking the agents")
 
 
 def run(place: Path, environ: Mapping[str, str], *, force: bool = False, **flags: Any) -> init.InitResult:
@@ -316,36 +336,26 @@ def test_what_fails_in_the_middle_is_taken_away_again(place: Path, environ: dict
 
 def test_without_a_terminal_nothing_is_asked_and_what_is_a_risk_stays_off(
     place: Path,
-    environ: dict[str, str],
+    alone: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    golden: Golden,
 ) -> None:
-    git(place, "init", "-q")
+    git(place, "init", "-q", "-b", "main")
     put(place, {"Makefile": "test:\n"})
-    agent(Path(environ["PATH"].split(os.pathsep)[0]), "gemini", "echo none")
+    agent(alone, "gemini", "echo none")
     monkeypatch.chdir(place)
-    monkeypatch.delenv("COLUMNS", raising=False)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
 
-    assert root.run(["init"]) == 0
+    first = init_printed([], capsys)
 
-    printed = capsys.readouterr().out
-    said = printed.splitlines()
-    assert said[1].startswith("  agents claude 2.1.330, gemini (version unknown)")
-    assert said[2] == "  tests  make test  (Makefile, target test)"
-    assert said[-1] == "  next: ralphctl start  (then go to bed; in the morning: ralphctl report)"
-    assert "  next: ralphctl config set regent.rollback_on_test_failure true" in printed
+    assert first.returncode == 0
     told = tomllib.loads((place / "ralph.toml").read_text())
     assert told["git"] == {"auto_push": False, "auto_pull_rebase": False}
     assert told["regent"]["rollback_on_test_failure"] is False
 
-    assert root.run(["init", "--force", "--agent", "codex"]) == 0
-    assert capsys.readouterr().out.splitlines()[-2].startswith("  next: ralphctl doctor  (when its agent")
+    golden(first, init_printed(["--force", "--agent", "codex"], capsys))
 
-    assert root.run(["init", "--force", "--yes", "--json", str(place)]) == 0
-
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(init_printed(["--force", "--yes", "--json", str(place)], capsys).stdout)
     assert (told["chosen"]["rolls_back"], told["chosen"]["pushes"]) == (True, False)
     assert told["written"] == ["ralph.toml"] and told["kept_as"].startswith("ralph.toml.kept-")
 
@@ -389,27 +399,12 @@ def test_on_a_terminal_each_risk_is_a_question_and_ctrl_c_writes_nothing(
 
 
 def test_what_a_person_should_know_before_going_to_bed_is_said(
-    place: Path,
-    environ: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    place: Path, alone: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     git(place, "init", "-q", "-b", "main")
     put(place, {"ralph.toml": "[git]\n", "app/Makefile": "test:\n"})
-    monkeypatch.delenv("COLUMNS", raising=False)
-    for name, value in (environ | {"GIT_CONFIG_GLOBAL": "/dev/null"}).items():
-        monkeypatch.setenv(name, value)
 
-    assert root.run(["init", "--agent", "kiro", "--push", str(place / "app")]) == 0
+    reply = init_printed(["--agent", "kiro", "--push", str(place / "app")], capsys)
 
-    said = capsys.readouterr()
-    assert f"a part of {place}" in said.out
-    for words in (
-        "kiro is not installed",
-        f"until now {place / 'ralph.toml'} held here",
-        "git knows no author",
-        "the branch has no upstream",
-    ):
-        assert words in said.err
-    assert f"next: ralphctl start {place / 'app'}" in said.out
-    assert f"next: git -C {place / 'app'} add PROMPT.md ralph.toml" in said.out
+    golden(reply)
+    assert reply.returncode == 0
