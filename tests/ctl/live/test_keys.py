@@ -12,6 +12,7 @@ from ralphctl.live.keys import Controls, ViewKey
 from ralphctl.live.screen import Painted, Screen
 from ralphd.errors import DaemonNotRunning
 from tests.ctl.fake import FakeDaemon, view
+from tests.ctl.golden_files import Golden
 from tests.helpers import wait_for
 
 
@@ -39,11 +40,9 @@ def test_a_request_is_said_to_be_made_when_it_has_been(tmp_path: Path) -> None:
     assert said[0].startswith("stop: no ralphd is running") and len(said) == 1
 
 
-def test_who_leaves_hears_what_becomes_of_it(tmp_path: Path) -> None:
+def test_who_leaves_hears_what_becomes_of_it(golden: Golden, tmp_path: Path) -> None:
     keys = controls(tmp_path / "nobody.sock", [])
-    assert keys.going(view()) == "goes on as it is"
-    assert keys.going(view(state="stopping")) == "is asked to stop"
-    assert keys.going(view(state="pausing")) == "is asked to pause"
+    golden({state: keys.going(view(state=state)) for state in ("running", "stopping", "pausing")})
 
 
 def test_a_client_that_keeps_to_a_daemon_asks_no_other_when_that_is_gone(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from ralphctl.service import systemd, units
 from tests.ctl.conftest import Ctl
-from tests.ctl.golden_files import Golden
+from tests.ctl.golden_files import Golden, without_remark
 from tests.helpers import is_alive, wait_for
 from tests.template import Forked, Template
 
@@ -271,7 +271,7 @@ def test_a_daemon_in_the_background_makes_room_and_leaves_its_runs(
         assert ctl("stop", "project", "--now").returncode == 0
 
     assert reply.returncode == 0, reply.stderr
-    golden(reply, hide={before["daemon"]["pid"]: "OLD-PID", fake.pid(): "PID"})
+    golden(without_remark(reply), hide={before["daemon"]["pid"]: "OLD-PID", fake.pid(): "PID"})
     assert after["daemon"]["pid"] == fake.pid()
     assert after["ralphs"][0]["ralph_pid"] == before["ralphs"][0]["ralph_pid"]
 
