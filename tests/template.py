@@ -33,9 +33,9 @@ _ANSWER_S = 60.0
 _LOCALE = "C.UTF-8"
 EXECUTE = "RALPHD_TESTS_EXECUTE"
 """Set in the environment of the tests, each fork executes a new interpreter: slow, and nothing is shared."""
-NOW = "RALPHD_TESTS_NOW"
+CLOCK = "RALPHD_TESTS_CLOCK"
 """Set in the environment of a ``ralphctl``, its clock stands there: seconds since 1970."""
-_CLOCK = time.time
+_time = time.time
 _SHOWN_WORDS, _SHOWN_VARIABLES = 1 << 12, 1 << 15
 """The room that the template has, in bytes, for what /proc shows of its forks."""
 
@@ -225,8 +225,8 @@ def ralphctl(
 
 def command(program: str, words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """What executes it in a new interpreter."""
-    if program == "ralphctl" and NOW in environment:
-        clock = f"import sys, time; time.time = lambda: {float(environment[NOW])}"
+    if program == "ralphctl" and CLOCK in environment:
+        clock = f"import sys, time; time.time = lambda: {float(environment[CLOCK])}"
         main = "from ralphctl.main import main; sys.exit(main())"
         return [sys.executable, "-P", "-c", f"{clock}; {main}", *words]
     return [sys.executable, "-P", "-m", program, *words]
@@ -365,8 +365,8 @@ def _prepare(program: str, words: Sequence[str], environment: Mapping[str, str])
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    stands = program == "ralphctl" and NOW in environment
-    time.time = (lambda: float(environment[NOW])) if stands else _CLOCK
+    stands = program == "ralphctl" and CLOCK in environment
+    time.time = (lambda: float(environment[CLOCK])) if stands else _time
     _show([sys.executable, "-P", "-m", program, *words], environment)
     sys.argv = [str(sys.modules[PROGRAMS[program][0]].__file__), *words]
     random.seed()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.ctl.fake import FakeDaemon
 from tests.ctl.golden_files import Golden, typed
-from tests.template import NOW, ralphctl
+from tests.template import CLOCK, ralphctl
 
 Ctl = Callable[..., subprocess.CompletedProcess[str]]
 SEVEN = 1_795_244_400.0
@@ -65,7 +65,7 @@ def ctl(environment: dict[str, str], tmp_path: Path, now: float) -> Ctl:
         *words: str, cwd: Path | None = None, more: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         directory = cwd or tmp_path
-        reply = ralphctl(words, environment | {NOW: str(now)} | (more or {}), directory, 20)
+        reply = ralphctl(words, environment | {CLOCK: str(now)} | (more or {}), directory, 20)
         reply.args = typed(words, more, os.path.relpath(directory, tmp_path))
         return reply
 

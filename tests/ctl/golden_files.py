@@ -53,22 +53,27 @@ class Golden:
         self._module = Path(request.module.__file__)
         self._path = path_of(self._module)
         self._title = str(request.node.name)
+        self._is_used = False
 
-    def __call__(self, *shown: Shown, hide: Mapping[object, str] | None = None) -> None:
+    def __call__(self, *shown: Shown, hide: Mapping[int | str, str] | None = None) -> None:
         """Compare replies, texts, lines, or texts by their titles with the section.
 
-        ``hide`` has the words to show for values that differ in each run, such as pids.
+        ``hide`` has the words to show for what differs in each run; a number is a pid.
         """
+        assert not self._is_used, "a test has one section"
+        self._is_used = True
         text = self._normalised("\n".join(map(_lines_of, shown)), hide or {})
         if os.environ.get(ACCEPT):
             self._accept(text)
         elif text != (accepted := read(self._path).get(self._title)):
             pytest.fail(self._difference(accepted, text), pytrace=False)
 
-    def _normalised(self, text: str, hide: Mapping[object, str]) -> str:
+    def _normalised(self, text: str, hide: Mapping[int | str, str]) -> str:
         known = {str(self._tmp_path): "/TMP", f"pid {os.getpid()}": "pid PID"}
-        for value, word in (known | {str(value): word for value, word in hide.items()}).items():
-            text = re.sub(rf"(?<!\w){re.escape(value)}(?![\w])", word, text)
+        for value, word in hide.items():
+            known |= {f"pid {value}": f"pid {word}"} if isinstance(value, int) else {str(value): word}
+        for value, word in known.items():
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", word, text)
         for seconds in range(60):  # how long it has waited is measured
             text = text.replace(f"since {time.strftime('%T', time.gmtime(self._now - seconds))}", "since NOW")
         text = re.sub(r"\b\d{8}T\d{6}(\.\d+)?Z\b", "STAMP", text)

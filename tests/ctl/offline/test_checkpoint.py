@@ -16,8 +16,7 @@ from tests.ctl.fake import Answer, FakeDaemon, view
 from tests.ctl.format.test_state_text import NOW
 from tests.ctl.golden_files import Golden
 from tests.helpers import wait_for
-from tests.template import NOW as CLOCK
-from tests.template import command
+from tests.template import CLOCK, command
 from tests.terminal import Terminal
 
 HELD: dict[str, Any] = {
@@ -215,7 +214,7 @@ def test_a_copy_alone_is_gone_on_from_and_put_aside_where_nobody_can(
     assert reply.returncode == 0
     [kept_as] = copy.parent.glob("checkpoint.json.corrupt-*")
     assert kept_as.read_text() == "{"
-    golden(first, reply, hide={kept_as: "THE-COPY"})
+    golden(first, reply, hide={str(kept_as): "THE-COPY"})
 
 
 def test_a_daemon_that_is_away_is_not_started_before_the_question_is_answered(
