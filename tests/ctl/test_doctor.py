@@ -123,8 +123,10 @@ def ill(tmp_path: Path, environment: dict[str, str]) -> dict[str, str]:
     work.mkdir()
     repository_in(work)
     state.chmod(0o755)
+    held = os.open(state, os.O_PATH)  # however long the path is
     with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(state / "ralphd.sock"))
+        left.bind(f"/proc/self/fd/{held}/ralphd.sock")
+    os.close(held)
     (state / "events.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 8192)
     (work / ".ralph").mkdir()
     (work / "ralph.toml").write_text("[regent]\nmax_retrys = 3\n")
