@@ -152,12 +152,13 @@ def test_what_check_would_not_accept_is_refused_in_its_words(person: Person, gol
         ("logs.run_bytes", "5000000"),
         ("webhooks[1].format", "json"),
     )
-    golden({f"{key} = {value}": person.refused(key, value) for key, value in wrong})
-    for key in ("", "a..b", "webhooks[x].url"):
-        with pytest.raises(UsageError):
-            person.sets(key, "1")
-    with pytest.raises(UsageError, match=r"there is no webhooks\[2\]"):
-        person.sets("webhooks[2].url", "https://example.com/c")
+    faults = {f"{key} = {value}": person.refused(key, value) for key, value in wrong}
+    address = "https://example.com/c"
+    for key in ("", "a..b", "webhooks[x].url", "webhooks[2].url"):
+        with pytest.raises(UsageError) as told:
+            person.sets(key, address)
+        faults[f"{key} = {address}"] = str(told.value)
+    golden(faults)
     assert person.toml.read_text() == MINE
 
 
@@ -329,7 +330,7 @@ def test_the_command_says_what_was_changed_what_counts_more_and_what_to_type(
         assert root.run(words) == 0
         replies.append(printed(typed(words), 0, *capsys.readouterr()))
     golden(*replies)
-    with pytest.raises(ConfigFaults, match="nothing was written"):
+    with pytest.raises(ConfigFaults):
         root.run(["config", "set", "regent.max_retries", "-1"])
     assert root.run(["config", "unset", "regent.max_retries", "--json"]) == 0
     assert '"ralphs": [\n    "demo"\n  ]' in capsys.readouterr().out
