@@ -101,7 +101,8 @@ class Golden:
         sections[self._title] = text
         titles = sorted(sections, key=lambda title: order.index(title.partition("[")[0]))
         self._path.parent.mkdir(exist_ok=True)
-        self._path.write_text("\n".join(f"{HEAD}{title}\n{sections[title]}" for title in titles))
+        text = "\n".join(f"{HEAD}{title}\n{sections[title]}" for title in titles)
+        self._path.write_text(text, encoding="utf-8")
 
 
 def path_of(module: Path) -> Path:
@@ -111,7 +112,9 @@ def path_of(module: Path) -> Path:
 
 def read(path: Path) -> dict[str, str]:
     """The sections of a golden file by their titles."""
-    parts = re.split(rf"^{HEAD}(.*)\n", path.read_text() if path.exists() else "", flags=re.MULTILINE)[1:]
+    parts = re.split(
+        rf"^{HEAD}(.*)\n", path.read_text(encoding="utf-8") if path.exists() else "", flags=re.MULTILINE
+    )[1:]
     texts = [*(part.removesuffix("\n") for part in parts[1:-2:2]), *parts[-1:]]
     return dict(zip(parts[::2], texts, strict=True))
 
@@ -130,7 +133,8 @@ def stale(module: Path, session: pytest.Session) -> set[str]:
     tests, option = tests_of(module), session.config.option
     collected = {item.name for item in session.items if item.path == module}
     names = {name.partition("[")[0] for name in collected}
-    is_whole = not (option.keyword or option.markexpr or any("::" in each for each in session.config.args))
+    chosen = option.keyword or option.markexpr or option.deselect or getattr(option, "lf", False)
+    is_whole = not (chosen or any("::" in each for each in session.config.args))
     return {
         title
         for title in read(path_of(module))
