@@ -7,6 +7,7 @@ asked at every boundary; ``unsupported`` starts git and is asked when a ralph st
 import os
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,6 @@ SUPPORT_LIMIT_S: Final = 10.0
 _LIMIT_S: Final = 2.0
 _MOST_NAMES: Final = 10
 _MERGES_TREES: Final = (2, 38)
-_BISECT: Final = "a bisect is under way: git bisect reset ends it"
 _UNFINISHED: Final = (
     (("rebase-merge", "rebase-apply/rebasing"), "a rebase", "rebase"),
     (("rebase-apply/applying",), "git am", "am"),
@@ -32,14 +32,11 @@ _UNFINISHED: Final = (
 )
 
 
-def unfinished(directory: Path) -> tuple[tuple[str, tuple[str, str]], ...]:
+def unfinished(repository: Repository) -> tuple[tuple[str, tuple[str, str]], ...]:
     """Return a rebase, merge or the like that waits to be continued, and a bisect.
 
     Each is a line for people and the words for git that abort it.
     """
-    repository = Repository.find(directory)
-    if repository is None:
-        return ()
     # One at most: a rebase that stops has the files of a cherry-pick too; the first match is what was begun.
     acts = [
         (f"{what} is half done: git {verb} --continue, or --abort", (verb, "--abort"))
@@ -47,20 +44,18 @@ def unfinished(directory: Path) -> tuple[tuple[str, tuple[str, str]], ...]:
         if any((repository.git / name).exists() for name in names)
     ][:1]
     if (repository.git / "BISECT_LOG").exists():
-        acts.append((_BISECT, ("bisect", "reset")))
+        acts.append(("a bisect is under way: git bisect reset ends it", ("bisect", "reset")))
     return tuple(acts)
 
 
 def half_done(directory: Path) -> tuple[str, ...]:
-    """Return the lines of ``unfinished``."""
-    return tuple(line for line, _ in unfinished(directory))
-
-
-def is_older(directory: Path, moment: Moment) -> bool:
-    """Return whether what is half done began before a moment: its oldest file is older."""
+    """Return the lines of ``unfinished``; none outside of a repository."""
     repository = Repository.find(directory)
-    if repository is None:
-        return False
+    return tuple(line for line, _ in unfinished(repository)) if repository is not None else ()
+
+
+def is_older(repository: Repository, moment: Moment) -> bool:
+    """Return whether what is half done began before a moment: its oldest file is older."""
     names = (*chain(*(names for names, _, _ in _UNFINISHED)), "rebase-apply", "sequencer", "BISECT_LOG")
     files = (file for name in names for file in (repository.git / name, *(repository.git / name).glob("*")))
     return any(os.path.lexists(file) and file.lstat().st_mtime < moment for file in files)
@@ -81,20 +76,16 @@ def in_the_way(directory: Path) -> tuple[str, ...]:
     if repository is None:
         return ()
     lock = repository.git / "index.lock"
-    locked = (lock_message(lock),) if lock.exists() else ()
-    return (*locked, *(half_done(directory) or _detached(repository.git)))
-
-
-def _detached(git: Path) -> tuple[str, ...]:
-    file = git / "HEAD"
-    try:
-        text = file.read_text(errors="replace")
-    except OSError:
-        return ()
-    if text.startswith("ref:") or file.is_symlink():  # old gits made HEAD a symlink to its branch
-        return ()
-    sha = short_sha(text)
-    return (f"HEAD is detached at {sha}: what is committed here belongs to no branch (git switch BRANCH)",)
+    lines = [lock_message(lock)] if lock.exists() else []
+    if half_done := [line for line, _ in unfinished(repository)]:
+        return (*lines, *half_done)
+    head = repository.git / "HEAD"
+    with suppress(OSError):
+        text = head.read_text(errors="replace")
+        if not (text.startswith("ref:") or head.is_symlink()):  # old gits made HEAD a symlink to its branch
+            belongs = "what is committed here belongs to no branch (git switch BRANCH)"
+            lines.append(f"HEAD is detached at {short_sha(text)}: {belongs}")
+    return tuple(lines)
 
 
 def present_trouble(directory: Path) -> tuple[str, ...]:
@@ -112,15 +103,13 @@ def unmerged(git: GitRunner) -> tuple[bytes, ...]:
     return _unmerged_paths(git.output("ls-files", "--unmerged", "-z"))
 
 
-def trouble_of(directory: Path, unmerged: Collection[bytes]) -> str:
+def trouble_of(git: GitRunner, unmerged: Collection[bytes]) -> str:
     """Return what stands in the way of a change to the work tree; empty if nothing does.
 
     Waits some seconds for the lock of the index.
     """
-    repository = Repository.find(directory)
-    if repository is not None:
-        wait_for_lock(repository)
-    return "; ".join((*in_the_way(directory), *_conflicts(unmerged)))
+    wait_for_lock(git.repository)
+    return "; ".join((*in_the_way(git.directory), *_conflicts(unmerged)))
 
 
 def _unmerged_paths(output: bytes) -> tuple[bytes, ...]:

@@ -32,6 +32,12 @@ _FULL_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 LOG: Final = ("log", "-z", "--no-show-signature", "--encoding=UTF-8", "--no-color", "--no-notes")
 
 
+def log_entries(output: bytes, errors: str = "replace") -> list[tuple[list[str], str]]:
+    """Return the words and the subject of each entry of a LOG whose format separates them by a tab."""
+    entries = (entry.partition("\t") for entry in output.decode(errors=errors).split("\0"))
+    return [(words.split(), subject) for words, _, subject in entries if words]
+
+
 # The commits between two heads, for people.
 
 
@@ -54,11 +60,6 @@ class Made:
     count: int = 0
 
 
-def present_head(directory: Path) -> str | None:
-    """Return the full sha of HEAD; None without a commit or a repository, or when git is too slow."""
-    return repo.line(directory, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-
-
 def made(directory: Path, before: str | None, after: str | None) -> Made:
     """Return what ``after`` has and ``before`` lacks; all of it where ``before`` is None.
 
@@ -70,8 +71,7 @@ def made(directory: Path, before: str | None, after: str | None) -> Made:
     listed = repo.answer(directory, *LOG, "--format=%h%x09%s", f"--max-count={MOST_NAMED}", *heads, "--")
     if listed is None or listed[0] != 0:
         return Made()
-    entries = [entry.partition("\t") for entry in listed[1].decode(errors="replace").split("\0") if entry]
-    commits = tuple(Commit(sha, subject[:_SUBJECT_CHARS]) for sha, _, subject in entries)
+    commits = tuple(Commit(sha, subject[:_SUBJECT_CHARS]) for (sha,), subject in log_entries(listed[1]))
     if len(commits) < MOST_NAMED:
         return Made(commits, len(commits))
     count = repo.line(directory, "rev-list", "--count", f"--max-count={MOST_COUNTED}", *heads, "--")
@@ -250,7 +250,7 @@ def boundary(directory: Path, before: Position, *, limit_s: float = LIMIT_S) -> 
         dirty = uncommitted(git)
         came = pulled(git, judged, before=before.head)
         unpushed = _not_in_upstream(git, after.head, before.head) if judged else None
-        trouble = trouble_of(directory, dirty.unmerged)
+        trouble = trouble_of(git, dirty.unmerged)
     except NotDone as why:
         return Boundary(before, after, trouble=str(why))
     if not is_whole and not came:
@@ -277,13 +277,10 @@ def _range(git: GitRunner, before: str | None, after: str | None) -> tuple[Range
         return ()  # before is gone: nothing can descend from it
     if code != 0:
         raise NotDone(f"git log ended with {code}; try it: git -C {git.directory} log")
-    commits = []
-    for entry in output.decode(errors="replace").split("\0"):
-        shas, _, subject = entry.partition("\t")
-        if shas:
-            sha, *parents = shas.split()
-            commits.append(RangeCommit(sha, tuple(parents), subject[:_SUBJECT_CHARS]))
-    return tuple(commits)
+    return tuple(
+        RangeCommit(sha, tuple(parents), subject[:_SUBJECT_CHARS])
+        for (sha, *parents), subject in log_entries(output)
+    )
 
 
 def _not_in_upstream(git: GitRunner, after: str | None, before: str | None) -> frozenset[str] | None:

@@ -10,11 +10,10 @@ import time
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from ralphd.core.time import Moment
-    from ralphd.git.repo import Repository
+from ralphd.core.time import Moment
+from ralphd.git.repo import Repository
 
 LOCK_WAIT_S: Final = 3.0
 _LOCK_POLL_S: Final = 0.05
@@ -24,7 +23,7 @@ _SHARED: Final = ("packed-refs.lock", "config.lock", "shallow.lock")
 _PROC: Final = Path("/proc")
 
 
-def lock_files(repository: "Repository") -> list[Path]:
+def lock_files(repository: Repository) -> list[Path]:
     """Return the locks of the index, of HEAD, of branches and other refs that exist."""
     git, common = repository.git, repository.common
     candidates = [*(git / name for name in _OWN), *(common / name for name in _SHARED)]
@@ -40,37 +39,36 @@ def lock_message(lock: Path) -> str:
     return f"{lock} is there: a git is at work, or was killed. Remove it only when no git runs here"
 
 
-def remove_stale_locks(
-    repository: "Repository", top: Path, *, ended_at: "Moment"
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def remove_stale_locks(repository: Repository, top: Path, *, ended_at: Moment) -> tuple[list[str], list[str]]:
     """Remove locks older than ``ended_at`` where no git runs: a line for each removed, and for each left.
 
     The caller has proved that the process tree which may have made them is empty.
     """
     locks = [lock for lock in lock_files(repository) if _is_older(lock, ended_at)]
     if not locks:
-        return (), ()
+        return [], []
     if pid := _running_git(repository, top):
-        left = (f"{lock} is there, and git works here (process {pid}): it is left alone" for lock in locks)
-        return (), tuple(left)
-    return tuple(f"removed {lock}, which a killed git had left" for lock in locks if _is_removed(lock)), ()
+        return [], [
+            f"{lock} is there, and git works here (process {pid}): it is left alone" for lock in locks
+        ]
+    return [f"removed {lock}, which a killed git had left" for lock in locks if _is_removed(lock)], []
 
 
-def wait_for_lock(repository: "Repository") -> None:
+def wait_for_lock(repository: Repository) -> None:
     """Wait some seconds for the lock of the index: editors take it for a moment, all day long."""
     until = time.monotonic() + LOCK_WAIT_S
     while os.path.lexists(repository.git / "index.lock") and time.monotonic() < until:
         time.sleep(_LOCK_POLL_S)
 
 
-def remove_own_lock(repository: "Repository", top: Path) -> None:
+def remove_own_lock(repository: Repository, top: Path) -> None:
     """Remove the lock of the index after a git of ours was killed; the caller has seen none before it."""
     lock = repository.git / "index.lock"
     if lock.exists() and not _running_git(repository, top):
         _is_removed(lock)
 
 
-def _is_older(lock: Path, moment: "Moment") -> bool:
+def _is_older(lock: Path, moment: Moment) -> bool:
     try:
         status = lock.lstat()
     except OSError:
@@ -86,7 +84,7 @@ def _is_removed(lock: Path) -> bool:
     return True
 
 
-def _running_git(repository: "Repository", top: Path) -> int | None:
+def _running_git(repository: Repository, top: Path) -> int | None:
     """Return a git process in any of the work trees (they share branches and the locks of these)."""
     places = [str(path.resolve()) for path in (top, repository.git, *repository.work_trees())]
     for process in _PROC.iterdir():

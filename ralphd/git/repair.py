@@ -7,28 +7,22 @@ has changed since. Ignored files are never touched.
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from ralphd.core.time import Moment
-from ralphd.git.diagnostics import (
-    filtered_files,
-    half_done,
-    in_the_way,
-    is_older,
-    present_trouble,
-    unfinished,
-)
+from ralphd.git import diagnostics
+from ralphd.git.diagnostics import unfinished
 from ralphd.git.facts import position
 from ralphd.git.locks import remove_stale_locks
 from ralphd.git.rewrite.file_snapshots import Trace, traces
 from ralphd.git.rewrite.move_branch import HEADS, recover, refuse_filtered
-from ralphd.git.runner import LIMIT_S, SHOWN, GitRunner, NotDone, error_text, name_list, readable, ref_name
-from ralphd.git.snapshot import Snapshot, snapshot
 from ralphd.git.tree_diff import TreeEntry, above, committed_at, is_there, obstructing, staged_at
+from ralphd.git.runner import SHOWN, GitRunner, NotDone, error_text, name_list, readable, ref_name
+from ralphd.git.snapshot import Snapshot, snapshot
 
 # Theory of operation of the repair: locks, half-done acts, a detached HEAD
 #
@@ -71,7 +65,6 @@ def repair(
     began_at: Moment = 0.0,
     label: str,
     branch: str | None = None,
-    limit_s: float = LIMIT_S,
 ) -> Repaired:
     """Repair what processes have left that began at ``began_at`` and all ended before ``ended_at``.
 
@@ -81,9 +74,8 @@ def repair(
     done: list[str] = []
     left: list[str] = []
     try:
-        git = GitRunner(directory, limit_s=limit_s)
-        removed, remaining = remove_stale_locks(git.repository, git.top, ended_at=ended_at)
-        done, left = list(removed), list(remaining)
+        git = GitRunner(directory)
+        done, left = remove_stale_locks(git.repository, git.top, ended_at=ended_at)
         with git.exclusive():
             recover(git)
             if mode is RepairMode.ABORT and not (git.repository.git / "index.lock").exists():
@@ -91,14 +83,14 @@ def repair(
                     done.append(line)  # one by one: a failure does not hide what was done before it
     except (NotDone, OSError) as why:
         left.append(error_text(why))
-    return Repaired(tuple(done), (*left, *in_the_way(directory)))
+    return Repaired(tuple(done), (*left, *diagnostics.in_the_way(directory)))
 
 
 def _repair_acts(git: GitRunner, label: str, branch: str | None, began_at: Moment) -> Iterator[str]:
-    if not is_older(git.directory, began_at):
-        for _, words in unfinished(git.directory):
+    if not diagnostics.is_older(git.repository, began_at):
+        for _, words in unfinished(git.repository):
             yield _abort(git, words, label)
-    if half_done(git.directory) or git.branch() is not None:
+    if unfinished(git.repository) or git.branch() is not None:
         return
     name, detached_at = (branch, None) if branch else _detached_from(git)
     if detached_at is None or detached_at >= int(began_at):
@@ -108,7 +100,7 @@ def _repair_acts(git: GitRunner, label: str, branch: str | None, began_at: Momen
 def _abort(git: GitRunner, words: tuple[str, str], label: str) -> str:
     """Abort something half done. Raises NotDone where that would lose anything."""
     command = f"git {' '.join(words)}"
-    if filtered := filtered_files(git):
+    if filtered := diagnostics.filtered_files(git):
         raise NotDone(f"{filtered}, so nothing is aborted; do it yourself: {command}")
     work = snapshot(git.directory, f"{label}, before {command}")
     if work.trouble or work.skipped_large:
@@ -116,7 +108,7 @@ def _abort(git: GitRunner, words: tuple[str, str], label: str) -> str:
         raise NotDone(f"{why}, so nothing is aborted; do it yourself: {command}")
     commits_ref = _keep_head(git, label)
     code, _ = git.run(*words, env={**git.identity, "GIT_EDITOR": "true", "GIT_SEQUENCE_EDITOR": "true"})
-    if code != 0 or words in (each for _, each in unfinished(git.directory)):
+    if code != 0 or words in (each for _, each in unfinished(git.repository)):
         raise NotDone(f"{command} ended with {code}: look at git status")
     return f"{command}: what was there is kept under {' and '.join(filter(None, (commits_ref, work.ref)))}"
 
@@ -137,7 +129,7 @@ def _reattach(git: GitRunner, label: str, branch: str | None) -> str:
         git.update_refs(f"update {ref} {head} {tip}", reason="ralph: commits of no branch")
         git.output("symbolic-ref", "-m", f"ralph: to {branch}", "HEAD", ref, env=git.identity)
         return f"{attached}, with its commits"
-    if filtered := filtered_files(git):
+    if filtered := diagnostics.filtered_files(git):
         raise NotDone(f"HEAD is on no branch; {filtered}, so do it yourself: git switch {branch}")
     is_behind = git.run("merge-base", "--is-ancestor", head, tip)[0] == 0
     kept_ref = "" if is_behind else _keep_head(git, label)
@@ -216,28 +208,26 @@ class Quarantined:
         )
 
 
-def uncommitted_paths(directory: Path, *, limit_s: float = LIMIT_S) -> frozenset[bytes] | None:
+def uncommitted_paths(directory: Path) -> frozenset[bytes] | None:
     """Return what is uncommitted, untracked or ignored now; None if git fails, or it is too much.
 
     Ignored paths count, so that an agent that edits ``.gitignore`` does not make them its own. A name with a
     slash at its end is a folder with all that is in it.
     """
     try:
-        paths = _changed_paths(GitRunner(directory, limit_s=limit_s), "--ignored=matching")
-        return frozenset(paths) if len(paths) <= MOST_KNOWN else None
+        entries = GitRunner(directory).status("--ignore-submodules=all", "--ignored=matching")
+        return frozenset(entry[3:] for entry in entries) if len(entries) <= MOST_KNOWN else None
     except (NotDone, OSError):
         return None
 
 
-def put_away(
-    directory: Path, before: Collection[bytes], label: str, *, scratch: Path, limit_s: float = LIMIT_S
-) -> Quarantined:
+def put_away(directory: Path, before: Collection[bytes], label: str, *, scratch: Path) -> Quarantined:
     """Keep what is uncommitted now and was not ``before``, and set these paths to HEAD, index and files.
 
     Raises nothing: where anything cannot be kept, all stays.
     """
     try:
-        git = GitRunner(directory, limit_s=limit_s)
+        git = GitRunner(directory)
         with git.exclusive():
             recover(git)
             return _put_away(git, before, label, scratch)
@@ -246,16 +236,14 @@ def put_away(
 
 
 def _put_away(git: GitRunner, before: Collection[bytes], label: str, scratch: Path) -> Quarantined:
-    new = [
-        path
-        for path in _changed_paths(git)
-        if not path.endswith(b"/")
-        and path not in before
-        and not any(each + b"/" in before for each in above(path))
-    ]
+    def is_new(path: bytes) -> bool:
+        return path not in before and not any(each + b"/" in before for each in above(path))
+
+    changed = [entry[3:] for entry in git.status("--ignore-submodules=all")]
+    new = [path for path in changed if not path.endswith(b"/") and is_new(path)]
     if not new:
         return Quarantined()
-    if trouble := present_trouble(git.directory):
+    if trouble := diagnostics.present_trouble(git.directory):
         raise NotDone("; ".join(trouble))
     if len(new) > MOST_FILES:
         raise NotDone(f"{len(new)} files: too many")
@@ -300,13 +288,9 @@ def _keep_staged(
 
 
 def _set_to_head(
-    git: GitRunner,
-    seen: Mapping[bytes, Trace],
-    paths: list[bytes],
-    committed: Collection[bytes],
-    head: str | None,
+    git: GitRunner, seen: dict[bytes, Trace], new: list[bytes], committed: Collection[bytes], head: str | None
 ) -> None:
-    if gone := [path for path in paths if path not in committed]:
+    if gone := [path for path in new if path not in committed]:
         git.output("update-index", "-z", "--force-remove", "--stdin", given=gone)
         for path in gone:
             # is_there: never through a link that has taken the place of a folder.
@@ -317,8 +301,3 @@ def _set_to_head(
     if head is not None and same:
         words = ("checkout", "--quiet", head, "--pathspec-from-file=-", "--pathspec-file-nul")
         git.output(*words, given=same)
-
-
-def _changed_paths(git: GitRunner, *words: str) -> list[bytes]:
-    options = ("--porcelain=v1", "-z", "-uall", "--no-renames", "--ignore-submodules=all", *words)
-    return [entry[3:] for entry in git.output("status", *options).split(b"\0") if len(entry) > 3]

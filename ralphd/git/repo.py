@@ -76,12 +76,13 @@ class Head:
 class Repository:
     """The git directory of a work tree, read as files: takes no lock, starts no process."""
 
-    __slots__ = ("_common", "_git", "_head_seen", "_others", "_top")
-
     def __init__(self, git: Path, common: Path, top: Path) -> None:
+        self.git = git
+        """The git directory of this work tree: HEAD, the index, the state of a merge or rebase."""
+        self.common = common
+        """The directory that all its work trees share: refs, objects, the configuration."""
         self._top = top
-        self._git = str(git)
-        self._common = str(common)
+        self._reflog = f"{git}/logs/HEAD"
         self._head_seen: Trace | None = None
         self._others: tuple[str, ...] = ()  # the other files that a move of HEAD changes, as of _head_seen
 
@@ -109,28 +110,13 @@ class Repository:
         return None
 
     @property
-    def git(self) -> Path:
-        """The git directory of this work tree: HEAD, the index, the state of a merge or rebase."""
-        return Path(self._git)
-
-    @property
-    def common(self) -> Path:
-        """The directory that all its work trees share: refs, objects, the configuration."""
-        return Path(self._common)
-
-    @property
     def top(self) -> Path | None:
         """The root of the work tree; None where the configuration may move it and git has to be asked."""
-        texts = (_text(f"{self._common}/config"), _text(f"{self._git}/config.worktree", if_gone=""))
+        texts = (_text(f"{self.common}/config"), _text(f"{self.git}/config.worktree", if_gone=""))
         plain = all(
             text is not None and len(text) < _POINTER_BYTES and not _OTHER_TOP.search(text) for text in texts
         )
         return self._top if plain else None
-
-    @property
-    def is_linked(self) -> bool:
-        """True in a linked worktree, which shares its refs with others."""
-        return self._git != self._common
 
     def branch_and_head(self) -> tuple[str, str] | None:
         """Return the branch of HEAD (a full ref) and its sha; None where git has to be asked.
@@ -145,7 +131,7 @@ class Repository:
 
     def value(self, ref: str) -> str | None:
         """Return the sha of a shared ref; None where git has to be asked (absent, packed or symbolic)."""
-        match = _VALUE.fullmatch(_text(f"{self._common}/{ref}") or "")
+        match = _VALUE.fullmatch(_text(f"{self.common}/{ref}") or "")
         return match[1] if match else None
 
     def work_trees(self) -> tuple[Path, ...]:
@@ -160,7 +146,7 @@ class Repository:
         Costs a few stats. It may differ although no commit was made: then ask ``head``. All None where the
         repository is gone.
         """
-        head = _trace(f"{self._git}/HEAD")
+        head = _trace(f"{self.git}/HEAD")
         if head is None or head != self._head_seen:
             self._head_seen = head
             self._others = self._files_that_move_with_head()
@@ -181,7 +167,7 @@ class Repository:
         except OSError:
             return None
         end = data.rfind(b"\n") + 1
-        return _mark(begin + end, data[:end])
+        return ReflogMark(begin + end, _digest(data[:end])) if begin + end else ReflogMark()
 
     def commits_made(self, since: ReflogMark) -> Commits | None:
         """Count the commits made in this work tree since a mark.
@@ -199,27 +185,19 @@ class Repository:
         except OSError:
             return None
         whole = data[: data.rfind(b"\n") + 1]
-        until = _mark(begin + len(whole), whole) if whole else ReflogMark(begin, since.line)
+        until = ReflogMark(begin + len(whole), _digest(whole)) if whole else ReflogMark(begin, since.line)
         return Commits(sum(map(_is_made_here, whole.split(b"\n"))), until)
 
-    @property
-    def _reflog(self) -> str:
-        return f"{self._git}/logs/HEAD"
-
     def _head_ref(self) -> str | None:
-        match = _BRANCH.fullmatch(_text(f"{self._git}/HEAD") or "")
+        match = _BRANCH.fullmatch(_text(f"{self.git}/HEAD") or "")
         return match[1] if match and ".." not in match[1].split("/") else None
 
     def _files_that_move_with_head(self) -> tuple[str, ...]:
         ref = self._head_ref()
         if ref == _NO_BRANCH:
-            return f"{self._git}/reftable/tables.list", f"{self._common}/reftable/tables.list"
-        files = (self._reflog, f"{self._common}/packed-refs")
-        return files if ref is None else (*files, f"{self._common}/{ref}")
-
-
-def _mark(offset: int, lines: bytes) -> ReflogMark:
-    return ReflogMark(offset, _digest(lines)) if offset else ReflogMark()
+            return f"{self.git}/reftable/tables.list", f"{self.common}/reftable/tables.list"
+        files = (self._reflog, f"{self.common}/packed-refs")
+        return files if ref is None else (*files, f"{self.common}/{ref}")
 
 
 def _digest(lines: bytes) -> str:

@@ -182,6 +182,11 @@ class GitRunner:
         code, output = self.run(*words)
         return os.fsdecode(output).removesuffix("\n") if code == 0 and output else None
 
+    def status(self, *options: str, env: Mapping[str, str] | None = None) -> list[bytes]:
+        """Return ``XY PATH`` for each path that git's status lists. Raises NotDone."""
+        words = ("status", "--porcelain=v1", "-z", "-uall", "--no-renames", *options)
+        return [entry for entry in self.output(*words, env=env).split(b"\0") if len(entry) > 3]
+
     def branch(self) -> str | None:
         """Return the branch of HEAD, a full ref; None when HEAD is detached."""
         known = self.repository.branch_and_head()

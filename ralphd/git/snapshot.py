@@ -89,9 +89,9 @@ class _Taking:
 
     def _keep(self, result: Snapshot, tree: str, label: str) -> Snapshot:
         """Create the commit and its ref; reuse the last one if nothing has changed since."""
-        refs = REFS
+        refs, repository = REFS, self._git.repository
         directory = self._git.directory.resolve()
-        if self._git.repository.is_linked or directory != self._git.top.resolve():
+        if repository.git != repository.common or directory != self._git.top.resolve():
             # Others work in the same repository; their snapshots must not push ours out.
             refs += hashlib.sha256(os.fsencode(directory)).hexdigest()[:8] + "/"
         form = "--format=%(refname) %(objectname) %(tree) %(parent)"
@@ -114,9 +114,7 @@ class _Taking:
 
     def _uncommitted(self) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
         """Return the names of all uncommitted files, of those that are gone, to be kept, and too large."""
-        words = ("--porcelain=v1", "-z", "-uall", "--no-renames", "--ignore-submodules=dirty")
-        output = self._git.output("status", *words, env=self._env)
-        entries = [entry for entry in output.split(b"\0") if len(entry) > 3]
+        entries = self._git.status("--ignore-submodules=dirty", env=self._env)
         if len(entries) > _MOST_FILES:
             raise NotDone(f"{len(entries)} files are not committed; add generated files to .gitignore")
         gone, small, large, total = [], [], [], 0

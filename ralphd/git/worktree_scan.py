@@ -52,23 +52,6 @@ Work: TypeAlias = Iterator[None]
 """A long job, in steps after which it may be left until the next look."""
 
 
-class WorkTree:
-    """A watched working directory. Changes before ``since`` (now, if None) do not count."""
-
-    def __init__(self, directory: Path, *, since: Moment | None = None) -> None:
-        self._head = HeadWatch(directory)
-        self._files = ScannedFiles(directory, since=time.time() if since is None else since)
-
-    def changes(self) -> Changes:
-        """Return what changed since the last call."""
-        count, file = self._files.changes()
-        return Changes(files=count, file=file, committed=self._head.moved())
-
-    def close(self) -> None:
-        """Kill a git that may still be running."""
-        self._files.close()
-
-
 class HeadWatch:
     """Reports moves of HEAD to another commit. Asks git only when its files have changed."""
 
@@ -228,13 +211,14 @@ class Ignored:
         return set() if answer is None else set(answer[1].split(b"\0"))
 
 
-class ScannedFiles:
-    """The files below a directory. Changes before ``since`` do not count."""
+class WorkTree:
+    """A watched working directory. Changes before ``since`` (now, if None) do not count."""
 
-    def __init__(self, directory: Path, *, since: Moment) -> None:
+    def __init__(self, directory: Path, *, since: Moment | None = None) -> None:
+        self._head = HeadWatch(directory)
         self._directory = directory
         self._prefix = os.fsencode(directory) + b"/"
-        self._since_ns = int(since * 1e9)
+        self._since_ns = int((time.time() if since is None else since) * 1e9)
         self._folders = Folders()
         self._ignored = Ignored(directory)
         self._listing: Listing | None = None
@@ -245,8 +229,8 @@ class ScannedFiles:
         self._count = 0
         self._file: bytes | None = None
 
-    def changes(self) -> tuple[int, str | None]:
-        """Return how many changes this slice found, and one of the paths, relative to the directory."""
+    def changes(self) -> Changes:
+        """Return what this slice found: how many files, one of them, and whether HEAD moved."""
         self._count, self._file = 0, None
         cpu_s, wall_s = time.thread_time(), time.monotonic() + LOOK_WALL_S + LISTING_WAIT_S
         self._beginning = _advance(self._beginning, cpu_s + LOOK_S, wall_s)
@@ -257,7 +241,8 @@ class ScannedFiles:
                 self._folder_round or self._each_folder(), cpu_s + LOOK_S / 2, wall_s
             )
             self._file_round = _advance(self._file_round or self._each_file(), cpu_s + LOOK_S, wall_s)
-        return self._count, None if self._file is None else self._file.decode(errors="replace")
+        file = None if self._file is None else self._file.decode(errors="replace")
+        return Changes(files=self._count, file=file, committed=self._head.moved())
 
     def close(self) -> None:
         """Kill git, where it is still listing."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.git import facts as module
-from ralphd.git.facts import Made, made, present_head
+from ralphd.git.facts import Made, made, position
 from tests.git.work_tree import WorkTree
 
 
@@ -17,7 +17,7 @@ def tree(tmp_path: Path) -> WorkTree:
 
 
 def head(tree: WorkTree) -> str:
-    found = present_head(tree.path)
+    found = position(tree.path).head
     assert found is not None
     return found
 
@@ -62,7 +62,7 @@ def test_what_is_no_commit_of_the_repository_gives_nothing(tree: WorkTree, befor
 
 
 def test_without_a_commit_or_a_repository_there_is_no_head(tmp_path: Path) -> None:
-    assert present_head(tmp_path) is None
-    assert present_head(WorkTree.new(tmp_path / "empty").path) is None
+    assert position(tmp_path).head is None
+    assert position(WorkTree.new(tmp_path / "empty").path).head is None
     assert made(tmp_path, None, None) == Made()
     assert made(tmp_path, None, "1" * 40) == Made()

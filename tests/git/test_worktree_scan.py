@@ -10,7 +10,6 @@ import pytest
 
 from ralphd.core.stall_detector import Changes
 from ralphd.git import worktree_scan
-from ralphd.git.worktree_scan import ScannedFiles
 from ralphd.git.worktree_scan import WorkTree as Watched
 from tests.git.work_tree import WorkTree
 from tests.helpers import is_alive, wait_for
@@ -309,12 +308,13 @@ def test_a_git_that_is_missing_or_hangs_is_done_without(
 def test_a_git_that_is_still_at_work_ends_with_the_watch(
     tree: WorkTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "git").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    listing = f'case "$*" in *ls-files*) echo $$ > {tmp_path}/pid;; esac'
+    (tmp_path / "git").write_text(f"#!/bin/sh\n{listing}\nexec sleep 60\n")
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr("ralphd.git.repo.TIME_LIMIT_S", 0.1)
-    watched = ScannedFiles(tree.path, since=time.time())
-    assert watched.changes() == (0, None)
+    watched = Watched(tree.path, since=time.time())
+    assert watched.changes() == NOTHING
     pid = int(wait_for((tmp_path / "pid").read_text))
     assert is_alive(pid)
     watched.close()

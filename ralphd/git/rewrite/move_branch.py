@@ -56,12 +56,10 @@ class Move:
     reason: str = ""
 
 
-def carry_out(
-    directory: Path, act: Callable[[GitRunner], str], limit_s: float
-) -> CarriedOut | Refused | Moved:
+def carry_out(directory: Path, act: Callable[[GitRunner], str]) -> CarriedOut | Refused | Moved:
     """Carry out an act that returns the new HEAD, exclusively and after ``recover``."""
     try:
-        git = GitRunner(directory, limit_s=limit_s)
+        git = GitRunner(directory)
         with git.exclusive():
             recover(git)
             return CarriedOut(act(git))
@@ -87,7 +85,7 @@ def branch_and_head(git: GitRunner) -> tuple[str, str]:
 def refuse_trouble(git: GitRunner) -> Uncommitted:
     """Return what is uncommitted. Raises NotDone for anything half done, locked or unmerged (R8)."""
     dirty = uncommitted(git)
-    if trouble := trouble_of(git.directory, dirty.unmerged):
+    if trouble := trouble_of(git, dirty.unmerged):
         raise NotDone(trouble)
     return dirty
 
@@ -102,7 +100,7 @@ def move(git: GitRunner, to: Move) -> None:
     """Carry out a move. Raises NotDone, and HasMoved where HEAD is not at ``old``; all is unchanged then."""
     if branch_and_head(git) != (to.branch, to.old):
         raise HasMoved(f"HEAD is not at {short_sha(to.old)} of {to.branch.removeprefix(HEADS)} any more")
-    if trouble := trouble_of(git.directory, ()):
+    if trouble := trouble_of(git, ()):
         raise NotDone(trouble)
     paths = tree_diff.changes(git, to.old, to.new)
     without = _refuse_overlap(git, paths)
@@ -179,7 +177,7 @@ def _read_tree(git: GitRunner, to: Move) -> None:
     git.run("update-index", "-q", "--refresh")
     code, _ = git.run(*words)
     if code != 0 and (conflicts := unmerged(git)):
-        raise NotDone(trouble_of(git.directory, conflicts))
+        raise NotDone(trouble_of(git, conflicts))
     if code != 0:
         raise NotDone(f"git read-tree ended with {code}: is the disk full, or a file in the way?")
 
@@ -258,7 +256,7 @@ def _refuse_submodules(git: GitRunner, paths: Sequence[TreeChange]) -> None:
         if submodule.commit(new) is None:
             raise NotDone(f"the submodule {name} lacks {short_sha(new)}: git submodule update {name}")
         # A detached HEAD is usual in a submodule, and not in the way.
-        trouble = trouble_of(submodule.directory, unmerged(submodule))
+        trouble = trouble_of(submodule, unmerged(submodule))
         if uncommitted(submodule).names or (trouble and not trouble.startswith("HEAD is detached")):
             raise NotDone(f"the submodule {name} has work that is not committed, or half done")
         if any(

@@ -21,6 +21,7 @@ branch, index and files are unchanged.
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -28,9 +29,9 @@ from typing import Final, TypeAlias
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut, Moved, Refused
 from ralphd.core.text import short_sha
-from ralphd.git.facts import LOG
+from ralphd.git.facts import LOG, log_entries
 from ralphd.git.rewrite.move_branch import Move, branch_and_head, carry_out, move
-from ralphd.git.runner import LIMIT_S, GitRunner, HasMoved, NotDone, ref_name
+from ralphd.git.runner import GitRunner, HasMoved, NotDone, ref_name
 
 MOST: Final = 1000
 REVERTS: Final = "refs/ralph/reverts/"
@@ -52,9 +53,7 @@ class RevertedCommit:
     subject: str
 
 
-def revert(
-    directory: Path, commits: Sequence[str], *, head: str, label: str, limit_s: float = LIMIT_S
-) -> Done:
+def revert(directory: Path, commits: Sequence[str], *, head: str, label: str) -> Done:
     """Revert these commits, newest first, by one commit each; HEAD must be at ``head``.
 
     Like ``git revert --no-edit``; a merge is reverted to its first parent. Uncommitted work stays, and is a
@@ -85,10 +84,10 @@ def revert(
             raise
         return reverts
 
-    return carry_out(directory, act, limit_s)
+    return carry_out(directory, act)
 
 
-def restore(directory: Path, head: str, *, expected: str, label: str, limit_s: float = LIMIT_S) -> Done:
+def restore(directory: Path, head: str, *, expected: str, label: str) -> Done:
     """Take the reverts of a label back: move HEAD from ``expected`` to ``head``. The refs stay."""
 
     def act(git: GitRunner) -> str:
@@ -108,10 +107,10 @@ def restore(directory: Path, head: str, *, expected: str, label: str, limit_s: f
         move(git, Move(branch, expected, head, f"reset: moving to {head}"))
         return head
 
-    return carry_out(directory, act, limit_s)
+    return carry_out(directory, act)
 
 
-def undo(directory: Path, reverts: Sequence[str], *, limit_s: float = LIMIT_S) -> Done:
+def undo(directory: Path, reverts: Sequence[str]) -> Done:
     """Revert these reverts, newest first, by one commit each on top of HEAD.
 
     What is back already counts as done. Refused at a conflict, and where uncommitted work overlaps.
@@ -124,7 +123,7 @@ def undo(directory: Path, reverts: Sequence[str], *, limit_s: float = LIMIT_S) -
             move(git, Move(branch, present, reapplied, f"revert: undo {len(reverts)} by ralphd"))
         return reapplied
 
-    return carry_out(directory, act, limit_s)
+    return carry_out(directory, act)
 
 
 def reverted(directory: Path, label: str) -> tuple[RevertedCommit, ...]:
@@ -137,22 +136,19 @@ def reverted(directory: Path, label: str) -> tuple[RevertedCommit, ...]:
         return ()
 
 
-def forget_old(directory: Path, ralph: str, *, most: int = KEPT, spared: Collection[str] = ()) -> int:
-    """Delete the refs of all but the newest labels of a ralph, except ``spared``; return how many.
+def forget_old(directory: Path, ralph: str, *, spared: Collection[str] = ()) -> None:
+    """Delete the refs of all but the newest labels of a ralph, except ``spared``.
 
     A ralph's labels begin with its name and a slash. Commits in the branch stay there. Ignores failures.
     """
-    try:
+    with suppress(NotDone):
         git = GitRunner(directory)
         words = ("for-each-ref", "--sort=-refname", "--sort=-committerdate", "--format=%(refname)")
         refs = git.text(*words, f"{REVERTS}{ref_name(ralph)}/").split()
         stays = {ref_name(label) for label in spared}
-        old = [name for ref in refs[most:] if (name := ref.removeprefix(REVERTS)) not in stays]
+        old = [name for ref in refs[KEPT:] if (name := ref.removeprefix(REVERTS)) not in stays]
         if old:
             git.update_refs(*(f"delete {space}{name}" for name in old for space in (REVERTS, REVERTED)))
-        return len(old)
-    except NotDone:
-        return 0
 
 
 # The refs of a label.
@@ -192,13 +188,10 @@ def _reverted(git: GitRunner, tip: str, base: str) -> tuple[RevertedCommit, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """``before`` is the tree of the first parent, empty without one."""
-
     sha: str
     tree: str
     parents: tuple[str, ...]
     subject: str
-    before: str
 
 
 def _make_reverts(git: GitRunner, commits: Sequence[str], head: str) -> str:
@@ -206,10 +199,12 @@ def _make_reverts(git: GitRunner, commits: Sequence[str], head: str) -> str:
     if len(commits) > MOST:
         raise NotDone(f"{len(commits)} commits are too many to revert")
     _refuse_strangers(git, commits, head)
-    first, *rest = _read_commits(git, (head, *commits))
-    tree = first.tree
-    for commit in rest:
-        after = _tree_without(git, commit, tree)
+    read = _read_commits(git, (head, *commits))
+    tree = read[head].tree
+    for sha in commits:
+        commit = read[sha]
+        before = read[commit.parents[0]].tree if commit.parents else git.text("mktree")
+        after = _tree_without(git, commit, before, tree)
         if after != tree:
             head, tree = git.commit_tree(after, _message(commit), head), after
     return head
@@ -228,28 +223,23 @@ def _refuse_strangers(git: GitRunner, commits: Sequence[str], head: str) -> None
         raise NotDone(f"the commit {short_sha(strangers)} is not in the branch")
 
 
-def _read_commits(git: GitRunner, shas: Sequence[str]) -> list[_Commit]:
-    """Raise NotDone for what is not a commit, and where a parent is absent."""
+def _read_commits(git: GitRunner, shas: Sequence[str]) -> dict[str, _Commit]:
+    """Return commits and their parents. Raises NotDone for what is not a commit, and for an absent parent."""
     words = (*LOG, "--no-walk=unsorted", "--stdin", "--format=%H %T %P%x09%s")
-    given = "".join(f"{sha}\n{sha}^@\n" for sha in shas).encode()  # with all parents, for their trees
-    read: dict[str, tuple[str, list[str], str]] = {}
-    for entry in git.output(*words, given=given).decode(errors="surrogateescape").split("\0"):
-        header, _, subject = entry.partition("\t")
-        if header:
-            sha, tree, *parents = header.split()
-            read[sha] = (tree, parents, subject)
-    commits = []
-    for sha in shas:
-        tree, parents, subject = read[sha]
-        if parents and parents[0] not in read:
-            raise NotDone(f"the commit {short_sha(parents[0])} is not there")
-        commits.append(_Commit(sha, tree, tuple(parents), subject, read[parents[0]][0] if parents else ""))
-    return commits
+    given = "".join(f"{sha}\n{sha}^@\n" for sha in shas).encode()
+    entries = log_entries(git.output(*words, given=given), "surrogateescape")
+    read = {sha: _Commit(sha, tree, tuple(parents), subject) for (sha, tree, *parents), subject in entries}
+    for parent in (parent for sha in shas for parent in read[sha].parents[:1]):
+        if parent not in read:
+            raise NotDone(f"the commit {short_sha(parent)} is not there")
+    return read
 
 
-def _tree_without(git: GitRunner, commit: _Commit, tree: str) -> str:
-    """Return ``tree`` without the changes of a commit. Raises NotDone at a conflict."""
-    before = commit.before or git.text("mktree")
+def _tree_without(git: GitRunner, commit: _Commit, before: str, tree: str) -> str:
+    """Return ``tree`` without the changes of a commit, whose parent has the tree ``before``.
+
+    Raises NotDone at a conflict.
+    """
     if tree == commit.tree:
         return before
     if commit.tree == before:

@@ -52,15 +52,15 @@ from ralphd.git.rewrite import file_snapshots
 from ralphd.git.rewrite.file_snapshots import FileState, PathKind, SavedFile, SavedState, Trace
 from ralphd.git.rewrite.move_branch import branch_and_head, carry_out, refuse_filtered, refuse_trouble
 from ralphd.git.rewrite.revert import Done
-from ralphd.git.runner import LIMIT_S, GitRunner, NotDone, WasKilled, name_list, readable, ref_name
 from ralphd.git.tree_diff import TreeEntry
+from ralphd.git.runner import GitRunner, NotDone, WasKilled, name_list, readable, ref_name
 
 ASIDE: Final = "refs/ralph/aside/"
 MOST_BYTES: Final = 256 << 20
 MOST_FILES: Final = 20_000
 
 
-def set_aside(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
+def set_aside(directory: Path, label: str) -> Done:
     """Save the uncommitted work in tracked files under a ref, and set files and index to HEAD."""
 
     def act(git: GitRunner) -> str:
@@ -79,10 +79,10 @@ def set_aside(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
         _reset(git, saved, ref, staged)
         return head
 
-    return carry_out(directory, act, limit_s)
+    return carry_out(directory, act)
 
 
-def put_back(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
+def put_back(directory: Path, label: str) -> Done:
     """Restore files and index from what was set aside under a label; do nothing where nothing was.
 
     HEAD may have moved, if the commits between did not change these files. Refused, with all kept under the
@@ -100,7 +100,7 @@ def put_back(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
         with suppress(OSError):
             if saved.index and tree_diff.blob_id(lock.read_bytes(), like=saved.index) == saved.index:
                 lock.unlink(missing_ok=True)
-        if trouble := trouble_of(git.directory, ()):  # conflicts count in these paths only, see below
+        if trouble := trouble_of(git, ()):  # conflicts count in these paths only, see below
             raise NotDone(trouble)
         seen = file_snapshots.traces(git, saved.paths)
         staged = _refuse_changes(git, saved, head, ref)
@@ -114,7 +114,7 @@ def put_back(directory: Path, label: str, *, limit_s: float = LIMIT_S) -> Done:
         git.output("update-ref", "-d", ref)
         return head
 
-    return carry_out(directory, act, limit_s)
+    return carry_out(directory, act)
 
 
 # Saving.

@@ -11,7 +11,7 @@ import pytest
 
 from ralphd.core.gate.verdict import Refused
 from ralphd.git.rewrite.revert import restore, revert, reverted, undo
-from ralphd.git.runner import ref_name
+from ralphd.git.runner import GitRunner, ref_name
 from tests.git.guard_world import (
     carried_out,
     clone_with_upstream,
@@ -388,7 +388,8 @@ def test_a_git_that_does_not_end_is_given_up_and_all_is_as_it_was(
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(script.parent), prepend=":")
 
-    why = refusal(revert(tree.path, [bad], head=bad, label=LABEL, limit_s=2.0))
+    monkeypatch.setitem(GitRunner.__init__.__kwdefaults__, "limit_s", 2.0)  # type: ignore[arg-type]
+    why = refusal(revert(tree.path, [bad], head=bad, label=LABEL))
 
     assert "did not end in time" in why
     monkeypatch.undo()
