@@ -144,16 +144,17 @@ def load_file(path: Path, version: int, read: Callable[[dict[str, Any]], T]) -> 
 
     Raises Broken for anything else, which is then set aside, and NewerState (F2).
     """
-    stored = files.read_versioned(path, version)
+    stored = files.read_json(path)
     if stored is None:
         return None
+    files.refuse_newer(path, stored.get("version"), version)
     try:
         if type(stored.get("version")) is not int or stored["version"] < 1:
             raise ValueError("no version")
         return read(stored)
     except FAULTS as fault:
         why = f"{fault.args[0]} is missing" if isinstance(fault, KeyError) else str(fault)
-        raise files.set_aside_as(path, why) from fault
+        raise Broken(path, why, files.set_aside(path)) from fault
 
 
 def peek_file(path: Path, version: int, read: Callable[[dict[str, Any]], T]) -> T | None:

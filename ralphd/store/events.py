@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -28,96 +29,58 @@ MAX_WAITING = 1000
 _ENDS_REMEMBERED = 200
 
 Read: TypeAlias = Callable[..., list[tuple[Any, ...]]]
-_Lane: TypeAlias = tuple[str, str | None]
-
-
-class Queues:
-    """The pending deliveries in memory: a queue (lane) for each destination and ralph."""
-
-    def __init__(self, deliveries: Iterable[Delivery] = ()) -> None:
-        self._lanes: dict[_Lane, deque[Delivery]] = {}
-        self._by_id: dict[int, Delivery] = {}
-        for delivery in deliveries:
-            self._push(delivery)
-
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-    def add(self, delivery: Delivery) -> Delivery | None:
-        """Append to the lane. Return the oldest one, removed, if the lane was full."""
-        lane = self._push(delivery)
-        return self.remove(lane[0].id) if len(lane) > MAX_WAITING else None
-
-    def find(self, delivery_id: int) -> Delivery | None:
-        """Return the delivery as it stands; None if it does not wait any longer."""
-        return self._by_id.get(delivery_id)
-
-    def head_before(self, delivery: Delivery) -> Delivery | None:
-        """Return the head of its lane, which may be itself; None if it does not wait any longer."""
-        lane = self._lanes.get(_lane_of(delivery))
-        return lane[0] if lane else None
-
-    def all(self) -> list[Delivery]:
-        """Return every pending delivery, oldest first."""
-        return sorted(self._by_id.values(), key=lambda delivery: delivery.id)
-
-    def due(self, now: Moment, limit: int) -> list[Delivery]:
-        """Return the heads that are due, oldest first."""
-        heads = [lane[0] for lane in self._lanes.values() if lane[0].next_at <= now]
-        return sorted(heads, key=lambda delivery: delivery.id)[:limit]
-
-    def next_due_at(self) -> Moment | None:
-        """Return when the next head is due; None if nothing waits."""
-        return min((lane[0].next_at for lane in self._lanes.values()), default=None)
-
-    def replace(self, delivery: Delivery) -> None:
-        """Replace a pending delivery by its newer form."""
-        lane = self._lanes[_lane_of(delivery)]
-        lane[lane.index(self._by_id[delivery.id])] = delivery
-        self._by_id[delivery.id] = delivery
-
-    def remove(self, delivery_id: int) -> Delivery | None:
-        """Remove a delivery and return it; None if it does not wait."""
-        delivery = self._by_id.pop(delivery_id, None)
-        if delivery is not None:
-            lane = self._lanes[_lane_of(delivery)]
-            lane.remove(delivery)
-            if not lane:
-                del self._lanes[_lane_of(delivery)]
-        return delivery
-
-    def _push(self, delivery: Delivery) -> deque[Delivery]:
-        lane = self._lanes.setdefault(_lane_of(delivery), deque())
-        lane.append(delivery)
-        self._by_id[delivery.id] = delivery
-        return lane
-
-
-def _lane_of(delivery: Delivery) -> _Lane:
-    return delivery.destination, delivery.event.ralph
+_Lane: TypeAlias = dict[int, Delivery]
 
 
 class Outbox:
     """The deliveries of a store: queued, finished, retried. Only the store's thread uses it.
 
+    What is pending waits in memory: in a lane, by id, for each destination and ralph.
     ``record`` executes a statement now or later; ``read`` returns the rows of a query, none while the file
     cannot be read. ``counted`` has the numbers of attempts that were ``delivered``, ``failed``, ``given_up``.
     """
 
     def __init__(self, clock: Callable[[], Moment], record: Callable[[Statement], None], read: Read) -> None:
-        self.queues = Queues()
         self.counted: Counter[str] = Counter()
         self.last_id = 0
+        self._lanes: dict[tuple[str, str | None], _Lane] = {}
         self._clock = clock
         self._record = record
         self._read = read
         # The last ones that are finished: the file may not have them yet.
         self._ended: dict[int, KeptDelivery] = {}
 
+    def __len__(self) -> int:
+        return sum(map(len, tuple(self._lanes.values())))  # a copy: another thread may ask
+
     def load(self, pending: Iterable[Delivery]) -> None:
         """Queue what is pending in the file, before what was queued since."""
-        added = self.queues.all()
-        self.queues = Queues([each for each in pending if self.queues.find(each.id) is None] + added)
+        added, self._lanes = self.pending(), {}
+        for delivery in (*pending, *added):
+            self._put(delivery)
+
+    def pending(self, to: str | None = None) -> list[Delivery]:
+        """Return what is pending, for one destination or for all, oldest first."""
+        every = (each for lane in self._lanes.values() for each in lane.values())
+        return sorted((each for each in every if to in (None, each.destination)), key=attrgetter("id"))
+
+    def due(self, now: Moment, limit: int) -> list[Delivery]:
+        """Return the heads of the lanes that are due, oldest first."""
+        heads = [head for head in map(_head, self._lanes.values()) if head.next_at <= now]
+        return sorted(heads, key=attrgetter("id"))[:limit]
+
+    def next_due_at(self) -> Moment | None:
+        """Return when the next head is due; None if nothing waits."""
+        return min((_head(lane).next_at for lane in self._lanes.values()), default=None)
+
+    def _waiting(self, delivery_id: int) -> Delivery | None:
+        return next((lane[delivery_id] for lane in self._lanes.values() if delivery_id in lane), None)
+
+    def _put(self, delivery: Delivery) -> _Lane:
+        """Append a delivery to its lane, or replace it there by its newer form."""
+        lane = self._lanes.setdefault((delivery.destination, delivery.event.ralph), {})
+        lane[delivery.id] = delivery
+        return lane
 
     def made(self, event: StoredEvent, key: str | None, to: Sequence[Destination]) -> list[Delivery]:
         """Return deliveries of an event, due now; they wait only after ``take``."""
@@ -130,13 +93,15 @@ class Outbox:
     def take(self, deliveries: Iterable[Delivery]) -> None:
         """Queue recorded deliveries. Those that a full lane drops are given up."""
         for delivery in deliveries:
-            if crowded_out := self.queues.add(delivery):
+            lane = self._put(delivery)
+            if len(lane) > MAX_WAITING:
+                crowded_out = _head(lane)
                 logger.warning("a webhook was given up: too many wait (%s)", crowded_out.message_id)
                 self._end(crowded_out, DeliveryState.GIVEN_UP, "too many were waiting")
 
     def finish(self, delivery_id: int, state: DeliveryState, why: str | None) -> None:
         """End a delivery that arrived or is given up."""
-        if delivery := self.queues.remove(delivery_id):
+        if delivery := self._waiting(delivery_id):
             self._end(delivery, state, why)
 
     def _end(self, delivery: Delivery, state: DeliveryState, why: str | None) -> None:
@@ -145,6 +110,10 @@ class Outbox:
         self._record((database.FINISH, (state.value, now, why, delivery.id)))
 
     def _note_end(self, ended: KeptDelivery) -> None:
+        key = ended.delivery.destination, ended.delivery.event.ralph
+        del self._lanes[key][ended.delivery.id]
+        if not self._lanes[key]:
+            del self._lanes[key]
         self.counted[ended.state.value] += 1
         self._ended[ended.delivery.id] = ended
         if len(self._ended) > _ENDS_REMEMBERED:
@@ -152,17 +121,16 @@ class Outbox:
 
     def retry(self, delivery_id: int, why: str, next_at: Moment) -> None:
         """Send a delivery that failed again at ``next_at``."""
-        if delivery := self.queues.find(delivery_id):
+        if delivery := self._waiting(delivery_id):
             later = replace(delivery, failures=delivery.failures + 1, next_at=next_at)
-            self.queues.replace(later)
+            self._put(later)
             self.counted["failed"] += 1
             self._record((database.RETRY, (later.failures, next_at, why, delivery_id)))
 
     def newest(self, destination: str | None, limit: int) -> list[KeptDelivery]:
         """Return the last deliveries in any state, newest first; to one destination, or to all."""
         query = (database.NEWEST, limit) if destination is None else (database.NEWEST_TO, destination, limit)
-        waiting = (each for each in self.queues.all() if destination in (None, each.destination))
-        every = {each.id: KeptDelivery(each) for each in waiting}
+        every = {each.id: KeptDelivery(each) for each in self.pending(destination)}
         every |= {kept.delivery.id: kept for kept in map(database.to_kept, self._read(*query))}
         return [self._current(every[id]) for id in sorted(every, reverse=True)[:limit]]
 
@@ -171,14 +139,14 @@ class Outbox:
         last = next(iter(self.newest(destination, 1)), None)
         if last is None or last.state is not DeliveryState.PENDING:
             return last
-        head = self.queues.head_before(last.delivery)
-        return last if head is None else self.find(head.id)
+        lane = self._lanes.get((destination, last.delivery.event.ralph))
+        return self.find(_head(lane).id) if lane else last
 
     def find(self, delivery_id: int) -> KeptDelivery | None:
         """Return a delivery in any state; None for an unknown one."""
         if kept := next(map(database.to_kept, self._read(database.DELIVERY, delivery_id)), None):
             return self._current(kept)
-        delivery = self.queues.find(delivery_id)
+        delivery = self._waiting(delivery_id)
         return None if delivery is None else KeptDelivery(delivery)
 
     def _current(self, kept: KeptDelivery) -> KeptDelivery:
@@ -186,7 +154,7 @@ class Outbox:
         if kept.state is not DeliveryState.PENDING:
             return kept
         id = kept.delivery.id
-        return self._ended.get(id) or replace(kept, delivery=self.queues.find(id) or kept.delivery)
+        return self._ended.get(id) or replace(kept, delivery=self._waiting(id) or kept.delivery)
 
     def replay(self, delivery_id: int) -> KeptDelivery | None:
         """Queue its message again, under the same id, as a new delivery. Return None for an unknown one.
@@ -196,9 +164,9 @@ class Outbox:
         kept = self.find(delivery_id)
         if kept is None:
             return None
-        same = (kept.delivery.destination, kept.delivery.message_id)
-        if waiting := next((d for d in self.queues.all() if (d.destination, d.message_id) == same), None):
-            self.hasten(waiting.destination)
+        to, message = kept.delivery.destination, kept.delivery.message_id
+        if waiting := next((each for each in self.pending(to) if each.message_id == message), None):
+            self.hasten(to)
             return self.find(waiting.id)
         self.last_id += 1
         now = self._clock()
@@ -210,18 +178,21 @@ class Outbox:
     def hasten(self, destination: str) -> None:
         """Make what waits for a destination due now."""
         now = self._clock()
-        for delivery in self.queues.all():
-            if delivery.destination == destination and delivery.next_at > now:
-                self.queues.replace(replace(delivery, next_at=now))
+        for delivery in self.pending(destination):
+            if delivery.next_at > now:
+                self._put(replace(delivery, next_at=now))
         self._record((database.HASTEN, (now, destination, now)))
 
     def abandon(self, destination: str, why: str) -> None:
         """Give up what waits for a destination."""
         now = self._clock()
-        for delivery in self.queues.all():
-            if delivery.destination == destination and self.queues.remove(delivery.id):
-                self._note_end(KeptDelivery(delivery, DeliveryState.GIVEN_UP, why, now))
+        for delivery in self.pending(destination):
+            self._note_end(KeptDelivery(delivery, DeliveryState.GIVEN_UP, why, now))
         self._record((database.ABANDON, (now, why, destination)))
+
+
+def _head(lane: _Lane) -> Delivery:
+    return next(iter(lane.values()))
 
 
 T = TypeVar("T")
@@ -260,7 +231,7 @@ class EventStore:
     @property
     def pending(self) -> int:
         """The number of deliveries that wait."""
-        return len(self._outbox.queues)
+        return len(self._outbox)
 
     @property
     def counted(self) -> Counter[str]:
@@ -334,11 +305,11 @@ class EventStore:
 
     async def due(self, now: Moment, limit: int = 100) -> list[Delivery]:
         """Return the deliveries to be made now: of each destination and ralph only the oldest."""
-        return await self._do(lambda: self._outbox.queues.due(now, limit))
+        return await self._do(lambda: self._outbox.due(now, limit))
 
     async def next_due_at(self) -> Moment | None:
         """Return when the next delivery is due; None if none waits."""
-        return await self._do(lambda: self._outbox.queues.next_due_at())
+        return await self._do(self._outbox.next_due_at)
 
     async def delivered(self, delivery_id: int) -> None:
         """Note that a delivery arrived."""
@@ -469,7 +440,7 @@ class EventStore:
             self._degrade(f"the file is broken and cannot be moved: {error}")
             return False
         # The pending deliveries are in memory as well, and go into the new file first.
-        for each in reversed(self._outbox.queues.all()):
+        for each in reversed(self._outbox.pending()):
             rows = database.event_row(each.event, None), database.delivery_row(each)
             self._backlog.appendleft(_Write(rows))
         return True

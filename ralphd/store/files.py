@@ -101,7 +101,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise set_aside_as(path, reason(error)) from error
+        raise Broken(path, reason(error), set_aside(path)) from error
     return content
 
 
@@ -114,14 +114,6 @@ def peek(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
-
-
-def read_versioned(path: Path, known: int) -> dict[str, Any] | None:
-    """Return the object in a file, None without a file. Raises Broken (it is set aside) or NewerState."""
-    content = read_json(path)
-    if content is not None:
-        refuse_newer(path, content.get("version"), known)
-    return content
 
 
 def refuse_newer(path: Path, version: object, known: int) -> None:
@@ -156,11 +148,6 @@ def status_of(path: Path) -> os.stat_result | None:
     except OSError:
         return None
     return status if stat.S_ISREG(status.st_mode) else None
-
-
-def set_aside_as(path: Path, why: str) -> Broken:
-    """Move a damaged file out of the way and return the error to raise."""
-    return Broken(path, why, set_aside(path))
 
 
 def reason(error: Exception) -> str:

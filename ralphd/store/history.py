@@ -50,8 +50,7 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._keys: deque[str] = deque(maxlen=RECENT_KEYS)
-        self._known: set[str] = set()
+        self._keys: dict[str, None] = {}
         self._waiting: deque[bytes] = deque()
         self.degraded: str | None = None
         for entry in reversed(self.newest(RECENT_KEYS)):
@@ -88,7 +87,7 @@ class History:
 
     def has(self, key: str) -> bool:
         """Return whether one of the last ``RECENT_KEYS`` entries has this key."""
-        return key in self._known
+        return key in self._keys
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Iterate over all entries, oldest first; lines that hold none, such as a torn one, are skipped."""
@@ -106,10 +105,9 @@ class History:
         return list(islice(self.backwards(), limit))
 
     def _remember(self, key: str) -> None:
-        if len(self._keys) == RECENT_KEYS:
-            self._known.discard(self._keys[0])
-        self._keys.append(key)
-        self._known.add(key)
+        self._keys[key] = None
+        if len(self._keys) > RECENT_KEYS:
+            del self._keys[next(iter(self._keys))]
 
     def _write(self, line: bytes) -> None:
         # Opened each time: the file may have been removed since, and is then created again.

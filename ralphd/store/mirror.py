@@ -116,16 +116,11 @@ def drop(directory: Path, name: str) -> None:
             (mirror.path / name).unlink()
 
 
-def are_whole(home: Path, directory: Path, *, at_rest: bool) -> bool:
-    """Return whether ``renew`` would have nothing to do, as far as sizes and times show."""
-    return not _due(home, directory, at_rest=at_rest)
-
-
 def renew(home: Path, directory: Path, *, at_rest: bool = True) -> None:
     """Make the missing copies of the loop's files; unless the loop is ``at_rest``, replace older ones too and
     remove those without an original: the files of a directory where nothing runs may be another daemon's.
     """
-    for name in _due(home, directory, at_rest=at_rest):
+    for name in due(home, directory, at_rest=at_rest):
         with suppress(OSError, DirectoryUnusable):
             if status_of(home / name) is None:
                 drop(directory, name)
@@ -133,7 +128,8 @@ def renew(home: Path, directory: Path, *, at_rest: bool = True) -> None:
                 copy(home / name, Mirror(directory).make() / name)
 
 
-def _due(home: Path, directory: Path, *, at_rest: bool) -> list[str]:
+def due(home: Path, directory: Path, *, at_rest: bool) -> list[str]:
+    """Return the files that ``renew`` would copy, or whose copy it would remove, as far as stats show."""
     copies = Mirror(directory).path
     return [name for name in LOOP_FILES if is_due(home / name, copies / name, at_rest=at_rest)]
 

@@ -133,16 +133,16 @@ def test_one_that_was_put_aside_for_a_start_that_failed_is_back_with_its_copy(pl
 def test_copies_that_were_deleted_are_made_anew_and_one_of_what_is_gone_goes(place: Place) -> None:
     place.manager.save(HELD)
     (place.home / TASKS_FILE).write_text("{}")
-    assert not mirror.are_whole(place.home, place.directory, at_rest=False)
+    assert mirror.due(place.home, place.directory, at_rest=False)
     mirror.renew(place.home, place.directory, at_rest=False)
-    assert mirror.are_whole(place.home, place.directory, at_rest=False)
+    assert not mirror.due(place.home, place.directory, at_rest=False)
     assert (place.copy.parent / TASKS_FILE).read_text() == "{}"
 
     place.original.unlink()
-    assert not mirror.are_whole(place.home, place.directory, at_rest=False)
+    assert mirror.due(place.home, place.directory, at_rest=False)
     mirror.renew(place.home, place.directory, at_rest=False)
     assert not place.copy.exists()
-    assert mirror.are_whole(place.home, place.directory, at_rest=False)
+    assert not mirror.due(place.home, place.directory, at_rest=False)
 
 
 def test_a_copy_of_an_older_original_is_replaced_even_when_it_was_written_later(place: Place) -> None:
@@ -160,7 +160,7 @@ def test_a_copy_of_an_older_original_is_replaced_even_when_it_was_written_later(
 
 def test_at_rest_what_is_there_is_left_as_it_is(place: Place) -> None:
     place.write_copy({"another": "daemon's"})
-    assert mirror.are_whole(place.home, place.directory, at_rest=True)
+    assert not mirror.due(place.home, place.directory, at_rest=True)
     mirror.renew(place.home, place.directory)
     assert json.loads(place.copy.read_text()) == {"another": "daemon's"}
 

@@ -17,7 +17,7 @@ import pytest
 
 from ralphd.core.delivery import Delivery, Destination, StoredEvent
 from ralphd.errors import NewerState
-from ralphd.store.events import MAX_WAITING, EventStore, Queues
+from ralphd.store.events import MAX_WAITING, EventStore, Outbox
 from tests.store.conftest import SmallDisk
 
 AT = 1_700_000_000.25
@@ -335,8 +335,11 @@ async def test_messages_for_different_destinations_carry_the_same_id_of_the_even
 def test_a_queue_that_grows_too_long_gives_up_its_oldest() -> None:
     event = StoredEvent(1, "ralph.exited", "", "a", None, {})
     pending = [Delivery(n, "d", "m", event, 0.0, 0, 0.0) for n in range(MAX_WAITING + 1)]
-    queues = Queues(pending[:-1])
+    outbox = Outbox(lambda: 1.0, lambda statement: None, lambda *query: [])
+    outbox.load(pending[:-1])
 
-    assert queues.add(pending[-1]) == pending[0]
-    assert len(queues) == MAX_WAITING
-    assert queues.due(1.0, 5) == [pending[1]]
+    outbox.take([pending[-1]])
+
+    assert outbox.counted == {"given_up": 1}
+    assert len(outbox) == MAX_WAITING
+    assert outbox.due(1.0, 5) == [pending[1]]

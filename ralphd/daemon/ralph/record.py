@@ -304,7 +304,7 @@ class RalphRecord:
         if self.definition.runs_own_loop:
             at_rest = isinstance(self._supervision.state, model.SETTLED)
             home, directory = self.files.home, self.definition.directory
-            if not mirror.are_whole(home, directory, at_rest=at_rest):
+            if mirror.due(home, directory, at_rest=at_rest):
                 await asyncio.to_thread(mirror.renew, home, directory, at_rest=at_rest)
             await self.look_at_loop_files()
 
