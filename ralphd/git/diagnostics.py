@@ -22,7 +22,6 @@ from ralphd.git.runner import GitRunner, NotDone, name_list
 SUPPORT_LIMIT_S: Final = 10.0
 _LIMIT_S: Final = 2.0
 _MOST_NAMES: Final = 10
-_MERGES_TREES: Final = (2, 38)
 _UNFINISHED: Final = (
     (("rebase-merge", "rebase-apply/rebasing"), "a rebase", "rebase"),
     (("rebase-apply/applying",), "git am", "am"),
@@ -141,7 +140,7 @@ def unsupported(directory: Path) -> tuple[str, ...]:
 
 def _limitations(git: GitRunner) -> Iterator[str]:
     version = re.search(r"(\d+)\.(\d+)", git.text("version"))
-    if version and (int(version[1]), int(version[2])) < _MERGES_TREES:
+    if version and (int(version[1]), int(version[2])) < (2, 38):
         can = "what is not the last commit can be reverted or undone from git 2.38 on"
         yield f"git {version[0]} is old: {can}"
     if filtered := filtered_files(git):

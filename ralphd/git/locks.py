@@ -16,11 +16,9 @@ from ralphd.core.time import Moment
 from ralphd.git.repo import Repository
 
 LOCK_WAIT_S: Final = 3.0
-_LOCK_POLL_S: Final = 0.05
 _MOST_LOCKS: Final = 1000
 _OWN: Final = ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "MERGE_HEAD.lock", "CHERRY_PICK_HEAD.lock")
 _SHARED: Final = ("packed-refs.lock", "config.lock", "shallow.lock")
-_PROC: Final = Path("/proc")
 
 
 def lock_files(repository: Repository) -> list[Path]:
@@ -58,7 +56,7 @@ def wait_for_lock(repository: Repository) -> None:
     """Wait some seconds for the lock of the index: editors take it for a moment, all day long."""
     until = time.monotonic() + LOCK_WAIT_S
     while os.path.lexists(repository.git / "index.lock") and time.monotonic() < until:
-        time.sleep(_LOCK_POLL_S)
+        time.sleep(0.05)
 
 
 def remove_own_lock(repository: Repository, top: Path) -> None:
@@ -87,7 +85,7 @@ def _is_removed(lock: Path) -> bool:
 def _running_git(repository: Repository, top: Path) -> int | None:
     """Return a git process in any of the work trees (they share branches and the locks of these)."""
     places = [str(path.resolve()) for path in (top, repository.git, *repository.work_trees())]
-    for process in _PROC.iterdir():
+    for process in Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
         with suppress(OSError):  # it has ended

@@ -20,9 +20,9 @@ from ralphd.git.facts import position
 from ralphd.git.locks import remove_stale_locks
 from ralphd.git.rewrite.file_snapshots import Trace, traces
 from ralphd.git.rewrite.move_branch import HEADS, recover, refuse_filtered
-from ralphd.git.tree_diff import TreeEntry, above, committed_at, is_there, obstructing, staged_at
 from ralphd.git.runner import SHOWN, GitRunner, NotDone, error_text, name_list, readable, ref_name
 from ralphd.git.snapshot import Snapshot, snapshot
+from ralphd.git.tree_diff import TreeEntry, above, committed_at, is_there, obstructing, staged_at
 
 # Theory of operation of the repair: locks, half-done acts, a detached HEAD
 #

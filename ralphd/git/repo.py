@@ -28,7 +28,6 @@ _MOST_WORK_TREES: Final = 1000
 _BRANCH: Final = re.compile(r"ref: *(refs/[^\s\x00]+)\s*")
 _OTHER_TOP: Final = re.compile(r"worktree|include|bare(?! = false\n)", re.IGNORECASE)
 _VALUE: Final = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\n")
-_NO_BRANCH: Final = "refs/heads/.invalid"  # the content of HEAD where refs are stored in reftables
 _READ = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 _MADE: Final = re.compile(
     rb"commit(?: \((?:initial|merge|cherry-pick)\))?: "
@@ -148,8 +147,12 @@ class Repository:
         """
         head = _trace(f"{self.git}/HEAD")
         if head is None or head != self._head_seen:
-            self._head_seen = head
-            self._others = self._files_that_move_with_head()
+            self._head_seen, ref = head, self._head_ref()
+            if ref == "refs/heads/.invalid":  # the content of HEAD where refs are stored in reftables
+                self._others = (f"{self.git}/reftable/tables.list", f"{self.common}/reftable/tables.list")
+            else:
+                branch = () if ref is None else (f"{self.common}/{ref}",)
+                self._others = (self._reflog, f"{self.common}/packed-refs", *branch)
         return (head, *map(_trace, self._others))
 
     def mark(self) -> ReflogMark | None:
@@ -191,13 +194,6 @@ class Repository:
     def _head_ref(self) -> str | None:
         match = _BRANCH.fullmatch(_text(f"{self.git}/HEAD") or "")
         return match[1] if match and ".." not in match[1].split("/") else None
-
-    def _files_that_move_with_head(self) -> tuple[str, ...]:
-        ref = self._head_ref()
-        if ref == _NO_BRANCH:
-            return f"{self.git}/reftable/tables.list", f"{self.common}/reftable/tables.list"
-        files = (self._reflog, f"{self.common}/packed-refs")
-        return files if ref is None else (*files, f"{self.common}/{ref}")
 
 
 def _digest(lines: bytes) -> str:

@@ -35,7 +35,6 @@ _SETTINGS: Final = (
 )
 _NO_FETCH: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_LITERAL_PATHSPECS": "1"}
 _CONFIGURED: Final = r"^(filter\..*|merge\..*\.driver|user\.(name|email))$"
-_WORK: Final = "ralph-guard"
 OWN_IDENTITY: Final = {
     **{"GIT_AUTHOR_NAME": "ralphd", "GIT_AUTHOR_EMAIL": "ralphd@localhost"},
     **{"GIT_COMMITTER_NAME": "ralphd", "GIT_COMMITTER_EMAIL": "ralphd@localhost"},
@@ -71,6 +70,8 @@ class GitRunner:
         if repository is None:
             raise NotDone("there is no git repository here")
         self.repository = repository
+        self.work = repository.git / "ralph-guard"
+        """A directory for temporary files; exists only within ``exclusive``."""
 
     @cached_property
     def top(self) -> Path:
@@ -96,11 +97,6 @@ class GitRunner:
         with suppress(OSError):
             while name := name.rpartition(b"/")[0]:
                 Path(os.fsdecode(self.path(name))).rmdir()
-
-    @property
-    def work(self) -> Path:
-        """A directory for temporary files in the git directory; exists only within ``exclusive``."""
-        return self.repository.git / _WORK
 
     @cached_property
     def _configured(self) -> dict[str, str]:

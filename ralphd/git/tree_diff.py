@@ -16,8 +16,6 @@ from typing import Final, TypeAlias
 from ralphd.git.runner import GitRunner
 
 LINK: Final = "120000"
-SUBMODULE: Final = "160000"
-_ABSENT: Final = b"000000"
 _MOST_READ_BYTES: Final = 32 << 20
 _MOST_ARGUMENTS: Final = 500
 _MOST_ARGUMENT_BYTES: Final = 32 << 10
@@ -32,7 +30,7 @@ class TreeEntry:
 
     @property
     def is_submodule(self) -> bool:
-        return self.mode == SUBMODULE
+        return self.mode == "160000"
 
 
 Wanted: TypeAlias = tuple[bytes, TreeEntry | None]
@@ -58,7 +56,7 @@ class TreeChange:
 
 def entry_of(mode: bytes, sha: bytes) -> TreeEntry | None:
     """Return the entry for git's mode and sha; a mode of zeros means none."""
-    return None if mode == _ABSENT else TreeEntry(mode.decode(), sha.decode())
+    return None if mode == b"000000" else TreeEntry(mode.decode(), sha.decode())
 
 
 def has_submodule(*entries: TreeEntry | None) -> bool:

@@ -13,6 +13,7 @@ import time
 from array import array
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -84,6 +85,7 @@ class HeadWatch:
         return was_known and not (before.startswith(head.commit) or head.commit.startswith(before))
 
 
+@dataclass(eq=False, slots=True)
 class Folder:
     """A folder with the names of its files and a signature for each: 300,000 files take about 15 MB.
 
@@ -91,15 +93,12 @@ class Folder:
     or a nested repository begins here.
     """
 
-    __slots__ = ("ignored", "is_plain", "names", "path", "sign", "signs")
-
-    def __init__(self, path: bytes, *, is_plain: bool) -> None:
-        self.path = path
-        self.is_plain = is_plain
-        self.sign = UNSEEN
-        self.names = b""
-        self.signs = array("q")
-        self.ignored: frozenset[bytes] = frozenset()
+    path: bytes
+    is_plain: bool
+    sign: int = UNSEEN
+    names: bytes = b""
+    signs: "array[int]" = field(default_factory=lambda: array("q"))
+    ignored: frozenset[bytes] = frozenset()
 
     def listed(self) -> list[bytes]:
         """Return the names of its files, in the order of their signatures."""
@@ -119,13 +118,11 @@ class Folders:
 
     def get(self, path: bytes, *, is_plain: bool) -> Folder:
         """Return the folder at ``path``; make it known first, with those above it, where it was not."""
-        folder = self.by_path.get(path)
-        if folder is not None:
-            return folder
-        if path:
-            self.get(path.rpartition(b"/")[0], is_plain=False)
-        folder = self.by_path[path] = Folder(path, is_plain=is_plain)
-        return folder
+        if path not in self.by_path:
+            if path:
+                self.get(path.rpartition(b"/")[0], is_plain=False)
+            self.by_path[path] = Folder(path, is_plain)
+        return self.by_path[path]
 
     def add(self, folder: Folder, names: list[bytes]) -> None:
         """Add files, not looked at yet, to a folder, as long as there is room."""

@@ -24,8 +24,6 @@ SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 0.2
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 
-_EXCLUSIVE = "PRAGMA locking_mode = EXCLUSIVE"
-"""Set before the first access to the file, so that the WAL needs no shared index."""
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # an escalation that was queued has to survive a power cut
@@ -59,12 +57,12 @@ _SCHEMA = (
     "CREATE INDEX outbox_destination ON outbox (destination)",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
-_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def is_broken(error: sqlite3.Error) -> bool:
     """Return whether the file itself is damaged, rather than the disk full or the file in use."""
-    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _BROKEN
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def is_of_the_file(error: Exception) -> bool:
@@ -132,7 +130,8 @@ def _opened(path: Path) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
-        connection.execute(_EXCLUSIVE)
+        # Set before the first access to the file, so that the WAL needs no shared index.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         if version > SCHEMA_VERSION:
             raise NewerState(

@@ -224,6 +224,7 @@ class EventStore:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="events")
         self._backlog: deque[_Write] = deque()
         self._outbox = Outbox(clock, lambda statement: self._record(_Write((statement,))), self._rows)
+        self.counted = self._outbox.counted
         self._is_loaded = False
         self._last_event = 0
         self.degraded: str | None = None
@@ -232,11 +233,6 @@ class EventStore:
     def pending(self) -> int:
         """The number of deliveries that wait."""
         return len(self._outbox)
-
-    @property
-    def counted(self) -> Counter[str]:
-        """The numbers of attempts that were ``delivered``, ``failed`` or ``given_up`` since the start."""
-        return self._outbox.counted
 
     @property
     def recovered(self) -> str | None:

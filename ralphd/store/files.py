@@ -30,7 +30,6 @@ class Broken(Exception):
 
     def __init__(self, path: Path, why: str, kept_as: Path | None) -> None:
         super().__init__(f"{path}: {why}")
-        self.path = path
         self.why = why
         self.kept_as = kept_as
 

@@ -49,11 +49,11 @@ from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import Uncommitted
 from ralphd.git.locks import remove_own_lock
 from ralphd.git.rewrite import file_snapshots
-from ralphd.git.rewrite.file_snapshots import FileState, PathKind, SavedFile, SavedState, Trace
+from ralphd.git.rewrite.file_snapshots import PathKind, SavedFile, SavedState, Trace
 from ralphd.git.rewrite.move_branch import branch_and_head, carry_out, refuse_filtered, refuse_trouble
 from ralphd.git.rewrite.revert import Done
-from ralphd.git.tree_diff import TreeEntry
 from ralphd.git.runner import GitRunner, NotDone, WasKilled, name_list, readable, ref_name
+from ralphd.git.tree_diff import TreeEntry, has_submodule
 
 ASIDE: Final = "refs/ralph/aside/"
 MOST_BYTES: Final = 256 << 20
@@ -64,9 +64,7 @@ def set_aside(directory: Path, label: str) -> Done:
     """Save the uncommitted work in tracked files under a ref, and set files and index to HEAD."""
 
     def act(git: GitRunner) -> str:
-        _, head = branch_and_head(git)
-        ref = ASIDE + ref_name(label)
-        saved = _load(git, ref)
+        head, ref, saved = _load(git, label)
         if saved is None:
             dirty = refuse_trouble(git)
             if not dirty.entries:
@@ -90,9 +88,7 @@ def put_back(directory: Path, label: str) -> Done:
     """
 
     def act(git: GitRunner) -> str:
-        _, head = branch_and_head(git)
-        ref = ASIDE + ref_name(label)
-        saved = _load(git, ref)
+        head, ref, saved = _load(git, label)
         if saved is None:
             return head
         # Remove the lock that a crashed ``_put_index`` has left: its content is the saved index.
@@ -120,10 +116,13 @@ def put_back(directory: Path, label: str) -> Done:
 # Saving.
 
 
-def _load(git: GitRunner, ref: str) -> SavedState | None:
+def _load(git: GitRunner, label: str) -> tuple[str, str, SavedState | None]:
+    """Return HEAD, the ref for a label, and what is set aside under it."""
+    _, head = branch_and_head(git)
+    ref = ASIDE + ref_name(label)
     if git.ref(ref) is None:
-        return None
-    return SavedState.from_json(git.output("cat-file", "blob", f"{ref}^2:files.json"))
+        return head, ref, None
+    return head, ref, SavedState.from_json(git.output("cat-file", "blob", f"{ref}^2:files.json"))
 
 
 def _save(git: GitRunner, head: str, dirty: Uncommitted, ref: str) -> SavedState:
@@ -131,7 +130,18 @@ def _save(git: GitRunner, head: str, dirty: Uncommitted, ref: str) -> SavedState
     # The time before the content: if git writes the index in between, it only trusts fewer entries.
     file = git.repository.git / "index"
     index_mtime_ns, index = file.stat().st_mtime_ns, file.read_bytes()
-    states = _read_files(git, dirty)
+    names = sorted(dirty.names)
+    if len(names) > MOST_FILES:
+        raise NotDone(f"{len(names)} tracked files are not committed: too many to set aside")
+    total = sum(os.lstat(git.path(name)).st_size for name in names if tree_diff.is_file(git.path(name)))
+    if total > MOST_BYTES:
+        raise NotDone(f"{total >> 20} MiB of tracked files are not committed: too much to set aside")
+    refuse_filtered(git, names)
+    if modules := [
+        path for path, each in dirty.entries.items() if has_submodule(each.committed, each.staged)
+    ]:
+        raise NotDone(f"a submodule stands at another commit: {name_list(modules)}")
+    states = {name: file_snapshots.state_of(git, name) for name in names}
     is_staged = any(sides.committed != sides.staged for sides in dirty.entries.values())
     files = []
     for path, state in states.items():
@@ -144,23 +154,6 @@ def _save(git: GitRunner, head: str, dirty: Uncommitted, ref: str) -> SavedState
         raise NotDone(f"untracked files are in the way: {name_list(way)}")
     file_snapshots.save(git, saved, states, index if is_staged else b"", ref)
     return saved
-
-
-def _read_files(git: GitRunner, dirty: Uncommitted) -> dict[bytes, FileState]:
-    names = sorted(dirty.names)
-    if len(names) > MOST_FILES:
-        raise NotDone(f"{len(names)} tracked files are not committed: too many to set aside")
-    total = sum(os.lstat(git.path(name)).st_size for name in names if tree_diff.is_file(git.path(name)))
-    if total > MOST_BYTES:
-        raise NotDone(f"{total >> 20} MiB of tracked files are not committed: too much to set aside")
-    refuse_filtered(git, names)
-    if modules := [
-        name
-        for name, sides in dirty.entries.items()
-        if tree_diff.has_submodule(sides.committed, sides.staged)
-    ]:
-        raise NotDone(f"a submodule stands at another commit: {name_list(modules)}")
-    return {name: file_snapshots.state_of(git, name) for name in names}
 
 
 def _refuse_changes(git: GitRunner, saved: SavedState, head: str, ref: str) -> dict[bytes, TreeEntry]:
@@ -245,7 +238,22 @@ class DisplacedFiles:
 
         Raises NotDone, OSError.
         """
-        theirs = self._theirs(saved)
+        # Theirs: neither as saved nor HEAD's, nor the beginning of HEAD's, which a killed git leaves.
+        present = {
+            each: file_snapshots.state_of(self._git, each.path)
+            for each in saved.files
+            if tree_diff.is_there(self._git, each.path)
+        }
+        others = {each.path: each.committed for each, state in present.items() if not each.equals(state)}
+        entries = {path: entry for path, entry in others.items() if entry is not None}
+        strange = tree_diff.differing(self._git, list(entries.items()))
+        asked = sorted(path for path in strange if not entries[path].is_submodule)
+        contents = file_snapshots.read_blobs(self._git, [entries[path].sha for path in asked])
+        for path, data in zip(asked, contents, strict=True):
+            state = file_snapshots.state_of(self._git, path)
+            if state.kind is PathKind.FILE and data.startswith(state.data):
+                strange.remove(path)
+        theirs = strange | (others.keys() - entries.keys())
         for each, moved in self._moved:
             if each.path not in theirs:
                 full = self._git.path(each.path)
@@ -256,29 +264,6 @@ class DisplacedFiles:
             for each, _ in self._moved
             if not each.equals(file_snapshots.state_of(self._git, each.path))
         }
-
-    def _theirs(self, saved: SavedState) -> set[bytes]:
-        """Return the files that are neither as saved nor HEAD's, nor the beginning of HEAD's.
-
-        A git that was killed leaves such a beginning.
-        """
-        present = {
-            each: file_snapshots.state_of(self._git, each.path)
-            for each in saved.files
-            if tree_diff.is_there(self._git, each.path)
-        }
-        others = {each.path: each.committed for each, state in present.items() if not each.equals(state)}
-        entries = {path: entry for path, entry in others.items() if entry is not None}
-        strange = tree_diff.differing(self._git, list(entries.items()))
-        asked = sorted(path for path in strange if not entries[path].is_submodule)
-        begun = set()
-        for path, data in zip(
-            asked, file_snapshots.read_blobs(self._git, [entries[path].sha for path in asked]), strict=True
-        ):
-            state = file_snapshots.state_of(self._git, path)
-            if state.kind is PathKind.FILE and data.startswith(state.data):
-                begun.add(path)
-        return (strange - begun) | (others.keys() - entries.keys())
 
 
 def _reset(git: GitRunner, saved: SavedState, ref: str, staged: Mapping[bytes, TreeEntry]) -> None:
