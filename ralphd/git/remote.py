@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import IO, Final
 
@@ -49,22 +48,6 @@ _SECRET: Final = re.compile(r"://[^/@\s]+@")
 _FIELDS: Final = ("upstream:short", "upstream", "upstream:remotename", "upstream:remoteref", "upstream:track")
 
 
-class SyncOutcome(StrEnum):
-    """The outcome of a push or pull."""
-
-    DONE = "done"
-    SKIPPED = "skipped"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class SyncResult:
-    """The outcome of a push or pull, with a line for people."""
-
-    outcome: SyncOutcome
-    words: str
-
-
 @dataclass(frozen=True, slots=True)
 class _Upstream:
     """Where the present branch is pushed to; ``branch`` and ``tracking`` are full local refs.
@@ -85,8 +68,8 @@ class _Failed(Exception):
     """Why nothing is to be done, or could be done."""
 
 
-def pull_rebase(directory: Path, *, limit_s: float = PULL_LIMIT_S) -> SyncResult:
-    """Fetch, and rebase what is not pushed onto the upstream; merges are kept.
+def pull_rebase(directory: Path, *, limit_s: float = PULL_LIMIT_S) -> str:
+    """Fetch, and rebase what is not pushed onto the upstream; merges are kept. Return a line for people.
 
     Skipped without an upstream, with tracked files changed, and in the middle of something. Where it fails,
     conflicts included, branch and files are unchanged. Blocks for ``limit_s`` and some seconds at most.
@@ -101,41 +84,31 @@ def pull_rebase(directory: Path, *, limit_s: float = PULL_LIMIT_S) -> SyncResult
             raise _Failed("git status did not end in time")
         if answer[1]:
             raise _Failed("tracked files have changes that are not committed")
-    except _Failed as why:
-        return SyncResult(SyncOutcome.SKIPPED, f"not pulled: {why}")
-    try:
         _run(directory, "fetch", "--quiet", limit_s=limit_s)
         behind = _upstream(directory).behind
         if behind == 0:
-            return SyncResult(SyncOutcome.DONE, f"nothing new on {upstream.name}")
+            return f"nothing new on {upstream.name}"
         _rebase(directory, upstream, limit_s=deadline - time.monotonic())
     except _Failed as why:
-        return SyncResult(SyncOutcome.FAILED, f"not pulled: {why}")
-    return SyncResult(SyncOutcome.DONE, f"pulled {behind} commit{'s' * (behind != 1)} of {upstream.name}")
+        return f"not pulled: {why}"
+    return f"pulled {behind} commit{'s' * (behind != 1)} of {upstream.name}"
 
 
-def push(
-    directory: Path, *, limit_s: float = PUSH_LIMIT_S, outside: Mapping[str, str] | None = None
-) -> SyncResult:
-    """Push the present branch to its upstream only; skipped without one or with nothing to push.
+def push(directory: Path, *, limit_s: float = PUSH_LIMIT_S, outside: Mapping[str, str] | None = None) -> str:
+    """Push the present branch to its upstream only, if it has one. Return a line for people.
 
     ``outside`` is the user's environment if it is not our own. Blocks for ``limit_s`` and some seconds at
     most.
     """
     try:
         upstream = _upstream(directory)
-    except _Failed as why:
-        return SyncResult(SyncOutcome.SKIPPED, f"not pushed: {why}")
-    if upstream.ahead == 0:
-        return SyncResult(SyncOutcome.SKIPPED, f"nothing to push to {upstream.name}")
-    words = ("push", "--porcelain", "--", upstream.remote, f"{upstream.branch}:{upstream.ref}")
-    try:
+        if upstream.ahead == 0:
+            return f"nothing to push to {upstream.name}"
+        words = ("push", "--porcelain", "--", upstream.remote, f"{upstream.branch}:{upstream.ref}")
         _run(directory, *words, limit_s=limit_s, outside=outside)
     except _Failed as why:
-        return SyncResult(SyncOutcome.FAILED, f"not pushed: {why}")
-    return SyncResult(
-        SyncOutcome.DONE, f"pushed {upstream.ahead} commit{'s' * (upstream.ahead != 1)} to {upstream.name}"
-    )
+        return f"not pushed: {why}"
+    return f"pushed {upstream.ahead} commit{'s' * (upstream.ahead != 1)} to {upstream.name}"
 
 
 def _rebase(directory: Path, upstream: _Upstream, *, limit_s: float) -> None:

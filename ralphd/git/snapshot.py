@@ -33,15 +33,14 @@ _SETTINGS: Final = ("core.splitIndex=false", "core.untrackedCache=false")
 class Snapshot:
     """The uncommitted work. With ``ref`` None nothing had to be kept, or ``trouble`` says why it was not.
 
-    ``head`` is the full sha of HEAD then. ``files`` are the first 200 of ``file_count`` names, relative to
-    the root of the work tree; ``skipped_large`` those of over 10 MiB, whose content is not kept.
+    ``head`` is the full sha of HEAD then. ``files`` are the first 200 names, relative to the root of the
+    work tree; ``skipped_large`` those of over 10 MiB, whose content is not kept.
     """
 
     ref: str | None = None
     commit: str | None = None
     head: str | None = None
     files: tuple[str, ...] = ()
-    file_count: int = 0
     skipped_large: tuple[str, ...] = ()
     trouble: str = ""
 
@@ -78,7 +77,7 @@ class _Taking:
         head, head_tree = revisions if len(revisions) == 2 else (None, None)
         self._git.copy_index(self._index)
         names, gone, small, large = self._uncommitted()
-        result = Snapshot(head=head, files=_first(names), file_count=len(names), skipped_large=_first(large))
+        result = Snapshot(head=head, files=_first(names), skipped_large=_first(large))
         if not gone and not small:
             return result
         self._stage(gone, "--force-remove")

@@ -76,7 +76,7 @@ class BoundaryClient:
             self._console.say(verdict_line(found.verdict))
         if self._settings.configuration.git.auto_push and not order.failed and _may_be_pushed(found):
             pushed = await asyncio.to_thread(push, self._settings.directory)
-            self._console.say(f"push: {pushed.words}")
+            self._console.say(f"push: {pushed}")
         return found
 
     async def _patiently(self, answer: "asyncio.Future[RegentReply]") -> RegentReply | None:
@@ -245,7 +245,7 @@ class LoopRunner:
                 directory = self._settings.directory
                 if self._settings.configuration.git.auto_pull_rebase:
                     pulled = await asyncio.to_thread(pull_rebase, directory)
-                    self._console.say(f"pull: {pulled.words}")
+                    self._console.say(f"pull: {pulled}")
                 # HEAD after our own pull: the commits of the iteration are judged from there on (R2).
                 head = await asyncio.to_thread(position, directory) if self._settings.is_supervised else None
                 self._reporter.iteration_started(iteration, head)

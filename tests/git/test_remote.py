@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.git import remote
-from ralphd.git.remote import SyncOutcome, SyncResult, pull_rebase, push
+from ralphd.git.remote import pull_rebase, push
 from tests.git.work_tree import WorkTree
 from tests.helpers import is_alive, wait_for
 
@@ -59,9 +59,9 @@ def state(tree: WorkTree) -> tuple[str, str, bytes]:
 def test_what_is_not_pushed_goes_to_the_upstream(tree: WorkTree, origin: WorkTree) -> None:
     tree.commit("second")
 
-    assert push(tree.path) == SyncResult(SyncOutcome.DONE, "pushed 1 commit to origin/main")
+    assert push(tree.path) == "pushed 1 commit to origin/main"
     assert subjects(origin, "main") == ["second", "first"]
-    assert push(tree.path) == SyncResult(SyncOutcome.SKIPPED, "nothing to push to origin/main")
+    assert push(tree.path) == "nothing to push to origin/main"
 
 
 def test_a_push_goes_to_the_upstream_of_another_name_and_nowhere_else(
@@ -72,7 +72,7 @@ def test_a_push_goes_to_the_upstream_of_another_name_and_nowhere_else(
     tree.git("config", "remote.origin.push", "+refs/heads/*:refs/heads/*")
     tree.commit("second")
 
-    assert push(tree.path).outcome is SyncOutcome.DONE
+    assert push(tree.path) == "pushed 1 commit to origin/main"
     assert origin.git("branch", "--list").split() == ["*", "main"]
     assert subjects(origin, "main") == ["second", "first"]
 
@@ -84,7 +84,7 @@ def test_a_push_that_would_need_force_fails_and_forces_nothing(
     tree.commit("mine")
 
     why = "rejected, since the upstream has commits that are not here: git pull --rebase"
-    assert push(tree.path) == SyncResult(SyncOutcome.FAILED, f"not pushed: git push: {why}")
+    assert push(tree.path) == f"not pushed: git push: {why}"
     assert subjects(origin, "main") == ["theirs", "first"]
 
 
@@ -93,28 +93,24 @@ def test_without_an_upstream_nothing_is_pushed_and_it_is_said_how_to_set_one(tre
     tree.commit("second")
 
     words = "mine has no upstream: git push -u origin mine sets one"
-    assert push(tree.path) == SyncResult(SyncOutcome.SKIPPED, f"not pushed: {words}")
-    assert pull_rebase(tree.path) == SyncResult(SyncOutcome.SKIPPED, f"not pulled: {words}")
+    assert push(tree.path) == f"not pushed: {words}"
+    assert pull_rebase(tree.path) == f"not pulled: {words}"
 
 
 def test_on_no_branch_and_in_no_repository_nothing_is_done(tree: WorkTree, tmp_path: Path) -> None:
     tree.git("checkout", "--quiet", "--detach")
     (tmp_path / "plain").mkdir()
 
-    assert push(tree.path) == SyncResult(
-        SyncOutcome.SKIPPED, "not pushed: HEAD is on no branch: git switch BRANCH"
-    )
-    assert push(tmp_path / "plain") == SyncResult(
-        SyncOutcome.SKIPPED, "not pushed: there is no git repository here"
-    )
-    assert pull_rebase(tmp_path / "plain").outcome is SyncOutcome.SKIPPED
+    assert push(tree.path) == "not pushed: HEAD is on no branch: git switch BRANCH"
+    assert push(tmp_path / "plain") == "not pushed: there is no git repository here"
+    assert pull_rebase(tmp_path / "plain") == "not pulled: there is no git repository here"
 
 
 def test_an_upstream_in_the_same_repository_is_none_to_push_to(tree: WorkTree) -> None:
     tree.git("checkout", "--quiet", "-b", "mine", "--track", "main")
     tree.commit("second")
 
-    assert push(tree.path).outcome is SyncOutcome.SKIPPED
+    assert push(tree.path) == "not pushed: the upstream of mine is a branch of this repository"
     assert subjects(tree, "main") == ["first"]
 
 
@@ -124,7 +120,7 @@ def test_the_users_hooks_run_and_one_that_refuses_is_told(tree: WorkTree, origin
     hook.chmod(0o755)
     tree.commit("second")
 
-    assert push(tree.path) == SyncResult(SyncOutcome.FAILED, "not pushed: git push: error: tests are red")
+    assert push(tree.path) == "not pushed: git push: error: tests are red"
     assert subjects(origin, "main") == ["first"]
 
 
@@ -137,7 +133,7 @@ def test_a_hook_that_hangs_is_ended_in_time_with_all_it_started(tree: WorkTree, 
 
     found = push(tree.path, limit_s=1.0)
 
-    assert found == SyncResult(SyncOutcome.FAILED, "not pushed: git push did not end within 1 s")
+    assert found == "not pushed: git push did not end within 1 s"
     assert time.monotonic() - began < 1.0 + 10.0
     wait_for(lambda: not is_alive(int(pids.read_text())), what="its end")
 
@@ -148,9 +144,9 @@ def test_nobody_is_asked_for_a_password_and_none_is_told(tree: WorkTree) -> None
 
     found = push(tree.path, limit_s=20.0)
 
-    assert found.outcome is SyncOutcome.FAILED
-    assert "secret" not in found.words
-    assert "127.0.0.1" in found.words
+    assert found.startswith("not pushed: git push: ")
+    assert "secret" not in found
+    assert "127.0.0.1" in found
 
 
 def test_ssh_is_told_not_to_ask_and_keeps_the_users_own_options(
@@ -164,11 +160,11 @@ def test_ssh_is_told_not_to_ask_and_keeps_the_users_own_options(
     tree.git("config", "core.sshCommand", f"{ssh} -i key")
     tree.commit("second")
 
-    assert push(tree.path).outcome is SyncOutcome.FAILED
+    assert push(tree.path).startswith("not pushed: git push: ")
     assert seen.read_text().startswith("-i key -o BatchMode=yes ")
 
     monkeypatch.setenv("GIT_SSH_COMMAND", f"'{ssh}' -v")
-    assert push(tree.path).outcome is SyncOutcome.FAILED
+    assert push(tree.path).startswith("not pushed: git push: ")
     assert seen.read_text().startswith("-v -o BatchMode=yes ")
 
 
@@ -182,10 +178,10 @@ def test_what_others_pushed_comes_below_what_is_not_pushed(
     tree.commit("mine")
     (tree.path / "untracked").write_text("stays")
 
-    assert pull_rebase(tree.path) == SyncResult(SyncOutcome.DONE, "pulled 1 commit of origin/main")
+    assert pull_rebase(tree.path) == "pulled 1 commit of origin/main"
     assert subjects(tree) == ["mine", "theirs", "first"]
     assert (tree.path / "untracked").read_text() == "stays"
-    assert pull_rebase(tree.path) == SyncResult(SyncOutcome.DONE, "nothing new on origin/main")
+    assert pull_rebase(tree.path) == "nothing new on origin/main"
 
 
 def test_tracked_changes_keep_a_pull_out(tree: WorkTree, origin: WorkTree, tmp_path: Path) -> None:
@@ -193,9 +189,7 @@ def test_tracked_changes_keep_a_pull_out(tree: WorkTree, origin: WorkTree, tmp_p
     (tree.path / "first").write_text("changed")
     before = state(tree)
 
-    assert pull_rebase(tree.path) == SyncResult(
-        SyncOutcome.SKIPPED, "not pulled: tracked files have changes that are not committed"
-    )
+    assert pull_rebase(tree.path) == "not pulled: tracked files have changes that are not committed"
     assert state(tree) == before
 
 
@@ -207,8 +201,8 @@ def test_a_conflict_leaves_the_repository_as_it_was(tree: WorkTree, origin: Work
 
     found = pull_rebase(tree.path)
 
-    assert found.outcome is SyncOutcome.FAILED
-    assert "both" in found.words and "the branch is as it was" in found.words
+    assert found.startswith("not pulled: git rebase: ")
+    assert "both" in found and "the branch is as it was" in found
     assert tree.git("rev-parse", "HEAD") == head
     assert tree.git("symbolic-ref", "--short", "HEAD").strip() == "main"
     assert tree.git("status", "--porcelain") == ""
@@ -221,7 +215,7 @@ def test_an_untracked_file_in_the_way_is_not_written_over(
     other(origin, tmp_path, "theirs", file="both")
     (tree.path / "both").write_text("mine, untracked")
 
-    assert pull_rebase(tree.path).outcome is SyncOutcome.FAILED
+    assert pull_rebase(tree.path).startswith("not pulled: git rebase: ")
     assert (tree.path / "both").read_text() == "mine, untracked"
     assert subjects(tree) == ["first"]
 
@@ -236,7 +230,7 @@ def test_a_rebase_that_hangs_is_ended_and_undone(tree: WorkTree, origin: WorkTre
 
     found = pull_rebase(tree.path, limit_s=2.0)
 
-    assert found.outcome is SyncOutcome.FAILED
+    assert found.startswith("not pulled: git rebase did not end within ")
     assert tree.git("rev-parse", "main") == head
     assert tree.git("status", "--porcelain") == ""
     assert not (tree.path / ".git" / "index.lock").exists()
@@ -245,9 +239,7 @@ def test_a_rebase_that_hangs_is_ended_and_undone(tree: WorkTree, origin: WorkTre
 def test_in_the_middle_of_something_nothing_is_pulled(tree: WorkTree) -> None:
     (tree.path / ".git" / "MERGE_HEAD").write_text(tree.git("rev-parse", "HEAD"))
 
-    assert pull_rebase(tree.path) == SyncResult(
-        SyncOutcome.SKIPPED, "not pulled: a merge is half done: git merge --continue, or --abort"
-    )
+    assert pull_rebase(tree.path) == "not pulled: a merge is half done: git merge --continue, or --abort"
 
 
 def test_a_remote_that_is_away_is_told(tree: WorkTree, tmp_path: Path) -> None:
@@ -256,8 +248,7 @@ def test_a_remote_that_is_away_is_told(tree: WorkTree, tmp_path: Path) -> None:
 
     found = pull_rebase(tree.path)
 
-    assert found.outcome is SyncOutcome.FAILED
-    assert found.words.startswith("not pulled: git fetch: fatal: ")
+    assert found.startswith("not pulled: git fetch: fatal: ")
     assert state(tree) == before
 
 
@@ -270,7 +261,7 @@ def test_a_merge_of_ones_own_is_still_one_after_a_pull(
     tree.git("merge", "--quiet", "--no-ff", "--no-edit", "side")
     other(origin, tmp_path, "theirs")
 
-    assert pull_rebase(tree.path).outcome is SyncOutcome.DONE
+    assert pull_rebase(tree.path) == "pulled 1 commit of origin/main"
     assert tree.git("rev-list", "--count", "--merges", "HEAD").strip() == "1"
 
 
@@ -278,6 +269,4 @@ def test_a_git_that_is_not_there_is_said(tree: WorkTree, monkeypatch: pytest.Mon
     monkeypatch.setattr(remote, "_upstream", lambda _: remote._Upstream("b", "n", "t", "r", "x", 1, 0))
     monkeypatch.setenv("PATH", "/nowhere")
 
-    assert push(tree.path) == SyncResult(
-        SyncOutcome.FAILED, "not pushed: git cannot be started (No such file or directory)"
-    )
+    assert push(tree.path) == "not pushed: git cannot be started (No such file or directory)"

@@ -67,8 +67,8 @@ class GitEffects:
                 return revert.restore(self.directory, head, expected=run.head or "", label=label)
             case verdict.Push():
                 pushed = remote.push(self.directory, outside=self.environment() or None)
-                if pushed.words.startswith("not pushed"):
-                    return verdict.Refused(f"the revert is {pushed.words}")
+                if pushed.startswith("not pushed"):
+                    return verdict.Refused(f"the revert is {pushed}")
                 return verdict.CarriedOut(run.head)
             case _:
                 raise AssertionError(f"{order} is no order about git")
