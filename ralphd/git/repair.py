@@ -179,35 +179,6 @@ MOST_KNOWN: Final = 200_000
 """How many names are remembered for the time of an attempt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """What was removed: the names, and the ref that has it; ``trouble`` if it could not be.
-
-    ``staged`` is another ref, where something else was staged than the files had. All empty: nothing was new.
-    """
-
-    ref: str | None = None
-    files: tuple[str, ...] = ()
-    trouble: str = ""
-    staged: str | None = None
-
-    @property
-    def words(self) -> str:
-        """One line for the next agent, and for a person."""
-        if self.trouble:
-            return f"what the attempt before has left half written is still there: {self.trouble}"
-        if self.ref is None:
-            return ""
-        more = f" and {len(self.files) - SHOWN} more" if len(self.files) > SHOWN else ""
-        staged = f" (and, as it was staged: {self.staged})" if self.staged else ""
-        return (
-            "what the attempt before had not committed when it crashed was set aside: "
-            f"{', '.join(self.files[:SHOWN])}{more}. "
-            f"See it: git show --stat {self.ref}{staged}. "
-            f"Take back what is good: git checkout {self.ref} -- FILE"
-        )
-
-
 def uncommitted_paths(directory: Path) -> frozenset[bytes] | None:
     """Return what is uncommitted, untracked or ignored now; None if git fails, or it is too much.
 
@@ -221,10 +192,11 @@ def uncommitted_paths(directory: Path) -> frozenset[bytes] | None:
         return None
 
 
-def put_away(directory: Path, before: Collection[bytes], label: str, *, scratch: Path) -> Quarantined:
+def put_away(directory: Path, before: Collection[bytes], label: str, *, scratch: Path) -> str:
     """Keep what is uncommitted now and was not ``before``, and set these paths to HEAD, index and files.
 
-    Raises nothing: where anything cannot be kept, all stays.
+    Return a line for the next agent and for a person, empty where nothing was new. Raises nothing: where
+    anything cannot be kept, all stays.
     """
     try:
         git = GitRunner(directory)
@@ -232,17 +204,17 @@ def put_away(directory: Path, before: Collection[bytes], label: str, *, scratch:
             recover(git)
             return _put_away(git, before, label, scratch)
     except (NotDone, OSError) as why:
-        return Quarantined(trouble=error_text(why))
+        return f"what the attempt before has left half written is still there: {error_text(why)}"
 
 
-def _put_away(git: GitRunner, before: Collection[bytes], label: str, scratch: Path) -> Quarantined:
+def _put_away(git: GitRunner, before: Collection[bytes], label: str, scratch: Path) -> str:
     def is_new(path: bytes) -> bool:
         return path not in before and not any(each + b"/" in before for each in above(path))
 
     changed = [entry[3:] for entry in git.status("--ignore-submodules=all")]
     new = [path for path in changed if not path.endswith(b"/") and is_new(path)]
     if not new:
-        return Quarantined()
+        return ""
     if trouble := diagnostics.present_trouble(git.directory):
         raise NotDone("; ".join(trouble))
     if len(new) > MOST_FILES:
@@ -267,7 +239,13 @@ def _put_away(git: GitRunner, before: Collection[bytes], label: str, scratch: Pa
     except (NotDone, OSError) as why:
         rest = f"in part at least, and all of it is kept: git show --stat {ref}"
         raise NotDone(f"{error_text(why)}; {rest}") from why
-    return Quarantined(ref, tuple(map(readable, new)), staged=staged)
+    more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
+    as_staged = f" (and, as it was staged: {staged})" if staged else ""
+    return (
+        "what the attempt before had not committed when it crashed was set aside: "
+        f"{', '.join(map(readable, new[:SHOWN]))}{more}. See it: git show --stat {ref}{as_staged}. "
+        f"Take back what is good: git checkout {ref} -- FILE"
+    )
 
 
 def _keep_staged(

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from ralphd.git import repair
-from ralphd.git.repair import Quarantined, put_away, uncommitted_paths
+from ralphd.git.repair import put_away, uncommitted_paths
 from tests.git.guard_world import committed, head, write
 from tests.git.work_tree import WorkTree
+
+REF = "refs/ralph/left/my-ralph/r1-2-1/files"
+STAGED = "refs/ralph/left/my-ralph/r1-2-1/staged"
+STILL_THERE = "what the attempt before has left half written is still there: "
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def before(tree: WorkTree) -> frozenset[bytes]:
     return found
 
 
-def away(tree: WorkTree, was: frozenset[bytes]) -> Quarantined:
+def away(tree: WorkTree, was: frozenset[bytes]) -> str:
     return put_away(tree.path, was, "my-ralph/r1-2-1", scratch=tree.path.parent)
 
 
@@ -49,23 +53,26 @@ def test_what_came_with_the_attempt_goes_under_a_ref_and_what_was_there_stays(tr
 
     found = away(tree, was)
 
-    assert found.trouble == "" and found.ref == "refs/ralph/left/my-ralph/r1-2-1/files"
-    assert set(found.files) == {"code", "new/deep.py", "gone", "link"}
-    assert tree.git("show", f"{found.ref}:code") == "half of"
-    assert tree.git("show", f"{found.ref}:new/deep.py") == "def later(:"
-    assert tree.git("show", f"{found.ref}:mine") == "two, and the agent was here\n"
+    assert found == (
+        "what the attempt before had not committed when it crashed was set aside: "
+        f"code, gone, new/deep.py and 1 more. See it: git show --stat {REF}. "
+        f"Take back what is good: git checkout {REF} -- FILE"
+    )
+    assert tree.git("show", f"{REF}:code") == "half of"
+    assert tree.git("show", f"{REF}:new/deep.py") == "def later(:"
+    assert tree.git("show", f"{REF}:mine") == "two, and the agent was here\n"
     assert (tree.path / "code").read_text() == "one\n" and (tree.path / "gone").read_text() == "x\n"
     assert not (tree.path / "new").exists() and not (tree.path / "link").is_symlink()
     assert (tree.path / "mine").read_text() == "two, and the agent was here\n"
     assert (tree.path / "out" / "built").read_text() == "ignored"
     assert (tree.git("status", "--porcelain"), head(tree)) == (status, commit)
-    tree.git("checkout", str(found.ref), "--", "new/deep.py")
+    tree.git("checkout", REF, "--", "new/deep.py")
     assert (tree.path / "new" / "deep.py").read_text() == "def later(:"
 
 
 def test_nothing_new_is_nothing(tree: WorkTree) -> None:
     refs = tree.git("for-each-ref")
-    assert away(tree, before(tree)) == Quarantined() and Quarantined().words == ""
+    assert away(tree, before(tree)) == ""
     assert tree.git("for-each-ref") == refs
 
 
@@ -85,7 +92,7 @@ def test_where_it_cannot_all_be_kept_nothing_is_touched_and_that_is_said(tree: W
     found = away(tree, was)
 
     words = {"large": "core.dump is too large", "merge": "a merge is half done", "lock": "index.lock"}
-    assert found.ref is None and words[what] in found.trouble and found.trouble in found.words
+    assert found.startswith(STILL_THERE) and words[what] in found
     assert (tree.path / "code").read_text() == "half of"
 
 
@@ -100,8 +107,8 @@ def test_before_the_first_commit_new_files_are_kept_too(tmp_path: Path) -> None:
 
     found = away(tree, was)
 
-    assert found.files == ("half.py",) and not (tree.path / "half.py").exists()
-    assert tree.git("show", f"{found.ref}:half.py") == "def"
+    assert ": half.py. See it" in found and not (tree.path / "half.py").exists()
+    assert tree.git("show", f"{REF}:half.py") == "def"
     assert (tree.path / "notes").read_text() == "mine\n"
 
 
@@ -117,7 +124,7 @@ def test_what_was_ignored_before_stays_whatever_became_of_the_list(tree: WorkTre
 
     found = away(tree, was)
 
-    assert found.files == (".gitignore",) and (tree.path / ".gitignore").read_text() == "out/\n"
+    assert ": .gitignore. See it" in found and (tree.path / ".gitignore").read_text() == "out/\n"
     assert (tree.path / "out" / "secret").exists() and (tree.path / "inside" / "file").exists()
 
 
@@ -142,7 +149,7 @@ def test_what_git_does_not_keep_is_not_lost_for_a_file_of_heads(tree: WorkTree, 
     found = away(tree, frozenset())
 
     assert kept.read_text() == "precious"
-    assert found.ref is None and "what git does not keep is in the way" in found.trouble
+    assert found.startswith(f"{STILL_THERE}what git does not keep is in the way")
 
 
 def test_a_folder_that_became_a_link_is_not_followed(tree: WorkTree) -> None:
@@ -154,7 +161,7 @@ def test_a_folder_that_became_a_link_is_not_followed(tree: WorkTree) -> None:
 
     found = away(tree, was)
 
-    assert set(found.files) == {"dir", "dir/file"} and not (tree.path / "dir").is_symlink()
+    assert ": dir/file, dir. See it" in found and not (tree.path / "dir").is_symlink()
     assert (outside / "file").read_text() == "half of"
 
 
@@ -167,8 +174,8 @@ def test_what_was_staged_and_is_in_no_file_is_kept_beside(tree: WorkTree) -> Non
 
     found = away(tree, was)
 
-    assert set(found.files) == {"code", "new"} and str(found.staged) in found.words
-    assert tree.git("show", f"{found.staged}:new") == "whole\n"
+    assert ": code, new. See it" in found and f"(and, as it was staged: {STAGED})" in found
+    assert tree.git("show", f"{STAGED}:new") == "whole\n"
 
 
 def test_what_a_person_saves_at_that_very_moment_stays(
@@ -184,7 +191,7 @@ def test_what_a_person_saves_at_that_very_moment_stays(
         act(*given)
 
     monkeypatch.setattr(repair, "_set_to_head", saved)
-    found = away(tree, was)
+    away(tree, was)
 
     assert (tree.path / "code").read_text() == (tree.path / "new").read_text() == "a person's\n"
-    assert tree.git("show", f"{found.ref}:code") == "half of"
+    assert tree.git("show", f"{REF}:code") == "half of"

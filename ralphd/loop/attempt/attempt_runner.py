@@ -325,6 +325,5 @@ class AttemptRunner:
                 branch=before.position.branch,
             ).done
         if answer.finding.kind is FailureKind.AGENT_CRASH and before.uncommitted is not None:
-            put = put_away(settings.directory, before.uncommitted, label, scratch=settings.home)
-            lines.append(put.words)
+            lines.append(put_away(settings.directory, before.uncommitted, label, scratch=settings.home))
         return [line for line in lines if line]
