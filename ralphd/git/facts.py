@@ -38,25 +38,17 @@ def log_entries(output: bytes, errors: str = "replace") -> list[tuple[list[str],
     return [(words.split(), subject) for words, _, subject in entries if words]
 
 
-# The commits between two heads, for people.
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A commit for people: a short sha and the first line of its message."""
-
-    sha: str
-    subject: str
+# The commits between two heads.
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The newest 50 commits that one head has and another lacks, newest first, and their number.
+    """The short shas of the newest 50 commits that one head has and another lacks, newest first.
 
-    The number is 10,000 at most.
+    ``count`` is the number of all, 10,000 at most.
     """
 
-    commits: tuple[Commit, ...] = ()
+    shas: tuple[str, ...] = ()
     count: int = 0
 
 
@@ -68,14 +60,14 @@ def made(directory: Path, before: str | None, after: str | None) -> Made:
     if after is None or before == after or not all(_SHA.fullmatch(sha) for sha in (before or after, after)):
         return Made()
     heads = [after] if before is None else [after, f"^{before}"]
-    listed = repo.answer(directory, *LOG, "--format=%h%x09%s", f"--max-count={MOST_NAMED}", *heads, "--")
+    listed = repo.answer(directory, *LOG, "--format=%h", f"--max-count={MOST_NAMED}", *heads, "--")
     if listed is None or listed[0] != 0:
         return Made()
-    commits = tuple(Commit(sha, subject[:_SUBJECT_CHARS]) for (sha,), subject in log_entries(listed[1]))
-    if len(commits) < MOST_NAMED:
-        return Made(commits, len(commits))
+    shas = tuple(listed[1].decode().replace("\0", " ").split())
+    if len(shas) < MOST_NAMED:
+        return Made(shas, len(shas))
     count = repo.line(directory, "rev-list", "--count", f"--max-count={MOST_COUNTED}", *heads, "--")
-    return Made(commits, int(count) if count else MOST_NAMED)
+    return Made(shas, int(count) if count else MOST_NAMED)
 
 
 # Which commits of a range were pulled (R2).

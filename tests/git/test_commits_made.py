@@ -29,8 +29,7 @@ def test_the_commits_are_told_newest_first_with_short_shas(tree: WorkTree) -> No
 
     found = made(tree.path, before, head(tree))
 
-    assert [commit.subject for commit in found.commits] == ["third\ttab é", "second"]
-    assert found.commits[0].sha == tree.git("rev-parse", "--short", "HEAD").strip()
+    assert list(found.shas) == tree.git("log", "--format=%h", "-2").split()
     assert found.count == 2
 
 
@@ -45,7 +44,7 @@ def test_many_are_counted_and_some_named(tree: WorkTree, monkeypatch: pytest.Mon
 
     found = made(tree.path, None, head(tree))
 
-    assert (len(found.commits), found.count) == (2, 5)
+    assert (len(found.shas), found.count) == (2, 5)
 
 
 def test_what_was_taken_away_by_a_reset_is_nothing_made(tree: WorkTree) -> None:

@@ -279,7 +279,7 @@ class AttemptRunner:
     async def _over(self, outcome: AttemptOutcome, head: str | None, plan: Plan | None) -> AttemptOver:
         result, directory = outcome.answer.result, self._context.settings.directory
         made = await asyncio.to_thread(lambda: facts.made(directory, head, facts.position(directory).head))
-        self._context.reporter.commits += tuple(commit.sha for commit in reversed(made.commits))
+        self._context.reporter.commits += tuple(reversed(made.shas))
         return AttemptOver(
             at=time.time(),
             finding=outcome.answer.finding,
