@@ -230,7 +230,8 @@ def good_amend(world: World) -> None:
 
 def rebase(world: World) -> None:
     bad(world)
-    world.tree.git("rebase", "--quiet", "--force-rebase", "--root")
+    # Under another name: within the same second the rebased commits would be the same ones.
+    world.tree.git("-c", "user.name=agent", "rebase", "--quiet", "--force-rebase", "--root")
 
 
 def earlier(world: World) -> None:
