@@ -219,7 +219,7 @@ def _branch_name(ref: str) -> str | None:
     return repo.printable(ref.removeprefix("refs/heads/")) if ref.startswith("refs/heads/") else None
 
 
-def boundary(directory: Path, before: Position, *, limit_s: float = LIMIT_S) -> Boundary:
+def boundary(directory: Path, before: Position) -> Boundary:
     """Return what came since ``before``, and what is in the way of a change.
 
     The commits are those from HEAD along first parents to the first that ``before`` has. ``descends`` is
@@ -231,11 +231,10 @@ def boundary(directory: Path, before: Position, *, limit_s: float = LIMIT_S) -> 
     if (after.head, after.branch) == (before.head, before.branch):
         return Boundary(before, after)
     if after == Position(None, None):
-        return Boundary(
-            before, after, False, trouble=f"git does not tell where HEAD is: git -C {directory} status"
-        )
+        trouble = f"git does not tell where HEAD is: git -C {directory} status"
+        return Boundary(before, after, False, trouble=trouble)
     try:
-        git = GitRunner(directory, limit_s=limit_s)
+        git = GitRunner(directory, limit_s=LIMIT_S)
         commits = _range(git, before.head, after.head)
         # One more than is judged was listed, which shows that there are more.
         judged, is_whole = commits[:MOST_COMMITS], len(commits) <= MOST_COMMITS
