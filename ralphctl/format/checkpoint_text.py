@@ -6,29 +6,22 @@ committed, not which.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ralphctl.format.humanize import ago, count, cut, duration, moment, pause_words, until
+from ralphctl.format.humanize import View, ago, count, cut, duration, moment, part, pause_words, until
 from ralphctl.format.output import clean
-
-TYPE_CHECKING = False  # typing would cost `status` its start-up time
-if TYPE_CHECKING:
-    from typing import Any
-
 
 OLD_S = 7 * 86400
 """From this age on it is marked as old; none is discarded for its age."""
 _MOST_CHARS = 100
 
 
-def fuller(reported: object, copy: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def fuller(reported: object, copy: View | None) -> View | None:
     """Return the daemon's view, or the copy in the working directory if it is the same checkpoint in full."""
     if not isinstance(reported, dict):
         return copy
     return copy if copy and copy.get("created_at") == reported.get("created_at") else reported
 
 
-def rows(checkpoint: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
+def rows(checkpoint: View, now: float) -> list[tuple[str, str]]:
     """Return label and text of all that is shown before the question what becomes of it."""
     saved = ago(checkpoint.get("created_at"), now)
     labelled = [
@@ -44,75 +37,68 @@ def rows(checkpoint: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
     return [(label, text) for label, text in labelled if text]
 
 
-def summary(checkpoint: Mapping[str, Any], now: float, *, runs: bool = False) -> list[str]:
+def summary(checkpoint: View, now: float, *, runs: bool = False) -> list[str]:
     """Return the same in two or three lines; a ralph that ``runs`` shows its wait in its state."""
-    where = [f"iteration {_iteration(checkpoint)}"]
-    if task := _task(checkpoint):
-        where.append(f"task {task}")
-    if agent := _text(checkpoint.get("agent")):
-        where.append(agent)
-    resumes = "" if runs else until(checkpoint.get("resume_at"), now)
-    rest = [
-        _why(checkpoint),
-        f"may go on {resumes}" if resumes else "",
-        f"saved {ago(checkpoint.get('created_at'), now)}",
-    ]
+    task, resumes = _task(checkpoint), "" if runs else until(checkpoint.get("resume_at"), now)
+    where = [f"iteration {_iteration(checkpoint)}", f"task {task}" if task else ""]
+    where.append(_text(checkpoint.get("agent")))
+    rest = [_why(checkpoint), f"may go on {resumes}" if resumes else ""]
+    rest.append(f"saved {ago(checkpoint.get('created_at'), now)}")
     rest += [_cost(checkpoint), uncommitted(checkpoint)]
-    lines = [", ".join(where), ", ".join(part for part in rest if part)]
+    lines = [", ".join(filter(None, parts)) for parts in (where, rest)]
     return [*lines, _TOO_OLD] if is_old(checkpoint, now) else lines
 
 
 _TOO_OLD = "older than 7 days: look at it before you go on"
 
 
-def brief(checkpoint: Mapping[str, Any], now: float) -> str:
+def brief(checkpoint: View, now: float) -> str:
     """Return ``iteration 6 of 40, task Fix the parser, saved 2h ago``."""
     task, saved = _task(checkpoint), moment(checkpoint.get("created_at"))
     parts = [f"iteration {_iteration(checkpoint)}", f"task {task}" if task else ""]
     parts.append("" if saved is None else f"saved {duration(now - saved)} ago")
-    return ", ".join(part for part in parts if part)
+    return ", ".join(filter(None, parts))
 
 
-def is_old(checkpoint: Mapping[str, Any], now: float) -> bool:
+def is_old(checkpoint: View, now: float) -> bool:
     """Return whether it was saved more than 7 days ago."""
     saved = moment(checkpoint.get("created_at"))
     return saved is not None and now - saved > OLD_S
 
 
-def uncommitted(checkpoint: Mapping[str, Any]) -> str:
+def uncommitted(checkpoint: View) -> str:
     """Return ``3 uncommitted files``; empty for none."""
     files = checkpoint.get("uncommitted_files")
     number = len(files) if isinstance(files, list) else checkpoint.get("uncommitted")
     return count(number, "uncommitted file") if isinstance(number, int) and number > 0 else ""
 
 
-def _task(checkpoint: Mapping[str, Any]) -> str:
-    task = checkpoint.get("task")
-    if not isinstance(task, dict):
+def _task(checkpoint: View) -> str:
+    if not (task := part(checkpoint, "task")):
         return ""
     said = _text(task.get("title") or task.get("id") or "?")
     attempt = task.get("attempt", checkpoint.get("attempt"))
     return f"{said} (attempt {attempt})" if isinstance(attempt, int) and attempt > 1 else said
 
 
-def _iteration(checkpoint: Mapping[str, Any]) -> str:
+def _iteration(checkpoint: View) -> str:
     most = checkpoint.get("max_iterations")
     number = checkpoint.get("iteration", "?")
     within = isinstance(most, int) and isinstance(number, int) and number <= most
     return f"{number} of {most}" if within else _text(number)  # a limit counts from each start
 
 
-def _why(checkpoint: Mapping[str, Any]) -> str:
+def _why(checkpoint: View) -> str:
     reason = _text(pause_words(checkpoint.get("pause_reason")))
     asked = checkpoint.get("pause_reason") in ("user_requested", "iteration_boundary")
     why = "" if asked else _text(checkpoint.get("why"))  # it would say the same
     return f"{reason}: {why}" if reason and why else reason or why
 
 
-def _cost(checkpoint: Mapping[str, Any]) -> str:
+def _cost(checkpoint: View) -> str:
     cost = checkpoint.get("total_cost_usd")
     return f"${cost:.2f}" if isinstance(cost, int | float) and 0 < cost < 1e9 else ""
 
 
 def _text(value: object) -> str:
-    return "" if value is None else cut(clean(str(value)), _MOST_CHARS)
+    return "" if value is None else cut(clean(value), _MOST_CHARS)

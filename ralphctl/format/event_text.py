@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from typing import Any, TypeAlias
 
 from ralphctl.format.explanation import localised
-from ralphctl.format.humanize import clock, count, last_exit, moment
-
-Data: TypeAlias = Mapping[str, Any]
+from ralphctl.format.humanize import View, clock, count, last_exit, moment
 
 
-def event_words(kind: str, data: Data) -> str:
+def event_words(kind: str, data: View) -> str:
     """Return what happened, without when and to whom. Users' own loops report too: any key may be missing."""
     match kind:
         case "attempt.finished":
@@ -24,20 +20,19 @@ def event_words(kind: str, data: Data) -> str:
             summary = data.get("summary") or ("failed" if data.get("failed") else "")
             return f"{_iteration(data)} is over" + (f": {summary}" if summary else "") + _commits(data)
         case "ralph.exited":
-            return last_exit(dict(data))
+            return last_exit(data)
         case "tests.passed" | "tests.failed" if not data.get("message"):
             return _tested(kind, data)
         case "commit.kept" | "commit.reverted" | "guard.blocked" if data.get("iteration"):
             return _judged(kind, data)
     if isinstance(data.get("message"), str):
         ends = moment(data.get("until")) if kind == "wait.started" else None
-        return localised(str(data["message"]), time.time()) + (
-            "" if ends is None else f"; until {clock(ends, time.time())}"
-        )
+        until = "" if ends is None else f"; until {clock(ends, time.time())}"
+        return localised(data["message"], time.time()) + until
     return ", ".join(f"{key} {_value(value)}" for key, value in data.items() if value not in (None, []))
 
 
-def _tested(kind: str, data: Data) -> str:
+def _tested(kind: str, data: View) -> str:
     """Return ``iteration 2: the tests failed (red, red, green)``."""
     how = "passed" if kind == "tests.passed" else "failed"
     if data.get("baseline"):
@@ -47,10 +42,9 @@ def _tested(kind: str, data: Data) -> str:
     return (f"{_iteration(data)}: " if data.get("iteration") else "") + f"the tests {how}{more}"
 
 
-def _judged(kind: str, data: Data) -> str:
-    where = ", ".join(part for part in (_iteration(data), _task(data)) if part)
+def _judged(kind: str, data: View) -> str:
     why = f": {data['why']}" if kind == "commit.reverted" and data.get("why") else ""
-    return f"{where}: {data.get('message') or data.get('why') or ''}{why}"
+    return f"{_where(data)}: {data.get('message') or data.get('why') or ''}{why}"
 
 
 _HOW = {
@@ -59,9 +53,9 @@ _HOW = {
 }
 
 
-def _attempt(data: Data) -> str:
+def _attempt(data: View) -> str:
     """Return ``iteration 2, build part 2: attempt 1 by claude failed (agent crash): …; next: …``."""
-    where = ", ".join(part for part in (_iteration(data), _task(data)) if part)
+    where = _where(data)
     number = f"attempt {data['attempt']}" if data.get("attempt") else "an attempt"
     number += f" ({data['phase']})" if data.get("phase") else ""
     who = number + (f" by {data['agent']}" if data.get("agent") else "")
@@ -71,31 +65,30 @@ def _attempt(data: Data) -> str:
         how += f": {data['why']}" if data.get("why") else ""
     else:
         how = _HOW.get(str(data.get("outcome")), "ended well")
-    cost = data.get("cost_usd")
-    figures = (
-        [count(data["commits"], "commit")] if isinstance(data.get("commits"), int) and data["commits"] else []
-    )
+    cost, commits = data.get("cost_usd"), data.get("commits")
+    figures = [count(commits, "commit")] if isinstance(commits, int) and commits else []
     figures += [f"${cost:.2f}"] if isinstance(cost, int | float) and cost else []
     follows = f"; next: {data['next']}" if data.get("next") else ""
     return (f"{where}: " if where else "") + ", ".join([f"{who} {how}", *figures]) + follows
 
 
-def _iteration(data: Data) -> str:
+def _where(data: View) -> str:
+    return ", ".join(filter(None, (_iteration(data), _task(data))))
+
+
+def _iteration(data: View) -> str:
     return f"iteration {data['iteration']}" if data.get("iteration") else ""
 
 
-def _task(data: Data) -> str:
+def _task(data: View) -> str:
     task = data.get("task")
     return str(task.get("title") or task.get("id") or "") if isinstance(task, dict) else str(task or "")
 
 
-def _commits(data: Data) -> str:
+def _commits(data: View) -> str:
     made = data.get("commits")
-    return (
-        f"; commit{'s' * (len(made) > 1)} {', '.join(map(str, made))}"
-        if isinstance(made, list) and made
-        else ""
-    )
+    shas = made if isinstance(made, list) else []
+    return f"; commit{'s' * (len(shas) > 1)} {', '.join(map(str, shas))}" if shas else ""
 
 
 def _value(value: object) -> str:

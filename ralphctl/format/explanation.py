@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
 
-from ralphctl.format.humanize import ago, clock, cut, duration, moment
-from ralphctl.format.output import BOLD, DIM, PLAIN_COLUMNS, clean, paint, wrapped_row
-
-View: TypeAlias = Mapping[str, Any]
+from ralphctl.format.humanize import View, ago, clock, cut, duration, moment, part
+from ralphctl.format.output import BOLD, DIM, PLAIN_COLUMNS, clean, paint, wrapped_table
 
 _LABEL = 10
 _INDENT, _GAP = "  ", "  "
@@ -48,23 +45,25 @@ class _Page:
         self._colour = colour
 
     def lines(self, name: str, state: str) -> Iterator[str]:
-        view, evidence = self._view, _object(self._view.get("evidence"))
-        yield from self._wrapped(f"{name}  {self._text(view, 'title')}", "", "      ", BOLD)
+        view, evidence = self._view, part(self._view, "evidence")
+        yield from self._head(name + "  ", view)
         yield from self._labelled("run", self._run())
         yield from self._explained(view)
         yield from self._labelled("now", state)
         if silence := self._silence(evidence):
             yield ""
-            yield from self._wrapped(f"its silence: {self._text(silence, 'title')}", "", "      ", BOLD)
+            yield from self._head("its silence: ", silence)
             yield from self._explained(silence)
-        if verdict := _object(view.get("verdict")):
+        if verdict := part(view, "verdict"):
             yield ""
-            when = ago(verdict.get("at"), self._now)
-            head = f"the guard: {self._text(verdict, 'title')}, {when}"
-            yield from self._wrapped(head, "", "      ", BOLD)
+            yield from self._head("the guard: ", verdict, f", {ago(verdict.get('at'), self._now)}")
             yield from self._explained(verdict)
         if evidence and not view.get("living") and view.get("rule") in _STALLS:
             yield from self._saved(evidence)
+
+    def _head(self, name: str, view: View, when: str = "") -> Iterator[str]:
+        text = f"{name}{self._text(view, 'title')}{when}"
+        yield from (paint(line, BOLD, on=self._colour) for line in self._wrapped(text, "", "      "))
 
     def _run(self) -> str:
         if not self._view.get("run_id"):
@@ -72,23 +71,25 @@ class _Page:
         state = "lives" if self._view.get("living") else "over"
         if state == "over" and self._view.get("at"):
             state = f"ended {ago(self._view['at'], self._now)}"
-        return f"{clean(str(self._view['run_id']))}, {state}"
+        return f"{clean(self._view['run_id'])}, {state}"
 
     def _silence(self, evidence: View) -> View:
         """Return the part about silence: the daemon's, or the saved one if only an earlier daemon knew it."""
-        if silence := _object(self._view.get("silence")):
+        if silence := part(self._view, "silence"):
             return silence
         same = evidence.get("title") == self._view.get("title")
         is_shown = self._view.get("living") or same or self._view.get("rule") not in _STALLS
         return {} if is_shown else evidence
 
     def _explained(self, view: View) -> Iterator[str]:
-        rule = clean(str(view.get("rule") or ""))
+        rule = clean(view.get("rule") or "")
         because = self._text(view, "because")
         yield from self._labelled("rule", f"{rule}: {because}" if rule else because)
         keys = ("name", "seen", "limit")
         if rows := [[self._text(each, key) for key in keys] for each in _objects(view.get("figures"))]:
-            yield from ("", *self._table((_HEADS, *rows)), "")
+            rows = [[*_HEADS], *rows]
+            widths = _fitted(rows, self._columns - len(_INDENT) - 2 * len(_GAP))
+            yield from ("", *wrapped_table(rows, widths, colour=self._colour, indent=_INDENT), "")
         missing = view.get("missing")
         if isinstance(missing, list) and missing:
             yield from self._labelled("missing", clean(", ".join(map(str, missing))))
@@ -103,7 +104,7 @@ class _Page:
         lines = evidence.get("last_lines")
         if isinstance(lines, list) and lines:
             yield from ("", paint("the last lines that it printed", BOLD, on=self._colour))
-            yield from (cut(f"{_INDENT}{clean(str(line))}", self._columns) for line in lines)
+            yield from (cut(f"{_INDENT}{clean(line)}", self._columns) for line in lines)
 
     def _processes(self, processes: Sequence[View]) -> Iterator[str]:
         shown = processes[:_MOST_PROCESSES]
@@ -115,28 +116,16 @@ class _Page:
         if len(processes) > len(shown):
             yield f"{_INDENT}… and {len(processes) - len(shown)} more: ralphctl explain --json"
 
-    def _table(self, rows: Sequence[Sequence[str]]) -> Iterator[str]:
-        widths = _fitted(rows, self._columns - len(_INDENT) - 2 * len(_GAP))
-        for i, row in enumerate(rows):
-            for line in wrapped_row(row, widths, _GAP):
-                yield paint(_INDENT + line, DIM, on=self._colour and i == 0)
-
     def _labelled(self, label: str, text: str) -> Iterator[str]:
         if text:
             yield from self._wrapped(text, f"{_INDENT}{label:<{_LABEL}}", " " * (_LABEL + len(_INDENT)))
 
-    def _wrapped(self, text: str, first: str, further: str, colour: str = "") -> Iterator[str]:
-        lines = textwrap.wrap(
-            text, self._columns, initial_indent=first, subsequent_indent=further, break_on_hyphens=False
-        )
-        yield from (paint(line, colour, on=self._colour and bool(colour)) for line in lines)
+    def _wrapped(self, text: str, first: str, further: str) -> list[str]:
+        wrapper = textwrap.TextWrapper(self._columns, first, further, break_on_hyphens=False)
+        return wrapper.wrap(text)
 
     def _text(self, view: View, key: str) -> str:
-        return localised(clean(str(view.get(key) or "")), self._now)
-
-
-def _object(value: object) -> View:
-    return value if isinstance(value, dict) else {}
+        return localised(clean(view.get(key) or ""), self._now)
 
 
 def _objects(value: object) -> list[View]:
@@ -144,20 +133,11 @@ def _objects(value: object) -> list[View]:
 
 
 def _process(seen: View) -> tuple[str, ...]:
-    return (
-        clean(str(seen.get("pid", "?"))),
-        clean(str(seen.get("parent", "?"))),
-        clean(str(seen.get("state", "?"))),
-        _seconds(seen.get("age_s")),
-        _seconds(seen.get("cpu_s"), exact=True),
-        clean(str(seen.get("command", "?"))),
-    )
-
-
-def _seconds(value: object, *, exact: bool = False) -> str:
-    if not isinstance(value, int | float):
-        return "?"
-    return f"{value:.2f}s" if exact else duration(value)
+    pid, parent, state, command = (clean(seen.get(key, "?")) for key in ("pid", "parent", "state", "command"))
+    age_s, cpu_s = seen.get("age_s"), seen.get("cpu_s")
+    age = duration(age_s) if isinstance(age_s, int | float) else "?"
+    cpu = f"{cpu_s:.2f}s" if isinstance(cpu_s, int | float) else "?"
+    return pid, parent, state, age, cpu, command
 
 
 def _fitted(rows: Sequence[Sequence[str]], room: int) -> list[int]:

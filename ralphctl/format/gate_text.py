@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ralphctl.format.humanize import ago, clock, count, duration, moment, since_words
-from ralphctl.format.output import DIM, PLAIN_COLUMNS, clean, paint, wrapped_row
-
-TYPE_CHECKING = False  # typing would cost `status` its start-up time
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-    View: TypeAlias = Mapping[str, Any]
-
+from ralphctl.format.humanize import View, ago, clock, count, duration, moment, part, since_words
+from ralphctl.format.output import PLAIN_COLUMNS, clean, wrapped_table
 
 _LIVING = frozenset({"running", "pausing", "stopping"})
 _SHOWN_COMMITS = 3
@@ -20,21 +13,19 @@ _SHOWN_COMMITS = 3
 
 def gate_rows(view: View, now: float) -> list[tuple[str, str]]:
     """Return the rows of ``status``: what the tests say of the tree, and what was reverted last."""
-    guard = view.get("guard")
-    if not isinstance(guard, dict):
+    if not (guard := part(view, "guard")):
         return []
     rows = [("tests", _baseline(guard, now, is_living=view.get("state") in _LIVING))]
     if last := guard.get("reverted"):
         rows.append(("reverted", _reverted(last, now)))
     if view.get("pause_reason") == "guard" and view.get("message"):
-        rows.append(("look at", clean(str(view["message"]))))
+        rows.append(("look at", clean(view["message"])))
     return rows
 
 
 def testing_words(view: View, now: float) -> str:
     """Return since when the tests run: continues ``running the tests``."""
-    guard = view.get("guard")
-    return since_words(" for ", guard.get("testing_since"), now) if isinstance(guard, dict) else ""
+    return since_words(" for ", part(view, "guard").get("testing_since"), now)
 
 
 def _baseline(guard: View, now: float, *, is_living: bool) -> str:
@@ -52,15 +43,17 @@ def _baseline(guard: View, now: float, *, is_living: bool) -> str:
 
 
 def _reverted(last: View, now: float) -> str:
-    of = "" if last.get("iteration") is None else f" of iteration {last['iteration']}"
-    return (
-        f"{commit_words(last.get('reverted'))}{of}, {ago(last.get('at'), now)}: {clean(str(last.get('why')))}"
-    )
+    commits = commit_words(last.get("reverted")) + _of_iteration(last)
+    return f"{commits}, {ago(last.get('at'), now)}: {clean(last.get('why'))}"
+
+
+def _of_iteration(of: View) -> str:
+    return "" if of.get("iteration") is None else f" of iteration {of['iteration']}"
 
 
 def commit_words(shas: object) -> str:
     """Return ``3fa9c1d`` or ``3fa9c1d, 1a2b3c4, 5d6e7f8 and 2 more``."""
-    some = [clean(str(sha)) for sha in shas] if isinstance(shas, list) else []
+    some = [clean(sha) for sha in shas] if isinstance(shas, list) else []
     more = f" and {len(some) - _SHOWN_COMMITS} more" if len(some) > _SHOWN_COMMITS else ""
     return ", ".join(some[:_SHOWN_COMMITS]) + more
 
@@ -72,13 +65,12 @@ _HEADS = ("WHEN", "ITER", "VERDICT", "COMMITS", "TESTS", "WHY")
 _MOST = (16, 6, 9, 8, 16)
 _LEAST_WHY = 16
 _MOST_LAST = 160
-_GAP = "  "
 
 
 def none_yet(view: View) -> list[str]:
     """Return why there are no verdicts, and what to do about it."""
-    name, guard = clean(str(view.get("name"))), view.get("guard")
-    if isinstance(guard, dict):
+    name = clean(view.get("name"))
+    if guard := part(view, "guard"):
         if guard.get("boundaries") is False:
             return [
                 f"{name}: no commit was judged: its command has told no end of an iteration",
@@ -106,26 +98,20 @@ def verdict_table(
     verdicts: Sequence[View], now: float, *, columns: int | None = None, colour: bool = False
 ) -> str:
     """Return the verdicts, newest first, each with its reason wrapped next to it."""
-    wanted = [_HEADS, *(_cells(each, now) for each in verdicts)]
-    widths = [
-        min(max(max(map(len, cell.split("\n"))) for cell in column), most)
-        for column, most in zip(list(zip(*wanted, strict=True))[:-1], _MOST, strict=True)
-    ]
-    room = (columns or PLAIN_COLUMNS) - sum(widths) - len(_GAP) * len(widths)
-    lines: list[str] = []
-    for i, row in enumerate(wanted):
-        shown = wrapped_row(row, (*widths, max(room, _LEAST_WHY)))
-        lines += (paint(line, DIM, on=colour and i == 0) for line in shown)
-    return "\n".join(lines)
+    rows = [_HEADS, *(_cells(each, now) for each in verdicts)]
+    *narrow, _ = zip(*rows, strict=True)
+    widths = [min(max(map(len, column)), most) for column, most in zip(narrow, _MOST, strict=True)]
+    room = (columns or PLAIN_COLUMNS) - sum(widths) - 2 * len(widths)
+    return "\n".join(wrapped_table(rows, [*widths, max(room, _LEAST_WHY)], colour=colour))
 
 
 def _cells(verdict: View, now: float) -> tuple[str, ...]:
     at = moment(verdict.get("at"))
-    kind = clean(str(verdict.get("verdict") or "?"))
+    kind = clean(verdict.get("verdict") or "?")
     number = verdict.get("iteration")
     return (
         "?" if at is None else clock(at, now),
-        "-" if number is None else clean(str(number)),
+        "-" if number is None else clean(number),
         f"{kind}, put back" if verdict.get("undone") else kind,
         commit_words(verdict.get("reverted") or verdict.get("commits")) or "-",
         _tests(verdict) or "-",
@@ -135,7 +121,7 @@ def _cells(verdict: View, now: float) -> tuple[str, ...]:
 
 def _why(verdict: View) -> str:
     """Return the reason, and the last line that red tests printed."""
-    why, tail = clean(str(verdict.get("why") or "")), verdict.get("tail")
+    why, tail = clean(verdict.get("why") or ""), verdict.get("tail")
     lines = [line for line in tail.splitlines() if line.strip()] if isinstance(tail, str) else []
     return f"{why}; they end with: {clean(lines[-1].strip())[:_MOST_LAST]}" if lines else why
 
@@ -145,29 +131,23 @@ def _tests(verdict: View) -> str:
     results, took = verdict.get("tests"), verdict.get("tests_s")
     if not isinstance(results, list) or not results:
         return ""
-    runs = ", ".join(clean(str(result)).replace("_", " ") for result in results)
+    runs = ", ".join(clean(result).replace("_", " ") for result in results)
     seconds = [each for each in took if isinstance(each, int | float)] if isinstance(took, list) else []
     return runs + (f"; {duration(sum(seconds))}" if seconds else "")
 
 
 def undone_lines(undone: View) -> list[str]:
     """Return what ``undo`` restored."""
-    name, commits, made = undone["ralph"]["name"], undone["commits"], undone["made"]
-    of = "" if undone.get("iteration") is None else f" of iteration {undone['iteration']}"
-    if not made:
-        head = f"{clean(str(name))}: {count(len(commits), 'commit')}{of} were there already"
-    else:
-        head = f"{clean(str(name))}: put back {count(len(commits), 'commit')}{of}"
-    lines = [head, *(f"  {_commit(each)}" for each in commits)]
+    commits, made = undone["commits"], undone["made"]
+    what = count(len(commits), "commit") + _of_iteration(undone)
+    head = f"put back {what}" if made else f"{what} were there already"
+    lines = [f"{clean(undone['ralph']['name'])}: {head}"]
+    lines += [f"  {clean(each['sha'])[:7]}  {clean(each['subject'])}".rstrip() for each in commits]
     if made:
-        newest = clean(str(made[0]["sha"]))[:7]
+        newest = clean(made[0]["sha"])[:7]
         by = f"commit {newest}" if len(made) == 1 else f"{len(made)} commits up to {newest}"
         lines.append(f"  by {by}; nothing was pushed")
     if unjudged := undone.get("unjudged"):
         shas = commit_words([str(each["sha"])[:7] for each in unjudged])
         lines.append(f"  {shas} had no verdict yet and will get none: the tests are for all of it")
     return lines
-
-
-def _commit(commit: View) -> str:
-    return f"{clean(str(commit['sha']))[:7]}  {clean(str(commit['subject']))}".rstrip()

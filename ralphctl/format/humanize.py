@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Mapping
 from datetime import datetime
+
+from ralphctl.format.output import clean
 
 TYPE_CHECKING = False  # typing would cost `status` its start-up time
 if TYPE_CHECKING:
     from typing import Any
 
+View = Mapping[str, "Any"]
+"""What the API or a file holds about a ralph, or a part of that: anything may be missing."""
 
 _EXITS = {
     2: "wrong usage",
@@ -55,6 +60,12 @@ _PAUSES = {
 }
 
 
+def part(view: View, key: str) -> View:
+    """Return the object under ``key``; an empty one for anything else."""
+    value = view.get(key)
+    return value if isinstance(value, dict) else {}
+
+
 def moment(text: object) -> float | None:
     """Return seconds since the epoch for an RFC 3339 time in UTC (``…Z``); None for anything else."""
     if not isinstance(text, str) or not text.endswith("Z"):
@@ -68,8 +79,6 @@ def moment(text: object) -> float | None:
 def duration(seconds: float) -> str:
     """Return ``45s``, ``12m 5s``, ``2h 13m`` or ``3d 4h``: the two largest units, cut, not rounded."""
     left = max(0, int(seconds))
-    if left < 60:
-        return f"{left}s"
     for name, size, lower, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if left >= size:
             rest = left % size // part
@@ -130,7 +139,7 @@ def exit_words(code: object, signal: object) -> str:
     return f"exit {code} ({_EXITS[code]})" if code in _EXITS else f"exit {code}"
 
 
-def last_exit(ending: dict[str, Any]) -> str:
+def last_exit(ending: View) -> str:
     """Return how the last run ended, without when."""
     how = exit_words(ending.get("code"), ending.get("signal"))
     match ending.get("outcome"):
@@ -146,14 +155,14 @@ def last_exit(ending: dict[str, Any]) -> str:
 
 def wait_words(reason: object) -> str:
     """Return what a wait is for: continues ``waiting …``."""
-    text = str(reason)
+    text = clean(reason)
     in_its_own_words = f"— {text.rstrip('.')}" if " " in text.strip() else f"({text})"
     return _WAITS.get(text, in_its_own_words)
 
 
 def pause_words(reason: object) -> str:
     """Return why it is paused: continues ``paused …``."""
-    return _PAUSES.get(str(reason), f"({reason})") if reason else ""
+    return _PAUSES.get(str(reason), f"({clean(reason)})") if reason else ""
 
 
 def asked(message: object) -> tuple[str, float | None]:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ralphctl.format.humanize import ago, clock, count, cut, duration, moment, wrapped
+from ralphctl.format.humanize import View, ago, clock, count, cut, duration, moment, part, wrapped
 from ralphctl.format.output import clean
-
-TYPE_CHECKING = False  # typing would cost `status` its start-up time
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ralphctl.format.state_text import View
-
 
 _AT_REST = frozenset({"failed", "paused"})
 
 
 def open_incident(view: View) -> View:
     """Return the open incident of a view; empty if there is none."""
-    incident = view.get("incident")
-    return incident if isinstance(incident, dict) else {}
+    return part(view, "incident")
 
 
 def incident_rows(view: View, now: float, *, daemon: bool = True) -> list[tuple[str, str]]:
@@ -31,11 +21,11 @@ def incident_rows(view: View, now: float, *, daemon: bool = True) -> list[tuple[
     if not (incident := open_incident(view)):
         return []
     at_rest = view.get("state") in _AT_REST
-    ack = f": ralphctl ack {clean(str(view.get('name') or ''))}" if daemon else ""
+    ack = f": ralphctl ack {clean(view.get('name') or '')}" if daemon else ""
     rows = [("called you", _called(incident, ack, now, at_rest=at_rest))]
     if not at_rest and view.get("state") != "stopped" and incident.get("message"):
-        rows.append(("", f"for: {clean(str(incident['message']))}"))
-    needs = clean(str(incident.get("needs") or ""))
+        rows.append(("", f"for: {clean(incident['message'])}"))
+    needs = clean(incident.get("needs") or "")
     return [*rows, ("needs", needs)] if needs and at_rest else rows
 
 
@@ -60,26 +50,24 @@ def held_back(incident: View) -> list[str]:
 
 POOL_COLUMNS = 65
 """Next to the label, of a terminal with 80."""
-_SEPARATOR = " · "
 _STRATEGIES = {"rotate": "rotation", "fallback": "in this order"}
 _MOST_NAME_CHARS, _MOST_REASON_CHARS = 30, 120
 
 
-def pool_rows(pool: Mapping[str, Any], now: float, *, columns: int = POOL_COLUMNS) -> list[str]:
+def pool_rows(pool: View, now: float, *, columns: int = POOL_COLUMNS) -> list[str]:
     """Return the pool in lines of ``columns`` characters. An agent whose time out has passed is in."""
-    agents = [agent for agent in pool["agents"] if isinstance(agent, dict)]
+    texts = [_agent(agent, now) for agent in pool["agents"] if isinstance(agent, dict)]
     head = _STRATEGIES.get(str(pool.get("strategy")), "")
-    texts = [_agent(agent, now) for agent in agents]
-    if head and len(agents) > 1:
+    if head and len(texts) > 1:
         texts[0] = f"{head}: {texts[0]}"
-    return wrapped(_SEPARATOR.join(texts), columns)
+    return wrapped(" · ".join(texts), columns)
 
 
-def _agent(agent: Mapping[str, Any], now: float) -> str:
-    name = cut(clean(str(agent.get("name") or "?")), _MOST_NAME_CHARS)
+def _agent(agent: View, now: float) -> str:
+    name = cut(clean(agent.get("name") or "?"), _MOST_NAME_CHARS)
     until = moment(agent.get("until"))
     if agent.get("in") is False and (until is None or until > now):
         when = "until you act" if until is None else f"until {clock(until, now)}"
-        reason = cut(clean(str(agent.get("reason") or "")), _MOST_REASON_CHARS)
+        reason = cut(clean(agent.get("reason") or ""), _MOST_REASON_CHARS)
         return f"{name} out {when}" + (f" ({reason})" if reason else "")
     return f"{name} in" + (", asked last" if agent.get("last") is True else "")

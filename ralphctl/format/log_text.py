@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ class Sink(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
+@dataclass(slots=True)
 class LogPrinter:
     """Prints records in their order.
 
@@ -23,21 +25,12 @@ class LogPrinter:
     first, so that two streams never share one. What ``encoding`` lacks is printed as ``?``.
     """
 
-    def __init__(
-        self,
-        out: Sink,
-        *,
-        safe: bool = False,
-        timestamps: bool = False,
-        colour: bool = False,
-        encoding: str = "utf-8",
-    ) -> None:
-        self._out = out
-        self._safe = safe
-        self._timestamps = timestamps
-        self._colour = colour
-        self._encoding = encoding
-        self._unended: str | None = None
+    out: Sink
+    safe: bool = False
+    timestamps: bool = False
+    colour: bool = False
+    encoding: str = "utf-8"
+    _unended: str | None = field(default=None, init=False)
 
     def put(self, record: dict[str, Any]) -> None:
         """Print one record or gap."""
@@ -64,7 +57,7 @@ class LogPrinter:
 
     def _text(self, record: dict[str, Any]) -> None:
         begins = self._unended is None
-        text = neutralise(record["text"]) if self._safe else record["text"]
+        text = neutralise(record["text"]) if self.safe else record["text"]
         partial = bool(record.get("partial"))
         self._write((self._stamp(record) if begins else "") + text + ("" if partial else "\n"))
         self._unended = record["stream"] if partial else None
@@ -73,17 +66,17 @@ class LogPrinter:
         at = _local(record["at"])
         clock = at.strftime("%H:%M:%S")
         text = localised(record["text"], at.timestamp())
-        text = neutralise(text) if self._safe else text
-        return self._stamp(record) + paint(f"[{clock}]  {REGENT}{text}", ORANGE, on=self._colour)
+        text = neutralise(text) if self.safe else text
+        return self._stamp(record) + paint(f"[{clock}]  {REGENT}{text}", ORANGE, on=self.colour)
 
     def _stamp(self, record: dict[str, Any]) -> str:
-        return _local(record["at"]).isoformat(timespec="milliseconds") + " " if self._timestamps else ""
+        return _local(record["at"]).isoformat(timespec="milliseconds") + " " if self.timestamps else ""
 
     def _line(self, text: str) -> None:
         self._write(text + "\n")
 
     def _write(self, text: str) -> None:
-        self._out.write(text.encode(self._encoding, "replace"))
+        self.out.write(text.encode(self.encoding, "replace"))
 
 
 def _local(at: str) -> datetime:
@@ -96,31 +89,17 @@ def since(text: str, *, now: float | None = None) -> str | None:
     A time without a zone is local; a time without a day is today's.
     """
     now = time.time() if now is None else now
-    moment = _back(text, now)
-    if moment is None:
-        moment = _at(text, now)
     try:
-        return None if moment is None else datetime.fromtimestamp(moment).astimezone().isoformat()
+        if text[:1] == "@":
+            moment = float(text[1:])
+        elif size_s := _SIZES.get(text[-1:]):
+            moment = now - float(text[:-1]) * size_s
+        else:
+            day = f"{datetime.fromtimestamp(now):%Y-%m-%d} " if len(text) <= 8 and ":" in text else ""
+            moment = datetime.fromisoformat(day + text).timestamp()
+        return datetime.fromtimestamp(moment).astimezone().isoformat()
     except (ValueError, OverflowError, OSError):
         return None
 
 
 _SIZES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _back(text: str, now: float) -> float | None:
-    try:
-        if text[:1] == "@":
-            return float(text[1:])
-        return now - float(text[:-1]) * _SIZES[text[-1:]]
-    except (ValueError, KeyError):
-        return None
-
-
-def _at(text: str, now: float) -> float | None:
-    try:
-        if len(text) <= 8 and ":" in text:
-            text = f"{datetime.fromtimestamp(now):%Y-%m-%d} {text}"
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        return None

@@ -42,9 +42,9 @@ def prepare_streams() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def clean(text: str) -> str:
-    """Return ``text`` on one line, every control character made visible."""
-    return text.translate(_VISIBLE)
+def clean(value: object) -> str:
+    """Return a value as text on one line, every control character made visible."""
+    return str(value).translate(_VISIBLE)
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -84,14 +84,16 @@ def neutralise(text: str) -> str:
     return shown + _RESET if len(parts) > 1 else shown
 
 
-def wrapped_row(cells: Sequence[str], widths: Sequence[int], gap: str = "  ") -> Iterator[str]:
-    """Yield the lines of a table's row, each cell wrapped in its column."""
-    columns = [
-        textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
-        for cell, width in zip(cells, widths, strict=True)
-    ]
-    for parts in itertools.zip_longest(*columns, fillvalue=""):
-        yield gap.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
+def wrapped_table(
+    rows: Sequence[Sequence[str]], widths: Sequence[int], *, colour: bool, indent: str = ""
+) -> Iterator[str]:
+    """Yield the lines of a table, each cell wrapped in its column, the heads dimmed."""
+    for i, row in enumerate(rows):
+        cells = zip(row, widths, strict=True)
+        columns = [textwrap.wrap(cell, width, break_on_hyphens=False) or [""] for cell, width in cells]
+        for parts in itertools.zip_longest(*columns, fillvalue=""):
+            line = "  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True))
+            yield paint(indent + line.rstrip(), DIM, on=colour and i == 0)
 
 
 def error(fault: RalphdError) -> None:

@@ -7,28 +7,11 @@ may have written any text in it, so control characters are made visible.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ralphctl.format import gate_text
-from ralphctl.format.humanize import (
-    asked,
-    count,
-    cut,
-    duration,
-    last_exit,
-    pause_words,
-    since_words,
-    until,
-    wait_words,
-)
+from ralphctl.format import gate_text, humanize
+from ralphctl.format.humanize import View, count, part, pause_words, since_words, until, wait_words
 from ralphctl.format.output import BLUE, GREEN, RED, YELLOW, clean
-
-TYPE_CHECKING = False  # typing would cost `status` its start-up time
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-    View: TypeAlias = Mapping[str, Any]
-
 
 COLOURS = {
     "running": GREEN,
@@ -46,76 +29,59 @@ _TASK_CHARS = 60
 
 def state_words(view: View, now: float) -> str:
     """Return the state with its reason, a wait with its countdown."""
+    pid, why = _pid(view), message_words(view)
+    reason = f"waiting {wait_words(wait_of(view).get('reason', 'unknown'))}"
+    over = until(wait_of(view).get("until"), now)
+    waits = f", {reason}{f': over {over}' if over else ''}" if wait_of(view) else ""
+    ended = since_words(", ", view.get("finished_at"), now, " ago")
     match view.get("state"):
         case "idle":
             return "idle: registered, never started"
         case "running":
-            return (
-                "running" + since_words(" for ", view.get("started_at"), now) + _pid(view) + _waits(view, now)
-            )
+            return f"running{since_words(' for ', view.get('started_at'), now)}{pid}{waits}"
         case "testing":
-            return "running the tests" + gate_text.testing_words(view, now) + _pid(view)
+            return f"running the tests{gate_text.testing_words(view, now)}{pid}"
         case "waiting_for_retry":
-            starts = until(wait_of(view).get("until"), now)
-            reason = f"waiting {clean(wait_words(wait_of(view).get('reason', 'unknown')))}"
-            return f"{reason}; starts {starts}" if starts else reason
-        case "pausing":
-            return f"pausing: {_asked(view, now)}" + _pid(view) + _waits(view, now)
+            return f"{reason}; starts {over}" if over else reason
+        case "pausing" | "stopping" as state:
+            what, at = humanize.asked(view.get("message"))
+            since = "" if at is None else f", asked {humanize.duration(now - at)} ago"
+            return f"{state}: {clean(what) or 'its run was asked to end'}{since}{pid}{waits}"
         case "paused":
-            reason = f"paused {clean(pause_words(view.get('pause_reason')))}".rstrip()
-            resumes = until(wait_of(view).get("until"), now)
-            return f"{reason}; resumes by itself {resumes}" if resumes else reason
-        case "stopping":
-            return f"stopping: {_asked(view, now)}" + _pid(view) + _waits(view, now)
+            paused = f"paused {pause_words(view.get('pause_reason'))}".rstrip()
+            return f"{paused}; resumes by itself {over}" if over else paused
         case "stopped":
-            before = ", " if view.get("message") else " "
-            return "stopped" + _reason(view) + since_words(before, view.get("finished_at"), now, " ago")
+            return f"stopped{why}{ended if why else ended.removeprefix(',')}"
         case "failed":
-            return f"failed: {why_failed(view)}" + since_words(", ", view.get("finished_at"), now, " ago")
+            return f"failed: {why_failed(view)}{ended}"
         case "done":
-            return "done" + _reason(view) + since_words(", ", view.get("finished_at"), now, " ago")
+            return f"done{why}{ended}"
         case other:
-            return clean(str(other))
+            return clean(other)
 
 
 def _pid(view: View) -> str:
     return f" (pid {view['ralph_pid']})" if view.get("ralph_pid") else ""
 
 
-def _asked(view: View, now: float) -> str:
-    what, at = asked(view.get("message"))
-    request = clean(what) or "its run was asked to end"
-    return request if at is None else f"{request}, asked {duration(now - at)} ago"
+def message_words(view: View) -> str:
+    """Return the Regent's message after a colon; empty without one."""
+    return f": {clean(view['message'])}" if view.get("message") else ""
 
 
-def _waits(view: View, now: float) -> str:
-    wait = wait_of(view)
-    if not wait:
-        return ""
-    over = until(wait.get("until"), now)
-    return f", waiting {clean(wait_words(wait.get('reason', 'unknown')))}" + (
-        f": over {over}" if over else ""
-    )
-
-
-def wait_of(view: View) -> Mapping[str, Any]:
+def wait_of(view: View) -> View:
     """Return what it waits for and until when; empty if it does not wait."""
-    wait = view.get("wait")
-    return wait if isinstance(wait, dict) else {}
+    return part(view, "wait")
 
 
 def why_failed(view: View) -> str:
     """Return why the ralph failed."""
     if view.get("message"):
-        return clean(str(view["message"]))
+        return clean(view["message"])
     errors = view.get("consecutive_errors") or 0
     ending = view.get("last_exit")
-    how = last_exit(ending) if ending else "it could not go on"
+    how = humanize.last_exit(ending) if ending else "it could not go on"
     return f"{how}, {errors} times in a row" if errors > 1 else how
-
-
-def _reason(view: View) -> str:
-    return f": {clean(str(view['message']))}" if view.get("message") else ""
 
 
 def is_built_in(view: View) -> bool:
@@ -145,13 +111,15 @@ def next_steps(view: View) -> list[tuple[str, str]]:
     return [(does, do), *((does, how) for does, how in steps if how not in do)]
 
 
+def is_stuck(view: View) -> bool:
+    """Return whether it failed, or is paused without an end."""
+    is_paused = view.get("state") == "paused" and not wait_of(view).get("until")
+    return is_paused or view.get("state") == "failed"
+
+
 def needed(view: View) -> str:
     """Return the command that an incident asks for while the ralph cannot continue without it."""
-    incident = view.get("incident")
-    waits = view.get("state") == "failed" or (
-        view.get("state") == "paused" and not wait_of(view).get("until")
-    )
-    return clean(str(incident.get("do") or "")) if waits and isinstance(incident, dict) else ""
+    return clean(part(view, "incident").get("do") or "") if is_stuck(view) else ""
 
 
 def _steps(view: View) -> list[tuple[str, str]]:
@@ -164,7 +132,9 @@ def _steps(view: View) -> list[tuple[str, str]]:
         case "waiting_for_retry":
             return [("see why", why), ("do not wait", f"ralphctl skip-wait {name}")]
         case "paused" if view.get("pause_reason") == "guard":
-            return _after_a_look(view)
+            undo = ("put reverted commits back", f"ralphctl undo {name}")
+            steps = [("see why", f"ralphctl verdicts {name}"), ("then go on", f"ralphctl resume {name}")]
+            return [steps[0], undo, steps[1]] if part(view, "guard").get("reverted") else steps
         case "paused":
             now = " now" if wait_of(view).get("until") else ""
             return [(f"go on{now}", f"ralphctl resume {name}")]
@@ -182,55 +152,40 @@ def _steps(view: View) -> list[tuple[str, str]]:
             return [("watch it", follow)]
 
 
-def _after_a_look(view: View) -> list[tuple[str, str]]:
-    name, guard = view.get("name", ""), view.get("guard")
-    undo = ("put reverted commits back", f"ralphctl undo {name}")
-    is_undoable = isinstance(guard, dict) and guard.get("reverted")
-    see, on = ("see why", f"ralphctl verdicts {name}"), ("then go on", f"ralphctl resume {name}")
-    return [see, undo, on] if is_undoable else [see, on]
-
-
 def directory_words(view: View) -> str:
     """Return where it works, and on which branch."""
-    branch = f" (branch {clean(str(view['branch']))})" if view.get("branch") else ""
+    branch = f" (branch {clean(view['branch'])})" if view.get("branch") else ""
     return directory_name(view) + branch
 
 
 def directory_name(view: View) -> str:
     """Return where it works."""
-    path, home = clean(str(view.get("directory") or "")), os.path.expanduser("~")  # noqa: PTH111
+    path, home = clean(view.get("directory") or ""), os.path.expanduser("~")  # noqa: PTH111
     return "~" + path[len(home) :] if home != "/" and (path == home or path.startswith(home + "/")) else path
 
 
 def work_words(view: View) -> str:
     """Return iterations, task, agent and cost; empty if none is known."""
-    parts = []
-    if view.get("iteration"):
-        parts.append(count(view["iteration"], "iteration"))
-    if view.get("task"):
-        parts.append(f"task {_task(view['task'])}")
-    if view.get("agent"):
-        parts.append(clean(str(view["agent"])))
-    if view.get("total_cost_usd"):
-        parts.append(f"${view['total_cost_usd']:.2f}")
-    return ", ".join(parts)
-
-
-def _task(task: object) -> str:
+    task, cost_usd = view.get("task"), view.get("total_cost_usd")
     if isinstance(task, dict):
         task = task.get("title") or task.get("id") or "?"
-    return cut(clean(str(task)), _TASK_CHARS)
+    parts = [
+        count(view["iteration"], "iteration") if view.get("iteration") else "",
+        f"task {humanize.cut(clean(task), _TASK_CHARS)}" if task else "",
+        clean(view.get("agent") or ""),
+        f"${cost_usd:.2f}" if cost_usd else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def resource_cells(view: View) -> tuple[str, str, str]:
     """Return processor time, memory and number of processes; empty for what is not known."""
-    used = view.get("resources")
-    used = used if isinstance(used, dict) else {}
-    cpu, rss, count = used.get("cpu_s"), used.get("rss_bytes"), used.get("processes")
+    used = part(view, "resources")
+    cpu, rss, processes = used.get("cpu_s"), used.get("rss_bytes"), used.get("processes")
     return (
-        duration(cpu) if isinstance(cpu, int | float) else "",
+        humanize.duration(cpu) if isinstance(cpu, int | float) else "",
         f"{rss / 1e6:.0f} MB" if isinstance(rss, int) else "",
-        str(count) if isinstance(count, int) else "",
+        str(processes) if isinstance(processes, int) else "",
     )
 
 
@@ -239,42 +194,30 @@ def resource_cells(view: View) -> tuple[str, str, str]:
 _MOST_ROWS = 6
 
 
-def drift_rows(view: Mapping[str, Any]) -> list[str]:
+def drift_rows(view: View) -> list[str]:
     """Return what was changed in its files and is not in force, and the command that applies it."""
     drift = [each for each in view.get("drift") or () if isinstance(each, dict)]
     if not drift:
         return []
-    name = clean(str(view.get("name") or "NAME"))
-    faults = [clean(str(each["fault"])) for each in drift if each.get("fault")]
-    if faults and not any(each.get("key") for each in drift):
-        head = "the configuration was changed and is not right now; until it is, nothing changes:"
-        return [head, *_first_rows(faults, name)]
+    name = clean(view.get("name") or "NAME")
+    lines = [
+        f"  {clean(each['fault']) if each.get('fault') else _change(each, 'now', 'pinned')}" for each in drift
+    ]
     head = f"the configuration was changed; to have it from the next run on: ralphctl reload {name}"
-    return [head, *_first_rows([_drifted(each) for each in drift], name)]
+    if not any(each.get("key") for each in drift):
+        head = "the configuration was changed and is not right now; until it is, nothing changes:"
+    if len(lines) > _MOST_ROWS + 1:
+        lines[_MOST_ROWS:] = [f"  and {len(lines) - _MOST_ROWS} more: ralphctl --json status {name}"]
+    return [head, *lines]
 
 
-def _drifted(each: Mapping[str, Any]) -> str:
-    change = f"{_key(each)} = {_value(each, 'now')}, was {_value(each, 'pinned')}"
-    return clean(str(each["fault"])) if each.get("fault") else change
-
-
-def _first_rows(lines: Sequence[str], name: str) -> list[str]:
-    if len(lines) <= _MOST_ROWS + 1:
-        return [f"  {line}" for line in lines]
-    left = f"  and {len(lines) - _MOST_ROWS} more: ralphctl --json status {name}"
-    return [*(f"  {line}" for line in lines[:_MOST_ROWS]), left]
-
-
-def change_lines(changes: Sequence[Mapping[str, Any]]) -> list[str]:
+def change_lines(changes: Sequence[View]) -> list[str]:
     """Return what a reload changed, one line per key."""
-    return [f"  {_key(each)} = {_value(each, 'becomes')}, was {_value(each, 'was')}" for each in changes]
+    return [f"  {_change(each, 'becomes', 'was')}" for each in changes]
 
 
-def _key(each: Mapping[str, Any]) -> str:
-    origin = clean(str(each.get("origin") or ""))
-    return clean(str(each.get("key") or "?")) + (f" ({origin})" if origin else "")
-
-
-def _value(each: Mapping[str, Any], name: str) -> str:
-    value = each.get(name)
-    return "not set" if value is None else clean(str(value))
+def _change(each: View, new: str, old: str) -> str:
+    origin = clean(each.get("origin") or "")
+    key = clean(each.get("key") or "?") + (f" ({origin})" if origin else "")
+    values = ("not set" if each.get(name) is None else clean(each[name]) for name in (new, old))
+    return "{} = {}, was {}".format(key, *values)

@@ -10,40 +10,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from ralphctl.format import checkpoint_text
+from ralphctl.format import checkpoint_text, humanize, state_text
 from ralphctl.format.gate_text import gate_rows
-from ralphctl.format.humanize import (
-    ago,
-    count,
-    cut,
-    duration,
-    last_exit,
-    moment,
-    pause_words,
-    since_words,
-    wait_words,
-    wrapped,
-)
+from ralphctl.format.humanize import View, ago, count, moment, part, since_words, wrapped
 from ralphctl.format.incident_text import incident_rows, pool_rows
 from ralphctl.format.output import BOLD, DIM, clean, paint
-from ralphctl.format.state_text import (
-    COLOURS,
-    directory_name,
-    directory_words,
-    drift_rows,
-    needed,
-    next_steps,
-    resource_cells,
-    state_words,
-    wait_of,
-    why_failed,
-    work_words,
-)
-
-TYPE_CHECKING = False  # typing would cost `status` its start-up time
-if TYPE_CHECKING:
-    from ralphctl.format.state_text import View
-
+from ralphctl.format.state_text import directory_words, wait_of
 
 _LABEL = 12
 _NARROWEST = 20
@@ -71,20 +43,22 @@ def ralph(
     word exceeds ``columns``.
     """
     daemon = step is None
-    steps = next_steps(view)
+    steps = state_text.next_steps(view)
     if step is not None:  # the daemon comes first: what an incident asks for needs one
-        steps = [step, *([("then what it needs", do)] if (do := needed(view)) else [])]
-    runs = bool(view.get("ralph_pid"))
+        steps = [step, *([("then what it needs", do)] if (do := state_text.needed(view)) else [])]
+    saved = [clean(checkpoint_fault)] if checkpoint_fault else []
+    if checkpoint and not saved:
+        saved = checkpoint_text.summary(checkpoint, now, runs=bool(view.get("ralph_pid")))
     notes = view.get("notes")
     rows = [
         *incident_rows(view, now, daemon=daemon),
         ("last change", _last_change(view, now)),
-        ("work", work_words(view)),
+        ("work", state_text.work_words(view)),
         *_under("agents", _agents(view, now)),
-        *_under("checkpoint", _checkpoint_lines(checkpoint, checkpoint_fault, now, runs=runs)),
+        *_under("checkpoint", saved),
         *_facts(view, now, daemon=daemon),
-        *_under("changed", drift_rows(view)),
-        *[("note", clean(str(line))) for line in (notes if isinstance(notes, list) else [])],
+        *_under("changed", state_text.drift_rows(view)),
+        *[("note", clean(line)) for line in (notes if isinstance(notes, list) else [])],
         *_under("next", [f"{command}  ({what})" for what, command in steps]),
     ]
     rows = [(label, text) for label, text in rows if text]
@@ -96,9 +70,9 @@ def _under(label: str, lines: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _head(view: View, now: float, columns: int | None, *, colour: bool) -> str:
-    name, state = clean(str(view.get("name") or "?")), state_words(view, now)
+    name, state = clean(view.get("name") or "?"), state_text.state_words(view, now)
     room = len(state) if columns is None else max(columns - len(name) - 2, _NARROWEST)
-    shade = COLOURS.get(str(view.get("state")), BOLD)
+    shade = state_text.COLOURS.get(str(view.get("state")), BOLD)
     lines = [paint(line, shade, on=colour) for line in wrapped(state, room)]
     return f"{paint(name, BOLD, on=colour)}  " + "\n    ".join(lines)
 
@@ -112,77 +86,61 @@ def _labelled(rows: Sequence[tuple[str, str]], columns: int | None, *, colour: b
 
 
 def _last_change(view: View, now: float) -> str:
-    last = view.get("last_change")
-    if isinstance(last, dict):
-        return f"{ago(last.get('at'), now)}: {clean(str(last.get('what')))}"
+    if last := part(view, "last_change"):
+        return f"{ago(last.get('at'), now)}: {clean(last.get('what'))}"
     return "none yet" if "last_change" in view and view.get("run_id") else ""
 
 
 def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
     # The state file is written every few seconds only: a first output may not be in it yet.
     unseen = not daemon and view.get("run_id") and not view.get("last_output_at")
-    ending, command = view.get("last_exit"), view.get("command")
-    last = f"{clean(last_exit(ending))}, {ago(ending.get('at'), now)}" if isinstance(ending, dict) else ""
-    words = shlex.join(clean(str(word)) for word in command or ()).replace("'\"'\"'", "'\\''")
+    ending, command, errors = part(view, "last_exit"), view.get("command"), view.get("consecutive_errors")
+    restarts = str(view.get("restarts") or 0)
+    restarts += f", {count(errors, 'failure')} in a row" if errors else ""
+    restarts += f", {count(view['reverts'], 'iteration')} reverted" if view.get("reverts") else ""
+    words = shlex.join(clean(word) for word in command or ()).replace("'\"'\"'", "'\\''")
+    cpu, memory, processes = state_text.resource_cells(view)
+    resources = [f"{cpu} of processor time" if cpu else "", memory]
+    resources.append(count(int(processes), "process", "processes") if processes else "")
     return [
         ("last output", "unknown" if unseen else ago(view.get("last_output_at"), now)),
-        ("last commit", clean(str(view.get("last_commit") or ""))),
-        ("last exit", last),
-        ("restarts", _restarts(view)),
+        ("last commit", clean(view.get("last_commit") or "")),
+        ("last exit", f"{clean(humanize.last_exit(ending))}, {ago(ending.get('at'), now)}" if ending else ""),
+        ("restarts", "" if restarts == "0" else restarts),
         *gate_rows(view, now),
         ("directory", directory_words(view)),
         ("command", (words or "the built-in loop") if isinstance(command, list) else ""),
-        ("resources", _resources(view)),
+        ("resources", ", ".join(filter(None, resources))),
     ]
 
 
 def _agents(view: View, now: float) -> list[str]:
-    pool = view.get("pool")
-    if not isinstance(pool, dict):
-        return []
-    agents = pool["agents"]
+    pool = part(view, "pool")
+    agents = pool.get("agents", [])
     is_choice = len(agents) > 1 or any(not agent["in"] for agent in agents)
     return pool_rows(pool, now) if is_choice else []
-
-
-def _restarts(view: View) -> str:
-    text, errors = str(view.get("restarts") or 0), view.get("consecutive_errors") or 0
-    if errors:
-        text += f", {count(errors, 'failure')} in a row"
-    if view.get("reverts"):
-        text += f", {count(view['reverts'], 'iteration')} reverted"
-    return "" if text == "0" else text
-
-
-def _resources(view: View) -> str:
-    cpu, memory, processes = resource_cells(view)
-    parts = [f"{cpu} of processor time" if cpu else "", memory]
-    parts.append(count(int(processes), "process", "processes") if processes else "")
-    return ", ".join(part for part in parts if part)
-
-
-def _checkpoint_lines(checkpoint: View | None, fault: str, now: float, *, runs: bool) -> list[str]:
-    if fault:
-        return [clean(fault)]
-    return checkpoint_text.summary(checkpoint, now, runs=runs) if checkpoint else []
 
 
 def table(views: Sequence[View], now: float, *, colour: bool = False, columns: int | None = None) -> str:
     """Return several ralphs, one per line of at most ``columns``, then those that need a person."""
     heads = _HEADS + (_RESOURCES if any(view.get("resources") for view in views) else ())
-    rows = [[*_cells(view, now), *resource_cells(view)][: len(heads)] for view in views]
+    rows = [[*_cells(view, now), *state_text.resource_cells(view)][: len(heads)] for view in views]
     widths = _widths([heads, *rows], columns)
     lines = [paint(_line(heads, widths), DIM, on=colour)]
     for view, row in zip(views, rows, strict=True):
-        row[_STATE] = cut(row[_STATE], widths[_STATE])
+        row[_STATE] = humanize.cut(row[_STATE], widths[_STATE])
         row[_DIRECTORY] = _fitting(row[_DIRECTORY], view, widths[_DIRECTORY])
-        lines.append(_line(row, widths, state_colour=COLOURS.get(str(view.get("state"))) if colour else None))
+        lines.append(
+            _line(
+                row, widths, state_colour=state_text.COLOURS.get(str(view.get("state"))) if colour else None
+            )
+        )
     return "\n".join([*lines, *_drifted(views), *_needed(views, columns)])
 
 
 def _cells(view: View, now: float) -> tuple[str, ...]:
     return (
-        clean(str(view.get("name") or "?")),
+        clean(view.get("name") or "?"),
         _marked(brief_state(view, now), view),
         str(view.get("restarts") or 0),
         since_words("", view.get("last_output_at"), now, " ago") or "never",
@@ -199,7 +157,7 @@ def _marked(state: str, view: View) -> str:
 
 
 def _drifted(views: Sequence[View]) -> list[str]:
-    names = [clean(str(view.get("name"))) for view in views if view.get("drift")]
+    names = [clean(view.get("name")) for view in views if view.get("drift")]
     if not names:
         return []
     which = names[0] if len(names) == 1 else "NAME"
@@ -208,43 +166,33 @@ def _drifted(views: Sequence[View]) -> list[str]:
 
 def brief_state(view: View, now: float) -> str:
     """Return the state in few words, the least important last, so that it can be cut."""
+    wait = wait_of(view)
+    ends, ended = moment(wait.get("until")), since_words(" ", view.get("finished_at"), now, " ago")
+    left = "" if ends is None else f" {humanize.duration(ends - now + 0.999)} more"
+    waits = f"waiting{left} {humanize.wait_words(wait.get('reason', 'unknown'))}"
     match view.get("state"):
         case "idle":
             return "idle, never started"
         case "running":
-            return _running(view, now)
+            return (
+                f"running, {waits}" if wait else "running" + since_words(" for ", view.get("started_at"), now)
+            )
         case "testing":
             return "running the tests"
         case "waiting_for_retry":
-            return f"waiting{_left(view, now)} {clean(wait_words(wait_of(view).get('reason', 'unknown')))}"
+            return waits
         case "paused":
-            return f"paused{_left(view, now)} {clean(pause_words(view.get('pause_reason')))}".rstrip()
+            return f"paused{left} {humanize.pause_words(view.get('pause_reason'))}".rstrip()
         case "stopped":
-            return "stopped" + since_words(" ", view.get("finished_at"), now, " ago")
+            return f"stopped{ended}"
         case "failed":
-            return "failed" + since_words(" ", view.get("finished_at"), now, " ago") + f": {_why(view)}"
+            # The exit alone says as much as the Regent's own message, if that is long.
+            is_long = str(view.get("message") or "").startswith("Ralph exited (")
+            return f"failed{ended}: {state_text.why_failed({**view, 'message': None} if is_long else view)}"
         case "done":
-            why = f": {clean(str(view['message']))}" if view.get("message") else ""
-            return "done" + since_words(" ", view.get("finished_at"), now, " ago") + why
+            return f"done{ended}{state_text.message_words(view)}"
         case other:
-            return clean(str(other))
-
-
-def _running(view: View, now: float) -> str:
-    if wait := wait_of(view):
-        return f"running, waiting{_left(view, now)} {clean(wait_words(wait.get('reason', 'unknown')))}"
-    return "running" + since_words(" for ", view.get("started_at"), now)
-
-
-def _why(view: View) -> str:
-    """Return why it failed; the exit alone if the Regent's own message is long."""
-    at_length = str(view.get("message") or "").startswith("Ralph exited (")
-    return why_failed({**view, "message": None} if at_length else view)
-
-
-def _left(view: View, now: float) -> str:
-    ends = moment(wait_of(view).get("until"))
-    return "" if ends is None else f" {duration(ends - now + 0.999)} more"
+            return clean(other)
 
 
 def _widths(rows: Sequence[Sequence[str]], columns: int | None) -> list[int]:
@@ -265,7 +213,7 @@ def _widths(rows: Sequence[Sequence[str]], columns: int | None) -> list[int]:
 
 def _fitting(words: str, view: View, width: int) -> str:
     """Return the directory with its branch (``words``), or without it, or the end of it."""
-    if len(words) <= width or len(words := directory_name(view)) <= width:
+    if len(words) <= width or len(words := state_text.directory_name(view)) <= width:
         return words
     return "…" + words[len(words) - width + 1 :] if width else ""
 
@@ -278,16 +226,12 @@ def _line(cells: Sequence[str], widths: Sequence[int], *, state_colour: str | No
 
 
 def _needed(views: Sequence[View], columns: int | None) -> list[str]:
-    needed = [view for view in views if view.get("state") == "failed"]
-    needed += [view for view in views if view.get("state") == "paused" and not wait_of(view).get("until")]
-    if not needed:
-        return []
-    lines = ["", "These wait for you:"]
+    needed = sorted(filter(state_text.is_stuck, views), key=lambda view: view["state"] != "failed")
+    lines = ["", "These wait for you:"] if needed else []
     for view in needed:
-        steps = [f"{does}: {how}" for does, how in next_steps(view)]
-        line = f"  {clean(str(view.get('name')))}: " + ", ".join(steps)
+        name = clean(view.get("name"))
+        steps = [f"{does}: {how}" for does, how in state_text.next_steps(view)]
+        line = f"  {name}: {', '.join(steps)}"
         fits = columns is None or len(line) <= columns
-        lines += (
-            [line] if fits else [f"  {clean(str(view.get('name')))}:", *(f"    {step}" for step in steps)]
-        )
+        lines += [line] if fits else [f"  {name}:", *(f"    {step}" for step in steps)]
     return lines

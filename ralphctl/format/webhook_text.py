@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
 
-from ralphctl.format.humanize import ago, count, until
+from ralphctl.format.humanize import View, ago, count, until
 from ralphctl.format.output import BOLD, DIM, clean, paint
-
-View: TypeAlias = Mapping[str, Any]
 
 NONE_YET = "no webhooks\n  next: ralphctl webhooks add URL  (or a [[webhooks]] entry in ralph.toml)"
 NO_DELIVERIES = (
@@ -19,40 +16,40 @@ _LABEL = 8
 
 def hook_lines(hook: View, now: float, *, colour: bool = False) -> Iterator[str]:
     """Yield a webhook's id and address, then its settings and last delivery."""
-    head = paint(_text(hook["id"]), BOLD, on=colour)
+    head = paint(clean(hook["id"]), BOLD, on=colour)
     form = "" if hook["format"] == "json" else f"  as {hook['format']}"
-    yield f"{head}  {_text(hook['where'])}{form}"
+    yield f"{head}  {clean(hook['where'])}{form}"
     for label, words in _known(hook, now):
         yield f"  {paint(f'{label:<{_LABEL}}', DIM, on=colour)}{words}"
 
 
 def _known(hook: View, now: float) -> Iterator[tuple[str, str]]:
-    yield "told of", ", ".join(map(_text, hook["on"])) + _whose(hook)
-    yield "from", _text(hook["place"]) if hook["place"] else f"added {ago(hook['added_at'], now)}"
+    yield "told of", ", ".join(map(clean, hook["on"])) + _whose(hook)
+    yield "from", clean(hook["place"]) if hook["place"] else f"added {ago(hook['added_at'], now)}"
     yield "secret", _secret(hook["secret"])
     if hook["allow_private"]:
         yield "private", "its address may be private"
     if gone := hook["gone"]:
-        yield "gone", f"{_text(gone['why'])} {ago(gone['at'], now)}: nothing is sent there"
-        yield "", f"ralphctl webhooks test {_text(hook['id'])}  (asks it again)"
+        yield "gone", f"{clean(gone['why'])} {ago(gone['at'], now)}: nothing is sent there"
+        yield "", f"ralphctl webhooks test {clean(hook['id'])}  (asks it again)"
     last = hook["last"]
     yield "last", "nothing was sent yet" if last is None else f"{_event_words(last)} {state_words(last, now)}"
 
 
 def _whose(hook: View) -> str:
-    return f" of {', '.join(map(_text, hook['ralphs']))}" if hook["ralphs"] else ""
+    return f" of {', '.join(map(clean, hook['ralphs']))}" if hook["ralphs"] else ""
 
 
 def _secret(secret: View | None) -> str:
     if secret is None:
         return "none: what is sent is not signed"
-    name = _text(secret["name"])
+    name = clean(secret["name"])
     return f"in ralphd's environment, {name}" if secret["origin"] == "environment" else f"in {name}"
 
 
 def delivery_lines(delivery: View, now: float, *, colour: bool = False) -> Iterator[str]:
     """Yield a delivery and its state."""
-    where = _text(delivery["where"] or f"{delivery['webhook']}, which is not configured any more")
+    where = clean(delivery["where"] or f"{delivery['webhook']}, which is not configured any more")
     yield f"{paint(str(delivery['id']), BOLD, on=colour)}  {_event_words(delivery)} to {where}"
     yield f"  {state_words(delivery, now)}"
     if delivery["state"] == "given_up" and delivery["where"] and not delivery.get("replayed"):
@@ -72,12 +69,12 @@ def with_replays(deliveries: Sequence[View]) -> list[View]:
 
 def _event_words(delivery: View) -> str:
     event = delivery["event"]
-    return _text(event["type"]) + (f" of {_text(event['ralph'])}" if event["ralph"] else "")
+    return clean(event["type"]) + (f" of {clean(event['ralph'])}" if event["ralph"] else "")
 
 
 def state_words(delivery: View, now: float) -> str:
     """Return the state of a delivery."""
-    why = f": {_text(delivery['why'])}" if delivery["why"] else ""
+    why = f": {clean(delivery['why'])}" if delivery["why"] else ""
     match delivery["state"]:
         case "delivered":
             return f"arrived {ago(delivery['done_at'], now)}"
@@ -89,16 +86,12 @@ def state_words(delivery: View, now: float) -> str:
         case "pending":
             return f"waits for its turn since {ago(delivery['queued_at'], now)}".replace(" ago", "", 1)
         case other:
-            return _text(other)
+            return clean(other)
 
 
 def line_of_test(tested: View) -> str:
     """Return the response to a test."""
-    where, took = _text(tested["where"]), f"after {tested['took_s']:.2f} s"
+    where, took = clean(tested["where"]), f"after {tested['took_s']:.2f} s"
     if tested["arrived"]:
         return f"{where} took it: {tested['status']} {took}"
-    return f"{where} did not take it: {_text(tested['why'])} ({took})"
-
-
-def _text(value: object) -> str:
-    return clean(str(value))
+    return f"{where} did not take it: {clean(tested['why'])} ({took})"

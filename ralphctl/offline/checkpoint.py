@@ -146,7 +146,7 @@ def settle(saved: SavedCheckpoint | None, wish: bool | None, *, command: str) ->
 
 
 def _kept(saved: SavedCheckpoint) -> str:
-    where = "the ralph's own directory" if saved.is_copy else clean(str(saved.path.parent))
+    where = "the ralph's own directory" if saved.is_copy else clean(saved.path.parent)
     return f"kept as checkpoint.discarded-TIME.json in {where}"
 
 
@@ -162,7 +162,7 @@ def can_ask() -> bool:
 
 def _settle_unusable(saved: SavedCheckpoint, wish: bool | None, command: str) -> bool | None:
     if wish is not False:
-        message(f"the checkpoint cannot be used: {clean(saved.fault)}\n  {clean(str(saved.path))}")
+        message(f"the checkpoint cannot be used: {clean(saved.fault)}\n  {clean(saved.path)}")
         if can_ask():
             _or_not_at_all(saved, command)
         elif saved.is_newer:
@@ -171,7 +171,7 @@ def _settle_unusable(saved: SavedCheckpoint, wish: bool | None, command: str) ->
         message(f"starting without the checkpoint; it is {_kept(saved)}")
         return False
     kept_as = put_aside(saved)
-    where = "could not be put aside" if kept_as is None else f"is kept as {clean(str(kept_as))}"
+    where = "could not be put aside" if kept_as is None else f"is kept as {clean(kept_as)}"
     message(f"starting without the checkpoint; it {where}")
     return None
 
@@ -238,7 +238,7 @@ def _print_rows(saved: SavedCheckpoint) -> None:
 
 
 def _print_all(saved: SavedCheckpoint) -> None:
-    message(f"{clean(str(saved.path))}:")
+    message(f"{clean(saved.path)}:")
     for line in json.dumps(saved.content, indent=2, ensure_ascii=False).splitlines():
         message(f"  {clean(line)}")
     _print_files(saved.content)
@@ -258,6 +258,6 @@ def _print_files(content: Mapping[str, Any]) -> None:
         return
     message("Not committed when it was saved:")
     for name in files[:_MOST_FILES]:
-        message(f"  {clean(str(name))}")
+        message(f"  {clean(name)}")
     if len(files) > _MOST_FILES:
         message(f"  … and {len(files) - _MOST_FILES} more")

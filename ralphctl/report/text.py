@@ -105,7 +105,7 @@ def _rows(report: RalphReport, now: float) -> Iterator[tuple[str, str]]:
         yield "next" if i == 0 else "", f"{typed(command)}  ({what})"
     notes = report.view.get("notes")
     for note in (*(notes if isinstance(notes, list) else ()), *summary.remarks):
-        yield "note", clean(str(note))
+        yield "note", clean(note)
 
 
 def _span(since: float, to: float, now: float) -> str:
@@ -132,7 +132,7 @@ def _blocked_words(report: RalphReport, now: float) -> str:
     if state.state == "failed":
         return cut(state_text.why_failed(view), _WHY_CHARS) + agents
     if state.needs_person:
-        message = clean(str(view.get("message") or ""))
+        message = clean(view.get("message") or "")
         return cut(message or state_text.state_words(view, now), _WHY_CHARS) + agents
     if state.waits_for is not None:
         return f"it waits {clean(wait_words(view['wait'].get('reason') or 'unknown'))}{agents}"
@@ -142,7 +142,7 @@ def _blocked_words(report: RalphReport, now: float) -> str:
     if agents:
         return agents.removeprefix("; ")
     if state.state == "stopped" and view.get("message"):
-        return cut(clean(str(view["message"])), _WHY_CHARS)
+        return cut(clean(view["message"]), _WHY_CHARS)
     return "nothing"
 
 

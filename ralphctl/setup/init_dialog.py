@@ -62,7 +62,7 @@ def detected_lines(project: InitProject) -> Iterator[str]:
     state = (git.branch or "no branch (detached HEAD)") + ("" if git.has_commit else ", no commit yet")
     state += f", upstream {git.upstream}" if git.upstream else ", no upstream"
     state += "" if Path(git.root) == project.directory.resolve() else f"; a part of {git.root}"
-    yield f"found in {clean(str(project.directory))}"
+    yield f"found in {clean(project.directory)}"
     rows = {"agents": agents or "none on PATH", "tests": tests, "tasks": tasks, "git": git.fault or state}
     for label, text in rows.items():
         yield f"  {label:<7}{clean(text)}"
