@@ -1,27 +1,22 @@
 """doctor: check everything ralphd depends on, and print what to do about each fault."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ralphctl.cli.click_ext import CommonCommand, Number, socket_given, wants_json
 from ralphctl.client.discovery import here
-from ralphctl.format.output import columns, has_colour, message
+from ralphctl.doctor import runner
+from ralphctl.doctor.runner import Check
+from ralphctl.format.output import PLAIN_COLUMNS, columns, has_colour, message
 from ralphctl.offline import processes
 from ralphctl.service.systemd import SystemdService
 from ralphd import wire
 
-if TYPE_CHECKING:
-    from ralphctl.doctor.runner import Check
-
 _LIMIT_S, _MOST_S = 8.0, 9.0
-_WIDEST = 80
 _SHARE = 0.8
 """The part of the limit that one program may take, so that the result names the program that hangs."""
 
@@ -39,8 +34,6 @@ def doctor(fix: bool, limit_s: float) -> int:
     shown.
     """
 
-    from ralphctl.doctor import runner
-
     def report_waiting(names: Sequence[str]) -> None:
         if sys.stderr.isatty():
             message(f"still looking at {', '.join(names)}; {limit_s:g} s at most")
@@ -55,7 +48,7 @@ def doctor(fix: bool, limit_s: float) -> int:
     if wants_json():
         click.echo(runner.as_json(results))
     else:
-        width = min(columns(sys.stdout) or _WIDEST, _WIDEST)
+        width = min(columns(sys.stdout) or PLAIN_COLUMNS, PLAIN_COLUMNS)
         click.echo(runner.as_text(results, columns=width, colour=has_colour(sys.stdout)))
     has_failed = any(each.level is runner.Level.FAILED for each in results)
     return wire.EXIT_FAILED if has_failed else wire.EXIT_OK
@@ -64,13 +57,12 @@ def doctor(fix: bool, limit_s: float) -> int:
 def _checks(limit_s: float) -> Sequence[Check]:
     """Return the checks for this directory, user and environment, in the order in which they are printed."""
     from ralphctl.doctor import agents, daemon  # the checks load what they look at, pydantic too
-    from ralphctl.doctor.runner import Check
 
     environ, directory, socket, each_s = os.environ, Path(here()), socket_given(), limit_s * _SHARE
     state = Path(wire.state_directory(environ))
     socket_path = Path(socket or wire.socket_path(environ)).absolute()
     unit = SystemdService().unit_file(environ)
-    loaded = agents.loaded(directory, environ)
+    configuration, checked = agents.configured(directory, environ)
     return [
         Check("python", daemon.python),
         Check("daemon", lambda: daemon.daemon(socket, environ, str(directory), each_s)),
@@ -86,10 +78,10 @@ def _checks(limit_s: float) -> Sequence[Check]:
         Check("trees", daemon.trees),
         Check("open files", daemon.open_files),
         Check("clock", lambda: daemon.clock(environ, each_s)),
-        Check("git", lambda: agents.git(environ, each_s)),
+        Check("git", lambda: agents.git(environ)),
         Check("directory", lambda: daemon.working_directory(directory)),
         Check("repository", lambda: agents.repository(directory, environ, each_s)),
         Check(".ralph", lambda: daemon.ralph_directory(directory)),
-        Check("configuration", lambda: agents.configuration(loaded)),
-        *agents.agent_checks(loaded, environ, each_s),
+        Check("configuration", lambda: checked),
+        *agents.agent_checks(configuration, environ, each_s),
     ]

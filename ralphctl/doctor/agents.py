@@ -8,14 +8,13 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 from ralphctl.doctor import runner
-from ralphctl.doctor.runner import Check, CheckResult, ProgramOutput, Results, failed, ok, unknown, warning
+from ralphctl.doctor.runner import Check, CheckResult, Results, failed, ok, unknown, warning
 from ralphctl.format.humanize import count
+from ralphctl.offline.processes import ProgramOutput, ask
 from ralphd.agents import known
 from ralphd.agents.agent import Agent, Cli, LaunchSpec
-from ralphd.agents.known import login_command
 from ralphd.config.configuration import Configuration, load
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME
 from ralphd.errors import RalphdError
@@ -39,45 +38,28 @@ The login of any other agent is not known.
 _FIELD = re.compile(r'"loggedin"\s*:\s*(true|false)')
 _LOGGED_IN = re.compile(r"\b(?:logged in|authenticated)\b")
 _NOT_LOGGED_IN = re.compile(r"\bnot (?:logged in|authenticated)\b")
-Loaded: TypeAlias = Configuration | RalphdError
 
 
-def loaded(directory: Path, environ: Mapping[str, str]) -> Loaded:
-    try:
-        return load(directory, environ=environ)
-    except RalphdError as fault:
-        return fault
-
-
-def agent_checks(loaded: Loaded, environ: Mapping[str, str], limit_s: float) -> Sequence[Check]:
+def agent_checks(configuration: Configuration, environ: Mapping[str, str], limit_s: float) -> Sequence[Check]:
     """Return the checks of each agent that is on PATH or that the configuration names."""
-    configuration = loaded if isinstance(loaded, Configuration) else Configuration()
-    wanted, named = _wanted(configuration), configuration.agents.named
+    agents, named = configuration.agents, configuration.agents.named
+    is_configured = any(each not in (DEFAULT, DIRECTORYS_NAME) for each in configuration.origins.values())
+    wanted: tuple[str, ...] = ()  # those of the built-in loop, if one is configured
+    if is_configured and not configuration.ralph.command:
+        wanted = (agents.primary, *known.fallback_chain(agents.primary, agents.fallback, named))
     aliases = {known.known_as(name) for name in wanted}
-    names = [*wanted, *(name for name in known.KNOWN if name not in aliases)]
+    checks: list[Check] = []
     try:
-        agents = [known.agent_of(name, known.spec_of(name, named), outside=environ) for name in names]
+        for name in (*wanted, *(name for name in known.KNOWN if name not in aliases)):
+            agent = known.agent_of(name, known.spec_of(name, named), outside=environ)
+            if name in wanted or known.missing_program(agent, environ) is None:
+                checks += _checks_of(agent, wanted[0] if wanted else "", environ, limit_s)
     except RalphdError as fault:
-        result = failed("\n".join([fault.what, *fault.why.splitlines()]), fault.mend)
+        result = runner.fault_result(fault)
         return [Check("agents", lambda: result)]
-    checks = [
-        check
-        for name, agent in zip(names, agents, strict=True)
-        if name in wanted or known.missing_program(agent, environ) is None
-        for check in _checks_of(agent, wanted[0] if wanted else "", environ, limit_s)
-    ]
     none = f"none of those that ralphd knows is on PATH ({', '.join(known.KNOWN)})"
     install = "npm install -g @anthropic-ai/claude-code, or another"
     return checks or [Check("agents", lambda: warning(none, install))]
-
-
-def _wanted(configuration: Configuration) -> tuple[str, ...]:
-    """Return the agents that the built-in loop would use, if one is configured."""
-    is_configured = any(each not in (DEFAULT, DIRECTORYS_NAME) for each in configuration.origins.values())
-    if configuration.ralph.command or not is_configured:
-        return ()
-    agents = configuration.agents
-    return (agents.primary, *known.fallback_chain(agents.primary, agents.fallback, agents.named))
 
 
 def _checks_of(agent: Agent, primary: str, environ: Mapping[str, str], limit_s: float) -> Sequence[Check]:
@@ -102,7 +84,7 @@ def _login(name: str, program: str, environment: Mapping[str, str], limit_s: flo
     if agent not in LOGINS:
         return unknown(f"{agent} has no command that tells; its first attempt will")
     command, *keys = LOGINS[agent]
-    answer = runner.ask([program, *command.split()[1:]], environment, limit_s)
+    answer = ask([program, *command.split()[1:]], environment, limit_s)
     return login_result(name, command, answer, [key for key in keys if environment.get(key)])
 
 
@@ -115,18 +97,17 @@ def login_result(name: str, command: str, answer: ProgramOutput | None, keys: Se
     if field[1] == "false" if field else _NOT_LOGGED_IN.search(text):
         if keys:
             return unknown(f"not logged in, but {keys[0]} is set: the first attempt shows whether it is good")
-        return warning(f"not logged in, says {command}", login_command(name) or "")
+        return warning(f"not logged in, says {command}", known.login_command(name) or "")
     if field or (answer.code == 0 and _LOGGED_IN.search(text)):
         return ok(f"logged in, says {command}")
     return unknown(f"{command} does not tell it clearly", command)
 
 
-def git(environ: Mapping[str, str], limit_s: float) -> CheckResult:
+def git(environ: Mapping[str, str]) -> CheckResult:
     path = shutil.which("git", path=environ.get("PATH"))
     if path is None:
         return warning("not on PATH: no guard, no snapshots, no agent that commits", "apt install git")
-    answer = repo.answer(Path("/"), "version", limit_s=limit_s)
-    version = re.search(r"(\d+)\.(\d+)[\w.]*", answer[1].decode(errors="replace")) if answer else None
+    version = re.search(r"(\d+)\.(\d+)[\w.]*", repo.line(Path("/"), "version") or "")
     if version is None:
         return failed(f"{path} does not say its version", f"{path} version")
     if (int(version[1]), int(version[2])) < _GIT:
@@ -156,11 +137,13 @@ def repository(directory: Path, environ: Mapping[str, str], limit_s: float) -> R
     return ok(f"name and address are set; {upstream}")
 
 
-def configuration(loaded: Loaded) -> CheckResult:
-    if isinstance(loaded, RalphdError):
-        text = "\n".join([loaded.what, *loaded.why.splitlines()])
-        return failed(text, loaded.mend or "ralphctl config check")
-    if idle := loaded.not_built_yet():
+def configured(directory: Path, environ: Mapping[str, str]) -> tuple[Configuration, CheckResult]:
+    """Return the configuration in force, without any of it if it has faults, and the result of its check."""
+    try:
+        configuration = load(directory, environ=environ)
+    except RalphdError as fault:
+        return Configuration(), runner.fault_result(fault, "ralphctl config check")
+    if idle := configuration.not_built_yet():
         text = f"no faults, but {count(len(idle), 'key')} without effect: {', '.join(idle)}"
-        return warning(text, "ralphctl config check")
-    return ok("no faults")
+        return configuration, warning(text, "ralphctl config check")
+    return configuration, ok("no faults")

@@ -1,13 +1,9 @@
 """Checks of the daemon, its files, and the machine it runs on."""
 
-import errno
 import json
 import os
-import platform
-import pwd
 import resource
 import shlex
-import shutil
 import sqlite3
 import stat
 import sys
@@ -16,16 +12,15 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
-from urllib.parse import quote
 
 import psutil
 
 from ralphctl.client import discovery, transport
-from ralphctl.doctor.runner import FIX, CheckResult, Results, ask, failed, ok, unknown, warning
+from ralphctl.doctor.runner import FIX, CheckResult, Results, failed, ok, unknown, warning
 from ralphctl.format.humanize import count
 from ralphctl.offline import state as offline
+from ralphctl.offline.processes import ask, lock_holder
 from ralphd import __version__, wire
 from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
 from ralphd.process import tree
@@ -35,8 +30,6 @@ _LOGS = "ralphctl regent logs"
 _ANOTHER_DISK = "export RALPHD_STATE_DIR=DIR  (one on a disk of this machine)"
 _LITTLE_BYTES, _NO_BYTES = 1 << 30, 100 << 20
 """Below the first a night may fail on a full disk, below the second it will."""
-_STEPS = 10_000
-"""How many instructions SQLite carries out between two looks at the clock."""
 _LITTLE_FILES, _NO_FILES = 1024, 256
 """The daemon holds about ten descriptors per ralph; 100 ralphs should fit."""
 _NETWORK = (
@@ -83,14 +76,6 @@ def lock(state: Path) -> CheckResult:
     return ok("held by nobody" if pid is None else f"held by pid {pid}")
 
 
-def lock_holder(lock: Path) -> str | None:
-    """Return the pid in the state directory's lock file, or None if nobody holds the lock."""
-    with suppress(OSError), lock.open("rb") as file:
-        if discovery.is_flocked(os.fstat(file.fileno()).st_ino):
-            return file.read(64).decode(errors="replace").strip() or "unknown"
-    return None
-
-
 # --- files ------------------------------------------------------------------------------------------------
 
 
@@ -117,11 +102,9 @@ def state_directory(state: Path) -> CheckResult:
     if state.is_symlink():
         text = f"{state} is a symbolic link, which ralphd does not follow"
         return failed(text, f"export RALPHD_STATE_DIR={state.resolve()}")
-    if fault := _access_fault(state):
-        return fault
-    if not os.access(state, os.W_OK | os.X_OK):
-        return failed(f"{state} cannot be written", f"chmod u+rwx {state}")
-    return ok(f"{state}, yours alone")
+    is_writable = os.access(state, os.W_OK | os.X_OK)
+    unwritable = failed(f"{state} cannot be written", f"chmod u+rwx {state}")
+    return _access_fault(state) or (ok(f"{state}, yours alone") if is_writable else unwritable)
 
 
 def _access_fault(path: Path) -> CheckResult | None:
@@ -172,7 +155,7 @@ def _is_refused(path: Path) -> bool:
     try:
         connection.connect()
     except OSError as fault:
-        return fault.errno == errno.ECONNREFUSED
+        return isinstance(fault, ConnectionRefusedError)
     connection.close()
     return False
 
@@ -234,8 +217,10 @@ def events(state: Path, *, limit_s: float) -> CheckResult:
     deadline = time.monotonic() + limit_s
     try:
         # Read-only, but not immutable: what the last daemon wrote is still in the log.
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", limit_s, uri=True)) as connection:
-            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, limit_s, uri=True)) as connection:
+            # Looks at the clock after so many instructions.
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
             report = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.OperationalError as fault:  # locked, interrupted, not to be opened: no word on its content
         return unknown(f"it could not be read to its end: {fault}")
@@ -253,13 +238,13 @@ def events(state: Path, *, limit_s: float) -> CheckResult:
 
 
 def python() -> CheckResult:
-    return ok(f"{platform.python_version()}, ralphctl {__version__}, {sys.executable}")
+    return ok(f"{sys.version.split()[0]}, ralphctl {__version__}, {sys.executable}")
 
 
 def disk(directory: Path) -> CheckResult:
     """Check the free bytes of the disk where ``directory`` is, or will be."""
     path = _existing(directory)
-    return free_space(path, shutil.disk_usage(path).free)
+    return free_space(path, psutil.disk_usage(str(path)).free)
 
 
 def free_space(path: Path, size: int) -> CheckResult:
@@ -285,7 +270,7 @@ def mount_type(mounts: Sequence[tuple[str, str]], path: Path) -> str:
     """Return the file system type of ``path`` by mount points and their types; empty if unknown."""
     above = [(len(Path(point).parts), kind) for point, kind in mounts if path.is_relative_to(point)]
     # Of several mounts on one directory the last is on top.
-    return max(reversed(above), key=itemgetter(0), default=(0, ""))[1]
+    return max(reversed(above), key=lambda mount: mount[0], default=(0, ""))[1]
 
 
 def network_mount(kind: str, state: Path) -> CheckResult:
@@ -303,7 +288,7 @@ def service(unit: Path) -> Results:
         return ok("no systemd here: after a reboot, ralphctl regent start")
     if not unit.exists():
         return ok("none: after a reboot nothing starts the daemon; ralphctl regent install changes that")
-    user = pwd.getpwuid(os.getuid()).pw_name
+    user = psutil.Process().username()
     # Where systemd keeps the setting; loginctl knows only users who are logged in.
     return [ok(str(unit)), linger(Path("/var/lib/systemd/linger", user).exists())]
 
@@ -341,6 +326,5 @@ def open_files() -> CheckResult:
         return ok("without a limit" if soft == resource.RLIM_INFINITY else f"{soft} at most")
     most = _LITTLE_FILES if hard == resource.RLIM_INFINITY else min(hard, _LITTLE_FILES)
     advice = f"ulimit -n {most}" if most > soft else "ask who runs the machine: the hard limit is as low"
-    return (failed if soft < _NO_FILES else warning)(
-        f"{soft} at most: a daemon with many ralphs needs more", advice
-    )
+    text = f"{soft} at most: a daemon with many ralphs needs more"
+    return (failed if soft < _NO_FILES else warning)(text, advice)

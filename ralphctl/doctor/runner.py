@@ -1,28 +1,22 @@
-"""Run checks concurrently, and programs in them, each within a time limit, and print the results."""
+"""Run checks concurrently within a time limit, and print the results."""
 
 import enum
 import json
-import os
-import select
-import signal
-import subprocess
 import textwrap
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
 from ralphctl.format.humanize import count
 from ralphctl.format.output import BOLD, GREEN, RED, YELLOW, clean, paint
+from ralphd.errors import RalphdError
 
 QUIET_S = 1.0
 """After this time the user learns which checks are still running."""
-_OUTPUT_BYTES = 64 << 10
 
 
 class Level(enum.StrEnum):
@@ -58,6 +52,11 @@ failed = partial(CheckResult, Level.FAILED)
 
 FIX = "ralphctl doctor --fix"
 _COLOURS = {Level.OK: GREEN, Level.UNKNOWN: BOLD, Level.WARNING: YELLOW, Level.FAILED: RED}
+
+
+def fault_result(fault: RalphdError, advice: str = "") -> CheckResult:
+    """Return the failure that an error stands for; ``advice`` is for one without."""
+    return failed("\n".join([fault.what, *fault.why.splitlines()]), fault.mend or advice)
 
 
 def repair(result: CheckResult) -> CheckResult:
@@ -120,73 +119,28 @@ def run_checks(
     Call ``waiting`` once with the names of the checks that take longer than QUIET_S. An exception of a
     check other than OSError passes through.
     """
-    futures: list[Future[list[CheckResult]]] = [Future() for _ in checks]
+    futures: list[Future[Results]] = [Future() for _ in checks]
     for check, future in zip(checks, futures, strict=True):
         # Daemon threads: nothing else leaves a system call that hangs, such as one on a dead NFS server.
         threading.Thread(target=_run, args=(check, future), daemon=True).start()
-    _, late = wait(futures, min(QUIET_S, limit_s), FIRST_EXCEPTION)
+    _, late = wait(futures, min(QUIET_S, limit_s))
     if late:
         waiting([check.name for check, future in zip(checks, futures, strict=True) if future in late])
-        _, late = wait(futures, limit_s - QUIET_S, FIRST_EXCEPTION)
-    no_answer = f"there was no answer within {limit_s:g} s"
-    return [
-        result
-        for check, future in zip(checks, futures, strict=True)
-        for result in ([unknown(no_answer, check=check.name)] if future in late else future.result())
-    ]
+        _, late = wait(futures, limit_s - QUIET_S)
+    results: list[CheckResult] = []
+    for check, future in zip(checks, futures, strict=True):
+        try:
+            no_answer = unknown(f"there was no answer within {limit_s:g} s")
+            answer = no_answer if future in late else future.result()
+        except OSError as fault:
+            answer = failed(f"it could not be looked at: {fault}")
+        some = [answer] if isinstance(answer, CheckResult) else answer
+        results += [replace(each, check=each.check or check.name) for each in some]
+    return results
 
 
-def _run(check: Check, future: Future[list[CheckResult]]) -> None:
+def _run(check: Check, future: Future[Results]) -> None:
     try:
-        answer = check.run()
-    except OSError as fault:
-        answer = failed(f"it could not be looked at: {fault}")
+        future.set_result(check.run())
     except BaseException as fault:  # raised in the main thread
         future.set_exception(fault)
-        return
-    results = [answer] if isinstance(answer, CheckResult) else answer
-    future.set_result([replace(each, check=each.check or check.name) for each in results])
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramOutput:
-    """Both streams of a program and its exit code, which is None if it did not end in time."""
-
-    code: int | None
-    text: str
-
-
-def ask(command: Sequence[str], environment: Mapping[str, str], limit_s: float) -> ProgramOutput | None:
-    """Run a program and kill its process group at the end. Return None if it cannot be started.
-
-    More than 64 KiB of output counts as not ending.
-    """
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=dict(environment), cwd="/", start_new_session=True,
-        )  # fmt: skip
-    except (OSError, ValueError):
-        return None
-    assert process.stdout is not None  # it is a pipe
-    pipe, pidfd = process.stdout.fileno(), os.pidfd_open(process.pid)
-    deadline, printed, is_open, is_over = time.monotonic() + limit_s, b"", True, False
-    try:
-        while is_open and len(printed) < _OUTPUT_BYTES and _is_readable(pipe, deadline):
-            part = os.read(pipe, _OUTPUT_BYTES)
-            is_open, printed = bool(part), printed + part
-        is_over = not is_open and _is_readable(pidfd, deadline)
-    finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # before its leader is reaped: the id is still its own
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(1.0)
-        os.close(pidfd)
-        process.stdout.close()
-    text = printed.decode(errors="replace")
-    return ProgramOutput(process.returncode, text) if is_over else ProgramOutput(None, "")
-
-
-def _is_readable(descriptor: int, deadline: float) -> bool:
-    return bool(select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0])

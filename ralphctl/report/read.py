@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ralphctl.client import discovery
+from ralphctl.offline import processes
 from ralphctl.offline import state as offline
 from ralphctl.report import model
 from ralphctl.report.gather import Gatherer
@@ -96,13 +97,10 @@ def _view(source: model.ReportSource, definition: Mapping[str, Any]) -> Mapping[
     if isinstance(definition.get("command"), list):
         view["command"] = definition["command"]
     if source.home is None:
-        has_daemon = discovery.lock_owner(source.directory) is not None
+        daemon = discovery.lock_owner(source.directory)
     else:
-        try:
-            has_daemon = discovery.is_flocked((source.home.parent.parent / "lock").stat().st_ino)
-        except OSError:
-            has_daemon = False
-    return view if has_daemon else offline.without_daemon(view, ended_with_it=source.is_build)
+        daemon = processes.lock_holder(source.home.parent.parent / "lock")
+    return view if daemon else offline.without_daemon(view, ended_with_it=source.is_build)
 
 
 def reported_state(view: Mapping[str, Any]) -> model.ReportedState:

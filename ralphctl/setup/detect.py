@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ralphctl.doctor.runner import ask
 from ralphctl.format.output import message
+from ralphctl.offline.processes import ask
 from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, has_task_headings, parse
 from ralphd.git.repo import Head, Repository, answer, head
 

@@ -25,16 +25,15 @@ from ralphctl.doctor.runner import (
     Check,
     CheckResult,
     Level,
-    ProgramOutput,
     as_json,
     as_text,
-    ask,
     failed,
     ok,
     repair,
     run_checks,
     warning,
 )
+from ralphctl.offline.processes import ProgramOutput, ask
 from ralphd import __version__
 from ralphd.agents import known
 from ralphd.agents.known import login_command
