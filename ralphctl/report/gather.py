@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from ralphctl.format.humanize import count
+from ralphctl.format.humanize import count, part
 from ralphctl.report import history, model
 from ralphctl.report.history import HistoryEntry, HistoryReader, amount, moment, text, whole
 from ralphctl.report.model import MICRO, ReportCost
@@ -99,9 +99,7 @@ class Gatherer:
             self._failed(failure, text(entry.get("why")) or ending, at)
 
     def _escalation(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
-        data = entry.get("data")
-        message = text(data.get("message")) if isinstance(data, Mapping) else ""
-        self._summary.calls.append(model.ReportCall(at, message))
+        self._summary.calls.append(model.ReportCall(at, text(part(entry, "data").get("message"))))
 
     def _undo_anywhere(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._timeline.undo(entry, at, of)
@@ -214,20 +212,14 @@ class Gatherer:
         return summary
 
     def _remarks(self, torn: int) -> list[str]:
-        remarks = []
-        if torn:
-            lines = count(torn, "line")
-            remarks.append(f"{lines} of the record could not be read: what was told there is missing")
-        if self._undated:
-            remarks.append(
-                f"left out: {count(self._undated, 'entry', 'entries')} of the record without a time"
-            )
-        if self._was_set_back:
-            remarks.append("the clock was set back meanwhile: times overlap, durations may be off by as much")
+        lines = f"{count(torn, 'line')} of the record could not be read: what was told there is missing"
+        undated = f"left out: {count(self._undated, 'entry', 'entries')} of the record without a time"
+        set_back = "the clock was set back meanwhile: times overlap, durations may be off by as much"
+        remarks = [(torn, lines), (self._undated, undated), (self._was_set_back, set_back)]
         for kind, number in self._unknown_kinds.items():
             of_kind = f"{count(number, 'entry', 'entries')} of the kind {kind!r}"
-            remarks.append(f"left out: {of_kind}, which this ralphctl does not know")
-        return remarks
+            remarks.append((number, f"left out: {of_kind}, which this ralphctl does not know"))
+        return [remark for is_so, remark in remarks if is_so]
 
 
 def _parted(by_digits: Mapping[str, str], reverted: set[str]) -> tuple[list[str], list[str]]:

@@ -7,7 +7,6 @@ bounds, and any value in it may be missing or of another type.
 import json
 import os
 import re
-import stat
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,8 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
-from ralphd.core.text import CONTROL
+from ralphd.core.text import strip_controls
 from ralphd.core.time import Moment
+from ralphd.store.files import open_plain
 
 HistoryEntry: TypeAlias = Mapping[str, Any]
 
@@ -67,8 +67,9 @@ class HistoryReader:
         The last end of a run and the last wait before ``since`` come first. A file that cannot be read has no
         entries.
         """
-        file = _opened(self.path)
-        if file is None:
+        try:
+            file = open_plain(self.path)
+        except OSError:
             return
         with file:
             start, size = _start(file, since.encode()), file.seek(0, os.SEEK_END)
@@ -101,18 +102,6 @@ class HistoryReader:
         entries = [value for value in values if isinstance(value, dict)]
         self.torn += len(values) - len(entries)
         return entries
-
-
-def _opened(path: Path) -> BinaryIO | None:
-    try:
-        # O_NONBLOCK: a FIFO in its place must not hang a report.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        return None
-    return os.fdopen(descriptor, "rb", buffering=1 << 20)
 
 
 def _start(file: BinaryIO, since: bytes) -> int:
@@ -200,5 +189,5 @@ def commits(value: object, known: Container[str] = ()) -> list[str]:
 
 def last_lines(value: object, most: int) -> tuple[str, ...]:
     """Return the last visible lines of a text without terminal control sequences, each truncated."""
-    shown = (CONTROL.sub("", line).rstrip() for line in text(value).splitlines())
+    shown = (strip_controls(line).rstrip() for line in text(value).splitlines())
     return tuple(line[:_LINE_CHARS] for line in shown if line)[-most:]

@@ -4,10 +4,10 @@ Times are whole microseconds and money whole millionths of a dollar, so that par
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields, is_dataclass
+from dataclasses import astuple, dataclass, field
 from operator import add
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ralphd.core.time import Moment, rfc3339
 
@@ -16,9 +16,7 @@ REQUESTED_PAUSES: Final = frozenset({"requested", "user_requested"})
 _VERSION: Final = 1
 """The version of the JSON form. A new key does not raise it."""
 HAS_A_RUN: Final = frozenset({"starting", "running", "testing", "pausing", "stopping"})
-_VIEW_KEYS: Final = (
-    *("state", "message", "pause_reason", "agent", "branch", "iteration", "total_cost_usd", "notes"),
-)
+_VIEW_KEYS = ("state", "message", "pause_reason", "agent", "branch", "iteration", "total_cost_usd", "notes")
 
 
 TIME_USES: Final = {
@@ -46,8 +44,7 @@ WAITS: Final = {
 """The reasons of waits that are counted apart, in words; all others count as ``other``."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeShare:
+class TimeShare(NamedTuple):
     """How much of the span went to one of ``TIME_USES``; ``reason`` is that of a wait."""
 
     doing: str
@@ -131,8 +128,7 @@ class ReportFailure:
     last_at: Moment
 
 
-@dataclass(frozen=True, slots=True)
-class ReportCall:
+class ReportCall(NamedTuple):
     """One escalation to a person."""
 
     at: Moment
@@ -174,8 +170,7 @@ class SpanSummary:
         return sorted(done, key=lambda task: task.done_at or 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedState:
+class ReportedState(NamedTuple):
     """The present state. ``waits_for`` is a wait's reason, ``goes_on_at`` the moment when it ends.
 
     ``needs_person``: nothing continues before somebody acts. ``agents_out`` stay disabled until then.
@@ -199,8 +194,7 @@ class ReportedState:
         return self.waits_for is not None or self.needs_person
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTask:
+class OpenTask(NamedTuple):
     """An unfinished task. ``used_up``: it failed too often to be tried again."""
 
     id: str
@@ -210,8 +204,7 @@ class OpenTask:
     used_up: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TaskListState:
+class TaskListState(NamedTuple):
     """The task list: ``done`` of ``total``. ``file`` None: known from the loop's memory alone."""
 
     file: str | None
@@ -220,8 +213,7 @@ class TaskListState:
     open: Sequence[OpenTask]
 
 
-@dataclass(frozen=True, slots=True)
-class Diffstat:
+class Diffstat(NamedTuple):
     """What ``commits`` changed; ``missing`` others are no longer in the repository."""
 
     commits: int
@@ -271,6 +263,7 @@ def document(reports: Sequence[RalphReport], since: Moment, until: Moment) -> An
 
 def _ralph(report: RalphReport) -> dict[str, Any]:
     summary, state = report.summary, report.state
+    commits = _pick(summary, "kept", "reverted")
     return {
         **_pick(report.source, "name", "directory"),
         **_pick(summary, "since", "until"),
@@ -280,12 +273,7 @@ def _ralph(report: RalphReport) -> dict[str, Any]:
         "done": summary.done,
         "worked_on": summary.tasks,
         "undone": summary.undone,
-        "commits": {
-            "kept": summary.kept,
-            "reverted": summary.reverted,
-            "unjudged_iterations": summary.unjudged,
-            "changed": report.changed,
-        },
+        "commits": {**commits, "unjudged_iterations": summary.unjudged, "changed": report.changed},
         "times": summary.shares,
         "cost": _cost(summary.cost, is_unknown=report.has_untold_costs),
         "cost_by_agent": summary.agents,
@@ -306,10 +294,10 @@ def _cost(cost: ReportCost, *, is_unknown: bool = False) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return ``value`` as JSON: moments as RFC 3339, microseconds as seconds, a cost as keys of its owner."""
+    if names := getattr(value, "__match_args__", ()):  # of a dataclass or a NamedTuple
+        value = _pick(value, *names)
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
-    if is_dataclass(value):
-        value = _pick(value, *(each.name for each in fields(value)))
     if not isinstance(value, dict):
         return value
     plain: dict[str, Any] = {}

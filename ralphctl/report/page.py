@@ -7,13 +7,12 @@ cleaned, so it contains neither marks nor other control characters.
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ralphctl.format.humanize import cut
-from ralphctl.format.output import BOLD, DIM, paint
+from ralphctl.format.output import BOLD, DIM, PLAIN_COLUMNS, paint
 
 CODE = "\x01"
-PLAIN_COLUMNS = 80
 _LABEL = 12
 _LEAST_COLUMNS = 20
 _MARKS = re.compile(r"([\\`*_\[\]<>#|~&$!])")
@@ -25,8 +24,7 @@ def typed(command: str) -> str:
     return f"{CODE}{command}{CODE}"
 
 
-@dataclass(frozen=True, slots=True)
-class PageItem:
+class PageItem(NamedTuple):
     """One thing in a section; ``quoted`` are lines that a program printed, ``more`` are details."""
 
     text: str
@@ -34,8 +32,7 @@ class PageItem:
     more: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PageSection:
+class PageSection(NamedTuple):
     """A part of the page. ``rows`` are a table: the first column aligned left, numbers right."""
 
     title: str
@@ -44,8 +41,7 @@ class PageSection:
     end: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportPage:
+class ReportPage(NamedTuple):
     """A name with its state, labelled rows of what matters most, and sections."""
 
     name: str

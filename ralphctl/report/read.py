@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ralphctl.client import discovery
+from ralphctl.format.humanize import part
 from ralphctl.offline import processes
 from ralphctl.offline import state as offline
 from ralphctl.report import model
@@ -105,12 +106,12 @@ def _view(source: model.ReportSource, definition: Mapping[str, Any]) -> Mapping[
 
 def reported_state(view: Mapping[str, Any]) -> model.ReportedState:
     """Return what a view says about the present; anything may be missing in it."""
-    state, wait, pool = text(view.get("state")), _object(view.get("wait")), _object(view.get("pool"))
+    state, wait = text(view.get("state")), part(view, "wait")
     goes_on_at = moment(wait.get("until"))
     has_stopped = state == "failed" or (state == "paused" and goes_on_at is None)
-    agents = pool.get("agents")
-    pool_agents = [_object(each) for each in agents] if isinstance(agents, list) else []
-    out = [each for each in pool_agents if each.get("in") is False and each.get("until") is None]
+    agents = part(view, "pool").get("agents")
+    pool = [each for each in agents if isinstance(each, dict)] if isinstance(agents, list) else []
+    out = [each for each in pool if each.get("in") is False and each.get("until") is None]
     run_id = text(view.get("run_id")) if state in model.HAS_A_RUN else ""
     return model.ReportedState(
         state,
@@ -124,11 +125,10 @@ def reported_state(view: Mapping[str, Any]) -> model.ReportedState:
 
 
 def _tasks(source: model.ReportSource, definition: Mapping[str, Any]) -> model.TaskListState | None:
-    values = _object(_object(definition.get("configuration")).get("values"))
-    ralph, agents = _object(values.get("ralph")), _object(values.get("agents"))
-    plan = task_list(Path(source.directory), text(ralph.get("tasks")) or "auto")
-    memory = _object(_file(source.path(_TASKS)).get("tasks"))
-    return task_list_state(plan, memory, most_failures=whole(agents.get("max_task_failures")) or 0)
+    values = part(part(definition, "configuration"), "values")
+    plan = task_list(Path(source.directory), text(part(values, "ralph").get("tasks")) or "auto")
+    most_failures = whole(part(values, "agents").get("max_task_failures")) or 0
+    return task_list_state(plan, part(_file(source.path(_TASKS)), "tasks"), most_failures=most_failures)
 
 
 def task_list_state(
@@ -162,10 +162,6 @@ def task_list_state(
 
 def _file(path: Path) -> dict[str, Any]:
     return offline.read_file(str(path)) or {}
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 # --- git --------------------------------------------------------------------------------------------------

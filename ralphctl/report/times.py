@@ -84,16 +84,14 @@ class Timeline:
     def attempt(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         run = self._runs[of[0]]
         begin = at - (amount(entry.get("duration_s")) or 0.0)
-        if run.wait is not None:
-            self._end_wait(run, begin)
+        self._end_wait(run, begin)
         run.reports_attempts, run.last_at = True, at
         self._stretches.append((begin, at, _ATTEMPT_LABELS.get(failure_of(entry), _FAILURE), of))
 
     def iteration(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         """Of a loop that reports no attempts, the whole time since the iteration before counts."""
         run = self._runs[of[0]]
-        if run.wait is not None:
-            self._end_wait(run, at)
+        self._end_wait(run, at)
         if not run.reports_attempts:
             label = _background("failure") if entry.get("failed") is True else _LOOP_WORK
             if run.last_at is None:
