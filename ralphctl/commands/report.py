@@ -14,14 +14,12 @@ from ralphctl.format import log_text
 from ralphctl.format.output import columns, has_colour
 from ralphd.errors import UsageError
 
-EVENING_HOUR = 18
-
 
 def last_evening(now: float) -> float:
     """Return 18:00 of the day before, in local time."""
     today = time.localtime(now)
     # mktime knows the length of a day on which clocks change; day 0 is the last of the month before.
-    return time.mktime((today.tm_year, today.tm_mon, today.tm_mday - 1, EVENING_HOUR, 0, 0, 0, 0, -1))
+    return time.mktime((today.tm_year, today.tm_mon, today.tm_mday - 1, 18, 0, 0, 0, 0, -1))
 
 
 def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,7 @@ def find(directory: str, homes: list[Path], *, reported: object = None) -> Saved
     if isinstance(reported, dict):
         return SavedCheckpoint(originals[0] if originals else Path(CHECKPOINT_FILE), reported)
     copy = Path(directory) / ".ralph" / CHECKPOINT_FILE
-    if not os.path.lexists(copy):
-        return None
-    saved = checked(copy, Path(directory))
-    return SavedCheckpoint(saved.path, saved.content, saved.fault, saved.is_newer, is_copy=True)
+    return replace(checked(copy, Path(directory)), is_copy=True) if os.path.lexists(copy) else None
 
 
 def checked(path: Path, directory: Path) -> SavedCheckpoint:
@@ -72,13 +69,6 @@ def checked(path: Path, directory: Path) -> SavedCheckpoint:
         return SavedCheckpoint(path, held, f"it was written by a newer ralphd ({known})", is_newer=True)
     faults = CheckpointManager(path.parent, directory).verify(held)
     return SavedCheckpoint(path, held, f"it is damaged: {'; '.join(faults)}" if faults else "")
-
-
-def put_aside(saved: SavedCheckpoint) -> Path | None:
-    """Set an unusable copy aside before the loop writes its own there; return its new path."""
-    from ralphd.store.files import set_aside
-
-    return set_aside(saved.path)
 
 
 def runs_built_in(directory: str, flags: Mapping[str, object]) -> bool:
@@ -100,12 +90,9 @@ class StartDeclined(RalphdError):
 
 def resume_options(function: Any) -> Any:
     """Add ``--resume`` and ``--no-resume``."""
-    function = click.option("--no-resume", is_flag=True, help="Start afresh; a checkpoint is kept aside.")(
-        function
-    )
-    return click.option("--resume", is_flag=True, help="Go on from the checkpoint, without a question.")(
-        function
-    )
+    afresh = click.option("--no-resume", is_flag=True, help="Start afresh; a checkpoint is kept aside.")
+    resume = click.option("--resume", is_flag=True, help="Go on from the checkpoint, without a question.")
+    return resume(afresh(function))
 
 
 def wish_of(resume: bool, no_resume: bool, command: list[str] | None) -> bool | None:
@@ -163,34 +150,24 @@ def can_ask() -> bool:
 def _settle_unusable(saved: SavedCheckpoint, wish: bool | None, command: str) -> bool | None:
     if wish is not False:
         message(f"the checkpoint cannot be used: {clean(saved.fault)}\n  {clean(saved.path)}")
-        if can_ask():
-            _or_not_at_all(saved, command)
-        elif saved.is_newer:
-            raise _newer(saved, command)
+        answer = _line("Start without it? [y/N] ") if can_ask() else None
+        if answer is None and saved.is_newer:
+            raise NewerState(
+                "nothing was started: the checkpoint is of a newer version",
+                why=f"{saved.path}: {saved.fault}",
+                mend=f"install the newer ralphd again; or {command} --no-resume, which keeps it aside",
+            )
+        if answer is not None and answer.lower() not in ("y", "yes"):
+            raise StartDeclined("nothing was started", mend=f"less {saved.path}, then {command}")
     if not saved.is_copy:
         message(f"starting without the checkpoint; it is {_kept(saved)}")
         return False
-    kept_as = put_aside(saved)
+    from ralphd.store.files import set_aside
+
+    kept_as = set_aside(saved.path)  # before the loop writes its own there
     where = "could not be put aside" if kept_as is None else f"is kept as {clean(kept_as)}"
     message(f"starting without the checkpoint; it {where}")
     return None
-
-
-def _or_not_at_all(saved: SavedCheckpoint, command: str) -> None:
-    """Ask whether to start without it. Raise StartDeclined, NewerState."""
-    answer = _line("Start without it? [y/N] ")
-    if answer is None and saved.is_newer:
-        raise _newer(saved, command)
-    if answer is not None and answer.lower() not in ("y", "yes"):
-        raise StartDeclined("nothing was started", mend=f"less {saved.path}, then {command}")
-
-
-def _newer(saved: SavedCheckpoint, command: str) -> NewerState:
-    return NewerState(
-        "nothing was started: the checkpoint is of a newer version",
-        why=f"{saved.path}: {saved.fault}",
-        mend=f"install the newer ralphd again; or {command} --no-resume, which keeps it aside",
-    )
 
 
 def _ask(saved: SavedCheckpoint) -> bool | None:
@@ -241,7 +218,14 @@ def _print_all(saved: SavedCheckpoint) -> None:
     message(f"{clean(saved.path)}:")
     for line in json.dumps(saved.content, indent=2, ensure_ascii=False).splitlines():
         message(f"  {clean(line)}")
-    _print_files(saved.content)
+    files = saved.content.get("uncommitted_files")
+    files = files if isinstance(files, list) else []
+    if files:
+        message("Not committed when it was saved:")
+    for name in files[:_MOST_FILES]:
+        message(f"  {clean(name)}")
+    if len(files) > _MOST_FILES:
+        message(f"  … and {len(files) - _MOST_FILES} more")
     ref = saved.content.get("snapshot_ref")
     if isinstance(ref, str) and _REF.fullmatch(ref):  # people paste what they read here
         message("Its snapshot of that work, which neither answer throws away:")
@@ -250,14 +234,3 @@ def _print_all(saved: SavedCheckpoint) -> None:
         message(f"  git restore --overlay --source={ref} -- :/  (put its files over those that are here)")
     else:
         message("It has no snapshot: there was nothing to keep when it was saved.")
-
-
-def _print_files(content: Mapping[str, Any]) -> None:
-    files = content.get("uncommitted_files")
-    if not isinstance(files, list) or not files:
-        return
-    message("Not committed when it was saved:")
-    for name in files[:_MOST_FILES]:
-        message(f"  {clean(name)}")
-    if len(files) > _MOST_FILES:
-        message(f"  … and {len(files) - _MOST_FILES} more")

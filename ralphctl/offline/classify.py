@@ -89,7 +89,7 @@ def plain_agent(name: str) -> Agent:
 def text_of(finding: Classification, now: float) -> str:
     """Return a finding as short aligned lines, times in local time."""
     reset = finding.reset
-    rows = [("kind", _kind(finding))]
+    rows = [("kind", finding.kind or "ok")]
     if finding.kind is not None:
         category = meaning(finding.kind).category.replace("_", " ")
         rows.append(("class", f"{category}, {hint(finding.kind, reset_known=reset is not None)}"))
@@ -103,22 +103,15 @@ def text_of(finding: Classification, now: float) -> str:
 def json_of(finding: Classification, now: float) -> str:
     """Return a finding as JSON: ``kind, reset_at, wait_seconds, rule, why``."""
     reset = finding.reset
+    reset_at = datetime.fromtimestamp(reset.until, UTC) if reset else None
     record: dict[str, Any] = {
-        "kind": _kind(finding),
-        "reset_at": _rfc3339(reset.until) if reset else None,
+        "kind": finding.kind or "ok",
+        "reset_at": reset_at.isoformat(timespec="milliseconds").replace("+00:00", "Z") if reset_at else None,
         "wait_seconds": round(max(0.0, reset.until - now), 3) if reset else None,
         "rule": finding.rule,
         "why": finding.why,
     }
     return json.dumps(record, indent=2, ensure_ascii=False)
-
-
-def _kind(finding: Classification) -> str:
-    return finding.kind.value if finding.kind else "ok"
-
-
-def _rfc3339(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _agent(name: str, environ: dict[str, str], directory: Path) -> Agent:

@@ -157,7 +157,7 @@ def task_position(view: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[
     if not isinstance(task, dict) or not (kept := home(dict(view), environ)):
         return None
     file = (read_file(os.path.join(kept, "loop.json")) or {}).get("list_file")
-    if not isinstance(file, str) or (data := _bytes_of(os.path.join(view["directory"], file))) is None:
+    if not isinstance(file, str) or (data := read_bytes(os.path.join(view["directory"], file))) is None:
         return None
     from ralphd.core.plan import parse
 
@@ -245,16 +245,17 @@ def _read(directory: str, name: str) -> dict[str, Any] | None:
 def read_file(path: str) -> dict[str, Any] | None:
     """Return the JSON object in a regular file of 1 MiB at most; None for anything else, or if missing."""
     try:
-        saved = json.loads(_bytes_of(path) or b"")
+        saved = json.loads(read_bytes(path) or b"")
     except (ValueError, RecursionError):
         return None
     return saved if isinstance(saved, dict) else None
 
 
-def _bytes_of(path: str) -> bytes | None:
+def read_bytes(path: str) -> bytes | None:
+    """Return the content of a regular file of 1 MiB at most; None for anything else, or if missing."""
     try:
         # O_NONBLOCK: a FIFO put in its place must not hang `status`.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ralphctl.client import discovery
-from ralphctl.format.humanize import part
+from ralphctl.format.humanize import View, part
 from ralphctl.offline import processes
 from ralphctl.offline import state as offline
 from ralphctl.report import model
@@ -91,7 +91,7 @@ def read(source: model.ReportSource, since: float, until: float, now: float) -> 
     return model.RalphReport(source, view, state, summary, _tasks(source, definition), changed)
 
 
-def _view(source: model.ReportSource, definition: Mapping[str, Any]) -> Mapping[str, Any]:
+def _view(source: model.ReportSource, definition: View) -> View:
     state = _file(source.path(_STATE))
     last = offline.view_of(state, source.directory) if state else offline.last_view(source.directory)
     view = (last or {"state": "idle"}) | {"name": source.name, "directory": source.directory}
@@ -104,7 +104,7 @@ def _view(source: model.ReportSource, definition: Mapping[str, Any]) -> Mapping[
     return view if daemon else offline.without_daemon(view, ended_with_it=source.is_build)
 
 
-def reported_state(view: Mapping[str, Any]) -> model.ReportedState:
+def reported_state(view: View) -> model.ReportedState:
     """Return what a view says about the present; anything may be missing in it."""
     state, wait = text(view.get("state")), part(view, "wait")
     goes_on_at = moment(wait.get("until"))
@@ -124,16 +124,14 @@ def reported_state(view: Mapping[str, Any]) -> model.ReportedState:
     )
 
 
-def _tasks(source: model.ReportSource, definition: Mapping[str, Any]) -> model.TaskListState | None:
+def _tasks(source: model.ReportSource, definition: View) -> model.TaskListState | None:
     values = part(part(definition, "configuration"), "values")
     plan = task_list(Path(source.directory), text(part(values, "ralph").get("tasks")) or "auto")
     most_failures = whole(part(values, "agents").get("max_task_failures")) or 0
     return task_list_state(plan, part(_file(source.path(_TASKS)), "tasks"), most_failures=most_failures)
 
 
-def task_list_state(
-    plan: Plan | None, memory: Mapping[str, Any], *, most_failures: int
-) -> model.TaskListState | None:
+def task_list_state(plan: Plan | None, memory: View, *, most_failures: int) -> model.TaskListState | None:
     """Return the state of the list by what it says and what the loop remembers; None without a list.
 
     A ticked task counts as open where its commits were reverted, or its review is still to come.

@@ -5,12 +5,11 @@ A cost that is not known is called unknown; it is never shown as 0.
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ralphctl.format import state_text
 from ralphctl.format.gate_text import commit_words
-from ralphctl.format.humanize import clock, count, cut, duration, until, wait_words
+from ralphctl.format.humanize import View, clock, count, cut, duration, until, wait_words
 from ralphctl.format.output import clean
 from ralphctl.report.model import MICRO, TIME_USES, WAITS, RalphReport, ReportCost, ReportRevert, ReportTask
 from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
@@ -71,7 +70,7 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
     return ReportPage(count(len(reports), "ralph"), state, rows, (PageSection("Each of them", tuple(items)),))
 
 
-def _brief(view: Mapping[str, Any]) -> Mapping[str, Any]:
+def _brief(view: View) -> View:
     """Truncate the message, so that it leaves room on the first screen."""
     message = view.get("message")
     return {**view, "message": cut(message, _WHY_CHARS)} if isinstance(message, str) else view
@@ -110,8 +109,7 @@ def _rows(report: RalphReport, now: float) -> Iterator[tuple[str, str]]:
 
 def _span(since: float, to: float, now: float) -> str:
     end = f"now, {clock(now, now)}" if to >= now else clock(to, now)
-    begin = time.strftime("%a %d %b %H:%M", time.localtime(since))
-    return f"{begin} to {end} ({duration(to - since)})"
+    return f"{time.strftime('%a %d %b %H:%M', time.localtime(since))} to {end} ({duration(to - since)})"
 
 
 def _done_words(report: RalphReport) -> str:
@@ -125,25 +123,22 @@ def _done_words(report: RalphReport) -> str:
 
 
 def _blocked_words(report: RalphReport, now: float) -> str:
-    state, view = report.state, report.view
-    out = ", ".join(map(clean, state.agents_out))
-    agents = f"; {out} out until you act" if out else ""
+    state, view, out = report.state, report.view, ", ".join(map(clean, report.state.agents_out))
     used_up = [task for task in report.tasks.open if task.used_up] if report.tasks else []
+    message = clean(view.get("message") or "")
+    why = ""
     if state.state == "failed":
-        return cut(state_text.why_failed(view), _WHY_CHARS) + agents
-    if state.needs_person:
-        message = clean(view.get("message") or "")
-        return cut(message or state_text.state_words(view, now), _WHY_CHARS) + agents
-    if state.waits_for is not None:
-        return f"it waits {clean(wait_words(view['wait'].get('reason') or 'unknown'))}{agents}"
-    if used_up:
+        why = cut(state_text.why_failed(view), _WHY_CHARS)
+    elif state.needs_person:
+        why = cut(message or state_text.state_words(view, now), _WHY_CHARS)
+    elif state.waits_for is not None:
+        why = f"it waits {wait_words(view['wait'].get('reason') or 'unknown')}"
+    elif used_up:
         which = clean(used_up[0].id) if len(used_up) == 1 else count(len(used_up), "task")
-        return f"{which} failed too often to be tried again{agents}"
-    if agents:
-        return agents.removeprefix("; ")
-    if state.state == "stopped" and view.get("message"):
-        return cut(clean(view["message"]), _WHY_CHARS)
-    return "nothing"
+        why = f"{which} failed too often to be tried again"
+    elif state.state == "stopped" and not out:
+        why = cut(message, _WHY_CHARS)
+    return "; ".join(filter(None, (why, f"{out} out until you act" if out else ""))) or "nothing"
 
 
 def _goes_on_words(report: RalphReport, now: float) -> str:
@@ -200,19 +195,15 @@ def _rest(number: int, report: RalphReport, most: int = _MOST) -> str:
 
 
 def _worked_on(task: ReportTask, now: float) -> PageItem:
-    name = f"{_task_words(task.id, task.title)}: {_details(task)}"
-    if task.done_at is not None:
-        return PageItem(f"{_minute(task.done_at, now)}  {name}")
-    failures = f"{count(task.failures, 'failure')}, the last: {cut(clean(task.last_failure), _WHY_CHARS)}"
-    return PageItem(name, more=(failures,) if task.failures else ())
-
-
-def _details(task: ReportTask) -> str:
     numbers, shas = task.iterations, list(task.kept)
     parts = [f"iteration {numbers[0]}" if len(numbers) == 1 else count(len(numbers), "iteration")]
     parts.append(count(len(shas), "commit") if len(shas) > _MOST_SHAS else commit_words(shas) or "no commit")
     parts += [cost_words(task.cost, brief=True)] if task.cost.attempts else []
-    return ", ".join(parts if numbers else parts[1:])
+    name = f"{_task_words(task.id, task.title)}: {', '.join(parts if numbers else parts[1:])}"
+    if task.done_at is not None:
+        return PageItem(f"{_minute(task.done_at, now)}  {name}")
+    failures = f"{count(task.failures, 'failure')}, the last: {cut(clean(task.last_failure), _WHY_CHARS)}"
+    return PageItem(name, more=(failures,) if task.failures else ())
 
 
 def _undone(revert: ReportRevert, report: RalphReport, now: float) -> PageItem:
@@ -259,8 +250,7 @@ def _agents(report: RalphReport) -> Iterator[tuple[str, ...]]:
 def _costs(report: RalphReport) -> Iterator[tuple[str, ...]]:
     for task in report.summary.tasks[:_MOST]:
         if task.cost.attempts or task.cost.micro_usd:
-            name = _task_words(task.id, task.title)
-            yield name, cost_words(task.cost, brief=True), _attempts(task.cost)
+            yield _task_words(task.id, task.title), cost_words(task.cost, brief=True), _attempts(task.cost)
 
 
 def _attempts(cost: ReportCost) -> str:

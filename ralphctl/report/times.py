@@ -41,7 +41,6 @@ def _background(use: str) -> _Label:
     return len(_RANK) + _RANK[use], use, None
 
 
-_TESTS: Final = _label("tests")
 _HANG: Final = _label("hang")
 _FAILURE: Final = _label("failure")
 _WORK: Final = _label("work")
@@ -117,7 +116,7 @@ class Timeline:
         tests_s = entry.get("tests_s")
         if isinstance(tests_s, list) and tests_s:
             took_s = sum(amount(each) or 0.0 for each in tests_s)
-            self._stretches.append((at - took_s, at, _TESTS, None))
+            self._stretches.append((at - took_s, at, _label("tests"), None))
 
     def undo(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._reverted.discard(of)
@@ -189,8 +188,7 @@ def shares(stretches: Iterable[Stretch], since: Moment, until: Moment) -> tuple[
     begin, end = round(since * MICRO), round(until * MICRO)
     spans: dict[_Label, list[tuple[int, int]]] = defaultdict(list)
     for from_, to, label, _ in stretches:
-        first, last = round(from_ * MICRO), round(to * MICRO)
-        first, last = max(first, begin), min(last, end)
+        first, last = max(round(from_ * MICRO), begin), min(round(to * MICRO), end)
         if first < last:
             spans[label].append((first, last))
     if begin < end:

@@ -73,9 +73,8 @@ def edit_key(
         edited = edited_text(text, path, typed, file)
         after = files.layer_of(edited, file, home, users_own=users_own).faults
         known = {(fault.key, fault.text) for fault in faults}
-        _refuse(
-            [ConfigFault("", each.key, each.text) for each in after if (each.key, each.text) not in known]
-        )
+        new = [each for each in after if (each.key, each.text) not in known]
+        _refuse([ConfigFault("", each.key, each.text) for each in new])
         _write(file, text, edited, users_own=users_own)
     return ConfigEdit(file, dotted(path), _shown(path, before), _shown(path, typed), is_changed)
 
@@ -88,13 +87,12 @@ def edited_text(text: str, path: KeyPath, value: object, file: Path) -> str:
     with suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
         expected, document = tomllib.loads(text), tomlkit.parse(text)
         count = len(expected.get(WEBHOOKS, ()))
-        match path:
-            case (_, int(index), *_) if index > count:
-                raise UsageError(
-                    f"there is no {dotted(path)}: nothing was written",
-                    why=f"{file.name} has {count} of them, counted from 0",
-                    mend=f"{WEBHOOKS}[{count}] is a new one",
-                )
+        if len(path) > 1 and isinstance(path[1], int) and path[1] > count:
+            raise UsageError(
+                f"there is no {dotted(path)}: nothing was written",
+                why=f"{file.name} has {count} of them, counted from 0",
+                mend=f"{WEBHOOKS}[{count}] is a new one",
+            )
         _put(expected, path, value)
         _put(document, path, value)
         edited = tomlkit.dumps(document)
@@ -194,8 +192,7 @@ def _write(file: Path, before: str, after: str, *, users_own: bool) -> None:
                 os.chown(real, status.st_uid, status.st_gid)
         real.chmod(stat.S_IMODE(status.st_mode) if status else 0o600 if users_own else 0o644)
     except OSError as fault:
+        why, mend = fault.strerror or str(fault), f"ls -ld {real.parent} {real}"
         raise DirectoryUnusable(
-            f"{file} cannot be written: nothing was changed",
-            why=fault.strerror or str(fault),
-            mend=f"ls -ld {real.parent} {real}",
+            f"{file} cannot be written: nothing was changed", why=why, mend=mend
         ) from fault

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -16,12 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ralphctl.format.output import message
+from ralphctl.offline import state as offline
 from ralphctl.offline.processes import ask
 from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, has_task_headings, parse
-from ralphd.git.repo import Head, Repository, answer, head
+from ralphd.git import repo
 
 _VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){1,3}(?:-[0-9A-Za-z.-]{1,24})?")
-_MAX_BYTES = 1 << 20
 
 _NODE_LOCKS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
 _NODE_TESTS = {"npm": "npm test", "pnpm": "pnpm test", "yarn": "yarn test", "bun": "bun run test"}
@@ -88,17 +87,16 @@ def detect_git(directory: Path, environ: Mapping[str, str]) -> DetectedGit:
     """Ask git, by commands that take no lock and run nothing of the repository. Block for some seconds."""
 
     def git(*words: str) -> str:
-        code, printed = answer(directory, *words) or (1, b"")
-        return printed.decode(errors="replace").strip() if code == 0 else ""
+        return repo.printable(repo.line(directory, *words) or "").strip()
 
     if shutil.which("git") is None:
         return DetectedGit("git is not installed", "install git")
     root = git("rev-parse", "--show-toplevel")
-    if not root and Repository.find(directory) is None:
+    if not root and repo.Repository.find(directory) is None:
         return DetectedGit("not a git repository", "git init")
     if not root:
         return DetectedGit("git does not read the repository here", "git status")
-    current = head(directory) or Head(None, None)
+    current = repo.head(directory) or repo.Head(None, None)
     upstream = git("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
     identity = (  # the name that git would derive from the machine does not count
         (environ.get(f"GIT_AUTHOR_{part}") and environ.get(f"GIT_COMMITTER_{part}"))
@@ -160,7 +158,6 @@ def _applies_to(rule: Mapping[str, Any], directory: Path) -> Iterator[tuple[str,
 
 def _own_commands(directory: Path) -> dict[str, str]:
     """Return what the placeholders of the rules stand for in this project."""
-
     package = _read(directory, "package.json") or ""
     manager = str(_value("package.json", package, "packageManager") or "").split("@")[0]  # pnpm@9.1.0
     if manager not in _NODE_TESTS:
@@ -193,11 +190,7 @@ def _read(directory: Path, name: str) -> str | None:
     try:
         root = directory.resolve(strict=True)
         real = (root / name).resolve(strict=True)
-        if not real.is_relative_to(root) or not stat.S_ISREG(real.stat().st_mode):
-            return None
-        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
     except (OSError, ValueError, RuntimeError):  # a null byte in the name; a loop of links
         return None
-    return None if len(data) > _MAX_BYTES else data.decode("utf-8-sig", errors="replace")
+    data = offline.read_bytes(str(real)) if real.is_relative_to(root) else None
+    return None if data is None else data.decode("utf-8-sig", errors="replace")
