@@ -16,15 +16,11 @@ from ralphctl.offline import processes
 from ralphctl.service.systemd import SystemdService
 from ralphd import wire
 
-_LIMIT_S, _MOST_S = 8.0, 9.0
-_SHARE = 0.8
-"""The part of the limit that one program may take, so that the result names the program that hangs."""
-
 
 @click.command(cls=CommonCommand)
 @click.option("--fix", is_flag=True, help="Repair what is safe to repair: file modes and a stale socket.")
 @click.option(
-    "--limit", "limit_s", metavar="S", type=Number(_MOST_S), default=_LIMIT_S,
+    "--limit", "limit_s", metavar="S", type=Number(9.0), default=8.0,
     show_default=True, help="Wait S seconds at most; all is looked at at once.",
 )  # fmt: skip
 def doctor(fix: bool, limit_s: float) -> int:
@@ -50,18 +46,17 @@ def doctor(fix: bool, limit_s: float) -> int:
     else:
         width = min(columns(sys.stdout) or PLAIN_COLUMNS, PLAIN_COLUMNS)
         click.echo(runner.as_text(results, columns=width, colour=has_colour(sys.stdout)))
-    has_failed = any(each.level is runner.Level.FAILED for each in results)
-    return wire.EXIT_FAILED if has_failed else wire.EXIT_OK
+    return wire.EXIT_FAILED if any(each.level is runner.Level.FAILED for each in results) else wire.EXIT_OK
 
 
 def _checks(limit_s: float) -> Sequence[Check]:
     """Return the checks for this directory, user and environment, in the order in which they are printed."""
     from ralphctl.doctor import agents, daemon  # the checks load what they look at, pydantic too
 
-    environ, directory, socket, each_s = os.environ, Path(here()), socket_given(), limit_s * _SHARE
+    # A program may take this part of the limit, so that the result names the one that hangs.
+    environ, directory, socket, each_s = os.environ, Path(here()), socket_given(), limit_s * 0.8
     state = Path(wire.state_directory(environ))
     socket_path = Path(socket or wire.socket_path(environ)).absolute()
-    unit = SystemdService().unit_file(environ)
     configuration, checked = agents.configured(directory, environ)
     return [
         Check("python", daemon.python),
@@ -74,7 +69,7 @@ def _checks(limit_s: float) -> Sequence[Check]:
         Check("disk of work", lambda: daemon.disk(directory)),
         Check("sqlite", lambda: daemon.sqlite(state)),
         Check("events.db", lambda: daemon.events(state, limit_s=each_s)),
-        Check("service", lambda: daemon.service(unit)),
+        Check("service", lambda: daemon.service(SystemdService().unit_file(environ))),
         Check("trees", daemon.trees),
         Check("open files", daemon.open_files),
         Check("clock", lambda: daemon.clock(environ, each_s)),

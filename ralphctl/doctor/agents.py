@@ -21,10 +21,6 @@ from ralphd.errors import RalphdError
 from ralphd.git import diagnostics, repo
 from ralphd.git.repo import Repository
 
-_GIT = (2, 30)
-"""``diagnostics`` reports what the guard needs beyond that."""
-
-
 LOGINS: Mapping[str, tuple[str, ...]] = {
     "claude": ("claude auth status", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "codex": ("codex login status", "CODEX_API_KEY", "OPENAI_API_KEY"),
@@ -110,8 +106,8 @@ def git(environ: Mapping[str, str]) -> CheckResult:
     version = re.search(r"(\d+)\.(\d+)[\w.]*", repo.line(Path("/"), "version") or "")
     if version is None:
         return failed(f"{path} does not say its version", f"{path} version")
-    if (int(version[1]), int(version[2])) < _GIT:
-        return warning(f"{version[0]}, older than {_GIT[0]}.{_GIT[1]}", "update git")
+    if (int(version[1]), int(version[2])) < (2, 30):  # what the guard needs beyond that: ``diagnostics``
+        return warning(f"{version[0]}, older than 2.30", "update git")
     return ok(version[0])
 
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -151,12 +151,11 @@ def socket(path: Path, lock: Path) -> CheckResult:
 
 
 def _is_refused(path: Path) -> bool:
-    connection = UnixConnection(str(path), 2.0)
     try:
-        connection.connect()
+        with closing(UnixConnection(str(path), 2.0)) as connection:
+            connection.connect()
     except OSError as fault:
         return isinstance(fault, ConnectionRefusedError)
-    connection.close()
     return False
 
 
@@ -178,10 +177,8 @@ def ralph_directory(directory: Path) -> Results:
     if path.is_symlink() or not path.is_dir():
         text = f"{path} is no directory; ralphd keeps its files for people there"
         return failed(text, f"mv {path} {path}.old")
-    ignore, words = path / ".gitignore", list[bytes]()
-    with suppress(OSError), ignore.open("rb") as file:
-        words = file.read(4096).split()
-    if b"*" not in words:
+    ignore = path / ".gitignore"
+    if b"*" not in (offline.read_bytes(str(ignore)) or b"").split():
         text = f"{ignore} does not keep git from what is beside it"
         return warning(text, f"echo '*' > {shlex.quote(str(ignore))}")
     return _access_fault(path) or ok(f"{path}, kept out of git")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple
 
 from ralphctl.format.humanize import count
 from ralphctl.format.output import BOLD, GREEN, RED, YELLOW, clean, paint
@@ -43,7 +43,7 @@ class CheckResult:
     check: str = ""
 
 
-Results: TypeAlias = CheckResult | Sequence[CheckResult]
+Results = CheckResult | Sequence[CheckResult]
 
 ok = partial(CheckResult, Level.OK)
 unknown = partial(CheckResult, Level.UNKNOWN)
@@ -75,9 +75,8 @@ def as_json(results: Sequence[CheckResult]) -> str:
         | {"mend": each.advice.splitlines(), "repaired": each.repaired}
         for each in results
     ]
-    counts = Counter(each.level for each in results)
-    document = {"checks": checks, "counts": {level: counts[level] for level in Level}}
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    counts = {**dict.fromkeys(Level, 0), **Counter(each.level for each in results)}
+    return json.dumps({"checks": checks, "counts": counts}, indent=2, ensure_ascii=False)
 
 
 def as_text(results: Sequence[CheckResult], *, columns: int, colour: bool) -> str:
@@ -103,8 +102,7 @@ def _lines(result: CheckResult, width: int, *, columns: int, colour: bool) -> It
     yield from (f"{indent}try: {clean(line)}" for line in result.advice.splitlines())
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """A named check; ``run`` may block, and may raise OSError."""
 
     name: str

@@ -7,8 +7,8 @@ import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ralphctl.client import discovery
 from ralphd.process import shim
@@ -84,8 +84,7 @@ def end_all(*, limit_s: float) -> bool:
     return shim.end_all(lambda *how: shim.signal_below([me], *how), none_left, {}, deadline)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramOutput:
+class ProgramOutput(NamedTuple):
     """Both streams of a program and its exit code, which is None if it did not end in time."""
 
     code: int | None
