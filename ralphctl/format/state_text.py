@@ -167,7 +167,7 @@ def directory_name(view: View) -> str:
 def work_words(view: View) -> str:
     """Return iterations, task, agent and cost; empty if none is known."""
     task, cost_usd = view.get("task"), view.get("total_cost_usd")
-    if isinstance(task, dict):
+    if task and isinstance(task, dict):
         task = task.get("title") or task.get("id") or "?"
     parts = [
         count(view["iteration"], "iteration") if view.get("iteration") else "",
