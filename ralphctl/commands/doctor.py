@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -30,7 +29,7 @@ def doctor(fix: bool, limit_s: float) -> int:
     shown.
     """
 
-    def report_waiting(names: Sequence[str]) -> None:
+    def report_waiting(names: list[str]) -> None:
         if sys.stderr.isatty():
             message(f"still looking at {', '.join(names)}; {limit_s:g} s at most")
 
@@ -41,15 +40,13 @@ def doctor(fix: bool, limit_s: float) -> int:
         processes.end_all(limit_s=1.0)  # what an agent has started to report its login
     if fix:
         results = [runner.repair(each) for each in results]
-    if wants_json():
-        click.echo(runner.as_json(results))
-    else:
-        width = min(columns(sys.stdout) or PLAIN_COLUMNS, PLAIN_COLUMNS)
-        click.echo(runner.as_text(results, columns=width, colour=has_colour(sys.stdout)))
+    width = min(columns(sys.stdout) or PLAIN_COLUMNS, PLAIN_COLUMNS)
+    text = runner.as_text(results, columns=width, colour=has_colour(sys.stdout))
+    click.echo(runner.as_json(results) if wants_json() else text)
     return wire.EXIT_FAILED if any(each.level is runner.Level.FAILED for each in results) else wire.EXIT_OK
 
 
-def _checks(limit_s: float) -> Sequence[Check]:
+def _checks(limit_s: float) -> list[Check]:
     """Return the checks for this directory, user and environment, in the order in which they are printed."""
     from ralphctl.doctor import agents, daemon  # the checks load what they look at, pydantic too
 

@@ -9,8 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ralphctl.doctor import runner
-from ralphctl.doctor.runner import Check, CheckResult, Results, failed, ok, unknown, warning
+from ralphctl.doctor.runner import Check, CheckResult, Results, failed, fault_result, ok, unknown, warning
 from ralphctl.format.humanize import count
 from ralphctl.offline.processes import ProgramOutput, ask
 from ralphd.agents import known
@@ -19,7 +18,6 @@ from ralphd.config.configuration import Configuration, load
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME
 from ralphd.errors import RalphdError
 from ralphd.git import diagnostics, repo
-from ralphd.git.repo import Repository
 
 LOGINS: Mapping[str, tuple[str, ...]] = {
     "claude": ("claude auth status", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
@@ -40,9 +38,9 @@ def agent_checks(configuration: Configuration, environ: Mapping[str, str], limit
     """Return the checks of each agent that is on PATH or that the configuration names."""
     agents, named = configuration.agents, configuration.agents.named
     is_configured = any(each not in (DEFAULT, DIRECTORYS_NAME) for each in configuration.origins.values())
-    wanted: tuple[str, ...] = ()  # those of the built-in loop, if one is configured
-    if is_configured and not configuration.ralph.command:
-        wanted = (agents.primary, *known.fallback_chain(agents.primary, agents.fallback, named))
+    has_loop = is_configured and not configuration.ralph.command
+    chain = (agents.primary, *known.fallback_chain(agents.primary, agents.fallback, named))
+    wanted = chain if has_loop else ()
     aliases = {known.known_as(name) for name in wanted}
     checks: list[Check] = []
     try:
@@ -51,7 +49,7 @@ def agent_checks(configuration: Configuration, environ: Mapping[str, str], limit
             if name in wanted or known.missing_program(agent, environ) is None:
                 checks += _checks_of(agent, wanted[0] if wanted else "", environ, limit_s)
     except RalphdError as fault:
-        result = runner.fault_result(fault)
+        result = fault_result(fault)
         return [Check("agents", lambda: result)]
     none = f"none of those that ralphd knows is on PATH ({', '.join(known.KNOWN)})"
     install = "npm install -g @anthropic-ai/claude-code, or another"
@@ -59,13 +57,11 @@ def agent_checks(configuration: Configuration, environ: Mapping[str, str], limit
 
 
 def _checks_of(agent: Agent, primary: str, environ: Mapping[str, str], limit_s: float) -> Sequence[Check]:
-    path = shutil.which(agent.program, path=environ.get("PATH"))
-    if path is None:
-        fault = known.missing_program(agent, environ) or f"{agent.program} cannot be found"
+    if fault := known.missing_program(agent, environ):
         text, _, install = fault.partition("; ")
         missing = (failed if agent.name == primary else warning)(text, install or "ralphctl config show")
         return [Check(f"agent {agent.name}", lambda: missing)]
-    program = str(Path(path).absolute())
+    program = str(Path(shutil.which(agent.program, path=environ.get("PATH")) or agent.program).absolute())
     if not (isinstance(agent, Cli) and agent.description.program == agent.program):
         return [Check(f"agent {agent.name}", lambda: ok(f"{program}, a command of yours"))]
     environment = {**environ, **agent.launch(LaunchSpec("", Path("/dev/null"))).environment}
@@ -113,7 +109,7 @@ def git(environ: Mapping[str, str]) -> CheckResult:
 
 def repository(directory: Path, environ: Mapping[str, str], limit_s: float) -> Results:
     """Check git's settings here, and what the guard cannot do. Names and addresses are not shown."""
-    if Repository.find(directory) is None:
+    if repo.Repository.find(directory) is None:
         return ok(f"none: {directory} is in no work tree, so there is no guard")
     if shutil.which("git", path=environ.get("PATH")) is None:
         return ()
@@ -138,7 +134,7 @@ def configured(directory: Path, environ: Mapping[str, str]) -> tuple[Configurati
     try:
         configuration = load(directory, environ=environ)
     except RalphdError as fault:
-        return Configuration(), runner.fault_result(fault, "ralphctl config check")
+        return Configuration(), fault_result(fault, "ralphctl config check")
     if idle := configuration.not_built_yet():
         text = f"no faults, but {count(len(idle), 'key')} without effect: {', '.join(idle)}"
         return configuration, warning(text, "ralphctl config check")

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -26,7 +25,6 @@ from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
 from ralphd.process import tree
 from ralphd.unix_http import UnixConnection
 
-_LOGS = "ralphctl regent logs"
 _ANOTHER_DISK = "export RALPHD_STATE_DIR=DIR  (one on a disk of this machine)"
 _LITTLE_BYTES, _NO_BYTES = 1 << 30, 100 << 20
 """Below the first a night may fail on a full disk, below the second it will."""
@@ -49,7 +47,7 @@ def daemon(socket: str | None, environ: Mapping[str, str], directory: str, limit
     except Forbidden as fault:
         return warning(fault.what, fault.mend)
     except RalphdError as fault:
-        return failed("; ".join([fault.what, *fault.why.splitlines()]), fault.mend or _LOGS)
+        return failed("; ".join([fault.what, *fault.why.splitlines()]), fault.mend or "ralphctl regent logs")
     except (ValueError, KeyError, TypeError):
         return failed("what answers on the socket says 200, and not how it is", "ralphctl regent restart")
     faults = [] if version == __version__ else [f"this is ralphctl {__version__}"]
@@ -64,7 +62,7 @@ def daemon(socket: str | None, environ: Mapping[str, str], directory: str, limit
 def _no_daemon(environ: Mapping[str, str]) -> CheckResult:
     if pid := lock_holder(Path(wire.state_directory(environ), "lock")):
         text = f"pid {pid} has the lock of the state directory, and does not listen"
-        return failed(text, f"{_LOGS}\nps -fp {pid}")
+        return failed(text, f"ralphctl regent logs\nps -fp {pid}")
     if idle := [view["name"] for view in offline.registered_views(environ) if view["state"] == "starting"]:
         text = f"none runs, and {count(len(idle), 'ralph')} should: {', '.join(idle[:3])}"
         return warning(text, "ralphctl regent start")
@@ -112,9 +110,8 @@ def _access_fault(path: Path) -> CheckResult | None:
     if about.st_uid != os.geteuid():
         text = f"{path} belongs to uid {about.st_uid}, you are uid {os.geteuid()}"
         return failed(text, f"sudo chown -R {os.geteuid()} {path}")
-    mode = stat.S_IMODE(about.st_mode)
-    text = f"others have rights to {path} ({mode:04o})"
-    return failed(text, FIX, partial(set_mode, path)) if mode & 0o077 else None
+    text = f"others have rights to {path} ({stat.S_IMODE(about.st_mode):04o})"
+    return failed(text, FIX, lambda: set_mode(path)) if about.st_mode & 0o077 else None
 
 
 def set_mode(path: Path) -> str:
@@ -143,11 +140,9 @@ def socket(path: Path, lock: Path) -> CheckResult:
         text = f"{path} belongs to uid {about.st_uid}: it is another user's daemon"
         return failed(text, "unset RALPHD_SOCKET  (for a daemon of your own)")
     if lock_holder(lock) is None and _is_refused(path):
-        remove = partial(remove_socket, path, about.st_ino, lock)
-        text = f"{path} was left behind: nobody listens there"
-        return warning(text, f"{FIX}, or ralphctl regent start", remove)
-    is_ours = about.st_uid == os.geteuid()
-    return (_access_fault(path) if is_ours else None) or ok(f"{path}, yours alone")
+        text, inode = f"{path} was left behind: nobody listens there", about.st_ino
+        return warning(text, f"{FIX}, or ralphctl regent start", lambda: remove_socket(path, inode, lock))
+    return (_access_fault(path) if about.st_uid == os.geteuid() else None) or ok(f"{path}, yours alone")
 
 
 def _is_refused(path: Path) -> bool:
@@ -214,8 +209,7 @@ def events(state: Path, *, limit_s: float) -> CheckResult:
     deadline = time.monotonic() + limit_s
     try:
         # Read-only, but not immutable: what the last daemon wrote is still in the log.
-        address = f"{path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(address, limit_s, uri=True)) as connection:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", limit_s, uri=True)) as connection:
             # Looks at the clock after so many instructions.
             connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
             report = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -285,16 +279,14 @@ def service(unit: Path) -> Results:
         return ok("no systemd here: after a reboot, ralphctl regent start")
     if not unit.exists():
         return ok("none: after a reboot nothing starts the daemon; ralphctl regent install changes that")
-    user = psutil.Process().username()
     # Where systemd keeps the setting; loginctl knows only users who are logged in.
-    return [ok(str(unit)), linger(Path("/var/lib/systemd/linger", user).exists())]
+    return [ok(str(unit)), linger(Path("/var/lib/systemd/linger", psutil.Process().username()).exists())]
 
 
 def linger(is_on: bool) -> CheckResult:
-    if is_on:
-        return ok("on: the service starts at boot and outlives your sessions", check="linger")
+    on = ok("on: the service starts at boot and outlives your sessions", check="linger")
     text = "off: your last logout ends the service and every run"
-    return warning(text, "loginctl enable-linger", check="linger")
+    return on if is_on else warning(text, "loginctl enable-linger", check="linger")
 
 
 def trees() -> CheckResult:

@@ -110,7 +110,7 @@ class Check(NamedTuple):
 
 
 def run_checks(
-    checks: Sequence[Check], *, limit_s: float, waiting: Callable[[Sequence[str]], None]
+    checks: Sequence[Check], *, limit_s: float, waiting: Callable[[list[str]], None]
 ) -> list[CheckResult]:
     """Return all results in the order of the checks, those that are late as not known.
 

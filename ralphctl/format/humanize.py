@@ -79,9 +79,9 @@ def moment(text: object) -> float | None:
 def duration(seconds: float) -> str:
     """Return ``45s``, ``12m 5s``, ``2h 13m`` or ``3d 4h``: the two largest units, cut, not rounded."""
     left = max(0, int(seconds))
-    for name, size, lower, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+    for name, size, lower, step in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if left >= size:
-            rest = left % size // part
+            rest = left % size // step
             return f"{left // size}{name} {rest}{lower}" if rest else f"{left // size}{name}"
     return f"{left}s"
 
