@@ -8,7 +8,7 @@ import pytest
 from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
 from ralphd.core.incidents import Cause, Escalation, EscalationContext, call_of, of_a_bug, shell_word
 from ralphd.core.supervision.events import BaselineTested, Event, RunEnded, SpawnFailed, VerdictReached, Woke
-from ralphd.core.supervision.model import Failed, LastWord, Paused, RunReports, Supervision
+from ralphd.core.supervision.model import Failed, LastWord, Paused, RunReports, Stopped, Supervision
 from tests.core.supervision.scenes import LOST, NOW, RUN, RUNNING, ended, ralph
 
 DEAD = ralph(Failed("why"))
@@ -65,6 +65,7 @@ def test_a_missing_login_is_told_with_the_agents_own_command_and_the_start() -> 
     assert two.do == "claude auth login && codex login && ralphctl start demo"
     assert two.needs.startswith("claude and codex have to be")
     none = called(event, said=said)  # its message says why: no credit, not installed
+    assert (one.message, none.message) == ("it happened", "it happened")
     assert (none.do, none.needs) == ("ralphctl start demo", "an agent that can work; then start it again")
 
 
@@ -74,28 +75,36 @@ def test_the_guard_sends_people_to_its_verdicts() -> None:
     paused = called(event, after=ralph(Paused("guard")))
     assert (paused.do, paused.cause, paused.stands) == ("ralphctl verdicts demo", Cause.GUARD, True)
     assert "ralphctl resume demo" in paused.needs
+    assert paused.message == "it happened"
     goes_on = called(replace(event, verdict=replace(verdict, pauses=False, calls=True)))
     assert (goes_on.do, goes_on.cause, goes_on.stands) == ("ralphctl verdicts demo", Cause.GUARD, False)
     assert "goes on" in goes_on.needs
+    assert goes_on.message == "it happened"
 
 
 def test_what_cannot_be_started_is_started_again_by_hand() -> None:
     tests = called(BaselineTested(NOW, "b", Result.CANNOT_RUN))
-    assert (tests.do, tests.cause) == ("ralphctl start demo", Cause.GUARD)
+    assert (tests.message, tests.do, tests.cause) == ("it happened", "ralphctl start demo", Cause.GUARD)
     assert "test_command" in tests.needs
-    assert called(SpawnFailed(NOW, "gone")).do == "ralphctl start demo"
+    assert called(SpawnFailed(NOW, "gone")) == Escalation(
+        "it happened", "its command has to be put right; then start it again", "ralphctl start demo"
+    )
 
 
 def test_anything_else_says_where_to_look() -> None:
-    assert called(Woke(NOW)).do == "ralphctl explain demo"
-    assert not called(Woke(NOW), after=ralph(RUNNING)).stands
+    assert called(Woke(NOW)) == Escalation(
+        "it happened", "a look at why; then start it again", "ralphctl explain demo", stands=True
+    )
+    assert called(Woke(NOW), after=ralph(RUNNING)).stands is False
+    assert called(Woke(NOW), after=ralph(Stopped())).stands is True
     assert of_a_bug("it failed") == Escalation(
         "it failed", "a look at the log of ralphd: it has the traceback", "ralphctl regent logs"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "word"), [("/srv/a-b_c.d", "/srv/a-b_c.d"), ("a b", "'a b'"), ("it's", "'it'\\''s'"), ("", "''")]
+    ("text", "word"),
+    [("/srv/a-b_c.d", "/srv/a-b_c.d"), ("a b", "'a b'"), ("it's", "'it'\\''s'"), ("", "''"), ("é", "'é'")],
 )
 def test_a_directory_is_one_word_of_the_command(text: str, word: str) -> None:
     assert shell_word(text) == word

@@ -101,6 +101,7 @@ def test_a_ralph_that_stops_altogether_is_told_though_one_is_open_over_which_it_
     worse = again(replace(again(an_incident(BLOCKED), BLOCKED), acknowledged_at=NOW), key="k3")
     assert (worse.key, worse.held_back, worse.acknowledged_at) == ("k3", 1, None)
     assert again(worse, BLOCKED, "k4").key == "k3"
+    assert worse == Incident("k3", NOW + 60, NOW + 60, "gave up", GAVE_UP, RUN, 1, "not judged")
 
 
 @pytest.mark.parametrize("asked", [StartRequested, ResumeRequested, RestartRequested, SkipWaitRequested])
@@ -131,6 +132,15 @@ def test_what_a_person_started_and_fails_later_is_a_new_incident_and_told_at_onc
 def test_other_requests_take_nothing_up_nor_does_a_start_of_what_works() -> None:
     assert incidents.heeded(an_incident(), StopRequested(NOW)) == an_incident()
     assert incidents.heeded(an_incident(BLOCKED), StartRequested(NOW)) == an_incident(BLOCKED)
+
+
+def test_what_nobody_has_started_has_no_message_of_its_own() -> None:
+    assert again(an_incident()).due_at is None
+
+
+def test_a_failure_at_the_moment_of_the_message_is_held_back() -> None:
+    started = incidents.heeded(an_incident(), StartRequested(NOW))
+    assert again(started, after_s=0.0).held_back == 1
 
 
 # --- reminders ----------------------------------------------------------------------------------------
@@ -387,3 +397,11 @@ def test_there_is_one_message_an_incident_and_no_first_call_is_lost(
                 night.passes(step)
             case _:
                 pytest.fail(f"{step}?")
+
+
+def test_what_is_stored_of_an_incident_keeps_its_words() -> None:
+    assert [*Cause] == ["run", "guard"]
+    assert [*CloseReason] == ["works", "known", "stopped"]
+    assert Incident("k", 1.0, 2.0, "m", GAVE_UP) == Incident(
+        "k", 1.0, 2.0, "m", GAVE_UP, None, 0, "", 0, None, False, None
+    )

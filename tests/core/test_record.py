@@ -78,6 +78,13 @@ def test_the_history_keeps_all_of_an_attempt() -> None:
     )
 
 
+def test_a_usage_limit_without_a_reset_waits_for_a_person() -> None:
+    known = AttemptFinished("claude", "failed", kind="usage_limit", reset_at=NOW)
+
+    assert known.data()["hint"] == "ResumeFromCheckpoint"
+    assert replace(known, reset_at=None).data()["hint"] == "WaitForUser"
+
+
 def test_a_cost_that_nobody_knows_is_none_and_not_0() -> None:
     unknown = AttemptFinished("aider", "ok", cost_source=CostSource.UNKNOWN)
 
@@ -136,10 +143,18 @@ def test_an_attempt_is_one_line_for_people() -> None:
         ),
         ({"agent": "a\nb" * 99, "task": "none", "why": 7}, f"- 2026-11-21 20:01:02 · {('a b' * 99)[:59]}…\n"),
         ({}, "- 2026-11-21 20:01:02\n"),
+        ({"at": None, "agent": "a" * 60}, f"- {'a' * 60}\n"),
+        ({"commits": 0}, "- 2026-11-21 20:01:02\n"),
+        ({"task": {"id": "US-2", "title": ""}}, "- 2026-11-21 20:01:02 · US-2\n"),
+        ({"task": {"id": "Parse", "title": "Parse"}}, "- 2026-11-21 20:01:02 · Parse\n"),
+        ({"outcome": "failed", "failure_kind": "stall"}, "- 2026-11-21 20:01:02 · failed: stall\n"),
+        ({"cost_usd": 0.25}, "- 2026-11-21 20:01:02 · $0.25\n"),
+        ({"cost_usd": 0.25, "cost_source": "reported"}, "- 2026-11-21 20:01:02 · $0.25\n"),
+        ({"cost_usd": 0, "cost_source": "reported"}, "- 2026-11-21 20:01:02 · $0.00\n"),
     ],
 )
 def test_what_is_not_known_is_left_out_and_a_line_stays_a_line(data: dict[str, Any], line: str) -> None:
-    assert progress_line(entry("attempt", **data)) == line
+    assert progress_line(entry("attempt") | data) == line
 
 
 def attempt(number: int | None, iteration: int | None, run_id: str = "r1") -> dict[str, Any]:
@@ -184,3 +199,20 @@ def test_attempts_without_a_number_belong_to_the_iteration_of_their_run() -> Non
     record = [attempt(None, None), attempt(None, None, "r2"), finished(None, "r2")]
 
     assert shape(iterations(reversed(record), 9)) == [(None, True, [None]), (None, False, [None])]
+
+
+def test_the_limit_counts_iterations_that_were_cut_off_too() -> None:
+    record = [attempt(1, 1), attempt(1, 2), finished(2)]
+
+    assert shape(iterations(reversed(record), 1)) == [(2, True, [1])]
+    assert shape(iterations(reversed(record), 2)) == [(2, True, [1]), (1, False, [1])]
+
+
+def test_an_iteration_that_was_cut_off_is_known_by_its_attempt() -> None:
+    task = {"id": "US-2", "title": "Parse the list"}
+
+    (found,) = iterations([attempt(1, 3) | {"task": task}], 9)
+
+    assert (found["run_id"], found["iteration"], found["task"]) == ("r1", 3, task)
+    assert found["attempts"] == [{"at": AT, "run_id": "r1", "attempt": 1, "iteration": 3, "task": task}]
+    assert [found[key] for key in ("at", "failed", "summary", "complete", "commits")] == [None] * 5

@@ -53,6 +53,14 @@ def judged(kind: VerdictKind, *commits: str) -> VerdictReached:
         (report(IterationFinished()), LIVES, "an iteration finished"),
         (report(replace(DID, failed=True)), LIVES, None),
         (judged(VerdictKind.KEPT, "abc1234"), LIVES, "commit abc1234 kept, of iteration 7: Parse the flags"),
+        (
+            VerdictReached(replace(judged(VerdictKind.KEPT, "abc1234").verdict, number=None)), LIVES,
+            "commit abc1234 kept: Parse the flags",
+        ),
+        (
+            judged(VerdictKind.KEPT, "abc1234", "def5678"), LIVES,
+            "commits abc1234, def5678 kept, of iteration 7: Parse the flags",
+        ),
         (judged(VerdictKind.KEPT), LIVES, None),
         (judged(VerdictKind.REVERTED, "abc1234"), LIVES, None),
         (
@@ -60,7 +68,7 @@ def judged(kind: VerdictKind, *commits: str) -> VerdictReached:
             "put back, as you asked: commit abc1234",
         ),
         (Committed(NOW, RUN, 1), ONE_MORE, "commit def5678"),
-        (Committed(NOW, RUN, 3), ONE_MORE, "3 commits, the last one def5678"),
+        (Committed(NOW, RUN, 2), ONE_MORE, "2 commits, the last one def5678"),
         (Committed(NOW, RUN, 1), LIVES, None),
         (RunEnded(EXIT_0), ralph(Done()), "all is done"),
         (RunEnded(EXIT_0), ralph(Done("limit", "5 iterations")), None),
@@ -83,3 +91,20 @@ def test_what_was_reverted_or_is_reported_again_is_no_change() -> None:
 def test_a_long_title_is_cut() -> None:
     long = change_of(LIVES, report(replace(DID, task=ReportedTask("T", "x" * 999))), LIVES, None)
     assert long is not None and len(long.what) == MOST_CHARS and long.what.endswith("…")
+
+
+def test_a_title_that_just_fits_is_not_cut() -> None:
+    task = ReportedTask("T", "x" * (MOST_CHARS - len("iteration 7 finished: ")))
+    fits = change_of(LIVES, report(replace(DID, complete=False, commits=(), task=task)), LIVES, None)
+    assert fits is not None and fits.what == f"iteration 7 finished: {task.title}"
+
+
+def test_only_the_reverted_iteration_itself_is_no_change() -> None:
+    other = ralph(RUNNING, said=RunReports(reverted=True, judged=f"{RUN}/0"))
+    kept = ralph(RUNNING, said=RunReports(reverted=False, judged=f"{RUN}/1"))
+    assert change_of(other, report(DID), LIVES, None) is not None
+    assert change_of(kept, report(DID), LIVES, None) is not None
+
+
+def test_without_a_commit_an_iteration_is_told_alone() -> None:
+    assert change_of(LIVES, RunEnded(EXIT_0), ONE_MORE, None) == LastChange("iteration 1 finished", NOW)

@@ -155,3 +155,21 @@ def test_a_look_names_files_and_commits_where_known() -> None:
 
 def test_h6_a_reporting_run_lacks_nothing() -> None:
     assert explain_watch(replace(WATCH, reports=True), LIMITS, StallFinding.PATIENCE).missing == ()
+
+
+def test_before_any_output_weak_evidence_is_explained_with_the_grace() -> None:
+    why = explain_watch(replace(WATCH, last_output_at=None, weak_at_s=1.0), LIMITS, StallFinding.STALL)
+
+    assert why.rule == "H3"
+    assert why.because == (
+        "without output and without strong evidence for hang_timeout_seconds = 300"
+        " (startup_grace_seconds = 120 more, before any output)"
+        "; weak evidence (CPU, switches) extends that to twice as long, and no further"
+    )
+
+
+def test_a_rate_is_shown_to_a_tenth() -> None:
+    assert WATCH.last_window is not None
+    why = explain_silence(replace(WATCH, last_window=replace(WATCH.last_window, switches_per_s=2.25)), LIMITS)
+
+    assert why.figures[-1].seen == "2.2/s"

@@ -74,6 +74,10 @@ def test_nested_tasks_are_tasks_of_their_own() -> None:
         "````\n```\n- [ ] hidden\n```\n````",
         "<!-- - [ ] hidden -->",
         "<!--\n- [ ] hidden\n```\n-->",
+        "<!--\n- [ ] hidden -->",
+        "plain -->\n<!--\n- [ ] hidden\n-->",
+        "```\r\n- [ ] hidden\r\n```\r",
+        "~~~a`b\n- [ ] hidden\n~~~",
     ],
 )
 def test_boxes_in_code_and_comments_are_examples(hidden: str) -> None:
@@ -81,6 +85,22 @@ def test_boxes_in_code_and_comments_are_examples(hidden: str) -> None:
         ("before", DONE),
         ("after", PENDING),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "titles"),
+    [
+        ("```a`b\n- [ ] shown\n```", ["shown"]),
+        ("```\n```\n- [ ] shown\n```\n```", ["shown"]),
+        ("- [ ] shown <!-- never closed", ["shown <!-- never closed"]),
+        ("- [ ] one <!-- x --> two <!-- y --> three", ["one two three"]),
+        ("<!--\n--> - [ ] shown --> too", ["shown --> too"]),
+        ("- [ ] one --><!-- x --> two", ["one --> two"]),
+        ("- [ ] shown\nplain --> - [ ] no box\n<!--\nx\n-->", ["shown"]),
+    ],
+)
+def test_what_is_outside_of_code_and_comments_is_shown(text: str, titles: list[str]) -> None:
+    assert [title for title, _ in markdown(text)] == titles
 
 
 @pytest.mark.parametrize("begin", ["```", "~~~ text", "<!--", "- <!-- "])

@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 from tests.mutants.changes import changes
 from tests.mutants.survivors import survivors
@@ -14,10 +13,12 @@ from tests.mutants.trial import BrokenTestsError, Result, trials
 LIST = "tests/mutants/survivors.toml"
 CORE = "ralphd/core"
 DECISIONS = (
-    *("regent", "ends", "steps", "requests", "reports", "patience", "watch", "silence", "outcome"),
-    *("loop", "loop_waits", "loop_failures", "loop_steps", "loop_model", "pool", "ladders", "tasks", "plan"),
-    *("phases", "triage", "review", "phase_prompts"),
-    *("boundary", "verdict", "judging", "verdicts", "heard"),
+    *(f"supervision/{name}" for name in ("step", "exit_policy", "requests", "transitions", "reports")),
+    *("supervision/explain", "supervision/backoff", "incidents", "record", "stall_detector", "stall_report"),
+    *(f"loop/{name}" for name in ("step", "transitions", "failures", "phases", "review", "pool", "tasks")),
+    *("loop/prompt", "loop/model", "plan", "gate/verdict", "gate/verdict_views", "gate/range"),
+    *(f"failures/{name}" for name in ("classify", "patterns", "resets", "reset_parsers", "agent_events")),
+    *("delivery", "text", "explanation"),
 )
 TESTS = ("tests/core",)
 WANTED = 0.95
@@ -26,7 +27,7 @@ WANTED = 0.95
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: enough was noticed, and the rest is listed. 1: not so. 2: some tests fail without any change."""
     wanted = _parsed(arguments)
-    files = wanted.files or [f"{CORE}/{name}.py" for name in DECISIONS if Path(f"{CORE}/{name}.py").exists()]
+    files = wanted.files or [f"{CORE}/{name}.py" for name in DECISIONS]
     began = time.monotonic()
     made = [change for file in files for change in changes(file) if wanted.function in ("", change.function)]
     known = {survivor.key for survivor in survivors()}
@@ -68,7 +69,7 @@ def _tell_progress(tried: int, of: int, survived: int) -> None:
 def _verdict(files: Sequence[str], results: Sequence[Result], known: Collection[tuple[str, ...]]) -> int:
     missed = [result for result in results if not result.noticed]
     unlisted = [result for result in missed if result.change.key not in known]
-    print(f"{'module':32} {'changes':>8} {'noticed':>8} {'survived':>8} {'listed':>8} {'share':>8}")
+    print(f"{'module':40} {'changes':>8} {'noticed':>8} {'survived':>8} {'listed':>8} {'share':>8}")
     for file in files:
         _print_row(file, [result for result in results if result.change.file == file], known)
     _print_row("all", results, known)
@@ -86,7 +87,7 @@ def _print_row(name: str, results: Sequence[Result], known: Collection[tuple[str
     missed = [result for result in results if not result.noticed]
     listed = sum(result.change.key in known for result in missed)
     noticed = len(results) - len(missed)
-    print(f"{name:32} {len(results):8} {noticed:8} {len(missed):8} {listed:8} {_share(results):8.1%}")
+    print(f"{name:40} {len(results):8} {noticed:8} {len(missed):8} {listed:8} {_share(results):8.1%}")
 
 
 def _share(results: Sequence[Result]) -> float:

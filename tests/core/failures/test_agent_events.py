@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from ralphd.core.explanation import Figure
 from ralphd.core.failures.agent_events import (
     NOT_IDLING,
     RETRY_PATIENCE_S,
@@ -24,6 +25,7 @@ from ralphd.core.failures.agent_events import (
     is_life,
     is_stuck,
     limit_s,
+    traits_of,
 )
 
 TIMEOUT_S = 300.0
@@ -114,3 +116,79 @@ def test_why_it_was_ended_is_told_with_its_figures() -> None:
     assert again.title == "claude only retries by itself for 10 min — killing its processes"
     assert (why.rule, why.figures[1].seen, again.figures[2].seen) == ("L6", "301", "61")
     assert "after 5 min of retries" in again.because
+
+
+def test_a_streak_begins_where_the_gap_before_it_was_too_long() -> None:
+    assert after([(10, Empty())]).began_s == 10
+    assert after([(0, Empty()), (150, Empty())]).count == 2
+    assert after([(0, Empty()), (150.5, Empty())]).began_s == 150.5
+
+
+def test_the_patience_with_retries_is_between_retries_only() -> None:
+    assert after([(0, Empty()), (200, RETRY)]).began_s == 200
+    assert after([(0, RETRY), (200, Empty())]).began_s == 200
+    assert after([(0, RETRY), (200, RETRY)]).began_s == 0
+
+
+def test_a_streak_is_judged_by_its_length_not_by_its_end() -> None:
+    late = [(1000 + at_s, sign) for at_s, sign in every(10, 290, RETRY)]
+    empty = [(1000 + at_s, sign) for at_s, sign in every(1, 299, Empty())]
+
+    assert is_life((RETRY,), after(late), 1290, TIMEOUT_S)
+    assert not is_stuck(after(empty), TIMEOUT_S)
+
+
+def test_three_empty_steps_are_a_streak() -> None:
+    three = after([(0, Empty()), (150, Empty()), (300, Empty())])
+
+    assert is_stuck(three, TIMEOUT_S)
+    assert not is_life((Alive(),), three, 301, TIMEOUT_S)
+    assert not is_stuck(Idling(0.0, 400.0, 2), TIMEOUT_S)
+    assert is_stuck(after(every(0.5, 1, Empty()), 1.0), 1.0)
+    assert not is_stuck(Idling(0.0, 3000.0, 3000), 0.0)
+
+
+def test_a_sign_of_life_long_after_retries_is_life() -> None:
+    assert is_life((Alive(),), after(every(10, 50, RETRY)), 250, TIMEOUT_S)
+
+
+def test_the_figures_name_what_was_seen_and_what_was_missing() -> None:
+    empty = [(100 + at_s, sign) for at_s, sign in every(1, 300, Empty())]
+    why = explain_stuck("opencode", after(empty), TIMEOUT_S)
+    again = explain_stuck("claude", after([*every(10, 600, RETRY), (601, Empty())]), TIMEOUT_S)
+
+    assert why.because == "output that is no progress is no life: hang_timeout_seconds = 300"
+    assert why.figures == (
+        Figure("without progress", "5 min", "ended at 5 min"),
+        Figure("empty steps", "301"),
+        Figure("retries by itself", "0"),
+    )
+    assert why.missing == ("a text", "a tool use", "tokens")
+    assert why.done == "its tree is killed (kind stall)"
+    assert again.figures[1:] == (Figure("empty steps", "1"), Figure("retries by itself", "61"))
+
+
+@pytest.mark.parametrize(
+    ("spent", "before", "figures"),
+    [
+        (Spent(Figures(0.5, 10, 2)), Figures(0.25, 5, 1), Figures(0.5, 10, 2)),
+        (Spent(Figures(None, 10, 2)), Figures(0.25, 5, 1), Figures(0.25, 10, 2)),
+        (Spent(Figures(0.5, 10, 2), total=False), Figures(0.25, 5, 1), Figures(0.75, 15, 3)),
+        (Spent(Figures(0.5, 10, 2), total=False), Figures(None, 5, 1), Figures(0.5, 15, 3)),
+        (Spent(Figures(None, 10, 2), total=False), Figures(0.25, 5, 1), Figures(0.25, 15, 3)),
+        (Spent(Figures(None, 10, 2), total=False), Figures(), Figures(None, 10, 2)),
+    ],
+)
+def test_figures_replace_earlier_ones_or_are_added(spent: Spent, before: Figures, figures: Figures) -> None:
+    assert spent.after(before) == figures
+
+
+def test_the_events_of_a_line_are_taken_together() -> None:
+    empty, both = traits_of((Empty(),)), traits_of((Empty(), AgentText("a"), AgentText("b")))
+
+    assert (empty.idles, empty.progresses, empty.is_more_than_empty) == (True, False, False)
+    assert (both.idles, both.progresses, both.is_more_than_empty) == (True, True, True)
+    assert (both.works, both.is_told, both.beats, both.judges) == (True, True, False, False)
+    assert traits_of((Alive(),)).beats
+    assert traits_of((FinalEvent(True), Alive())).judges
+    assert not any(getattr(traits_of(()), name) for name in traits_of(()).__slots__)

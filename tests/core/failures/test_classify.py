@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta, timezone
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphd.core.failures.agent_events import FinalEvent, Limited, RetryingItself
-from ralphd.core.failures.classify import Evidence, OurDoing, Rules, classify
+from ralphd.core.failures.classify import Classification, Evidence, OurDoing, Rules, classify
 from ralphd.core.failures.kinds import ExitMeaning, FailureKind
 from ralphd.core.failures.patterns import AfterGoodExit, Pattern, Patterns, anchored, anywhere
 from ralphd.core.failures.reset_parsers import Confidence
-from ralphd.core.failures.resets import Reset
+from ralphd.core.failures.resets import LONGEST_S, Reset
 
 NOW = 1_800_000_000.0
 K = FailureKind
@@ -292,6 +293,175 @@ def test_a_crash_that_nobody_knows_is_told_in_its_own_words() -> None:
     assert why("Traceback (most recent call last):", "ZeroDivisionError: x").endswith("ZeroDivisionError: x")
     assert why("Done so far.", "I stop here.").endswith("says why; its last line: I stop here.")
     assert why("", "{}") == "exit status 3, and nothing it printed says why"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "rules", "finding"),
+    [
+        (Evidence(not_started="no such file"), TELLS, (K.FATAL, "not started", "no such file")),
+        (
+            Evidence(ours=OurDoing.CRASH_PATTERN, crash_line="panic: x"),
+            TELLS,
+            (
+                K.AGENT_CRASH,
+                "ours: crash pattern",
+                "it printed 'panic: x' on stderr, which is a crash message, and was ended",
+            ),
+        ),
+        (
+            Evidence(ours=OurDoing.AFTER_RESULT, signal=9, verdict=GOOD),
+            TELLS,
+            (
+                None,
+                "final event",
+                "its final event says success; it did not end by itself afterwards, and was ended",
+            ),
+        ),
+        (
+            Evidence(code=0, verdict=GOOD),
+            TELLS,
+            (None, "final event", "its final event says success; exit status 0"),
+        ),
+        (
+            Evidence(code=0, own_lines=("Done",)),
+            SILENT,
+            (None, "exit status 0", "exit status 0, and no failure on its last lines"),
+        ),
+        (
+            Evidence(code=1, verdict=GOOD),
+            TELLS,
+            (
+                K.AGENT_CRASH,
+                "exit after a good final event",
+                "its final event says success, but it ended with exit status 1",
+            ),
+        ),
+        (
+            Evidence(code=124, verdict=BAD),
+            TELLS,
+            (K.TIMEOUT, "exit status 124", "a time limit around it ran out"),
+        ),
+        (
+            Evidence(code=1, verdict=FinalEvent(False, "a monthly usage limit", 402)),
+            TELLS,
+            (K.USAGE_LIMIT, "final event: status 402, phrase usage", "a monthly usage limit"),
+        ),
+        (
+            Evidence(code=1, verdict=FinalEvent(False, body="a monthly usage limit")),
+            TELLS,
+            (K.USAGE_LIMIT, "final event: phrase usage", "usage limit"),
+        ),
+        (
+            Evidence(code=1, verdict=BAD, own_lines=("error: billing",)),
+            TELLS,
+            (K.FATAL, "line: error, phrase billing", "error: billing"),
+        ),
+        (
+            Evidence(code=1, verdict=FinalEvent(False, code="oops")),
+            TELLS,
+            (K.AGENT_CRASH, "final event", "its final event says failure (oops), not why"),
+        ),
+        (
+            Evidence(code=1, verdict=FinalEvent(False)),
+            TELLS,
+            (K.AGENT_CRASH, "final event", "its final event says failure, not why"),
+        ),
+        (
+            Evidence(code=1, verdict=replace(BAD, code="oops")),
+            TELLS,
+            (K.UNKNOWN, "final event", "it went wrong"),
+        ),
+        (
+            Evidence(code=1, verdict=FinalEvent(False, body="strange")),
+            TELLS,
+            (K.UNKNOWN, "final event", "strange"),
+        ),
+        (
+            Evidence(code=1, retrying=RetryingItself("overloaded", 529)),
+            TELLS,
+            (
+                K.TRANSIENT,
+                "its own retries: status 529",
+                "it ended while it tried again by itself: overloaded",
+            ),
+        ),
+        (
+            Evidence(code=1, retrying=RetryingItself(status=401)),
+            TELLS,
+            (K.FATAL, "its own retries: status 401", "it ended while it tried again by itself: 401"),
+        ),
+        (
+            Evidence(code=0),
+            TELLS,
+            (K.AGENT_CRASH, "no final event", "exit status 0, but its final event is missing"),
+        ),
+        (
+            Evidence(code=1),
+            TELLS,
+            (K.AGENT_CRASH, "exit status", "exit status 1, and nothing it printed says why"),
+        ),
+    ],
+)
+def test_a_finding_names_its_rule_and_its_reason(
+    evidence: Evidence, rules: Rules, finding: tuple[K | None, str, str]
+) -> None:
+    assert classify(evidence, rules, now=NOW) == Classification(*finding)
+
+
+def test_k1_what_we_did_is_named_by_a_word() -> None:
+    assert [*OurDoing] == ["timeout", "stall", "crash_pattern", "after_result", "asked"]
+
+
+def test_without_any_evidence_nothing_is_known() -> None:
+    why = "nobody knows how it ended, and it said nothing of it"
+    rules = Rules("one", PATTERNS)
+    finding = classify(Evidence(), rules, now=NOW)
+
+    assert Evidence() == Evidence(None, None, None, None, None, (), None, True, None, False, None)
+    assert rules == Rules("one", PATTERNS, {}, False, None)
+    assert finding == Classification(K.UNKNOWN, "nothing known", why)
+
+
+@pytest.mark.parametrize(
+    ("limited", "why"),
+    [
+        (Limited(None, "five_hour"), "the vendor told that a limit (five_hour) is reached"),
+        (Limited(NOW + 60), "the vendor told that a limit is reached"),
+    ],
+)
+def test_a_limit_event_has_a_name_or_a_reset(limited: Limited, why: str) -> None:
+    finding = classify(Evidence(code=1, limited=limited), TELLS, now=NOW)
+
+    assert (finding.kind, finding.rule, finding.why) == (K.USAGE_LIMIT, "limit event", why)
+
+
+def test_after_exit_0_lines_prove_less_where_a_final_event_is_not_expected() -> None:
+    mute = Evidence(code=0, printed=False, own_lines=("error: billing",))
+
+    assert _kind(mute, SILENT) is K.AGENT_CRASH
+    assert _kind(replace(mute, partial=True), TELLS) is K.AGENT_CRASH
+    assert _kind(mute, TELLS) is K.FATAL
+    assert _kind(replace(mute, code=1), SILENT) is K.FATAL
+
+
+@pytest.mark.parametrize("ago_s", [0.0, 0.5, LONGEST_S])
+def test_a_reset_that_has_passed_is_kept(ago_s: float) -> None:
+    reset = _reset_of(limited=Limited(NOW - ago_s, "five_hour"), message="usage limit, try again in 40s")
+
+    assert reset == Reset(NOW - ago_s, "resetsAt", Confidence.EXACT)
+
+
+def test_a_reset_to_come_is_named_by_its_event() -> None:
+    assert _reset_of(limited=Limited(NOW + 10)) == Reset(NOW + 10, "resetsAt", Confidence.EXACT)
+
+
+def test_a_time_of_day_is_read_in_the_local_zone() -> None:
+    evidence = Evidence(code=1, verdict=FinalEvent(False, "usage limit, resets at 10am", 429))
+    local = replace(TELLS, zone=timezone(timedelta(hours=1)))
+
+    reset = classify(evidence, local, now=NOW).reset
+
+    assert reset is not None and reset.until - NOW == 3600
 
 
 _texts = st.one_of(

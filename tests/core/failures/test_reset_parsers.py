@@ -1,12 +1,25 @@
 """How long a limit lasts, by example: one for each form in which agents and vendors tell it."""
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from ralphd.core.failures.reset_parsers import Confidence
+from ralphd.core.failures.reset_parsers import (
+    Confidence,
+    Rank,
+    ResetHint,
+    epoch,
+    find_zone,
+    habits,
+    keyed,
+    named_value,
+    piped,
+    read_moment,
+    remaining,
+    spoken,
+)
 from ralphd.core.failures.resets import (
     LONGEST_S,
     detect_rate_limit,
@@ -66,6 +79,8 @@ def until(text: str, now: Moment = NOW, zone: ZoneInfo | None = BERLIN) -> str |
         ("anthropic-ratelimit-requests-reset: 2026-11-22T14:00:20Z", 20),
         ('"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay":"34s"', 34),
         ("retry_delay {\n  seconds: 41\n}", 41),
+        ("resets_in_minutes: 5", 300),
+        ("resets-in-mins: 5", 300),
         ('"quotaResetDelay": "3h2m1.5s"', 10921.5),
         ('"quotaResetTimeStamp": "2026-11-22T15:00:00Z"', 3600),
         ("Please try again in 1.898s. Visit https://platform.example/account", 1.898),
@@ -125,6 +140,11 @@ def test_a_duration_or_an_epoch_is_read_exactly(text: str, seconds: float) -> No
         ("resets Mon 9:00 AM (UTC)", "2026-11-23T09:00", Confidence.CLOCK),
         ("resets Sun 1pm (UTC)", "2026-11-29T13:00", Confidence.CLOCK),
         ("resets at midnight PT", "2026-11-23T08:00", Confidence.CLOCK),
+        ("resets at midnight (UTC)", "2026-11-23T00:00", Confidence.CLOCK),
+        ("resets at noon (UTC)", "2026-11-23T12:00", Confidence.CLOCK),
+        ("resets 24:00 (UTC)", "2026-11-23T00:00", Confidence.CLOCK),
+        ("resets 9am tomorrow (America/New_York)", "2026-11-23T14:00", Confidence.CLOCK),
+        ("resets Dec 15 7pm 2026 (UTC)", "2026-12-15T19:00", Confidence.CLOCK),
         ("resets 3pm PST", "2026-11-22T23:00", Confidence.CLOCK),
         ("resets 3pm (GMT+9)", "2026-11-23T06:00", Confidence.CLOCK),
         ("resets 4pm (Mars/Olympus_Mons)", "2026-11-22T15:00", Confidence.GUESSED),
@@ -288,6 +308,8 @@ def test_headers_tell_what_a_vendor_asks_for_before_what_is_left_of_allowances()
 
     assert wait_of(retry_after="3", x_ratelimit_reset_tokens="6m0s") == 3
     assert wait_of(retry_after="3", retry_after_ms="2900") == pytest.approx(2.9, abs=1e-6)
+    assert wait_of(retry_after="3", x_codex_primary_reset_after_seconds="90000") == 3
+    assert wait_of(x_ratelimit_reset_tokens="3s", x_ratelimit_used_percent="1") == 3
     assert wait_of(retry_after="Sun, 22 Nov 2026 14:00:09 GMT") == 9
     assert wait_of(retry_after="soon", x_ratelimit_reset_tokens="3s") == 3
     assert wait_of(
@@ -346,3 +368,147 @@ def test_after_at_and_on_a_duration_is_none() -> None:
     assert wait("resets at 9h30") is None
     assert wait("resets in 9h30m") == 9.5 * 3600
     assert wait("resets 2h") == 2 * 3600
+
+
+def test_a_time_to_the_second_that_has_passed_is_tomorrows() -> None:
+    assert until("resets 13:59:30 (UTC)") == "2026-11-23T13:59"
+    assert until("resets 13:59 (UTC)") == "2026-11-22T14:01"
+
+
+def test_a_passed_time_of_day_has_tomorrow_alone() -> None:
+    for text in ("9am", "1:58pm"):
+        written = read_moment(text, now=NOW)
+        assert written is not None and all(moment > NOW + 3600 for moment in written.moments)
+        assert len(written.moments) == 1
+
+
+def test_parts_of_a_second_count() -> None:
+    assert wait("try again at 2026-11-22T18:00:00.25Z") == 14400.25
+    assert wait("try again at 2026-11-22T18:00:00.1234567Z") == pytest.approx(14400.123456, abs=1e-5)
+
+
+def test_a_year_of_two_digits_is_of_this_century() -> None:
+    assert wait("retry-after: Monday, 22-Nov-27 14:10:00 GMT") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "hours"),
+    [("+14", 14.0), ("UTC+9", 9.0), ("GMT-9:30", -9.5), ("+15", None), ("pst", -8.0), ("est5edt", -5.0)],
+)
+def test_a_zone_is_found_by_offset_or_name(name: str, hours: float | None) -> None:
+    zone = find_zone(name)
+    offset = None if zone is None else datetime(2026, 11, 22, tzinfo=zone).utcoffset()
+    assert offset == (None if hours is None else timedelta(hours=hours))
+
+
+def test_utc_is_found_whatever_its_name() -> None:
+    assert [find_zone(name) for name in ("UTC", "gmt", "z")] == [UTC, UTC, UTC]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "moment"),
+    [
+        ("resets_on", "30", None),
+        ("resets_at", "30", None),
+        ("reset_time", "30", None),
+        ("reset_timestamp", "30", None),
+        ("resets_at_epoch", "30", None),
+        ("resets_at_unix", "30", None),
+        ("resets_at", "1000000000", 1e9),
+        ("reset", "1000000000", 1e9),
+        ("reset", "30", 35.0),
+        ("retry_after_ms", "1500", 6.5),
+        ("retry_after_millis", "1500", 6.5),
+        ("retry_after_milliseconds", "1500", 6.5),
+        ("retry_after_ms", "100000000000", 1e8),
+        ("retry_after", "soon", None),
+    ],
+)
+def test_the_name_of_a_value_names_its_unit(key: str, value: str, moment: float | None) -> None:
+    hint = named_value(key, value, 5.0)
+    assert hint == (None if moment is None else ResetHint((moment,), key, Confidence.EXACT, Rank.TOLD, key))
+
+
+def test_an_epoch_from_1e11_is_in_milliseconds() -> None:
+    assert (epoch(1e11), epoch(1e11 - 1)) == (1e8, 1e11 - 1)
+
+
+def test_a_hint_names_its_form_its_rank_and_its_place() -> None:
+    exact = Confidence.EXACT
+    after = ResetHint((NOW + 12,), "retry-after", exact, Rank.TOLD, "retry-after", 2)
+    bucket = "x-ratelimit-reset-tokens"
+    assert list(keyed("x\nRetry-After: 12", NOW)) == [after]
+    assert list(keyed(f"x {bucket}: 3s", NOW)) == [
+        ResetHint((NOW + 3,), bucket, exact, Rank.BUCKET, bucket, 2)
+    ]
+    assert list(keyed("x retry_delay {\n  seconds: 41\n}", NOW)) == [
+        ResetHint((NOW + 41,), "retry_delay", exact, Rank.TOLD, "retry_delay", 2)
+    ]
+    assert list(piped("x limit  reached | 1795356060")) == [
+        ResetHint((NOW + 60,), "limit reached | 1795356060", exact, Rank.TOLD, "reached|", 2)
+    ]
+    assert list(habits("You exhausted your daily quota", NOW)) == [
+        ResetHint(
+            (at("2026-11-23T08:00"),),
+            "daily quota", Confidence.GUESSED, Rank.HABIT, "daily quota",
+        )
+    ]  # fmt: skip
+
+
+def test_a_sentence_is_named_by_the_limits_in_its_line() -> None:
+    text = "day\nweek\nMonth and Opus: Try again in 5s.\nyear"
+    assert list(spoken(text, NOW, UTC)) == [
+        ResetHint(
+            (NOW + 5,), "Try again in 5s", Confidence.EXACT, Rank.TOLD, "try again in month,opus",
+            text.index("Try"),
+        )
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "is_left"),
+    [("X-RateLimit-Remaining-Tokens: 1", True), ('"x-ratelimit-remaining-tokens":"0"', False), ("", False)],
+)
+def test_what_is_left_of_an_allowance_is_read(text: str, is_left: bool) -> None:
+    assert remaining(text, "x-ratelimit-reset-tokens") is is_left
+
+
+def test_only_its_own_object_makes_a_value_one_of_an_open_window() -> None:
+    assert wait('{"a":{"status":"allowed"},"b":{"resetsAt":1795356060}}') == 60
+    assert wait('{"a":{"status":"allowed","resetsAt":1795650274},"b":{"resetsAt":1795356060}}') == 60
+
+
+def test_the_source_of_an_epoch_is_that_of_its_caller() -> None:
+    reset = reset_from_epoch(NOW + 60, now=NOW, source="resetsAt")
+    assert reset is not None
+    assert (reset.source, reset.confidence) == ("resetsAt", Confidence.EXACT)
+    long = reset_from_epoch(NOW + 60, now=NOW, source="s" * 99)
+    assert long is not None and long.source == "s" * 80
+
+
+def test_codex_allowances_without_a_share_count() -> None:
+    def wait_of(headers: dict[str, str]) -> float | None:
+        reset = reset_from_headers(headers, now=NOW)
+        return None if reset is None else reset.until - NOW
+
+    after = {"x-codex-primary-reset-after-seconds": "30"}
+    assert wait_of(after) == 30
+    assert wait_of(after | {"x-codex-primary-used-percent": "?"}) == 30
+    assert wait_of(after | {"x-codex-primary-used-percent": "99"}) is None
+
+
+def test_ten_minutes_are_long_enough_to_be_believed() -> None:
+    assert wait("usage limit reached. Retrying in 600 seconds") == 600
+    assert wait("usage limit reached. Retrying in 599 seconds") is None
+    assert wait("You exhausted your daily quota. Please retry in 600s.") == 600
+    assert until("You exhausted your daily quota. Please retry in 599s.") == "2026-11-23T08:00"
+
+
+def test_two_minutes_apart_are_the_same_moment() -> None:
+    def confidence(seconds: int) -> Confidence:
+        reset = read_reset(f"try again in {seconds}s, resets 3pm (UTC)", now=NOW)
+        assert reset is not None
+        return reset.confidence
+
+    assert confidence(3480) is Confidence.EXACT
+    assert confidence(3479) is Confidence.CLOCK

@@ -32,6 +32,14 @@ NOW = datetime(2026, 11, 22, 14, tzinfo=UTC).timestamp()
         ("Sorry, your request was rate-limited. Please wait 43 seconds before trying again.", 43),
         ("litellm.RateLimitError: too many requests", 60),
         ("work\n" * 9000 + "Error: rate limit exceeded", 60),
+        ("⎿ rate limit", 60),
+        ("■ The request was throttled", 60),
+        ('⎿ {"error":{"type":"rate_limit_error"}}', 60),
+        ('[{"error":{"status":"RESOURCE_EXHAUSTED"}}]', 60),
+        ('Error: request {"error":{"type":"rate_limit_error"}}', 60),
+        ('API Error\n{\n  "code": 429', 60),
+        ('{\n  "error": {\n  "code": 429', 60),
+        ("API Error" + '\n  "x": 1,' * 5 + '\n  "code": 429', 60),
     ],
 )
 def test_t5_a_limit_that_is_told_as_an_error_is_detected(output: str, seconds: float) -> None:
@@ -55,6 +63,15 @@ def test_t5_a_limit_that_is_told_as_an_error_is_detected(output: str, seconds: f
         "0c3d9f1 usage limit reached: wait for the reset",
         "feat: rate limit exceeded page",
         "+    rate limit exceeded",
+        'saved {"note": 1, error: rate limit exceeded}',
+        "a: b: c: d: e: usage limit reached",
+        'Error: request {"type":"user","text":"rate limit"}',
+        'Error: x {"type":"user","a":{"code":429}}',
+        '{\n  "code": 429',
+        'API Error\n  "code": 500',
+        'API Error\n  "result": "rate limit"',
+        "API Error" + '\n  "x": 1,' * 6 + '\n  "code": 429',
+        "x" * 76 + 'Error\n  "code": 429',
         "# Error: rate limit exceeded",
         'AssertionError: expected "rate limit exceeded" on the page',
         "| 429 | Rate limit reached | wait |",
@@ -72,3 +89,10 @@ def test_t5_told_the_time_it_reads_times_of_day_as_well() -> None:
 
     assert detect_rate_limit(output, now=NOW) == 3600
     assert detect_rate_limit("Usage limit reached, resets 4pm", now=NOW, zone=BERLIN) == 3600
+
+
+def test_t5_a_daily_quota_lasts_until_midnight_in_california() -> None:
+    output = "Error: 429 Too Many Requests: you exhausted your daily quota"
+
+    assert detect_rate_limit(output) == 60
+    assert detect_rate_limit(output, now=NOW) == 18 * 3600

@@ -32,6 +32,7 @@ from ralphd.core.gate.verdict import (
     VerdictKind,
     begin,
     label_of,
+    short,
     step,
 )
 from ralphd.core.supervision.model import ReportedTask, RunId
@@ -735,3 +736,7 @@ def test_a_verdict_is_completed_by_its_run(reverted: tuple[str, ...], refs: tupl
 def test_refs_are_named_by_ralph_run_and_report() -> None:
     assert label_of("shop", "r1", "r1") == "shop/r1"
     assert label_of("shop", "r1", "r1/4") == "shop/r1-8c44cf18"
+
+
+def test_people_read_seven_characters_of_a_commit() -> None:
+    assert short(("0123456789" * 4, "ab")) == ("0123456", "ab")

@@ -575,3 +575,11 @@ def test_t2_the_next_attempt_knows_the_one_before() -> None:
     assert (previous.attempt, previous.agent, previous.kind) == (1, "claude", CRASH)
     assert previous.lines == tuple(map(str, range(30, 80)))
     assert play.agent == "codex"
+
+
+def test_l8_a_transient_failure_is_told_with_its_wait_and_its_count() -> None:
+    play = Play("A", policy=LoopPolicy(agents=("claude",), jitter=0.0, transient_retries=3))
+
+    play.fails(FailureKind.TRANSIENT)
+
+    assert play.ordered(ReportAttempt)[0].next == f"claude again in {play.wait_s:.1f} s (retry 1 of 3)"

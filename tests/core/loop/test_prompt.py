@@ -3,6 +3,7 @@
 import pytest
 
 from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.gate.verdict_views import RevertNotice
 from ralphd.core.loop.model import Iteration, Previous
 from ralphd.core.loop.prompt import MOST_LINE_CHARS, PLACEHOLDER, previous_attempt, previous_of, prompt
 from ralphd.core.loop.tasks import PROMPT_ALONE
@@ -159,3 +160,22 @@ def test_an_indented_fence_ends_nothing() -> None:
     told = previous_attempt(Previous(1, "claude", FailureKind.UNKNOWN, "why", ("  ```",)), 2)
 
     assert told.splitlines()[-3:] == ["````", "  ```", "````"]
+
+
+@pytest.mark.parametrize(
+    ("commits", "where"),
+    [
+        (("abc1234", "def5678"), "; `git show abc1234` shows it."),
+        ((), "."),
+    ],
+)
+def test_r9_a_reverted_task_is_told_why(commits: tuple[str, ...], where: str) -> None:
+    text = prompt("Do.", task=TASK, plan=None, reverted=RevertNotice(commits, "red", ("1 failed",)))
+
+    assert text == (
+        "Do.\n\n## Reverted\n\n"
+        f"What was committed for this task was reverted ({', '.join(commits)}): red.\n"
+        f"It is not in the working directory any more{where}\n"
+        "Do the task again, so that the tests pass, and commit it; do not take the revert back.\n\n"
+        "The end of what the tests printed:\n\n```\n1 failed\n```\n"
+    )

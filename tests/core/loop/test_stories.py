@@ -850,3 +850,19 @@ def test_an_attempt_whose_end_was_told_is_not_under_way(ends: str) -> None:
     else:
         play.fails(CRASH)
     assert play.loop.memory.in_flight is None
+
+
+def test_r9_a_revert_is_told_in_the_next_rotation_too() -> None:
+    policy = LoopPolicy(agents=("a", "b"), rotates=True, retries_before_fallback=0, max_task_failures=9)
+    play = Play("A", policy=policy)
+    play.succeeds(judged=False)
+    play.judged(reopened=("A",))
+    note = play.attempt.iteration.reverted
+
+    play.fails(CRASH)
+    play.judged()
+    while isinstance(play.loop.stage, Resting):
+        play.wakes()
+
+    assert note is not None and play.attempt.iteration.number == 3
+    assert play.attempt.iteration.reverted == note

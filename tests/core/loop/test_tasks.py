@@ -1,14 +1,18 @@
 """Which task is next, and what is remembered of how tasks went (L1, 000-T4)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import notice_of
 from ralphd.core.loop import tasks
 from ralphd.core.loop.model import Previous, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
-from tests.core.loop.scenes import plan_of
+from ralphd.core.supervision.model import ReportedTask
+from tests.core.loop.scenes import plan_of, verdict_of
 
 A, B = plan_of("A", "B").tasks
 
@@ -194,3 +198,83 @@ def test_l14_a_task_done_in_the_list_awaits_review() -> None:
     ledger = tasks.began(tasks.began({}, A, reviewed=True), B, reviewed=True)
 
     assert tasks.unreviewed(plan_of("A", "B", "C", done=["A", "C"]), ledger) == ("A",)
+
+
+def test_a_list_that_was_lost_is_restored_from_the_ledger() -> None:
+    ledger = ledger_of(TaskRecord("A", "do A", TaskState.COMPLETE), TaskRecord("B", "do B"))
+
+    assert tasks.initial_plan(None, "prd.json", ledger) == plan_of("A", "B", done=["A"])
+    assert tasks.initial_plan(None, None, ledger) is None
+
+
+def test_a_task_that_begins_again_has_no_verdict_to_wait_for() -> None:
+    ledger = ledger_of(TaskRecord("A", unjudged=True))
+
+    assert tasks.began(ledger, A)["A"] == TaskRecord("A", "do A", TaskState.IN_PROGRESS)
+
+
+def test_r9_a_completed_task_waits_for_its_verdict_alone() -> None:
+    ledger = ledger_of(TaskRecord("A", "do A", reopened=True, unreviewed=True))
+
+    assert tasks.ended(ledger, A, TaskState.COMPLETE)["A"] == TaskRecord(
+        "A", "do A", TaskState.COMPLETE, unjudged=True
+    )
+
+
+def test_r9_a_verdict_is_expected_for_newly_completed_tasks() -> None:
+    was = ledger_of(TaskRecord("A", state=TaskState.COMPLETE), TaskRecord("B"))
+    ledger = ledger_of(*(TaskRecord(id_, state=TaskState.COMPLETE) for id_ in "ABC"))
+
+    after = tasks.unjudged(was, ledger)
+
+    assert {id_ for id_, record in after.items() if record.unjudged} == {"B"}
+
+
+REVERTED = verdict_of("b1", VerdictKind.REVERTED, "red", "A", ("abc1234",), ("abc1234",))
+
+
+def test_r9_a_reverted_task_has_failed_and_is_open() -> None:
+    ledger = ledger_of(TaskRecord("A", state=TaskState.COMPLETE, unjudged=True))
+
+    assert tasks.judged(ledger, REVERTED, a_round=3)["A"] == TaskRecord(
+        "A",
+        failure_count=1,
+        last_kind=FailureKind.AGENT_INCOMPLETE,
+        last_failure="its commit was reverted (abc1234): red",
+        reopened=True,
+        reverted=notice_of(REVERTED),
+    )
+
+
+def test_r9_a_revert_counts_once() -> None:
+    ledger = ledger_of(TaskRecord("A", failure_count=1), TaskRecord("B", state=TaskState.FAILED))
+    one = tasks.judged(ledger, REVERTED, a_round=3)["A"]
+    two = tasks.judged(ledger, replace(REVERTED, task=ReportedTask("B")), a_round=3)["B"]
+    three = tasks.judged(ledger, replace(REVERTED, task=ReportedTask("C")), a_round=3)["C"]
+
+    assert (one.state, one.failure_count) == (TaskState.PENDING, 1)
+    assert (two.state, two.failure_count) == (TaskState.FAILED, 0)
+    assert three == TaskRecord("C", reopened=True, reverted=notice_of(REVERTED))
+
+
+def test_r9_a_revert_without_a_task_reopens_what_waits() -> None:
+    ledger = ledger_of(TaskRecord("A", state=TaskState.COMPLETE, unjudged=True))
+
+    assert set(tasks.judged(ledger, replace(REVERTED, task=None), a_round=3)) == {"A"}
+
+
+def test_a_failure_after_a_revert_is_told() -> None:
+    reverted = tasks.judged(ledger_of(TaskRecord("A", unjudged=True)), REVERTED, a_round=3)
+    failed = tasks.failed_once(reverted, A, FailureKind.TIMEOUT, "too long")
+
+    assert tasks.previous(reverted, A) is None
+    assert tasks.previous(failed, A) == Previous(0, "", FailureKind.TIMEOUT, "too long")
+
+
+def test_r9_only_commits_that_stay_end_a_revert() -> None:
+    ledger = ledger_of(TaskRecord("A", reverted=notice_of(REVERTED)))
+    kept = verdict_of("b2", VerdictKind.KEPT, "green", "A", ("def5678",))
+
+    assert tasks.judged(ledger, kept, a_round=3)["A"] == TaskRecord("A")
+    assert tasks.judged(ledger, replace(kept, commits=()), a_round=3) == ledger
+    assert tasks.judged(ledger, replace(kept, task=ReportedTask("gone")), a_round=3) == ledger

@@ -16,6 +16,7 @@ from ralphd.core.supervision.model import (
     Goal,
     Idle,
     Mode,
+    Outcome,
     Paused,
     Policy,
     Reason,
@@ -233,3 +234,8 @@ def test_c3_restarts_older_than_an_hour_expire() -> None:
 )
 def test_p6_an_unsupervised_run_is_not_started_again(policy: Policy) -> None:
     assert after_end(EXIT_0, policy).supervision.state == Done("complete")
+
+
+def test_the_answer_to_an_end_says_what_it_meant() -> None:
+    assert after_end(EXIT_0).exit_meaning is Outcome.DONE
+    assert after_end(EXIT_1).exit_meaning is Outcome.FAILED

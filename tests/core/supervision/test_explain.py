@@ -16,6 +16,7 @@ from ralphd.core.supervision.model import (
     HAS_A_RUN,
     Done,
     ExitFacts,
+    LastWord,
     Mode,
     Outcome,
     Policy,
@@ -295,8 +296,41 @@ def test_e4_an_iteration_is_explained_as_one(complete: bool, text: str) -> None:
     assert text in why.because
 
 
+def test_e4_a_finished_iteration_has_a_title_and_an_answer() -> None:
+    why = explained(EXIT_0, policy=Policy(mode=Mode.ITERATION))
+
+    assert why.title == "The iteration is finished (exit 0)"
+    assert why.done == "the next run starts at 2026-11-21T20:00:01.000000Z (iteration pause)"
+
+
+@pytest.mark.parametrize(
+    ("word", "because"),
+    [
+        (None, "0 means that the work is done"),
+        (LastWord(0, "complete"), "0 means that the work is done; it said: complete"),
+        (
+            LastWord(0, "complete", "no task is open"),
+            "0 means that the work is done; it said: no task is open",
+        ),
+    ],
+)
+def test_e1_a_good_end_is_explained_with_the_last_word(word: LastWord | None, because: str) -> None:
+    assert explained(EXIT_0, said=RunReports(hello=True, last_word=word)).because == because
+
+
+@pytest.mark.parametrize(("why", "shown"), [("", ""), ("the disk is full", ": the disk is full")])
+def test_e1_a_pause_is_explained_with_the_last_word(why: str, shown: str) -> None:
+    word = LastWord(75, "resources", why)
+
+    because = explained(ended(code=75), said=RunReports(hello=True, last_word=word)).because
+
+    assert because == f"75 means: try again later; it said resources{shown}"
+
+
 def test_p6_an_end_that_nobody_watches_is_explained_by_that() -> None:
     unwatched = Policy(supervised=False)
+
+    assert explained(EXIT_1, policy=unwatched).done == "nothing starts until somebody acts"
 
     assert explained(EXIT_1, policy=unwatched).rule == "P6"
     assert explained(EXIT_1, policy=unwatched, state=STOPPING).rule == "E3"
@@ -405,6 +439,10 @@ def test_what_followed_is_told(ending: ExitFacts, done: str) -> None:
     assert explained(ending).done == done
 
 
+def test_e3_after_a_stop_nothing_runs() -> None:
+    assert explained(EXIT_1, state=STOPPING).done == "nothing runs until somebody starts it"
+
+
 def test_a_pause_tells_what_its_checkpoint_says() -> None:
     assert "its checkpoint says usage_limit" in explained(USAGE_LIMIT).because
     assert "no checkpoint says why" in explained(ended(code=75)).because
@@ -442,8 +480,8 @@ def test_what_is_not_known_is_said() -> None:
     [
         (0.0, "0.0 s"), (0.44, "0.4 s"), (9.94, "9.9 s"), (10.0, "10 s"), (42.4, "42 s"), (119.4, "119 s"),
         (119.6, "2 min"), (310.0, "5 min 10 s"), (600.0, "10 min"), (7199.0, "119 min 59 s"),
-        (7200.0, "2 h"), (7500.0, "2 h 5 min"), (7230.0, "2 h"), (90_000.0, "25 h"), (-3.0, "0.0 s"),
-        (-0.0, "0.0 s"),
+        (7200.0, "2 h"), (7500.0, "2 h 5 min"), (7230.0, "2 h"), (7260.0, "2 h 1 min"),
+        (90_000.0, "25 h"), (-3.0, "0.0 s"), (-0.0, "0.0 s"),
     ],
 )  # fmt: skip
 def test_a_duration_is_told_as_people_say_it(duration_s: float, text: str) -> None:

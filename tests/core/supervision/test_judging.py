@@ -78,7 +78,8 @@ def test_c4_a_reverted_commit_is_announced_and_counted() -> None:
     [
         ("ok 1\nadd.sh 2 3 is   not 5\n\n", "The tests end with: add.sh 2 3 is not 5"),
         ("\x1b[31mFAILED\x1b[0m a.py\r\n", "The tests end with: FAILED a.py"),
-        ("x" * 200, f"The tests end with: {'x' * 159}…"),
+        ("x" * 160, f"The tests end with: {'x' * 160}"),
+        ("x" * 161, f"The tests end with: {'x' * 159}…"),
         (" \n\n", None),
     ],
 )

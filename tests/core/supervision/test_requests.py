@@ -102,3 +102,12 @@ def test_a_postponed_spawn_waits_at_least_a_second() -> None:
     answer = step(ralph(Starting()), SpawnPostponed(NOW, "no memory"), Policy(retry_backoff_s=0.0))
 
     assert answer.supervision.state == Waiting(Reason.RESOURCES, NOW, NOW + 1)
+
+
+def test_a_refused_request_changes_nothing_and_says_why() -> None:
+    idle = ralph(Idle())
+
+    answer = step(idle, PAUSE, POLICY)
+
+    assert answer == Step(idle)
+    assert answer.refusal == "it is idle: there is nothing to pause"
