@@ -11,8 +11,7 @@ from pathlib import Path
 from tests.pages import ROOT
 
 PACKAGES = ("ralphd", "ralphctl")
-CODE_LINES = 33_850
-"""Still to fall to 33,000."""
+CODE_LINES = 32_350
 FILES = 260
 FILES_IN_A_FOLDER = 13
 IMPORT_DEPTH = 14
