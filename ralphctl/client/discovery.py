@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ralphctl.offline import state as offline
 from ralphd import wire
@@ -31,7 +31,7 @@ def candidates(given: str | None, environ: Mapping[str, str], directory: str) ->
 
 def lock_owner_above(directory: str) -> str | None:
     """Return the socket that the live ``.ralph/lock`` here or in the nearest directory above names."""
-    return next(filter(None, map(lock_owner, upward(directory))), None)
+    return next(filter(None, map(lock_owner, offline.upward(directory))), None)
 
 
 def lock_owner(directory: str) -> str | None:
@@ -46,7 +46,7 @@ def lock_owner(directory: str) -> str | None:
     try:
         about = os.fstat(descriptor)
         # Another user's file must not lead to that user's socket: `start` sends the environment there.
-        if about.st_uid not in (os.geteuid(), 0) or not is_flocked(about.st_ino):
+        if about.st_uid not in (os.geteuid(), 0) or not offline.is_flocked(about.st_ino):
             return None
         content = json.loads(os.read(descriptor, _LOCK_BYTES))
     except (OSError, ValueError):
@@ -55,27 +55,6 @@ def lock_owner(directory: str) -> str | None:
         os.close(descriptor)
     socket = content.get("socket") if isinstance(content, dict) else None
     return socket if isinstance(socket, str) and os.path.isabs(socket) else None
-
-
-def is_flocked(inode: int) -> bool:
-    """Return whether any process holds a flock on the file with this inode."""
-    # Trying the lock would refuse it, for a moment, to the Regent that wants it. Reading does not.
-    try:
-        with open("/proc/locks", encoding="ascii") as locks:
-            return any("FLOCK" in line and f":{inode} " in line for line in locks)
-    except OSError:
-        return True
-
-
-def upward(directory: str) -> Iterator[str]:
-    """Yield ``directory`` without symlinks, then each directory above it."""
-    path = os.path.realpath(directory)
-    while True:
-        yield path
-        parent = os.path.dirname(path)
-        if parent == path:
-            return
-        path = parent
 
 
 def here() -> str:
@@ -111,7 +90,8 @@ def of_directory(views: Sequence[dict[str, Any]], directory: str) -> dict[str, A
     """Return the view of the ralph that works in ``directory`` or the nearest directory above it."""
     by_identity = {_identity(view["directory"]): view for view in views if view.get("directory")}
     by_identity.pop(None, None)
-    return next((by_identity[own] for own in map(_identity, upward(directory)) if own in by_identity), None)
+    identities = map(_identity, offline.upward(directory))
+    return next((by_identity[own] for own in identities if own in by_identity), None)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -125,8 +105,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 def last_known_view(directory: str) -> dict[str, Any] | None:
     """Return the nearest view in the files here or above, as far as it holds without a daemon."""
-    view = next((known for above in upward(directory) if (known := offline.last_view(above))), None)
-    if view is None:
+    if (view := offline.nearest_view(directory)) is None:
         return None
     return offline.without_daemon(view, ended_with_it=offline.build_home(view, os.environ) is not None)
 

@@ -18,6 +18,7 @@ from ralphctl.cli.click_ext import (
     the_ralph,
     wants_json,
 )
+from ralphctl.client.discovery import here
 from ralphctl.format import gate_text, state_text
 from ralphctl.format.output import clean, columns, has_colour, message
 from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph, UsageError
@@ -54,7 +55,7 @@ def _print_from_files(name: str | None, limit: int, fault: RalphdError) -> None:
     """Print the verdicts in the files of this directory's ralph. Raise ``fault`` if there are none."""
     from ralphctl.offline import log as offline_log
 
-    on_disk = offline_log.verdicts(name, limit)
+    on_disk = offline_log.verdicts(here(), name, limit)
     if on_disk is None:
         raise fault
     known_as, judged = on_disk

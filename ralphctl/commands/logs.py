@@ -75,7 +75,7 @@ def logs(name: str | None, follow: bool, raw: bool, timestamps: bool, **query: s
     except (DaemonNotRunning, UnknownRalph) as fault:  # a build's log stays in its directory
         from ralphctl.offline import log as offline_log
 
-        if follow or (past := offline_log.records(name, words)) is None:
+        if follow or (past := offline_log.records(here(), name, words)) is None:
             raise
         away = "no daemon" if isinstance(fault, DaemonNotRunning) else "no daemon works here"
         message(f"{away}; what is kept:")

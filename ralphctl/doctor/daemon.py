@@ -20,6 +20,7 @@ from ralphctl.doctor.runner import FIX, CheckResult, Results, failed, ok, unknow
 from ralphctl.format.humanize import count
 from ralphctl.offline import state as offline
 from ralphctl.offline.processes import ask, lock_holder
+from ralphctl.offline.state import is_flocked
 from ralphd import __version__, wire
 from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
 from ralphd.process import tree
@@ -81,7 +82,7 @@ def working_directory(directory: Path) -> CheckResult:
     """Check that a ralph could work in this directory, and whether one does."""
     if not os.access(directory, os.W_OK | os.X_OK):
         return failed(f"{directory} cannot be written: no ralph can work here", f"ls -ld {directory}")
-    if not discovery.is_flocked(directory.stat().st_ino):
+    if not is_flocked(directory.stat().st_ino):
         return ok(f"{directory}, where no ralph is at work")
     socket = discovery.lock_owner_above(str(directory))
     return ok(f"{directory} has a ralph at work" + (f", of the daemon at {socket}" if socket else ""))

@@ -7,19 +7,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ralphctl.client.discovery import here, upward
 from ralphctl.offline import state
 from ralphd.core.gate.verdict_views import verdicts as verdicts_in
 from ralphd.core.time import parse_rfc3339
 from ralphd.store.history import History
 
 
-def records(name: str | None, words: Mapping[str, str]) -> Iterator[dict[str, Any]] | None:
-    """Return the log records of this directory's ralph as the API words them, for the words of a query.
+def records(directory: str, name: str | None, words: Mapping[str, str]) -> Iterator[dict[str, Any]] | None:
+    """Return a ralph's log records as the API words them, for the words of a query.
 
-    None if the ralph is not known, or has another name.
+    The ralph is that of ``directory`` or the nearest one above. None without one, or with another name.
     """
-    known = _known(name)
+    known = _known(directory, name)
     return None if known is None else _records(known[1] / "runs", words)
 
 
@@ -44,14 +43,14 @@ def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
             yield {**record, "cursor": str(line.cursor)}
 
 
-def verdicts(name: str | None, limit: int) -> tuple[str, list[dict[str, Any]]] | None:
-    """Return the name of this directory's ralph and its last verdicts; None as for ``records``."""
-    known = _known(name)
+def verdicts(directory: str, name: str | None, limit: int) -> tuple[str, list[dict[str, Any]]] | None:
+    """Return the name of the ralph and its last verdicts; None as for ``records``."""
+    known = _known(directory, name)
     return known and (known[0], verdicts_in(History(known[1] / "history.jsonl").backwards(), limit))
 
 
-def _known(name: str | None) -> tuple[str, Path] | None:
-    view = next((view for above in upward(here()) if (view := state.last_view(above))), None)
+def _known(directory: str, name: str | None) -> tuple[str, Path] | None:
+    view = state.nearest_view(directory)
     if view is None or name not in (None, view["name"]):
         return None
     home = state.home(view, os.environ)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ralphctl.client import discovery
+from ralphctl.offline.state import is_flocked
 from ralphd.process import shim
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -20,7 +20,7 @@ _OUTPUT_BYTES = 64 << 10
 def lock_holder(lock: Path) -> str | None:
     """Return the pid in a state directory's lock file, or None if nobody holds the lock."""
     with suppress(OSError), lock.open("rb") as file:
-        if discovery.is_flocked(os.fstat(file.fileno()).st_ino):
+        if is_flocked(os.fstat(file.fileno()).st_ino):
             return file.read(64).decode(errors="replace").strip() or "unknown"
     return None
 

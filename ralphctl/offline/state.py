@@ -5,7 +5,7 @@ Agents can write to ``.ralph/``, so every value is checked and left out if it do
 """
 
 # pathlib would cost `status` its start-up time.
-# ruff: noqa: PTH118, PTH119, PTH123, PTH208
+# ruff: noqa: PTH118, PTH119, PTH120, PTH123, PTH208
 from __future__ import annotations
 
 import json
@@ -16,12 +16,38 @@ from ralphd import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import Any
 
 _MOST_BYTES = 1 << 20
 _HAS_A_RUN = ("starting", "running", "testing", "pausing", "stopping")
+
+
+def is_flocked(inode: int) -> bool:
+    """Return whether any process holds a flock on the file with this inode."""
+    # Trying the lock would refuse it, for a moment, to the Regent that wants it. Reading does not.
+    try:
+        with open("/proc/locks", encoding="ascii") as locks:
+            return any("FLOCK" in line and f":{inode} " in line for line in locks)
+    except OSError:
+        return True
+
+
+def upward(directory: str) -> Iterator[str]:
+    """Yield ``directory`` without symlinks, then each directory above it."""
+    path = os.path.realpath(directory)
+    while True:
+        yield path
+        parent = os.path.dirname(path)
+        if parent == path:
+            return
+        path = parent
+
+
+def nearest_view(directory: str) -> dict[str, Any] | None:
+    """Return the last known view of the ralph in ``directory``, or in the nearest directory above it."""
+    return next((view for above in upward(directory) if (view := last_view(above))), None)
 
 
 def last_view(directory: str) -> dict[str, Any] | None:

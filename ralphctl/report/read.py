@@ -63,7 +63,7 @@ def known(environ: Mapping[str, str]) -> list[model.ReportSource]:
 
 def nearest(directory: str, sources: Sequence[model.ReportSource]) -> model.ReportSource | None:
     """Return the ralph of ``directory`` or the nearest one above; of several, the last one at work."""
-    for above in discovery.upward(directory):
+    for above in offline.upward(directory):
         if there := [source for source in sources if os.path.realpath(source.directory) == above]:
             return max(there, key=_worked_at)
         if (view := offline.last_view(above)) is not None:

@@ -19,6 +19,7 @@ from ralphctl.client import discovery, transport
 from ralphctl.client.client import Client
 from ralphctl.format.output import SlowNotice
 from ralphctl.offline import processes
+from ralphctl.offline.state import is_flocked
 from ralphctl.service import systemd
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, DirectoryBusy, RalphdError, ShuttingDown
@@ -311,6 +312,6 @@ def refuse_if_supervised(directory: str, own_socket: str) -> None:
 
 def _is_held(lock: Path) -> bool:
     try:
-        return discovery.is_flocked(lock.stat().st_ino)
+        return is_flocked(lock.stat().st_ino)
     except OSError:  # nothing is there, or nothing can be
         return False
