@@ -21,8 +21,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	@$(BIN)/ralphctl demo
 
+# Each file by one process, those that wait first (tests/conftest.py); what pytest makes of the asserts is kept.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP)
-	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python -m pytest -n 3 --basetemp="$$scratch/t"
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+	  $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder --basetemp="$$scratch/t"
 
 # What needs no daemon and no agent, in seconds: after each change; `test` before a commit.
 QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim tests/mutants \

@@ -26,7 +26,9 @@ def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     from ralphd.process.log.log import RalphLog  # loads asyncio, which verdicts do without
     from ralphd.process.log.records import Gap, LogQuery
 
-    tail, since, until = words.get("tail", "all"), words.get("since"), words.get("until")
+    tail = words.get("tail", "all")
+    since = words.get("since")
+    until = words.get("until")
     query = LogQuery(
         tail=None if tail == "all" else int(tail),
         since=None if since is None else parse_rfc3339(since),
