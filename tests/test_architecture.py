@@ -12,18 +12,19 @@ PAGES = ("docs/architecture.md", "docs/glossary.md")
 QUOTED = re.compile(r"`([^`\s]+)`")
 CODE_NAME = re.compile(r"(_[a-z]\w+|[A-Z]\w*[a-z]\w*(\.\w+)?)")
 """A private name, a class, or a member of one. What else is quoted may be a key, an event or a command."""
+DEFINED = re.compile(r"^( *)(?:(?:async )?def |class |self\.)?(\w+)(?=\(|:| = )", re.MULTILINE)
 FOREIGN = {"TaskGroup"}
 
 
 @cache
 def names() -> set[str]:
-    """Return all names that the product and its tests define, members of classes with their class too."""
+    """Return all names that the product and its tests define, methods with their class too."""
     found = set()
-    for tree in (ast.parse((ROOT / file).read_text()) for file in _files()):
-        for node in ast.walk(tree):
-            found |= _defined(node)
-            if isinstance(node, ast.ClassDef):
-                found |= {f"{node.name}.{name}" for member in node.body for name in _defined(member)}
+    for file in _files():
+        within = ""
+        for indent, name in DEFINED.findall((ROOT / file).read_text()):
+            within = within if indent else name
+            found |= {name, f"{within}.{name}"}
     return found
 
 
@@ -32,7 +33,7 @@ def _defined(node: ast.AST) -> set[str]:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
         case ast.AnnAssign(target=target) | ast.Assign(targets=[target]):
-            return {ast.unparse(target).removeprefix("self.")}
+            return {ast.unparse(target)}
         case _:
             return set()
 
