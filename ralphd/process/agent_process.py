@@ -22,6 +22,7 @@ import asyncio
 import errno
 import os
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -111,8 +112,10 @@ class AgentProcess:
 
     @property
     def has_exited(self) -> bool:
-        """True once the leader has ended."""
-        return self._exited.is_set()
+        """True once the leader has ended, whether the loop has been told of it or not."""
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return self._exited.is_set() or bool(poll.poll(0))
 
     async def exited(self) -> None:
         """Wait for the leader's end. ``end`` reaps it."""
