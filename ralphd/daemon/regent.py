@@ -270,7 +270,12 @@ class Regent:
         if isinstance(envelope.event, events.VerdictReached | events.BaselineTested):
             await self._fault_in(self.gate.conclude(envelope.event))
         if isinstance(envelope.event, events.VerdictReached):
-            await self._take_held()
+            held, self._held = self._held, None
+            if held is None or held.is_abandoned:
+                return
+            if isinstance(held.event, reports.Reported):
+                held = replace(held, event=replace(held.event, at=self._services.clock.now()))
+            await self._take(held)
 
     async def _open_gate(self, run: GateRun) -> None:
         try:
@@ -278,14 +283,6 @@ class Regent:
                 await self._handle(events.GateRunBegan(self._services.clock.now(), run.run_id))
         finally:
             self.gate.work()  # what is open comes to a verdict, after a bug too
-
-    async def _take_held(self) -> None:
-        held, self._held = self._held, None
-        if held is None or held.is_abandoned:
-            return
-        if isinstance(held.event, reports.Reported):
-            held = replace(held, event=replace(held.event, at=self._services.clock.now()))
-        await self._take(held)
 
     async def _fault_in(self, work: Coroutine[Any, Any, None]) -> errors.RalphdError | None:
         """Return what a person can fix. A bug fails this ralph, not the daemon."""

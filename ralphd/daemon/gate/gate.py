@@ -18,7 +18,7 @@ from ralphd.core.gate.verdict import Baseline, GateRun, Position, Say, Verdict, 
 from ralphd.core.supervision import events, reports
 from ralphd.core.supervision.model import HAS_A_RUN, Goal, Mode, ReportedTask, RunId, Starting, Supervision
 from ralphd.core.time import rfc3339
-from ralphd.daemon.gate.git_effects import GitEffects, PostRunRepair, refs_of
+from ralphd.daemon.gate.git_effects import GitEffects, PostRunRepair
 from ralphd.daemon.gate.test_runs import GateTests
 from ralphd.daemon.gate.undo import Undo
 from ralphd.daemon.gate.worker import GateMemory, GateWorker
@@ -55,7 +55,7 @@ class Gate:
         self._memory = GateMemory(account, services)
         self._git = GitEffects(account.definition.directory, account.files.load_environment)
         self._tests = GateTests(account, services)
-        self._worker = GateWorker(account, self._memory, self._git, self._tests)
+        self._worker = GateWorker(account, services, self._memory, self._git, self._tests, post)
         self._repair = PostRunRepair(account)
         self.undoing = Undo(account, services, self._git, self._memory)
         self._tests_baseline = False
@@ -250,14 +250,7 @@ class Gate:
 
     def work(self) -> None:
         """Bring the run that is open to its verdict; ``VerdictReached`` is posted."""
-        self._start(self._work())
-
-    async def _work(self) -> None:
-        await self._worker.work()
-        run = self._memory.state.judging
-        assert run is not None
-        refs = refs_of(label_of(self._account.definition.name, run.run_id, run.boundary_id))
-        self._post(events.VerdictReached(run.finished(self._services.clock.now(), refs)))
+        self._start(self._worker.work())
 
     async def conclude(self, event: events.VerdictReached | events.BaselineTested) -> None:
         """Forget what was under way, now that its result is in the history and in the state."""

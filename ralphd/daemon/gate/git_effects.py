@@ -54,6 +54,12 @@ class GitEffects:
         code, printed = repo.answer(self.directory, *words) or (1, b"")
         return code != 0 or not printed.strip().isdigit() or int(printed) > moment
 
+    @staticmethod
+    def refs_of(label: str) -> tuple[str, ...]:
+        """Return the refs that keep what was reverted under a label."""
+        name = ref_name(label)
+        return (f"{revert.REVERTED}{name}", f"{revert.REVERTS}{name}")
+
     def carry_out(self, order: verdict.GateOrder, run: verdict.GateRun, label: str) -> verdict.GateEvent:
         """Carry out an order, unless an earlier daemon has done so already."""
         match order:
@@ -77,7 +83,7 @@ class GitEffects:
         """Put back what was reverted under a label. Return the result and the commits, newest first."""
         reverts = revert.reverted(self.directory, label)
         if not reverts:
-            ref = refs_of(label)[1]
+            ref = self.refs_of(label)[1]
             why = f"{ref} is not there: it is kept of the last {revert.KEPT} iterations with a revert"
             return verdict.Refused(
                 f"{why}; git log --grep 'This reverts' finds older ones, for git revert"
@@ -97,12 +103,6 @@ def _subject(said: str) -> str:
     reapplied = said.startswith('Reapply "')
     inner = said.removeprefix("Reapply ").removeprefix("Revert ")[1:-1]
     return f'Revert "{inner}"' if reapplied else inner
-
-
-def refs_of(label: str) -> tuple[str, ...]:
-    """Return the refs that keep what was reverted under a label."""
-    name = ref_name(label)
-    return (f"{revert.REVERTED}{name}", f"{revert.REVERTS}{name}")
 
 
 # What a run has left half done in the repository, looked at when nothing of its processes is alive.

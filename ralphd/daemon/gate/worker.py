@@ -6,6 +6,7 @@ one reads the order under way and continues.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,7 @@ from ralphd.core.gate.verdict import (
     label_of,
     step,
 )
+from ralphd.core.supervision.events import Event, VerdictReached
 from ralphd.core.supervision.model import RunId
 from ralphd.daemon.gate.test_runs import GateTestResult, GateTests
 from ralphd.errors import NewerState
@@ -88,20 +90,31 @@ class GateWorker:
     """Carries out the orders of one gate run, and the tests before a first run."""
 
     def __init__(
-        self, account: "RalphRecord", memory: GateMemory, git: "GitEffects", tests: "GateTests"
+        self,
+        account: "RalphRecord",
+        services: "Services",
+        memory: GateMemory,
+        git: "GitEffects",
+        tests: "GateTests",
+        post: Callable[[Event], None],
     ) -> None:
-        self._account = account
-        self._memory = memory
-        self._git = git
-        self._tests = tests
+        self._account, self._services, self._post = account, services, post
+        self._memory, self._git, self._tests = memory, git, tests
 
     @property
     def _run(self) -> GateRun:
         assert self._memory.state.judging is not None
         return self._memory.state.judging
 
+    @property
+    def _label(self) -> str:
+        return label_of(self._account.definition.name, self._run.run_id, self._run.boundary_id)
+
     async def work(self) -> None:
-        """Carry out one order after the other until the run is decided. A bug decides it: untested."""
+        """Carry out one order after the other until the run is decided, then post the verdict.
+
+        A bug decides it: untested.
+        """
         try:
             unsaved: str | None = None
             while not isinstance(order := self._run.order, Say):
@@ -118,14 +131,15 @@ class GateWorker:
             logger.exception("a bug in the guard of a ralph", extra={"ralph": self._account.definition.name})
             verdict = Verdict(VerdictKind.UNTESTED, A_BUG, Baseline.UNKNOWN, pauses=True)
             await self._save(replace(self._run, order=Say(verdict)))
+        refs = self._git.refs_of(self._label)
+        self._post(VerdictReached(self._run.finished(self._services.clock.now(), refs)))
 
     async def _save(self, run: GateRun) -> str | None:
         return await self._memory.save(replace(self._memory.state, judging=run, test_run=None))
 
     async def _carry_out(self, order: GateOrder) -> GateEvent:
         if not isinstance(order, RunTests):
-            label = label_of(self._account.definition.name, self._run.run_id, self._run.boundary_id)
-            return await asyncio.to_thread(self._git.carry_out, order, self._run, label)
+            return await asyncio.to_thread(self._git.carry_out, order, self._run, self._label)
         if not self._account.configuration.regent.test_command:
             return Cut(SWITCHED_OFF)
         ran = await self.run_tests()
