@@ -37,7 +37,9 @@ def test_its_keys_are_those_that_the_page_tells(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "webhooks.json").read_text())
     page = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
     section = page.split("## `webhooks.json`\n")[1].split("\n## ")[0]
-    whole, one = (re.findall(r"^\| `(\w+)` \|", part, re.M) for part in section.split("Each of `webhooks`:"))
+    whole, one = (
+        re.findall(r"^\| `(\w+)` \|", part, re.M) for part in section.split("Each webhook in `webhooks`")
+    )
 
     assert whole == list(written)
     assert one == list(written["webhooks"][0])
