@@ -77,6 +77,13 @@ async def family_of(process: AgentProcess, count: int) -> dict[str, int]:
     return {name: int(pid) for name, pid in pairs}
 
 
+async def test_an_end_is_known_before_the_loop_is_told(tmp_path: Path) -> None:
+    async with started(tmp_path, ("/bin/sh", "-c", "exit 4")) as process:
+        wait_for(lambda: not is_alive(process.pid), what="its end")  # blocks: the loop sees nothing of it
+
+        assert process.has_exited
+
+
 async def test_it_has_a_session_of_its_own_default_signals_and_nothing_on_stdin(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
