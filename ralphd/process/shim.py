@@ -706,7 +706,7 @@ class Shim:
             base: Mapping[str, str] = os.environ if path is None else from_json(read_bytes(path))
             return {**base, **self._intent["environment"]}
         except (OSError, TypeError, ValueError) as error:
-            raise Fault(getattr(error, "errno", errno.EINVAL), str(path)) from error
+            raise Fault(getattr(error, "errno", None) or errno.EINVAL, str(path)) from error
 
     def _become_command(
         self, environment: "Mapping[str, str]", shim_pid: int, out: int, err: int, gate: int, report: int
