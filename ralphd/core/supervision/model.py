@@ -157,8 +157,8 @@ class ReportedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportedWait:
-    """A wait that a run reported: no sign of life is expected before ``until``."""
+class Wait:
+    """A wait and its reason: nothing starts, or the run gives no sign of life, before ``until``."""
 
     reason: str
     until: Moment
@@ -203,7 +203,7 @@ class RunReports:
     iterates: bool = False
     agent: str | None = None
     task: ReportedTask | None = None
-    wait: ReportedWait | None = None
+    wait: Wait | None = None
     errors_cleared: int = 0
     limit: str | None = None
     last_word: LastWord | None = None
@@ -336,13 +336,13 @@ class Supervision:
     said: RunReports = field(default_factory=RunReports)
 
     @property
-    def wait(self) -> ReportedWait | None:
+    def wait(self) -> Wait | None:
         """What is waited for: by the Regent, between two runs; or by the run that lives, as it reported."""
         match self.state:
             case Waiting(reason=reason, until=until):
-                return ReportedWait(reason.value, until)
+                return Wait(reason.value, until)
             case Paused(reason=why, resume_at=float() as until):
-                return ReportedWait(why, until)
+                return Wait(why, until)
             case _:
                 return self.said.wait
 

@@ -23,7 +23,6 @@ from ralphd.core.supervision.model import (
     Pausing,
     Policy,
     ReportedTask,
-    ReportedWait,
     RunId,
     Running,
     RunReports,
@@ -32,6 +31,7 @@ from ralphd.core.supervision.model import (
     Supervision,
     Tally,
     Terminate,
+    Wait,
     WakeAt,
 )
 from ralphd.core.time import Moment, rfc3339
@@ -380,7 +380,7 @@ def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
 
 
 def _wait(current: Supervision, at: Moment, until: Moment, reason: str) -> Step:
-    wait = ReportedWait(reason, bounded(until, at))
+    wait = Wait(reason, bounded(until, at))
     text = "Ralph waits" + (f": {reason}" if reason != NO_REASON else "")
     announcement = Announce("wait.started", text, wait_until=wait.until)
     return Step(replace(current, said=replace(current.said, wait=wait)), (announcement, WakeAt(wait.until)))

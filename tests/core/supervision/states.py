@@ -60,7 +60,6 @@ from ralphd.core.supervision.model import (
     Pausing,
     Policy,
     Reason,
-    ReportedWait,
     Restart,
     RunId,
     Running,
@@ -74,6 +73,7 @@ from ralphd.core.supervision.model import (
     Supervision,
     Tally,
     Terminate,
+    Wait,
     Waiting,
     WakeAt,
 )
@@ -129,9 +129,9 @@ SCENES: Mapping[str, Supervision] = {
     "running, hello": scene(Running(RUN), said=RunReports(hello=True)),
     "running, signals": scene(Running(RUN), said=SIGNALS),
     "running, built-in loop": scene(Running(RUN), said=LOOP),
-    "running, waits": scene(Running(RUN), said=replace(SIGNALS, wait=ReportedWait("rate_limit", T + 30))),
+    "running, waits": scene(Running(RUN), said=replace(SIGNALS, wait=Wait("rate_limit", T + 30))),
     "running, waits without signals": scene(
-        Running(RUN), said=RunReports(hello=True, wait=ReportedWait("rate_limit", T + 30))
+        Running(RUN), said=RunReports(hello=True, wait=Wait("rate_limit", T + 30))
     ),
     "running, reverted": scene(Running(RUN), said=replace(LOOP, reverted=True)),
     "running, tests running": scene(Running(RUN), said=replace(LOOP, testing=True)),

@@ -41,7 +41,6 @@ from ralphd.core.supervision.model import (
     Policy,
     Reason,
     ReportedTask,
-    ReportedWait,
     Rest,
     Restart,
     Running,
@@ -52,6 +51,7 @@ from ralphd.core.supervision.model import (
     Stopping,
     Supervision,
     Tally,
+    Wait,
     Waiting,
 )
 from ralphd.core.supervision.reports import (
@@ -144,7 +144,7 @@ said = st.builds(
     iterates=st.booleans(),
     agent=agents,
     task=tasks,
-    wait=st.none() | st.builds(ReportedWait, reasons, moments),
+    wait=st.none() | st.builds(Wait, reasons, moments),
     errors_cleared=st.integers(0, 3),
     limit=st.none() | st.just("5 iterations, as you asked"),
     last_word=st.none() | last_words,

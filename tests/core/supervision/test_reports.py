@@ -28,7 +28,6 @@ from ralphd.core.supervision.model import (
     Paused,
     Policy,
     ReportedTask,
-    ReportedWait,
     RunReports,
     Spawn,
     Starting,
@@ -38,6 +37,7 @@ from ralphd.core.supervision.model import (
     Supervision,
     Tally,
     Terminate,
+    Wait,
     WakeAt,
 )
 from ralphd.core.supervision.reports import (
@@ -83,7 +83,7 @@ FINISHED, STARTED = IterationFinished(number=4, summary="ok"), IterationStarted(
 ITERATES = RunReports(iterates=True)
 SIGNALS = RunReports(hello=True, signals=True)
 AT_BOUNDARY = Stopping(RUN, NOW, None, asked=False)
-WAITS = RunReports(wait=ReportedWait("rate_limit", NOW + 60))
+WAITS = RunReports(wait=Wait("rate_limit", NOW + 60))
 TASK = ReportedTask("3", "Write it down")
 ONE_AS_ASKED = Done("limit", "1 iteration, as you asked")
 ALL_REPORTS: list[Report] = [
@@ -119,7 +119,7 @@ def test_a_reported_wait_ends_with_the_run() -> None:
 
 
 def test_an_iteration_is_announced_with_its_task() -> None:
-    waits = RunReports(agent="codex", wait=ReportedWait("rate_limit", NOW + 60))
+    waits = RunReports(agent="codex", wait=Wait("rate_limit", NOW + 60))
     answered = after(IterationStarted(5, TASK), ralph(RUNNING, said=waits))
 
     said = answered.supervision.said
@@ -198,12 +198,12 @@ def test_h6_a_heartbeat_is_noted_once() -> None:
 def test_a_reported_wait_is_bounded() -> None:
     wait = after(WaitingUntil(NOW + 1e9), ralph(RUNNING)).supervision.said.wait
 
-    assert wait == ReportedWait("waiting", NOW + LONGEST_WAIT_S)
+    assert wait == Wait("waiting", NOW + LONGEST_WAIT_S)
 
 
 @pytest.mark.parametrize("state", [RUNNING, HUNG, STOPPING, PAUSING, AT_BOUNDARY])
 def test_p1_a_wait_continues_under_the_next_daemon(state: State) -> None:
-    waits = ralph(state, Goal.RUNNING, said=replace(SIGNALS, wait=ReportedWait("x", NOW + 60)))
+    waits = ralph(state, Goal.RUNNING, said=replace(SIGNALS, wait=Wait("x", NOW + 60)))
     answered = step(waits, DaemonStarted(NOW + 5, RUN), POLICY)
 
     assert WakeAt(NOW + 60) in answered.actions

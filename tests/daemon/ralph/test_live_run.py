@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ralphd.core.stall_detector import SilenceLimits
 from ralphd.core.supervision.events import Event, FellSilent
-from ralphd.core.supervision.model import ReportedWait, RunId, RunReports
+from ralphd.core.supervision.model import RunId, RunReports, Wait
 from ralphd.core.time import Moment
 from ralphd.daemon.ralph.live_run import WatchedRun, watching
 from ralphd.git.worktree_scan import WorkTree
@@ -134,7 +134,7 @@ async def test_h1_after_three_missed_heartbeats_it_is_told(tmp_path: Path) -> No
 
 async def test_h5_a_reported_wait_is_no_silence_until_its_moment_on_the_wall(tmp_path: Path) -> None:
     async with watched(tmp_path) as scene:
-        scene.said = RunReports(wait=ReportedWait("usage_limit", NOON + HOUR_S))
+        scene.said = RunReports(wait=Wait("usage_limit", NOON + HOUR_S))
         scene.clock.run_for(HOUR_S - 1)
         await scene.glances()
         assert scene.watching.watch.silent_s == 0
