@@ -282,7 +282,7 @@ class Regent:
             if await self.gate.open(run):
                 await self._handle(events.GateRunBegan(self._services.clock.now(), run.run_id))
         finally:
-            self.gate.work()  # what is open comes to a verdict, after a bug too
+            self.gate.start(self.gate.worker.work())  # what is open comes to a verdict, after a bug too
 
     async def _fault_in(self, work: Coroutine[Any, Any, None]) -> errors.RalphdError | None:
         """Return what a person can fix. A bug fails this ralph, not the daemon."""

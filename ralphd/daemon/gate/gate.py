@@ -55,7 +55,7 @@ class Gate:
         self._memory = GateMemory(account, services)
         self._git = GitEffects(account.definition.directory, account.files.load_environment)
         self._tests = GateTests(account, services)
-        self._worker = GateWorker(account, services, self._memory, self._git, self._tests, post)
+        self.worker = GateWorker(account, services, self._memory, self._git, self._tests, post)
         self._repair = PostRunRepair(account)
         self.undoing = Undo(account, services, self._git, self._memory)
         self._tests_baseline = False
@@ -150,11 +150,11 @@ class Gate:
 
     def test_baseline(self) -> None:
         """Run the tests in place, before the first run; ``BaselineTested`` is posted (R4)."""
-        self._start(self._test_baseline())
+        self.start(self._test_baseline())
 
     async def _test_baseline(self) -> None:
         try:
-            ran = await self._worker.run_tests()
+            ran = await self.worker.run_tests()
         finally:
             self._tests_baseline = False
         self._memory.state = ranges.with_baseline(self._memory.state, ran.result)
@@ -242,15 +242,11 @@ class Gate:
     # --- a gate run: handed over, worked on, concluded ---------------------------------------------------
 
     async def open(self, run: GateRun) -> bool:
-        """Take ``run`` over, on disk. Return whether it has orders to carry out; ``work`` does so."""
+        """Take ``run`` over, on disk. Return whether it has orders to carry out; ``worker.work`` does so."""
         self._idle.clear()
         if run is not self._memory.state.judging:  # else an earlier daemon's
             await self._memory.save(replace(self._memory.state, judging=run))
         return not isinstance(run.order, Say)
-
-    def work(self) -> None:
-        """Bring the run that is open to its verdict; ``VerdictReached`` is posted."""
-        self._start(self._worker.work())
 
     async def conclude(self, event: events.VerdictReached | events.BaselineTested) -> None:
         """Forget what was under way, now that its result is in the history and in the state."""
@@ -310,7 +306,8 @@ class Gate:
         self._is_closed = True
         self._idle.set()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let ``work`` be a task of this gate: ``let_go`` cancels it, and the next daemon continues it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

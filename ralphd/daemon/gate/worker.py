@@ -16,7 +16,6 @@ from ralphd.core.gate.verdict import (
     Baseline,
     Cut,
     GateEvent,
-    GateOrder,
     GatePolicy,
     GateRun,
     Ran,
@@ -119,7 +118,19 @@ class GateWorker:
             unsaved: str | None = None
             while not isinstance(order := self._run.order, Say):
                 diagnostics.reach(f"gate.{order_name(order)}.ordered")
-                event = await self._carry_out(order) if unsaved is None else Refused(unsaved)
+                event: GateEvent
+                if unsaved is not None:
+                    event = Refused(unsaved)
+                elif not isinstance(order, RunTests):
+                    event = await asyncio.to_thread(self._git.carry_out, order, self._run, self._label)
+                elif not self._account.configuration.regent.test_command:
+                    event = Cut(SWITCHED_OFF)
+                elif (ran := await self.run_tests()).result is None:
+                    event = Cut(ASKED_TO_END)
+                else:
+                    tested = self._run.tested(TestRun(ran.run_id, ran.result, ran.took_s), ran.tail)
+                    self._memory.state = replace(self._memory.state, judging=tested)
+                    event = tested.moved(await asyncio.to_thread(self._git.position)) or Ran(ran.result)
                 diagnostics.reach(f"gate.{order_name(order)}.done")
                 regent = self._account.configuration.regent
                 policy = GatePolicy(regent.test_retries, minimal=regent.rollback_scope == "minimal")
@@ -136,18 +147,6 @@ class GateWorker:
 
     async def _save(self, run: GateRun) -> str | None:
         return await self._memory.save(replace(self._memory.state, judging=run, test_run=None))
-
-    async def _carry_out(self, order: GateOrder) -> GateEvent:
-        if not isinstance(order, RunTests):
-            return await asyncio.to_thread(self._git.carry_out, order, self._run, self._label)
-        if not self._account.configuration.regent.test_command:
-            return Cut(SWITCHED_OFF)
-        ran = await self.run_tests()
-        if ran.result is None:
-            return Cut(ASKED_TO_END)
-        tested = self._run.tested(TestRun(ran.run_id, ran.result, ran.took_s), ran.tail)
-        self._memory.state = replace(self._memory.state, judging=tested)
-        return tested.moved(await asyncio.to_thread(self._git.position)) or Ran(ran.result)
 
     async def run_tests(self) -> GateTestResult:
         """Run the tests, or wait for the run of them that an earlier daemon has started."""
