@@ -33,7 +33,7 @@ test: $(STAMP)
 
 # What needs no daemon and no agent, in seconds: after each change; `test` before a commit.
 QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim tests/mutants \
-  tests/test_fences.py tests/test_generated.py tests/test_requirements.py
+  tests/test_fences.py tests/test_prose.py tests/test_generated.py tests/test_requirements.py
 quick: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python -m pytest -n 2 --basetemp="$$scratch/t" $(QUICK)
 
