@@ -40,169 +40,169 @@ def in_one_line(fault: RalphdError) -> str:
 
 
 class UsageError(RalphdError):
-    """The words of a command or request do not fit."""
+    """The arguments of a command or the fields of a request are wrong."""
 
     slug, status, exit_code = "usage", 422, 2
 
 
 class BadName(UsageError):
-    """A ralph's name that is not of the form the API accepts."""
+    """The name of a ralph has characters that are not allowed."""
 
     slug = "bad-name"
 
 
 class DaemonNotRunning(RalphdError):
-    """Nobody answers on any socket that was tried."""
+    """No daemon answers on any of the known sockets."""
 
     slug, status, exit_code = "daemon-not-running", 503, 3
 
 
 class UnknownAgent(UsageError):
-    """No agent of that name: neither one that ralphd knows, nor one that the configuration defines."""
+    """No agent of this name: ralphd does not know it, and the configuration does not define it."""
 
     slug = "unknown-agent"
 
 
 class UnknownRalph(RalphdError):
-    """No ralph of that name, or none in this directory."""
+    """No ralph of this name, or none in this directory."""
 
     slug, status, exit_code = "unknown-ralph", 404, 4
 
 
 class NotFound(RalphdError):
-    """A route or a thing that is not there."""
+    """The route or the object does not exist."""
 
     slug, status, exit_code = "not-found", 404, 4
 
 
 class NameTaken(RalphdError):
-    """The name belongs to a ralph of another directory."""
+    """The name belongs to a ralph in another directory."""
 
     slug, status, exit_code = "name-taken", 409, 1
 
 
 class AlreadyRunning(RalphdError):
-    """The ralph runs already; it has to be stopped before it can be replaced."""
+    """The ralph is running; stop it before you replace it."""
 
     slug, status, exit_code = "already-running", 409, 1
 
 
 class StaleReport(RalphdError):
-    """A report of a run that does not live, or a second one under the same id."""
+    """The report is from a run that has ended, or its id was used for another report."""
 
     slug, status, exit_code = "stale-report", 409, 1
 
 
 class WrongState(RalphdError):
-    """The request does not fit what the ralph is doing now."""
+    """The ralph cannot do this in its present state."""
 
     slug, status, exit_code = "wrong-state", 409, 1
 
 
 class NotUndone(RalphdError):
-    """Commits that were reverted are not put back: there are none, or something is in the way."""
+    """Reverted commits were not re-applied: there are none, or something is in the way."""
 
     slug, status, exit_code = "not-undone", 409, 1
 
 
 class WebhookRefused(RalphdError):
-    """A webhook that could not do its work: its address is private, or its secret cannot be read."""
+    """The webhook cannot work: its address is private, or its secret cannot be read."""
 
     slug, status, exit_code = "webhook-refused", 422, 1
 
 
 class WebhookConflict(RalphdError):
-    """What was asked does not fit where the webhook comes from, or what its receiver said."""
+    """The request does not fit the origin of the webhook, or the answer of its receiver."""
 
     slug, status, exit_code = "webhook-conflict", 409, 1
 
 
 class DirectoryUnusable(RalphdError):
-    """The working directory is missing, no directory, not ours to write, or its ``.ralph`` is in the way."""
+    """The working directory is missing, not a directory or not writable, or its ``.ralph`` is in the way."""
 
     slug, status, exit_code = "directory-unusable", 422, 1
 
 
 class DirectoryBusy(RalphdError):
-    """Another Regent supervises the working directory, or a run of one still lives in it."""
+    """Another Regent supervises the working directory, or one of its runs is still alive there."""
 
     slug, status, exit_code = "directory-busy", 409, 1
 
 
 class CommandNotStartable(RalphdError):
-    """The ralph's command cannot be started at all (E5)."""
+    """The ralph's command cannot be started (E5)."""
 
     slug, status, exit_code = "command-not-startable", 422, 1
 
 
 class ConfigFaults(RalphdError):
-    """Everything that is wrong with a configuration, told together."""
+    """The configuration has errors; all are reported together."""
 
     slug, status, exit_code = "configuration", 422, 78
 
 
 class UnusableState(RalphdError):
-    """The files of a ralph cannot be used, and nothing tells what they held; they are left as they are."""
+    """The files of a ralph cannot be used or rebuilt; they are left unchanged."""
 
     slug, status, exit_code = "unusable-state", 409, 78
 
 
 class NewerState(UnusableState):
-    """A state file was written by a newer ralphd; it is left as it is."""
+    """A newer ralphd wrote the state file; it is left unchanged."""
 
     slug = "newer-state"
 
 
 class DaemonBusy(RalphdError):
-    """Another daemon owns the state directory, or a bound of this one is reached: try later."""
+    """Another daemon owns the state directory, or this one has reached a bound: try later."""
 
     slug, status, exit_code = "busy", 503, 75
 
 
 class ShuttingDown(RalphdError):
-    """The daemon is on its way out and takes no new work."""
+    """The daemon is shutting down and accepts no new work."""
 
     slug, status, exit_code = "shutting-down", 503, 75
 
 
 class TooLarge(RalphdError):
-    """A request body over the limit."""
+    """The request body is over the limit."""
 
     slug, status, exit_code = "too-large", 413, 2
 
 
 class NotJson(RalphdError):
-    """A request body that does not say it is JSON."""
+    """The request body has no JSON content type."""
 
     slug, status, exit_code = "not-json", 415, 2
 
 
 class TooSlow(RalphdError):
-    """A request that did not arrive in full in time."""
+    """The request did not arrive completely in time."""
 
     slug, status, exit_code = "too-slow", 408, 75
 
 
 class SocketUnusable(RalphdError):
-    """The daemon cannot listen where it should: a foreign directory, something in the way, a long path."""
+    """The daemon cannot listen on its socket: a foreign directory, a file in the way, a long path."""
 
     slug, status, exit_code = "socket-unusable", 500, 1
 
 
 class HandedOverUnusable(SocketUnusable):
-    """What systemd handed over as a socket is none that can be listened on: the units are wrong."""
+    """The daemon cannot listen on the socket that systemd passed: the units are wrong."""
 
     slug, exit_code = "handed-over-unusable", 78
 
 
 class Forbidden(RalphdError):
-    """A request that looks as if it came from a browser page, or from another user."""
+    """The request seems to come from a browser page, or comes from another user."""
 
     slug, status, exit_code = "forbidden", 403, 1
 
 
 class InternalError(RalphdError):
-    """A bug, told as one: the daemon stays up, its log has the traceback."""
+    """A bug: the daemon continues, and its log has the traceback."""
 
     slug, status, exit_code = "internal", 500, 1
 

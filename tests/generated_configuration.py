@@ -13,46 +13,46 @@ INTRODUCTION = """\
 Written by `make docs` from the specs in `ralphd/config/specs.py`; a test fails when it is stale. Do not
 edit it.
 
-A value is looked for in this order, and the first that is found holds:
+The first of these that sets a key defines its value:
 
-1. flags of `ralphctl start`, where there is one;
+1. flags of `ralphctl start`, for keys that have one;
 2. the environment: `RALPH_SECTION_KEY`, as it was when the ralph was registered;
-3. `ralph.toml` in the working directory, else upward to the root of the git repository, never above the home;
+3. `ralph.toml` in the working directory, else in a parent up to the root of the git repository or the home;
 4. your own file, `$XDG_CONFIG_HOME/ralph/config.toml`, else `~/.config/ralph/config.toml`;
 5. the default.
 
-A file that somebody else could have written is not used. All faults are told together, each with its file
-and line. `ralphctl config show` prints what holds in a directory and where it comes from, `config check` what
-is wrong, `config schema` a JSON Schema for editors.
+A file that another user could have written is not used. All errors are reported together, each with its file
+and line. `ralphctl config show` prints the values that apply in a directory and where they come from, `config
+check` lists the errors, `config schema` prints a JSON Schema for editors.
 
-**A change takes effect when you say so.** All of it is pinned when a ralph starts, so that an agent that
-writes `ralph.toml` changes nothing. `ralphctl status` shows what differs. `ralphctl reload NAME` takes it up
-from the next run on, and a run that lives goes on by the rules it was started with; so does
-`ralphctl start NAME` for a ralph that does not run. Its name stays, and so do a command and flags that were
-given to `ralphctl start`. `ralphctl regent reload`, or SIGHUP, has the daemon read your own file again: its
-webhooks and `logs.total_bytes` hold at once.
+**A change takes effect when you request it.** The configuration is pinned when a ralph starts, so an agent
+that writes `ralph.toml` changes nothing. `ralphctl status` shows the differences. `ralphctl reload NAME`
+applies them from the next run on, and a living run keeps the rules it was started with; so does
+`ralphctl start NAME` for a ralph that does not run. The name stays, and so do a command and flags that were
+given to `ralphctl start`. `ralphctl regent reload`, or SIGHUP, makes the daemon read your own file again: its
+webhooks and `logs.total_bytes` apply at once.
 
-In the tables, *mine* marks what can only be set in your own file, since a repository must not decide it, and
-○ a key that is understood and that this version does not act on (`start` says so when you set one). In the
-environment a list is `a,b` or a TOML list; a command is split as a shell would, without being run by one.
+In the tables, *mine* marks keys that only your own file may set, since a repository must not decide them, and
+○ a key that this version accepts but does not use (`start` prints a note if you set one). In the
+environment a list is `a,b` or a TOML list; a command is split as by a shell, but not run by one.
 """
 SAYS = {
-    "project": "What the ralph is called.",
-    "ralph": "What is run, and for how long.",
+    "project": "The name of the ralph.",
+    "ralph": "What runs, and for how long.",
     "regent": "How it is supervised.",
-    "agents": "Which agents the built-in loop asks, and for how long.",
-    AGENT: "One agent: what differs from its own ways. A new name defines an agent.",
+    "agents": "The agents of the built-in loop, and their time limits.",
+    AGENT: "One agent: differences from its defaults. A new name defines an agent.",
     "retry": "Waits after failures and limits.",
     "phases": "Attempts that plan, implement, review and address.",
-    "git": "What is done with the repository.",
+    "git": "The repository: pushes, pulls, repairs.",
     "logs": "How much output is kept.",
-    WEBHOOKS: "Who is told what. One table for each address.",
-    "notify": "How people are called.",
+    WEBHOOKS: "Receivers of events. One table for each address.",
+    "notify": "Alerts for people.",
 }
 ORDER = [
     *("project", "ralph", "regent", "agents", AGENT, "retry", "phases", "git", "logs", WEBHOOKS, "notify")
 ]
-HEAD = "| key | is | default | for | also set by |\n| --- | --- | --- | --- | --- |"
+HEAD = "| key | type | default | purpose | also set by |\n| --- | --- | --- | --- | --- |"
 FLAG_OF = {path: flag for flag, path in FLAGS.items()}
 
 

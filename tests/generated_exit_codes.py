@@ -1,4 +1,4 @@
-"""``docs/exit-codes.md``: what ``ralphctl`` ends with, and what the end of a run means."""
+"""``docs/exit-codes.md``: the exit codes of ``ralphctl``, and what the end of a run means."""
 
 import importlib
 import pkgutil
@@ -12,30 +12,30 @@ from ralphd.core.supervision.model import ExitFacts, Outcome, RunId, Running, Ru
 from ralphd.errors import RalphdError
 
 MEANS = {
-    wire.EXIT_OK: "It went well. `status`: no ralph is failed or paused.",
-    wire.EXIT_FAILED: "Failed, or refused: stderr says what, why and what to do. "
-    "`status`, `build`: a ralph is `failed`. `wait`: that, or what was waited for cannot come any more.",
-    wire.EXIT_USAGE: "The words of the command do not fit.",
+    wire.EXIT_OK: "Success. `status`: no ralph is failed or paused.",
+    wire.EXIT_FAILED: "Failed, or refused: stderr has the reason and the remedy. "
+    "`status`, `build`: a ralph is `failed`. `wait`: the same, or the expected state is out of reach.",
+    wire.EXIT_USAGE: "Wrong arguments.",
     3: "No daemon answers; the message has the command that starts one. `notify`: not delivered in time.",
-    4: "There is no such ralph, or none in this directory.",
+    4: "No ralph of this name, or none in this directory.",
     wire.EXIT_LIMIT: "`build`: a limit of yours was reached.",
     notify.EXIT_CODES["stop"]: "`notify iteration-finished --wait`: the loop is to stop.",
-    69: "Something that the command needs is not installed.",
+    69: "A program that the command needs is not installed.",
     wire.EXIT_PAUSED: "Paused, or try again later. `status`, `wait`, `build`: a ralph is paused. "
     "`notify iteration-finished --wait`: the loop is to pause.",
-    78: "The configuration, or a file that has to be read, is not usable.",
-    wire.EXIT_TIMED_OUT: "The time of `--wait-timeout` ran out. What was asked for goes on.",
+    78: "The configuration, or a required file, is not usable.",
+    wire.EXIT_TIMED_OUT: "`--wait-timeout` expired. The request itself stays in effect.",
     wire.EXIT_INTERRUPTED: "Interrupted by Ctrl-C. `build`: its ralph was stopped.",
-    141: "Whoever read the output has closed it.",
+    141: "The reader of the output closed it (SIGPIPE).",
 }
 """Every exit code of ``ralphctl`` and ``ralphd``, and what it means."""
 
 ENDS: dict[Outcome, str] = {
     Outcome.DONE: 'done; started again only with `restart = "always"`',
-    Outcome.PAUSED: "paused; after a usage limit with a known reset it goes on by itself",
+    Outcome.PAUSED: "paused; after a usage limit with a known reset it resumes by itself",
     Outcome.LIMIT: "done: a limit was reached",
-    Outcome.REFUSED: "failed at once: no restart mends it",
-    Outcome.FAILED: "a failure: started again, until `max_retries` in a row",
+    Outcome.REFUSED: "failed at once: a restart would not help",
+    Outcome.FAILED: "a failure: restarted, until `max_retries` failures in a row",
 }
 CODES = (0, 1, 2, 5, 75, 78, 126, 127)
 
@@ -46,9 +46,9 @@ Written by `make docs` from the code; a test fails when it is stale. Do not edit
 
 ## Of `ralphctl`
 
-`ralphd` itself ends with 0, 1, 2, 75 and 78, with the same meanings: 75 where another daemon owns the state
-directory. Of several ralphs `status` tells the worst: 1 before 75 before 0. The third column has the kinds of
-error that end so, as they stand in a [problem document](routes.md#problems).
+`ralphd` itself exits with 0, 1, 2, 75 and 78, with the same meanings: 75 if another daemon owns the state
+directory. For several ralphs, `status` exits with the worst code: 1 before 75 before 0. The third column has
+the kinds of error with this code, as in a [problem document](routes.md#problems).
 
 | code | means | errors |
 | --- | --- | --- |
@@ -57,10 +57,10 @@ error that end so, as they stand in a [problem document](routes.md#problems).
 OF_A_RUN = """
 ## Of your command
 
-What the Regent makes of the end of a run that it did not ask for. *Reports* is a run that has said
-[`hello`](own-loop.md#reports), as the built-in loop does: only then its 2, 5 and 78 mean more than a failure.
+How the Regent interprets the end of a run that it did not request. A run *that reports* has sent
+[`hello`](own-loop.md#reports), as the built-in loop does: only then 2, 5 and 78 mean more than a failure.
 
-| it ends with | any command | one that reports |
+| exit code | any command | a run that reports |
 | --- | --- | --- |
 """
 

@@ -1,4 +1,4 @@
-"""``docs/routes.md``: what the daemon answers to, from its own OpenAPI document."""
+"""``docs/routes.md``: the routes of the daemon, from its own OpenAPI document."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -13,77 +13,77 @@ if TYPE_CHECKING:
 Json = Mapping[str, Any]
 
 MEANINGS: Mapping[str, str] = {
-    "allow_private": "private and loopback addresses too, where the user's own file allows it",
-    "body format": "what is sent: the event, or words as Slack or an ntfy topic takes them",
-    "command": "the words to execute, no shell; empty: the one in the configuration",
-    "cursor": "go on after this place, as an earlier reply gave it; makes `tail` void",
+    "allow_private": "also private and loopback addresses, if the user's own file allows it",
+    "body format": "what is sent: the event, or a text for Slack or an ntfy topic",
+    "command": "program and arguments, without a shell; empty: the command of the configuration",
+    "cursor": "continue after this place of an earlier reply; `tail` is ignored",
     "directory": "the working directory, an absolute path",
-    "environment": "the variables of its runs; kept for the owner alone, shown nowhere",
-    "flags": "configuration keys, or the flags that stand for them, with their values",
-    "follow": "go on with what comes",
-    "format": "`text`: bytes as they were printed; `json`: one object a line",
-    "grep": "lines that hold this text; no pattern",
+    "environment": "the variables of its runs; readable only by the owner, never shown",
+    "flags": "configuration keys, or their flags, with values",
+    "follow": "keep the stream open for new entries",
+    "format": "`text`: bytes as they were printed; `json`: one object per line",
+    "grep": "only lines that contain this text; not a pattern",
     "last-event-id": "begin after this event",
-    "id": "which one",
-    "iteration": "of that iteration, by the run's own count; null: what was reverted last and is not back",
-    "limit": "how many",
+    "id": "the id",
+    "iteration": "of this iteration, by the run's own count; null: the last revert that was not undone",
+    "limit": "the number of entries",
     "name": "the ralph's name",
-    "now": "kill the tree instead of asking first",
-    "on": "the events to send; `*` stands for any letters",
-    "replay": "begin so many events back",
-    "resume": "false: the built-in loop begins anew, its checkpoint put aside; else it goes on from there",
-    "resources": "with the CPU time and memory of each tree",
-    "runs": "`finish`: ended as by a stop; `leave`: left for the next daemon; `now`: killed",
+    "now": "kill the process tree at once instead of sending SIGTERM first",
+    "on": "the events to send; `*` matches any letters",
+    "replay": "begin with this number of earlier events",
+    "resume": "false: the built-in loop sets its checkpoint aside and starts from the beginning",
+    "resources": "include CPU time and memory of each process tree",
+    "runs": "`finish`: end them as by a stop; `leave`: leave them to the next daemon; `now`: kill them",
     "secret_env": "a variable of the daemon's environment that holds the secret",
-    "secret_file": "an absolute path of a file that holds it",
-    "since": "not earlier than this moment; of events: after this id",
+    "secret_file": "the absolute path of a file that holds the secret",
+    "since": "not before this time; of events: after this id",
     "start": "false: register only",
-    "stream": "of this stream only",
-    "tail": "the last so many, or `all`; 100 where neither `since` nor `cursor` is given",
-    "until": "not later than this moment",
-    "url": "where to send to, http or https",
+    "stream": "only this stream",
+    "tail": "the last lines: a number, or `all`; 100 if neither `since` nor `cursor` is given",
+    "until": "not after this time",
+    "url": "the destination, http or https",
 }
-"""What each parameter and each field of a body is for."""
+"""The purpose of each parameter and each field of a body."""
 
 REPORTED: Mapping[str, str] = {
-    "agent": "the agent by its name",
+    "agent": "the name of the agent",
     "branch": "the branch that the iteration begins on",
-    "attempt": "which attempt at the iteration it was, from 1",
-    "phase": "which phase of the attempt it was, by its name; none without phases",
-    "code": "the exit code that the run is about to end with",
-    "commits": "those made in it: how many; of `iteration-finished`: abbreviated, oldest first",
+    "attempt": "the number of the attempt in the iteration, from 1",
+    "phase": "the name of the phase; none without phases",
+    "code": "the exit code that the run will end with",
+    "commits": "the commits made in it: their number; of `iteration-finished`: abbreviated, oldest first",
     "complete": "the task is done",
-    "cost_source": "where the cost comes from; an `unknown` one is not kept",
-    "cost_usd": "what it cost, in dollars",
-    "duration_s": "how long it worked, in seconds",
-    "exit_code": "what it ended with; a signal as a negative number",
-    "failed": "it came to nothing: failures before it are not forgotten",
+    "cost_source": "the source of the cost; with `unknown` the cost is not stored",
+    "cost_usd": "its cost, in dollars",
+    "duration_s": "its duration, in seconds",
+    "exit_code": "its exit code; a signal as a negative number",
+    "failed": "it failed: the failure count is not reset",
     "failure_kind": "why it failed; none for a success",
-    "head": "the full sha of the commit that the iteration begins at; else where HEAD is",
-    "id": "a text that no other report of the run has; sent again, the answer is the same",
+    "head": "the full sha of the commit at which the iteration begins; default HEAD",
+    "id": "unique among the reports of the run; the same id gets the same answer again",
     "iteration": "its number, by the run's own count",
-    "kind": "what is reported",
+    "kind": "the kind of report",
     "model": "the model that it used",
-    "next": "what follows, in words",
-    "outcome": "how it ended, in the run's own word",
-    "reason": "what it waits for; why an agent is not asked; why the run ends: a word",
-    "ended_at": "when it ended, where that is told later; never after the report came",
-    "reset_at": "when the limit is over that it met",
-    "resume_at": "when the limit is over that the run rests for",
-    "rule": "the rule by which its failure was told",
+    "next": "what follows, as text",
+    "outcome": "how it ended, in the run's own words",
+    "reason": "the reason for the wait, for an agent's absence or for the end of the run: one word",
+    "ended_at": "when it ended, if the report comes later; never after the arrival of the report",
+    "reset_at": "when the limit that it met resets",
+    "resume_at": "when the limit resets for which the run pauses",
+    "rule": "the rule that classified its failure",
     "run_id": "the run that reports: `RALPH_RUN_ID` of its environment",
-    "session": "what resumes it",
-    "signals": "it knows SIGUSR1 (pause) and SIGUSR2 (skip the wait)",
+    "session": "the session id for a resume",
+    "signals": "it handles SIGUSR1 (pause) and SIGUSR2 (skip the wait)",
     "summary": "what was done",
-    "task": "what it works on",
-    "tokens_in": "tokens that it was given",
-    "tokens_out": "tokens that it gave",
-    "until": "until this moment, with a zone; null: no longer; of an agent: before a person acts",
-    "usd": "what was spent since the last such report",
-    "wait": "nobody works on before the answer, so that the commits can be judged",
-    "why": "why it failed, or why the run ends, in words",
+    "task": "the task",
+    "tokens_in": "input tokens",
+    "tokens_out": "output tokens",
+    "until": "the end, with a zone; null: the wait is over; of an agent: until a person acts",
+    "usd": "the cost since the last such report",
+    "wait": "the run does nothing before the answer, so that the commits can be judged",
+    "why": "why it failed, or why the run ends, as text",
 }
-"""The same of the fields of a report."""
+"""The same for the fields of a report."""
 
 INTRODUCTION = """\
 # Routes
@@ -97,9 +97,9 @@ $ curl --silent --unix-socket ~/.local/state/ralphd/ralphd.sock http://ralphd/op
 {"openapi":…
 ```
 
-Fields and parameters that are not listed are refused (422), and so are bodies over 1 MiB (413), bodies that
-do not say they are JSON (415), and requests with an `Origin` header (403). Any refusal is a problem document;
-the last section lists them. A moment is RFC 3339 in UTC.
+Unlisted fields and parameters are refused (422), and so are bodies over 1 MiB (413), bodies without a JSON
+content type (415), and requests with an `Origin` header (403). Each refusal is a problem document; the last
+section lists them. A time is RFC 3339 in UTC.
 """
 
 
@@ -259,8 +259,8 @@ def _problems() -> str:
     ]
     head = (
         "`application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail` (what happened), `why`,\n"
-        "`try` (what to do), and `errors`, each `{where, what}`, where a request has faults. The exit code\n"
-        "is the one that `ralphctl` ends with.\n"
+        "`try` (what to do), and `errors`, each `{where, what}`, if fields are wrong. The exit\n"
+        "code is that of `ralphctl`.\n"
     )
     table = ["| type | status | exit code | means |", "| --- | --- | --- | --- |", *rows]
     return "\n".join(["## Problems", "", head, *table, ""])

@@ -80,7 +80,7 @@ def check_name(name: str) -> str:
     if wire.is_name(name):
         return name
     raise BadName(
-        f"{name!r} is no ralph's name",
+        f"{name!r} is not the name of a ralph",
         why=f"small letters, digits, '.', '_', '-'; a letter or digit first; at most {wire.MAX_NAME_CHARS}",
         mend="ralphctl status --all",
     )

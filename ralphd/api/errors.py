@@ -75,7 +75,7 @@ class LastResort:
             logger.exception("request failed: %s %s", scope.get("method"), scope.get("path"))
             bug = InternalError(
                 "the daemon made a mistake with this request",
-                why="this is a bug; the daemon and every run go on",
+                why="this is a bug; the daemon and all runs continue",
                 mend="ralphctl regent logs    (it holds the traceback)",
             )
             await problem(bug)(scope, receive, send)

@@ -141,41 +141,41 @@ def _body(name: str, kind: str, core: type[Report], text: str, **bounds: Any) ->
 _BODIES = (
     _body(
         *("HelloReport", "hello", Hello),
-        "The first report of a run: the signals that it knows (SIGUSR1, SIGUSR2), and its agent.",
+        "The first report of a run: whether it handles SIGUSR1 and SIGUSR2, and its agent.",
     ),
     _body(
         *("IterationStartedReport", "iteration-started", IterationStarted),
-        "An iteration begins; ``head`` and ``branch`` say where, for who pulls or rebases just before it.",
+        "An iteration begins at ``head`` on ``branch``; needed after a pull or rebase just before it.",
     ),
     _body(
         *("AttemptFinishedReport", "attempt-finished", AttemptFinished),
-        "One agent process has ended; ``failure_kind`` is left out for a success.\n\n"
-        "A ``cost_usd`` of which ``cost_source`` says ``unknown`` is not kept. "
-        "``ended_at`` left out: just now.",
+        "One agent process has ended; a success has no ``failure_kind``.\n\n"
+        "A ``cost_usd`` whose ``cost_source`` is ``unknown`` is not stored. "
+        "Without ``ended_at``: now.",
     ),
     _body(
         *("IterationFinishedReport", "iteration-finished", IterationFinished),
-        "A boundary: answered with what to do next, and with the verdict, however long the tests take.\n\n"
-        "``wait`` false: nobody waits for the answer, so that nothing is judged before the next one that is "
-        "waited\nfor. ``ended_at`` left out: just now.",
+        "A boundary: the answer has the next step and the verdict, however long the tests take.\n\n"
+        "``wait`` false: the run does not wait, so the next boundary with ``wait`` judges its commits.\n"
+        "Without ``ended_at``: now.",
         commits=Annotated[list[Commit], Field(max_length=MOST_COMMITS)],
     ),
     _body(
         *("WaitingReport", "waiting", WaitingUntil),
-        "The run waits ``until`` then; null, or a moment in the past: no longer.",
+        "The run waits until ``until``; null, or a past time: the wait is over.",
     ),
-    _body("CostReport", "cost", Cost, "What was spent since the last such report."),
+    _body("CostReport", "cost", Cost, "The cost since the last such report."),
     _body(
         *("AgentExhaustedReport", "agent-exhausted", AgentExhausted),
-        "An agent is not started before ``until``; null: before a person acts.",
+        "An agent is not used until ``until``; null: until a person acts.",
     ),
     _body("AgentReturnedReport", "agent-returned", AgentReturned, "An agent is available again."),
     _body(
         *("EndingReport", "ending", LastWord),
-        "The run's last word: it is about to end with ``code``, for a ``reason``; ``why`` says it in words.",
+        "The last report: the run will end with ``code``, for a ``reason``; ``why`` explains it.",
         reason=Annotated[Line, Field(min_length=1)],
     ),
-    _body("HeartbeatReport", "heartbeat", Heartbeat, "The run lives."),
+    _body("HeartbeatReport", "heartbeat", Heartbeat, "The run is alive."),
 )
 if TYPE_CHECKING:
     ReportBody: TypeAlias = ReportHead
@@ -183,8 +183,8 @@ else:
     ReportBody = Annotated[reduce(or_, _BODIES), Field(discriminator="kind")]
 
 ORIGINS = {
-    "run_id": "missing: the run that reports; its environment holds it as RALPH_RUN_ID",
-    "id": "missing: any text that no other report of the run has; sent again, the answer is the same",
+    "run_id": "missing: the run that reports; RALPH_RUN_ID in its environment",
+    "id": "missing: a text that is unique among the reports of the run; the same id gets the same answer",
 }
 """Where the fields that every report needs come from."""
 MOMENTS = frozenset({"ended_at", "reset_at", "resume_at", "until"})

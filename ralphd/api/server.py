@@ -94,7 +94,7 @@ class Listener:
 def _why_no_listener(given: socket.socket) -> str | None:
     name = given.getsockname()
     if given.family != socket.AF_UNIX or given.type != socket.SOCK_STREAM:
-        return "it is no Unix stream socket; ListenStream= has to be a path"
+        return "it is not a Unix stream socket; ListenStream= must be a path"
     if not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         return "nobody listens on it; Accept= has to be no"
     # An abstract name (bytes that begin with NUL) has no permissions, and runs could not be told of it.
@@ -107,7 +107,7 @@ def _not_a_listener(why: str) -> HandedOverUnusable:
     return HandedOverUnusable(
         "what systemd handed over cannot be listened on",
         why=why,
-        mend="systemctl cat ralphd.socket  (systemd/ralphd.socket beside the sources is one that works)",
+        mend="systemctl cat ralphd.socket  (systemd/ralphd.socket in the sources is a working example)",
     )
 
 
@@ -166,7 +166,7 @@ def _make_way(path: Path, address: str) -> None:
     if not stat.S_ISSOCK(found.st_mode):
         raise SocketUnusable(
             f"cannot listen at {path}",
-            why="there is something else, and it is no socket",
+            why="another file is in its place, and it is not a socket",
             mend=f"mv {path} {path}.old",
         )
     if _somebody_listens(address):
@@ -335,7 +335,7 @@ class ApiServer(uvicorn.Server):
             try:
                 await self._listen_anew()
             except (RalphdError, OSError) as fault:
-                logger.error("the socket is gone and cannot be made anew: %s", fault)
+                logger.error("the socket is missing and cannot be created again: %s", fault)
 
     async def _listen_anew(self) -> None:
         fresh = Listener.bind(self._listener.path)
@@ -354,7 +354,8 @@ class ApiServer(uvicorn.Server):
         gone.close()
         self.servers = [server]
         logger.warning(
-            "the socket's file was gone; listening anew", extra={"socket": str(self._listener.path)}
+            "the socket's file was missing; listening on a new one",
+            extra={"socket": str(self._listener.path)},
         )
 
     async def _serve_on(self, listener: Listener) -> asyncio.Server:

@@ -57,15 +57,15 @@ class RalphSpec:
         "loop", "Whether a run loops by itself, or each run is one iteration."
     )
     prompt_file: FilledText = key("PROMPT.md", "The prompt of the built-in loop.")
-    tasks: FilledText = key("auto", "The file that lists the tasks, or 'auto': the first that is found.")
+    tasks: FilledText = key("auto", "The file that lists the tasks, or 'auto': the first one found.")
     restart: Literal["on-failure", "always", "never"] = key(
-        "on-failure", "When a run that has ended is followed by another."
+        "on-failure", "When a new run follows one that has ended."
     )
-    max_iterations: Count = key(0, "End after so many iterations; 0 for no limit.")
-    max_cost_usd: Dollars = key(0.0, "End when the agents have cost so much; 0 for no limit.")
+    max_iterations: Count = key(0, "End after this number of iterations; 0 for no limit.")
+    max_cost_usd: Dollars = key(0.0, "End when the agents have cost this much; 0 for no limit.")
     max_runtime_seconds: Seconds = key(
         0.0,
-        "End after so long; 0 for no limit. A command that reports no iteration goes on: see"
+        "End after this time; 0 for no limit. A command that reports no iterations is not ended: see"
         " max_run_seconds.",
     )
     iteration_pause_seconds: Seconds = key(1.0, "The pause between two runs in iteration mode.")
@@ -75,32 +75,34 @@ class RalphSpec:
 class RegentSpec:
     """``[regent]``"""
 
-    enabled: bool = key(True, "Supervise. Off: the run is started, logged and stopped, nothing else.")
+    enabled: bool = key(True, "Supervise. If off, ralphd only starts, logs and stops runs.")
     rollback_on_test_failure: bool = key(False, "Revert commits that break the tests.")
     test_command: Text = key("", "The tests, for /bin/sh -c.")
     max_retries: Count = key(
-        3, "Failures in a row, counting the first, before a person is called; 0 never restarts."
+        3, "Failures in a row before ralphd gives up and alerts you, counting the first; 0 never restarts."
     )
     retry_backoff_seconds: Seconds = key(30.0, "The wait after a crash.")
     hang_timeout_seconds: Seconds = key(
-        300.0, "Silence without any evidence of life that is a hang; 0 switches the watch off."
+        300.0, "Silence without evidence of life that counts as a hang; 0 disables stall detection."
     )
-    retry_backoff_factor: Factor = key(1.0, "The wait grows by this with every crash in a row.")
-    retry_backoff_max_seconds: Seconds = key(600.0, "The wait grows no further than this.")
+    retry_backoff_factor: Factor = key(
+        1.0, "The wait is multiplied by this after each further crash in a row."
+    )
+    retry_backoff_max_seconds: Seconds = key(600.0, "The longest such wait.")
     healthy_after_seconds: Seconds = key(
-        600.0, "A run with a sign of life so long after its start clears the count of failures."
+        600.0, "A run that shows a sign of life after this time resets the failure count."
     )
-    max_restarts_per_hour: Count = key(10, "Restarts after crashes in any hour, at most.")
-    startup_grace_seconds: Seconds = key(120.0, "More time before the first output.")
-    max_run_seconds: Seconds = key(0.0, "End a run after so long; 0 for no limit.")
-    stop_timeout_seconds: Seconds = key(30.0, "From the polite request to end, to the kill.")
-    stop_deadline_seconds: Seconds = key(60.0, "How long a daemon that ends waits for its runs.")
-    test_timeout_seconds: Seconds = key(600.0, "How long the tests may take.")
-    test_retries: Count = key(1, "How often red tests are run again before they are believed.")
+    max_restarts_per_hour: Count = key(10, "The most restarts after crashes in any hour.")
+    startup_grace_seconds: Seconds = key(120.0, "Additional time before the first output.")
+    max_run_seconds: Seconds = key(0.0, "End a run after this time; 0 for no limit.")
+    stop_timeout_seconds: Seconds = key(30.0, "The time from SIGTERM to SIGKILL.")
+    stop_deadline_seconds: Seconds = key(60.0, "How long the daemon waits for its runs when it shuts down.")
+    test_timeout_seconds: Seconds = key(600.0, "The time limit of the tests.")
+    test_retries: Count = key(1, "How often failed tests run again before they count as failed.")
     rollback_scope: Literal["minimal", "iteration"] = key(
-        "minimal", "Revert until the tests pass, or the whole iteration."
+        "minimal", "Revert until the tests pass, or revert the whole iteration."
     )
-    evidence_io_bytes: Count = key(4096, "Bytes moved in 30 s that are strong evidence of life.")
+    evidence_io_bytes: Count = key(4096, "Bytes transferred in 30 s that are strong evidence of life.")
     evidence_cpu_percent: Percent = key(2.0, "Share of one core that is weak evidence of life.")
     evidence_switches_per_s: Count = key(10, "Context switches that are weak evidence of life.")
 
@@ -109,39 +111,37 @@ class RegentSpec:
 class AgentSpec:
     """``[agents.NAME]``: what differs from the agent's description; a new name defines an agent."""
 
-    command: FilledTexts = key((), "How the agent is started.")
-    args: Texts = key((), "Arguments added to it.")
-    model: Text = key("", "The model to ask for.")
+    command: FilledTexts = key((), "The command that starts the agent.")
+    args: Texts = key((), "Additional arguments.")
+    model: Text = key("", "The model.")
     env: Annotated[dict[str, Text], AfterValidator(variables)] = key(
         dict, "Variables of the agent's environment."
     )
-    prompt_via: Literal["auto", "stdin", "argument", "file"] = key(
-        "auto", "How the prompt reaches the agent."
-    )
-    patterns: Text = key("", "A file with patterns of this agent's failures.")
+    prompt_via: Literal["auto", "stdin", "argument", "file"] = key("auto", "How the agent gets the prompt.")
+    patterns: Text = key("", "A file with failure patterns for this agent.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsSpec:
     """``[agents]``, and ``[agents.NAME]`` under ``named``."""
 
-    primary: FilledText = key("claude", "The agent that is asked first.")
-    fallback: FilledTexts = key((), "The agents that are asked next, in this order.")
+    primary: FilledText = key("claude", "The agent that is used first.")
+    fallback: FilledTexts = key((), "The agents that are used next, in this order.")
     strategy: Literal["fallback", "rotate"] = key(
-        "fallback", "The next agent on failure, or with every iteration."
+        "fallback", "Change the agent after a failure, or with each iteration."
     )
     retries_before_fallback: Count = key(2, "Tries of the same agent before the next one.")
-    max_task_failures: Count = key(5, "Failures after which a task is left alone.")
-    timeout_seconds: Seconds = key(600.0, "How long an agent's process may take.")
-    iteration_timeout_seconds: Seconds = key(900.0, "How long an attempt with its phases may take.")
-    heartbeat_seconds: Seconds = key(30.0, "How often a sign of life is expected.")
+    max_task_failures: Count = key(5, "Failures after which a task is skipped.")
+    timeout_seconds: Seconds = key(600.0, "The time limit of an agent's process.")
+    iteration_timeout_seconds: Seconds = key(900.0, "The time limit of an attempt with all its phases.")
+    heartbeat_seconds: Seconds = key(30.0, "The interval in which a sign of life is expected.")
     missed_heartbeats: Count = key(3, "Missed signs of life before a warning.")
     crash_pattern_grace_seconds: Seconds = key(
-        5.0, "From a crash pattern without a sign of life to the kill; 0 kills at once."
+        5.0, "The time from a crash pattern without a sign of life to the kill; 0 kills at once."
     )
-    exit_grace_seconds: Seconds = key(10.0, "From the agent's result to its exit.")
+    exit_grace_seconds: Seconds = key(10.0, "The time from the agent's result to its exit.")
     on_exhausted: Literal["auto", "wait", "pause"] = key(
-        "auto", "What to do when no agent is left before a limit resets."
+        "auto", "What to do if no agent is available until a limit resets."
     )
     named: Mapping[str, AgentSpec] = field(default_factory=dict)
 
@@ -154,12 +154,12 @@ class RetrySpec:
     transient_retries: Count = key(3, "Retries after a transient failure.")
     base_seconds: Seconds = key(1.0, "The first wait after a transient failure; it doubles.")
     max_seconds: Seconds = key(60.0, "The longest such wait.")
-    jitter: Share = key(0.1, "The share of a wait that is left to chance.")
-    rate_limit_seconds: Seconds = key(60.0, "The wait after a rate limit that names none.")
+    jitter: Share = key(0.1, "The random share of a wait.")
+    rate_limit_seconds: Seconds = key(60.0, "The wait after a rate limit without a reset time.")
     max_rate_limit_wait_seconds: Seconds = key(
-        3600.0, "Waits for rate limits, in all, before they count as a usage limit."
+        3600.0, "Total waits for rate limits before they count as a usage limit."
     )
-    reset_margin_seconds: Seconds = key(60.0, "Added to the moment at which a limit resets.")
+    reset_margin_seconds: Seconds = key(60.0, "Added to the reset time of a limit.")
     outage_max_wait_seconds: Seconds = key(900.0, "The longest wait in an outage.")
 
 
@@ -167,13 +167,13 @@ class RetrySpec:
 class PhasesSpec:
     """``[phases]``"""
 
-    enabled: bool = key(False, "Attempts go through plan, implement, review, address.")
+    enabled: bool = key(False, "Split an attempt into plan, implement, review, address.")
     phase_retry_count: Count = key(0, "Retries of plan and implement.")
     phase_3_retry_count: Count = key(0, "Retries of address and triage; at most 2 take effect.")
     review_command: Text = key("", "The review, for /bin/sh -c.")
-    max_address_rounds: Count = key(5, "How often findings are addressed.")
+    max_address_rounds: Count = key(5, "The most rounds in which findings are addressed.")
     on_findings_remaining: Literal["fail", "warn"] = key(
-        "fail", "What findings mean that are left after the last round."
+        "fail", "Whether findings that remain after the last round fail the attempt."
     )
 
 
@@ -182,33 +182,35 @@ class GitSpec:
     """``[git]``"""
 
     auto_pull_rebase: bool = key(False, "Pull with rebase before an iteration.")
-    auto_push: bool = key(False, "Push what is kept.")
-    repair: Literal["tell", "abort"] = key("tell", "What to do about a repository that is in the way.")
+    auto_push: bool = key(False, "Push the commits that are kept.")
+    repair: Literal["tell", "abort"] = key(
+        "tell", "Report a half-done rebase, merge or detached HEAD, or repair it."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsSpec:
     """``[logs]``, in the user's own file only."""
 
-    run_bytes: Bytes = key(64 * MIB, "How much output of one run is kept.")
-    total_bytes: Bytes = key(2048 * MIB, "How much output is kept in all, over every ralph's runs.")
+    run_bytes: Bytes = key(64 * MIB, "The most output that is kept of one run.")
+    total_bytes: Bytes = key(2048 * MIB, "The most output that is kept of all runs of all ralphs.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSpec:
     """``[[webhooks]]``: one address. The secret is named here, never held."""
 
-    url: Annotated[FilledText, AfterValidator(an_address)] = key(MISSING, "Where to send to, http or https.")
+    url: Annotated[FilledText, AfterValidator(an_address)] = key(MISSING, "The destination, http or https.")
     secret_file: Text = key("", "A file that holds the signing secret; relative to this file.")
-    secret_env: Text = key("", "A variable of the daemon's environment that holds it.")
+    secret_env: Text = key("", "A variable of the daemon's environment that holds the secret.")
     on: Annotated[FilledTexts, AfterValidator(event_patterns)] = key(
-        ("ralph.escalated",), "The events to send; '*' stands for any letters."
+        ("ralph.escalated",), "The events to send; '*' matches any letters."
     )
     format: Literal["json", "slack", "ntfy"] = key(
-        "json", "What is sent: the event as JSON, or words as Slack or an ntfy topic takes them."
+        "json", "What is sent: the event as JSON, or a text for Slack or an ntfy topic."
     )
     allow_private: bool = key(
-        False, "Send to private and loopback addresses too. In the user's own file only."
+        False, "Also send to private and loopback addresses. In the user's own file only."
     )
 
 
@@ -217,7 +219,7 @@ class NotifySpec:
     """``[notify]``"""
 
     reminder_minutes: Minutes = key(
-        0.0, "Tell again so often that a person is needed, until they acknowledge it; 0 for never."
+        0.0, "Repeat an alert at this interval until you acknowledge it; 0 for never."
     )
     allow_private: bool = key(
         False,

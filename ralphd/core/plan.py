@@ -415,7 +415,7 @@ def _priority(story: Any) -> float:
 
 def _story(number: int, story: Any) -> Task:
     if not isinstance(story, dict):
-        raise _NotAList(f"holds a story, number {number}, that is no object")
+        raise _NotAList(f"holds a story, number {number}, that is not an object")
     name = _text_of(story, "id")[:_ID_CHARS]
     title = _text_of(story, "title", "description", "name") or name or f"story {number}"
     status = _status(_text_of(story, "status"))

@@ -62,7 +62,7 @@ class Admission:
             if not mirrored:
                 await asyncio.to_thread(Mirror(directory).remove)
             if isinstance(fault, OSError):
-                raise DaemonBusy(f"{name} cannot be written down", why=str(fault), mend="df -h") from fault
+                raise DaemonBusy(f"{name} cannot be saved", why=str(fault), mend="df -h") from fault
             raise
         return regent
 

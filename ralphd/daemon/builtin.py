@@ -43,7 +43,7 @@ def notes_on_loop(
     if configuration.ralph.mode == "iteration":
         raise ConfigFaults(
             'mode = "iteration" is for a command, and there is none',
-            why="the built-in loop goes from one iteration to the next by itself",
+            why="the built-in loop runs its iterations itself",
             mend="leave out [ralph] mode, or set [ralph] command in ralph.toml",
         )
     agents = _agents(configuration.agents, environment)
@@ -80,7 +80,7 @@ def _unknown_costs(agents: "list[Agent]", configuration: Configuration) -> list[
     silent = [agent.name for agent in agents if not tells_costs(agent)]
     if not configuration.ralph.max_cost_usd or not silent:
         return []
-    return [f"max_cost_usd counts what agents tell; no costs are told by {', '.join(silent)}"]
+    return [f"max_cost_usd counts the costs that agents report; none are reported by {', '.join(silent)}"]
 
 
 def _agents(asked: AgentsSpec, environment: Mapping[str, str]) -> "list[Agent]":
@@ -94,7 +94,7 @@ def _agents(asked: AgentsSpec, environment: Mapping[str, str]) -> "list[Agent]":
 def _plan_words(directory: Path, tasks: str) -> list[str]:
     plan = read_plan(directory, tasks)
     if plan is None:
-        return ["there is no task list: each iteration gets the prompt alone"]
+        return ["no task list found: each iteration gets the prompt alone"]
     if plan.fault is not None:
         raise ConfigFaults(
             "the task list cannot be used",

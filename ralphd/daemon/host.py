@@ -228,7 +228,7 @@ class Host:
             raise ConfigFaults(
                 f"{name} is not reloaded: {faults.what}",
                 why=faults.why,
-                mend="put that right; ralphctl config check",
+                mend="fix them; ralphctl config check lists them",
             ) from faults
         regent = self._roster.get(name)  # it may have been forgotten during the read
         account = regent.account

@@ -245,7 +245,7 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
             try:
                 await regent.look_round()
             except Exception:  # one ralph's odd files must not stop the others' supervision
-                logger.exception("a look round failed", extra={"ralph": regent.name})
+                logger.exception("polling a ralph failed", extra={"ralph": regent.name})
         await drift.look(roster)
         if events.degraded:
             await events.heal()

@@ -140,7 +140,7 @@ def _definition(files: RalphFiles, recovered: list[Recovered]) -> Definition | N
             mend=f"mv {files.home} {files.home.parent.parent}/{files.home.name}.old; ralphctl regent restart",
         )
     if kept_as is not None:
-        source = "nothing, since it has no runs: register it anew"
+        source = "nothing, since it has no runs: register it again"
         recovered.append(_recovered(files.definition_file, kept_as, source))
     elif {path.name for path in files.home.iterdir()} <= BEFORE_A_DEFINITION:
         shutil.rmtree(files.home, ignore_errors=True)  # a registration that was cut off
@@ -195,13 +195,13 @@ def _set_aside_broken(files: RalphFiles, services: "Services", recovered: list[R
     except Broken as broken:
         is_sound, kept_as = False, broken.kept_as
     if not is_sound:  # the runs would fail by it
-        source = "nothing: its next runs get little more than a PATH, until it is registered anew"
+        source = "nothing: its next runs get little more than a PATH, until it is registered again"
         recovered.append(_recovered(files.environment_file, kept_as, source))
     history = files.history_file
     try:
         kept_as = repair(history)
     except OSError as fault:
-        logger.warning("a broken record cannot be mended: %s: %s", history, fault)
+        logger.warning("a broken record cannot be repaired: %s: %s", history, fault)
         services.trouble(f"history of {files.home.name}", f"{history} is broken: {fault.strerror}")
         return
     if kept_as is not None:  # ends that are missing now are entered again by catch_up
@@ -301,5 +301,5 @@ def _never_ran(directory: RunDirectory) -> bool:
 def _object(found: Any, key: str) -> dict[str, Any]:
     value = found[key]
     if not isinstance(value, dict):
-        raise TypeError(f"{key} is no object")
+        raise TypeError(f"{key} is not an object")
     return value

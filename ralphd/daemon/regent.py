@@ -458,7 +458,9 @@ class Regent:
         self._timers.cancel()
         self.gate.let_go()
         if self._held is not None:
-            self._held.answer(errors.ShuttingDown("ralphd ends, and the next one goes on with the verdict"))
+            self._held.answer(
+                errors.ShuttingDown("ralphd is shutting down; the next one continues with the verdict")
+            )
         for task in tuple(self._tasks):
             task.cancel()
         self.holds.let_go()

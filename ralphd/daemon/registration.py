@@ -29,12 +29,12 @@ def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
         return []
     if not regent.test_command.strip():
         raise ConfigFaults(
-            "rollback_on_test_failure is set, and there is no test_command",
-            why="without tests nobody knows which commits to revert",
+            "rollback_on_test_failure is set, but test_command is not",
+            why="without tests, ralphd cannot know which commits to revert",
             mend='[regent] test_command = "make test" in ralph.toml, or rollback_on_test_failure = false',
         )
     if Repository.find(directory) is None:
-        return ["the guard is off: this is not a git repository, so there are no commits to judge"]
+        return ["the guard is off: this is not a git repository"]
     lacks = [f"the guard cannot do everything here: {line}" for line in unsupported(directory)]
     return lacks + [f"the guard will pause Ralph at a commit: {line}" for line in in_the_way(directory)]
 
@@ -160,5 +160,5 @@ def notes_on(
         f"{key} is set, and this version does nothing about it yet" for key in configuration.not_built_yet()
     ]
     if head(directory) is None:
-        notes.append("not a git repository: what Ralph does here cannot be told by its commits")
+        notes.append("not a git repository: commits cannot show what Ralph does")
     return tuple(notes)

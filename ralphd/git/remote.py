@@ -126,7 +126,7 @@ def _rebase(directory: Path, upstream: _Upstream, *, limit_s: float) -> None:
 def _upstream(directory: Path) -> _Upstream:
     """Raise _Failed without an upstream, with the command that sets one."""
     if Repository.find(directory) is None:
-        raise _Failed("there is no git repository here")
+        raise _Failed("this is not a git repository")
     branch = repo.line(directory, "symbolic-ref", "--quiet", "HEAD") or ""
     if not branch.startswith(_HEADS):
         raise _Failed("HEAD is on no branch: git switch BRANCH")

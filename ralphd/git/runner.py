@@ -68,7 +68,7 @@ class GitRunner:
         self._extra_settings = settings
         repository = Repository.find(directory)
         if repository is None:
-            raise NotDone("there is no git repository here")
+            raise NotDone("this is not a git repository")
         self.repository = repository
         self.work = repository.git / "ralph-guard"
         """A directory for temporary files; exists only within ``exclusive``."""

@@ -53,7 +53,7 @@ def snapshot(
     The copy of the index lies in a directory below ``scratch``, which must be ours alone. Raises nothing.
     """
     if Repository.find(directory) is None:
-        return Snapshot(trouble="there is no git repository here, so uncommitted work is not kept")
+        return Snapshot(trouble="this is not a git repository, so uncommitted work is not saved")
     try:
         with tempfile.TemporaryDirectory("", "snapshot-", scratch, ignore_cleanup_errors=True) as work:
             git = GitRunner(directory, limit_s=limit_s, settings=_SETTINGS)

@@ -27,7 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--pause-when-exhausted", action="store_true", help="end with 75 when no agent is left before a reset"
     )
-    parser.add_argument("--no-resume", action="store_true", help="put a checkpoint aside and begin anew")
+    parser.add_argument(
+        "--no-resume", action="store_true", help="set the checkpoint aside and start from the beginning"
+    )
     words = parser.parse_args(arguments)
     directory = Path(words.directory).resolve()
     try:

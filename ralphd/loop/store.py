@@ -165,7 +165,7 @@ class LoopStore:
 
     def keep_prompt(self, text: str) -> None:
         """Write the prompt of the present attempt."""
-        with self._reporting("the prompt cannot be written down"):
+        with self._reporting("the prompt cannot be saved"):
             self._files.save_prompt(text)
 
 

@@ -41,7 +41,7 @@ def read_inside(directory: Path, file: str, most_bytes: int) -> bytes:
     except OSError as fault:
         raise Unreadable(f"cannot be read: {fault.strerror or fault}") from fault
     except (ValueError, RuntimeError) as fault:  # a null byte in the name; a loop of links
-        raise Unreadable("cannot be read: it is no path to a file") from fault
+        raise Unreadable("cannot be read: it is not a path to a file") from fault
     if len(data) > most_bytes:
         raise Unreadable(f"is larger than {most_bytes >> 20} MiB")
     return data
@@ -51,7 +51,7 @@ def _check(path: Path, root: Path, mode: int) -> None:
     if not path.is_relative_to(root):
         raise Unreadable("lies outside the working directory")
     if not stat.S_ISREG(mode):
-        raise Unreadable("is no regular file")
+        raise Unreadable("is not a regular file")
 
 
 def read_plan(directory: Path, tasks: str) -> Plan | None:

@@ -64,7 +64,7 @@ async def _post_to_first(
             except httpx.TimeoutException:
                 return Unreached(f"no answer within {READ_LIMIT_S:g} s")
             except httpx.RemoteProtocolError:
-                return Unreached("it hung up, or what it answered is no HTTP")
+                return Unreached("it hung up, or what it answered is not HTTP")
             except httpx.HTTPError as error:
                 return Unreached(f"the connection failed: {type(error).__name__}")
     return answer

@@ -97,23 +97,26 @@ def _of_program(number: int, text: str, program: Path) -> Advice:
     interpreter = next((os.fsdecode(word) for word in words if word), "")
     match number:
         case errno.ENOENT if not interpreter:
-            why = f"{program} asks for a loader, which is not there"
+            why = f"{program} needs a loader that does not exist"
             return why, "a program that is built for this machine"
         case errno.ENOENT if interpreter.endswith("\r"):
             return f"the lines of {program} end as on Windows (CR LF)", f"sed -i 's/\\r$//' {program}"
         case errno.ENOENT:
-            return f"{program} asks for {interpreter}, which is not there", "install it, or mend the #! line"
+            return (
+                f"{program} needs {interpreter}, which does not exist",
+                "install it, or correct the #! line",
+            )
         case errno.ENOEXEC if beginning.startswith(b"\x7fELF"):
-            return f"{program} is no program for this machine", "one that is built for it"
+            return f"{program} is not a program for this machine", "a program built for this machine"
         case errno.ENOEXEC:
-            why = f"{program} is no program, and as a script it has no #! line"
+            why = f"{program} is neither a program nor a script: it has no #! line"
             return why, "put #!/bin/sh on its first line"
         case errno.EACCES if program.is_dir():
             return f"{program} is a directory", f"a program in it, as in {program}/NAME"
         case errno.EACCES if not os.access(program, os.X_OK):
             return f"{program} is not executable", f"chmod +x {program}"
         case errno.EACCES if interpreter and not os.access(interpreter, os.X_OK):
-            return f"{program} asks for {interpreter}, which is not executable", "mend the #! line"
+            return f"{program} asks for {interpreter}, which is not executable", "correct the #! line"
         case errno.EACCES:
             return f"{program}: {os.strerror(number)}", f"findmnt -T {program}  (is it mounted noexec?)"
         case errno.E2BIG:

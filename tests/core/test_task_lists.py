@@ -299,7 +299,7 @@ def test_a_story_without_id_or_title_still_has_both() -> None:
         ('{"stories": []}', 'prd.json holds no list "userStories"'),
         ('{"userStories": {}}', 'prd.json holds no list "userStories"'),
         ("null", 'prd.json holds no list "userStories"'),
-        ('[{"passes": true}, "two"]', "prd.json holds a story, number 2, that is no object"),
+        ('[{"passes": true}, "two"]', "prd.json holds a story, number 2, that is not an object"),
     ],
 )
 def test_a_broken_file_is_a_fault_in_words_and_never_complete(text: str, fault: str) -> None:

@@ -22,11 +22,11 @@ def notes(directory: Path, text: str) -> tuple[str, ...]:
 def test_a_limit_of_costs_that_nobody_tells_is_said(tmp_path: Path) -> None:
     told = notes(tmp_path, "[ralph]\nmax_cost_usd = 5\n" + OWN)
 
-    assert told[-1] == "max_cost_usd counts what agents tell; no costs are told by mine"
+    assert told[-1] == "max_cost_usd counts the costs that agents report; none are reported by mine"
 
 
 def test_without_such_a_limit_nothing_is_said_of_costs(tmp_path: Path) -> None:
-    assert notes(tmp_path, OWN) == ("there is no task list: each iteration gets the prompt alone",)
+    assert notes(tmp_path, OWN) == ("no task list found: each iteration gets the prompt alone",)
 
 
 def test_a_primary_that_is_not_installed_is_an_error(tmp_path: Path) -> None:

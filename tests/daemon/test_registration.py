@@ -27,7 +27,7 @@ def test_where_it_would_pause_at_the_first_commit_it_says_so_before(tmp_path: Pa
 
 
 def test_without_tests_it_is_refused_and_without_a_repository_it_is_off(tmp_path: Path) -> None:
-    with pytest.raises(ConfigFaults, match="there is no test_command"):
+    with pytest.raises(ConfigFaults, match="test_command is not"):
         notes_on_gate(tmp_path, guarded(" "))
     [note] = notes_on_gate(tmp_path, guarded())
     assert note.startswith("the guard is off")

@@ -102,8 +102,8 @@ def test_on_no_branch_and_in_no_repository_nothing_is_done(tree: WorkTree, tmp_p
     (tmp_path / "plain").mkdir()
 
     assert push(tree.path) == "not pushed: HEAD is on no branch: git switch BRANCH"
-    assert push(tmp_path / "plain") == "not pushed: there is no git repository here"
-    assert pull_rebase(tmp_path / "plain") == "not pulled: there is no git repository here"
+    assert push(tmp_path / "plain") == "not pushed: this is not a git repository"
+    assert pull_rebase(tmp_path / "plain") == "not pulled: this is not a git repository"
 
 
 def test_an_upstream_in_the_same_repository_is_none_to_push_to(tree: WorkTree) -> None:

@@ -245,7 +245,7 @@ def test_where_all_is_well_nothing_is_done(tree: WorkTree, tmp_path: Path) -> No
 
     assert mended(tree) == Repaired()
     assert everything(tree) == before
-    assert mended(WorkTree(tmp_path)).told == ("there is no git repository here",)
+    assert mended(WorkTree(tmp_path)).told == ("this is not a git repository",)
 
 
 # What is not supported

@@ -253,7 +253,7 @@ def test_the_last_twenty_are_kept(tree: WorkTree) -> None:
 
 def test_without_a_repository_that_is_said(tmp_path: Path) -> None:
     assert snapshot(tmp_path, "x").trouble == (
-        "there is no git repository here, so uncommitted work is not kept"
+        "this is not a git repository, so uncommitted work is not saved"
     )
 
 

@@ -146,9 +146,9 @@ def test_a_directory_a_pipe_and_a_socket_are_refused_at_once(
         listening.bind("c.md")
 
         assert [fault_of(read_plan(tmp_path, name)) for name in ("a.md", "b.md", "c.md")] == [
-            "a.md is no regular file",
-            "b.md is no regular file",
-            "c.md is no regular file",
+            "a.md is not a regular file",
+            "b.md is not a regular file",
+            "c.md is not a regular file",
         ]
 
 

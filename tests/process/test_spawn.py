@@ -68,7 +68,7 @@ async def test_a_script_whose_interpreter_is_missing_is_told(stage: Stage) -> No
     (stage.home / "loop.sh").write_text("#!/no/such/shell -e\n")
     (stage.home / "loop.sh").chmod(0o755)
 
-    with pytest.raises(CommandNotStartable, match="asks for /no/such/shell, which is not there"):
+    with pytest.raises(CommandNotStartable, match="needs /no/such/shell, which does not exist"):
         await stage.spawn(("./loop.sh",))
 
 

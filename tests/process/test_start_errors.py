@@ -61,15 +61,15 @@ async def test_a_file_that_is_not_executable_is_told_with_what_to_do(stage: Stag
 async def test_a_script_without_its_first_line_is_told(stage: Stage) -> None:
     program = script(stage, "echo hello\n")
     why, mend = await refused(stage, "./loop.sh")
-    assert why == f"{program} is no program, and as a script it has no #! line"
+    assert why == f"{program} is neither a program nor a script: it has no #! line"
     assert mend == "put #!/bin/sh on its first line"
 
 
 async def test_a_missing_interpreter_is_to_be_installed_or_named_anew(stage: Stage) -> None:
     program = script(stage, "#! /no/such/shell -e\n")
     why, mend = await refused(stage, "./loop.sh")
-    assert why == f"{program} asks for /no/such/shell, which is not there"
-    assert mend == "install it, or mend the #! line"
+    assert why == f"{program} needs /no/such/shell, which does not exist"
+    assert mend == "install it, or correct the #! line"
 
 
 async def test_a_script_whose_lines_end_as_on_windows_is_told_so(stage: Stage) -> None:
@@ -90,7 +90,7 @@ async def test_a_script_whose_interpreter_is_not_executable_is_told(stage: Stage
 async def test_a_program_for_another_machine_is_told(stage: Stage) -> None:
     program = script(stage, "\x7fELF and nothing that follows\n")
     why, mend = await refused(stage, "./loop.sh")
-    assert why == f"{program} is no program for this machine"
+    assert why == f"{program} is not a program for this machine"
     assert "#!" not in mend
 
 

@@ -125,7 +125,7 @@ def test_a_background_start_that_fails_says_why(daemon: Daemon) -> None:
     said = ralphd(daemon, "--background")
     assert said.returncode == 1, said
     assert f"cannot listen at {daemon.state}/ralphd.sock" in said.stderr
-    assert "there is something else, and it is no socket" in said.stderr
+    assert "another file is in its place, and it is not a socket" in said.stderr
     assert "Traceback" not in said.stderr
     assert not daemon.leftovers()
 
@@ -143,7 +143,7 @@ def test_regent_start_passes_on_why_it_did_not_start(daemon: Daemon, person: Per
     (daemon.state / "ralphd.sock").mkdir()
     said = person("regent", "start")
     assert said.returncode == 1, said
-    assert "it is no socket" in said.stderr
+    assert "it is not a socket" in said.stderr
     assert "Traceback" not in said.stderr
 
 

@@ -33,7 +33,7 @@ def test_a_guard_without_tests_or_without_a_repository_is_told_at_the_start(
     (guarded.place / "ralph.toml").write_text("[regent]\nrollback_on_test_failure = true\n")
     refused = person("start", str(guarded.place), "--", "true")
     assert refused.returncode == 78
-    assert "there is no test_command" in refused.stderr
+    assert "test_command is not" in refused.stderr
     assert daemon.status()["ralphs"] == []
     place = person.directory(
         "plain", toml='[regent]\nrollback_on_test_failure = true\ntest_command = "true"\n'

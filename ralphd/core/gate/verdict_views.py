@@ -110,13 +110,13 @@ def tail_of(text: str) -> tuple[str, ...]:
 
 def _short(sha: str) -> str:
     if not _SHA.fullmatch(sha):
-        raise ValueError(f"{sha!r:.40} is no commit")
+        raise ValueError(f"{sha!r:.40} is not a commit")
     return sha[:_SHORT]
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not a text")
     return value
 
 

@@ -271,7 +271,7 @@ class Gate:
         """Wait until nothing is being judged. Raise ShuttingDown where that is left to the next daemon."""
         await self._idle.wait()
         if self._is_closed:
-            raise ShuttingDown("ralphd ends, and the next one goes on with the verdict")
+            raise ShuttingDown("ralphd is shutting down; the next one continues with the verdict")
 
     def on_event(self, event: events.Event, current: Supervision) -> None:
         """Cut the tests off where nobody wants to wait for them any longer."""

@@ -77,7 +77,7 @@ class GitEffects:
                     return verdict.Refused(f"the revert is {pushed}")
                 return verdict.CarriedOut(run.head)
             case _:
-                raise AssertionError(f"{order} is no order about git")
+                raise AssertionError(f"{order} is not an order about git")
 
     def undo(self, label: str) -> tuple[revert.Done, tuple[verdict.JudgedCommit, ...]]:
         """Put back what was reverted under a label. Return the result and the commits, newest first."""

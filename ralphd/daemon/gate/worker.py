@@ -80,7 +80,7 @@ class GateMemory:
                     await asyncio.to_thread(save_gate, self._path, latest)
                     self._saved = latest
                 except OSError as error:
-                    self._saved, fault = None, f"it cannot be written down: {error.strerror or error}"
+                    self._saved, fault = None, f"it cannot be saved: {error.strerror or error}"
         self._services.trouble(self._topic, fault)
         return fault
 

@@ -78,7 +78,7 @@ def branch_and_head(git: GitRunner) -> tuple[str, str]:
         raise NotDone("HEAD is on no branch: git switch BRANCH")
     head = git.commit("HEAD")
     if head is None:
-        raise NotDone("there is no commit yet")
+        raise NotDone("the repository has no commit yet")
     return branch, head
 
 

@@ -133,7 +133,7 @@ async def test_an_unknown_ralph_is_a_problem_document_that_says_what_to_do(api: 
     assert reply.headers["content-type"] == "application/problem+json"
     assert reply.json() == {
         "type": "urn:ralphd:problem:unknown-ralph",
-        "title": "No ralph of that name, or none in this directory",
+        "title": "No ralph of this name, or none in this directory",
         "status": 404,
         "detail": "no ralph is called nobody",
         "why": "",

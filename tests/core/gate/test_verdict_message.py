@@ -185,7 +185,7 @@ def test_commits_are_abbreviated(length: int) -> None:
 
 @pytest.mark.parametrize("sha", ["xyz", "a" * 6])
 def test_a_fault_names_the_invalid_commit(sha: str) -> None:
-    with pytest.raises(ValueError, match=f"^'{sha}' is no commit$"):
+    with pytest.raises(ValueError, match=f"^'{sha}' is not a commit$"):
         heard(Verdict(VerdictKind.KEPT, "w", commits=(sha,)))
 
 

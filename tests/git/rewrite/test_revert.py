@@ -275,9 +275,9 @@ def test_where_something_is_in_the_way_it_is_refused(tree: WorkTree, tmp_path: P
     assert (
         refusal(revert(tree.path, [bad], head=bad, label=LABEL)) == "HEAD is on no branch: git switch BRANCH"
     )
-    assert refusal(undo(tmp_path, [bad])) == "there is no git repository here"
+    assert refusal(undo(tmp_path, [bad])) == "this is not a git repository"
     empty = WorkTree.new(tmp_path / "empty").path
-    assert refusal(revert(empty, [bad], head=bad, label=LABEL)) == "there is no commit yet"
+    assert refusal(revert(empty, [bad], head=bad, label=LABEL)) == "the repository has no commit yet"
 
 
 def test_names_of_any_bytes_links_modes_and_kinds_come_back(tree: WorkTree) -> None:
