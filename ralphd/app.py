@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import os
+import shlex
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -14,13 +16,13 @@ from ralphd import __version__
 from ralphd.api.server import Listener
 from ralphd.daemon.host import Host
 from ralphd.daemon.services import EventPublisher, Services
-from ralphd.errors import DaemonBusy
+from ralphd.errors import DaemonBusy, DirectoryUnusable
 from ralphd.notify.client import WebhookClient
 from ralphd.notify.hub import Hub
 from ralphd.notify.worker import DeliveryWorker
 from ralphd.process.machine import Clock, raise_own_limit
 from ralphd.store.events import EventStore
-from ralphd.store.files import Held, Lock, make_private_directory, remove_leftovers
+from ralphd.store.files import Held, Lock, make_private_directory, remove_leftovers, write_whole
 from ralphd.systemd import Systemd
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,17 @@ def own(state_directory: Path) -> Lock:
     return lock
 
 
+def _write_commands(folder: Path) -> None:
+    """Write the ``ralphctl`` and ``ralph`` that runs call, of this installation and whatever its place is."""
+    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m ralphctl "$@"\n'
+    try:
+        make_private_directory(folder)
+        for name in ("ralphctl", "ralph"):
+            write_whole(folder / name, text.encode(), durable=False, mode=0o700)
+    except (OSError, DirectoryUnusable) as fault:
+        logger.warning("runs may not find ralphctl: %s", fault)
+
+
 async def serve(settings: DaemonSettings, ready: Callable[[], None]) -> None:
     """Be the daemon until asked to end. ``ready`` is called once it has adopted what lives and answers.
 
@@ -84,6 +97,7 @@ async def serve(settings: DaemonSettings, ready: Callable[[], None]) -> None:
         _obey_signals(host)
         if settings.tied is not None:
             _end_with(settings.tied, host)
+        _write_commands(services.commands)
         await host.recover()
         listener = handed_over or Listener.bind(settings.socket_path)
         await _serve_until_shutdown(host, services, sender, listener, ready)

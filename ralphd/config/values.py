@@ -3,10 +3,13 @@
 Without pydantic: commands that must start fast import this module.
 """
 
+import os
+import sys
 import unicodedata
 from collections.abc import Mapping
 from difflib import get_close_matches
 from json import dumps
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -166,3 +169,39 @@ def for_runs(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name and name not in _DENIED and not name.startswith(_DENIED_PREFIXES)
     }
+
+
+def run_environment(environ: Mapping[str, str], directory: Path, commands: Path) -> dict[str, str]:
+    """Return ``for_runs(environ)`` without ralphd's own Python, and with ``commands`` at the end of PATH.
+
+    ``commands`` holds only ralphctl and ralph, so that reports work in every run. An environment inside
+    ``directory``, where the run works, is the project's and stays. Idempotent.
+    """
+    environment = for_runs(environ)
+    own = Path(sys.prefix).resolve()
+    if sys.prefix != sys.base_prefix and not own.is_relative_to(directory):
+        environment = _without_python(environment, own)
+    folders = environment.get("PATH", os.defpath).split(os.pathsep)
+    kept = [folder for folder in folders if folder != str(commands)]
+    # A path with a colon cannot be on PATH.
+    more = [] if os.pathsep in str(commands) else [str(commands)]
+    return {**environment, "PATH": os.pathsep.join([*kept, *more])}
+
+
+def _without_python(environ: Mapping[str, str], own: Path) -> dict[str, str]:
+    """Remove what leads into the virtual environment ``own``: an agent would install packages there."""
+    environment = dict(environ)
+    for name in ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+        if name in environ:
+            folders = environ[name].split(os.pathsep)
+            # An empty or relative entry is below the working directory.
+            kept = [each for each in folders if not (os.path.isabs(each) and _is_in(each, own))]
+            if kept != folders:
+                environment |= {name: os.pathsep.join(kept)}
+            if not kept:
+                del environment[name]
+    return environment
+
+
+def _is_in(path: str, folder: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(folder)

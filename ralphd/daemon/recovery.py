@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ralphd.config.configuration import Configuration
+from ralphd.config.values import run_environment
 from ralphd.core.supervision.events import Event, RunEnded, Spawned, SpawnFailed
 from ralphd.core.supervision.model import (
     HAS_A_RUN,
@@ -108,6 +109,7 @@ def load(files: RalphFiles, services: "Services", recovered: list[Recovered]) ->
     else:  # the definition came from an intent, with the goal of that run's start
         definition = replace(definition, goal=record.supervision.goal)
     _set_aside_broken(files, services, recovered)
+    _renew_environment(files, definition, services)
     mirror = Mirror(definition.directory)
     with suppress(DirectoryUnusable, OSError):
         if mirror.exists():
@@ -206,6 +208,16 @@ def _set_aside_broken(files: RalphFiles, services: "Services", recovered: list[R
         return
     if kept_as is not None:  # ends that are missing now are entered again by catch_up
         recovered.append(_recovered(history, kept_as, "its own whole lines and what its runs left"))
+
+
+def _renew_environment(files: RalphFiles, definition: Definition, services: "Services") -> None:
+    """Fit the environment of the runs to this installation: another version or place may have saved it."""
+    if files.environment_file.exists():
+        saved = files.load_environment()
+        environment = run_environment(saved, definition.directory, services.commands)
+        if environment != saved:
+            with suppress(OSError):
+                files.save_environment(environment)
 
 
 def _rebuilt(files: RalphFiles, goal: Goal) -> RegentState:

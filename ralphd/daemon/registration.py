@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ralphd import wire
 from ralphd.config.configuration import Configuration, load
-from ralphd.config.values import fit_name, for_runs
+from ralphd.config.values import fit_name, run_environment
 from ralphd.errors import BadName, ConfigFaults, DirectoryBusy, DirectoryUnusable, NameTaken
 from ralphd.git.diagnostics import in_the_way, unsupported
 from ralphd.git.repo import Repository, head
@@ -72,7 +72,7 @@ def candidate(registration: Registration, known: Mapping[str, Path], services: "
     ``known`` maps the names of all ralphs to their directories.
     """
     directory = _usable(Path(registration.directory), services.state_directory)
-    environment = for_runs(registration.environment)
+    environment = run_environment(registration.environment, directory, services.commands)
     configuration = load(directory, flags=registration.flags, environ=registration.environment)
     name = _name(registration.name, configuration.project.name, directory, known)
     command = tuple(registration.command) or configuration.ralph.command

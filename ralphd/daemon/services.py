@@ -87,6 +87,11 @@ class Services:
     _troubles: dict[str, str] = field(default_factory=dict)
     _untold: list[str] = field(default_factory=list)
 
+    @property
+    def commands(self) -> Path:
+        """The directory of ``ralphctl`` and ``ralph`` that is on the PATH of every run."""
+        return self.state_directory / "bin"
+
     def is_cut_off(self) -> bool:
         """Whether the process that the daemon is tied to is gone: then every run ends by itself (P5)."""
         if self.tied is None:

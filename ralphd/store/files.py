@@ -42,8 +42,8 @@ class Held(Exception):
         self.owner_text = owner_text
 
 
-def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Put ``data`` at ``path``, 0600; a reader sees the old bytes or the new ones at any moment (F1).
+def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
+    """Put ``data`` at ``path``, for us alone; a reader sees the old bytes or the new ones at any moment (F1).
 
     Without ``durable`` nothing is synced: the file survives a crash of the process, not of the machine.
     Neither a link at ``path`` nor one in place of its directory is followed. Raises OSError, for example
@@ -53,7 +53,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
         temporary = f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY}"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=directory), "wb") as file:
+            with os.fdopen(os.open(temporary, flags, mode, dir_fd=directory), "wb") as file:
                 file.write(data)
                 if durable:
                     file.flush()
