@@ -17,21 +17,22 @@ from ralphd import wire
 
 
 @click.command(cls=CommonCommand)
-@click.option("--fix", is_flag=True, help="Repair what is safe to repair: file modes and a stale socket.")
+@click.option("--fix", is_flag=True, help="Fix what is safe to fix: file modes and a stale socket.")
+@click.option("-q", "--quiet", is_flag=True, help="Show only warnings and failures.")
 @click.option(
     "--limit", "limit_s", metavar="S", type=Number(9.0), default=8.0,
-    show_default=True, help="Wait S seconds at most; all is looked at at once.",
+    show_default=True, help="Abandon checks after S seconds. All run at the same time.",
 )  # fmt: skip
-def doctor(fix: bool, limit_s: float) -> int:
-    """Look at all that ralphd depends on, for this directory; exits with 1 when a check failed.
+def doctor(fix: bool, quiet: bool, limit_s: float) -> int:
+    """Check the installation and suggest fixes. Exits with 1 if a check failed.
 
-    Needs no daemon. Agents are asked for their login by commands of their own; no key and no address is
-    shown.
+    Checks the daemon, its files, this machine, this directory and the agents; no daemon is needed. For a
+    login the doctor runs the agent's own command, and shows neither keys nor addresses.
     """
 
     def report_waiting(names: list[str]) -> None:
         if sys.stderr.isatty():
-            message(f"still looking at {', '.join(names)}; {limit_s:g} s at most")
+            message(f"still checking {', '.join(names)} (up to {limit_s:g} s)")
 
     processes.become_reaper()
     try:
@@ -41,14 +42,15 @@ def doctor(fix: bool, limit_s: float) -> int:
     if fix:
         results = [runner.repair(each) for each in results]
     width = min(columns(sys.stdout) or PLAIN_COLUMNS, PLAIN_COLUMNS)
-    text = runner.as_text(results, columns=width, colour=has_colour(sys.stdout))
-    click.echo(runner.as_json(results) if wants_json() else text)
+    text = runner.as_text(results, columns=width, colour=has_colour(sys.stdout), only_problems=quiet)
+    if wants_json() or text:
+        click.echo(runner.as_json(results) if wants_json() else text)
     return wire.EXIT_FAILED if any(each.level is runner.Level.FAILED for each in results) else wire.EXIT_OK
 
 
 def _checks(limit_s: float) -> list[Check]:
     """Return the checks for this directory, user and environment, in the order in which they are printed."""
-    from ralphctl.doctor import agents, daemon  # the checks load what they look at, pydantic too
+    from ralphctl.doctor import agents, daemon  # the checks load what they inspect, pydantic too
 
     # A program may take this part of the limit, so that the result names the one that hangs.
     environ, directory, socket, each_s = os.environ, Path(here()), socket_given(), limit_s * 0.8
@@ -67,7 +69,7 @@ def _checks(limit_s: float) -> list[Check]:
         Check("sqlite", lambda: daemon.sqlite(state)),
         Check("events.db", lambda: daemon.events(state, limit_s=each_s)),
         Check("service", lambda: daemon.service(SystemdService().unit_file(environ))),
-        Check("trees", daemon.trees),
+        Check("processes", daemon.trees),
         Check("open files", daemon.open_files),
         Check("clock", lambda: daemon.clock(environ, each_s)),
         Check("git", lambda: agents.git(environ)),

@@ -51,7 +51,7 @@ def agent_checks(configuration: Configuration, environ: Mapping[str, str], limit
     except RalphdError as fault:
         result = fault_result(fault)
         return [Check("agents", lambda: result)]
-    none = f"none of those that ralphd knows is on PATH ({', '.join(known.KNOWN)})"
+    none = f"no known agent is on PATH ({', '.join(known.KNOWN)})"
     install = "npm install -g @anthropic-ai/claude-code, or another"
     return checks or [Check("agents", lambda: warning(none, install))]
 
@@ -63,7 +63,7 @@ def _checks_of(agent: Agent, primary: str, environ: Mapping[str, str], limit_s: 
         return [Check(f"agent {agent.name}", lambda: missing)]
     program = str(Path(shutil.which(agent.program, path=environ.get("PATH")) or agent.program).absolute())
     if not (isinstance(agent, Cli) and agent.description.program == agent.program):
-        return [Check(f"agent {agent.name}", lambda: ok(f"{program}, a command of yours"))]
+        return [Check(f"agent {agent.name}", lambda: ok(f"{program}, your own command"))]
     environment = {**environ, **agent.launch(LaunchSpec("", Path("/dev/null"))).environment}
     return [
         Check(f"agent {agent.name}", lambda: ok(program)),
@@ -74,7 +74,7 @@ def _checks_of(agent: Agent, primary: str, environ: Mapping[str, str], limit_s: 
 def _login(name: str, program: str, environment: Mapping[str, str], limit_s: float) -> CheckResult:
     agent = known.known_as(name) or ""
     if agent not in LOGINS:
-        return unknown(f"{agent} has no command that tells; its first attempt will")
+        return unknown(f"{agent} has no command that reports its login; the first attempt will show it")
     command, *keys = LOGINS[agent]
     answer = ask([program, *command.split()[1:]], environment, limit_s)
     return login_result(name, command, answer, [key for key in keys if environment.get(key)])
@@ -88,20 +88,22 @@ def login_result(name: str, command: str, answer: ProgramOutput | None, keys: Se
     field = _FIELD.search(text)  # of a JSON object: counts for more than words around it
     if field[1] == "false" if field else _NOT_LOGGED_IN.search(text):
         if keys:
-            return unknown(f"not logged in, but {keys[0]} is set: the first attempt shows whether it is good")
-        return warning(f"not logged in, says {command}", known.login_command(name) or "")
+            return unknown(
+                f"not logged in, but {keys[0]} is set: the first attempt will show whether it works"
+            )
+        return warning(f"not logged in, according to {command}", known.login_command(name) or "")
     if field or (answer.code == 0 and _LOGGED_IN.search(text)):
-        return ok(f"logged in, says {command}")
-    return unknown(f"{command} does not tell it clearly", command)
+        return ok(f"logged in, according to {command}")
+    return unknown(f"the answer of {command} is not clear", command)
 
 
 def git(environ: Mapping[str, str]) -> CheckResult:
     path = shutil.which("git", path=environ.get("PATH"))
     if path is None:
-        return warning("not on PATH: no guard, no snapshots, no agent that commits", "apt install git")
+        return warning("not on PATH: ralphd cannot run the test guard or take snapshots", "apt install git")
     version = re.search(r"(\d+)\.(\d+)[\w.]*", repo.line(Path("/"), "version") or "")
     if version is None:
-        return failed(f"{path} does not say its version", f"{path} version")
+        return failed(f"{path} does not print its version", f"{path} version")
     if (int(version[1]), int(version[2])) < (2, 30):  # what the guard needs beyond that: ``diagnostics``
         return warning(f"{version[0]}, older than 2.30", "update git")
     return ok(version[0])
@@ -110,11 +112,11 @@ def git(environ: Mapping[str, str]) -> CheckResult:
 def repository(directory: Path, environ: Mapping[str, str], limit_s: float) -> Results:
     """Check git's settings here, and what the guard cannot do. Names and addresses are not shown."""
     if repo.Repository.find(directory) is None:
-        return ok(f"none: {directory} is in no work tree, so there is no guard")
+        return ok(f"none: {directory} is not in a git work tree, so there is no test guard")
     if shutil.which("git", path=environ.get("PATH")) is None:
         return ()
     if faults := diagnostics.unsupported(directory):
-        return [warning(line, "docs/guard.md says what works") for line in faults]
+        return [warning(line, "read docs/guard.md, Limitations") for line in faults]
 
     def output(*words: str) -> bytes:
         answer = repo.answer(directory, *words, limit_s=limit_s)
@@ -123,10 +125,10 @@ def repository(directory: Path, environ: Mapping[str, str], limit_s: float) -> R
     missing = [key for key in ("user.name", "user.email") if not output("config", "--get", key)]
     if missing:
         advice = "\n".join(f'git config --global {key} "{key.partition(".")[2].upper()}"' for key in missing)
-        return warning(f"{' and '.join(missing)} not set: an agent that commits here fails", advice)
+        return warning(f"{' and '.join(missing)} not set: agents cannot commit here", advice)
     has_upstream = output("rev-parse", "--abbrev-ref", "@{upstream}")
-    upstream = "with an upstream" if has_upstream else "no upstream: nothing is pulled or pushed"
-    return ok(f"name and address are set; {upstream}")
+    upstream = "the branch has an upstream" if has_upstream else "no upstream: nothing is pulled or pushed"
+    return ok(f"user.name and user.email are set; {upstream}")
 
 
 def configured(directory: Path, environ: Mapping[str, str]) -> tuple[Configuration, CheckResult]:
@@ -136,6 +138,6 @@ def configured(directory: Path, environ: Mapping[str, str]) -> tuple[Configurati
     except RalphdError as fault:
         return Configuration(), fault_result(fault, "ralphctl config check")
     if idle := configuration.not_built_yet():
-        text = f"no faults, but {count(len(idle), 'key')} without effect: {', '.join(idle)}"
+        text = f"no errors, but {count(len(idle), 'key')} without effect: {', '.join(idle)}"
         return configuration, warning(text, "ralphctl config check")
-    return configuration, ok("no faults")
+    return configuration, ok("no errors")

@@ -26,7 +26,7 @@ from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
 from ralphd.process import tree
 from ralphd.unix_http import UnixConnection
 
-_ANOTHER_DISK = "export RALPHD_STATE_DIR=DIR  (one on a disk of this machine)"
+_ANOTHER_DISK = "export RALPHD_STATE_DIR=DIR  (a directory on a local disk)"
 _LITTLE_BYTES, _NO_BYTES = 1 << 30, 100 << 20
 """Below the first a night may fail on a full disk, below the second it will."""
 _LITTLE_FILES, _NO_FILES = 1024, 256
@@ -50,29 +50,29 @@ def daemon(socket: str | None, environ: Mapping[str, str], directory: str, limit
     except RalphdError as fault:
         return failed("; ".join([fault.what, *fault.why.splitlines()]), fault.mend or "ralphctl regent logs")
     except (ValueError, KeyError, TypeError):
-        return failed("what answers on the socket says 200, and not how it is", "ralphctl regent restart")
-    faults = [] if version == __version__ else [f"this is ralphctl {__version__}"]
+        return failed("the daemon sent a status that ralphctl cannot read", "ralphctl regent restart")
+    faults = [] if version == __version__ else [f"ralphctl is {__version__}"]
     faults += [str(each) for each in status["daemon"].get("problems", ())]
     if faults:
-        advice = "ralphctl regent status\nralphctl regent restart  (the runs go on)"
+        advice = "ralphctl regent status\nralphctl regent restart  (the runs continue)"
         return warning(f"pid {pid}, ralphd {version}, is degraded: {'; '.join(faults)}", advice)
     means = status["daemon"].get("tree_means")
-    return ok(f"pid {pid}, ralphd {version}, finds what belongs to a run by {means}")
+    return ok(f"pid {pid}, ralphd {version}, tracks processes by {means}")
 
 
 def _no_daemon(environ: Mapping[str, str]) -> CheckResult:
     if pid := lock_holder(Path(wire.state_directory(environ), "lock")):
-        text = f"pid {pid} has the lock of the state directory, and does not listen"
+        text = f"pid {pid} holds the lock of the state directory, but does not answer"
         return failed(text, f"ralphctl regent logs\nps -fp {pid}")
     if idle := [view["name"] for view in offline.registered_views(environ) if view["state"] == "starting"]:
-        text = f"none runs, and {count(len(idle), 'ralph')} should: {', '.join(idle[:3])}"
+        text = f"not running, and {count(len(idle), 'ralph')} should run: {', '.join(idle)}"
         return warning(text, "ralphctl regent start")
-    return ok("none runs; ralphctl start starts one")
+    return ok("not running; ralphctl start starts it")
 
 
 def lock(state: Path) -> CheckResult:
     pid = lock_holder(state / "lock")
-    return ok("held by nobody" if pid is None else f"held by pid {pid}")
+    return ok("not held" if pid is None else f"held by pid {pid}")
 
 
 # --- files ------------------------------------------------------------------------------------------------
@@ -81,11 +81,11 @@ def lock(state: Path) -> CheckResult:
 def working_directory(directory: Path) -> CheckResult:
     """Check that a ralph could work in this directory, and whether one does."""
     if not os.access(directory, os.W_OK | os.X_OK):
-        return failed(f"{directory} cannot be written: no ralph can work here", f"ls -ld {directory}")
+        return failed(f"{directory} is not writable: no ralph can work here", f"ls -ld {directory}")
     if not is_flocked(directory.stat().st_ino):
-        return ok(f"{directory}, where no ralph is at work")
+        return ok(f"{directory}, no ralph is working here")
     socket = discovery.lock_owner_above(str(directory))
-    return ok(f"{directory} has a ralph at work" + (f", of the daemon at {socket}" if socket else ""))
+    return ok(f"{directory}, a ralph is working here" + (f" (daemon: {socket})" if socket else ""))
 
 
 def state_directory(state: Path) -> CheckResult:
@@ -93,25 +93,25 @@ def state_directory(state: Path) -> CheckResult:
     if not os.path.lexists(state):
         above = next(each for each in state.parents if os.path.lexists(each))
         if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
-            return ok(f"{state}, which the first start makes")
-        text = f"{state} is not there, and cannot be made in {above}"
-        return failed(text, "export RALPHD_STATE_DIR=DIR  (one that you can write)")
+            return ok(f"{state}, created at the first start")
+        text = f"{state} does not exist, and {above} is not writable"
+        return failed(text, "export RALPHD_STATE_DIR=DIR  (a directory that you can write to)")
     if not state.is_dir():
-        return failed(f"{state} is no directory", f"mv {state} {state}.old")
+        return failed(f"{state} is not a directory", f"mv {state} {state}.old")
     if state.is_symlink():
-        text = f"{state} is a symbolic link, which ralphd does not follow"
+        text = f"{state} is a symbolic link; ralphd does not follow it"
         return failed(text, f"export RALPHD_STATE_DIR={state.resolve()}")
     is_writable = os.access(state, os.W_OK | os.X_OK)
-    unwritable = failed(f"{state} cannot be written", f"chmod u+rwx {state}")
-    return _access_fault(state) or (ok(f"{state}, yours alone") if is_writable else unwritable)
+    unwritable = failed(f"{state} is not writable", f"chmod u+rwx {state}")
+    return _access_fault(state) or (ok(f"{state}, private to you") if is_writable else unwritable)
 
 
 def _access_fault(path: Path) -> CheckResult | None:
     about = path.lstat()
     if about.st_uid != os.geteuid():
-        text = f"{path} belongs to uid {about.st_uid}, you are uid {os.geteuid()}"
+        text = f"{path} belongs to uid {about.st_uid}, but you are uid {os.geteuid()}"
         return failed(text, f"sudo chown -R {os.geteuid()} {path}")
-    text = f"others have rights to {path} ({stat.S_IMODE(about.st_mode):04o})"
+    text = f"other users can access {path} (mode {stat.S_IMODE(about.st_mode):04o})"
     return failed(text, FIX, lambda: set_mode(path)) if about.st_mode & 0o077 else None
 
 
@@ -122,7 +122,7 @@ def set_mode(path: Path) -> str:
     try:
         about = os.fstat(descriptor)
         if about.st_uid != os.geteuid():
-            raise PermissionError(f"{path} is not ours")
+            raise PermissionError(f"{path} belongs to another user")
         mode = 0o700 if stat.S_ISDIR(about.st_mode) else 0o600
         Path(f"/proc/self/fd/{descriptor}").chmod(mode)
     finally:
@@ -133,17 +133,17 @@ def set_mode(path: Path) -> str:
 def socket(path: Path, lock: Path) -> CheckResult:
     """Check the socket as a file: private, and of a live daemon."""
     if not os.path.lexists(path):
-        return ok(f"{path}, which a daemon makes")
+        return ok(f"{path}, created when the daemon starts")
     about = path.lstat()
     if not stat.S_ISSOCK(about.st_mode):
-        return failed(f"{path} is no socket", f"mv {path} {path}.old")
+        return failed(f"{path} is not a socket", f"mv {path} {path}.old")
     if about.st_uid not in (os.geteuid(), 0):
-        text = f"{path} belongs to uid {about.st_uid}: it is another user's daemon"
+        text = f"{path} belongs to uid {about.st_uid}: another user's daemon"
         return failed(text, "unset RALPHD_SOCKET  (for a daemon of your own)")
     if lock_holder(lock) is None and _is_refused(path):
-        text, inode = f"{path} was left behind: nobody listens there", about.st_ino
+        text, inode = f"{path} is stale: no process listens on it", about.st_ino
         return warning(text, f"{FIX}, or ralphctl regent start", lambda: remove_socket(path, inode, lock))
-    return (_access_fault(path) if about.st_uid == os.geteuid() else None) or ok(f"{path}, yours alone")
+    return (_access_fault(path) if about.st_uid == os.geteuid() else None) or ok(f"{path}, private to you")
 
 
 def _is_refused(path: Path) -> bool:
@@ -160,7 +160,7 @@ def remove_socket(path: Path, inode: int, lock: Path) -> str:
     # Not under the daemon's lock: a daemon starting just now would take us for another daemon, and exit. If
     # its socket is removed nevertheless, it creates it again.
     if lock_holder(lock) is not None or path.lstat().st_ino != inode:
-        raise BlockingIOError(f"a ralphd has started meanwhile: {path}")
+        raise BlockingIOError(f"a daemon has just started: {path}")
     path.unlink()
     return f"removed {path}"
 
@@ -171,13 +171,13 @@ def ralph_directory(directory: Path) -> Results:
     if not os.path.lexists(path):
         return ()
     if path.is_symlink() or not path.is_dir():
-        text = f"{path} is no directory; ralphd keeps its files for people there"
+        text = f"{path} is not a directory; ralphd needs it for its copies of state files"
         return failed(text, f"mv {path} {path}.old")
     ignore = path / ".gitignore"
     if b"*" not in (offline.read_bytes(str(ignore)) or b"").split():
-        text = f"{ignore} does not keep git from what is beside it"
+        text = f"{ignore} does not exclude this directory from git"
         return warning(text, f"echo '*' > {shlex.quote(str(ignore))}")
-    return _access_fault(path) or ok(f"{path}, kept out of git")
+    return _access_fault(path) or ok(f"{path}, ignored by git")
 
 
 def sqlite(state: Path) -> CheckResult:
@@ -194,7 +194,7 @@ def sqlite(state: Path) -> CheckResult:
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             connection.execute("CREATE TABLE trial AS SELECT 1 AS id")
     except (OSError, sqlite3.Error) as fault:
-        return failed(f"{version}, which cannot write in {state}: {fault}", f"df -h {state}; ls -ld {state}")
+        return failed(f"{version}, cannot write to {state}: {fault}", f"df -h {state}; ls -ld {state}")
     if mode != "wal":
         return failed(f"{version}, without a write-ahead log in {state}", _ANOTHER_DISK)
     return ok(f"{version}, with a write-ahead log")
@@ -204,9 +204,9 @@ def events(state: Path, *, limit_s: float) -> CheckResult:
     """Check that ``events.db`` is intact; a live daemon's is left alone."""
     path, lock = state / "events.db", state / "lock"
     if not path.exists():
-        return ok("not there yet")
+        return ok("does not exist yet")
     if lock_holder(lock) is not None:
-        return ok("in use by the daemon, which tells of damage by itself")
+        return ok("in use by the daemon, which reports damage itself")
     deadline = time.monotonic() + limit_s
     try:
         # Read-only, but not immutable: what the last daemon wrote is still in the log.
@@ -215,14 +215,14 @@ def events(state: Path, *, limit_s: float) -> CheckResult:
             connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
             report = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.OperationalError as fault:  # locked, interrupted, not to be opened: no word on its content
-        return unknown(f"it could not be read to its end: {fault}")
+        return unknown(f"could not be read completely: {fault}")
     except (OSError, sqlite3.Error) as fault:
         report = str(fault)
     if lock_holder(lock) is not None:
-        return unknown("a daemon has started while it was looked at")
+        return unknown("a daemon started during the check")
     if report == "ok":
-        return ok("whole")
-    text = f"damaged: {report}; the daemon keeps a copy of it and goes on with a new one"
+        return ok("intact")
+    text = f"damaged: {report}; the next daemon keeps a copy and creates a new one"
     return failed(text, "ralphctl regent start")
 
 
@@ -242,7 +242,7 @@ def disk(directory: Path) -> CheckResult:
 def free_space(path: Path, size: int) -> CheckResult:
     text, advice = f"{size / (1 << 30):.2f} GiB free at {path}", f"df -h {path}"
     if size < _NO_BYTES:
-        return failed(text, f"{advice}  (and make room)")
+        return failed(text, f"{advice}  (then free some space)")
     if size < _LITTLE_BYTES:
         return warning(f"{text}: logs alone may take 2 GiB ([logs] total_bytes)", advice)
     return ok(text)
@@ -267,8 +267,8 @@ def mount_type(mounts: Sequence[tuple[str, str]], path: Path) -> str:
 
 def network_mount(kind: str, state: Path) -> CheckResult:
     if kind not in _NETWORK:
-        return ok(f"{kind or 'of a kind that is not known'}, for the state directory")
-    text = f"the state directory {state} is on a network ({kind}): locks and SQLite do not hold there"
+        return ok(f"{kind or 'unknown type'}, for the state directory")
+    text = f"{state} is on a network file system ({kind}): locks and SQLite are unreliable there"
     return warning(text, _ANOTHER_DISK)
 
 
@@ -276,10 +276,10 @@ def service(unit: Path) -> Results:
     """Check that a service starts the daemon after a reboot, and outlives the last session."""
     if not Path("/run/systemd/system").is_dir():
         if unit.exists():
-            return warning(f"{unit} is there, and no systemd", f"rm {unit}, or boot with systemd")
-        return ok("no systemd here: after a reboot, ralphctl regent start")
+            return warning(f"{unit} exists, but systemd is not running", f"rm {unit}, or boot with systemd")
+        return ok("systemd is not running; after a reboot: ralphctl regent start")
     if not unit.exists():
-        return ok("none: after a reboot nothing starts the daemon; ralphctl regent install changes that")
+        return ok("none: the daemon does not start after a reboot (ralphctl regent install adds a service)")
     # Where systemd keeps the setting; loginctl knows only users who are logged in.
     return [ok(str(unit)), linger(Path("/var/lib/systemd/linger", psutil.Process().username()).exists())]
 
@@ -291,19 +291,19 @@ def linger(is_on: bool) -> CheckResult:
 
 
 def trees() -> CheckResult:
-    """Check by which means the processes of a run are found."""
+    """Check how the processes of a run are tracked."""
     if tree.start_ticks(os.getpid()) is None:
-        text = "/proc tells nothing of processes: what a run leaves behind cannot be found"
+        text = "/proc shows no processes: leftover processes of a run cannot be found"
         return failed(text, "mount -t proc proc /proc")
     is_writable = tree.writable_cgroup() is not None
-    return ok("a control group for each run" if is_writable else "subreaper and cookie, no control group")
+    return ok("tracked by a control group per run" if is_writable else "tracked by subreaper and cookie")
 
 
 def clock(environ: Mapping[str, str], limit_s: float) -> CheckResult:
     """Check that the clock is synchronised, if timedatectl knows it."""
     answer = ask(["timedatectl", "show", "--property=NTPSynchronized", "--value"], environ, limit_s)
     if answer is None or answer.code != 0:
-        return unknown("timedatectl does not say whether it is synchronised")
+        return unknown("timedatectl does not report whether it is synchronised")
     if answer.text.strip() == "no":
         return warning("not synchronised by NTP", "timedatectl set-ntp true")
     return ok("synchronised")
@@ -313,8 +313,8 @@ def open_files() -> CheckResult:
     """Check how many files a daemon started from here may have open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= _LITTLE_FILES:
-        return ok("without a limit" if soft == resource.RLIM_INFINITY else f"{soft} at most")
+        return ok("no limit" if soft == resource.RLIM_INFINITY else f"limit {soft}")
     most = _LITTLE_FILES if hard == resource.RLIM_INFINITY else min(hard, _LITTLE_FILES)
-    advice = f"ulimit -n {most}" if most > soft else "ask who runs the machine: the hard limit is as low"
-    text = f"{soft} at most: a daemon with many ralphs needs more"
+    advice = f"ulimit -n {most}" if most > soft else "ask your administrator: the hard limit is as low"
+    text = f"limit {soft}: a daemon with many ralphs needs more"
     return (failed if soft < _NO_FILES else warning)(text, advice)

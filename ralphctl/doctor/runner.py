@@ -66,7 +66,7 @@ def repair(result: CheckResult) -> CheckResult:
     try:
         return replace(result, level=Level.OK, advice="", repair=None, repaired=(result.repair(),))
     except OSError as fault:
-        return replace(result, text=f"{result.text}\n--fix could not put it right: {fault}", repair=None)
+        return replace(result, text=f"{result.text}\n--fix failed: {fault}", repair=None)
 
 
 def as_json(results: Sequence[CheckResult]) -> str:
@@ -79,14 +79,24 @@ def as_json(results: Sequence[CheckResult]) -> str:
     return json.dumps({"checks": checks, "counts": counts}, indent=2, ensure_ascii=False)
 
 
-def as_text(results: Sequence[CheckResult], *, columns: int, colour: bool) -> str:
-    """Format one line per check, wrapped at ``columns``, with its commands below it, and a summary."""
-    width = max((len(each.check) for each in results), default=0) + 2
-    lines = [line for each in results for line in _lines(each, width, columns=columns, colour=colour)]
+def as_text(
+    results: Sequence[CheckResult], *, columns: int, colour: bool, only_problems: bool = False
+) -> str:
+    """Format one line per check, wrapped at ``columns``, with its commands below it, and a summary.
+
+    The worst results are last, where a reader looks first. ``only_problems``: warnings and failures; empty
+    without any.
+    """
+    levels = list(Level)[2:] if only_problems else list(Level)
+    shown = [each for level in levels for each in results if each.level is level]
+    if only_problems and not shown:
+        return ""
+    width = max((len(each.check) for each in shown), default=0) + 2
+    lines = [line for each in shown for line in _lines(each, width, columns=columns, colour=colour)]
     counts = Counter(each.level for each in results)
     words = {level: f"{number} {level}" for level in Level if (number := counts[level]) or level is Level.OK}
     words |= {Level.WARNING: count(counts[Level.WARNING], "warning")} if counts[Level.WARNING] else {}
-    hint = f"; some of it can be put right by: {FIX}" if any(each.repair for each in results) else ""
+    hint = f"; some can be fixed with: {FIX}" if any(each.repair for each in results) else ""
     return "\n".join([*lines, "", ", ".join(words.values()) + hint])
 
 
@@ -128,10 +138,10 @@ def run_checks(
     results: list[CheckResult] = []
     for check, future in zip(checks, futures, strict=True):
         try:
-            no_answer = unknown(f"there was no answer within {limit_s:g} s")
+            no_answer = unknown(f"no answer within {limit_s:g} s")
             answer = no_answer if future in late else future.result()
         except OSError as fault:
-            answer = failed(f"it could not be looked at: {fault}")
+            answer = failed(f"could not be checked: {fault}")
         some = [answer] if isinstance(answer, CheckResult) else answer
         results += [replace(each, check=each.check or check.name) for each in some]
     return results

@@ -207,7 +207,7 @@ def registered_views(environ: Mapping[str, str]) -> list[dict[str, Any]]:
         if saved is None or not isinstance(saved.get("directory"), str):
             continue
         state = (read_file(os.path.join(ralphs, name, "regent-state.json")) or {}).get("state")
-        is_starting = saved.get("goal") == "running" and state != "paused"
+        is_starting = saved.get("goal") == "running" and state not in ("paused", "done", "failed")
         view = {"name": name, "directory": saved["directory"], "command": saved.get("command")}
         views.append(view | {"state": "starting" if is_starting else "stopped"})
     return views

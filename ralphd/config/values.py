@@ -194,8 +194,7 @@ def _without_python(environ: Mapping[str, str], own: Path) -> dict[str, str]:
     for name in ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
         if name in environ:
             folders = environ[name].split(os.pathsep)
-            # An empty or relative entry is below the working directory.
-            kept = [each for each in folders if not (os.path.isabs(each) and _is_in(each, own))]
+            kept = [each for each in folders if not _is_in(each, own)]
             if kept != folders:
                 environment |= {name: os.pathsep.join(kept)}
             if not kept:
@@ -204,4 +203,5 @@ def _without_python(environ: Mapping[str, str], own: Path) -> dict[str, str]:
 
 
 def _is_in(path: str, folder: Path) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(folder)
+    # An empty or relative entry is below the working directory of the run, not ours.
+    return path.startswith("/") and Path(os.path.realpath(path)).is_relative_to(folder)

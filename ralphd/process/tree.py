@@ -13,8 +13,9 @@
 # pinned by a descriptor and examined again first.
 
 import os
+import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -98,8 +99,9 @@ def stays_empty(carried: str, cookie: str = shim.COOKIE) -> bool:
 def strangers(directory: Path, since: Moment, run_ids: Collection[RunId]) -> list[Stranger]:
     """Return the processes that work inside ``directory``, started after ``since``, outside of ``run_ids``.
 
-    They are reported, never killed (S7): containers, terminal multiplexers, the user's own shell. Excluded
-    are this process, the shims and cookie carriers of the runs, and all descendants of these.
+    They are reported, never killed (S7): containers, servers of a terminal multiplexer. Excluded are this
+    process, the shims and cookie carriers of the runs, all descendants of these, and what a person runs:
+    ralphctl, and every process with a terminal.
     """
     roots = {os.getpid(), *_shims(run_ids), *(pid for run_id in run_ids for pid in carriers(run_id))}
     known = roots.union(*map(descendants, roots))
@@ -108,9 +110,21 @@ def strangers(directory: Path, since: Moment, run_ids: Collection[RunId]) -> lis
         for pid in shim.all_pids()
         if pid not in known
         and _works_in(pid, directory)
-        and (ticks := start_ticks(pid)) is not None
-        and moment_of(ticks) > since
+        and (stat := shim.process_stat(pid)) is not None
+        and moment_of(stat[2]) > since
+        and not is_a_persons(stat[4], shim.arguments(pid).split(b"\0"))
     ]
+
+
+def is_a_persons(stat: Sequence[bytes], arguments: Sequence[bytes]) -> bool:
+    """Return True for ralphctl, and for a process with a controlling terminal.
+
+    ``stat`` holds the fields of proc_pid_stat(5) from the third on; the fifth of them is the terminal. Other
+    tools are called ralph, too: ours is run by our own interpreter.
+    """
+    names = {word.rpartition(b"/")[2] for word in arguments[:2]}
+    is_alias = b"ralph" in names and arguments[0] == os.fsencode(sys.executable)
+    return stat[4] != b"0" or b"ralphctl" in names or is_alias or b"ralphctl" in arguments[2:4]
 
 
 def _shims(run_ids: Collection[RunId]) -> list[int]:

@@ -233,14 +233,28 @@ def daemon_(daemon: FakeDaemon) -> FakeDaemon:
 def test_ralphs_that_should_run_while_no_daemon_does_are_told(
     environment: dict[str, str], golden: Golden, tmp_path: Path
 ) -> None:
-    home = tmp_path / "state" / "ralphs" / "api"
-    home.mkdir(parents=True)
-    (home / "ralph.json").write_text(json.dumps({"directory": "/srv/api", "goal": "running"}))
+    for name, state in [(f"api{n}", "stopped") for n in range(4)] + [("x", "done"), ("y", "failed")]:
+        home = tmp_path / "state" / "ralphs" / name
+        home.mkdir(parents=True)
+        (home / "ralph.json").write_text(json.dumps({"directory": "/srv/api", "goal": "running"}))
+        (home / "regent-state.json").write_text(json.dumps({"state": state}))
 
     found = daemon.daemon(None, environment, str(tmp_path), 1.0)
 
     assert found.level is Level.WARNING
     golden(page([found]))
+
+
+def test_failures_come_last_and_quiet_shows_nothing_but_problems() -> None:
+    results = [failed("bad", check="a"), ok("fine", check="b"), warning("odd", check="c")]
+
+    lines = [line.split()[1] for line in as_text(results, columns=80, colour=False).splitlines()[:3]]
+    quiet = as_text(results, columns=80, colour=False, only_problems=True)
+
+    assert lines == ["b", "c", "a"]
+    assert "fine" not in quiet
+    assert quiet.endswith("1 ok, 1 warning, 1 failed")
+    assert as_text(results[1:2], columns=80, colour=False, only_problems=True) == ""
 
 
 def test_events_that_are_still_in_the_log_are_read(tmp_path: Path) -> None:
@@ -253,7 +267,7 @@ def test_events_that_are_still_in_the_log_are_read(tmp_path: Path) -> None:
 
     found = daemon.events(tmp_path, limit_s=10.0)
 
-    assert (found.level, found.text) == (Level.OK, "whole")
+    assert (found.level, found.text) == (Level.OK, "intact")
     assert path.read_bytes() == before
     connection.close()
 

@@ -152,6 +152,50 @@ async def test_a_stranger_in_the_directory_is_reported_and_left_alone(stage: Sta
             os.kill(stranger.pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize(
+    ("terminal", "arguments", "expected"),
+    [
+        ("0", ["sleep", "61"], False),
+        ("34816", ["vim", "x"], True),
+        ("0", ["python3", "/opt/bin/ralphctl", "logs", "-f"], True),
+        ("0", ["python3", "-P", "-m", "ralphctl", "wait"], True),
+        ("0", [sys.executable, "/home/x/.local/bin/ralph", "logs"], True),
+        ("0", ["node", "/usr/bin/ralph", "loop"], False),
+        ("0", ["grep", "-r", "x", "y", "ralphctl"], False),
+    ],
+)
+def test_what_a_person_runs_in_the_directory_is_no_stranger(
+    terminal: str, arguments: list[str], expected: bool
+) -> None:
+    fields = [b"S", b"1", b"1", b"1", terminal.encode()]
+
+    assert tree.is_a_persons(fields, [word.encode() for word in arguments]) is expected
+
+
+async def test_programs_on_a_terminal_are_not_reported(stage: Stage) -> None:
+    began_at = time.time() - 1
+    screen, terminal = os.openpty()
+    on_terminal = subprocess.Popen(
+        ["setsid", "--ctty", "sleep", "62"], stdin=terminal, cwd=stage.home, env={"PATH": os.environ["PATH"]}
+    )
+    plain = subprocess.Popen(["sleep", "63"], cwd=stage.home, start_new_session=True)
+    try:
+        wait_for(lambda: tree.command_line(on_terminal.pid) == "sleep 62", what="sleep on its terminal")
+        # Our own descendants are never strangers: look as another process would.
+        seen = [
+            pid for pid in (on_terminal.pid, plain.pid)
+            if (stat := tree.shim.process_stat(pid)) and not tree.is_a_persons(stat[4], [b"sleep"])
+        ]  # fmt: skip
+        assert seen == [plain.pid]
+        assert tree.strangers(stage.home, began_at, []) == []
+    finally:
+        for process in (on_terminal, plain):
+            process.kill()
+            process.wait()
+        os.close(screen)
+        os.close(terminal)
+
+
 def test_a_writable_control_group_takes_a_leaf_and_is_left_as_it_was() -> None:
     group = tree.writable_cgroup()
     if group is None:
