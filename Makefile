@@ -6,7 +6,14 @@ STAMP = $(VENV)/.ready
 MUTANTS_VENV ?= .venv-mutants
 MUTANTS_STAMP = $(MUTANTS_VENV)/.ready
 
-.PHONY: dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants nights clean
+# `make install`: an environment of its own, so that no project sees ralphd's Python packages.
+DATA = $(or $(XDG_DATA_HOME),$(HOME)/.local/share)
+CONFIG = $(or $(XDG_CONFIG_HOME),$(HOME)/.config)
+OWN = $(DATA)/ralphd/venv
+LINKS = $(HOME)/.local/bin
+COMMANDS = ralphd ralphctl ralph
+
+.PHONY: install uninstall test-install dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants nights clean
 
 dev: $(STAMP)
 
@@ -17,6 +24,33 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@$(BIN)/python -m compileall -q ralphd ralphctl $(VENV)/lib || true
 	@touch $@
+
+install:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ralphd needs Python 3.11 or later; try make install PYTHON=python3.12")'
+	@echo "installing into $(OWN)"
+	@test -x "$(OWN)/bin/python" || $(PYTHON) -m venv "$(OWN)"
+	@"$(OWN)/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt .
+	@mkdir -p "$(LINKS)" "$(DATA)/bash-completion/completions" "$(DATA)/zsh/site-functions" "$(CONFIG)/fish/completions"
+	@for name in $(COMMANDS); do link="$(LINKS)/$$name"; there=$$(readlink "$$link"); \
+	  if test "$$there" = "$(OWN)/bin/$$name" || ! test -e "$$link" -o -L "$$link"; then ln -sfn "$(OWN)/bin/$$name" "$$link"; \
+	  else echo "kept $$link: it is another program. ralphd's own: $(OWN)/bin/$$name"; fi; done
+	@"$(OWN)/bin/ralphctl" completion bash > "$(DATA)/bash-completion/completions/ralphctl"
+	@"$(OWN)/bin/ralphctl" completion zsh > "$(DATA)/zsh/site-functions/_ralphctl"
+	@"$(OWN)/bin/ralphctl" completion fish > "$(CONFIG)/fish/completions/ralphctl.fish"
+	@echo "installed $$("$(OWN)/bin/ralphctl" --version); completion: new shells (zsh: docs/install.md)"
+	@case ":$$PATH:" in *":$(LINKS):"*) ;; *) echo "next: add it to PATH: export PATH=\"$(LINKS):\$$PATH\"" ;; esac
+	@"$(OWN)/bin/ralphctl" regent status >/dev/null 2>&1 && echo "next: ralphctl regent restart  (the runs continue)" || true
+
+# The state directory, ralph.toml and the like stay: docs/install.md lists them.
+uninstall:
+	@if "$(OWN)/bin/ralphctl" regent status >/dev/null 2>&1; then \
+	  echo "ralphd is running; first: ralphctl regent stop, or for a service: ralphctl regent uninstall"; exit 1; fi
+	@for name in $(COMMANDS); do link="$(LINKS)/$$name"; \
+	  if test "$$(readlink "$$link")" = "$(OWN)/bin/$$name"; then rm "$$link"; fi; done
+	@rm -rf "$(OWN)" "$(DATA)/bash-completion/completions/ralphctl" "$(DATA)/zsh/site-functions/_ralphctl" \
+	  "$(CONFIG)/fish/completions/ralphctl.fish"
+	@rmdir "$(DATA)/ralphd" 2>/dev/null || true
+	@echo "removed $(OWN), its links and its completion; what stays: docs/install.md"
 
 demo: $(STAMP)
 	@$(BIN)/ralphctl demo
@@ -51,6 +85,11 @@ test-agents: $(STAMP)
 	@$(BIN)/python -m tests.agents.installed
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	  $(BIN)/python -m pytest -n 3 -rs --basetemp="$$scratch/t" tests/agents/real_agents.py tests/agents/real_described.py tests/agents/real_loops.py
+
+# Each way to install, in a home of its own, with pipx and uv from PyPI; apart from `check`.
+test-install: $(STAMP)
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+	  $(BIN)/python -m pytest -n 0 -rs --timeout 900 --basetemp="$$scratch/t" tests/install/installed.py
 
 check: $(STAMP) format lint types contracts test
 

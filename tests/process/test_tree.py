@@ -12,7 +12,7 @@ import pytest
 
 from ralphd.core.supervision.model import RunId
 from ralphd.process import tree
-from ralphd.process.shim import children, signal_if
+from ralphd.process.shim import children, process_stat, signal_if
 from ralphd.process.tree import Stranger
 from tests.helpers import eventually, is_alive, wait_for
 from tests.players import player
@@ -184,7 +184,7 @@ async def test_programs_on_a_terminal_are_not_reported(stage: Stage) -> None:
         # Our own descendants are never strangers: look as another process would.
         seen = [
             pid for pid in (on_terminal.pid, plain.pid)
-            if (stat := tree.shim.process_stat(pid)) and not tree.is_a_persons(stat[4], [b"sleep"])
+            if (stat := process_stat(pid)) and not tree.is_a_persons(stat[4], [b"sleep"])
         ]  # fmt: skip
         assert seen == [plain.pid]
         assert tree.strangers(stage.home, began_at, []) == []
