@@ -1,5 +1,7 @@
 """The pages that people read, taken apart: their fenced blocks, and the commands that they have one type.
 
+A ``sh`` block has no prompts, so that it can be pasted: each line is a command, a here-document too; an
+``output`` block after it shows what its last command prints. If its first line is of SET_UP, it is not typed.
 In a ``console`` block ``$`` begins a command, ``>`` goes on with it, the rest is what it prints: a number
 stands for any, one of four digits or more (a pid) for the same one throughout, ``…`` for any text, a ``…``
 alone for any lines, ``^C`` for a person who has seen enough.
@@ -22,6 +24,17 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 _FENCE = re.compile(r"^(?P<mark>```+|~~~+)(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=mark)[ ]*$", re.M | re.S)
 _SPAN = re.compile(r"(?<!`)`((?:ralph|ralphctl)\s[^`]+)`")
 _TOLD = re.compile(r'f?"(ralphctl [a-z-][^"\\]*)"')
+_COMMAND = re.compile(r"^[^\n]*?<<'(?P<end>\w+)'\n(?:.*\n)*?(?P=end)$|^.+$", re.M)
+SET_UP = re.compile(
+    r"""
+    make\ (?P<target>[\w-]+)(\ [A-Z]+=("[^"$`]*"|[\w./-]+))*
+    | (pipx | uv\ tool)\ install\ \.
+    | export\ PATH="\$HOME/\.local/bin:\$PATH"
+    | python\ -m\ (?P<module>tests(\.\w+)+)(\ [\w./-]+)*
+    """,
+    re.VERBOSE,
+)
+"""What sets a clone up."""
 _ENDS_A_COMMAND = frozenset({"|", "||", "&&", ";", "&", ")"})
 
 
@@ -91,7 +104,13 @@ class Typed:
 def commands_of(page: Path) -> list[Typed]:
     """All commands of a page that are to be run, in order."""
     typed: list[Typed] = []
-    for fence in fences_of(page, "console"):
+    for fence in fences_of(page):
+        if fence.language == "sh" and not SET_UP.match(fence.text):
+            typed += [Typed(each[0], ()) for each in _COMMAND.finditer(fence.text)]
+        elif fence.language == "output":
+            typed[-1] = Typed(typed[-1].command, tuple(fence.text.splitlines()))
+        if fence.language != "console":
+            continue
         for line in fence.text.splitlines():
             if line.startswith("$ "):
                 typed.append(Typed(line[2:], ()))

@@ -1,7 +1,8 @@
 """Every fenced block of the README and of ``docs/`` is of a known kind, and each kind is held to something.
 
-``console`` is typed into a shell, by ``tests/whole/test_docs.py`` or a test that ELSEWHERE names; ``bash`` is
-run as a loop by one named there; ``sh`` sets a clone up, and may hold nothing else; ``usage`` is made.
+``console`` and ``sh`` are typed into a shell, by ``tests/whole/test_docs.py`` or a test that ELSEWHERE names;
+``output`` shows what a ``sh`` prints, ``bash`` is run by a test named there. A ``sh`` that sets up a clone
+may hold nothing else, and is not typed; ``usage`` is made.
 Data is read by what reads it in earnest. ``text`` is shown, and holds no command.
 """
 
@@ -20,6 +21,7 @@ from tests.pages import (
     DOCS,
     PAGES,
     ROOT,
+    SET_UP,
     Fence,
     fences_of,
     misspelled,
@@ -33,16 +35,9 @@ ELSEWHERE: Mapping[str, str] = {
     "docs/own-loop.md": "tests/whole/test_reports.py",
     "docs/systemd.md": "tests/systemd/under_systemd.py",
     "docs/files.md": "tests/test_documents.py",
+    "docs/container.md": "tests/install/installed.py",
 }
 """What runs, or reads, the blocks of a page that no test here does; it names the page."""
-SET_UP = re.compile(
-    r"""
-    make\ (?P<target>[\w-]+)(\ [A-Z]+=("[^"$`]*"|[\w./-]+))*
-    | export\ PATH="\$PWD/\.venv/bin:\$PATH"
-    | python\ -m\ (?P<module>tests(\.\w+)+)(\ [\w./-]+)*
-    """,
-    re.VERBOSE,
-)
 COMMAND = re.compile(
     r"^\s*(\$ |(sudo|ralph|ralphctl|ralphd|git|make|curl|export|ssh|systemctl|docker|npm|pip) )"
 )
@@ -95,12 +90,15 @@ def python(fence: Fence) -> str:
 
 
 def set_up(fence: Fence) -> str:
-    """Lines that a clone is set up by, with targets and modules that there are."""
+    """Lines that a clone is set up by, with targets and modules that there are; or commands to be typed."""
+    if not SET_UP.match(fence.text):
+        is_typed = title(fence.page) not in ELSEWHERE and not re.search("^(make|pipx|uv) ", fence.text, re.M)
+        return "" if is_typed else "no test types it"
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
     for line in filter(None, (line.partition("#")[0].strip() for line in fence.text.splitlines())):
         found = SET_UP.fullmatch(line)
         if found is None:
-            return f"{line}: no test types it: make it a `console` block"
+            return f"{line}: it does not set a clone up: put it into a block of its own"
         if found["target"] and found["target"] not in targets:
             return f"{line}: there is no such target"
         if found["module"] and not list(ROOT.glob(found["module"].replace(".", "/") + "*")):
@@ -132,6 +130,7 @@ KINDS: Mapping[str, Callable[[Fence], str]] = {
     "ini": ini,
     "python": python,
     "text": text,
+    "output": lambda fence: "",  # compared with what the ``sh`` before it prints
     "log": elsewhere,
     "cursor": elsewhere,
 }
@@ -161,7 +160,8 @@ def test_every_block_is_of_a_known_kind_and_is_what_its_kind_has_to_be(tmp_path:
 @pytest.mark.parametrize(
     ("language", "held"),
     [
-        ("sh", "rm -rf /"),
+        ("sh", "make dev\nrm -rf /"),
+        ("sh", "rm -rf /\nmake dev"),
         ("sh", "make nothing-of-the-kind"),
         ("text", "$ ralphctl status"),
         ("text", "  sudo reboot"),

@@ -51,7 +51,7 @@ def daemon(socket: str | None, environ: Mapping[str, str], directory: str, limit
         return failed("; ".join([fault.what, *fault.why.splitlines()]), fault.mend or "ralphctl regent logs")
     except (ValueError, KeyError, TypeError):
         return failed("the daemon sent a status that ralphctl cannot read", "ralphctl regent restart")
-    faults = [] if version == __version__ else [f"ralphctl is {__version__}"]
+    faults = [] if version == __version__ else [f"the version of ralphctl is {__version__}"]
     faults += [str(each) for each in status["daemon"].get("problems", ())]
     if faults:
         advice = "ralphctl regent status\nralphctl regent restart  (the runs continue)"

@@ -1,8 +1,8 @@
 """The documents a newcomer reads are true: their commands are typed as they stand, in a home of their own.
 
-Every ``console`` block counts (``tests/pages.py`` says how it is read). A page with a story of its own has a
-home for itself. All others share one, with a daemon: they are typed side by side, each into its own shell, in
-the repository that its first ``cd`` names.
+Every ``console`` and ``sh`` block counts (``tests/pages.py`` says how it is read). A page with a story of
+its own has a home for itself. All others share one, with a daemon: they are typed side by side, each into its
+own shell, in the repository that its first ``cd`` names.
 """
 
 import os
@@ -60,9 +60,7 @@ CALLED = DOCS / "notifications.md"
 SHARED = [
     page
     for page in PAGES
-    if fences_of(page, "console")
-    and page not in {*IN_A_HOME_OF_THEIR_OWN, CALLED}
-    and title(page) not in ELSEWHERE
+    if commands_of(page) and page not in {*IN_A_HOME_OF_THEIR_OWN, CALLED} and title(page) not in ELSEWHERE
 ]
 
 

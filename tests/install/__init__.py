@@ -1,0 +1,1 @@
+"""Each way to install ralphd, for real: `make test-install`."""
