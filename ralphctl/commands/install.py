@@ -26,14 +26,14 @@ _HAND_OVER_LIMIT_S = 30.0
 
 
 @click.command(cls=CommonCommand)
-@click.option("--system", is_flag=True, help="For the machine: starts at boot. Needs root and --user.")
-@click.option("--user", "account", metavar="NAME", help="With --system: as whom the daemon and its runs run.")
+@click.option("--system", is_flag=True, help="Install a service of the machine, which starts at boot. Needs root and --user.")
+@click.option("--user", "account", metavar="NAME", help="With --system: the user that the daemon and its runs belong to.")
 @click.option("--print", "only_print", is_flag=True, help="Print the unit; install nothing.")
-@click.option("--force", is_flag=True, help="Replace a unit that was edited; a copy is kept.")
+@click.option("--force", is_flag=True, help="Replace a unit that was edited, and keep a copy.")
 def install(system: bool, account: str | None, only_print: bool, force: bool) -> None:
-    """Have systemd keep the daemon running: yours, or with --system the machine's.
+    """Install the daemon as a systemd service of your own, or with --system of the machine.
 
-    The unit is written, enabled and started. Runs that live go on. Installing again does no harm.
+    Writes, enables and starts the unit. Living runs continue. Installing again is harmless.
     """
     text = _unit(system, account)
     if only_print:
@@ -57,13 +57,13 @@ def _unit(system: bool, account: str | None) -> str:
     where = units.Installation(systemd.daemon_command(), {} if system else _environment())
     if not system:
         if account is not None:
-            raise UsageError("--user goes with --system", why="a service of your own is yours already")
+            raise UsageError("--user needs --system", why="without --system the service is yours")
         return units.user_service(where)
     if account is None:
         who = os.environ.get("SUDO_USER", "NAME")
         raise UsageError(
-            "whose daemon is it to be?",
-            why="the runs are that user's, with that user's files and keys",
+            "which user should the daemon run as?",
+            why="the daemon and its runs use that user's files and keys",
             mend=f"ralphctl regent install --system --user {who}",
         )
     try:
@@ -88,7 +88,7 @@ def _check_root(word: str) -> None:
     if os.geteuid() != 0:
         raise NotRoot(
             "a service of the machine needs root",
-            mend=f"sudo ralphctl regent {word} --system …, or without --system for one of your own",
+            mend=f"sudo ralphctl regent {word} --system …, or without --system for your own service",
         )
 
 
@@ -104,7 +104,7 @@ def _take_over(service: SystemdService) -> int | None:
         return None
     with closing(DaemonExit(pid, client)) as ending:
         client.shutdown("leave")
-        with SlowNotice(f"ralphd (pid {pid}) to make room; its runs go on", _HAND_OVER_LIMIT_S):
+        with SlowNotice(f"ralphd (pid {pid}) to end; its runs continue", _HAND_OVER_LIMIT_S):
             ending.wait(_HAND_OVER_LIMIT_S)
     return pid
 
@@ -119,13 +119,13 @@ def _tell_installed(
         told = {"unit": str(path), "pid": pid, "linger": linger, "kept": kept and str(kept)}
         click.echo(json.dumps(told))
         return
-    click.echo(f"ralphd is a service now (pid {pid}): {path}")
+    click.echo(f"ralphd runs as a service (pid {pid}): {path}")
     if kept is not None:
-        click.echo(f"  the unit that was there is kept as {kept.name}")
+        click.echo(f"  the earlier unit was renamed to {kept.name}")
     if taken_over is not None:
-        click.echo(f"  it took over from ralphd (pid {taken_over}); the runs go on")
+        click.echo(f"  it replaced ralphd (pid {taken_over}); the runs continue")
     if service.is_system:
-        click.echo(f"  it runs as {name}, and starts at boot")
+        click.echo(f"  it runs as {name} and starts at boot")
     else:
         _tell_linger(name, linger)
     click.echo(f"  next: {service.systemctl} status ralphd; ralphctl start DIR -- COMMAND")
@@ -147,22 +147,22 @@ def service_lingers(name: str) -> bool:
 
 def _tell_linger(name: str, linger: bool | None) -> None:
     if linger:
-        click.echo("  it starts at boot and goes on when you log out (linger is on)")
+        click.echo("  it starts at boot and keeps running after you log out (linger is enabled)")
         return
     click.echo("  it starts when you log in")
-    note("when you log out for the last time, it and every run are ended: linger is off")
-    message(f"  to have them go on, and start at boot: loginctl enable-linger {name}")
+    note("your last logout ends the service and every run: linger is disabled")
+    message(f"  to keep them running, and start at boot: loginctl enable-linger {name}")
 
 
 @click.command(cls=CommonCommand)
-@click.option("--system", is_flag=True, help="The service of the machine. Needs root.")
-@click.option("--force", is_flag=True, help="Remove a unit that was edited; a copy is kept.")
+@click.option("--system", is_flag=True, help="Remove the service of the machine. Needs root.")
+@click.option("--force", is_flag=True, help="Remove a unit that was edited, and keep a copy.")
 def uninstall(system: bool, force: bool) -> None:
-    """Stop the service and its runs, and remove its unit. What ralphd has written down stays."""
+    """Stop the service and its runs, and remove its unit; data is kept."""
     service = SystemdService(is_system=system)
     path = service.unit_file(os.environ)
     if not os.path.lexists(path):
-        message(f"nothing to uninstall: there is no {path}")
+        message(f"nothing to uninstall: {path} does not exist")
         return
     if system:
         _check_root("uninstall")
@@ -170,7 +170,7 @@ def uninstall(system: bool, force: bool) -> None:
     try:
         service.check_there()
     except NoSystemd as away:
-        raise NoSystemd(away.what, why=away.why, mend=f"rm {path}  (where no systemd runs)") from away
+        raise NoSystemd(away.what, why=away.why, mend=f"rm {path}  (if systemd does not run here)") from away
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     state = service.state_directory(text, os.environ)
     message(f"stopping {units.SERVICE} and its runs")
@@ -186,9 +186,9 @@ def _tell_removed(path: Path, kept: Path | None, state: str, *, is_system: bool)
         told = {"unit": str(path), "kept": kept and str(kept), "state_directory": state}
         click.echo(json.dumps(told))
         return
-    click.echo(f"ralphd is no service any more; removed {path}")
+    click.echo(f"removed the service: {path}")
     if kept is not None:
-        click.echo(f"  it is kept as {kept.name}")
-    click.echo(f"  what stays: {state} (the ralphs, their logs and history), and ralph.toml files")
+        click.echo(f"  a copy was kept as {kept.name}")
+    click.echo(f"  kept: {state} (ralphs, logs, history) and all ralph.toml files")
     if not is_system:
-        click.echo("  next: ralphctl regent start  (in the background, as before)")
+        click.echo("  next: ralphctl regent start  (runs the daemon in the background)")

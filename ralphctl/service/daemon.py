@@ -61,7 +61,7 @@ def start_daemon(socket: str | None) -> None:
             f"ralphd was not ready after {_READY_LIMIT_S:g} s", 75, mend="ralphctl regent logs"
         ) from fault
     if code:
-        raise StartFailed("ralphd could not be started", code if code > 0 else 1, mend="ralphctl regent logs")
+        raise StartFailed("cannot start ralphd", code if code > 0 else 1, mend="ralphctl regent logs")
 
 
 def _environment(socket: str | None) -> dict[str, str]:
@@ -166,10 +166,10 @@ class PrivateDaemon:
             self.pidfd = os.pidfd_open(self._pid)
         except OSError as fault:
             raise StartFailed(
-                "the private ralphd cannot be started",
+                "cannot start the private ralphd",
                 wire.EXIT_FAILED,
                 why=f"{fault.filename or self.directory}: {fault.strerror}",
-                mend="another place for its state, by RALPHD_STATE_DIR",
+                mend="export RALPHD_STATE_DIR=DIR  (a directory that you can write to)",
             ) from fault
 
     def _spawn(self, read_end: int) -> int:
@@ -271,7 +271,7 @@ def await_earlier(directory: Path, give_up: Callable[[], bool], say: Callable[[s
         if ready_since is not None and now - ready_since > LIVES_AFTER_S:
             raise _builds_already(socket)
         if now - began > EARLIER_LIMIT_S:
-            raise StartFailed("an earlier build here does not end", 75, mend=f"less {directory}/ralphd.log")
+            raise StartFailed("an earlier build in this directory does not end", 75, mend=f"less {directory}/ralphd.log")
         if give_up():
             raise KeyboardInterrupt
         if not reported and now - began > LIVES_AFTER_S / 2 and ready_since is None:
@@ -287,7 +287,7 @@ def _builds_already(socket: str) -> DirectoryBusy:
         views = []
     name = str(views[0]["name"]) if views else "a ralph"
     return DirectoryBusy(
-        f"{name} is being built in this directory already, in another terminal",
+        f"another terminal already runs ralphctl build in this directory ({name})",
         mend="ralphctl status, ralphctl logs -f, or ralphctl stop and then ralphctl build",
     )
 
@@ -306,9 +306,9 @@ def refuse_if_supervised(directory: str, own_socket: str) -> None:
     if view is not None and view["state"] not in ("idle", "stopped", "failed", "done"):
         name, state = view["name"], str(view["state"]).replace("_", " ")
         raise DirectoryBusy(
-            f"the ralph {name} is {state} in this directory, under another ralphd",
-            why="one ralph works in a directory",
-            mend=f"ralphctl logs -f {name}, to watch it; or ralphctl stop {name}, then ralphctl build",
+            f"another ralphd already supervises this directory: {name} is {state}",
+            why="only one ralph may work in a directory",
+            mend=f"ralphctl logs -f {name}  (to watch it)\nralphctl stop {name}, then ralphctl build",
         )
 
 

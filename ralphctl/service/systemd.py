@@ -92,13 +92,13 @@ class SystemdService:
         """Raise NoSystemd unless systemd answers."""
         # In a chroot systemctl prints nothing and exits with 0.
         if not (version := self._ask("show", "--property=Version", "--value")).strip():
-            raise self._away(f"it answered {version!r}")
+            raise self._away(f"its answer was {version!r}")
 
     def check_allowed(self, word: str) -> None:
         """Raise NotRoot if systemd would refuse, before anything has been done."""
         if self.is_system and os.geteuid() != 0:
             raise NotRoot(
-                "this daemon is a service of the machine, which needs root",
+                "this daemon is a service of the machine; only root can do this",
                 mend=f"sudo systemctl {word} ralphd",
             )
 
@@ -124,7 +124,7 @@ class SystemdService:
     def _checked(self, words: tuple[str, ...], limit_s: float) -> None:
         if (done := self._run(words, limit_s)).returncode:
             raise SystemctlFailed(
-                f"systemd did not {words[0]} {units.SERVICE}", why=done.stderr.strip(), mend=self.journal
+                f"systemctl {words[0]} {units.SERVICE} failed", why=done.stderr.strip(), mend=self.journal
             )
 
     def _run(self, words: tuple[str, ...], limit_s: float) -> subprocess.CompletedProcess[str]:
@@ -143,12 +143,12 @@ class SystemdService:
             ) from fault
 
     def _away(self, why: str) -> NoSystemd:
-        whose = "the machine's" if self.is_system else "your own"
+        whose = "the machine's" if self.is_system else "your"
         return NoSystemd(
             f"{whose} systemd does not answer",
             why=why,
-            mend="ralphd --background  (the daemon without systemd, until the next reboot)\n"
-            "ralphctl regent install --print  (the unit, for a systemd elsewhere)",
+            mend="ralphd --background  (runs the daemon without systemd, until the next reboot)\n"
+            "ralphctl regent install --print  (prints the unit)",
         )
 
 
@@ -240,7 +240,7 @@ def write_unit(path: Path, text: str, *, force: bool) -> Path | None:
             Path(draft).unlink(missing_ok=True)
             raise
     except OSError as fault:
-        raise DirectoryUnusable(f"{path} cannot be written", why=str(fault)) from fault
+        raise DirectoryUnusable(f"cannot write {path}", why=str(fault)) from fault
     return kept
 
 
@@ -248,10 +248,10 @@ def check_unit_removable(path: Path, *, force: bool) -> None:
     """Raise EditedByHand for a unit that ``remove_unit`` and ``write_unit`` would refuse to replace."""
     if not force and os.path.lexists(path) and not _is_ours(path):
         raise EditedByHand(
-            f"{path} was edited, or is not ralphd's",
-            why="nothing was changed; your own settings belong beside it: "
-            "systemctl edit ralphd, or --user edit",
-            mend="the same with --force  (a copy of it is kept)",
+            f"{path} was edited, or does not belong to ralphd",
+            why="nothing was changed; keep your own settings in a drop-in file: "
+            "systemctl edit ralphd, or systemctl --user edit ralphd",
+            mend="the same command with --force  (keeps a copy)",
         )
 
 
@@ -261,7 +261,7 @@ def remove_unit(path: Path, *, force: bool) -> Path | None:
     try:
         path.unlink(missing_ok=True)
     except OSError as fault:
-        raise DirectoryUnusable(f"{path} cannot be removed", why=str(fault)) from fault
+        raise DirectoryUnusable(f"cannot remove {path}", why=str(fault)) from fault
     return kept
 
 
@@ -274,7 +274,7 @@ def _set_aside(path: Path, *, force: bool) -> Path | None:
     try:
         path.rename(kept)
     except OSError as fault:
-        raise DirectoryUnusable(f"{path} cannot be kept as {kept.name}", why=str(fault)) from fault
+        raise DirectoryUnusable(f"cannot rename {path} to {kept.name}", why=str(fault)) from fault
     return kept
 
 

@@ -38,7 +38,7 @@ PACKAGED = Installation(command=("/usr/bin/ralphd",))
 
 _HEAD = """\
 # {title}
-# Written by `{writer}`, which writes it anew: make changes with
+# Written by `{writer}`, which overwrites changes. Make yours with
 #   {edit}
 """
 _UNIT = """
@@ -54,39 +54,39 @@ NotifyAccess=main
 ExecStart={command}
 ExecReload=/bin/kill -HUP $MAINPID
 
-# The runs go on while the daemon is replaced: each has a shim of its own, and the next daemon adopts them.
-# A stop is something else: SIGTERM has the daemon stop every run, and it ends when none is left.
+# The runs continue while the daemon is replaced: each has its own shim, and the next daemon adopts them.
+# A stop is different: at SIGTERM the daemon stops every run, and ends when none is left.
 KillMode=process
 RestartKillSignal=SIGUSR2
 Restart=always
 RestartSec=1
-# 75: another ralphd owns the state directory. 78: a unit is wrong. Trying again helps with neither.
+# 75: another ralphd owns the state directory. 78: a unit is wrong. A retry helps with neither.
 RestartPreventExitStatus=75 78
 TimeoutStopSec={stop_s}
-# A daemon whose supervision hangs is ended with word of where it hung, and the next one adopts the runs.
+# A daemon that hangs is aborted, logs where it hung, and the next one adopts the runs.
 WatchdogSec={watchdog_s}
 TimeoutAbortSec={abort_s}
 LimitCORE=0:infinity
 
-# Every run gets a control group of its own below this one, so that a stop finds all it has started.
+# Every run gets its own control group below this one, so that a stop finds all its processes.
 Delegate=yes
-# A run that is out of memory is that run's end, not the daemon's.
+# A run that is out of memory ends; the daemon continues.
 OOMPolicy=continue
 TasksMax=infinity
 
-# The files that the runs make. The daemon's own are private under any mask.
+# For the files of the runs. The daemon's own files are private under any mask.
 UMask=0022
 """
 _SYSTEM = """
-# /var/lib/ralphd and /run/ralphd, its user's alone. The second stays: the socket in it may be systemd's.
+# /var/lib/ralphd and /run/ralphd, private to its user. The second is kept: systemd may own its socket.
 StateDirectory=ralphd
 StateDirectoryMode=0700
 RuntimeDirectory=ralphd
 RuntimeDirectoryMode=0700
 RuntimeDirectoryPreserve=yes
 
-# What agents can live with: compilers, package managers, debuggers, dev servers and sandboxes of their own.
-# No run becomes root: sudo does not work in one.
+# Agents can still use compilers, package managers, debuggers, dev servers and sandboxes.
+# No run can become root: sudo does not work.
 NoNewPrivileges=yes
 CapabilityBoundingSet=
 RestrictRealtime=yes
@@ -103,7 +103,7 @@ ListenStream=/run/ralphd/ralphd.sock
 SocketUser={user}
 SocketMode=0600
 DirectoryMode=0755
-# systemd goes on listening while the daemon is replaced or stopped, and starts it when somebody calls.
+# systemd keeps listening while the daemon is replaced or stopped, and starts it on a connection.
 RemoveOnStop=yes
 
 [Install]
@@ -179,7 +179,7 @@ def _startable(command: Sequence[str]) -> Sequence[str]:
         return command
     if "=" in command[0]:
         raise UsageError(
-            f"a unit cannot start {command[0]!r}", why="a quote or a backslash and an equals sign are in it"
+            f"a unit cannot start {command[0]!r}", why="the path contains a quote or backslash, and an equals sign"
         )
     return ("/usr/bin/env", *command)
 
@@ -192,7 +192,7 @@ def _word(word: str) -> str:
 def _quotable(text: str) -> str:
     """Escape text for double quotes (systemd.syntax(7)), with systemd's own specifiers taken literally."""
     if not text.isprintable() or "$" in text:
-        raise UsageError(f"a unit cannot hold {text!r}", why="a control character or a dollar sign is in it")
+        raise UsageError(f"a unit cannot hold {text!r}", why="it contains a control character or a dollar sign")
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
 
 

@@ -59,7 +59,7 @@ def test_the_service_is_installed_and_ready_and_uses_a_control_group_for_each_ru
     said = machine.install()
     told("installed, enabled, started and ready", f"{time.monotonic() - began:.2f} s")
 
-    assert "ralphd is a service now" in said
+    assert "ralphd runs as a service" in said
     assert machine.property("ActiveState") == "active"
     assert machine.property("StatusText") == "no ralphs"
     assert machine.property("UnitFileState") == "enabled"
@@ -274,7 +274,7 @@ def test_uninstall_stops_and_removes_and_says_what_stays(machine: Machine) -> No
 
     said = machine.ralphctl("regent", "uninstall", "--system", user=False)
 
-    assert "what stays: /var/lib/ralphd" in said
+    assert "kept: /var/lib/ralphd" in said
     assert machine.processes() == []
     assert machine.property("LoadState") == "not-found"
     assert machine.run("ls", "/var/lib/ralphd/ralphs").split() == ["one", "three", "two"]

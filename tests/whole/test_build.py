@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,8 @@ def test_a_build_that_is_done_ends_with_0_and_leaves_the_output_and_the_last_wor
     assert "demo: started (pid" in build.words()
     assert "demo: done" in build.words()
     assert build.state()["state"] == "done"
+    made = [build.daemon.state / "build", build.daemon.state]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 2  # else the doctor complains
 
 
 def test_a_build_that_fails_is_tried_again_told_inline_and_ends_with_1(build: Build) -> None:
@@ -212,7 +215,7 @@ def test_a_ralph_of_the_daemon_in_the_same_directory_is_named_and_left_alone(
     build.start("--", *player("exits", 0))
 
     assert build.exit_code() == 1
-    assert "error: the ralph demo is running in this directory, under another ralphd" in build.words()
+    assert "error: another ralphd already supervises this directory: demo is running" in build.words()
     assert "ralphctl stop demo" in build.words()
     assert is_alive(pid)
 
@@ -235,9 +238,9 @@ def test_a_second_build_in_the_same_directory_is_refused_and_the_first_goes_on(
     second = person("build", "--", *player("exits", 0), cwd=build.directory)
 
     assert second.returncode == 1
-    assert "demo is being built in this directory already" in second.stderr
+    assert "another terminal already runs ralphctl build in this directory (demo)" in second.stderr
     third = person("build", "--name", "other", "--", *player("exits", 0), cwd=build.directory)
-    assert "the ralph demo is running in this directory, under another ralphd" in third.stderr
+    assert "another ralphd already supervises this directory: demo is running" in third.stderr
     build.witness.end(0)
     assert build.ends_leaving_nothing() == 0
 

@@ -133,6 +133,6 @@ def test_a_state_directory_that_cannot_be_made_is_told(daemon: Daemon) -> None:
     )
 
     assert said.returncode == 1
-    assert said.stderr.startswith("error: the private ralphd cannot be started\n")
+    assert said.stderr.startswith("error: cannot start the private ralphd\n")
     assert "Not a directory" in said.stderr
     assert "Traceback" not in said.stderr
