@@ -13,7 +13,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants nights clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants nights clean
 
 dev: $(STAMP)
 
@@ -107,6 +107,10 @@ contracts: $(STAMP)
 
 docs: $(STAMP)
 	@$(BIN)/python -m tests.generated --write
+
+# Runs a short night and draws what ralphctl prints of it: docs/pictures.
+pictures: $(STAMP)
+	@$(BIN)/python -m tests.pictures
 
 # Writes what ralphctl prints now to tests/ctl/golden; TESTS=FILE for one file of tests.
 golden: $(STAMP)

@@ -14,13 +14,12 @@ from ralphd.errors import RalphdError
 
 @click.command(cls=CommonCommand)
 def demo() -> int:
-    """Show what ralphd does, in half a minute.
+    """Show the main features in half a minute, with scripted agents.
 
     A private daemon supervises a small scripted loop that crashes, ignores SIGTERM and leaves a server
-    behind, and the daemon is killed in the middle. Then the built-in loop does five tasks with two scripted
-    agents that meet limits and crash. Everything happens in a directory of its own under
-    $TMPDIR, which is removed at the end; no agent, no key and no network is used. Exits with 1 when
-    something did not hold.
+    behind; in between the daemon is killed. Then the built-in loop does five tasks with two scripted agents
+    that meet limits and crash. The demo works in a directory of its own below $TMPDIR, which it removes at
+    the end, and uses no agent, no key and no network. Exits with 1 if a check failed.
     """
     from ralphctl.demo.printer import DemoPrinter
     from ralphctl.demo.sandbox import DemoFailed, DemoInterrupted, Sandbox
@@ -35,14 +34,14 @@ def demo() -> int:
             except RalphdError as fault:
                 log = sandbox.lines(sandbox.state_directory / "ralphd.log")[-12:]
                 raise DemoFailed(
-                    f"the demo did not hold: {fault.what}", why="\n".join([fault.why, *log]).strip()
+                    f"the demo failed: {fault.what}", why="\n".join([fault.why, *log]).strip()
                 ) from fault
-        printer.check(not sandbox.home.exists(), f"{sandbox.home} is removed", "it is still there")
-        printer.say(f"All of it held, in {time.monotonic() - began:.0f} s. Now with a loop of your own:")
+        printer.check(not sandbox.home.exists(), f"{sandbox.home} is removed", f"{sandbox.home} still exists")
+        printer.say(f"All checks passed, in {time.monotonic() - began:.0f} s. Now with your own loop:")
         printer.say("    ralphctl start ~/your/project -- ./loop.sh")
-        printer.say("or with the built-in one, and a PROMPT.md:")
+        printer.say("or with the built-in loop and a PROMPT.md:")
         printer.say("    ralphctl start ~/your/project")
     except DemoInterrupted as interruption:
-        message("interrupted; what the demo had started is ended, its directory is removed")
+        message("interrupted; the processes of the demo were ended, its directory was removed")
         return 128 + int(interruption.args[0])
     return 0

@@ -46,7 +46,7 @@ class DemoPrinter:
     def check(self, fact: object, holds: str, otherwise: str = "") -> None:
         """Print ``holds``. Raise DemoFailed, with ``otherwise`` if given, when ``fact`` is falsy."""
         if not fact:
-            raise DemoFailed(otherwise or f"it is not so: {holds}")
+            raise DemoFailed(otherwise or f"this did not hold: {holds}")
         for number, line in enumerate(textwrap.wrap(holds, _WIDTH - 2, break_on_hyphens=False)):
             self._line("  " + line if number else self._paint("✓", GREEN) + " " + line)
 

@@ -67,7 +67,9 @@ class Sandbox:
         missing, or when something cannot be removed.
         """
         if missing := [name for name in ("git", "setsid") if shutil.which(name) is None]:
-            raise DemoFailed(f"the demo needs {' and '.join(missing)}", mend="install it, then ralphctl demo")
+            raise DemoFailed(
+                f"the demo needs {' and '.join(missing)}", mend="install it, then: ralphctl demo"
+            )
         processes.become_reaper()  # every process of the demo stays below this one
         for number in _ENDED_BY:
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -89,8 +91,8 @@ class Sandbox:
     def _fill(self) -> None:
         if os.statvfs(self.home).f_flag & os.ST_NOEXEC:
             raise DemoFailed(
-                f"programs cannot be executed in {self.home.parent} (it is mounted noexec)",
-                mend="TMPDIR=SOME_OTHER_DIRECTORY ralphctl demo",
+                f"programs cannot be executed in {self.home.parent} (mounted noexec)",
+                mend="TMPDIR=ANOTHER_DIRECTORY ralphctl demo",
             )
         (self.home / "tmp").mkdir()
         self._write(".gitconfig", "[user]\nname = demo\nemail = demo@localhost\n")
@@ -118,8 +120,8 @@ class Sandbox:
                     Path(group).rmdir()
         shutil.rmtree(self.home, ignore_errors=True)
         if not is_alone or self.home.exists():
-            why = f"there: {self.home}" if is_alone else "processes of it are alive"
-            raise DemoFailed("the demo could not clean up after itself", why=why)
+            why = f"it could not remove {self.home}" if is_alone else "some of its processes are alive"
+            raise DemoFailed("the demo could not clean up", why=why)
 
     def run(self, command: str) -> str:
         """Run a shell command and return stdout and stderr together. Raise DemoFailed if it fails."""
@@ -129,11 +131,11 @@ class Sandbox:
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as fault:
-            raise DemoFailed(f"no end after {_COMMAND_LIMIT_S:g} s: {command}") from fault
+            raise DemoFailed(f"still running after {_COMMAND_LIMIT_S:g} s: {command}") from fault
         processes.reap()
         output = ended.stdout.decode(errors="replace").rstrip("\n")
         if ended.returncode:
-            raise DemoFailed(f"{command} ended with {ended.returncode}", why=output)
+            raise DemoFailed(f"{command} exited with {ended.returncode}", why=output)
         return output
 
     def lines(self, path: Path | str) -> list[str]:
@@ -152,7 +154,7 @@ def eventually(fact: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + _FACT_LIMIT_S
     while not fact():
         if time.monotonic() >= deadline:
-            raise DemoFailed(f"not so after {_FACT_LIMIT_S:g} s: {what}")
+            raise DemoFailed(f"did not happen within {_FACT_LIMIT_S:g} s: {what}")
         time.sleep(_POLL_S)
         processes.reap()
 

@@ -21,10 +21,10 @@ class Demo:
 
     def play(self) -> None:
         """Play all scenes in order. Raise DemoFailed at the first thing that does not hold."""
-        self._printer.title("ralphd: keeps a coding agent's loop running, and honest")
+        self._printer.title("ralphd runs coding agents unattended")
         self._say(
-            f"A private daemon, home directory and git repository: ~ is {self._sandbox.home} here, and is "
-            "removed at the end. Nothing of yours is touched; no agent, no key, no network is used."
+            f"The demo has its own daemon, repositories and home directory: ~ is {self._sandbox.home} and is "
+            "removed at the end. It touches none of your files and uses no agent, no key and no network."
         )
         self._start()
         self._work()
@@ -36,33 +36,33 @@ class Demo:
         self._leave_nothing()
 
     def _start(self) -> None:
-        self._scene("Supervise a loop you have")
+        self._scene("Supervise your own loop")
         self._say(
             "~/project/loop.sh is a shell script that behaves as agents do: it works and commits, crashes "
-            "once, does not end at SIGTERM, and leaves a server behind in a session of its own."
+            "once, ignores SIGTERM, and leaves a server behind in a session of its own."
         )
         self._run("ralphctl start ~/project -- ./loop.sh")
         daemon = self._daemon = int(self._sandbox.client.status().value["daemon"]["pid"])
-        self._check(parent_of(daemon), f"one command; the daemon (pid {daemon}) was started by it")
+        self._check(parent_of(daemon), f"one command started the loop and the daemon (pid {daemon})")
 
     def _work(self) -> None:
-        self._scene("It works, and commits")
+        self._scene("The loop works and commits")
         eventually(lambda: self._printed() > _FIRST_COMMIT_AT, "the loop made its first commit")
         commits = self._run("git -C ~/project log --oneline").splitlines()
-        self._check(len(commits) >= 2, "the loop is your program, unchanged")
+        self._check(len(commits) >= 2, "the loop runs unchanged")
 
     def _crash(self) -> None:
-        self._scene("It crashes, and is started again")
-        self._say("At line 25 it exits with 1. Waiting for that (ralph.toml says: 1 s until the retry).")
+        self._scene("The loop crashes and is restarted")
+        self._say("At line 25 it exits with 1. ralph.toml sets the wait before a restart to 1 s.")
         eventually(lambda: len(self._servers()) == 2, "the loop was started again after its crash")
         eventually(lambda: self._ralph("project").value["state"] == "running", "the loop runs again")
         log = self._run("ralphctl logs project --stream regent")
         is_logged = "retrying in 1s" in log and "Restarting" in log
-        self._check(is_logged, "restarted, and the log says so where it happened")
-        self._check_swept(self._servers()[0], "the server it had left behind")
+        self._check(is_logged, "restarted, and the log shows it where it happened")
+        self._check_swept(self._servers()[0], "the server that it had left behind")
 
     def _lose_the_daemon(self) -> None:
-        self._scene("The daemon is killed; the loop does not notice")
+        self._scene("The daemon is killed; the loop continues")
         before = self._loop_pid()
         self._run("ralphctl status project", "kill -9 $(cat ~/.local/state/ralphd/lock)")
         eventually(lambda: parent_of(self._daemon) is None, "the killed daemon is gone")
@@ -72,28 +72,28 @@ class Demo:
         self._check(parent_of(before), alone, f"the loop (pid {before}) died with its daemon")
         self._run("ralphctl regent start", "ralphctl status project")
         after = self._loop_pid()
-        self._check(after == before, f"pid {before} before, pid {after} after: adopted, not started again")
+        self._check(after == before, f"pid {before} before, pid {after} after: adopted, not restarted")
         self._check_log()
 
     def _stop(self) -> None:
-        self._scene("Stop it, with all that it started")
+        self._scene("Stop the loop and every process it started")
         loop, server = self._loop_pid(), self._servers()[-1]
         self._say(
             f"The loop (pid {loop}) ignores SIGTERM; ralph.toml gives it 2 s. Its server (pid {server}) has "
-            f"left it: session {os.getsid(server)}, parent {parent_of(server)}."
+            f"detached itself: session {os.getsid(server)}, parent {parent_of(server)}."
         )
         has_left = os.getsid(server) != os.getsid(loop) and parent_of(server) != loop
-        self._check(has_left, "a signal to the loop and its process group would not reach that server")
+        self._check(has_left, "a signal to the loop's process group would not reach that server")
         self._run("ralphctl stop project", "ralphctl logs project --grep SIGTERM")
-        self._check(parent_of(loop) is None, f"asked first, then killed: the loop (pid {loop}) is gone")
+        self._check(parent_of(loop) is None, f"SIGTERM, then SIGKILL: the loop (pid {loop}) is gone")
         self._check_swept(server, "its server")
         self._check_log()
 
     def _do_tasks(self) -> None:
-        self._scene("No loop of your own? One is built in")
+        self._scene("The built-in loop")
         self._say(
-            "~/tasks has a prompt, five tasks in prd.json, and two agents that are made up: programs that do "
-            "their task and commit. The first meets a rate limit, is killed once, and uses up its plan."
+            "~/tasks has a prompt, five tasks in prd.json, and two scripted agents, which do their task and "
+            "commit. The first one meets a rate limit, is killed once, and reaches its usage limit."
         )
         self._run("ralphctl start ~/tasks")
         eventually(lambda: "rate limit" in str(self._ralph("tasks").value["wait"]), "it waits for the limit")
@@ -108,36 +108,36 @@ class Demo:
         failures = [entry["failure_kind"] for entry in attempts if entry["failure_kind"]]
         self._check(
             failures == ["rate_limit", "agent_crash", "usage_limit"],
-            "waited out the rate limit, tried again after the crash, continued with the second agent",
+            "waited for the rate limit, retried after the crash, continued with the second agent",
         )
         is_alone = [entry["agent"] for entry in attempts][-2:] == ["second", "second"]
-        self._check(is_alone, "the first agent is left alone until its limit resets, three hours from now")
+        self._check(is_alone, "the first agent is not started until its limit resets, three hours from now")
 
     def _guard(self) -> None:
         self._scene("A commit breaks the tests at two in the morning")
         self._say(
-            "~/guarded has a calculator, tests, one task, an agent in a hurry, and the guard switched on. "
-            "notes.txt there holds a line of yours that is not committed."
+            "~/guarded has a calculator, tests, one task, a careless agent, and the guard enabled. notes.txt "
+            "there has a line that is not committed."
         )
         self._run("ralphctl start ~/guarded", "ralphctl wait guarded")
         log = self._run("ralphctl logs guarded --stream regent")
         logged = "The tests end with: add.sh 2 3 is not 5" in log and "reverting commit" in log
-        self._check(logged, "the tests ran after the iteration, and the log says what was reverted, and why")
+        self._check(logged, "the tests ran after the iteration, and the log shows what was reverted, and why")
         self._run("git -C ~/guarded log --format='%h %s' --reverse", "ralphctl verdicts guarded")
         bad = "add.sh adds four numbers"
         subjects = self._sandbox.run("git -C ~/guarded log --format=%s --reverse").splitlines()
         self._check(
             subjects[1:] == [bad, f'Revert "{bad}"', "add.sh adds up to four numbers"],
-            "the bad commit came and went; the next prompt said why, and the task was done again",
+            "the bad commit was reverted, the next prompt had the reason, and the task was done again",
         )
         notes = self._sandbox.lines("guarded/notes.txt")
-        self._check(notes == ["Buy milk."], "the line in notes.txt is there, and still not committed")
+        self._check(notes == ["Buy milk."], "the line in notes.txt is still there, and still not committed")
 
     def _leave_nothing(self) -> None:
         self._scene("Nothing is left")
         self._run("ralphctl status", "ralphctl regent stop")
-        holds = "looked for this daemon, its shims, the loop and all below: 0 found"
-        self._check(processes.none_left(), holds, "something of it is still alive")
+        holds = "0 processes left: no daemon, no shim, no loop"
+        self._check(processes.none_left(), holds, "a process is still alive")
 
     def _run(self, *commands: str) -> str:
         """Show and run commands. Return the output of the last one."""
@@ -156,7 +156,7 @@ class Demo:
         }
         self._check(
             parent_of(server) is None and server in swept,
-            f"{what} (pid {server}) went with its run: exit.json says it swept '{swept.get(server)}'",
+            f"{what} (pid {server}) ended with its run: exit.json lists '{swept.get(server)}' as swept",
         )
 
     def _check_log(self) -> None:

@@ -271,7 +271,7 @@ def await_earlier(directory: Path, give_up: Callable[[], bool], say: Callable[[s
         if ready_since is not None and now - ready_since > LIVES_AFTER_S:
             raise _builds_already(socket)
         if now - began > EARLIER_LIMIT_S:
-            raise StartFailed("an earlier build in this directory does not end", 75, mend=f"less {directory}/ralphd.log")
+            raise StartFailed("an earlier build here has not ended", 75, mend=f"less {directory}/ralphd.log")
         if give_up():
             raise KeyboardInterrupt
         if not reported and now - began > LIVES_AFTER_S / 2 and ready_since is None:

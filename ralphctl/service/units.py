@@ -179,7 +179,8 @@ def _startable(command: Sequence[str]) -> Sequence[str]:
         return command
     if "=" in command[0]:
         raise UsageError(
-            f"a unit cannot start {command[0]!r}", why="the path contains a quote or backslash, and an equals sign"
+            f"a unit cannot start {command[0]!r}",
+            why="it contains a quote or backslash and an equals sign",
         )
     return ("/usr/bin/env", *command)
 
@@ -192,7 +193,7 @@ def _word(word: str) -> str:
 def _quotable(text: str) -> str:
     """Escape text for double quotes (systemd.syntax(7)), with systemd's own specifiers taken literally."""
     if not text.isprintable() or "$" in text:
-        raise UsageError(f"a unit cannot hold {text!r}", why="it contains a control character or a dollar sign")
+        raise UsageError(f"a unit cannot hold {text!r}", why="it contains a control character or dollar sign")
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
 
 

@@ -93,8 +93,8 @@ def test_the_demo_shows_what_is_promised_and_leaves_nothing(tmp_path: Path) -> N
     bad, again = "add.sh adds four numbers", "add.sh adds up to four numbers"
     assert [subject for _, subject in commits] == [bad, f'Revert "{bad}"', again]
     assert f"Tests failed ❌ — reverting commit {commits[0][0]}" in said
-    assert "shims, the loop and all below: 0 found" in said
-    assert "All of it held" in said
+    assert "0 processes left: no daemon, no shim, no loop" in said
+    assert "All checks passed" in said
     assert "\x1b" not in said, "colour is for terminals"
     assert [line for line in said.splitlines() if columns(line) > 80] == []
 
@@ -113,7 +113,7 @@ def test_an_interrupted_demo_ends_all_it_started_and_removes_its_directory(
         rest, _ = process.communicate(timeout=ENDING_S)
 
     assert process.returncode == 128 + number
-    assert "interrupted; what the demo had started is ended" in rest
+    assert "interrupted; the processes of the demo were ended" in rest
 
 
 def test_a_demo_whose_reader_has_left_cleans_up(tmp_path: Path) -> None:
