@@ -154,9 +154,9 @@ class PrivateDaemon:
         """Start it without waiting until it is ready. Raise StartFailed."""
         processes.become_reaper()
         try:
-            for directory in (*reversed(self.directory.parents[:2]), self.directory):
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                directory.chmod(0o700)  # an earlier version left the state directory open to others
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for directory in (self.directory, *self.directory.parents[:2]):
+                directory.chmod(0o700)  # parents are made with the mode of the umask
             read_end, self._cord = os.pipe()  # inherited only where passed on explicitly
             self._pipe = os.fstat(read_end).st_ino
             try:
