@@ -1,4 +1,4 @@
-# Everything here needs Python 3.11 with venv, git and make, and sets up the rest by itself.
+# All targets need only Python 3.11 with venv, git and make; each installs the rest.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -55,7 +55,7 @@ uninstall:
 demo: $(STAMP)
 	@$(BIN)/ralphctl demo
 
-# Each file by one process, those that wait first (tests/conftest.py). Two processes rewrite the asserts of half of the
+# One process per file, slow files first (tests/conftest.py); the rewritten asserts are cached.
 # files each, once; otherwise each of the five would rewrite all of them.
 REWRITTEN_FIRST = tests/core tests/whole tests/ctl
 test: export PYTHONDONTWRITEBYTECODE =
@@ -65,28 +65,28 @@ test: $(STAMP)
 	  $(BIN)/python -m pytest --collect-only -q $(addprefix --ignore=,$(REWRITTEN_FIRST)) >/dev/null; wait; } && \
 	  $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder --basetemp="$$scratch/t"
 
-# What needs no daemon and no agent, in seconds: after each change; `test` before a commit.
+# The tests that need no daemon and no agent, in seconds: after each change. `test` before a commit.
 QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim tests/mutants \
   tests/test_fences.py tests/test_prose.py tests/test_generated.py tests/test_requirements.py
 quick: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(BIN)/python -m pytest -n 2 --basetemp="$$scratch/t" $(QUICK)
 
-# The same tests, with every program in an interpreter of its own instead of a fork of a loaded one.
+# The same tests, but every program starts its own interpreter instead of a fork of a loaded one.
 test-executed: $(STAMP)
 	@RALPHD_TESTS_EXECUTE=1 $(MAKE) --no-print-directory test
 
-# A real systemd in a private namespace: as root only, and apart from `check`.
+# A real systemd in a private namespace; needs root, and is not part of `check`.
 test-systemd: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/systemd/under_systemd.py
 
-# The real agent CLIs, from npm and PyPI, against a mock of their vendors on loopback; apart from `check`.
+# The real agent CLIs, from npm and PyPI, against a mock of the vendors on loopback; not part of `check`.
 test-agents: $(STAMP)
 	@$(BIN)/python -m tests.agents.installed
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	  $(BIN)/python -m pytest -n 3 -rs --basetemp="$$scratch/t" tests/agents/real_agents.py tests/agents/real_described.py tests/agents/real_loops.py
 
-# Each way to install, in a home of its own, with pipx and uv from PyPI; apart from `check`.
+# Each way to install, in an empty home, with pipx and uv from PyPI; not part of `check`.
 test-install: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	  $(BIN)/python -m pytest -n 0 -rs --timeout 900 --basetemp="$$scratch/t" tests/install/installed.py
@@ -116,15 +116,15 @@ pictures: $(STAMP)
 golden: $(STAMP)
 	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest -n 0 $(or $(TESTS),tests/ctl)
 
-# How well failures are told apart: CORPUS=FILE, else the project's own samples.
+# Scores the classification of failures: CORPUS=FILE, else the project's own samples.
 classify-score: $(STAMP)
 	@$(BIN)/python -m tests.classify_score $(CORPUS)
 
-# Plays the two cores through nights of eight hours, by seed (tests/sim/README.md).
+# Simulates nights of eight hours for the two cores, by seed (tests/sim/README.md).
 nights: $(STAMP)
 	@nice -n 10 $(BIN)/python -m tests.sim --seeds $(or $(NIGHTS),1-100000) $(if $(WORKERS),--workers $(WORKERS))
 
-# Changes the decisions one change at a time; the tests have to notice (tests/mutants/README.md).
+# Changes one expression of the decisions at a time; a test has to fail (tests/mutants/README.md).
 # ONLY="FILE..." for some modules, FUNCTION=NAME for one function, WORKERS=1 for a busy machine.
 mutants: $(MUTANTS_STAMP)
 	@$(MUTANTS_VENV)/bin/python -m tests.mutants $(ONLY) $(if $(FUNCTION),--function $(FUNCTION)) $(if $(WORKERS),--workers $(WORKERS))
