@@ -55,8 +55,8 @@ uninstall:
 demo: $(STAMP)
 	@$(BIN)/ralphctl demo
 
-# One process per file, slow files first (tests/conftest.py); the rewritten asserts are cached.
-# files each, once; otherwise each of the five would rewrite all of them.
+# One process per file, slow files first (tests/conftest.py). Before that, two processes rewrite and cache the asserts
+# of half of the files each; otherwise each of the five would rewrite all of them.
 REWRITTEN_FIRST = tests/core tests/whole tests/ctl
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP)
