@@ -11,13 +11,13 @@ from pathlib import Path
 from tests.pages import ROOT
 
 PACKAGES = ("ralphd", "ralphctl")
-CODE_LINES = 32_475
-FILES = 260
+CODE_LINES = 35_000
+FILES = 276
 FILES_IN_A_FOLDER = 13
 IMPORT_DEPTH = 14
 FUNCTION_LINES = 50
 SMALLEST_FILE = 40
-HAND_WRITTEN_DOC_LINES = 3_640
+HAND_WRITTEN_DOC_LINES = 3_700
 EXEMPT_FROM_SMALLEST = {"__init__.py", "__main__.py"}
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
