@@ -59,7 +59,7 @@ _KEYS = (
     ("--agent", str, "NAME", "The agent to begin with."),
     ("--fallback", str, "A,B", "The next agents, in order; auto: codex,gemini,claude,opencode."),
     ("--retries-before-fallback", int, "N", "Same agent again, N times."),
-    ("--max-task-failures", int, "N", "Skip a task after N failures."),
+    ("--max-task-failures", int, "N", "Skip a task with more than N failures."),
     ("--timeout", float, "S", "Seconds for an agent process."),
     ("--iteration-timeout", float, "S", "Seconds for an attempt."),
     ("--phase-3-retry-count", int, "N", "Retries of phase 3 (at most 2)."),

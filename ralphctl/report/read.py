@@ -150,7 +150,7 @@ def task_list_state(plan: Plan | None, memory: View, *, most_failures: int) -> m
         if is_ticked and record.get("reopened") is not True and record.get("unreviewed") is not True:
             continue
         failures = max(whole(record.get("failure_count")) or 0, 0)
-        is_used_up = 0 < most_failures <= failures
+        is_used_up = 0 < most_failures < failures
         why = text(record.get("last_failure"))
         open_tasks.append(model.OpenTask(id_, title or id_, failures, why, is_used_up))
     if not listed:

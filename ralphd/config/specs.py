@@ -131,7 +131,7 @@ class AgentsSpec:
         "fallback", "Change the agent after a failure, or with each iteration."
     )
     retries_before_fallback: Count = key(2, "Tries of the same agent before the next one.")
-    max_task_failures: Count = key(5, "Failures after which a task is skipped.")
+    max_task_failures: Count = key(5, "A task with more failures is skipped; 0: no limit.")
     timeout_seconds: Seconds = key(600.0, "The time limit of an agent's process.")
     iteration_timeout_seconds: Seconds = key(900.0, "The time limit of an attempt with all its phases.")
     heartbeat_seconds: Seconds = key(30.0, "The interval in which a sign of life is expected.")

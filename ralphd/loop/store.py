@@ -138,8 +138,9 @@ class LoopStore:
         )
         if iteration is not None:
             task = CheckpointTask(iteration.task.id, iteration.task.title, iteration.attempt)
-            session = iteration.session
-            checkpoint = replace(checkpoint, task=task, agent=iteration.agent, session_id=session)
+            session, is_worth_it = iteration.session, iteration.session is not None
+            checkpoint = replace(checkpoint, task=task, agent=iteration.agent, resumes_session=is_worth_it)
+            checkpoint = replace(checkpoint, session_id=session or iteration.last_session)
         with self._reporting("the checkpoint cannot be saved"):
             self._files.checkpoints.save(checkpoint)
 

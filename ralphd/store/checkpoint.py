@@ -33,8 +33,9 @@ _FORMS: Final = {
 _CODEC: Final = Codec[Checkpoint](
     Checkpoint,
     moments=("created_at", "resume_at"),
-    last="pause_reason resume_at uncommitted_files head_commit snapshot_ref session_id total_cost_usd why",
-    newer=("why",),
+    last="pause_reason resume_at uncommitted_files head_commit snapshot_ref session_id resumes_session"
+    " total_cost_usd why",
+    newer=("resumes_session", "why"),
     most=10**9,
 )
 Summary: TypeAlias = Mapping[str, Any]

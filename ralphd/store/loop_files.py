@@ -48,12 +48,13 @@ MEMORY: Final = Codec[LoopState](
 _TASK: Final = Codec[TaskRecord](
     TaskRecord,
     names={"state": "status"},
-    last="last_kind reopened timeout_factor unreviewed unjudged reverted commits why tail",
-    newer=("timeout_factor", "unreviewed", "unjudged", "reverted"),
+    last="last_kind reopened timeout_factor unreviewed unjudged reverted commits why tail attempts"
+    " last_attempt last_agent last_lines",
+    newer=None,
     most=_MOST,
     most_chars=_MOST_CHARS,
 )
-_PHASES: Final = Codec[Phases](Phases, newer=(), most=_MOST)
+_PHASES: Final = Codec[Phases](Phases, newer=("timeout_factor",), most=_MOST)
 
 
 def _tasks_json(ledger: Ledger) -> dict[str, Any]:

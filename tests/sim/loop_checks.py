@@ -185,7 +185,7 @@ class LoopChecks(Checking):
                 self.broken("no outcome is invented", f"all done, it says, and open are {work.open}")
             case 1, "tasks_failed":
                 for task in work.open or ["prompt"]:
-                    if self._failed[task] < policy.max_task_failures:
+                    if self._failed[task] <= policy.max_task_failures:
                         words = f"{task} is given up after {self._failed[task]} failures"
                         self.broken("no task is lost", words)
             case 1, "no_agent" if not self._fatal.issuperset(policy.agents):

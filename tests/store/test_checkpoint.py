@@ -33,6 +33,7 @@ WHOLE = Checkpoint(
     head_commit="0123456789abcdef0123456789abcdef01234567",
     snapshot_ref="refs/ralph/checkpoints/000007",
     session_id="6b1e",
+    resumes_session=False,
     total_cost_usd=1.25,
     why="Claude says: You've hit your limit",
 )

@@ -45,9 +45,15 @@ RECORD = TaskRecord(
     unreviewed=True,
     unjudged=True,
     reverted=RevertNotice(("abc1234",), "the tests failed", ("1 failed", "", "ü"), "r000001-3fa9c1d2/6"),
+    attempts=4,
+    last_attempt=3,
+    last_agent="claude",
+    last_lines=("one", "two"),
 )
 LEDGER = {"US-1": RECORD, "": TaskRecord(""), "ü/2": TaskRecord("ü/2", state=TaskState.COMPLETE)}
-OUT = Cooldown("claude", "usage limit", parse_rfc3339("2026-11-22T03:00:00Z"), probes=2, back=True)
+OUT = Cooldown(
+    "claude", "usage limit", parse_rfc3339("2026-11-22T03:00:00Z"), probes=2, back=True, guessed=True
+)
 MEMORY = LoopState(
     iteration=7,
     cost_usd=3.5,
@@ -69,6 +75,7 @@ PHASES = Phases(
     findings=(ReviewFinding("R1", "too short", "a.py:3"),),
     dismissed=(ReviewFinding("R2", "too long"),),
     tries=1,
+    timeout_factor=1.5,
 )
 CHECKPOINT = Checkpoint(created_at=0.0, iteration=1, pause_reason=PauseReason.ITERATION_BOUNDARY)
 DIE = """

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.loop import model, tasks, transitions
 from ralphd.core.loop.model import AttemptOver, Iteration, Loop, LoopPolicy, LoopStep, PauseReason, Rest
+from ralphd.core.loop.prompt import MOST_LINE_CHARS
 from ralphd.core.loop.transitions import attempt, exhausted, handed_to, pool_after, pool_of, rest
 from ralphd.core.supervision import backoff
 from ralphd.core.time import Moment
@@ -48,10 +49,11 @@ def failed(
     loop: Loop, iteration: Iteration, event: AttemptOver, kind: FailureKind, why: str, policy: LoopPolicy
 ) -> LoopStep:
     """Save, report and note a failed attempt, then act on it."""
-    previous = model.Previous(iteration.attempt, iteration.agent, kind, why, event.lines[-LINES_KEPT:])
+    lines = tuple(line[:MOST_LINE_CHARS] for line in event.lines[-LINES_KEPT:])
+    previous = model.Previous(iteration.nth, iteration.agent, kind, why, lines)
     session = event.session if kind in RESUMED and event.worked else None
     iteration = replace(iteration, previous=previous, session=session)
-    loop = replace(loop, ledger=tasks.failed_once(loop.ledger, iteration.task, kind, why))
+    loop = replace(loop, ledger=tasks.failed_once(loop.ledger, iteration.task, previous))
     if over := transitions.end_now(loop, iteration, event.at, policy):
         after, next_words = over, "the end"
     else:
@@ -101,18 +103,26 @@ def _rate_limited(loop: Loop, iteration: Iteration, event: AttemptOver, policy: 
 def _usage_limited(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPolicy) -> _Sequel:
     """Start a cooldown until the reset plus a margin; without a known reset, until the next probe."""
     reset, why = event.finding.reset, event.finding.why
-    if reset is None or reset.until <= event.at:
+    is_guessed = reset is None or reset.until <= event.at
+    if reset is None or is_guessed:
         until = event.at + pool_of(loop, policy).probe_s(iteration.agent)
         why = f"{why.rstrip('.')}; when it resets is not known"
     else:
         until = reset.until + policy.reset_margin_s
-    return _without(loop, iteration, event.at, policy, why, until)
+    return _without(loop, iteration, event.at, policy, why, until, guessed=is_guessed)
 
 
 def _without(
-    loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy, why: str, until: Moment | None
+    loop: Loop,
+    iteration: Iteration,
+    at: Moment,
+    policy: LoopPolicy,
+    why: str,
+    until: Moment | None,
+    *,
+    guessed: bool = False,
 ) -> _Sequel:
-    pool = pool_of(loop, policy).put_out(iteration.agent, why, until)
+    pool = pool_of(loop, policy).put_out(iteration.agent, why, until, guessed=guessed)
     loop = transitions.with_pool(loop, pool)
     agent = pool_after(loop, policy, iteration.agent).first(at, but=iteration.passed)
     if agent is not None:
@@ -155,8 +165,7 @@ def _transient(loop: Loop, iteration: Iteration, event: AttemptOver, policy: Loo
 
 
 def _turn_over(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> _Sequel:
-    rotation = model.Rotation(iteration.task.id, iteration.previous, iteration.shaky)
-    after = _finish(replace(loop, rotation=rotation), iteration)
+    after = _finish(replace(loop, shaky=iteration.shaky), iteration)
     agent = pool_after(loop, policy, iteration.agent).first(at)
     return after, f"rotation: {agent or 'whoever comes back first'} goes on"
 
@@ -176,7 +185,7 @@ def _outage(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
 def _again(loop: Loop, iteration: Iteration, at: Moment, kind: FailureKind, policy: LoopPolicy) -> _Sequel:
     """Retry with the same agent, then with the next one, then put the task back (L2); or rotate (L3)."""
     failures = tasks.record_of(iteration.task, loop.ledger).failure_count
-    if policy.max_task_failures and failures >= policy.max_task_failures:
+    if tasks.is_used_up(failures, policy.max_task_failures):
         return _give_up_task(loop, iteration), f"{iteration.task.id} has failed too often and is left alone"
     if policy.rotates:
         is_put_back = failures % failures_per_round(policy) == 0

@@ -41,7 +41,8 @@ class TaskRecord:
     ``reopened``: its commits were reverted, so it is open again; ``reverted`` says what and why, until new
     commits are kept. ``unjudged``: it was done, and its failures are forgotten only after the verdict (R9).
     ``unreviewed``: it is not done before its review says so, whatever the list says (L14). ``timeout_factor``
-    multiplies the time limit of its next attempt, by any agent.
+    multiplies the time limit of its next attempt, by any agent. ``attempts`` counts all that were started;
+    ``last_attempt``, ``last_agent`` and ``last_lines`` (of its output) are those of the last failure.
     """
 
     id: str
@@ -55,6 +56,10 @@ class TaskRecord:
     unreviewed: bool = False
     unjudged: bool = False
     reverted: RevertNotice | None = None
+    attempts: int = 0
+    last_attempt: int = 0
+    last_agent: str = ""
+    last_lines: tuple[str, ...] = ()
 
 
 Ledger: TypeAlias = Mapping[str, TaskRecord]
@@ -66,7 +71,7 @@ class Cooldown:
     """An agent that is not asked. ``until`` None: until a person acts. ``probes``: tries so far.
 
     ``back``: it returned to the pool, and stays listed until it has worked once, so that the next wait for an
-    unknown reset is longer.
+    unknown reset is longer. ``guessed``: the service named no reset.
     """
 
     agent: str
@@ -74,6 +79,7 @@ class Cooldown:
     until: Moment | None = None
     probes: int = 0
     back: bool = False
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,10 @@ class CheckpointTask:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """``checkpoint.json``, key by key. ``head_commit``, ``uncommitted_files``, ``snapshot_ref``: see git."""
+    """``checkpoint.json``, key by key. ``head_commit``, ``uncommitted_files``, ``snapshot_ref``: see git.
+
+    ``resumes_session`` False: the session is named for people only; the next attempt starts a new one.
+    """
 
     created_at: Moment
     iteration: int
@@ -154,6 +163,7 @@ class Checkpoint:
     head_commit: str | None = None
     snapshot_ref: str | None = None
     session_id: str | None = None
+    resumes_session: bool = True
     total_cost_usd: float = 0.0
     why: str = ""
 
@@ -201,7 +211,7 @@ class PendingRequest(StrEnum):
 class Previous:
     """The previous attempt, for the prompt of the next one.
 
-    If it was in an earlier iteration or run, ``attempt`` is 0 and ``agent`` empty: the record has neither.
+    ``attempt`` counts all attempts at the task; 0: the number and the agent are not known.
     """
 
     attempt: int
@@ -215,11 +225,12 @@ class Previous:
 class Iteration:
     """The iteration in progress.
 
-    ``attempt`` counts all attempts, ``tries`` the failures of the present agent that count (L2),
-    ``transient_tries`` its retries after transient ones. ``passed`` are the agents that had their turn,
-    ``shaky`` those with only transient failures: when all agents of the pool are, it is an outage, and
-    ``outage`` counts its waits. ``rate_waited_s`` is the total wait for the present agent's rate limits.
-    ``reverted`` is the revert of the task's last commits (R9).
+    ``attempt`` counts its attempts, ``nth`` all attempts at its task, ``tries`` the failures of the present
+    agent that count (L2), ``transient_tries`` its retries after transient ones. ``passed`` are the agents
+    that had their turn, ``shaky`` those with only transient failures: when all agents of the pool are, it is
+    an outage, and ``outage`` counts its waits. ``rate_waited_s``: all waits for the agent's rate limits.
+    ``reverted`` is the revert of the task's last commits (R9). ``last_session`` is the last attempt's, worth
+    resuming or not.
     """
 
     number: int
@@ -236,18 +247,8 @@ class Iteration:
     previous: Previous | None = None
     commits: int = 0
     reverted: RevertNotice | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """What a failed turn leaves to the next agent: the task's last attempt.
-
-    ``shaky`` are the agents of the last turns that met only transient failures.
-    """
-
-    task_id: str
-    previous: Previous | None
-    shaky: tuple[str, ...] = ()
+    nth: int = 0
+    last_session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +305,8 @@ Stage: TypeAlias = Begin | Attempting | Resting | AwaitingVerdict | Finished
 class Loop:
     """The state of the loop. ``plan`` is the last readable list; None: there is none.
 
-    ``failing`` counts the failed iterations in a row. ``rotation`` is set after a failed turn (L3).
-    ``pause_why`` is why the Regent requests a pause, if no person does.
+    ``failing`` counts the failed iterations in a row. ``shaky`` are the agents of the last turns with only
+    transient failures (L3). ``pause_why`` is why the Regent requests a pause, if no person does.
     """
 
     memory: LoopState = field(default_factory=LoopState)
@@ -314,7 +315,7 @@ class Loop:
     stage: Stage = field(default_factory=Begin)
     request: PendingRequest = PendingRequest.NONE
     failing: int = 0
-    rotation: Rotation | None = None
+    shaky: tuple[str, ...] = ()
     pause_why: str = ""
 
 

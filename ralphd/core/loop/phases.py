@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop.review import NOTHING, Review, ReviewFinding, counted, dismissed_by, named, shown
+from ralphd.core.supervision.backoff import grown
 from ralphd.core.text import plain_lines
 
 MOST_PHASE_3_RETRIES: Final = 2
@@ -63,7 +64,7 @@ class Phases:
     """The position in an attempt. ``round`` counts how often findings were addressed.
 
     ``findings`` are those of the last review without ``dismissed``, which a triage excluded. ``tries`` counts
-    the failed ones of the present phase.
+    the failed ones of the present phase; ``timeout_factor`` multiplies the time limit of the next one.
     """
 
     task_id: str
@@ -73,6 +74,7 @@ class Phases:
     findings: tuple[ReviewFinding, ...] = ()
     dismissed: tuple[ReviewFinding, ...] = ()
     tries: int = 0
+    timeout_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ def phase_limit_s(timeout_s: float, *, left_s: float) -> float:
 def begin(task_id: str, saved: Phases | None, policy: PhasePolicy) -> PhaseStep:
     """Return the first order of an attempt: where the last one at this task ended, else the plan."""
     phases = saved if saved is not None and saved.task_id == task_id else Phases(task_id)
-    phases = replace(phases, tries=0)
+    phases = replace(phases, tries=0, timeout_factor=1.0)
     if phases.phase in (Phase.REVIEW, Phase.TRIAGE, Phase.ADDRESS) and not policy.has_review:
         phases = replace(phases, phase=Phase.IMPLEMENT)
     return _enter(phases, phases.phase, policy)
@@ -181,7 +183,11 @@ def _enter(phases: Phases, phase: Phase, policy: PhasePolicy, message: str = "")
 
 
 def _next(phases: Phases, phase: Phase, policy: PhasePolicy, message: str = "") -> PhaseStep:
-    return _enter(replace(phases, tries=0), phase, policy, message)
+    return _enter(replace(phases, tries=0, timeout_factor=1.0), phase, policy, message)
+
+
+def _with_more_time(phases: Phases) -> Phases:
+    return replace(phases, timeout_factor=grown(phases.timeout_factor))
 
 
 def _succeeded(phases: Phases, answer: str, policy: PhasePolicy) -> PhaseStep:
@@ -204,6 +210,7 @@ def _failed(phases: Phases, event: AgentDone, policy: PhasePolicy) -> PhaseStep:
     phases = replace(phases, tries=phases.tries + 1)
     if event.kind in RETRIED and not event.not_started:
         if phases.tries < tries_of(phases.phase, policy):
+            phases = _with_more_time(phases) if event.kind in _TOO_LONG else phases
             return _enter(phases, phases.phase, policy, f"phase {number} failed, retrying")
         if phases.phase is Phase.TRIAGE and event.kind not in _TOO_LONG:
             return _triaged(phases, "", policy, f"phase {number} failed, so that nothing is dismissed")
@@ -230,7 +237,7 @@ def _reviewed(phases: Phases, review: Review, policy: PhasePolicy) -> PhaseStep:
         return _not_reviewed(phases, review, policy)
     dismissed = tuple(each for each in phases.dismissed if any(map(each.is_like, review.findings)))
     left = tuple(each for each in review.findings if not any(map(each.is_like, dismissed)))
-    phases = replace(phases, findings=left, dismissed=dismissed, tries=0)
+    phases = replace(phases, findings=left, dismissed=dismissed, tries=0, timeout_factor=1.0)
     gone = len(review.findings) - len(left)
     besides = f", besides {gone} dismissed" if gone else ""
     if not left:
@@ -246,7 +253,8 @@ def _reviewed(phases: Phases, review: Review, policy: PhasePolicy) -> PhaseStep:
 def _not_reviewed(phases: Phases, review: Review, policy: PhasePolicy) -> PhaseStep:
     phases = replace(phases, tries=phases.tries + 1)
     if review.timed_out and phases.tries < REVIEW_TRIES:
-        return _enter(phases, Phase.REVIEW, policy, f"no review: {review.trouble}; once more")
+        message = f"no review: {review.trouble}; once more"
+        return _enter(_with_more_time(phases), Phase.REVIEW, policy, message)
     order = NoReview(review.trouble, fatal=policy.findings_fail)
     return PhaseStep(replace(phases, tries=0) if order.fatal else _worked_on(phases), order)
 

@@ -49,12 +49,11 @@ class Pool:
         """Return the cooldown that ends first, of those that end at a known moment."""
         return min(self._timed(), key=lambda each: each.until or 0.0, default=None)
 
-    def put_out(self, agent: str, reason: str, until: Moment | None) -> "Pool":
+    def put_out(self, agent: str, reason: str, until: Moment | None, *, guessed: bool = False) -> "Pool":
         """Start a cooldown until that moment; None: until a person acts."""
         before = self.entry(agent)
-        return self._with(
-            agent, Cooldown(agent, reason, until, probes=0 if before is None else before.probes + 1)
-        )
+        probes = 0 if before is None else before.probes + 1
+        return self._with(agent, Cooldown(agent, reason, until, probes, guessed=guessed))
 
     def let_in(self, agent: str) -> "Pool":
         """Let the agent be asked again; its probes stay counted until it has worked."""

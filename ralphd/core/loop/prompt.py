@@ -57,7 +57,7 @@ def previous_attempt(previous: "Previous | None", attempt: int) -> str:
 
 def previous_of(iteration: "Iteration") -> str:
     """Return the section on the previous attempt, for the iteration's present attempt."""
-    return previous_attempt(iteration.previous, iteration.attempt)
+    return previous_attempt(iteration.previous, iteration.nth)
 
 
 def _task(task: Task, plan: Plan) -> str:

@@ -151,6 +151,7 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Checkpoint | N
         return transitions.ended(loop, EndLoop(0, "complete", "all tasks are done"), model.ClearCheckpoint())
     if over := transitions.end_now(loop, None, at, policy):
         return over
+    loop = _asked_once(loop, resumed, at, policy)
     task = _resumed_task(loop, resumed, policy)
     if task is None:
         resumed = None
@@ -161,6 +162,17 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Checkpoint | N
     if resumed is not None and _had_its_turn(loop, resumed, at, policy):
         resumed = None
     return _start(loop, task, at, policy, resumed)
+
+
+def _asked_once(loop: Loop, resumed: Checkpoint | None, at: Moment, policy: LoopPolicy) -> Loop:
+    """End a cooldown whose length was guessed: a person resumes, and may have bought more [002-US-008]."""
+    if resumed is None or resumed.pause_reason is not PauseReason.USAGE_LIMIT:
+        return loop
+    pool = transitions.pool_of(loop, policy)
+    for out in pool.out:
+        if out.guessed and policy.pause_when_exhausted:
+            pool = pool.due(out.agent, at)
+    return transitions.with_pool(loop, pool)
 
 
 def _had_its_turn(loop: Loop, resumed: Checkpoint, at: Moment, policy: LoopPolicy) -> bool:
@@ -201,9 +213,9 @@ def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Chec
     if resumed is not None and resumed.agent in pool.present(at):
         agent = resumed.agent
     iteration = _iteration(loop, task, agent or pool.agents[0])
-    loop = replace(loop, ledger=tasks.began(loop.ledger, task, reviewed=policy.reviews), rotation=None)
+    loop = replace(loop, ledger=tasks.began(loop.ledger, task, reviewed=policy.reviews), shaky=())
     if resumed is not None and resumed.task is not None:
-        session = resumed.session_id if agent == resumed.agent else None
+        session = resumed.session_id if resumed.resumes_session and agent == resumed.agent else None
         iteration = replace(iteration, attempt=resumed.task.attempt, session=session)
     if agent is None:
         after = transitions.exhausted(loop, iteration, at, policy)
@@ -219,11 +231,8 @@ def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Chec
 def _iteration(loop: Loop, task: Task, agent: str) -> Iteration:
     """Return the next iteration, with what is known of the last attempt at its task."""
     known = tasks.record_of(task, loop.ledger)
-    previous, shaky = tasks.previous(loop.ledger, task), tuple[str, ...]()
-    if (last := loop.rotation) is not None:
-        previous, shaky = last.previous if last.task_id == task.id else previous, last.shaky
-    number = loop.memory.iteration + 1
-    return Iteration(number, task, agent, previous=previous, shaky=shaky, reverted=known.reverted)
+    previous, number = tasks.previous(loop.ledger, task), loop.memory.iteration + 1
+    return Iteration(number, task, agent, previous=previous, shaky=loop.shaky, reverted=known.reverted)
 
 
 # The end of an attempt, and of an iteration.
@@ -237,7 +246,8 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, po
         iteration = replace(iteration, task=heir)
     memory = replace(loop.memory, cost_usd=round(loop.memory.cost_usd + event.cost_usd, 6), in_flight=None)
     loop = replace(loop, memory=memory, plan=plan)
-    iteration = replace(iteration, commits=iteration.commits + event.commits)
+    session = event.session or iteration.last_session
+    iteration = replace(iteration, commits=iteration.commits + event.commits, last_session=session)
     finding = event.finding
     if finding.asked:
         report = model.ReportAttempt(iteration, None, finding.rule, finding.why, "ended as asked")

@@ -22,6 +22,8 @@ PROMPT_ALONE = Task("prompt", "what the prompt asks for", TaskStatus.PENDING)
 """Stands for the work where the task list is absent."""
 
 MOST_FAILURE_CHARS = 500
+MOST_KEPT_CHARS = 200
+"""Of each line of a failed attempt, for a later iteration."""
 TOO_LONG = (FailureKind.TIMEOUT, FailureKind.STALL)
 """After these the next attempt has more time."""
 
@@ -92,12 +94,18 @@ def choose(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> Choi
 
 
 def may_be_tried(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> tuple[Task, ...]:
-    """Return the open tasks that have not failed too often. ``max_task_failures`` 0: without a limit."""
+    """Return the open tasks that have not failed too often."""
+    most = max_task_failures
     return tuple(
         task
         for task in open_tasks(plan, ledger)
-        if not max_task_failures or record_of(task, ledger).failure_count < max_task_failures
+        if not is_used_up(record_of(task, ledger).failure_count, most)
     )
+
+
+def is_used_up(failures: int, most: int) -> bool:
+    """Return whether a task failed more than ``most`` times [000-T4]; 0: no limit."""
+    return 0 < most < failures
 
 
 def record_of(task: Task, ledger: Ledger) -> TaskRecord:
@@ -122,15 +130,18 @@ def without_reviews(ledger: Ledger) -> Ledger:
     return {id_: replace(record, unreviewed=False) for id_, record in ledger.items()}
 
 
-def failed_once(ledger: Ledger, task: Task, kind: FailureKind, why: str) -> Ledger:
+def failed_once(ledger: Ledger, task: Task, failure: Previous) -> Ledger:
     """Record a failed attempt. It counts where the task is at fault; the next one may get more time."""
-    record = record_of(task, ledger)
+    record, kind = record_of(task, ledger), failure.kind
     record = replace(
         record,
         failure_count=record.failure_count + meaning(kind).for_the_task,
         timeout_factor=grown(record.timeout_factor) if kind in TOO_LONG else record.timeout_factor,
         last_kind=kind,
-        last_failure=why[:MOST_FAILURE_CHARS],
+        last_failure=failure.why[:MOST_FAILURE_CHARS],
+        last_attempt=failure.attempt,
+        last_agent=failure.agent,
+        last_lines=tuple(line[:MOST_KEPT_CHARS] for line in failure.lines),
     )
     return {**ledger, task.id: record}
 
@@ -140,7 +151,16 @@ def previous(ledger: Ledger, task: Task) -> Previous | None:
     record = record_of(task, ledger)
     if record.reverted is not None and record.last_failure == record.reverted.words[:MOST_FAILURE_CHARS]:
         return None
-    return None if record.last_kind is None else Previous(0, "", record.last_kind, record.last_failure)
+    if record.last_kind is None:
+        return None
+    failure, lines = record.last_failure, record.last_lines
+    return Previous(record.last_attempt, record.last_agent, record.last_kind, failure, lines)
+
+
+def attempted(ledger: Ledger, task: Task) -> Ledger:
+    """Count an attempt that is about to start."""
+    record = record_of(task, ledger)
+    return {**ledger, task.id: replace(record, attempts=record.attempts + 1)}
 
 
 def ended(ledger: Ledger, task: Task, state: TaskState) -> Ledger:
@@ -192,6 +212,8 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger
                 failure_count=count,
                 last_kind=FailureKind.AGENT_INCOMPLETE,
                 last_failure=note.words[:MOST_FAILURE_CHARS],
+                last_attempt=0,
+                last_lines=(),
                 state=record.state if count % a_round else TaskState.FAILED,
             )
         elif was is not None and was.state is TaskState.FAILED:  # counted already, and put back

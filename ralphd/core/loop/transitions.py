@@ -40,8 +40,10 @@ def attempt(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
     back = pool.returned(at)
     for agent in back:
         pool = pool.let_in(agent)
-    iteration = replace(iteration, attempt=iteration.attempt + 1)
     agent, task = iteration.agent, iteration.task
+    loop = replace(loop, ledger=tasks.attempted(loop.ledger, task))
+    nth = tasks.record_of(task, loop.ledger).attempts
+    iteration = replace(iteration, attempt=iteration.attempt + 1, nth=nth)
     in_flight = model.InFlight(iteration.number, iteration.attempt, agent, task.id, task.title, at)
     memory = replace(loop.memory, out=pool.out, last_agent=agent, in_flight=in_flight)
     loop = replace(loop, memory=memory, stage=model.Attempting(iteration))

@@ -131,6 +131,11 @@ class AgentRun:
             output.worked |= commits is not None and commits.made > 0
         return self._result(began_at, self._evidence(process), swept)
 
+    @property
+    def session(self) -> str | None:
+        """Return the agent's session once it is worth resuming."""
+        return self._output.session if self._output.worked else None
+
     def end(self, ours: OurDoing = OurDoing.ASKED) -> None:
         """End it now; ``run`` then returns."""
         self._termination.end(TerminationRequest(ours, "asked to"))

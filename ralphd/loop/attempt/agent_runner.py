@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -162,7 +161,10 @@ class AgentRunner:
             crash_grace_s=settings.configuration.agents.crash_pattern_grace_seconds,
             environment=settings.environment,
         )
-        save = partial(self._save, iteration)
+
+        async def save(reason: PauseReason, why: str) -> None:
+            await self._save(replace(iteration, session=run.session or session), reason, why)
+
         run = AgentRun(spec, ConsoleObserver(self.context.console, agent.name, save))
         await asyncio.sleep(min(max(self.not_before - time.time(), 0.0), LEAD_S))
         with self._current(run):

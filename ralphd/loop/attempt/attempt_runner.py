@@ -110,7 +110,7 @@ class PhasedAttempt:
 
     async def _ask(self, phases: Phases, order: core.AskAgent) -> core.AgentDone | Classification:
         """Run the agent of a phase; return a finding where the attempt ends with it."""
-        limit_s = self._limit_s()
+        limit_s = self._limit_s(phases)
         if limit_s < 0:
             return self._used_up(order.phase)
         self._report_last(order)
@@ -148,10 +148,10 @@ class PhasedAttempt:
     # Reviews
 
     async def _review(self, phases: Phases) -> core.Reviewed | Classification:
-        limit_s = self._limit_s()
+        limit_s = self._limit_s(phases)
         if limit_s < 0:
             return self._used_up(phases.phase)
-        is_cut_short = limit_s != self._order.timeout_s
+        is_cut_short = limit_s != self._order.timeout_s * phases.timeout_factor
         command = self._agents.context.settings.configuration.phases.review_command
         self._say(f"review: {' '.join(command.split())[:MOST_SHOWN_CHARS]}{limit_words(limit_s)}")
         began, label = self._clock(), self._label(Phase.REVIEW)
@@ -168,12 +168,13 @@ class PhasedAttempt:
 
     # Limits and names
 
-    def _limit_s(self) -> float:
+    def _limit_s(self, phases: Phases) -> float:
         """Return the time limit of the next phase; 0: no limit, below 0: the time is used up."""
+        timeout_s = self._order.timeout_s * phases.timeout_factor
         if self._deadline is None:
-            return self._order.timeout_s
+            return timeout_s
         left_s = self._deadline - self._clock()
-        return core.phase_limit_s(self._order.timeout_s, left_s=left_s) if left_s > SHORTEST_PHASE_S else -1.0
+        return core.phase_limit_s(timeout_s, left_s=left_s) if left_s > SHORTEST_PHASE_S else -1.0
 
     def _used_up(self, phase: Phase) -> Classification:
         why = f"the {span(self._order.budget_s)} of the attempt were used up in {core.in_words(phase)}"

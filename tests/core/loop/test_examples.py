@@ -82,7 +82,7 @@ def test_l1_a_task_that_failed_is_tried_again_only_after_all_that_were_not_tried
 
 
 def test_l1_a_task_that_failed_too_often_is_left_alone_and_told() -> None:
-    play = Play("A", policy=LoopPolicy(max_task_failures=3, retries_before_fallback=1, jitter=0.0))
+    play = Play("A", policy=LoopPolicy(max_task_failures=2, retries_before_fallback=1, jitter=0.0))
 
     play.fails(CRASH)
     play.wakes()
@@ -479,7 +479,7 @@ def test_l3_what_a_turn_left_to_the_next_one_is_told_once() -> None:
     play.fails(TRANSIENT, lines=("boom",))
     play.judged()
     assert play.attempt.iteration.previous == Previous(1, "a", TRANSIENT, "a transient failure", ("boom",))
-    assert play.loop.rotation is None
+    assert play.loop.shaky == ()
 
     play.succeeds()
 
@@ -503,20 +503,20 @@ def test_after_the_end_not_even_a_wish_changes_anything() -> None:
 @pytest.mark.parametrize(("many", "more"), [(2, ""), (3, ""), (4, "; and 1 more"), (5, "; and 2 more")])
 def test_l1_tasks_that_failed_too_often_are_told_and_three_of_them_by_name(many: int, more: str) -> None:
     ids = "ABCDE"[:many]
-    failed = {each: TaskRecord(each, "", TaskState.FAILED, 5, CRASH, f"{each} is hard") for each in ids}
+    failed = {each: TaskRecord(each, "", TaskState.FAILED, 6, CRASH, f"{each} is hard") for each in ids}
 
     play = begun(*ids, ledger=failed)
 
-    told = "; ".join(f"{each} failed 5 times, last: {each} is hard" for each in ids[:3])
+    told = "; ".join(f"{each} failed 6 times, last: {each} is hard" for each in ids[:3])
     assert play.latest == (EndLoop(1, "tasks_failed", f"no task is left to try: {told}{more}"),)
 
 
 def test_l1_of_a_failure_without_words_its_kind_is_told() -> None:
-    failed = {"A": TaskRecord("A", "", TaskState.FAILED, 1, CRASH)}
+    failed = {"A": TaskRecord("A", "", TaskState.FAILED, 2, CRASH)}
 
     play = begun("A", ledger=failed, policy=LoopPolicy(max_task_failures=1))
 
-    assert play.end.why == "no task is left to try: A failed once, last: agent_crash"
+    assert play.end.why == "no task is left to try: A failed 2 times, last: agent_crash"
 
 
 def test_us008_a_pause_in_the_answer_to_a_boundary_keeps_no_iteration() -> None:

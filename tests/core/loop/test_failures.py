@@ -176,7 +176,7 @@ def test_who_is_out_is_told_with_the_reason_and_the_next_one_begins_in_the_same_
 
     until = None if until_s is None else play.now + until_s
     assert play.ordered(ReportAgentOut) == [ReportAgentOut("claude", why, until)]
-    assert play.loop.memory.out == (Cooldown("claude", why, until),)
+    assert play.loop.memory.out == (Cooldown("claude", why, until, guessed=until_s == 900.0),)
     assert play.loop.memory.in_flight == InFlight(1, 2, "codex", "A", "do A", play.now)
 
 

@@ -195,7 +195,7 @@ class Nights(RuleBasedStateMachine):
             assert iteration.agent not in self.out, "who is asked was told to be back"
             assert not 0 < self.policy.max_iterations <= play.loop.memory.iteration
             most = self.policy.max_task_failures
-            assert not most or self.failed[iteration.task.id] < most, "it has failed too often"
+            assert not most or self.failed[iteration.task.id] <= most, "it has failed too often"
             assert 600.0 <= started[0].timeout_s <= 2400.0
             assert iteration.task.id not in play.done, "a task is done twice"
         if any(isinstance(order, StartIteration | Rest | EndLoop) for order in play.latest):

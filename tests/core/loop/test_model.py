@@ -18,7 +18,6 @@ from ralphd.core.loop.model import (
     PendingRequest,
     Previous,
     Resting,
-    Rotation,
     SaveCheckpoint,
     StartAttempt,
 )
@@ -55,7 +54,7 @@ def test_a_policy_without_configuration_has_one_agent() -> None:
 
 
 def test_a_loop_begins_empty() -> None:
-    assert Loop() == Loop(LoopState(), {}, None, Begin(), PendingRequest.NONE, failing=0, rotation=None)
+    assert Loop() == Loop(LoopState(), {}, None, Begin(), PendingRequest.NONE, failing=0, shaky=())
     assert [wish.value for wish in PendingRequest] == ["none", "pause", "stop"]
     assert LoopStep(Loop()).orders == ()
 
@@ -75,10 +74,11 @@ def test_an_iteration_begins_empty() -> None:
         session=None,
         previous=None,
         commits=0,
+        nth=0,
+        last_session=None,
     )
     crash = FailureKind.AGENT_CRASH
     assert Previous(1, "claude", crash, "why") == Previous(1, "claude", crash, "why", lines=())
-    assert Rotation("A", None) == Rotation("A", None, shaky=())
 
 
 def test_an_attempt_has_no_commit_cost_or_session() -> None:

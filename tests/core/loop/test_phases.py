@@ -385,7 +385,7 @@ def test_an_attempt_without_review_is_announced_so() -> None:
 def test_a_failed_last_try_ends_the_attempt(phase: Phase, number: int) -> None:
     late = AgentDone(FailureKind.TIMEOUT)
     assert step(at(phase), late, RETRY) == PhaseStep(
-        at(phase, tries=1), agent(phase, 2), f"phase {number} failed, retrying"
+        replace(at(phase, tries=1), timeout_factor=1.5), agent(phase, 2), f"phase {number} failed, retrying"
     )
     over = PhasesOver((), failed=True, rounds=0)
     assert step(at(phase, tries=1), late, RETRY) == PhaseStep(
@@ -412,7 +412,8 @@ def test_l15_a_second_review_timeout_means_no_review(
     policy = replace(RETRY, findings_fail=fatal)
     late = Reviewed(Review(trouble="it ran into its time limit of 5 s", timed_out=True))
     said = "no review: it ran into its time limit of 5 s; once more"
-    assert step(at(Phase.REVIEW), late, policy) == PhaseStep(at(Phase.REVIEW, tries=1), RunReview(), said)
+    again = replace(at(Phase.REVIEW, tries=1), timeout_factor=1.5)
+    assert step(at(Phase.REVIEW), late, policy) == PhaseStep(again, RunReview(), said)
     ended = step(at(Phase.REVIEW, tries=1), late, policy)
     order = NoReview("it ran into its time limit of 5 s", fatal=fatal)
     assert ended == PhaseStep(at(Phase.REVIEW) if fatal else WORKED_ON, order, "")

@@ -127,7 +127,7 @@ def test_one_line_is_not_told_in_the_plural() -> None:
 
 
 def test_the_present_attempt_is_counted_from_the_iteration() -> None:
-    iteration = Iteration(1, DO_A, "claude", attempt=7, previous=AFTER_CRASH)
+    iteration = Iteration(1, DO_A, "claude", attempt=2, nth=7, previous=AFTER_CRASH)
 
     assert "This is attempt 7." in previous_of(iteration)
 

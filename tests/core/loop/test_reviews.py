@@ -41,7 +41,7 @@ def test_a_task_that_was_ticked_before_its_review_is_open_for_the_next_run() -> 
 
 
 def test_a_ticked_task_whose_findings_are_left_is_tried_again_and_never_called_done() -> None:
-    play = Play("A", "B", policy=replace(REVIEWS, max_task_failures=2))
+    play = Play("A", "B", policy=replace(REVIEWS, max_task_failures=1))
     play.done.add("A")
     play.fails(FailureKind.AGENT_INCOMPLETE)
     play.judged()

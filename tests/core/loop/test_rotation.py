@@ -74,9 +74,11 @@ def test_the_next_agent_is_told_what_crashed_and_what_was_printed_last() -> None
 
 def test_what_the_last_turn_printed_is_not_told_to_one_at_another_task() -> None:
     play = rotation("A", "B", max_task_failures=1)
-    play.fails(FailureKind.AGENT_CRASH, lines=("boom",))
-    play.judged()
-    assert (play.agent, play.task) == ("b", "B")
+    for _ in range(2):
+        play.fails(FailureKind.AGENT_CRASH, lines=("boom",))
+        play.judged()
+    play.wakes()
+    assert (play.agent, play.task) == ("c", "B")
     assert play.attempt.iteration.previous is None
 
 

@@ -274,11 +274,11 @@ def test_t2_a_task_that_is_tried_again_in_a_later_iteration_knows_what_went_wron
 
     previous = play.attempt.iteration.previous
     assert previous is not None
-    assert (play.task, previous.attempt, previous.kind) == ("A", 0, CRASH)
+    assert (play.task, previous.attempt, previous.agent, previous.kind) == ("A", 1, "claude", CRASH)
 
 
 @pytest.mark.parametrize(
-    "record", [TaskRecord("A", "do A", TaskState.PENDING, 5), TaskRecord("A", "do A", TaskState.FAILED, 1)]
+    "record", [TaskRecord("A", "do A", TaskState.PENDING, 6), TaskRecord("A", "do A", TaskState.FAILED, 1)]
 )
 def test_a_checkpoint_of_a_task_that_failed_too_often_or_was_put_back_is_passed_over(
     record: TaskRecord,
@@ -348,7 +348,7 @@ def test_an_empty_list_is_the_prompt_alone() -> None:
 
 
 def test_the_prompt_alone_ends_when_it_has_failed_too_often() -> None:
-    play = Play(policy=LoopPolicy(retries_before_fallback=0, max_task_failures=3))
+    play = Play(policy=LoopPolicy(retries_before_fallback=0, max_task_failures=2))
 
     for _ in range(2):
         play.fails(CRASH)
@@ -540,7 +540,7 @@ def test_r9_a_reverted_task_that_nobody_committed_anything_for_is_not_done() -> 
 
 def test_r9_a_task_that_is_reverted_for_ever_is_put_back_after_a_round_and_then_left_alone() -> None:
     play = Play(
-        "A", "B", policy=LoopPolicy(agents=("claude",), retries_before_fallback=1, max_task_failures=3)
+        "A", "B", policy=LoopPolicy(agents=("claude",), retries_before_fallback=1, max_task_failures=2)
     )
 
     for count in (1, 2):
@@ -820,12 +820,12 @@ def test_where_all_agents_are_out_since_an_earlier_run_the_first_is_waited_for()
 
 def test_of_many_tasks_that_failed_too_often_three_are_named() -> None:
     play = Play(*"ABCDE", begin=False)
-    play.loop = Loop(ledger={id_: TaskRecord(id_, "", TaskState.FAILED, 5) for id_ in "ABCDE"})
+    play.loop = Loop(ledger={id_: TaskRecord(id_, "", TaskState.FAILED, 6) for id_ in "ABCDE"})
 
     play.feed(Began(START, play.plan))
 
     assert play.end.why.endswith("; and 2 more")
-    assert play.end.why.count("failed 5 times") == 3
+    assert play.end.why.count("failed 6 times") == 3
 
 
 def test_an_attempt_that_was_cut_off_with_its_loop_is_told_by_the_next_loop_once() -> None:

@@ -31,7 +31,7 @@ def test_l1_pending_tasks_come_before_failed_ones() -> None:
     assert tasks.choose(done, ledger_of(*failed), max_task_failures=5).task == plan.tasks[1]
 
 
-@pytest.mark.parametrize(("most", "may_be_tried"), [(3, False), (4, True), (0, True)])
+@pytest.mark.parametrize(("most", "may_be_tried"), [(2, False), (3, True), (4, True), (0, True)])
 def test_a_task_fails_only_so_often(most: int, may_be_tried: bool) -> None:
     choice = tasks.choose(
         plan_of("A"), ledger_of(TaskRecord("A", "", TaskState.FAILED, 3)), max_task_failures=most
@@ -82,7 +82,7 @@ def test_r9_a_reverted_task_is_open_until_redone() -> None:
 
 
 def test_only_a_completed_task_is_cleared() -> None:
-    ledger = tasks.failed_once({}, A, FailureKind.TIMEOUT, "too long")
+    ledger = tasks.failed_once({}, A, Previous(1, "claude", FailureKind.TIMEOUT, "too long"))
 
     done = tasks.ended(ledger, A, TaskState.COMPLETE)
     assert (done["A"].unjudged, done["A"].failure_count) == (True, 1)
@@ -92,7 +92,7 @@ def test_only_a_completed_task_is_cleared() -> None:
 
 
 def test_a_failure_is_kept_within_bounds() -> None:
-    ledger = tasks.failed_once({}, A, FailureKind.RATE_LIMIT, "x" * 10_000)
+    ledger = tasks.failed_once({}, A, Previous(1, "claude", FailureKind.RATE_LIMIT, "x" * 10_000))
 
     previous = tasks.previous(ledger, A)
     assert previous is not None
@@ -141,7 +141,9 @@ def test_a_renamed_task_is_still_that_task(now: tuple[Task, ...], heir: str | No
 
 
 def test_memories_of_a_task_follow_its_title() -> None:
-    ledger = tasks.moved(tasks.failed_once({"B": TaskRecord("B")}, A, FailureKind.UNKNOWN, "why"), A, B)
+    ledger = tasks.moved(
+        tasks.failed_once({"B": TaskRecord("B")}, A, Previous(1, "claude", FailureKind.UNKNOWN, "why")), A, B
+    )
 
     assert set(ledger) == {"B"}
     assert (ledger["B"].id, ledger["B"].title, ledger["B"].failure_count) == ("B", "do B", 1)
@@ -176,13 +178,15 @@ def test_l14_without_reviews_nothing_else_is_forgotten() -> None:
 def test_only_timeouts_get_more_time(kind: FailureKind) -> None:
     grows = kind in (FailureKind.TIMEOUT, FailureKind.STALL)
 
-    assert tasks.failed_once({}, A, kind, "why")["A"].timeout_factor == (1.5 if grows else 1.0)
+    assert tasks.failed_once({}, A, Previous(1, "claude", kind, "why"))["A"].timeout_factor == (
+        1.5 if grows else 1.0
+    )
 
 
-def test_a_remembered_failure_has_no_number_or_agent() -> None:
-    ledger = tasks.failed_once({}, A, FailureKind.UNKNOWN, "why")
+def test_t2_a_failure_is_remembered_with_its_number_and_agent() -> None:
+    ledger = tasks.failed_once({}, A, Previous(1, "claude", FailureKind.UNKNOWN, "why"))
 
-    assert tasks.previous(ledger, A) == Previous(0, "", FailureKind.UNKNOWN, "why")
+    assert tasks.previous(ledger, A) == Previous(1, "claude", FailureKind.UNKNOWN, "why")
 
 
 def test_a_new_list_renames_no_task() -> None:
@@ -265,10 +269,10 @@ def test_r9_a_revert_without_a_task_reopens_what_waits() -> None:
 
 def test_a_failure_after_a_revert_is_told() -> None:
     reverted = tasks.judged(ledger_of(TaskRecord("A", unjudged=True)), REVERTED, a_round=3)
-    failed = tasks.failed_once(reverted, A, FailureKind.TIMEOUT, "too long")
+    failed = tasks.failed_once(reverted, A, Previous(1, "claude", FailureKind.TIMEOUT, "too long"))
 
     assert tasks.previous(reverted, A) is None
-    assert tasks.previous(failed, A) == Previous(0, "", FailureKind.TIMEOUT, "too long")
+    assert tasks.previous(failed, A) == Previous(1, "claude", FailureKind.TIMEOUT, "too long")
 
 
 def test_r9_only_commits_that_stay_end_a_revert() -> None:
