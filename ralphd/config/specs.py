@@ -139,6 +139,9 @@ class AgentsSpec:
     crash_pattern_grace_seconds: Seconds = key(
         5.0, "The time from a crash pattern without a sign of life to the kill; 0 kills at once."
     )
+    transient_pattern_grace_seconds: Seconds = key(
+        60.0, "The time from ECONNRESET or ETIMEDOUT on stderr without strong evidence to the kill; 0: none."
+    )
     exit_grace_seconds: Seconds = key(10.0, "The time from the agent's result to its exit.")
     on_exhausted: Literal["auto", "wait", "pause"] = key(
         "auto", "What to do if no agent is available until a limit resets."

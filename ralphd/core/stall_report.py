@@ -29,6 +29,7 @@ class Named:
     a_run: str
     longest_key: str
     longest_rule: str
+    hang_key: str = "hang_timeout_seconds"
 
 
 RALPH = Named("Ralph", "a run", "max_run_seconds", "H6")
@@ -95,9 +96,7 @@ def _ended(
         limit = in_seconds(limit_s(watch, limits))
         because = f"a run that sends heartbeats is judged by them: none for {limit} is a hang"
         return "H6", f"{who.name} hung: no report for {quiet} — killing its processes", because, done
-    because = (
-        f"without output and without strong evidence for hang_timeout_seconds = {limits.hang_timeout_s:g}"
-    )
+    because = f"without output and without strong evidence for {who.hang_key} = {limits.hang_timeout_s:g}"
     if watch.last_output_at is None:
         because += f" (startup_grace_seconds = {limits.startup_grace_s:g} more, before any output)"
     if watch.weak_at_s is None:

@@ -160,6 +160,7 @@ def attempt(
     timeout_s: float = 60.0,
     exit_grace_s: float = 30.0,
     crash_grace_s: float = 30.0,
+    lost_grace_s: float = 60.0,
 ) -> AgentRun:
     """An attempt in ``place/home``, its output kept in ``place/kept``."""
     home = place / "home"
@@ -174,5 +175,6 @@ def attempt(
         limits=limits,
         exit_grace_s=exit_grace_s,
         crash_grace_s=crash_grace_s,
+        lost_grace_s=lost_grace_s,
     )
     return AgentRun(plan, heard or Heard())

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.failures.classify import OurDoing
+from ralphd.core.failures.classify import OurDoing, Rules, classify
+from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.stall_detector import SilenceLimits
 from ralphd.loop.attempt import termination as module
 from ralphd.loop.attempt.agent_run import AgentResult, AgentRun
 from ralphd.process import shim
 from tests.helpers import eventually, is_alive
-from tests.loop.attempts import PATIENT, Heard, Playing, agent, attempt
+from tests.loop.attempts import PATIENT, PATTERNS, Heard, Playing, agent, attempt
 from tests.players import player
 
 SHORT = SilenceLimits(hang_timeout_s=1.0, startup_grace_s=0.0)
@@ -141,6 +142,42 @@ async def test_l7_a_sign_of_life_after_a_crash_line_takes_it_back(tmp_path: Path
     result = await attempt(tmp_path, agent(*words), crash_grace_s=0.3).run()
 
     assert (result.evidence.ours, result.evidence.crash_line, result.evidence.code) == (None, None, 0)
+
+
+LOST = "Error: read ECONNRESET"
+QUIET = SilenceLimits(hang_timeout_s=60.0, io_bytes=1 << 20, switches_per_s=1000.0, cpu_percent=1000.0)
+
+
+@pytest.mark.parametrize("has_verdict", [True, False])
+async def test_003_a_lost_connection_and_silence_after_it_is_the_end(
+    tmp_path: Path, has_verdict: bool
+) -> None:
+    heard = Heard()
+    words = ("out=text hello", f"err={LOST}", "err=  code: 'ECONNRESET'", "rest=60")
+    playing = agent(*words, has_verdict=has_verdict)
+    result = await attempt(tmp_path, playing, heard, limits=QUIET, lost_grace_s=1.5).run()
+
+    assert (result.evidence.ours, result.evidence.crash_line) == (OurDoing.LOST_CONNECTION, LOST)
+    assert heard.kills[0][0] is OurDoing.LOST_CONNECTION
+    because = evidence(tmp_path)["because"]
+    assert "a lost connection, transient_pattern_grace_seconds = 1.5" in str(because)
+    finding = classify(result.evidence, Rules("player", PATTERNS), now=0.0)
+    assert (finding.kind, finding.rule) == (FailureKind.TRANSIENT, "ours: lost connection")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (f"err={LOST}", "out=text on", "rest=3"),
+        (f"err={LOST}", *("rest=0.4", "file=a") * 8),
+    ],
+)
+async def test_003_who_works_after_a_lost_connection_is_left_alone(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    result = await attempt(tmp_path, agent(*words), limits=QUIET, lost_grace_s=1.5).run()
+
+    assert (result.evidence.ours, result.evidence.code) == (None, 0)
 
 
 async def test_l7_a_result_and_no_end_after_it_is_a_success_whose_tree_is_ended(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ralphd.loop.attempt.output import LineAssembler, Tail
 from ralphd.loop.console import Console
 from ralphd.process import shim
-from tests.loop.attempts import Heard, Playing, attempt
+from tests.loop.attempts import Heard, Playing, agent, attempt
 
 MIB = 1 << 20
 
@@ -65,6 +65,14 @@ def test_of_a_stream_the_end_is_kept() -> None:
 
     assert tail.data() == b"hijklmnnnn"
     assert Tail(10).data() == b""
+
+
+async def test_t2_lines_on_stdout_that_are_no_events_are_kept_for_the_next_attempt(tmp_path: Path) -> None:
+    heard = Heard()
+    result = await attempt(tmp_path, agent("out=text hello", "out=warned panic: boom", "exit=1"), heard).run()
+
+    assert result.lines == ("hello", "panic: boom")
+    assert heard.shown == ["hello", "player: panic: boom"]
 
 
 async def test_a_flood_of_bytes_without_an_end_leaves_memory_as_it_is(tmp_path: Path) -> None:

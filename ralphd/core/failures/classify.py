@@ -35,6 +35,7 @@ class OurDoing(StrEnum):
     TIMEOUT = "timeout"
     STALL = "stall"
     CRASH_PATTERN = "crash_pattern"  # L7: a crash message on stderr, and no sign of life since
+    LOST_CONNECTION = "lost_connection"  # L7: a lost connection on stderr, and no evidence of work since
     AFTER_RESULT = "after_result"  # L7: it had reported its result, and did not exit
     ASKED = "asked"  # a stop, a pause, the Regent
 
@@ -128,6 +129,9 @@ def _our_doing(evidence: Evidence) -> Classification | None:
             line = _short(evidence.crash_line or "a crash message")
             why = f"it printed {line!r} on stderr, which is a crash message, and was ended"
             return Classification(FailureKind.AGENT_CRASH, "ours: crash pattern", why)
+        case OurDoing.LOST_CONNECTION:
+            why = f"it lost its connection ({_short(evidence.crash_line or '')}), hung, and was ended"
+            return Classification(FailureKind.TRANSIENT, "ours: lost connection", why)
     return None
 
 

@@ -82,6 +82,7 @@ class Patterns:
 
 
 COMMON_CRASHES = re.compile(r"no messages returned|\b(?:ECONNRESET|ETIMEDOUT)\b", re.IGNORECASE)
+LOST_CONNECTION = re.compile(r"\bE(?:CONNRESET|TIMEDOUT)\b")
 
 LONGEST_LINE = 4000
 """As much of a line as is read; an error's reason stands at its beginning."""

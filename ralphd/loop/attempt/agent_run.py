@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 LAST_LINES: Final = 20
 BEFORE_KILL_S: Final = 10.0
-SAVED_BEFORE: Final = (OurDoing.TIMEOUT, OurDoing.STALL, OurDoing.CRASH_PATTERN)
+SAVED_BEFORE: Final = (OurDoing.TIMEOUT, OurDoing.STALL, OurDoing.CRASH_PATTERN, OurDoing.LOST_CONNECTION)
 OURS: Final[Mapping[StallFinding, OurDoing]] = {
     StallFinding.STALL: OurDoing.STALL,
     StallFinding.TOO_LONG: OurDoing.TIMEOUT,
@@ -61,6 +61,7 @@ class AgentRunSpec:
     limits: SilenceLimits
     exit_grace_s: float
     crash_grace_s: float
+    lost_grace_s: float = 60.0
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -160,7 +161,7 @@ class AgentRun:
             await asyncio.gather(watcher, ending, return_exceptions=True)
 
     def _monitor(self, process: AgentProcess, began_at: Moment) -> StallMonitor:
-        spec, output = self._spec, self._output
+        spec, output, who = self._spec, self._output, agent_named(self._spec.agent.name)
         subject = Subject(
             id=spec.id,
             began_at=began_at,
@@ -171,10 +172,23 @@ class AgentRun:
             last_lines=lambda: tuple(output.lines)[-LAST_LINES:],
             keep=lambda sighting: save_evidence(spec.keep, sighting),
             warn=self._observer.warn,
-            end=lambda finding, title: self._termination.end(TerminationRequest(OURS[finding], title)),
-            who=agent_named(spec.agent.name),
+            end=self._hung,
+            who=who,
         )
-        return StallMonitor(subject, self._clock)
+        monitor, limits = StallMonitor(subject, self._clock), subject.limits
+        grace_s = min(spec.lost_grace_s, limits.hang_timeout_s)
+        if grace_s:
+            hasty = replace(limits, hang_timeout_s=grace_s, startup_grace_s=0.0)
+            impatient = replace(who, hang_key="a lost connection, transient_pattern_grace_seconds")
+            output.on_lost = lambda: monitor.judge_by(
+                *((limits, who) if output.lost_line is None else (hasty, impatient))
+            )
+        return monitor
+
+    def _hung(self, finding: StallFinding, title: str) -> None:
+        line = self._output.lost_line
+        ours = OurDoing.LOST_CONNECTION if line and finding is StallFinding.STALL else OURS[finding]
+        self._termination.end(TerminationRequest(ours, title, line=line))
 
     async def _terminate(
         self, process: AgentProcess, request: TerminationRequest, monitor: StallMonitor

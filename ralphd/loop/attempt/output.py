@@ -17,6 +17,7 @@ from ralphd.agents.reading import MAX_LINE_CHARS
 from ralphd.core.failures import agent_events
 from ralphd.core.failures.agent_events import AgentEvent, RetryingItself, Traits, is_life
 from ralphd.core.failures.classify import OurDoing
+from ralphd.core.failures.patterns import LOST_CONNECTION
 from ralphd.core.text import plain, plain_lines
 from ralphd.core.time import Moment
 from ralphd.loop.attempt.termination import Termination, TerminationRequest
@@ -75,6 +76,8 @@ class AgentOutput:
         self._is_plain = not spec.agent.has_verdict
         self._idling = agent_events.NOT_IDLING
         self._has_failed = False
+        self.lost_line: str | None = None
+        self.on_lost: Callable[[], None] = lambda: None
 
     def out(self, lines: list[str]) -> None:
         """Read whole lines of stdout."""
@@ -98,7 +101,8 @@ class AgentOutput:
         self.printed = self.printed or bool(line.strip())
         events = tuple(self.parser.line(line))
         traits = agent_events.traits_of(events)
-        self._note_life(events, traits, now, awake_s)
+        if self._note_life(events, traits, now, awake_s) or self._is_plain:
+            self._set_lost(None)
         if traits.judges:
             self._termination.result_reported()
         elif traits.works:
@@ -107,6 +111,8 @@ class AgentOutput:
             self._termination.alive()
         for event in events:
             self._record(event, self._show_and_keep)
+            if isinstance(event, agent_events.Warned):  # above all a line that is not an event
+                self.lines.extend(plain_lines(event.text))
         if self._is_plain and not events:
             self._show_and_keep(plain(line))
 
@@ -115,6 +121,12 @@ class AgentOutput:
         traits = agent_events.traits_of(events)
         alive = self._note_life(events, traits, now, awake_s)
         shown = plain(line)
+        if LOST_CONNECTION.search(shown):
+            # The first of several counts: an agent that only repeats this does not work.
+            self.last_life_at = now if self.lost_line is None else self.last_life_at
+            self._set_lost(self.lost_line or shown)
+        elif alive:
+            self._set_lost(None)
         if self._agent.patterns.live(line, at_once=self._at_once):
             self._termination.complained(shown)
         elif alive:
@@ -123,6 +135,11 @@ class AgentOutput:
             self._record(event, self._observer.show)
         if shown and not traits.is_told:
             self._observer.show(shown)
+
+    def _set_lost(self, line: str | None) -> None:
+        if line != self.lost_line:
+            self.lost_line = line
+            self.on_lost()
 
     def _note_life(self, events: tuple[AgentEvent, ...], traits: Traits, now: Moment, awake_s: float) -> bool:
         """Return whether the events are signs of life. For an agent without events every line is one (L6)."""

@@ -96,6 +96,11 @@ class StallMonitor:
                 await self.save(explanation)
                 self._subject.end(verdict, explanation.title)
 
+    def judge_by(self, limits: stall_detector.SilenceLimits, who: Named) -> None:
+        """Judge the tree by other limits from now on."""
+        self._subject = replace(self._subject, limits=limits, who=who)
+        self.hurry()
+
     def hurry(self) -> None:
         """Look now: a report has come that may change the limits."""
         self._hurry.set()
