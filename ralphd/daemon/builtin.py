@@ -15,6 +15,7 @@ from ralphd.config.specs import AgentsSpec
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
 from ralphd.core.plan import parallel_words
+from ralphd.core.supervision.backoff import raised_words
 from ralphd.errors import CommandNotStartable, ConfigFaults
 from ralphd.loop.workdir_files import read_plan, read_prompt
 
@@ -46,7 +47,7 @@ def notes_on_loop(
             why="the built-in loop runs its iterations itself",
             mend="leave out [ralph] mode, or set [ralph] command in ralph.toml",
         )
-    agents = _agents(configuration.agents, environment)
+    agents, limits = _agents(configuration.agents, environment), configuration.agents
     read_prompt(directory, configuration.ralph.prompt_file)
     notes = _plan_words(directory, configuration.ralph.tasks)
     if configuration.agents.strategy == "rotate":
@@ -55,6 +56,7 @@ def notes_on_loop(
         *_missing(agents, directory, environment),
         *_twins(agents),
         *_unknown_costs(agents, configuration),
+        *filter(None, [raised_words(limits.timeout_seconds, limits.iteration_timeout_seconds)]),
     ]
     if configuration.phases.enabled and not configuration.phases.review_command.strip():
         notes.append(UNREVIEWED)

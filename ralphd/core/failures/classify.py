@@ -24,7 +24,14 @@ from ralphd.core.failures.patterns import (
     read_error,
 )
 from ralphd.core.failures.reset_parsers import Confidence
-from ralphd.core.failures.resets import LONGEST_S, Reset, read_reset, reset_from_epoch, reset_from_headers
+from ralphd.core.failures.resets import (
+    LONGEST_S,
+    Reset,
+    detect_rate_limit,
+    read_reset,
+    reset_from_epoch,
+    reset_from_headers,
+)
 from ralphd.core.text import truncate
 from ralphd.core.time import Moment
 
@@ -161,7 +168,8 @@ def _failure(evidence: Evidence, rules: Rules) -> Classification:
         if exit_says is not None:
             refined = _REFINED.get(exit_says.kind or FailureKind.UNKNOWN, ())
             return by_line if by_line is not None and by_line.kind in refined else exit_says
-        return _limit_event(evidence) or by_line or _own_retries(evidence, rules) or _unexplained(evidence)
+        known = _limit_event(evidence) or by_line or _own_retries(evidence, rules)
+        return known or _by_words(evidence, rules) or _unexplained(evidence)
     if not evidence.verdict.good:
         return _bad_verdict(evidence.verdict, evidence, rules, exit_says)
     why = f"its final event says success, but it ended with {ended_with(evidence.code, evidence.signal)}"
@@ -194,6 +202,16 @@ def _own_retries(evidence: Evidence, rules: Rules) -> Classification | None:
         return None
     why = f"it ended while it tried again by itself: {again.reason or again.status}"
     return Classification(reading.kind, f"its own retries: {reading.rule}", _short(why))
+
+
+def _by_words(evidence: Evidence, rules: Rules) -> Classification | None:
+    """A limit in words that no pattern knows [000-T5], of an agent that failed."""
+    passage = None if evidence.exited_well else detect_rate_limit("\n".join(evidence.own_lines))
+    if passage is None:
+        return None
+    reading = read_error(passage, rules.patterns.phrases)
+    kind = reading.kind if reading and reading.kind in _WITH_RESET else FailureKind.RATE_LIMIT
+    return Classification(kind, "words of a limit", _short(passage))
 
 
 def _limit_event(evidence: Evidence) -> Classification | None:
@@ -243,6 +261,8 @@ def _reset(evidence: Evidence, rules: Rules, now: Moment) -> Reset | None:
         texts = [verdict.body, verdict.message]
     if (match := match_in(evidence.own_lines, rules.patterns)) is not None:
         texts.append(match.text)
+    elif (passage := detect_rate_limit("\n".join(evidence.own_lines))) is not None:
+        texts.append(passage)
     resets = (read_reset(text, now=now, zone=rules.zone) for text in texts if text)
     return next(filter(None, resets), None)
 

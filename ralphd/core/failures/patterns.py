@@ -144,7 +144,8 @@ _STATUSES: Final[Mapping[int, tuple[FailureKind, set[FailureKind]]]] = {
 # HTTP/2 429, rejected (429). Any other number is a length, a port or a line.
 _STATUS = re.compile(
     r"(?:^\W{0,3}"
-    r"|\b(?:\w{0,20}status(?:[ _]?code)?|\w{0,20}error|code|failed|failure|rejected|returned|responded with"
+    r"|\b(?:\w{0,20}status(?:[ _]?code)?|\w{0,20}error|code|failed|failure|rejected|returned|answered"
+    r"|replied|responded with"
     r"|https?(?:/[\d.]+)?)\b\W{1,6}(?:code\W{1,3}|status\W{1,3})?"
     r"|\b(?:failed|error)\b.{0,80}: (?=\d{3}\W*$))"
     r"([45]\d\d)(?![\w.,]*\d)",
@@ -205,19 +206,22 @@ _OPENS_AN_ERROR: Final = re.compile(
 _LAST_WORDS: Final = 5
 _REPORTS_AN_ERROR: Final = re.compile(
     r"(?:error|exception)\b"
-    r"|\b(?:fail(?:ed|ure)|unable to|could not|cannot|denied|rejected|not authori[sz]ed|experiencing)\b",
+    r"|\b(?:fail(?:ed|ure)|unable to|could not|cannot|denied|rejected|not authori[sz]ed|experiencing"
+    r"|expired|no longer valid|refused|blocked|(?:signed|logged) out|(?:log|sign)[ -]?in (?:again|required)"
+    r"|re-?(?:log-?in|authenticate)|(?:answered|replied|responded)\b.{0,20}\b[45]\d\d"
+    r"|try again|retry in|limit (?:reached|hit|exceeded))\b",
     re.IGNORECASE,
 )
 _PROSE: Final = re.compile(
     PREFIX + r"(?:[-*+>#|$`\"'(]|\d+[.)] |//|@@"
     r"|(?:i|we|you(?! are not| have)|he|they|this|that|these|those|there|here|now|then|when|if|so|but|and"
     r"|as|in|on|for|with|to|all|both|an?(?! (?:\w+ )?(?:error|exception) occ)|summary|note|next|let"
-    r"|the(?! (?:provider|api|model|server|request|service)\b)"
+    r"|the(?! (?:[\w'-]+ )?(?:provider|api|model|server|request|service|session|token|credentials?)\b)"
     r"|done|added?|adds|fix(?:ed|es)?|chang\w+|implement\w*|handl\w+|updat\w+|remov\w+"
     r"|tests?|expected|received|assert\w*|fail|pass|ok|not ok|e"
     r"|def|class|return|import|raise|throw|const|var|function"
     r"|(?:feat|docs|chore|refactor|ci|build|perf)(?:\(.{0,40}\))?!?:)(?:\s|\W|$))"
-    r"|.{0,200}\.[a-z]{1,4}:\d+",
+    r"|.{0,200}(?:\.[a-z]{1,4}:\d+|\b(?:i(?!/)|my)\b)",
     re.IGNORECASE,
 )
 """How an agent's prose, code and test output begin, and errors do not."""

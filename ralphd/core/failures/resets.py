@@ -51,15 +51,15 @@ _ERROR: Final = re.compile(
     re.IGNORECASE,
 )
 _CLAIM: Final = re.compile(
-    r"""(?:claude\s(?:ai\s)?)?(?:
-      (?:rate|usage|[\w-]{1,12}(?:\s\w{1,10})?)[ -]limits?\s(?:(?:is|was|has\sbeen)\s)?
+    r"""(?:claude\s(?:ai\s)?|your\s)?(?:
+      (?:[\w-]{1,12}(?:\s\w{1,10})?[ -])?limits?\s(?:(?:is|was|has\sbeen)\s)?
       (?:reached|exceeded|hit|exhausted|error)\b
-    | (?:rate|usage)[ _-]?limit(?:ed|_exceeded|_error|_reached)?\s{0,2}(?:$|[.!,;(|])
+    | (?:rate|usage|plan)[ _-]?limit(?:ed|_exceeded|_error|_reached)?\s{0,2}(?:$|[.!,;(|])
     | too\smany\srequests\s{0,2}(?:$|[.!,;:(|])
     | 429\s{0,2}(?:[:,(|-]|too\smany|rate|free|quota)
     | http(?:/[0-9.]{1,4})?\s429\b
-    | you(?:'ve|\shave)?\s(?:hit|reached|exceeded|exhausted)\b.{0,60}?(?:limit|quota|capacity)
-    | you(?:'re|\sare)\s(?:out\sof|being\srate)
+    | you(?:'ve|\shave)?\s(?:hit|reached|exceeded|exhausted|used)\b.{0,60}?(?:limit|quota|capacity|your\splan)
+    | you(?:'re|\sare)\s(?:out\sof|being\srate|over\syour|sending\s(?:too|requests\stoo))
     | (?:your|this)\srequest\s(?:was\srate|would\sexceed)
     | the\s(?:usage|rate)\slimit\shas\sbeen\sreached
     | (?:quota|resource)\s(?:has\sbeen\s)?(?:exceeded|exhausted)\s{0,2}(?:$|[.!,;:(|]|for\b)
@@ -75,9 +75,9 @@ _SHOWN: Final = re.compile(
     r"\s{0,8}(?:#|//|/\*|\*\s|[-+](?!\s*error)|\$|@@|diff\b|`|\"|\||[\w./-]{1,80}\.[a-z]{1,5}:[0-9]{1,6}[:-]"
     r"|(?:feat|fix|docs|chore|refactor|tests?)(?:\([^)\n]{0,40}\))?!?:"
     r"|(?:def|class|raise|throw|return|import|from|const|let|if|commit|ok|---|exec)\b|[0-9a-f]{7,40}\s)"
-    r"|(?:PASS|FAIL|✓)"
+    r"|(?:PASS|FAIL|✓)|.{0,300}\bI\b(?!/)"
 )
-"""Lines of code, diffs, searches and logs: shown, not reported."""
+"""Lines of code, diffs, searches, logs and first-person prose: shown, not reported."""
 _JSON_LIMIT: Final = re.compile(
     r'"(?:type|code|error|api_error|api_error_type|name|status)"\s{0,2}:\s{0,2}'
     r'"(?:rate_limit\w{0,20}|usage_limit_reached|too_many_requests|resource_exhausted)"'
@@ -98,8 +98,8 @@ _REJECTED: Final = re.compile(
 )
 
 
-def limit_talk(output: str) -> str | None:
-    """Return the last passage of ``output`` that reports a limit as an error; None where none does.
+def detect_rate_limit(output: str) -> str | None:
+    """Return the last passage of ``output`` that reports a limit as an error; None where none does [000-T5].
 
     It has some lines before and after, where the length of the limit may be named.
     """
@@ -142,9 +142,6 @@ def _json_reports(line: str) -> bool:
 
 LONGEST_S = 31 * 24 * 3600.0
 """A reset farther off than this is not believed."""
-
-UNKNOWN_S = 60.0
-"""The length of a rate limit that names none."""
 
 _SAME_S = 120.0
 """Two resets within this are one, named once to the second and once to the minute."""
@@ -189,26 +186,6 @@ def reset_from_headers(headers: Mapping[str, str], *, now: Moment) -> Reset | No
 def reset_from_epoch(value: float, *, now: Moment, source: str = "epoch") -> Reset | None:
     """Return the reset at an epoch in seconds or milliseconds."""
     return _believed(ResetHint((epoch(value),), source, Confidence.EXACT, Rank.TOLD, source), now)
-
-
-def detect_rate_limit(output: str, *, now: Moment | None = None, zone: tzinfo | None = None) -> float | None:
-    """Return the seconds to wait when ``output`` reports a limit as an error, 60 without a length; else None.
-
-    Without ``now`` only durations are read, and epochs and times of day count as unknown. It reads any
-    output; where an agent's own lines are known, ``core/failures/classify`` is more precise.
-    """
-    passage = limit_talk(output)
-    if passage is None:
-        return None
-    read = normalized(unescaped(passage))
-    since = 0.0 if now is None else now
-    hints = [*keyed(read, since), *spoken(read, since, zone)]
-    if now is None:
-        hints = [hint for hint in hints if hint.confidence is Confidence.EXACT]
-    else:
-        hints += [*piped(read), *habits(read, now)]
-    reset = _chosen(read, hints, since)
-    return UNKNOWN_S if reset is None else reset.until - since
 
 
 def _is_used_up(name: str, headers: Mapping[str, str]) -> bool:

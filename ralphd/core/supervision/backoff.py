@@ -116,6 +116,17 @@ def attempt_budget_s(timeout_s: float, iteration_timeout_s: float) -> float:
     return max(iteration_timeout_s, TIMEOUT_GROWTH * timeout_s)
 
 
+def raised_words(timeout_s: float, iteration_timeout_s: float) -> str:
+    """Return a note where an iteration's limit has no effect, since it is too short for its agent's."""
+    budget_s = attempt_budget_s(timeout_s, iteration_timeout_s)
+    if budget_s == iteration_timeout_s or not budget_s:
+        return ""
+    return (
+        f"iteration_timeout_seconds = {iteration_timeout_s:g} is less than 1.5 × timeout_seconds"
+        f" ({timeout_s:g}): the limit of an iteration is {budget_s:g} s"
+    )
+
+
 def attempt_limit_s(timeout_s: float, iteration_timeout_s: float) -> float:
     """How long an agent's process may take: its own limit, or the iteration's where it has none (L6).
 

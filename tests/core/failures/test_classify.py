@@ -409,7 +409,7 @@ def test_a_finding_names_its_rule_and_its_reason(
 
 
 def test_k1_what_we_did_is_named_by_a_word() -> None:
-    assert [*OurDoing] == ["timeout", "stall", "crash_pattern", "after_result", "asked"]
+    assert [*OurDoing] == ["timeout", "stall", "crash_pattern", "lost_connection", "after_result", "asked"]
 
 
 def test_without_any_evidence_nothing_is_known() -> None:
