@@ -205,23 +205,29 @@ _OPENS_AN_ERROR: Final = re.compile(
 
 _LAST_WORDS: Final = 5
 _REPORTS_AN_ERROR: Final = re.compile(
-    r"(?:error|exception)\b"
+    r"(?:error|exception)\b|['\"]E(?:CONN\w+|TIMEDOUT|NOTFOUND|AI_AGAIN)\b"
     r"|\b(?:fail(?:ed|ure)|unable to|could not|cannot|denied|rejected|not authori[sz]ed|experiencing"
-    r"|expired|no longer valid|refused|blocked|(?:signed|logged) out|(?:log|sign)[ -]?in (?:again|required)"
-    r"|re-?(?:log-?in|authenticate)|(?:answered|replied|responded)\b.{0,20}\b[45]\d\d"
-    r"|try again|retry in|limit (?:reached|hit|exceeded))\b",
+    r"|exceeded|expired|revoked|no longer (?:valid|accepted)|refused|blocked|(?:signed|logged) out"
+    r"|(?:log|sign)(?:ged|ed)?(?: back)?[ -]?in(?: to| again| required|:)|re-?(?:log-?in|authenticate)"
+    r"|try again|come back|throttled|(?:is|are) overloaded|timed out|used up|spent|wait \d+ ?s\w*)\b"
+    r"|(?:^|\b(?:status|http|said|gave|sent|with|answered|replied|returned) )[45]\d\d"
+    r"(?: (?:-|from\b)|[^\w\s]|$)",
     re.IGNORECASE,
 )
+_OTHER_WORDS: Final = "-in-other-words"
+"""The end of the name of a phrase that finds both a topic and its trouble: it reports an error by itself."""
 _PROSE: Final = re.compile(
     PREFIX + r"(?:[-*+>#|$`\"'(]|\d+[.)] |//|@@"
-    r"|(?:i|we|you(?! are not| have)|he|they|this|that|these|those|there|here|now|then|when|if|so|but|and"
-    r"|as|in|on|for|with|to|all|both|an?(?! (?:\w+ )?(?:error|exception) occ)|summary|note|next|let"
-    r"|the(?! (?:[\w'-]+ )?(?:provider|api|model|server|request|service|session|token|credentials?)\b)"
+    r"|(?:i|we|you(?! (?:are|have|used|need|must|hit|reached)\b)|he|they|this|that|these|those|there|here|now"
+    r"|then|when|if|so|but|and|as|in|on|for|with|to|all|both|an?(?! (?:\w+ )?(?:error|exception) occ)"
+    r"|summary|note|next|let"
+    r"|the(?! (?:[\w'-]+ )?(?:provider|api|model|server|request|service|session|token|credentials?"
+    r"|upstream|gateway|endpoint|backend|vendor|remote|account|connection)\b)"
     r"|done|added?|adds|fix(?:ed|es)?|chang\w+|implement\w*|handl\w+|updat\w+|remov\w+"
     r"|tests?|expected|received|assert\w*|fail|pass|ok|not ok|e"
     r"|def|class|return|import|raise|throw|const|var|function"
     r"|(?:feat|docs|chore|refactor|ci|build|perf)(?:\(.{0,40}\))?!?:)(?:\s|\W|$))"
-    r"|.{0,200}(?:\.[a-z]{1,4}:\d+|\b(?:i(?!/)|my)\b)",
+    r"|.{0,200}(?:\.[a-z]{1,4}:\d+|\b(?:i(?!/)|my|(?:is|are) now)\b)",
     re.IGNORECASE,
 )
 """How an agent's prose, code and test output begin, and errors do not."""
@@ -268,9 +274,9 @@ def _last_words(lines: Sequence[str], patterns: Patterns) -> LineMatch | None:
     tail = [line for line in lines if line.strip()][-_LAST_WORDS:]
     for index in reversed(range(len(tail))):
         line = folded(tail[index]).strip()
-        if _PROSE.match(line) or not _REPORTS_AN_ERROR.search(line):
+        if _PROSE.match(line) or (reading := read_error(line, patterns.phrases)) is None:
             continue
-        if (reading := read_error(line, patterns.phrases)) is not None:
+        if reading.rule.endswith(_OTHER_WORDS) or _REPORTS_AN_ERROR.search(line):
             return LineMatch(reading.kind, f"last words, {reading.rule}", line, "\n".join(tail[index:]))
     return None
 
