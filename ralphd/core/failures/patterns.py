@@ -208,7 +208,7 @@ _REPORTS_AN_ERROR: Final = re.compile(
     r"(?:error|exception)\b|['\"]E(?:CONN\w+|TIMEDOUT|NOTFOUND|AI_AGAIN)\b"
     r"|\b(?:fail(?:ed|ure)|unable to|could not|cannot|denied|rejected|not authori[sz]ed|experiencing"
     r"|exceeded|expired|revoked|no longer (?:valid|accepted)|refused|blocked|(?:signed|logged) out"
-    r"|(?:log|sign)(?:ged|ed)?(?: back)?[ -]?in(?: to| again| required|:)|re-?(?:log-?in|authenticate)"
+    r"|(?:log|sign)(?:ged|ed)?(?: back)?[ -]?in(?= to| again| required|:)|re-?(?:log-?in|authenticate)"
     r"|try again|come back|throttled|(?:is|are) overloaded|timed out|used up|spent|wait \d+ ?s\w*)\b"
     r"|(?:^|\b(?:status|http|said|gave|sent|with|answered|replied|returned) )[45]\d\d"
     r"(?: (?:-|from\b)|[^\w\s]|$)",
