@@ -80,7 +80,7 @@ def plain_agent(name: str) -> Agent:
         return General(name=name, spec=AgentSpec(command=(name,)), patterns=patterns_of(GENERAL))
     known = (*KNOWN, *_BY_GENERAL_RULES)
     raise UnknownAgent(
-        f"{name!r} is no agent that I know{did_you_mean(name, known)}",
+        f"{name!r} is not a known agent{did_you_mean(name, known)}",
         why=f"known are: {', '.join(known)}",
         mend=f"one of these, or --agent {GENERAL} for any other command",
     )

@@ -38,7 +38,7 @@ def _compiled(value: object) -> object:
     try:
         return re.compile(value)
     except re.error as fault:
-        raise ValueError(f"is no regular expression: {fault}") from fault
+        raise ValueError(f"is not a regular expression: {fault}") from fault
 
 
 OnePlace: TypeAlias = Annotated[Place, BeforeValidator(_place)]
@@ -196,7 +196,7 @@ def read_description(path: Path) -> Description:
     raise ConfigFaults(
         f"the description of a CLI in {path} cannot be used",
         why="\n".join(faults),
-        mend="correct the file; docs/add-an-agent.md says what its keys mean",
+        mend="correct the file; docs/add-an-agent.md describes its keys",
     )
 
 
@@ -212,9 +212,9 @@ def _beyond_types(given: Description) -> list[str]:
     if given.event and given.format == "text":
         faults.append('event: is for format = "json"')
     if given.format == "json" and not given.has_verdict:
-        faults.append('event: none tells = "end", so nothing could tell a good end')
+        faults.append('event: none tells = "end", so a success cannot be recognised')
     if any(event.tells == "end" and not (event.good or event.good_without) for event in given.event):
-        faults.append("event: an end without `good` would be good whatever it says")
+        faults.append("event: an end without `good` would always be a success")
     if given.start.prompt == "file" and not given.start.file_flag:
         faults.append('start.file_flag: is missing, and prompt = "file" needs it')
     return faults

@@ -142,7 +142,7 @@ def _other_names() -> Mapping[str, str]:
 def _unknown(name: str, defined: tuple[str, ...]) -> UnknownAgent:
     every = (*KNOWN, *(each for each in defined if each not in KNOWN))
     return UnknownAgent(
-        f"{printable(name)!r} is no agent that I know{did_you_mean(name, every)}",
+        f"{printable(name)!r} is not a known agent{did_you_mean(name, every)}",
         why=f"known are: {', '.join(every)}",
         mend=f"one of these, or define it: [agents.{printable(name)}] with a command, in ralph.toml",
     )

@@ -83,7 +83,7 @@ def _read(path: Path) -> Patterns:
         raise _unusable(path, [str(fault)]) from fault
     faults = []
     if data.get("version") != VERSION:
-        faults.append(f"version: has to be {VERSION}, is {data.get('version', 'missing')}")
+        faults.append(f"version: must be {VERSION}, is {data.get('version', 'missing')}")
     for key in sorted(data.keys() - {"version", "pattern", "phrase"}):
         faults.append(f"{key}: unknown; a file has version, [[pattern]] and [[phrase]]")
     patterns = tuple(_entries(data.get("pattern", []), "pattern", anchored, faults))
@@ -97,7 +97,7 @@ def _unusable(path: Path, faults: list[str]) -> ConfigFaults:
     return ConfigFaults(
         f"the patterns in {path} cannot be used",
         why="\n".join(faults),
-        mend="correct the file, or take `patterns` out of the agent's section in ralph.toml",
+        mend="correct the file, or remove `patterns` from the agent's section in ralph.toml",
     )
 
 
@@ -105,7 +105,7 @@ def _entries(
     given: object, what: str, compiled: Callable[[str], re.Pattern[str]], faults: list[str]
 ) -> Iterator[Pattern]:
     if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
-        faults.append(f"{what}: has to be written as [[{what}]]")
+        faults.append(f"{what}: must be written as [[{what}]]")
         return
     seen: set[str] = set()
     for number, entry in enumerate(given, 1):
@@ -126,7 +126,7 @@ def _entry(
     faults = [f"{key}: unknown key" for key in sorted(entry.keys() - _KEYS)]
     name = entry.get("name")
     if not isinstance(name, str) or not name:
-        faults.append("name: has to be a text, and is missing")
+        faults.append("name: must be a text, and is missing")
     kind = _word(entry, "kind", FailureKind, "", faults)
     after = _word(entry, "after_good_exit", AfterGoodExit, AfterGoodExit.NEVER, faults)
     expression = _expression(entry, compiled, faults)
@@ -156,7 +156,7 @@ def _expression(
 ) -> re.Pattern[str] | None:
     text = entry.get("match")
     if not isinstance(text, str) or not text:
-        faults.append("match: has to be a regular expression, and is missing")
+        faults.append("match: must be a regular expression, and is missing")
         return None
     try:
         return compiled(text)
@@ -169,7 +169,7 @@ def _texts(entry: dict[str, Any], key: str, faults: list[str]) -> tuple[str, ...
     value = entry.get(key, [])
     if isinstance(value, list) and all(isinstance(text, str) for text in value):
         return tuple(value)
-    faults.append(f"{key}: has to be a list of texts")
+    faults.append(f"{key}: must be a list of texts")
     return ()
 
 
@@ -177,5 +177,5 @@ def _flag(entry: dict[str, Any], key: str, faults: list[str]) -> bool:
     value = entry.get(key, False)
     if isinstance(value, bool):
         return value
-    faults.append(f"{key}: has to be true or false")
+    faults.append(f"{key}: must be true or false")
     return False

@@ -79,7 +79,7 @@ class CheckpointManager(LoopFile[Checkpoint | None]):
             empty=None,
             failpoint="loop.checkpoint",
             what="the checkpoint",
-            loss="what was under way is begun anew",
+            loss="the interrupted work starts again",
             copy_in=directory,
             version=CHECKPOINT_VERSION,
         )

@@ -90,7 +90,7 @@ class LoopFiles:
             empty={},
             failpoint="loop.tasks",
             what="the record of the tasks",
-            loss="what was counted of their failures is gone",
+            loss="their failure counts are lost",
             copy_in=directory,
         )
         self.memory = LoopFile(
@@ -109,7 +109,7 @@ class LoopFiles:
             empty=None,
             failpoint="loop.phases",
             what="what is known of the phases",
-            loss="they begin anew with the plan",
+            loss="the attempt starts with the plan again",
         )
         self._directory = directory
 

@@ -311,7 +311,7 @@ _END = "[[event]]\ntype = 'result'\ntells = 'end'\n"
         (_TEXT + "[[line]]\nmatch = 'x'\ntells = 'news'", "line: 1: tells: Input should be 'noise'"),
         (_TEXT + _END, 'event: is for format = "json"'),
         (_JSON, 'event: none tells = "end"'),
-        (_JSON + _END, "event: an end without `good` would be good whatever it says"),
+        (_JSON + _END, "event: an end without `good` would always be a success"),
         (_JSON + _END + "good = { x = [1] }", "event: 1: good"),
         (_JSON + _END + "colour = 'red'", "event: 1: colour: Unexpected keyword argument"),
         ("version = = 1", "Invalid value"),

@@ -39,7 +39,7 @@ def test_names_that_are_no_agents_are_refused_with_the_nearest_and_all_known() -
     with pytest.raises(UnknownAgent) as refused:
         check_names(("claude", "mine", "cluade"), MINE)
 
-    assert "'cluade' is no agent that I know, did you mean claude?" in str(refused.value)
+    assert "'cluade' is not a known agent, did you mean claude?" in str(refused.value)
     known = "claude, codex, gemini, opencode, aider, amp, copilot, cursor, kiro, qwen, mine"
     assert known in str(refused.value)
 

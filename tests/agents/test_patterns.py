@@ -286,11 +286,11 @@ def test_a_file_of_the_users_replaces_by_name_and_goes_first_with_new_ones(tmp_p
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("version = 9", "version: has to be 1, is 9"),
-        ("", "version: has to be 1, is missing"),
+        ("version = 9", "version: must be 1, is 9"),
+        ("", "version: must be 1, is missing"),
         ("version = 1\nx = 2", "x: unknown"),
-        ("version = 1\npattern = 3", "pattern: has to be written as [[pattern]]"),
-        ("version = 1\n[[pattern]]\nkind='fatal'\nmatch='a'", "pattern 1: name: has to be a text"),
+        ("version = 1\npattern = 3", "pattern: must be written as [[pattern]]"),
+        ("version = 1\n[[pattern]]\nkind='fatal'\nmatch='a'", "pattern 1: name: must be a text"),
         (
             "version = 1\n[[pattern]]\nname='a'\nmatch='a'",
             "pattern a: kind: is missing; known are rate_limit",
@@ -302,11 +302,11 @@ def test_a_file_of_the_users_replaces_by_name_and_goes_first_with_new_ones(tmp_p
         ),
         (
             "version = 1\n[[pattern]]\nname='a'\nkind='fatal'\nmatch='a'\nlive='y'",
-            "live: has to be true or false",
+            "live: must be true or false",
         ),
         (
             "version = 1\n[[phrase]]\nname='a'\nkind='fatal'\nmatch='a'\nexamples=[1]",
-            "examples: has to be a list",
+            "examples: must be a list",
         ),
         ("version = 1\n[[phrase]]\nname='a'\nkind='fatal'\nmatch='a'\nwhat=1", "phrase a: what: unknown key"),
         ("version = = 1", "Invalid value"),
@@ -326,7 +326,7 @@ def test_all_faults_of_a_file_are_told_together_and_a_missing_file_is_one(tmp_pa
     with pytest.raises(ConfigFaults, match=r"none\.toml") as missing:
         patterns_of("claude", tmp_path / "none.toml")
 
-    assert told.value.why.splitlines() == ["version: has to be 1, is 2", "pattern a: the name is used twice"]
+    assert told.value.why.splitlines() == ["version: must be 1, is 2", "pattern a: the name is used twice"]
     assert "No such file" in missing.value.why
 
 

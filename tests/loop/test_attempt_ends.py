@@ -101,7 +101,7 @@ async def test_l6_empty_steps_are_no_life_whatever_the_tree_does(tmp_path: Path)
     result = await attempt(tmp_path, agent(*words), heard, limits=SHORT).run()
 
     assert result.evidence.ours is OurDoing.STALL
-    assert heard.kills[0][1].startswith("player only shows empty steps for 1.")
+    assert heard.kills[0][1].startswith("player only printed empty steps for 1.")
     kept = evidence(tmp_path)
     assert kept["rule"] == "L6"
     assert "attempt_agent" in str(kept["processes"])

@@ -200,7 +200,7 @@ def test_l15_a_review_that_cannot_be_run_ends_the_loop_until_a_person_has_put_it
 
     assert code == 78, log
     assert shown(log, "cannot go on: nothing could be reviewed: it was not found: ", "no-such-linter")
-    assert shown(log, "put [phases] review_command right in ralph.toml, then start it again")
+    assert shown(log, "fix [phases] review_command in ralph.toml, then start it again")
     assert night.kept("phases.json")["phase"] == "review"
     assert night.kept("checkpoint.json")["task"]["id"] == "US-001"
     code, log = night.ends()

@@ -45,7 +45,7 @@ def test_003_an_agent_that_is_killed_is_a_crash_and_the_next_rotation_goes_on(ni
         "iteration 3: US-002",
     )
     told = night.calls()[1].prompt
-    assert f"- {CRASH}it was ended by SIGKILL, and not by us" in told
+    assert f"- {CRASH}it was ended by SIGKILL, and not by ralphd" in told
     assert "Attempt 1, by claude, failed (agent crash)" in told
     assert CRASH not in night.calls()[2].prompt
     assert (night.kept("loop.json")["iteration"], night.kept("loop.json")["out"]) == (3, [])

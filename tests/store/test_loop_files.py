@@ -283,7 +283,7 @@ def test_phases_that_cannot_be_are_damage(
     file = again(files, directory).phases
 
     assert file.load() is None
-    assert "they begin anew with the plan" in file.fault
+    assert "the attempt starts with the plan again" in file.fault
 
 
 def test_phases_that_are_cleared_are_gone(files: LoopFiles) -> None:

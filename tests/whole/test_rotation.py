@@ -84,7 +84,7 @@ def test_003_an_agent_that_is_killed_is_told_in_handoff_history_and_status(
 
     _, second = rotation.calls(2)  # 2: the next rotation goes on
     assert second.agent == "codex"
-    note = "Previous rotation crashed: it was ended by SIGKILL, and not by us"
+    note = "Previous rotation crashed: it was ended by SIGKILL, and not by ralphd"
     assert note in second.prompt  # 3: the handoff tells of it
     assert note in (rotation.directory / ".ralph" / "handoff.md").read_text()
     [entry] = daemon.history("demo", "attempt")  # 4: so does the history

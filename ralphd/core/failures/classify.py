@@ -126,18 +126,20 @@ def _our_doing(evidence: Evidence) -> Classification | None:
     """What we did decides, except for an agent that had reported its result and only did not exit (L7)."""
     match evidence.ours:
         case OurDoing.ASKED:
-            return Classification(None, "ours: asked", "it was asked to end", asked=True)
+            return Classification(None, "ours: asked", "it was stopped on request", asked=True)
         case OurDoing.TIMEOUT:
-            why = "it ran into its time limit, and was ended"
+            why = "it exceeded its time limit and was terminated"
             return Classification(FailureKind.TIMEOUT, "ours: timeout", why)
         case OurDoing.STALL:
-            return Classification(FailureKind.STALL, "ours: stall", "it gave no sign of life, and was ended")
+            return Classification(
+                FailureKind.STALL, "ours: stall", "it gave no sign of life and was terminated"
+            )
         case OurDoing.CRASH_PATTERN:
             line = _short(evidence.crash_line or "a crash message")
-            why = f"it printed {line!r} on stderr, which is a crash message, and was ended"
+            why = f"it printed {line!r} on stderr, which is a crash message, and was terminated"
             return Classification(FailureKind.AGENT_CRASH, "ours: crash pattern", why)
         case OurDoing.LOST_CONNECTION:
-            why = f"it lost its connection ({_short(evidence.crash_line or '')}), hung, and was ended"
+            why = f"it lost its connection ({_short(evidence.crash_line or '')}), hung and was terminated"
             return Classification(FailureKind.TRANSIENT, "ours: lost connection", why)
     return None
 
@@ -148,7 +150,7 @@ def _success(evidence: Evidence, rules: Rules) -> Classification | None:
     if not ended_by_us and not evidence.exited_well:
         return None
     if evidence.verdict is not None:
-        ended = "it did not end by itself afterwards, and was ended" if ended_by_us else "exit status 0"
+        ended = "it did not exit afterwards and was terminated" if ended_by_us else "exit status 0"
         success = Classification(None, "final event", f"its final event says success; {ended}")
         return success if evidence.verdict.good else None
     if ended_by_us or (rules.has_verdict and not evidence.partial) or not evidence.printed:
@@ -200,7 +202,7 @@ def _own_retries(evidence: Evidence, rules: Rules) -> Classification | None:
     reading = again and read_error(again.reason, rules.patterns.phrases, status=again.status)
     if again is None or not reading:
         return None
-    why = f"it ended while it tried again by itself: {again.reason or again.status}"
+    why = f"it ended while it retried: {again.reason or again.status}"
     return Classification(reading.kind, f"its own retries: {reading.rule}", _short(why))
 
 
@@ -220,25 +222,25 @@ def _limit_event(evidence: Evidence) -> Classification | None:
     if limited is None or (limited.resets_at is None and not limited.name):
         return None
     name = f" ({limited.name})" if limited.name else ""
-    why = f"the vendor told that a limit{name} is reached"
+    why = f"the vendor reports that a limit{name} is reached"
     return Classification(FailureKind.USAGE_LIMIT, "limit event", why)
 
 
 def _unexplained(evidence: Evidence) -> Classification:
     ended = ended_with(evidence.code, evidence.signal)
     if evidence.code is None and evidence.signal is None:
-        why = "nobody knows how it ended, and it said nothing of it"
+        why = "how it ended is unknown, and its output does not say why"
         return Classification(FailureKind.UNKNOWN, "nothing known", why)
     if not evidence.printed:
         return Classification(FailureKind.AGENT_CRASH, "no output", f"it printed nothing on stdout; {ended}")
     if evidence.code == 0:
         why = "exit status 0, but its final event is missing"
         return Classification(FailureKind.AGENT_CRASH, "no final event", why)
-    why = f"{ended}, and nothing it printed says why"
+    why = f"{ended}, and its output does not say why"
     if error := first_error(evidence.own_lines):
         why = f"{ended}: {_short(error)}"
     elif line := last_line(evidence.own_lines):
-        why = f"{why}; its last line: {_short(line)}"
+        why = f"{ended}; last line: {_short(line)}"
     return Classification(FailureKind.AGENT_CRASH, "exit status", why)
 
 

@@ -128,5 +128,5 @@ def ended_with(code: int | None, signal: int | None) -> str:
 
 def _signalled(number: int) -> tuple[str, ExitMeaning]:
     name = ended_with(None, number)
-    why = f"it was ended by {name}, and not by us{_OFTEN.get(number, '')}"
+    why = f"it was ended by {name}, and not by ralphd{_OFTEN.get(number, '')}"
     return name, ExitMeaning(FailureKind.AGENT_CRASH, why)

@@ -125,7 +125,7 @@ class AgentRun:
         _, swept = await supervise(process, pump, self._termination, self._until_ended(process, began_at))
         if swept.survivors:
             listed = ", ".join(f"{name} (pid {pid})" for pid, name in swept.survivors.items())
-            self._observer.warn(f"still there after {termination.SWEEP_S:g} s of SIGKILL: {listed}")
+            self._observer.warn(f"still alive {termination.SWEEP_S:g} s after SIGKILL: {listed}")
         await asyncio.to_thread(pump.keep, spec.keep)
         if repository is not None and mark is not None:  # by the reflog: git is not called
             commits = repository.commits_made(mark)

@@ -159,7 +159,7 @@ class PhasedAttempt:
         if done.survivors:
             self._say(f"the review left what no SIGKILL ends: {', '.join(done.survivors)}")
         if done.review is None:
-            why = "its review was ended as it was asked to end"
+            why = "its review was stopped on request"
             return Classification(None, "ours: asked", why, asked=True)
         if done.review.timed_out and is_cut_short:
             return self._used_up(phases.phase)
@@ -200,7 +200,7 @@ class PhasedAttempt:
     def _unreviewed(self, order: core.NoReview) -> AttemptOutcome:
         if not order.fatal:
             return self._warned("not reviewed", f"not reviewed: {order.why}")
-        what_to_do = "put [phases] review_command right in ralph.toml, then start it again"
+        what_to_do = "fix [phases] review_command in ralph.toml, then start it again"
         return self._ended(None, halted=f"nothing could be reviewed: {order.why}; {what_to_do}")
 
     def _warned(self, rule: str, text: str) -> AttemptOutcome:

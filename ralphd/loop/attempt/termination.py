@@ -100,7 +100,7 @@ class Termination:
 
     def _after_result(self) -> TerminationRequest:
         grace = in_seconds(self._exit_grace_s)
-        why = f"it had told its result, and did not end within {grace}"
+        why = f"it reported its result, but did not exit within {grace}"
         return TerminationRequest(OurDoing.AFTER_RESULT, why)
 
     async def wait(self, process: "AgentProcess") -> TerminationRequest | None:

@@ -112,8 +112,8 @@ def test_why_it_was_ended_is_told_with_its_figures() -> None:
     why = explain_stuck("opencode", after(every(1, 300, Empty())), TIMEOUT_S)
     again = explain_stuck("claude", after(every(10, 600, RETRY)), TIMEOUT_S)
 
-    assert why.title == "opencode only shows empty steps for 5 min — killing its processes"
-    assert again.title == "claude only retries by itself for 10 min — killing its processes"
+    assert why.title == "opencode only printed empty steps for 5 min — killing its processes"
+    assert again.title == "claude only retried for 10 min — killing its processes"
     assert (why.rule, why.figures[1].seen, again.figures[2].seen) == ("L6", "301", "61")
     assert "after 5 min of retries" in again.because
 
@@ -157,7 +157,7 @@ def test_the_figures_name_what_was_seen_and_what_was_missing() -> None:
     why = explain_stuck("opencode", after(empty), TIMEOUT_S)
     again = explain_stuck("claude", after([*every(10, 600, RETRY), (601, Empty())]), TIMEOUT_S)
 
-    assert why.because == "output that is no progress is no life: hang_timeout_seconds = 300"
+    assert why.because == "output without progress is not a sign of life: hang_timeout_seconds = 300"
     assert why.figures == (
         Figure("without progress", "5 min", "ended at 5 min"),
         Figure("empty steps", "301"),

@@ -291,8 +291,8 @@ def test_a_crash_that_nobody_knows_is_told_in_its_own_words() -> None:
     assert why("Error: boom") == "exit status 3: Error: boom"
     assert why("starting", "Error: boom", "    at f (a.js:1:2)", "bye") == "exit status 3: Error: boom"
     assert why("Traceback (most recent call last):", "ZeroDivisionError: x").endswith("ZeroDivisionError: x")
-    assert why("Done so far.", "I stop here.").endswith("says why; its last line: I stop here.")
-    assert why("", "{}") == "exit status 3, and nothing it printed says why"
+    assert why("Done so far.", "I stop here.").endswith("; last line: I stop here.")
+    assert why("", "{}") == "exit status 3, and its output does not say why"
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_crash_that_nobody_knows_is_told_in_its_own_words() -> None:
             (
                 K.AGENT_CRASH,
                 "ours: crash pattern",
-                "it printed 'panic: x' on stderr, which is a crash message, and was ended",
+                "it printed 'panic: x' on stderr, which is a crash message, and was terminated",
             ),
         ),
         (
@@ -314,7 +314,7 @@ def test_a_crash_that_nobody_knows_is_told_in_its_own_words() -> None:
             (
                 None,
                 "final event",
-                "its final event says success; it did not end by itself afterwards, and was ended",
+                "its final event says success; it did not exit afterwards and was terminated",
             ),
         ),
         (
@@ -382,13 +382,13 @@ def test_a_crash_that_nobody_knows_is_told_in_its_own_words() -> None:
             (
                 K.TRANSIENT,
                 "its own retries: status 529",
-                "it ended while it tried again by itself: overloaded",
+                "it ended while it retried: overloaded",
             ),
         ),
         (
             Evidence(code=1, retrying=RetryingItself(status=401)),
             TELLS,
-            (K.FATAL, "its own retries: status 401", "it ended while it tried again by itself: 401"),
+            (K.FATAL, "its own retries: status 401", "it ended while it retried: 401"),
         ),
         (
             Evidence(code=0),
@@ -398,7 +398,7 @@ def test_a_crash_that_nobody_knows_is_told_in_its_own_words() -> None:
         (
             Evidence(code=1),
             TELLS,
-            (K.AGENT_CRASH, "exit status", "exit status 1, and nothing it printed says why"),
+            (K.AGENT_CRASH, "exit status", "exit status 1, and its output does not say why"),
         ),
     ],
 )
@@ -413,7 +413,7 @@ def test_k1_what_we_did_is_named_by_a_word() -> None:
 
 
 def test_without_any_evidence_nothing_is_known() -> None:
-    why = "nobody knows how it ended, and it said nothing of it"
+    why = "how it ended is unknown, and its output does not say why"
     rules = Rules("one", PATTERNS)
     finding = classify(Evidence(), rules, now=NOW)
 
@@ -425,8 +425,8 @@ def test_without_any_evidence_nothing_is_known() -> None:
 @pytest.mark.parametrize(
     ("limited", "why"),
     [
-        (Limited(None, "five_hour"), "the vendor told that a limit (five_hour) is reached"),
-        (Limited(NOW + 60), "the vendor told that a limit is reached"),
+        (Limited(None, "five_hour"), "the vendor reports that a limit (five_hour) is reached"),
+        (Limited(NOW + 60), "the vendor reports that a limit is reached"),
     ],
 )
 def test_a_limit_event_has_a_name_or_a_reset(limited: Limited, why: str) -> None:
