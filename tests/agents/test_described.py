@@ -307,7 +307,7 @@ _END = "[[event]]\ntype = 'result'\ntells = 'end'\n"
         (_TEXT + "prompt = 'file'", "start.file_flag: is missing"),
         (_TEXT + "[exits.x]\nkind = 'fatal'\nwhy = 'z'", "exits: x: [key]: Input should be a valid integer"),
         (_TEXT + "[exits.3]\nkind = 'bad'\nwhy = 'z'", "exits: 3: kind: Input should be 'rate_limit'"),
-        (_TEXT + "[[line]]\nmatch = '('\ntells = 'noise'", "line: 1: match: Value error, is no regular"),
+        (_TEXT + "[[line]]\nmatch = '('\ntells = 'noise'", "line: 1: match: Value error, is not a regular"),
         (_TEXT + "[[line]]\nmatch = 'x'\ntells = 'news'", "line: 1: tells: Input should be 'noise'"),
         (_TEXT + _END, 'event: is for format = "json"'),
         (_JSON, 'event: none tells = "end"'),

@@ -439,4 +439,4 @@ def test_without_a_repository_it_works_all_the_same(night: Night) -> None:
     code, log = night.ends()
 
     assert code == 0, log
-    assert "no git repository" in log
+    assert "not a git repository" in log
