@@ -18,6 +18,7 @@ from ralphd.daemon.host import Host
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.errors import DaemonBusy, DirectoryUnusable
 from ralphd.notify.client import WebhookClient
+from ralphd.notify.desktop import show_alerts
 from ralphd.notify.hub import Hub
 from ralphd.notify.worker import DeliveryWorker
 from ralphd.process.machine import Clock, raise_own_limit
@@ -81,7 +82,7 @@ async def serve(settings: DaemonSettings, ready: Callable[[], None]) -> None:
         clock, hub = Clock(), Hub()
         events = await EventStore.open(settings.state_directory / "events.db")
         parts.push_async_callback(events.close)
-        courier = WebhookClient()
+        courier = WebhookClient(lambda event: host.webhooks.facts_of(event))
         sender = DeliveryWorker(events, lambda: host.webhooks, courier)
         services = Services(
             state_directory=settings.state_directory,
@@ -117,6 +118,7 @@ async def _serve_until_shutdown(
             tasks.create_task(work)
             for work in (server.keep_reachable(), sender.run(), host.look_round(), host.prune())
         ]
+        others.append(tasks.create_task(show_alerts(host.hub, host.webhooks.facts_of, os.environ)))
         await services.news.tell("daemon.started", {"pid": os.getpid(), "version": __version__})
         host.say_ready()
         logger.info("ready: pid %d, socket %s", os.getpid(), listener.path)

@@ -111,6 +111,12 @@ class WebhookRefused(RalphdError):
     slug, status, exit_code = "webhook-refused", 422, 1
 
 
+class PrivateAddress(WebhookRefused):
+    """A webhook asks for private addresses, which the user's own file does not allow."""
+
+    slug = "private-address"
+
+
 class WebhookConflict(RalphdError):
     """The request does not fit the origin of the webhook, or the answer of its receiver."""
 

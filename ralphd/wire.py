@@ -36,16 +36,16 @@ SETTLED_STATES = frozenset({"idle", "paused", "stopped", "failed", "done"})
 EVENTS = {
     "daemon.started": ("", 2, ""),
     "daemon.stopping": ("", 2, ""),
-    "daemon.degraded": ("", 4, "warning"),
+    "daemon.degraded": ("has a problem", 4, "warning"),
     "state.recovered": ("", 2, ""),
     "ralph.registered": ("", 2, ""),
     "ralph.started": ("", 2, ""),
     "ralph.adopted": ("", 2, ""),
     "ralph.exited": ("", 2, ""),
-    "ralph.retrying": ("", 2, ""),
+    "ralph.retrying": ("failed and will be restarted", 3, "repeat"),
     "ralph.escalated": ("needs you", 5, "rotating_light"),
     "ralph.stall_warning": ("", 2, ""),
-    "ralph.stalled": ("hung and was ended", 4, "warning"),
+    "ralph.stalled": ("hung and was killed", 4, "warning"),
     "ralph.paused": ("is paused", 3, "double_vertical_bar"),
     "ralph.resumed": ("", 2, ""),
     "ralph.stopped": ("is stopped", 2, ""),
@@ -72,7 +72,8 @@ EVENTS = {
 }
 """Every type of event: its title where it is sent to a person, ntfy's priority for it, and ntfy's tag.
 
-An empty title stands for the type itself. Priority 5 overrides "do not disturb", 2 makes no sound.
+Without a title, people get an event only by naming its type, not through ``*``. Priority 5 overrides "do not
+disturb", 2 makes no sound.
 """
 EVENT_TYPES = tuple(EVENTS)
 

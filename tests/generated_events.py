@@ -39,7 +39,7 @@ TOLD: Mapping[str, Told] = {
     "ralph.escalated": _told(
         "an alert for a person, once per incident, or a reminder ([when](notifications.md))",
         "message directory needs do",
-        "reminder held_back since",
+        "reminder held_back since desktop",
     ),
     "incident.held_back": _told(
         "an alert was suppressed because its incident is open", "message held_back since"
@@ -54,7 +54,7 @@ TOLD: Mapping[str, Told] = {
     "ralph.resumed": _told("it continues after a pause", "message"),
     "ralph.stopped": _told("it was stopped by a request, or because it made no progress", "message"),
     "ralph.done": _told("it is done", "message"),
-    "ralph.failed": _told("it failed; nothing runs until a person acts", at_times="message"),
+    "ralph.failed": _told("it failed; nothing runs until a person acts", at_times="message escalated"),
     "iteration.started": _told("a run reported that an iteration begins", "iteration task"),
     "iteration.finished": _told(
         "a run reported that an iteration has finished", "iteration failed summary task complete commits"

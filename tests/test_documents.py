@@ -22,6 +22,7 @@ from ralphd.process.rundir import RunRecord
 from ralphd.process.shim import FORMAT_VERSION
 from ralphd.store import mirror, state
 from ralphd.store.loop_files import LoopFiles
+from ralphd.store.webhooks import WEBHOOKS_VERSION
 from tests.generated_events import TOLD
 from tests.helpers import wait_for
 from tests.whole.harness import Daemon, daemon_in
@@ -321,7 +322,7 @@ def test_the_version_is_the_one_that_is_told() -> None:
     shown = [json.loads(file.read_text(encoding="utf-8")) for file in EXAMPLES.glob("*.json")]
     versions = {each["version"] for each in shown if "version" in each}
 
-    assert versions == {mirror.STATE_VERSION, FORMAT_VERSION}
+    assert versions == {mirror.STATE_VERSION, FORMAT_VERSION, WEBHOOKS_VERSION}
 
 
 def test_the_socket_is_looked_for_in_the_order_that_is_told() -> None:

@@ -31,12 +31,12 @@ def ralphs(context: Context, parameter: Parameter, incomplete: str) -> list[str]
 
 
 def webhooks(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Complete a webhook's id, explained by its address."""
+    """Complete a webhook's name, explained by its address."""
     try:
         hooks = _answer(context, "/webhooks")["webhooks"]
     except RalphdError:
         return []
-    items = (CompletionItem(hook["id"], help=hook["where"]) for hook in hooks)
+    items = (CompletionItem(hook["name"], help=hook["where"]) for hook in hooks)
     return [item for item in items if item.value.startswith(incomplete)]
 
 

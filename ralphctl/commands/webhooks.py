@@ -1,11 +1,13 @@
-"""webhooks: configure where ralphd calls you, test it, list the deliveries and repeat them."""
+"""webhooks: add, test, show and remove webhooks, list their deliveries and repeat them."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,31 +22,35 @@ from ralphctl.cli.click_ext import (
     wants_json,
 )
 from ralphctl.cli.overview import CommandEntry
+from ralphctl.client.client import Client, Reply
 from ralphctl.format import webhook_text
-from ralphctl.format.output import clean, has_colour, message
+from ralphctl.format.output import clean, has_colour, message, note
 from ralphd import wire
-from ralphd.errors import UsageError
+from ralphd.errors import NotFound, PrivateAddress, UsageError
 
 _MOST_BYTES = 4096
-"""Of a URL, and of a secret."""
+"""Of a URL, and of a secret; the daemon refuses longer URLs."""
 
+_FORMATS = click.Choice(["json", "slack", "ntfy"])
+_key = click.argument("key", metavar="NAME", shell_complete=completers.webhooks)
 webhooks = LazyGroup(
     "webhooks",
     table={
-        "list": CommandEntry("webhooks:list_", "Where you are called, and whether it went well."),
-        "add": CommandEntry("webhooks:add", "Have an address told when a ralph needs you."),
-        "remove": CommandEntry("webhooks:remove", "Take one away that was added."),
-        "test": CommandEntry("webhooks:test", "Send a test and say what came back."),
-        "deliveries": CommandEntry("webhooks:deliveries", "What was sent, waits, or was given up."),
-        "replay": CommandEntry("webhooks:replay", "Send the message of a delivery again."),
+        "list": CommandEntry("webhooks:list_", "List webhooks and their last delivery."),
+        "show": CommandEntry("webhooks:show", "Show one webhook in full."),
+        "add": CommandEntry("webhooks:add", "Add a webhook for alerts and other events."),
+        "remove": CommandEntry("webhooks:remove", "Remove a webhook that was added."),
+        "test": CommandEntry("webhooks:test", "Send a test and print the result."),
+        "deliveries": CommandEntry("webhooks:deliveries", "List sent, pending and failed messages."),
+        "replay": CommandEntry("webhooks:replay", "Send a message again."),
     },
-    help="""Be told, by Slack, ntfy or a receiver of your own.
+    help="""Manage alerts to Slack, ntfy or your own endpoint.
 
-    What stands in [[webhooks]] of ralph.toml or of your own file is listed here too.
+    The list includes the [[webhooks]] of ralph.toml and of your own file. NAME is a name or an id.
 
     \b
-      ralphctl webhooks add --format ntfy https://ntfy.sh/TOPIC
-      ralphctl webhooks test ID
+      ralphctl webhooks add --format ntfy --name phone https://ntfy.sh/TOPIC
+      ralphctl webhooks test phone
     """,
     no_args_is_help=True,
 )
@@ -52,96 +58,105 @@ webhooks = LazyGroup(
 
 @click.command("list", cls=CommonCommand)
 def list_() -> None:
-    """Every webhook: of your own file, of the ralphs' files, and those that were added."""
+    """List every webhook: of your own file, of the ralphs' files, and added ones."""
     reply = the_client().webhooks()
     if not printed_as_json(reply):
-        _print(reply.value["webhooks"], webhook_text.hook_lines, webhook_text.NONE_YET)
+        hooks, colour = reply.value["webhooks"], has_colour(sys.stdout)
+        click.echo(webhook_text.table(hooks, time.time(), colour=colour) if hooks else webhook_text.NONE_YET)
+
+
+@click.command(cls=CommonCommand)
+@_key
+def show(key: str) -> None:
+    """Show the webhook NAME: its events, origin, secret and last delivery."""
+    every = the_client().webhooks().value["webhooks"]
+    hook = next((each for each in every if key in (each["name"], each["id"])), None)
+    if hook is None:
+        raise NotFound(f"there is no webhook {clean(key[:40])!r}", mend="ralphctl webhooks list")
+    if wants_json():
+        click.echo(json.dumps(hook, ensure_ascii=False))
+    else:
+        _print([hook], webhook_text.hook_lines, "")
 
 
 @click.command(cls=CommonCommand)
 @click.argument("url")
-@click.option(
-    "--on",
-    multiple=True,
-    metavar="EVENT",
-    help="An event to send, such as ralph.done or ralph.*; "
-    "may be given more than once.  [default: ralph.escalated]",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["json", "slack", "ntfy"]),
-    default="json",
-    show_default=True,
-    help="What is sent: the event, or words for a person.",
-)
+@click.option("--name", metavar="NAME", help="A name for the other commands.  [default: the format or host]")
+@click.option("--on", multiple=True, metavar="EVENT", help="Repeatable.  [default: ralph.escalated]")
+@click.option("--format", type=_FORMATS, default="json", show_default=True, help="JSON, or text for people.")
 @click.option("--secret-file", type=click.Path(), metavar="FILE", help="A file with the signing secret.")
-@click.option("--secret-env", metavar="NAME", help="A variable of ralphd's environment that holds it.")
-@click.option("--allow-private", is_flag=True,
-              help="A private or loopback address; only where your own file allows it.")  # fmt: skip
-def add(
-    url: str,
-    on: tuple[str, ...],
-    form: str,
-    secret_file: str | None,
-    secret_env: str | None,
-    allow_private: bool,
-) -> None:
-    """Have URL told when a ralph needs you. With - the address is read from standard input.
+@click.option("--secret-env", metavar="NAME", help="A variable of ralphd's environment with the secret.")
+@click.option("--allow-private", is_flag=True, help="Allow private and loopback addresses.")
+def add(**given: Any) -> None:
+    """Add a webhook for URL, or replace the one with the same URL. With -, URL is read from standard input.
 
-    An address of Slack or ntfy is as good as a password: give it by - where others see your processes.
-    Without a secret one is made up for json, and shown this once. Added again, a webhook is replaced.
+    A Slack or ntfy URL is as good as a password: use - where others see your processes. For json, ralphctl
+    prints a generated secret once, unless you name one. --allow-private also sets notify.allow_private in
+    your own configuration file.
     """
-    words: dict[str, object] = {"url": _read_url() if url == "-" else url, "format": form}
-    words |= {"on": list(on)} if on else {}
-    words |= {"secret_file": os.path.abspath(secret_file)} if secret_file else {}  # noqa: PTH100
-    words |= {"secret_env": secret_env} if secret_env else {}
-    words |= {"allow_private": True} if allow_private else {}
-    reply = the_client().add_webhook(words)
+    words = {key: list(value) if key == "on" else value for key, value in given.items() if value}
+    words["url"] = _read_url() if given["url"] == "-" else given["url"]
+    words |= {"secret_file": os.path.abspath(given["secret_file"])} if given["secret_file"] else {}  # noqa: PTH100
+    reply = _added(the_client(), words)
     hook = reply.value
     secret = _made_secret(hook) if hook["secret_made"] else ()
     if printed_as_json(reply):
         for line in secret:
             message(line)
         return
-    did = "replaced" if hook["replaced"] else "added"
-    told_of = ", ".join(map(clean, hook["on"]))
-    lines = [f"webhook {hook['id']} {did}: {clean(hook['where'])} is told of {told_of}", *secret]
-    click.echo("\n".join([*lines, f"  next: ralphctl webhooks test {hook['id']}"]))
+    did, shown = "Replaced" if hook["replaced"] else "Added", clean(hook["name"])
+    lines = [f"{did} webhook {shown}: {', '.join(map(clean, hook['on']))} → {clean(hook['where'])}", *secret]
+    click.echo("\n".join([*lines, f"  next: ralphctl webhooks test {shown}"]))
+
+
+def _added(client: Client, words: dict[str, object]) -> Reply:
+    """Add a webhook; at the user's own request, allow private addresses in their file first."""
+    try:
+        return client.add_webhook(words)
+    except PrivateAddress:
+        if os.environ.get("RALPH_RUN_ID"):  # an agent must not decide this
+            raise
+    from ralphctl.setup import config_edit
+
+    key, root = "notify.allow_private", Path("/")
+    edit = config_edit.edit_key(key, "true", directory=root, environ=os.environ, users_own=True)
+    client.reload()
+    note(f"set {key} = true in {edit.file}; to undo: ralphctl config unset --user {key}")
+    return client.add_webhook(words)
 
 
 @click.command(cls=CommonCommand)
-@click.argument("id", shell_complete=completers.webhooks)
-def remove(id: str) -> None:
-    """Take away the webhook ID, which was added; what waits for it is given up."""
-    if not printed_as_json(the_client().remove_webhook(_id(id))):
-        click.echo(f"webhook {id} is removed; what waited for it is given up")
+@_key
+def remove(key: str) -> None:
+    """Remove the webhook NAME, which was added by command, and cancel its pending messages."""
+    if not printed_as_json(the_client().remove_webhook(_route_part(key))):
+        click.echo(f"Removed webhook {key}. Its pending messages are cancelled.")
 
 
 @click.command(cls=CommonCommand)
-@click.argument("id", shell_complete=completers.webhooks)
-def test(id: str) -> int:
-    """Send a test to the webhook ID now, and say what came back. Exits 1 when it did not arrive.
+@_key
+def test(key: str) -> int:
+    """Send a test to the webhook NAME now and print the result. Exits with 1 if it failed.
 
-    One that has answered 410 is sent to again from then on, and what waits for it goes at once.
+    A success also sends the pending messages, and enables a webhook that had answered 410.
     """
     if not wants_json():
-        message(f"sending a test to {id}; it has 10 s to answer")
-    reply = the_client().test_webhook(_id(id))
+        message(f"Sending a test to {clean(key)} (timeout 10 s)")
+    reply = the_client().test_webhook(_route_part(key))
     tested = reply.value
     if not printed_as_json(reply):
         click.echo(webhook_text.line_of_test(tested))
         if tested["back"]:
-            click.echo("it had answered 410 before; from now on it is sent to again")
+            click.echo("It had answered 410 before and is enabled again.")
     return wire.EXIT_OK if tested["arrived"] else wire.EXIT_FAILED
 
 
 @click.command(cls=CommonCommand)
-@click.argument("id", required=False, shell_complete=completers.webhooks)
+@click.argument("key", metavar="[NAME]", required=False, shell_complete=completers.webhooks)
 @limit_option
-def deliveries(id: str | None, limit: int) -> None:
-    """What was sent to the webhook ID, or to all, newest first: arrived, waiting, or given up."""
-    reply = the_client().deliveries(None if id is None else _id(id), limit)
+def deliveries(key: str | None, limit: int) -> None:
+    """List the messages to the webhook NAME, or to all, newest first: delivered, pending or given up."""
+    reply = the_client().deliveries(None if key is None else _route_part(key), limit)
     if not printed_as_json(reply):
         replies = webhook_text.with_replays(reply.value["deliveries"])
         _print(replies, webhook_text.delivery_lines, webhook_text.NO_DELIVERIES)
@@ -150,15 +165,14 @@ def deliveries(id: str | None, limit: int) -> None:
 @click.command(cls=CommonCommand)
 @click.argument("delivery", type=click.IntRange(0, (1 << 63) - 1))
 def replay(delivery: int) -> None:
-    """Send the message of DELIVERY again, under the id that it had; one that still waits goes now."""
+    """Send the message of DELIVERY again, under the same webhook-id; a pending one is sent now."""
     reply = the_client().replay(delivery)
     if printed_as_json(reply):
         return
     again = reply.value
-    where = clean(str(again["where"]))
-    said = "waits, and goes now" if again["id"] == delivery else f"is sent again as {again['id']}"
-    click.echo(f"delivery {delivery} to {where} {said}")
-    click.echo(f"  next: ralphctl webhooks deliveries {again['webhook']}")
+    how = "is sent now" if again["id"] == delivery else f"is sent again as delivery {again['id']}"
+    click.echo(f"Delivery {delivery} to {clean(again['where'])} {how}.")
+    click.echo(f"  next: ralphctl webhooks deliveries {clean(again['name'])}")
 
 
 def _print(rows: Iterable[object], lines_of: Callable[..., Iterator[str]], otherwise: str) -> None:
@@ -170,7 +184,7 @@ def _print(rows: Iterable[object], lines_of: Callable[..., Iterator[str]], other
 def _read_url() -> str:
     url = sys.stdin.readline(_MOST_BYTES).strip()
     if not url:
-        raise UsageError("no address came in on standard input", mend="ralphctl webhooks add - <FILE")
+        raise UsageError("standard input has no URL", mend="ralphctl webhooks add - <FILE")
     return url
 
 
@@ -181,12 +195,13 @@ def _made_secret(hook: dict[str, Any]) -> tuple[str, ...]:
         with open(path, encoding="ascii") as file:  # noqa: PTH123
             text = file.read(_MOST_BYTES).strip()
     except (OSError, ValueError) as fault:
-        return (f"  secret: in {clean(path)} on ralphd's machine ({clean(str(fault))})",)
-    return (f"  secret: {clean(text)}", f"  shown this once; ralphd keeps it in {clean(path)}")
+        why = getattr(fault, "strerror", None) or "not text"
+        return (f"  secret: in {clean(path)} on the machine of ralphd (cannot be read here: {why})",)
+    return (f"  secret: {clean(text)}", f"  shown only once; ralphd keeps it in {clean(path)}")
 
 
-def _id(id: str) -> str:
-    """Return the id as part of a route. Raise UsageError for an impossible one."""
-    if not id.isalnum() or not id.isascii() or len(id) > 64:
-        raise UsageError(f"{clean(id[:80])!r} is no id of a webhook", mend="ralphctl webhooks list")
-    return id
+def _route_part(key: str) -> str:
+    """Return a name or id as part of a route. Raise UsageError for an impossible one."""
+    if not wire.is_name(key):
+        raise UsageError(f"{clean(key[:80])!r} is not a webhook's name or id", mend="ralphctl webhooks list")
+    return key

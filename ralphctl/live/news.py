@@ -119,6 +119,12 @@ def _wait(event: Event, now: float) -> Panel | None:
     )
 
 
+def terminal_alert(event: Event) -> str:
+    """Return the sequence (OSC 9) by which a terminal notifies of an alert; empty for other events."""
+    text = clean(f"{event['ralph']}: {event['data'].get('message')}")
+    return f"\x1b]9;{text}\x07" if event["data"].get("desktop") else ""
+
+
 _LAST = {"done": PanelKind.SUCCESS, "failed": PanelKind.ERROR, "paused": PanelKind.WARNING}
 
 

@@ -282,6 +282,8 @@ class LiveView:
             if time.monotonic() - self._news[0][0] >= settled_s:
                 while True:
                     events.append(self._news.popleft()[1])
+        if alerts := "".join(map(news.terminal_alert, events)):
+            self.screen.put_panel(alerts)
         for panel in news.panels(events, self.view, time.time()):
             self.screen.put_panel(drawing.panel(panel, self.screen.size[0]))
 

@@ -105,9 +105,10 @@ class UndoRequest(Strict):
 
 
 class WebhookRequest(Strict):
-    """A webhook to be added; of ``secret_file`` and ``secret_env`` one at most."""
+    """A webhook to add. At most one of ``secret_file`` and ``secret_env``."""
 
-    url: Annotated[Text, Field(max_length=2048)]
+    url: Annotated[Text, Field(max_length=1 << 16)]
+    name: Text = ""
     on: list[Text] = Field(default_factory=lambda: ["ralph.escalated"], max_length=100)
     format: Literal["json", "slack", "ntfy"] = "json"
     secret_file: AbsolutePath | None = None
@@ -455,6 +456,7 @@ class DeliveryView(BaseModel):
 
     id: int
     webhook: str
+    name: str | None
     where: str | None
     message_id: str
     event: ToldView
@@ -467,13 +469,14 @@ class DeliveryView(BaseModel):
 
 
 class WebhookView(BaseModel):
-    """One webhook. ``where`` is the address without what may be a token; ``last`` the last message to it.
+    """One webhook. ``where`` is the URL without its path, which may be a token; ``last`` is the last message.
 
-    ``origin`` is ``added`` for one that was added over the API; else ``place`` is the file and line, and
+    ``origin`` is ``added`` for a webhook added over the API; else ``place`` is the file and line, and
     ``ralphs`` are those whose files name it (null: it gets the events of all).
     """
 
     id: str
+    name: str
     where: str
     on: list[str]
     format: Literal["json", "slack", "ntfy"]
@@ -488,9 +491,9 @@ class WebhookView(BaseModel):
 
 
 class AddedView(WebhookView):
-    """The webhook that was added. ``secret_made``: its secret was made up now, and lies where it says.
+    """The webhook that was added. ``secret_made``: its secret was generated now, in the file that it names.
 
-    ``replaced``: it had been added before, with the same address.
+    ``replaced``: it had been added before, with the same URL.
     """
 
     secret_made: bool
@@ -510,9 +513,10 @@ class DeliveriesView(BaseModel):
 
 
 class TestedView(BaseModel):
-    """What came of a test. ``status`` is null where nobody answered; ``back``: it was gone, and is not."""
+    """The result of a test. ``status`` is null without an answer; ``back``: it had answered 410 before."""
 
     id: str
+    name: str
     where: str
     arrived: bool
     status: int | None

@@ -29,7 +29,7 @@ NOT_BUILT: frozenset[str] = frozenset()
 """Keys that are understood and that this version does not act on; `start` warns when one is set."""
 
 USER_FILE_ONLY = frozenset(
-    {"logs.run_bytes", "logs.total_bytes", "webhooks.allow_private", "notify.allow_private"}
+    ["logs.run_bytes", "logs.total_bytes", "webhooks.allow_private", "notify.allow_private", "notify.desktop"]
 )
 """What a repository, and so an agent, must not decide."""
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from ralphd.config.values import an_address, event_patterns, storable, variables
+from ralphd.config.values import an_address, event_patterns, hook_name, storable, variables
 
 A_YEAR_S = 365 * 24 * 3600
 MIB = 1 << 20
@@ -215,6 +215,7 @@ class WebhookSpec:
     allow_private: bool = key(
         False, "Also send to private and loopback addresses. In the user's own file only."
     )
+    name: Annotated[Text, AfterValidator(hook_name)] = key("", "Its name for `ralphctl webhooks`.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,3 +229,4 @@ class NotifySpec:
         False,
         "Let `ralphctl webhooks add --allow-private` add private addresses. In the user's own file only.",
     )
+    desktop: bool = key(False, "Show alerts on the desktop too. In the user's own file only.")

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from json import dumps
 from pathlib import Path
+from string import hexdigits
 from typing import Any
 from urllib.parse import urlsplit
 
-from ralphd.core.delivery import Destination
+from ralphd.core.delivery import ID_CHARS, Destination
 from ralphd.wire import EVENT_TYPES, is_name
 
 
@@ -98,17 +99,25 @@ def variables(env: dict[str, str]) -> dict[str, str]:
 
 
 def an_address(url: str) -> str:
-    """Refuse anything but http and https addresses, and a password in one, since addresses are stored."""
+    """Refuse all but http and https URLs, and a password in one, since URLs are stored."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as fault:
-        raise ValueError(f"is not an address: {fault}") from fault
+        raise ValueError(f"is not a URL: {fault}") from fault
     if parts.scheme not in ("http", "https") or not host or any(mark.isspace() for mark in url):
-        raise ValueError("has to be an http or https address")
+        raise ValueError("has to be an http or https URL")
     if parts.username is not None:
-        raise ValueError("cannot hold a password, since addresses are stored; use secret_file")
+        raise ValueError("must not contain a password, since it is stored; use secret_file")
     return url
+
+
+def hook_name(name: str) -> str:
+    """Refuse a name that a command line or a URL cannot hold, or that looks like an id."""
+    if name and (not is_name(name) or (len(name) == ID_CHARS and set(name) <= set(hexdigits))):
+        rule = "has to consist of a-z, 0-9, '.', '_' and '-', at most 63, beginning with a letter or digit"
+        raise ValueError(f"{rule}, and must not look like an id")
+    return name
 
 
 def event_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
@@ -116,7 +125,7 @@ def event_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     for pattern in patterns:
         one = Destination(url="", on=(pattern,))
         if not any(one.wants(event) for event in EVENT_TYPES):
-            raise ValueError(f"{pattern!r} names no event{did_you_mean(pattern, EVENT_TYPES)}")
+            raise ValueError(f"{pattern!r} matches no event{did_you_mean(pattern, EVENT_TYPES)}")
     return patterns
 
 

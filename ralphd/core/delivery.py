@@ -9,9 +9,10 @@ import binascii
 import hashlib
 import hmac
 import ipaddress
+import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
 RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
 """How long to wait after the first, second, … failed delivery: the example of Standard Webhooks."""
 UNREACHED_AFTER_S = (5.0, 30.0, 60.0, 300.0)
-"""The same while nobody answers: it costs the receiver nothing, and the network may be back any minute."""
+"""The same without a reply: it costs the receiver nothing, and the network may be back any minute."""
 GIVE_UP_AFTER_S = sum(RETRY_AFTER_S)
 """The age from which an undelivered message is given up, once it has also failed often enough."""
 LONGEST_RETRY_AFTER_S = 86400.0
 NO_ADDRESS = "(not an address)"
 _GONE = 410
+_NAME_CHARS = 40
+ID_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,15 @@ class StoredEvent:
 
 
 class Format(StrEnum):
-    """``[[webhooks]] format``: the form of the body."""
+    """``[[webhooks]] format``: the form of the body. All but ``json`` are read by people."""
 
     JSON = "json"
     SLACK = "slack"
     NTFY = "ntfy"
+
+
+_REPORTED_BY = {"ralph.stalled": "ralph.retrying", "tests.failed": "commit.reverted"}
+"""Events whose consequence is the message to people, where a destination asks for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +80,16 @@ class Destination:
     allow_private: bool = False
     secret_file: str | None = None
     secret_env: str | None = None
+    name: str = ""
 
     @property
     def id(self) -> str:
-        """A stable name that reveals nothing of the address."""
-        return hashlib.sha256(self.url.encode()).hexdigest()[:16]
+        """A stable id that reveals nothing of the address."""
+        return hashlib.sha256(self.url.encode()).hexdigest()[:ID_CHARS]
 
     @property
     def label(self) -> str:
-        """What logs and replies may show: scheme and host; a path or a user part may hold a token."""
+        """Scheme and host for logs and replies: a path or a user part may contain a token."""
         try:
             parts = urlsplit(self.url)
             port = f":{parts.port}" if parts.port else ""
@@ -93,6 +101,19 @@ class Destination:
         """Return whether a pattern of ``on`` matches; ``*`` stands for any text."""
         patterns = (".*".join(map(re.escape, pattern.split("*"))) for pattern in self.on)
         return any(re.fullmatch(pattern, event_type) for pattern in patterns)
+
+    def gets(self, event_type: str, data: Mapping[str, Any], *, is_titled: bool) -> bool:
+        """Return whether to send an event: each that matches to programs, one per incident to people.
+
+        To people, a pattern with ``*`` stands for titled events only, and an event is not sent if an alert
+        or a later event reports the same.
+        """
+        if self.format is Format.JSON or not self.wants(event_type):
+            return self.wants(event_type)
+        consequence = "ralph.escalated" if data.get("escalated") else _REPORTED_BY.get(event_type)
+        if consequence is not None and self.wants(consequence) and "baseline" not in data:
+            return False
+        return is_titled or event_type in self.on
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +187,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Disable:
-    """The receiver is gone for good (410): nothing more is sent."""
+    """The receiver answered 410: send nothing more."""
 
     why: str
 
@@ -174,9 +195,21 @@ class Disable:
 Sequel: TypeAlias = Delivered | Retry | GiveUp | Disable
 
 
-def wanted(destinations: Iterable[Destination], event_type: str) -> tuple[Destination, ...]:
-    """Return the destinations that want events of this type, each address once."""
-    return tuple({d.id: d for d in destinations if d.wants(event_type)}.values())
+def wanted(
+    destinations: Iterable[Destination], event_type: str, data: Mapping[str, Any], *, is_titled: bool
+) -> tuple[Destination, ...]:
+    """Return the destinations that get this event, each address once."""
+    getting = (each for each in destinations if each.gets(event_type, data, is_titled=is_titled))
+    return tuple({each.id: each for each in getting}.values())
+
+
+def default_name(to: Destination, taken: Collection[str]) -> str:
+    """Return a free name for a webhook: ``slack``, ``ntfy``, or its host, with a number if needed."""
+    host = (urlsplit(to.url).hostname or "").encode("ascii", "ignore").decode()
+    base = to.format.value if to.format is not Format.JSON else re.sub(r"[^a-z0-9.-]+", "-", host)
+    base = base.strip("-.")[:_NAME_CHARS].rstrip("-.") or "webhook"
+    names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def message_id(event: StoredEvent, key: str) -> str:
@@ -205,7 +238,7 @@ def why_failed(answer: Answer) -> str | None:
         case ReceiverReply(status=status) if 200 <= status < 300:
             return None
         case ReceiverReply(status=status) if 300 <= status < 400:
-            return f"answered {status}, a redirect, which is not followed: configure the final address"
+            return f"answered {status}, a redirect, which is not followed: use the final URL"
         case ReceiverReply(status=status):
             return "answered 410 Gone" if status == _GONE else f"answered {status}"
 
@@ -293,9 +326,9 @@ def why_not(addresses: Iterable[str], *, allow_private: bool) -> str | None:
     """
     every = list(addresses)
     if any(map(is_metadata, every)):
-        return "its address is that of a metadata service or link-local; nothing is ever sent there"
+        return "the address is link-local or a cloud metadata service, which is never allowed"
     if not allow_private and not all(map(is_public, every)):
-        return "its address is private; only the user's own configuration file can allow that"
+        return "the address is private; only your own configuration file can allow that"
     return None
 
 

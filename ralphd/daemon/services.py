@@ -20,6 +20,7 @@ from ralphd.notify.hub import Hub
 from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
 from ralphd.systemd import Systemd
+from ralphd.wire import EVENTS
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class EventPublisher:
         self._nudge = nudge
         self.always: tuple[Destination, ...] = ()
         self.added: tuple[Destination, ...] = ()
+        self.on_desktop = False
         self.told: Counter[str] = Counter()
 
     async def tell(
@@ -55,7 +57,8 @@ class EventPublisher:
     ) -> bool:
         """Store and publish one event. Return False, and do nothing, when ``key`` was published before."""
         moment = self._clock.now() if at is None else at
-        deliver_to = wanted((*self.added, *self.always, *destinations), kind)
+        every = (*self.added, *self.always, *destinations)
+        deliver_to = wanted(every, kind, data, is_titled=bool(EVENTS[kind][0]))
         event = await self._events.append(
             kind, moment, ralph, run_id, dict(data), key=key, deliver_to=deliver_to
         )
@@ -149,6 +152,7 @@ class UserConfiguration:
         self._services.trouble(TOPIC, None)
         before, self.present = self.present, current
         self._services.news.always = current.destinations()
+        self._services.news.on_desktop = current.notify.desktop
         logger.info("read the user's configuration")
         return config.differences(before, current)
 

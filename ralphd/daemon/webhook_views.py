@@ -1,6 +1,6 @@
-"""Webhooks from all their sources, their checks, and their views: never a full address, never a secret.
+"""Webhooks from all sources, their checks, and their views, which have no full URL and no secret.
 
-The path of an address is what Slack and ntfy take for a password.
+The path of a URL serves as the password for Slack and ntfy.
 """
 
 import os
@@ -13,18 +13,19 @@ from urllib.parse import urlsplit
 
 from ralphd.config.configuration import Configuration
 from ralphd.config.files import user_file
-from ralphd.config.values import an_address, event_patterns, storable
+from ralphd.config.values import an_address, event_patterns, hook_name, storable
 from ralphd.core.delivery import (
     Answer,
     DeliveryState,
     Destination,
     KeptDelivery,
     ReceiverReply,
+    default_name,
     why_failed,
     why_not,
 )
 from ralphd.core.time import rfc3339
-from ralphd.errors import UsageError, WebhookRefused
+from ralphd.errors import PrivateAddress, UsageError, WebhookRefused
 from ralphd.store.webhooks import Added, Gone
 
 View = dict[str, Any]
@@ -34,7 +35,7 @@ View = dict[str, Any]
 class Hook:
     """A webhook and where it comes from: a file and line (``place``), or the API (``added``).
 
-    ``ralphs`` are those whose files name it; None: it gets the events of all, and of the daemon.
+    ``ralphs`` are those whose files name it; None: it gets all events, also those of the daemon.
     """
 
     destination: Destination
@@ -52,8 +53,8 @@ def configured(
 ) -> dict[str, Hook]:
     """Return every webhook, by id.
 
-    One that is in several places follows the user's own file, else the request that added it: a repository
-    that names the same address must not change how its messages are signed. Of ralphs' files the last wins.
+    Of several sources the user's own file wins, then the request that added it: a repository that names the
+    same URL must not change how its messages are signed. Of several ralphs' files the last one wins.
     """
     hooks = {id: Hook(one.destination, added=one) for id, one in added.items()}
     hooks |= {to.id: Hook(to, place, added=added.get(to.id)) for to, place in _of_files(users, None)}
@@ -64,7 +65,17 @@ def configured(
                 continue
             known = hooks.get(to.id, Hook(to))
             hooks[to.id] = Hook(to, known.place or place, (*(known.ralphs or ()), name))
-    return hooks
+    return _named(hooks)
+
+
+def _named(hooks: Mapping[str, Hook]) -> dict[str, Hook]:
+    """Give each webhook its own name: the first one that asks for a name gets it, the others a free one."""
+    names: dict[str, str] = {}
+    for id, hook in sorted(hooks.items(), key=lambda item: not item[1].destination.name):
+        to, taken = hook.destination, names.values()
+        names[id] = to.name if to.name and to.name not in taken else default_name(to, taken)
+    named = {id: replace(hook.destination, name=names[id]) for id, hook in hooks.items()}
+    return {id: replace(hook, destination=named[id]) for id, hook in hooks.items()}
 
 
 def _of_files(configuration: Configuration, directory: Path | None) -> list[tuple[Destination, str]]:
@@ -72,7 +83,7 @@ def _of_files(configuration: Configuration, directory: Path | None) -> list[tupl
     places = []
     for index, to in enumerate(configuration.destinations()):
         origin = configuration.origins.get(f"webhooks[{index}]")
-        text = origin.text if origin else "its configuration"
+        text = origin.text if origin else "the configuration"
         is_whole = directory is None or text.startswith("/") or origin is None
         places.append((to, text if is_whole else f"{directory}/{text}"))
     return places
@@ -89,6 +100,7 @@ def hook_view(hook: Hook, gone: Gone | None, last: KeptDelivery | None) -> View:
         secret = {"origin": "environment", "name": to.secret_env}
     return {
         "id": to.id,
+        "name": to.name,
         "where": to.label,
         "on": list(to.on),
         "format": to.format.value,
@@ -110,6 +122,7 @@ def delivery_view(kept: KeptDelivery, to: Destination | None) -> View:
     return {
         "id": delivery.id,
         "webhook": delivery.destination,
+        "name": None if to is None else to.name,
         "where": None if to is None else to.label,
         "message_id": delivery.message_id,
         "event": {key: event[key] for key in ("id", "type", "at", "ralph")},
@@ -123,10 +136,11 @@ def delivery_view(kept: KeptDelivery, to: Destination | None) -> View:
 
 
 def view_of_test(to: Destination, answer: Answer, *, took_s: float, is_back: bool) -> View:
-    """Return the result of a test. ``is_back``: it had answered 410, and gets messages again."""
+    """Return the result of a test. ``is_back``: it had answered 410 and is enabled again."""
     why = why_failed(answer)
     return {
         "id": to.id,
+        "name": to.name,
         "where": to.label,
         "arrived": why is None,
         "status": answer.status if isinstance(answer, ReceiverReply) else None,
@@ -140,24 +154,25 @@ MOST_URL_CHARS = 2048
 
 
 def checked(asked: Destination, *, may_be_private: bool) -> Destination:
-    """Return a webhook as it can be stored. Raise UsageError, WebhookRefused.
+    """Return a webhook as it can be stored. Raise UsageError, WebhookRefused, PrivateAddress.
 
-    ``may_be_private``: the user's own file allows private addresses to those who ask for one.
+    ``may_be_private``: the user's own file allows private addresses for webhooks that ask for them.
     """
+    what = "the URL "
     try:
+        if len(asked.url) > MOST_URL_CHARS:
+            raise ValueError(f"has {len(asked.url)} characters, more than {MOST_URL_CHARS}")
         url = an_address(storable(asked.url))
-    except ValueError as fault:
-        raise UsageError(f"the address {fault}", mend="ralphctl webhooks add https://HOST/PATH") from fault
-    if len(url) > MOST_URL_CHARS:
-        raise UsageError(f"the address is longer than {MOST_URL_CHARS} characters")
-    try:
+        what = "the name "
+        hook_name(asked.name)
+        what = ""
         on = event_patterns(asked.on)
     except ValueError as fault:
-        raise UsageError(str(fault), mend="ralphctl webhooks add URL --on 'ralph.*'") from fault
+        raise UsageError(f"{what}{fault}", mend="ralphctl webhooks add --help") from fault
     if not on:
-        raise UsageError("the webhook would be told of nothing", mend="leave --on out, or name an event")
+        raise UsageError("no event is selected", mend="omit --on, or name an event")
     if asked.secret_file and asked.secret_env:
-        raise UsageError("there are two secrets, one in a file and one in a variable", mend="give one")
+        raise UsageError("--secret-file and --secret-env exclude each other", mend="use one of them")
     _refuse_private(url, is_asked=asked.allow_private, is_allowed=may_be_private)
     return replace(
         asked, url=url, on=on, secret_file=asked.secret_file or None, secret_env=asked.secret_env or None
@@ -165,25 +180,23 @@ def checked(asked: Destination, *, may_be_private: bool) -> Destination:
 
 
 def _refuse_private(url: str, *, is_asked: bool, is_allowed: bool) -> None:
-    file = user_file(os.environ, Path(os.environ.get("HOME", "/")))
-    if is_asked and not is_allowed:
-        raise WebhookRefused(
-            "private addresses are not allowed for webhooks that are added",
-            why=f"whoever reaches the socket could have ralphd talk to what only this machine can reach;"
-            f"\nonly {file} allows it: [notify] allow_private = true",
-            mend="write that there, then ralphctl regent reload",
-        )
     host = urlsplit(url).hostname or ""
     addresses = _written_addresses(host)
-    if why := why_not(addresses, allow_private=is_asked):
-        mend = f"[notify] allow_private = true in {file}, ralphctl regent reload, then add --allow-private"
-        if why_not(addresses, allow_private=True) is not None:
-            mend = "the address of a receiver: https://HOST/PATH"
-        raise WebhookRefused(f"nothing is sent to {host}", why=why, mend=mend)
+    if why := why_not(addresses, allow_private=True):
+        raise WebhookRefused(f"nothing is sent to {host}", why=why, mend="use the URL of a receiver")
+    if is_asked and not is_allowed:
+        file = user_file(os.environ, Path(os.environ.get("HOME", "/")))
+        raise PrivateAddress(
+            "private addresses are not allowed for webhooks that a command adds",
+            why=f"only you can allow them: notify.allow_private = true in {file}",
+            mend="in your own shell, not in a run: ralphctl webhooks add --allow-private URL",
+        )
+    if not is_asked and why_not(addresses, allow_private=False):
+        raise WebhookRefused(f"{host} is a private address", mend="ralphctl webhooks add --allow-private URL")
 
 
 def _written_addresses(host: str) -> list[str]:
-    # Without a look-up: an address as a number in any form, or this machine's name.
+    # Without a lookup: an address as a number in any notation, or the name of this machine.
     name = host.rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return ["127.0.0.1"]

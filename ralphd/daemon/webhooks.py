@@ -3,15 +3,19 @@
 import asyncio
 import logging
 import secrets
+import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from ralphd.core import delivery
+from ralphd.core import alert, delivery
+from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Destination, Format, StoredEvent
-from ralphd.core.time import rfc3339
+from ralphd.core.supervision.model import RunId
+from ralphd.core.time import parse_rfc3339, rfc3339
 from ralphd.daemon import webhook_views
 from ralphd.daemon.webhook_views import Hook, View
 from ralphd.errors import DaemonBusy, NewerState, NotFound, WebhookConflict, WebhookRefused
@@ -20,6 +24,7 @@ from ralphd.store.webhooks import MOST_WEBHOOKS, WEBHOOKS_FILE, Added, Gone, Web
 
 if TYPE_CHECKING:
     from ralphd.daemon.lifecycle import Roster
+    from ralphd.daemon.regent import Regent
     from ralphd.daemon.services import Services, UserConfiguration
     from ralphd.notify.client import WebhookClient
     from ralphd.store.events import EventStore
@@ -27,10 +32,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TEST_TYPE = "webhook.test"
+_EVENTS_LOOKED_AT = 300
+_ENTRIES_LOOKED_AT = 5000
 
 
 class DaemonsWebhooks:
-    """All webhooks of a daemon. Used on the event loop only; changes are made one after the other."""
+    """All webhooks of a daemon. Used on the event loop only; changes do not overlap."""
 
     def __init__(
         self,
@@ -54,14 +61,14 @@ class DaemonsWebhooks:
         self._changing = asyncio.Lock()
 
     async def read(self) -> None:
-        """Load what an earlier daemon stored. An unreadable file is reported, and hinders no start."""
+        """Load what an earlier daemon stored. Report an unreadable file and continue."""
         try:
             self._stored = await asyncio.to_thread(self._file.load)
         except NewerState as fault:
             self._newer = fault
             self._services.trouble(WEBHOOKS_FILE, str(fault))
         except Broken as broken:
-            what = f"it was damaged ({broken.why}); webhooks that were added have to be added again"
+            what = f"it was damaged ({broken.why}); add its webhooks again"
             self._services.trouble(WEBHOOKS_FILE, what)
             kept_as = str(broken.kept_as) if broken.kept_as else None
             data = {"file": WEBHOOKS_FILE, "kept_as": kept_as, "rebuilt_from": "nothing"}
@@ -71,29 +78,41 @@ class DaemonsWebhooks:
     # --- for the delivery worker ----------------------------------------------------------------------
 
     def destinations(self) -> Mapping[str, Destination]:
-        """Return where deliveries go, by id, over all files and all that was added."""
+        """Return all destinations by id, from files and added ones."""
         return {id: hook.destination for id, hook in self._every().items()}
 
     def why_gone(self, destination_id: str) -> str | None:
-        """Return why a destination wants nothing more, if its receiver answered so."""
+        """Return why a destination is disabled (its receiver answered 410), or None."""
         gone = self._stored.gone.get(destination_id)
         return None if gone is None else gone.why
 
+    async def facts_of(self, event: StoredEvent) -> AlertFacts:
+        """Return the facts to send with an event. Raises nothing: what cannot be read is missing."""
+        host = socket.gethostname()
+        regent = next((each for each in self._roster if each.name == event.ralph), None)
+        if regent is None:
+            return AlertFacts(host)
+        task = alert.task_of(event, [event, *reversed(await self._events.last(_EVENTS_LOOKED_AT))])
+        facts = AlertFacts(host, str(regent.account.definition.directory), task)
+        with suppress(OSError, ValueError):
+            return await asyncio.to_thread(_with_figures, facts, event, regent)
+        return facts
+
     async def note_gone(self, destination_id: str, why: str) -> None:
-        """Stop deliveries to a destination. On a full disk that holds until the daemon ends."""
+        """Stop deliveries to a destination; on a full disk only until the daemon ends."""
         async with self._changing:
             self._stored = self._stored.with_gone(destination_id, Gone(why, self._services.clock.now()))
             with suppress(DaemonBusy):
                 await self._save(self._stored)
 
     def refusals(self) -> Mapping[str, str]:
-        """Return the problem of each destination that wants nothing more, by its id."""
+        """Return the problem of each disabled destination, by id."""
         if not self._stored.gone:
             return {}
         known = self.destinations()
         return {
-            id: f"webhook {known[id].label} {gone.why}: nothing more is sent there;"
-            f" ralphctl webhooks test {id} asks it again"
+            id: f"webhook {known[id].name} ({known[id].label}) is disabled: it {gone.why};"
+            f" to try it again: ralphctl webhooks test {known[id].name}"
             for id, gone in self._stored.gone.items()
             if id in known
         }
@@ -107,7 +126,7 @@ class DaemonsWebhooks:
     async def add(self, asked: Destination) -> View:
         """Add a webhook, or replace one that was added.
 
-        The view holds ``secret_made`` too: a secret was made up now, and lies where the view says. Raises
+        The view also has ``secret_made``: a secret was generated now, in the file that the view names. Raises
         UsageError, WebhookRefused, WebhookConflict, DaemonBusy; then nothing was changed.
         """
         async with self._changing:
@@ -115,12 +134,9 @@ class DaemonsWebhooks:
             new = webhook_views.checked(asked, may_be_private=self._users.present.notify.allow_private)
             before = self._stored.added.get(new.id)
             self._refuse_twin(new, before)
+            new = replace(new, name=self._name_for(new, before))
             if why := await self._courier.why_unusable(new):
-                raise WebhookRefused(
-                    f"the secret cannot be used: {why}",
-                    why="ralphd reads it for each message, from a file or from the environment it runs in",
-                    mend="ralphctl webhooks add URL --secret-file FILE",
-                )
+                raise WebhookRefused(f"the secret cannot be used: {why}", mend="use --secret-file FILE")
             added, made_now = await self._with_secret(new, before)
             await self._save(self._stored.with_added(added))
             if before is not None and before.is_made and not added.is_made:
@@ -130,30 +146,30 @@ class DaemonsWebhooks:
         return view | {"secret_made": made_now, "replaced": before is not None}
 
     async def remove(self, id: str) -> None:
-        """Remove one that was added; what waits for it is given up. Raises NotFound, WebhookConflict."""
+        """Remove an added webhook and cancel its pending messages. Raises NotFound, WebhookConflict."""
         async with self._changing:
             self._refuse_newer()
             hook = self._get(id)
+            id = hook.destination.id
             if id not in self._stored.added:
                 file = (hook.place or "").rpartition(":")[0]
                 again = f"ralphctl reload {hook.ralphs[0]}" if hook.ralphs else "ralphctl regent reload"
                 raise WebhookConflict(
                     f"{hook.destination.label} is not removed: it is configured in {hook.place}",
-                    why="only what `ralphctl webhooks add` has added is removed this way",
-                    mend=f"take that [[webhooks]] entry out of {file}, then {again}",
+                    mend=f"delete this [[webhooks]] entry from {file}, then {again}",
                 )
             await self._save(self._stored.without(id))
             await asyncio.to_thread(self._file.forget_secret, id)
         if id not in self._every():  # no file names it as well
-            await self._events.abandon(id, "its webhook was removed")
+            await self._events.abandon(id, "the webhook was removed")
         logger.info("webhook removed: %s", hook.destination.label)
 
     async def test(self, id: str) -> View:
-        """Send a test now and return the answer; one that arrives ends what a 410 has begun."""
+        """Send a test now and return the answer; a success enables a webhook that had answered 410."""
         to = self._get(id).destination
-        at = self._services.clock.now()
+        id, at = to.id, self._services.clock.now()
         data = {
-            "message": "A test from ralphd: this is where you will be called when a ralph needs you.",
+            "message": "A test from ralphd: alerts arrive here when a ralph needs you.",
             "do": "ralphctl status",
         }
         event = StoredEvent(0, TEST_TYPE, rfc3339(at), None, None, data)
@@ -174,14 +190,15 @@ class DaemonsWebhooks:
 
     async def deliveries(self, id: str | None, limit: int) -> list[View]:
         """Return the last deliveries, newest first: to one webhook, or to all. Raises NotFound."""
+        known = self.destinations()
+        id = next((to.id for to in known.values() if to.name == id), id)
         stored = await self._events.deliveries(id, limit)
         if id is not None and not stored:
             self._get(id)
-        known = self.destinations()
         return [webhook_views.delivery_view(one, known.get(one.delivery.destination)) for one in stored]
 
     async def replay(self, delivery_id: int) -> View:
-        """Send the message of a delivery again, under its id. Raises NotFound, WebhookConflict."""
+        """Send the message of a delivery again, under the same id. Raises NotFound, WebhookConflict."""
         missing = NotFound(
             f"there is no delivery {delivery_id}",
             why="deliveries are kept as long as their event, 30 days",
@@ -194,17 +211,9 @@ class DaemonsWebhooks:
             raise missing
         to = self.destinations().get(stored.delivery.destination)
         if to is None:
-            raise WebhookConflict(
-                f"delivery {delivery_id} has nowhere to go",
-                why="its webhook is not configured any more",
-                mend="ralphctl webhooks list",
-            )
+            raise WebhookConflict(f"delivery {delivery_id} cannot be sent again: its webhook was removed")
         if why := self.why_gone(to.id):
-            raise WebhookConflict(
-                f"nothing is sent to {to.label}",
-                why=f"it {why}; a test that arrives changes that",
-                mend=f"ralphctl webhooks test {to.id}",
-            )
+            raise WebhookConflict(f"webhook {to.name} {why}", mend=f"ralphctl webhooks test {to.name}")
         again = await self._events.replay(delivery_id)
         if again is None:
             raise missing
@@ -219,14 +228,23 @@ class DaemonsWebhooks:
         every = webhook_views.configured(self._users.present, ralphs, self._stored.added)
         if self._users.present.notify.allow_private:
             return every
-        # What was added reaches private addresses only as long as the user's own file allows it.
+        # Added webhooks reach private addresses only as long as the user's own file allows it.
         return {id: hook if hook.place else hook.public_only() for id, hook in every.items()}
 
-    def _get(self, id: str) -> Hook:
-        hook = self._every().get(id)
+    def _get(self, key: str) -> Hook:
+        """Return the webhook with this id or name. Raises NotFound."""
+        every = self._every()
+        hook = every.get(key) or next((each for each in every.values() if each.destination.name == key), None)
         if hook is None:
-            raise NotFound(f"there is no webhook {id[:40]!r}", mend="ralphctl webhooks list")
+            raise NotFound(f"there is no webhook {key[:40]!r}", mend="ralphctl webhooks list")
         return hook
+
+    def _name_for(self, new: Destination, before: Added | None) -> str:
+        """Return the name under which to store a webhook. Raises WebhookConflict for a taken one."""
+        taken = {hook.destination.name for id, hook in self._every().items() if id != new.id}
+        if new.name in taken:
+            raise WebhookConflict(f"another webhook has the name {new.name!r}", mend="use another --name")
+        return new.name or (before.destination.name if before else "") or delivery.default_name(new, taken)
 
     async def _view(self, hook: Hook) -> View:
         id = hook.destination.id
@@ -236,7 +254,7 @@ class DaemonsWebhooks:
         return tuple(one.destination for one in self._stored.added.values())
 
     async def _save(self, changed: Webhooks) -> None:
-        # On disk first: a webhook that was acknowledged is still there after a crash.
+        # On disk first: a webhook that was confirmed must survive a crash.
         if self._newer is None:
             try:
                 await asyncio.to_thread(self._file.save, changed)
@@ -260,19 +278,17 @@ class DaemonsWebhooks:
         known = self._every().get(new.id)
         if known is not None and known.ralphs is None:
             raise WebhookConflict(
-                f"{new.label} is there already, with this very address",
-                why=f"it is configured in {known.place}",
-                mend=f"change it there, or ralphctl webhooks test {new.id}",
+                f"this URL is already configured in {known.place}", mend="change the webhook in that file"
             )
         if len(self._stored.added) >= MOST_WEBHOOKS:
             raise WebhookConflict(
-                f"there are {MOST_WEBHOOKS} webhooks already", mend="ralphctl webhooks remove ID"
+                f"there are {MOST_WEBHOOKS} webhooks already", mend="ralphctl webhooks remove NAME"
             )
 
     async def _with_secret(self, new: Destination, before: Added | None) -> tuple[Added, bool]:
-        """Return the webhook with its secret, and whether one was made up now.
+        """Return the webhook with its secret, and whether a secret was generated now.
 
-        One is made up once, where the receiver can check it and the request names none.
+        Generate one, once, for a ``json`` receiver if the request names none.
         """
         now = self._services.clock.now()
         if new.format is not Format.JSON or new.secret_file or new.secret_env:
@@ -287,3 +303,13 @@ class DaemonsWebhooks:
                 why = f"{path}: {fault.strerror}"
                 raise DaemonBusy("the webhook's secret cannot be written", why=why) from fault
         return Added(replace(new, secret_file=str(path)), now, is_made=True), make
+
+
+def _with_figures(facts: AlertFacts, event: StoredEvent, regent: "Regent") -> AlertFacts:
+    """Add the cost and the last output. Blocks."""
+    since, run_id, lines = alert.evening_before(at := parse_rfc3339(event.at)), event.run_id, list[str]()
+    cost = alert.spent(islice(regent.account.history.backwards(), _ENTRIES_LOOKED_AT), since, at)
+    if run_id is not None:
+        lines = regent.log.last_lines(RunId(run_id), 4 * alert.MOST_LINES, stream=None)
+    shown = alert.shown_lines(lines)
+    return replace(facts, cost_tonight_usd=cost, cost_since=rfc3339(since), last_lines=shown)

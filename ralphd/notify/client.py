@@ -8,11 +8,13 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import TypeAlias
 
 from ralphd.core import delivery
+from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Answer, BadSecret, Destination, StoredEvent, Unreached
 from ralphd.core.time import Moment
 from ralphd.notify.payloads import posted
@@ -23,13 +25,13 @@ _SECRET_BYTES = 4096
 def key_of(destination: Destination, environ: Mapping[str, str]) -> bytes | None:
     """Return the signing key; None for a destination without a secret. Blocks.
 
-    Raises BadSecret, whose text says what is wrong with it, and never what it is.
+    Raise BadSecret, whose text has the reason and never the secret.
     """
     if destination.secret_file is not None:
         return delivery.secret_key(_text(Path(destination.secret_file).expanduser()))
     if destination.secret_env is not None:
         if destination.secret_env not in environ:
-            raise BadSecret(f"the environment of ralphd has no {destination.secret_env}")
+            raise BadSecret(f"{destination.secret_env} is not set in the environment of ralphd")
         return delivery.secret_key(environ[destination.secret_env])
     return None
 
@@ -42,7 +44,7 @@ def _text(path: Path) -> str:
         raise BadSecret(f"{path}: {error.strerror}") from error
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise BadSecret(f"{path} is not a plain file")
+            raise BadSecret(f"{path} is not a regular file")
         return os.read(fd, _SECRET_BYTES).decode()
     except UnicodeDecodeError as error:
         raise BadSecret(f"{path} is not text") from error
@@ -55,31 +57,34 @@ def _text(path: Path) -> str:
 logger = logging.getLogger(__name__)
 
 SEND_LIMIT_S = 10.0
-"""From the look-up of the name to the end of the answer."""
+"""From the name lookup to the end of the reply."""
+FactsOf: TypeAlias = Callable[[StoredEvent], Awaitable[AlertFacts]]
 
 
 class WebhookClient:
-    """Makes one attempt; it neither retries nor remembers anything."""
+    """Make one attempt to send; keep no state."""
 
     def __init__(
-        self, *, clock: Callable[[], Moment] = time.time, environ: Mapping[str, str] = os.environ
+        self, facts: FactsOf, clock: Callable[[], Moment] = time.time, environ: Mapping[str, str] = os.environ
     ) -> None:
+        """``facts`` returns the facts to send with an event, and raises nothing."""
+        self._facts_of = facts
         self._clock = clock
         self._environ = environ
 
     async def ask(self, destination: Destination, event: StoredEvent, message_id: str) -> Answer:
-        """Send ``event`` under this ``webhook-id``. Raises nothing but a cancel."""
+        """Send ``event`` under this ``webhook-id``. Raise nothing except for a cancellation."""
         try:
             async with asyncio.timeout(SEND_LIMIT_S):
                 return await self._post(destination, event, message_id)
         except TimeoutError:
-            return Unreached(f"no answer within {SEND_LIMIT_S:g} s")
+            return Unreached(f"no reply within {SEND_LIMIT_S:g} s")
         except Exception as error:  # a bug in one message must not end all sending
             logger.exception("webhook could not be sent to %s", destination.label)
             return Unreached(f"internal error: {type(error).__name__}")
 
     async def why_unusable(self, destination: Destination) -> str | None:
-        """Return what is wrong with the destination's secret, if anything is."""
+        """Return why the destination's secret cannot be used, or None."""
         try:
             await asyncio.to_thread(key_of, destination, self._environ)
         except BadSecret as error:
@@ -93,7 +98,7 @@ class WebhookClient:
             key = await asyncio.to_thread(key_of, destination, self._environ)
         except BadSecret as error:
             return Unreached(f"the secret cannot be used: {error}")
-        message = posted(event, destination.format)
+        message = posted(event, destination.format, await self._facts_of(event))
         signed = delivery.signature_headers(message_id, self._clock(), message.payload, key)
         answer: Answer = await http.post(
             destination.url,

@@ -27,20 +27,20 @@ for _name in ("httpx", "httpcore"):  # they log whole addresses and headers, and
 async def post(url: str, *, headers: dict[str, str], payload: bytes, allow_private: bool) -> Answer:
     """Post ``payload`` and return the answer.
 
-    The name is resolved once, every address it has is checked, and the connection goes to a checked address:
-    a second look-up could give another one (DNS rebinding). Redirects and proxies are not followed; of the
-    reply at most MAX_REPLY_BYTES are read, and none are kept. The caller sets the limit for the whole.
+    Resolve the name once, check each of its addresses, and connect to a checked address: a second lookup
+    could return another one (DNS rebinding). Follow no redirects and use no proxies. Read at most
+    MAX_REPLY_BYTES of the reply and discard them. The caller limits the total time.
     """
     try:
         target = httpx.URL(url)
         port = target.port or _PORTS[target.scheme]
         if target.userinfo:  # httpx would make it an Authorization header
-            return Unreached("its address holds a name or password before the @, which is refused")
+            return Unreached("user names and passwords in a URL are not supported")
         addresses = await _resolve(target.raw_host.decode("ascii"), port)
     except (httpx.InvalidURL, KeyError, UnicodeError):
-        return Unreached("its address is not of the form https://host/path")
+        return Unreached("the URL is not of the form https://HOST/PATH")
     except OSError as error:
-        return Unreached(f"its name is not known: {error.strerror}")
+        return Unreached(f"the host name cannot be resolved: {error.strerror}")
     if why := why_not(addresses, allow_private=allow_private):
         return Unreached(why)
     return await _post_to_first(target, addresses, headers, payload)
@@ -51,7 +51,7 @@ async def _post_to_first(
 ) -> Answer:
     # Without TLS nothing is trusted, and loading no authorities saves 20 ms.
     trust = await asyncio.to_thread(_trust) if target.scheme == "https" else False
-    answer: Answer = Unreached("its name has no address")
+    answer: Answer = Unreached("the host name has no address")
     async with httpx.AsyncClient(verify=trust, trust_env=False, follow_redirects=False) as client:
         for address in addresses:
             try:
@@ -59,12 +59,12 @@ async def _post_to_first(
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 why = str(error) or type(error).__name__
                 if isinstance(error, httpx.ConnectTimeout):  # its own text names no time
-                    why = f"nobody has answered within {CONNECT_LIMIT_S:g} s"
+                    why = f"timed out after {CONNECT_LIMIT_S:g} s"
                 answer = Unreached(f"no connection: {why}")
             except httpx.TimeoutException:
-                return Unreached(f"no answer within {READ_LIMIT_S:g} s")
+                return Unreached(f"no reply within {READ_LIMIT_S:g} s")
             except httpx.RemoteProtocolError:
-                return Unreached("it hung up, or what it answered is not HTTP")
+                return Unreached("the receiver closed the connection or did not answer with HTTP")
             except httpx.HTTPError as error:
                 return Unreached(f"the connection failed: {type(error).__name__}")
     return answer

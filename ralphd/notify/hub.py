@@ -1,4 +1,4 @@
-"""Live events for all listeners. A slow listener is cut off, never waited for."""
+"""Live events for all listeners. A slow listener is disconnected; nobody waits for it."""
 
 import asyncio
 from collections import deque
@@ -9,7 +9,7 @@ BOUND = 1000
 
 
 class Hub:
-    """Passes each published event to every open subscription. Used from one event loop."""
+    """Pass each published event to every open subscription. Used from one event loop."""
 
     def __init__(self, *, bound: int = BOUND) -> None:
         self._bound = bound

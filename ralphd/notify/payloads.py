@@ -1,15 +1,16 @@
-"""The body of a webhook: the event as JSON, or text for Slack or ntfy.
+"""The body of a webhook: the event and its facts as JSON, or text for people in Slack, ntfy or on a desktop.
 
-Names and messages come from agents and repositories: nothing in them becomes markup, a mention or a header,
-and what is sent to a person is short.
+Names, messages and output come from agents and repositories: nothing in them becomes markup, a mention or a
+header, and a text for people is short.
 """
 
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Format, StoredEvent
 from ralphd.core.text import one_line, truncate
 from ralphd.wire import EVENTS
@@ -26,21 +27,22 @@ _NO_WORDS = ("", 2, "")
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """What is posted at each try: the body, and the headers that describe it."""
+    """The body of a message, and the headers that describe it."""
 
     payload: bytes
     headers: Mapping[str, str]
 
 
-def posted(event: StoredEvent, form: Format = Format.JSON) -> Posted:
-    """Return ``event`` as a receiver of this form takes it."""
+def posted(event: StoredEvent, form: Format, facts: AlertFacts) -> Posted:
+    """Return ``event`` and its facts as a receiver of this form accepts them."""
     match form:
-        case Format.JSON:
-            return _as_json({"type": event.type, "timestamp": event.at, "data": event.as_object()})
         case Format.SLACK:
-            return _as_json({"text": _slack(event)})
+            return _as_json({"text": _slack(event, facts)})
         case Format.NTFY:
-            return _ntfy(event)
+            return _ntfy(event, facts)
+        case _:
+            data = event.as_object() | asdict(facts)
+            return _as_json({"type": event.type, "timestamp": event.at, "data": data})
 
 
 def _as_json(message: Mapping[str, Any]) -> Posted:
@@ -48,13 +50,16 @@ def _as_json(message: Mapping[str, Any]) -> Posted:
     return Posted(text.encode(errors="replace"), {"content-type": "application/json"})
 
 
-def _slack(event: StoredEvent) -> str:
+def _slack(event: StoredEvent, facts: AlertFacts) -> str:
     do = _text(event, "do", MOST_LINE_CHARS)
-    title = _title(event, _WORDS.get(event.type, _NO_WORDS)[0])
-    lines = [f"*{_escaped(title.replace('*', ''))}*", *map(_escaped, _what(event))]
+    lines = [f"*{_escaped(title_of(event).replace('*', ''))}*", *map(_escaped, _what(event, facts))]
     if do:
         lines.append(f"`{_escaped(do.replace('`', ''))}`")
-    return "\n".join([*lines, _escaped(_where(event))])
+    lines.append(_escaped(_where(event, facts)))
+    if facts.last_lines:
+        output = "\n".join(facts.last_lines).replace("`", "'")
+        lines.append(f"```\n{_escaped(output)}\n```")
+    return "\n".join(lines)
 
 
 def _escaped(text: str) -> str:
@@ -62,18 +67,23 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _ntfy(event: StoredEvent) -> Posted:
+def plain_body(event: StoredEvent, facts: AlertFacts, most_bytes: int = MOST_NTFY_BYTES) -> str:
+    """Return the message as plain text. The output comes last, so that a cut loses it first."""
     do = _text(event, "do", MOST_LINE_CHARS)
-    lines = [*_what(event), *([f"$ {do}"] if do else []), _where(event)]
-    body = "\n".join(lines).encode(errors="replace")[:MOST_NTFY_BYTES].decode(errors="ignore")
-    title, priority, tag = _WORDS.get(event.type, _NO_WORDS)
+    lines = [*_what(event, facts), *([f"$ {do}"] if do else []), _where(event, facts)]
+    lines += [f"| {line}" for line in facts.last_lines]
+    return "\n".join(lines).encode(errors="replace")[:most_bytes].decode(errors="ignore")
+
+
+def _ntfy(event: StoredEvent, facts: AlertFacts) -> Posted:
+    _, priority, tag = _WORDS.get(event.type, _NO_WORDS)
     headers = {
         "content-type": "text/plain; charset=utf-8",
-        "title": header_text(_title(event, title)),
+        "title": header_text(title_of(event)),
         "priority": str(priority),
         "tags": f"{tag},ralphd" if tag else "ralphd",
     }
-    return Posted(body.encode(), headers)
+    return Posted(plain_body(event, facts).encode(), headers)
 
 
 def header_text(text: str) -> str:
@@ -91,27 +101,29 @@ def header_text(text: str) -> str:
     return " ".join(f"=?UTF-8?B?{base64.b64encode(each).decode()}?=" for each in [*parts, part])
 
 
-def _title(event: StoredEvent, words: str) -> str:
-    return f"{one_line(event.ralph or 'ralphd', MOST_LINE_CHARS)}: {words or event.type}"
+def title_of(event: StoredEvent) -> str:
+    """Return ``demo: needs you``; an event without a title is named in words, ``demo: attempt finished``."""
+    words = _WORDS.get(event.type, _NO_WORDS)[0] or event.type.removeprefix("ralph.").replace(".", " ")
+    return f"{one_line(event.ralph or 'ralphd', MOST_LINE_CHARS)}: {words.replace('_', ' ')}"
 
 
-def _what(event: StoredEvent) -> list[str]:
-    texts = [text for key in ("message", "needs") if (text := _text(event, key, MOST_MESSAGE_CHARS))]
-    if texts:
-        return texts
-    plain = [
-        f"{one_line(key, 40)}: {one_line(str(value), MOST_LINE_CHARS)}"
-        for key, value in event.data.items()
-        if isinstance(value, str | int | float) and not isinstance(value, bool) and key != "do"
-    ]
-    return plain[:8]
+def _what(event: StoredEvent, facts: AlertFacts) -> list[str]:
+    texts = [_text(event, "message", MOST_MESSAGE_CHARS) or _text(event, "why", MOST_MESSAGE_CHARS)]
+    if needs := _text(event, "needs", MOST_MESSAGE_CHARS):
+        texts.append(f"Needed: {needs}")
+    task = facts.task or {}
+    if title := one_line(str(task.get("title") or task.get("id") or ""), MOST_LINE_CHARS):
+        texts.append(f"Task: {title}")
+    return list(filter(None, texts))
 
 
-def _where(event: StoredEvent) -> str:
+def _where(event: StoredEvent, facts: AlertFacts) -> str:
     # With the time, since a message may be delivered long after its event.
-    directory = _text(event, "directory", MOST_LINE_CHARS)
+    directory = facts.directory or _text(event, "directory", MOST_LINE_CHARS)
+    cost = "" if facts.cost_tonight_usd is None else f"${facts.cost_tonight_usd:.2f} tonight"
     when = f"{event.at[:16].replace('T', ' ')} UTC"
-    return f"{directory} · {when}" if directory else when
+    parts = (one_line(part, MOST_LINE_CHARS) for part in (facts.host, directory, cost, when))
+    return " · ".join(filter(None, parts))
 
 
 def _text(event: StoredEvent, key: str, most: int) -> str:

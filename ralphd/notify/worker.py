@@ -42,13 +42,13 @@ class DestinationRegistry(Protocol):
     """The destinations as the worker sees them."""
 
     def destinations(self) -> Mapping[str, Destination]:
-        """Return those that are configured now, by id."""
+        """Return the configured destinations by id."""
 
     def why_gone(self, destination_id: str) -> str | None:
-        """Return why a destination wants nothing more, if it has answered so."""
+        """Return why a destination is disabled (410), or None."""
 
     async def note_gone(self, destination_id: str, why: str) -> None:
-        """Store that it wants nothing more; later daemons know it when this returns."""
+        """Disable a destination, also for later daemons, before this returns."""
 
 
 class DeliveryWorker:
@@ -110,7 +110,7 @@ class DeliveryWorker:
                 await self._send(self._known().destinations().get(destination), delivery)
                 self._news.set()
         except Exception:  # a bug must end neither the other sending nor the daemon
-            logger.exception("sending webhooks to one destination failed; it is tried again")
+            logger.exception("sending webhooks to one destination failed; will retry")
             await asyncio.sleep(LOOK_AGAIN_S)
         finally:
             self._busy.discard(destination)
@@ -123,9 +123,13 @@ class DeliveryWorker:
         answer = (
             await self._courier.ask(destination, delivery.event, delivery.message_id)
             if destination
-            else Unreached("its destination is not in the configuration (any more)")
+            else Unreached("the webhook is no longer configured")
         )
-        where = destination.label if destination else "a destination that is not configured"
+        where = (
+            f"{destination.name or destination.id} ({destination.label})"
+            if destination
+            else "a webhook that is no longer configured"
+        )
         extra = {"event_type": delivery.event.type, "ralph": delivery.event.ralph, "where": where}
         match sequel(answer, delivery, now=self._clock(), jitter=self._jitter()):
             case Delivered():
@@ -134,11 +138,11 @@ class DeliveryWorker:
                 logger.info("webhook delivered: %s to %s", delivery.event.type, where, extra=extra)
             case Retry(at=at, why=why):
                 await self._outbox.failed(delivery.id, why, at)
-                logger.warning("webhook not delivered to %s: %s; sent again later", where, why, extra=extra)
+                logger.warning("webhook not delivered to %s: %s; will retry", where, why, extra=extra)
             case GiveUp(why=why):
                 await self._outbox.failed(delivery.id, why, None)
-                logger.error("webhook given up, to %s: %s", where, why, extra=extra)
+                logger.error("webhook to %s given up: %s", where, why, extra=extra)
             case Disable(why=why):
                 await self._known().note_gone(delivery.destination, why)
                 await self._outbox.failed(delivery.id, why, None)
-                logger.error("webhook destination gone: %s %s", where, why, extra=extra)
+                logger.error("webhook disabled: %s %s", where, why, extra=extra)

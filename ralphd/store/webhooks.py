@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ralphd.config.values import an_address, event_patterns
+from ralphd.config.values import an_address, event_patterns, hook_name
 from ralphd.core.delivery import Destination
 from ralphd.core.time import Moment
 from ralphd.store.codec import Codec, load_file
 from ralphd.store.files import as_json, make_private_directory, write_whole
 
 WEBHOOKS_FILE: Final = "webhooks.json"
-WEBHOOKS_VERSION: Final = 1
+WEBHOOKS_VERSION: Final = 2
+"""Version 1 had no names; it is still read."""
 MOST_WEBHOOKS: Final = 100
 MOST_GONE: Final = 200
 
@@ -64,7 +65,7 @@ class Webhooks:
         return replace(self, gone={key: each for key, each in self.gone.items() if key != id})
 
 
-_ADDED: Final = Codec[Added](Added, moments=("added_at",), last="is_made added_at", newer=())
+_ADDED: Final = Codec[Added](Added, moments=("added_at",), last="is_made added_at", newer=("name",))
 _GONE: Final = Codec[Gone](Gone, moments=("at",))
 
 
@@ -110,6 +111,6 @@ def _webhooks_of(stored: dict[str, Any]) -> Webhooks:
     for entry in stored["webhooks"]:
         one = _ADDED.load({**entry, "destination": entry})
         to = one.destination
-        checked = replace(to, url=an_address(to.url), on=event_patterns(to.on))
+        checked = replace(to, url=an_address(to.url), on=event_patterns(to.on), name=hook_name(to.name))
         added[checked.id] = replace(one, destination=checked)
     return Webhooks(added, {id: _GONE.load(each) for id, each in stored["gone"].items()})

@@ -74,16 +74,16 @@ def test_a_value_that_cannot_be_is_told_with_its_range(place: Place, line: str, 
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
-        ('url = "ftp://example.com"', "webhooks[0].url: has to be an http or https address"),
-        ('url = "https://"', "webhooks[0].url: has to be an http or https address"),
-        ('url = "https://x:99999/"', "webhooks[0].url: is not an address: Port out of range 0-65535"),
+        ('url = "ftp://example.com"', "webhooks[0].url: has to be an http or https URL"),
+        ('url = "https://"', "webhooks[0].url: has to be an http or https URL"),
+        ('url = "https://x:99999/"', "webhooks[0].url: is not a URL: Port out of range 0-65535"),
         (
             'url = "https://me:pw@x/"',
-            "webhooks[0].url: cannot hold a password, since addresses are stored; use secret_file",
+            "webhooks[0].url: must not contain a password, since it is stored; use secret_file",
         ),
         (
             'url = "https://x/"\non = ["ralph.escalatd"]',
-            "webhooks[0].on: 'ralph.escalatd' names no event, did you mean ralph.escalated?",
+            "webhooks[0].on: 'ralph.escalatd' matches no event, did you mean ralph.escalated?",
         ),
         (
             'url = "https://x/"\nallow_private = true',

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import (
     GIVE_UP_AFTER_S,
     LONGEST_RETRY_AFTER_S,
@@ -28,6 +29,7 @@ from ralphd.core.delivery import (
     Retry,
     StoredEvent,
     Unreached,
+    default_name,
     is_metadata,
     is_public,
     message_id,
@@ -39,10 +41,12 @@ from ralphd.core.delivery import (
     why_not,
 )
 from ralphd.notify.payloads import posted
+from ralphd.wire import EVENTS, is_name
 
 EVENT = StoredEvent(
     7, "ralph.escalated", "2026-11-21T20:00:00.000000Z", "demo", "r000001-00000000", {"why": "é"}
 )
+FACTS = AlertFacts("here")
 NOW = 1_000_000.0
 DELIVERY = Delivery(1, "d", "msg_1", EVENT, queued_at=NOW, failures=0, next_at=NOW)
 SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()
@@ -69,12 +73,66 @@ def test_a_pattern_names_events_with_star_for_any_text(pattern: str, type: str, 
 def test_only_escalations_are_wanted_unless_more_is_asked_for() -> None:
     quiet, loud = Destination("http://quiet"), Destination("http://loud", on=("*",))
 
-    assert wanted([quiet, loud], "ralph.escalated") == (quiet, loud)
-    assert wanted([quiet, loud], "ralph.exited") == (loud,)
+    assert wanted([quiet, loud], "ralph.escalated", {}, is_titled=True) == (quiet, loud)
+    assert wanted([quiet, loud], "ralph.exited", {}, is_titled=False) == (loud,)
 
 
 def test_the_same_address_configured_twice_gets_one_message() -> None:
-    assert len(wanted([Destination("http://x"), Destination("http://x", on=("*",))], "ralph.escalated")) == 1
+    twice = [Destination("http://x"), Destination("http://x", on=("*",))]
+    assert len(wanted(twice, "ralph.escalated", {}, is_titled=True)) == 1
+
+
+CRASH: tuple[tuple[str, dict[str, object]], ...] = (
+    ("ralph.started", {}),
+    ("ralph.exited", {}),
+    ("ralph.escalated", {}),
+    ("ralph.failed", {"escalated": True}),
+)
+
+
+def sent(to: Destination, *events: tuple[str, dict[str, object]]) -> list[str]:
+    return [type for type, data in events if to.gets(type, data, is_titled=bool(EVENTS[type][0]))]
+
+
+@pytest.mark.parametrize("form", [Format.SLACK, Format.NTFY])
+@pytest.mark.parametrize("on", [("*",), ("ralph.*",), ("ralph.escalated", "ralph.failed")])
+def test_a_crash_is_one_message_to_people(form: Format, on: tuple[str, ...]) -> None:
+    assert sent(Destination("http://x", on, form), *CRASH) == ["ralph.escalated"]
+
+
+def test_programs_get_every_event_that_matches() -> None:
+    assert sent(Destination("http://x", ("ralph.*",)), *CRASH) == [type for type, _ in CRASH]
+
+
+def test_an_event_named_in_full_reaches_people() -> None:
+    to = Destination("http://x", ("ralph.exited", "ralph.failed"), Format.SLACK)
+
+    assert sent(to, *CRASH) == ["ralph.exited", "ralph.failed"]
+    assert sent(to, ("ralph.failed", {"message": "build failed"})) == ["ralph.failed"]
+
+
+def test_what_follows_from_an_event_replaces_it_for_people() -> None:
+    to = Destination("http://x", ("*",), Format.NTFY)
+
+    assert sent(to, ("ralph.stalled", {}), ("ralph.retrying", {})) == ["ralph.retrying"]
+    assert sent(to, ("tests.failed", {}), ("commit.reverted", {})) == ["commit.reverted"]
+    assert sent(to, ("tests.failed", {"baseline": True})) == ["tests.failed"]
+
+
+@pytest.mark.parametrize(
+    ("to", "name"),
+    [
+        (Destination("https://hooks.slack.example/T0ken", format=Format.SLACK), "slack"),
+        (Destination("https://ntfy.example/topic", format=Format.NTFY), "ntfy"),
+        (Destination("https://Hooks.Example.com:8443/x"), "hooks.example.com"),
+        (Destination("http://[::1]:9/x"), "1"),
+        (Destination("http://"), "webhook"),
+    ],
+)
+def test_a_webhook_has_a_name_that_can_be_typed(to: Destination, name: str) -> None:
+    assert default_name(to, ()) == name
+    assert default_name(to, {name, f"{name}-2"}) == f"{name}-3"
+    assert is_name(default_name(to, {name}))
 
 
 def test_neither_id_nor_label_of_a_destination_give_its_token_away() -> None:
@@ -91,7 +149,7 @@ def test_a_label_is_there_even_for_an_address_that_is_none(url: str) -> None:
 
 
 def test_the_body_names_type_and_time_and_holds_the_event() -> None:
-    assert json.loads(posted(EVENT).payload) == {
+    assert json.loads(posted(EVENT, Format.JSON, FACTS).payload) == {
         "type": "ralph.escalated",
         "timestamp": EVENT.at,
         "data": {
@@ -101,14 +159,20 @@ def test_the_body_names_type_and_time_and_holds_the_event() -> None:
             "ralph": "demo",
             "run_id": "r000001-00000000",
             "data": {"why": "é"},
+            "host": "here",
+            "directory": None,
+            "task": None,
+            "cost_tonight_usd": None,
+            "cost_since": None,
+            "last_lines": [],
         },
     }
 
 
 def test_a_byte_that_is_no_text_does_not_stop_a_message() -> None:
-    assert json.loads(posted(replace(EVENT, data={"file": "a\udcff"})).payload)["data"]["data"] == {
-        "file": "a?"
-    }
+    assert json.loads(posted(replace(EVENT, data={"file": "a\udcff"}), Format.JSON, FACTS).payload)["data"][
+        "data"
+    ] == {"file": "a?"}
 
 
 def test_a_message_keeps_its_id_whoever_queues_it_again() -> None:
@@ -182,7 +246,7 @@ def test_a_redirect_is_a_failure_that_says_what_to_do(status: int) -> None:
     answer = sequel(ReceiverReply(status), DELIVERY, now=NOW, jitter=0.5)
 
     assert isinstance(answer, Retry)
-    assert "final address" in answer.why
+    assert "final URL" in answer.why
 
 
 def test_an_error_of_the_client_is_no_redirect() -> None:

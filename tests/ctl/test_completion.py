@@ -96,13 +96,13 @@ def test_bash_serves_both_programs(scripts: Path) -> None:
 def test_a_daemon_names_its_ralphs_and_webhooks(
     scripts: Path, shell_environment: dict[str, str], daemon: FakeDaemon
 ) -> None:
-    hooks = [{"id": "h4f2", "where": "ntfy.sh"}, {"id": "k77", "where": "slack"}]
+    hooks = [{"name": "home", "where": "ntfy.sh"}, {"name": "slack", "where": "slack"}]
     daemon.views = {"far": view(name="far")}
     daemon.on("GET /v1/webhooks", lambda request: Answer({"webhooks": hooks}))
     lines = {
         "ralph stop ": {"far"},
-        "ralph webhooks test ": {"h4f2", "k77"},
-        "ralph webhooks remove h": {"h4f2"},
+        "ralph webhooks test ": {"home", "slack"},
+        "ralph webhooks remove h": {"home"},
     }
 
     assert completed(lines, scripts, shell_environment) == list(lines.values())

@@ -18,7 +18,15 @@ from ralphd.daemon.lifecycle import Roster
 from ralphd.daemon.services import EventPublisher, Services, UserConfiguration
 from ralphd.daemon.webhook_views import Hook, configured
 from ralphd.daemon.webhooks import DaemonsWebhooks
-from ralphd.errors import DaemonBusy, NewerState, NotFound, UsageError, WebhookConflict, WebhookRefused
+from ralphd.errors import (
+    DaemonBusy,
+    NewerState,
+    NotFound,
+    PrivateAddress,
+    UsageError,
+    WebhookConflict,
+    WebhookRefused,
+)
 from ralphd.notify import client
 from ralphd.notify.client import WebhookClient
 from ralphd.notify.hub import Hub
@@ -65,7 +73,7 @@ async def desk(
 ) -> AsyncIterator[Desk]:
     state.mkdir(exist_ok=True)
     clock, events = Clock(), await EventStore.open(state / "events.db")
-    carries = WebhookClient(environ=environ or {})
+    carries = WebhookClient(lambda event: webhooks.facts_of(event), environ=environ or {})
     sender = DeliveryWorker(events, lambda: webhooks, carries)
     services = Services(
         state_directory=state,
@@ -237,7 +245,7 @@ async def test_a_test_of_a_receiver_that_hangs_or_is_not_there_ends(
     with receiving(hang) as receiver:
         async with desk(tmp_path) as one:
             id = await one.add(receiver)
-            assert "no answer within" in (await one.webhooks.test(id))["why"]
+            assert "no reply within" in (await one.webhooks.test(id))["why"]
     async with desk(tmp_path) as one:
         tested = await one.webhooks.test(id)
         assert (tested["status"], tested["arrived"]) == (None, False)
@@ -272,10 +280,11 @@ async def test_a_test_that_arrives_lets_what_waits_go_now(tmp_path: Path) -> Non
 )
 async def test_a_private_address_is_refused_unless_file_and_flag_allow_it(tmp_path: Path, url: str) -> None:
     async with desk(tmp_path, notify=NotifySpec()) as one:
-        for asked in (False, True):
-            with pytest.raises(WebhookRefused) as caught:
-                await one.webhooks.add(Destination(url, allow_private=asked))
-            assert "allow_private = true" in str(caught.value)
+        with pytest.raises(WebhookRefused) as caught:
+            await one.webhooks.add(Destination(url))
+        assert caught.value.mend == "ralphctl webhooks add --allow-private URL"
+        with pytest.raises(PrivateAddress, match="allow_private = true"):
+            await one.webhooks.add(Destination(url, allow_private=True))
         one.users.present = replace(one.users.present, notify=PRIVATE)
         with pytest.raises(WebhookRefused):
             await one.webhooks.add(Destination(url))
@@ -310,6 +319,9 @@ async def test_what_the_users_file_takes_back_is_taken_back_from_what_was_added(
         Destination("https://one.example/\nX: y"),
         Destination("https://one.example/" + "a" * 3000),
         Destination("https://one.example/\0"),
+        Destination("https://one.example/", name="My Phone"),
+        Destination("https://one.example/", name="../x"),
+        Destination("https://one.example/", name="0123456789abcdef"),
         Destination("https://one.example/", ("ralph.esclated",)),
         Destination("https://one.example/", ()),
         Destination("https://one.example/", secret_file="/a", secret_env="B"),
@@ -377,14 +389,14 @@ async def test_those_of_files_are_listed_with_their_place_and_are_not_removed(tm
             await one.webhooks.remove(view["id"])
         assert "/home/me/config.toml:7" in caught.value.what
         assert caught.value.mend == (
-            "take that [[webhooks]] entry out of /home/me/config.toml, then ralphctl regent reload"
+            "delete this [[webhooks]] entry from /home/me/config.toml, then ralphctl regent reload"
         )
-        with pytest.raises(WebhookConflict, match="is there already"):
+        with pytest.raises(WebhookConflict, match="already configured in /home/me"):
             await one.webhooks.add(Destination("https://one.example/"))
 
 
 def test_a_repository_that_names_the_address_of_another_webhook_changes_nothing_about_it() -> None:
-    mine = Added(Destination("https://one.example/", secret_file="/mine"), 0.0)
+    mine = Added(Destination("https://one.example/", secret_file="/mine", name="one.example"), 0.0)
     users = a_configuration("https://all.example/", "/home/me/config.toml:1")
     theirs = [
         ("a", Path("/srv/a"), a_configuration(url, "ralph.toml:3"))
@@ -409,3 +421,43 @@ def test_one_that_two_ralphs_name_is_one_and_names_both() -> None:
         ("https://all.example/", "/home/me/config.toml:1", None),
         ("https://one.example/", "/srv/a/ralph.toml:3", ("a", "b")),
     ]
+
+
+async def test_a_webhook_is_found_by_name_and_by_id(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        async with desk(tmp_path) as one:
+            id = await one.add(receiver, name="phone")
+            assert (await one.webhooks.test("phone"))["arrived"]
+            assert (await one.webhooks.test(id))["name"] == "phone"
+            await one.tell()
+            assert await one.settled("phone") == ["delivered"]
+            await one.webhooks.remove("phone")
+            assert await one.webhooks.views() == []
+
+
+async def test_names_are_unique_and_stay_when_a_webhook_is_added_again(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one:
+        for path in ("a", "b"):
+            await one.webhooks.add(Destination(f"https://one.example/{path}"))
+        await one.webhooks.add(Destination("https://one.example/a", on=("*",)))
+        with pytest.raises(WebhookConflict, match="another webhook has the name"):
+            await one.webhooks.add(Destination("https://two.example/", name="one.example-2"))
+        one.users.present = a_configuration("https://one.example/c", "/home/me/config.toml:7")
+        assert [each["name"] for each in await one.webhooks.views()] == [
+            "one.example",
+            "one.example-2",
+            "one.example-3",
+        ]
+        await one.webhooks.remove("one.example")
+        await one.webhooks.add(Destination("https://one.example/b", name="phone"))
+    async with desk(tmp_path) as one:
+        assert [each["name"] for each in await one.webhooks.views()] == ["phone"]
+
+
+async def test_one_name_in_two_files_belongs_to_the_first(tmp_path: Path) -> None:
+    first, second = (WebhookSpec(url=f"https://{host}.example/", name="phone") for host in "ab")
+    users = replace(Configuration(), webhooks=(first, second))
+
+    hooks = configured(users, [], {})
+
+    assert [hook.destination.name for hook in hooks.values()] == ["phone", "b.example"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Format, StoredEvent
 from ralphd.notify.payloads import MOST_MESSAGE_CHARS, MOST_NTFY_BYTES, header_text, posted
 from ralphd.wire import EVENT_TYPES, EVENTS
@@ -27,31 +28,45 @@ CALL = StoredEvent(
 )
 
 
-def slack(event: StoredEvent) -> str:
-    found: dict[str, str] = json.loads(posted(event, Format.SLACK).payload)
+FACTS = AlertFacts(
+    "buildbox", "/srv/demo", {"id": "a", "title": "Parse dates"}, 1.5, "2026-11-21T18:00:00.000000Z",
+    ("1 failed", "Error: `boom` <b>"),
+)  # fmt: skip
+
+
+def slack(event: StoredEvent, facts: AlertFacts = FACTS) -> str:
+    found: dict[str, str] = json.loads(posted(event, Format.SLACK, facts).payload)
     assert list(found) == ["text"]
     return found["text"]
 
 
-def test_slack_is_told_what_happened_what_it_needs_and_what_to_type() -> None:
+def test_slack_shows_what_happened_what_to_type_and_the_output() -> None:
     assert slack(CALL).splitlines() == [
         "*demo: needs you*",
         "Ralph exited (exit 1) — giving up after 3 failures",
-        "a look at why",
+        "Needed: a look at why",
+        "Task: Parse dates",
         "`ralphctl explain demo`",
-        "/srv/demo · 2026-11-21 20:00 UTC",
+        "buildbox · /srv/demo · $1.50 tonight · 2026-11-21 20:00 UTC",
+        "```",
+        "1 failed",
+        "Error: 'boom' &lt;b&gt;",
+        "```",
     ]
-    assert posted(CALL, Format.SLACK).headers == {"content-type": "application/json"}
+    assert posted(CALL, Format.SLACK, FACTS).headers == {"content-type": "application/json"}
 
 
-def test_ntfy_is_told_the_same_with_its_headers() -> None:
-    message = posted(CALL, Format.NTFY)
+def test_ntfy_shows_the_same_with_its_headers() -> None:
+    message = posted(CALL, Format.NTFY, FACTS)
 
     assert message.payload.decode().splitlines() == [
         "Ralph exited (exit 1) — giving up after 3 failures",
-        "a look at why",
+        "Needed: a look at why",
+        "Task: Parse dates",
         "$ ralphctl explain demo",
-        "/srv/demo · 2026-11-21 20:00 UTC",
+        "buildbox · /srv/demo · $1.50 tonight · 2026-11-21 20:00 UTC",
+        "| 1 failed",
+        "| Error: `boom` <b>",
     ]
     assert message.headers == {
         "content-type": "text/plain; charset=utf-8",
@@ -61,29 +76,40 @@ def test_ntfy_is_told_the_same_with_its_headers() -> None:
     }
 
 
+def test_programs_get_the_facts_as_fields() -> None:
+    data = json.loads(posted(CALL, Format.JSON, FACTS).payload)["data"]
+
+    assert data == CALL.as_object() | {
+        "host": "buildbox",
+        "directory": "/srv/demo",
+        "task": {"id": "a", "title": "Parse dates"},
+        "cost_tonight_usd": 1.5,
+        "cost_since": "2026-11-21T18:00:00.000000Z",
+        "last_lines": ["1 failed", "Error: `boom` <b>"],
+    }
+
+
 @pytest.mark.parametrize(
     ("event_type", "priority"),
     [("ralph.failed", "4"), ("ralph.done", "3"), ("ralph.started", "2"), ("webhook.test", "3")],
 )
 def test_ntfy_is_loud_only_where_somebody_has_to_act(event_type: str, priority: str) -> None:
-    assert posted(replace(CALL, type=event_type), Format.NTFY).headers["priority"] == priority
+    assert posted(replace(CALL, type=event_type), Format.NTFY, FACTS).headers["priority"] == priority
 
 
-def test_an_event_without_words_of_its_own_tells_its_plain_values() -> None:
-    data = {"pid": 7, "version": "1", "deep": {"a": 1}}
-    event = replace(CALL, type="daemon.started", ralph=None, data=data)
+def test_people_never_see_raw_keys() -> None:
+    data = {"code": 3, "outcome": "failed", "pid": 7, "deep": {"a": 1}}
+    event = replace(CALL, type="iteration.finished", data=data)
 
-    assert slack(event).splitlines() == [
-        "*ralphd: daemon.started*",
-        "pid: 7",
-        "version: 1",
-        "2026-11-21 20:00 UTC",
+    assert slack(event, AlertFacts("buildbox")).splitlines() == [
+        "*demo: iteration finished*",
+        "buildbox · 2026-11-21 20:00 UTC",
     ]
 
 
 def test_nobody_is_mentioned_and_nothing_linked_by_what_an_agent_wrote() -> None:
     message = "<!channel> see <https://evil.example|this> & more"
-    text = slack(replace(CALL, data={"message": message, "do": "`rm`"}))
+    text = slack(replace(CALL, data={"message": message, "do": "`rm`"}), AlertFacts("h"))
 
     assert "<" not in text and ">" not in text
     assert "&lt;!channel&gt;" in text and "&amp; more" in text
@@ -92,7 +118,8 @@ def test_nobody_is_mentioned_and_nothing_linked_by_what_an_agent_wrote() -> None
 
 @pytest.mark.parametrize("form", [Format.SLACK, Format.NTFY])
 def test_a_message_without_end_is_cut(form: Format) -> None:
-    message = posted(replace(CALL, data={"message": "é" * 100_000, "do": "x" * 100_000}), form)
+    facts = replace(FACTS, host="h" * 100_000, task={"title": "é" * 100_000})
+    message = posted(replace(CALL, data={"message": "é" * 100_000, "do": "x" * 100_000}), form, facts)
 
     assert len(message.payload) < 8 * MOST_MESSAGE_CHARS
     assert form is Format.SLACK or len(message.payload) <= MOST_NTFY_BYTES
@@ -116,7 +143,7 @@ def test_a_header_is_one_ascii_line_that_reads_as_what_was_meant(text: str) -> N
 
 def test_no_line_of_a_text_becomes_a_header() -> None:
     evil = replace(CALL, ralph="x\r\nX-Evil: 1\r\n\r\nbody")
-    headers = posted(evil, Format.NTFY).headers
+    headers = posted(evil, Format.NTFY, FACTS).headers
 
     assert headers["title"] == "x X-Evil: 1 body: needs you"
     assert header_text("=?UTF-8?B?aGk=?=").startswith("=?UTF-8?B?")
@@ -130,7 +157,7 @@ def test_no_line_of_a_text_becomes_a_header() -> None:
 def test_every_event_has_a_body_and_headers_that_can_be_sent(
     event_type: str, data: dict[str, object], form: Format
 ) -> None:
-    message = posted(replace(CALL, type=event_type, data=data), form)
+    message = posted(replace(CALL, type=event_type, data=data), form, FACTS)
 
     assert message.payload
     assert all(value.isascii() and value.isprintable() for value in message.headers.values())

@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
 
+from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Destination, Format, StoredEvent
 from ralphd.notify import client, http, worker
 from ralphd.notify.client import WebhookClient
@@ -33,6 +34,7 @@ FOREVER = 1e12
 ENQUEUE = """
 import asyncio, os, signal, sys
 from pathlib import Path
+from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Destination
 from ralphd.store.events import EventStore
 from ralphd.notify.client import WebhookClient
@@ -43,16 +45,23 @@ class Known:
     def destinations(self): return {self.to.id: self.to}
     def why_gone(self, id): return None
 
+async def no_facts(event):
+    return AlertFacts("here")
+
 async def main(path, url, send):
     events = await EventStore.open(Path(path))
     to = Destination(url, allow_private=True)
     await events.append("ralph.escalated", 1.0, "demo", "r1", {}, key="k", deliver_to=[to])
     if send == "send":
-        await DeliveryWorker(events, lambda: Known(to), WebhookClient()).run()
+        await DeliveryWorker(events, lambda: Known(to), WebhookClient(no_facts)).run()
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main(*sys.argv[1:]))
 """
+
+
+async def no_facts(event: StoredEvent) -> AlertFacts:
+    return AlertFacts("here")
 
 
 @asynccontextmanager
@@ -91,7 +100,7 @@ async def sending(
 ) -> AsyncIterator[DeliveryWorker]:
     known = marks or Marks(*destinations)
     sender = DeliveryWorker(
-        store, lambda: known, WebhookClient(environ=environ or {}, clock=clock), clock=clock
+        store, lambda: known, WebhookClient(no_facts, environ=environ or {}, clock=clock), clock=clock
     )
     running = asyncio.create_task(sender.run())
     try:
@@ -142,7 +151,7 @@ async def test_a_message_arrives_signed_as_standard_webhooks_want_it(tmp_path: P
     assert json.loads(request.body) == {
         "type": "ralph.escalated",
         "timestamp": event.at,
-        "data": event.as_object(),
+        "data": event.as_object() | asdict(AlertFacts("here")) | {"last_lines": []},
     }
     assert request.path == "/hook"
     assert request.headers["content-type"] == "application/json"
@@ -208,7 +217,7 @@ async def test_a_name_that_leads_elsewhere_by_then_is_not_looked_up_again(
     [
         ("http://169.254.169.254/latest/meta-data", "metadata"),
         ("http://[::ffff:169.254.169.254]/", "metadata"),
-        ("http://me:hunter2@127.0.0.1/", "before the @"),
+        ("http://me:hunter2@127.0.0.1/", "user names and passwords"),
         ("file:///etc/passwd", "not of the form"),
     ],
 )
@@ -266,8 +275,8 @@ async def test_a_secret_is_read_for_each_message_and_kept_nowhere(
     ("secret", "why"),
     [
         ({"secret_file": "/not-there"}, "No such file"),
-        ({"secret_file": "/"}, "not a plain file"),
-        ({"secret_env": "NOT_THERE"}, "has no NOT_THERE"),
+        ({"secret_file": "/"}, "not a regular file"),
+        ({"secret_env": "NOT_THERE"}, "NOT_THERE is not set"),
     ],
 )
 async def test_without_its_secret_a_message_waits_rather_than_going_out_unsigned(
@@ -356,7 +365,7 @@ async def test_a_destination_that_hangs_is_left_after_its_time(
             async with sending(store, to(dead)):
                 await failed(store)
 
-    assert "no answer within 0.3 s" in caplog.text
+    assert "no reply within 0.3 s" in caplog.text
 
 
 @pytest.mark.parametrize(("chunk", "pause_s"), [(1 << 16, 0.0), (1, 0.02)], ids=["flood", "drip"])
@@ -467,7 +476,7 @@ async def test_private_addresses_are_refused_however_they_are_written(
                 await failed(store)
 
     assert receiver.received == []
-    assert "its address is private" in caplog.text
+    assert "the address is private" in caplog.text
 
 
 async def test_a_name_is_reached_at_the_address_that_was_checked(tmp_path: Path) -> None:
@@ -540,7 +549,7 @@ async def test_a_bug_ends_neither_the_sending_nor_the_daemon(
 
     async with outbox(tmp_path) as store:
         await add(store, Destination("http://one.example"))
-        sending_all = asyncio.create_task(DeliveryWorker(store, Buggy, WebhookClient()).run())
+        sending_all = asyncio.create_task(DeliveryWorker(store, Buggy, WebhookClient(no_facts)).run())
         await failed(store)
         sending_all.cancel()
         await asyncio.gather(sending_all, return_exceptions=True)

@@ -3,17 +3,19 @@
 import json
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ralphd.core.delivery import Destination, Format
+from ralphd.core.time import rfc3339
 from ralphd.errors import NewerState
 from ralphd.store.files import Broken
 from ralphd.store.webhooks import MOST_GONE, Added, Gone, Webhooks, WebhooksFile
 
 AT = 1_700_000_000.0
-HOOK = Destination("https://one.example/T0ken", ("ralph.*",), Format.SLACK, True, None, "NAME")
+HOOK = Destination("https://one.example/T0ken", ("ralph.*",), Format.SLACK, True, None, "NAME", "phone")
 MADE = Destination("https://two.example", secret_file="/somewhere/ID.secret")
 
 
@@ -45,6 +47,20 @@ def test_its_keys_are_those_that_the_page_tells(tmp_path: Path) -> None:
     assert one == list(written["webhooks"][0])
 
 
+def test_a_file_without_names_is_read(tmp_path: Path) -> None:
+    plain = {
+        "on": ["ralph.*"],
+        "format": "slack",
+        "allow_private": True,
+        "secret_file": None,
+        "secret_env": "NAME",
+    }
+    entry = {"url": HOOK.url, **plain, "is_made": False, "added_at": rfc3339(AT)}
+    (tmp_path / "webhooks.json").write_text(json.dumps({"version": 1, "webhooks": [entry], "gone": {}}))
+
+    assert WebhooksFile(tmp_path).load() == Webhooks({HOOK.id: Added(replace(HOOK, name=""), AT)})
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -54,6 +70,7 @@ def test_its_keys_are_those_that_the_page_tells(tmp_path: Path) -> None:
         '{"version": 1, "webhooks": [{"url": "file:///etc/passwd"}], "gone": {}}',
         '{"version": 1, "webhooks": [], "gone": []}',
         '{"version": 1, "webhooks": [7], "gone": {}}',
+        '{"version": 2, "webhooks": [{"url": "https://x.example", "name": "../x"}], "gone": {}}',
         '{"version": 1, "webhooks": [], "gone": {"x": {"why": "", "at": "soon"}}}',
     ],
 )
@@ -72,12 +89,12 @@ def test_a_broken_one_is_kept_beside_its_place(tmp_path: Path, text: str) -> Non
 
 def test_one_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
     file = WebhooksFile(tmp_path)
-    file.path.write_text('{"version": 2}')
+    file.path.write_text('{"version": 3}')
 
     with pytest.raises(NewerState):
         file.load()
 
-    assert file.path.read_text() == '{"version": 2}'
+    assert file.path.read_text() == '{"version": 3}'
 
 
 def test_a_secret_is_a_private_file_of_its_own(tmp_path: Path) -> None:

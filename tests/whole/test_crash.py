@@ -149,7 +149,8 @@ def test_its_end_is_told_in_the_seeds_words_in_the_log_and_in_the_events(
     first, again, second, once_more, last = words
     assert said == ["about to end", first, again, "about to end", second, once_more, "about to end", last]
     events = [event for event in daemon.events() if event["ralph"] == "demo"]
-    assert [event["data"]["message"] for event in events if "message" in event["data"]] == words
+    assert [event["data"]["message"] for event in events if "message" in event["data"]] == [*words, last]
+    assert [events[-1]["type"], events[-1]["data"]["escalated"]] == ["ralph.failed", True]
     assert [event["type"] for event in events].count("ralph.escalated") == 1
     assert [event["type"] for event in events].count("ralph.exited") == 3
     assert "giving up after 3 failures" in (daemon.state / "ralphd.log").read_text()

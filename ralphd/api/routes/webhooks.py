@@ -1,4 +1,4 @@
-"""Routes of webhooks and of what was sent to them."""
+"""Routes of webhooks and their deliveries."""
 
 import json
 from typing import Annotated
@@ -21,29 +21,24 @@ from ralphd.api.schemas import (
 from ralphd.core.delivery import Destination, Format
 
 router = routes("/v1", "webhooks")
-WebhookId = Annotated[str, Path(description="The webhook's id.", max_length=64)]
+WebhookId = Annotated[str, Path(description="The webhook's id or name.", max_length=64)]
 DeliveryId = Annotated[int, Path(description="The delivery's id.", ge=0, le=MAX_EVENT_ID)]
 
 
 @router.get("/webhooks", responses=answers(WebhooksView), dependencies=[NO_QUERY])
 async def list_webhooks(host: TheHost) -> Response:
-    """Every webhook: those of the user's file, of the ralphs' files, and those that were added.
+    """List the webhooks of the user's file, of the ralphs' files, and those added by command.
 
-    No address is shown in full, since it may hold a token; no secret, since it is one.
+    The reply has no full URL, which may contain a token, and no secret.
     """
     return _json({"webhooks": await host.webhooks.views()})
 
 
-@router.post(
-    "/webhooks",
-    status_code=201,
-    responses=answers(AddedView, 201),
-    dependencies=[NO_QUERY],
-)
+@router.post("/webhooks", status_code=201, responses=answers(AddedView, 201), dependencies=[NO_QUERY])
 async def add_webhook(host: TheHost, asked: WebhookRequest) -> Response:
-    """Add a webhook. One that was added with the same address is replaced, and tried again if it was gone.
+    """Add a webhook, or replace the one with the same URL, which is enabled again if it had answered 410.
 
-    Without a secret one is made up for `json`. It is in no reply: the view names its file, 0600.
+    For `json`, a secret is generated if the request names none. The view names its file (0600).
     """
     fields = asked.model_dump() | {"on": tuple(asked.on), "format": Format(asked.format)}
     return _json(await host.webhooks.add(Destination(**fields)), 201)
@@ -51,40 +46,37 @@ async def add_webhook(host: TheHost, asked: WebhookRequest) -> Response:
 
 @router.delete("/webhooks/{id}", status_code=204, dependencies=[NO_QUERY])
 async def remove_webhook(host: TheHost, id: WebhookId) -> Response:
-    """Remove a webhook that was added; what waits for it is given up."""
+    """Remove an added webhook and cancel its pending messages."""
     await host.webhooks.remove(id)
     return Response(status_code=204)
 
 
 @router.post("/webhooks/{id}/test", responses=answers(TestedView), dependencies=[NO_QUERY])
 async def test_webhook(host: TheHost, id: WebhookId, nothing: NoFields | None = None) -> Response:
-    """Send a test now, and say what came back, within 10 seconds.
+    """Send a test now, and return the result within 10 seconds.
 
-    When it arrives, what waits for the webhook goes too, and one that had answered 410 is wanted again.
+    A success also sends the pending messages, and enables a webhook that had answered 410.
     """
     return _json(await host.webhooks.test(id))
 
 
 @router.get("/webhooks/{id}/deliveries", responses=answers(DeliveriesView))
 async def list_deliveries_to(host: TheHost, id: WebhookId, query: Annotated[RunsQuery, Query()]) -> Response:
-    """What was sent to a webhook, or waits, or was given up, newest first."""
+    """List the deliveries to a webhook, newest first."""
     return _json({"deliveries": await host.webhooks.deliveries(id, query.limit)})
 
 
 @router.get("/deliveries", responses=answers(DeliveriesView))
 async def list_deliveries(host: TheHost, query: Annotated[RunsQuery, Query()]) -> Response:
-    """The same of all webhooks, those that are gone too."""
+    """List the deliveries to all webhooks, also removed ones, newest first."""
     return _json({"deliveries": await host.webhooks.deliveries(None, query.limit)})
 
 
 @router.post(
-    "/deliveries/{id}/replay",
-    status_code=202,
-    responses=answers(DeliveryView, 202),
-    dependencies=[NO_QUERY],
+    "/deliveries/{id}/replay", status_code=202, responses=answers(DeliveryView, 202), dependencies=[NO_QUERY]
 )
 async def replay_delivery(host: TheHost, id: DeliveryId, nothing: NoFields | None = None) -> Response:
-    """Send the message of a delivery again, under the same `webhook-id`. One that waits goes now."""
+    """Send the message of a delivery again, under the same `webhook-id`; a pending one is sent now."""
     return _json(await host.webhooks.replay(id), 202)
 
 

@@ -112,7 +112,7 @@ class Announcer:
                 "incident.held_back", f"{key}/held_back", at, data, call.message, whom, level=logging.ERROR
             )
             return incident
-        data = _call_data(incident, call.message, whom)
+        data = self._call_data(incident, call.message, whom)
         # The outbox may be lost before this is sent: then it is queued again from the history.
         await self._records.enter(ESCALATION, key, at, {"run_id": facts.run_id, "data": data})
         await self._tell("ralph.escalated", data, call.message, whom, at=at, key=key, level=logging.ERROR)
@@ -122,7 +122,7 @@ class Announcer:
         """Escalate again. Return the incident after it."""
         after = incidents.told_again(incident, at)
         text = incidents.reminder_text(after, at)
-        data = _call_data(after, text, whom) | {
+        data = self._call_data(after, text, whom) | {
             "reminder": after.reminders,
             "held_back": after.held_back,
             "since": rfc3339(after.opened_at),
@@ -130,6 +130,11 @@ class Announcer:
         key = incidents.reminder_key(after)
         await self._tell("ralph.escalated", data, text, whom, at=at, key=key, level=logging.ERROR)
         return after
+
+    def _call_data(self, incident: Incident, message: str, whom: Audience) -> dict[str, Any]:
+        needs, do = incident.call.needs, incident.call.do
+        data = {"message": message, "directory": str(whom.definition.directory), "needs": needs, "do": do}
+        return data | ({"desktop": True} if self._services.news.on_desktop else {})
 
     async def over(self, incident: Incident, why: CloseReason, at: Moment, whom: Audience) -> None:
         """Publish the end of an incident, which escalates nothing."""
@@ -198,11 +203,6 @@ class Announcer:
         return found
 
 
-def _call_data(incident: Incident, message: str, whom: Audience) -> dict[str, Any]:
-    needs, do = incident.call.needs, incident.call.do
-    return {"message": message, "directory": str(whom.definition.directory), "needs": needs, "do": do}
-
-
 def _about(incident: Incident) -> dict[str, Any]:
     return {"since": rfc3339(incident.opened_at), "held_back": incident.held_back}
 
@@ -210,6 +210,8 @@ def _about(incident: Incident) -> dict[str, Any]:
 def _data_of(action: Announce, facts: Facts) -> dict[str, Any]:
     data: dict[str, Any] = {} if action.text is None else {"message": action.text}
     data |= dict(action.data)
+    if action.type == "ralph.failed" and action.text is None and (incident := facts.incident) is not None:
+        data |= {"message": incident.latest or incident.message, "escalated": True}
     if action.wait_until is not None:
         data["until"] = rfc3339(action.wait_until)
     if action.type == "ralph.exited" and (last := facts.last_exit) is not None:

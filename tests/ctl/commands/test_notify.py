@@ -204,7 +204,7 @@ def test_while_the_daemon_is_away_the_same_report_is_sent_again(daemon: FakeDaem
     reply = ctl("notify", "iteration-finished", "--wait", "--summary", "s", more=in_run(daemon))
 
     assert (reply.returncode, reply.stdout) == (75, "pause\n")
-    assert reply.stderr.count("the report is sent again for 60 s at most") == 1
+    assert reply.stderr.count("retrying for at most 60 s") == 1
     first, *more = [request.body for request in daemon.asked]
     assert more
     assert all(body == first for body in more)

@@ -1,6 +1,7 @@
 """``ralphctl webhooks``: what is asked of the daemon, and what a person reads."""
 
 import io
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 
 from ralphctl.cli import root
-from ralphctl.format.webhook_text import delivery_lines, hook_lines, line_of_test, with_replays
-from ralphd.errors import DaemonNotRunning, UsageError
+from ralphctl.format.webhook_text import delivery_lines, hook_lines, line_of_test, table, with_replays
+from ralphd.errors import DaemonNotRunning, NotFound, PrivateAddress, UsageError
 from tests.ctl.fake import Answer, FakeDaemon
 from tests.ctl.golden_files import Golden, Printed, printed
 
@@ -24,6 +25,7 @@ def a_delivery(state: str = "delivered", **changes: Any) -> dict[str, Any]:
     return {
         "id": 41,
         "webhook": ID,
+        "name": "one",
         "where": "https://one.example",
         "message_id": "msg_1",
         "event": {"id": 7, "type": "ralph.escalated", "at": "2026-11-22T11:00:00.000000Z", "ralph": "demo"},
@@ -40,6 +42,7 @@ def a_delivery(state: str = "delivered", **changes: Any) -> dict[str, Any]:
 def a_hook(**changes: Any) -> dict[str, Any]:
     return {
         "id": ID,
+        "name": "one",
         "where": "https://one.example",
         "on": ["ralph.escalated", "ralph.done"],
         "format": "json",
@@ -65,6 +68,8 @@ def typed(
     """``ralphctl webhooks`` with these words, in this process, at ``NOW``."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+    for name in ("XDG_CONFIG_HOME", "RALPH_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "time", lambda: NOW)
 
@@ -102,12 +107,33 @@ def test_one_that_was_sent_again_is_not_offered_once_more() -> None:
     assert not again["replayed"]
 
 
+def test_the_list_fits_80_columns(golden: Golden) -> None:
+    gone = {"why": "answered 410 Gone", "at": "2026-11-22T11:10:00.000000Z"}
+    waits = a_delivery("pending", why="no connection: All connection attempts failed", failures=2,
+                       next_at="2026-11-22T11:21:00.000000Z")  # fmt: skip
+    hooks = [
+        a_hook(
+            name="phone", format="ntfy", where="https://ntfy.sh", on=["ralph.escalated"], last=a_delivery()
+        ),
+        a_hook(name="hooks.example.com", where="http://a.very.long.host.example.com:8080", last=waits),
+        a_hook(name="slack", format="slack", on=["*"], gone=gone, last=a_delivery()),
+        a_hook(),
+    ]
+    text = table(hooks, NOW)
+
+    assert max(map(len, text.splitlines())) <= 80
+    golden([text])
+
+
 def test_escape_codes_in_what_others_wrote_move_no_terminal() -> None:
     evil = "\x1b[2J"
     lines = [
+        table([a_hook(name=evil, where=evil, on=[evil], format=evil)], NOW),
         *hook_lines(a_hook(where=evil, place=evil, on=[evil], last=a_delivery(why=evil)), NOW),
         *delivery_lines(a_delivery("given_up", why=evil, where=evil), NOW),
-        line_of_test({"where": evil, "arrived": False, "why": evil, "took_s": 1.0, "status": None}),
+        line_of_test(
+            {"name": evil, "where": evil, "arrived": False, "why": evil, "took_s": 1.0, "status": None}
+        ),
     ]
 
     assert evil not in "\n".join(lines)
@@ -148,12 +174,66 @@ def test_with_json_the_reply_is_alone_on_stdout_and_an_address_may_come_in_unsee
     golden(printed(reply.args, reply.returncode, "", reply.stderr), str(fault.value))
 
 
+class Refusing:
+    """A daemon that refuses private addresses until its configuration is read again."""
+
+    def __init__(self, daemon: FakeDaemon) -> None:
+        self.allows = False
+        daemon.on("POST /v1/webhooks", lambda request: self.answer())
+        daemon.on("POST /v1/reload", lambda request: self.reload())
+
+    def answer(self) -> Answer:
+        if self.allows:
+            return Answer(a_hook(secret_made=False, replaced=False), 201)
+        return Answer({"type": "urn:ralphd:problem:private-address", "title": "not allowed"}, 422)
+
+    def reload(self) -> Answer:
+        self.allows = True
+        return Answer({"changes": []})
+
+
+def test_one_command_allows_private_addresses_and_adds(
+    daemon: FakeDaemon, typed: Typed, golden: Golden, environment: dict[str, str]
+) -> None:
+    Refusing(daemon)
+
+    reply = typed("add", "--allow-private", "--name", "one", "http://127.0.0.1:9/x")
+
+    golden(reply)
+    assert reply.returncode == 0
+    (file,) = Path(environment["HOME"]).rglob("config.toml")
+    assert file.read_text() == "[notify]\nallow_private = true\n"
+
+
+def test_a_run_cannot_allow_private_addresses(
+    daemon: FakeDaemon, typed: Typed, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Refusing(daemon)
+    monkeypatch.setenv("RALPH_RUN_ID", "r000001-00000000")
+
+    with pytest.raises(PrivateAddress):
+        typed("add", "--allow-private", "http://127.0.0.1:9/x")
+
+    assert not [*Path(environment["HOME"]).rglob("config.toml")]
+
+
+def test_show_takes_a_name_or_an_id(daemon: FakeDaemon, typed: Typed, golden: Golden) -> None:
+    daemon.on("GET /v1/webhooks", lambda request: Answer({"webhooks": [a_hook()]}))
+
+    replies = [typed("show", "one"), typed("show", ID), typed("list")]
+    with pytest.raises(NotFound) as fault:
+        typed("show", "two")
+    golden(*replies, str(fault.value))
+    assert json.loads(typed("show", "--json", "one").stdout)["id"] == ID
+
+
 @pytest.mark.parametrize(("arrived", "code"), [(True, 0), (False, 1)])
 def test_a_test_ends_with_1_when_it_did_not_arrive(
     daemon: FakeDaemon, typed: Typed, golden: Golden, arrived: bool, code: int
 ) -> None:
     tested = {
         "id": ID,
+        "name": "one",
         "where": "https://one.example",
         "arrived": arrived,
         "status": 200 if arrived else None,
