@@ -143,6 +143,7 @@ VIEW_KEYS: "Kinds" = STATE_KEYS | {
     "drift": list,
     "guard": dict | None,
     "notes": list,
+    "seen": dict | None,
     "resources": dict | None,
 }
 """The keys of a view in the API. ``resources`` is there only if it was requested."""

@@ -90,6 +90,10 @@ class EventParser(TextParser):
         if data is None:
             match = _matching(self._stdout_rules, line)
             return self.own.plain(line) if match is None else _line_events(match, self.own, line)
+        return self.event(data, line)
+
+    def event(self, data: dict[str, Any], line: str) -> Iterable[AgentEvent]:
+        """Return the events of a line that holds the object ``data``."""
         self.own.event_seen()
         rule = self._rule(data)
         if rule is None:

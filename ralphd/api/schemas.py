@@ -163,6 +163,7 @@ class LogsQuery(QueryParameters):
     cursor: str | None = None
     follow: bool = False
     format: Literal["text", "json"] = "text"
+    events: Literal["raw", "text", "verbose"] = "raw"
 
 
 def known_fields() -> list[str]:
@@ -285,6 +286,24 @@ class IncidentView(_of(wire.INCIDENT_KEYS)):  # type: ignore[misc]
     """
 
 
+class SeenLimitView(BaseModel):
+    """A usage limit that an agent reported; `resets_at` is null if it did not say when it ends."""
+
+    name: str
+    resets_at: str | None
+
+
+class SeenView(BaseModel):
+    """What the output of the last run shows of agents that it started. Nothing acts on it."""
+
+    agent: str
+    session_id: str | None
+    cost_usd: float | None
+    tokens_in: int
+    tokens_out: int
+    limit: SeenLimitView | None
+
+
 _PARTS = {
     "pool": (PoolView | None, ...),
     "task": (TaskView | None, ...),
@@ -297,6 +316,7 @@ _PARTS = {
     "notes": (list[str], ...),
     "last_change": (LastChangeView | None, ...),
     "incident": (IncidentView | None, ...),
+    "seen": (SeenView | None, ...),
     "resources": (dict[str, Any] | None, None),
 }
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics, errors
 from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET
@@ -24,7 +24,7 @@ from ralphd.core.time import rfc3339
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
 from ralphd.daemon.ralph.incidents import Incidents
-from ralphd.daemon.ralph.live_run import CommitWatcher, LiveRun, ending_of, spec_of
+from ralphd.daemon.ralph.live_run import COUNTED_AT_END, CommitWatcher, LiveRun, ending_of, spec_of
 from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.services import Services, Timers
@@ -34,6 +34,9 @@ from ralphd.process.shim import command_line
 from ralphd.process.spawn import Run
 from ralphd.process.tree import Stranger, strangers
 from ralphd.store.history import load_evidence, save_explanation
+
+if TYPE_CHECKING:
+    from ralphd.agents.streams import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +134,19 @@ class Regent:
         """Whether a run lives, its end is not answered yet, or tests run."""
         return isinstance(self.account.supervision.state, model.HAS_A_RUN) or self.gate.is_busy
 
+    @property
+    def _seen(self) -> "Seen | None":
+        """Return what the last run's output shows of its agents."""
+        live = self._live or self._past
+        return None if live is None or live.output is None else live.output.seen
+
     def view(self) -> dict[str, Any]:
         means = None if self._live is None else self._live.record.tree_means
-        seen = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
+        left = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
         view = self.account.view()
-        shown = view | {"tree_means": means, "guard": self.gate.view()}
-        return shown | {"notes": [*view["notes"], *self.gate.notes(), *seen]}
+        seen = None if self._seen is None else self._seen.shown()
+        shown = view | {"tree_means": means, "guard": self.gate.view(), "seen": seen}
+        return shown | {"notes": [*view["notes"], *self.gate.notes(), *left]}
 
     def view_bytes(self) -> bytes:
         """Return the view, its last output at most a second old; serialised once per change."""
@@ -148,6 +158,7 @@ class Regent:
             tuple(self._strangers),
             self.gate.notes(),
             self.gate.same(),
+            self._seen,
         )
         if parts != self._shown:  # quick: what has not changed is the same object
             self._shown, self._shown_bytes = parts, json.dumps(self.view(), ensure_ascii=False).encode()
@@ -394,6 +405,8 @@ class Regent:
         if commits:
             await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
         await self._inbox.put(_Envelope(events.RunEnded(ending)))
+        if live.output is not None:
+            await live.output.count(COUNTED_AT_END)
         # S7: what works in the directory and is not the run's is reported, never killed.
         since = record.started_at or record.ended_at
         await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before
@@ -435,6 +448,8 @@ class Regent:
         if (run_id := self.living) is not None and (commits := await self._commits.commits()):
             self.post(events.Committed(self._services.clock.now(), run_id, commits))
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
+        if self._live is not None and self._live.output is not None:
+            await self._live.output.count()
         await self.account.freshen()
         self._settle()
 

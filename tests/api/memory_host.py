@@ -206,6 +206,7 @@ def a_view(name: str, directory: str, command: list[str]) -> dict[str, Any]:
         "drift": [],
         "guard": None,
         "notes": [],
+        "seen": None,
         "message": None,
         "last_change": None,
         "incident": None,

@@ -49,6 +49,7 @@ def view(name: str = "api", **changes: Any) -> dict[str, Any]:
         "tree_means": "subreaper",
         "drift": [],
         "notes": [],
+        "seen": None,
         **changes,
     }
 

@@ -5,7 +5,8 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import Annotated, TypeAlias, TypeVar
+from functools import partial
+from typing import Annotated, TypeVar
 
 from fastapi import Query, Request, Response
 
@@ -14,15 +15,14 @@ from ralphd.api.schemas import LOG, LogsQuery, RalphName
 from ralphd.api.streams import StreamReply
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.errors import UsageError
-from ralphd.process.log.records import Cursor, Gap, LogQuery, LogRecord, LogText
+from ralphd.process.log.records import EVENT_HEAD, Cursor, Gap, LogQuery, LogRecord, LogText
+from ralphd.process.log.rendered import Item, Render, Rendering, rendered
 
 TAIL = 100
 """Lines shown when the request does not say where to begin."""
 BATCH_RECORDS = 1000
 PIECE_BYTES = 65536
 
-Line: TypeAlias = LogRecord | Gap
-Item: TypeAlias = LogText | LogRecord | Gap
 T = TypeVar("T", bound=Item)
 router = routes("/v1/ralphs", "ralphs")
 
@@ -38,20 +38,47 @@ async def read_log(
 
     ``follow`` continues with new lines, from run to run. Each line of ``format=json`` holds the cursor after
     it; ``cursor`` continues there, and reports a gap where lines have been pruned since.
+
+    With ``events=text`` the lines of an agent's JSON event stream are replaced by their text (``verbose``:
+    also by edits and the results of tools), and lines without text are left out. ``raw``: as printed.
     """
     log, asked = host.log(name), _asked(query)
-    if query.format == "json":
-        lines = log.follow(asked, stopping=host.stopping) if query.follow else _in_batches(log.read(asked))
-        return stream_reply(request, _pieces(lines, as_json), "application/x-ndjson")
-    text = (
-        log.follow_text(asked, stopping=host.stopping) if query.follow else _in_batches(log.read_text(asked))
-    )
-    return stream_reply(request, _pieces(text, PlainText()), "text/plain; charset=utf-8")
+    is_json, verbose = query.format == "json", query.events == "verbose"
+    read, follow = (log.read, log.follow) if is_json else (log.read_text, log.follow_text)
+    batches: AsyncGenerator[list[Item], None]
+    if query.follow:
+        batches = follow(asked, stopping=host.stopping)  # type: ignore[assignment]  # fewer kinds of items
+        if asked.whole_events:
+            batches = _replaced(batches, Rendering(_event_text(verbose=verbose)))
+    elif asked.whole_events:
+        batches = _in_batches(rendered(read, asked, partial(_event_text, verbose=verbose)))
+    else:
+        batches = _in_batches(read(asked))
+    media = "application/x-ndjson" if is_json else "text/plain; charset=utf-8"
+    return stream_reply(request, _pieces(batches, as_json if is_json else PlainText()), media)
 
 
-def as_json(line: Line) -> bytes:
+def _event_text(*, verbose: bool) -> Render:
+    from ralphd.agents.streams import EventText  # a daemon of plain loops needs nothing of agents
+
+    return EventText(verbose=verbose).line
+
+
+async def _replaced(
+    batches: AsyncGenerator[list[Item], None], rendering: Rendering
+) -> AsyncGenerator[list[Item], None]:
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            if any(EVENT_HEAD in each.text for each in batch if isinstance(each, LogRecord)):
+                yield await asyncio.to_thread(lambda items: [*rendering(items)], batch)
+            else:
+                yield [*rendering(batch)]
+
+
+def as_json(line: Item) -> bytes:
     """Return a record or a gap as one line of JSON, with the cursor after it."""
     document: dict[str, object]
+    assert not isinstance(line, LogText), "only a text reply has whole blocks"
     if isinstance(line, Gap):
         document = {"gap": line.reason, "cursor": str(line.cursor)}
     else:
@@ -110,6 +137,7 @@ def _asked(query: LogsQuery) -> LogQuery:
         stream=query.stream,
         grep=query.grep,
         cursor=None if query.cursor is None else Cursor.parse(query.cursor),
+        whole_events=query.events != "raw",
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ from ralphd.loop.workdir_files import read_plan
 from ralphd.process.activity.monitor import StallMonitor, Subject
 from ralphd.process.activity.probe import Observer, RunTree
 from ralphd.process.log.log import RalphLog
-from ralphd.process.machine import Clock
+from ralphd.process.log.records import Cursor, Gap, LogQuery
+from ralphd.process.log.rendered import Rendering
+from ralphd.process.machine import Clock, local_zone
 from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord
 from ralphd.process.spawn import Run, RunSpec
 from ralphd.process.tree import age_s
@@ -29,6 +32,7 @@ from ralphd.store.checkpoint import Pause
 from ralphd.store.history import save_evidence
 
 if TYPE_CHECKING:
+    from ralphd.agents.streams import EventCounter, Seen
     from ralphd.daemon.ralph.record import RalphRecord
     from ralphd.daemon.services import Services
 
@@ -79,6 +83,61 @@ def watching(run: WatchedRun, clock: Clock) -> StallMonitor:
     )
 
 
+# What the output of a run shows of agents that the run started itself.
+
+COUNTED_BYTES = 4 << 20
+"""So much output is read at a time; the rest the next time."""
+COUNTED_AT_END = 16
+"""So many times what is left is read when the run has ended."""
+
+
+class OutputCounter:
+    """Counts the agents' events in the output of one run, from its beginning, piece by piece."""
+
+    def __init__(self, log: RalphLog, run_id: model.RunId) -> None:
+        self._counter: EventCounter | None = None
+        self._log, self._run_id = log, run_id
+        self._cursor = Cursor.start_of(run_id)
+        self._rendering = Rendering(self._line)
+        self._counted_at: Moment | None = None
+        self._alone = asyncio.Lock()
+
+    @property
+    def seen(self) -> "Seen | None":
+        return None if self._counter is None else self._counter.seen
+
+    async def count(self, pieces: int = 1) -> None:
+        """Count what was printed since the last call, up to a limit."""
+        async with self._alone:
+            for _ in range(pieces):
+                printed_at = self._log.last_output_at(self._run_id)
+                if printed_at is None or printed_at == self._counted_at:
+                    return
+                if await asyncio.to_thread(self._count):
+                    self._counted_at = printed_at
+
+    def _line(self, line: str, at: str) -> str:
+        if self._counter is None:
+            from ralphd.agents.streams import EventCounter  # a daemon of plain loops needs nothing of agents
+
+            self._counter = EventCounter(local_zone())
+        self._counter.line(line, at)
+        return ""
+
+    def _count(self) -> bool:
+        """Return whether everything that was there is counted."""
+        left = COUNTED_BYTES
+        for item in self._log.read_text(LogQuery(cursor=self._cursor, whole_events=True)):
+            if item.cursor.run_id != self._run_id:
+                break
+            self._cursor = item.cursor
+            deque(self._rendering((item,)), maxlen=0)
+            left -= 0 if isinstance(item, Gap) else len(item.text)
+            if left <= 0:
+                return False
+        return True
+
+
 SIGNALS = {model.ControlSignal.PAUSE: signal.SIGUSR1, model.ControlSignal.SKIP_WAIT: signal.SIGUSR2}
 
 
@@ -94,6 +153,8 @@ class LiveRun:
         self._reports = 0
         self._supervised = account.policy.supervised
         self.watching = watching(self._watched(log, post), clock)
+        is_read = account.in_force.definition.runs_own_loop  # the built-in loop reads its agents itself
+        self.output = None if is_read else OutputCounter(log, record.run_id)
 
     @property
     def run_id(self) -> model.RunId:

@@ -47,6 +47,7 @@ class LogReader:
     ) -> None:
         self._runs, self._until, self._sieve = runs, query.until, records.Sieve(query)
         self._as_text, self._block_bytes, self._limit = as_text, block_bytes, limit
+        self._whole_events, self._is_within_line = query.whole_events, False
         self._gap = start.gap  # to be reported before anything else
         self._is_open = False  # until there is a run to read
         if start.cursor is not None:
@@ -141,6 +142,8 @@ class LogReader:
         chunk = self._chunk
         if chunk is None or (self._regent and self._regent[0].at < chunk.last_at):
             return None
+        if self._whole_events and (self._is_within_line or chunk.has_events):
+            return None
         text = records.whole_text(chunk)
         if text is None:
             return None
@@ -177,6 +180,7 @@ class LogReader:
         for line in lines:
             if self._sieve.passes(line):
                 items.append(_item(line, Cursor(run_id, segment, line.end, regent)))
+        self._is_within_line = lines[-1].partial
         self._at = replace(self._at, offset=lines[-1].end)
 
     def _give_regent(self, lines: list[LogLine], items: list[Item]) -> None:

@@ -45,7 +45,9 @@ def find_start(runs: Runs, query: LogQuery, block_bytes: int) -> Search:
         gap = f"run {cursor.run_id} is no longer kept"
         yield Start(Cursor.start_of(following) if following else oldest.cursor, gap)
     elif query.tail is not None:
-        yield from _before_end(runs, query.tail, Sieve(query), block_bytes)
+        sieve = Sieve(query)
+        whole_lines = query.whole_events and sieve.is_open
+        yield from _before_end(runs, query.tail, sieve, block_bytes, whole_lines=whole_lines)
         yield oldest
     elif query.since is not None:
         yield from _at_time(runs, query.since)
@@ -84,8 +86,8 @@ def _end(runs: Runs) -> Start:
     return Start(Cursor(ids[-1], log.number, log.offset, regent.offset))
 
 
-def _before_end(runs: Runs, wanted: int, sieve: Sieve, block_bytes: int) -> Search:
-    """Search the position that ``wanted`` records follow; no answer if there are fewer.
+def _before_end(runs: Runs, wanted: int, sieve: Sieve, block_bytes: int, *, whole_lines: bool) -> Search:
+    """Search the position that ``wanted`` records follow, or whole lines; no answer if there are fewer.
 
     Holds two blocks at a time, however many records are wanted.
     """
@@ -103,9 +105,13 @@ def _before_end(runs: Runs, wanted: int, sieve: Sieve, block_bytes: int) -> Sear
                 break
             # The last line of the merge: of two at the same time the Regent's, which the merge puts second.
             last = max((regent, log), key=lambda side: side.pending[-1][0] if side.pending else "")
-            _, last.number, last.offset = last.pending.pop()
-            wanted -= 1
-            if not wanted:
+            here = Start(Cursor(run_id, log.number, log.offset, regent.offset))
+            _, last.number, last.offset, is_part = last.pending.pop()
+            wanted -= not (whole_lines and is_part)
+            if whole_lines and wanted < 0:  # the end of the line before those that are wanted
+                yield here
+                return
+            if not (whole_lines or wanted):
                 yield Start(Cursor(run_id, log.number, log.offset, regent.offset))
                 return
 
@@ -121,11 +127,11 @@ class _Backwards:
     """Read files backwards as one stream, the last of them first.
 
     ``number`` and ``offset`` are where the earliest line taken begins, at first the end of the last whole
-    line. ``pending`` has the selected lines of the current block: time, file, offset.
+    line. ``pending`` has the selected lines of the current block: time, file, offset, whether it is a part.
     """
 
     def __init__(self, files: list[tuple[int, Path]], *, over: bool) -> None:
-        self.pending: list[tuple[str, int, int]] = []
+        self.pending: list[tuple[str, int, int, bool]] = []
         self._rest = files
         self._path = Path()
         self._file = self._left = 0
@@ -148,7 +154,7 @@ class _Backwards:
         for line in parse(chunk):
             latest = max(latest, line.at)
             if line.at and sieve.passes(line):
-                self.pending.append((line.at, self._file, begin))
+                self.pending.append((line.at, self._file, begin, line.partial))
             begin = line.end
         if latest and latest < sieve.since:
             self._left, self._rest = 0, []

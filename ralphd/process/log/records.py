@@ -18,6 +18,10 @@ BLOCK_BYTES: Final = 65536
 PART_BYTES: Final = 16384
 """The longest text of one record; a longer line continues in the next one (``P``)."""
 
+EVENT_HEAD: Final = b'{"'
+"""How a line begins that may be an event of an agent."""
+
+_EVENT_LINE: Final = b' F {"'
 _HEAD_BYTES: Final = len("2026-11-21T20:00:00.000000000Z stdout F ")
 _AT_BYTES: Final = len("2026-11-21T20:00:00.000000000Z")
 _LINE: Final = re.compile(
@@ -103,7 +107,8 @@ class LogQuery:
     ``tail`` counts records after the filters. ``cursor`` says where to continue and overrides ``tail``.
     ``since`` and ``until`` are inclusive; reading ends at the first record later than ``until``. ``stream``
     is stdout, stderr or regent. ``grep`` is a fixed text, searched in each record (never a pattern: Python's
-    ``re`` holds the interpreter for as long as a hostile pattern takes).
+    ``re`` holds the interpreter for as long as a hostile pattern takes). With ``whole_events`` a line that
+    may be an event comes as a record of its own, and ``tail``, where nothing is filtered, counts whole lines.
     """
 
     tail: int | None = None
@@ -112,6 +117,7 @@ class LogQuery:
     stream: str | None = None
     grep: str | None = None
     cursor: Cursor | None = None
+    whole_events: bool = False
 
 
 class LogLine(NamedTuple):
@@ -136,6 +142,11 @@ class Chunk:
     def end(self) -> int:
         """The offset just after the chunk."""
         return self.start + len(self.data) - self.torn
+
+    @property
+    def has_events(self) -> bool:
+        """Whether a line may be an event."""
+        return _EVENT_LINE in self.data
 
     @property
     def last_at(self) -> str:
