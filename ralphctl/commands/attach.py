@@ -1,4 +1,4 @@
-"""attach: the live view of a ralph that a daemon works for; leaving it changes nothing."""
+"""attach: the live view of a ralph that a daemon supervises; leaving the view changes nothing."""
 
 from __future__ import annotations
 
@@ -21,28 +21,33 @@ from ralphd.errors import UnknownRalph
 
 
 @ralph_command()
+@click.option("-v", "--verbose", is_flag=True, help="Show edits and the results of tools, too.")
+@click.option("--raw", is_flag=True, help="Show JSON events of agents as they were printed.")
 @click.option(
     "-n", "--tail", type=click.IntRange(0, 10_000), default=20, show_default=True, metavar="N",
-    help="Begin with the last N lines.",
+    help="Start with the last N lines.",
 )  # fmt: skip
-def attach(name: str | None, tail: int) -> int:
-    """Watch NAME: its log as it comes, and below it its state, task, cost, and what it waits for.
+def attach(name: str | None, tail: int, verbose: bool, raw: bool) -> int:
+    """Watch NAME: its log, and below the log its state, task, cost, and the present wait.
 
     \b
       ralphctl attach          this directory's ralph
-      ralphctl attach api      q leaves it, and it goes on
+      ralphctl attach api      q leaves the view; the ralph continues
 
-    Keys: p pauses after the iteration, s skips a wait, S stops it, q or Ctrl-C leaves, ? shows them all.
-    A restart of the daemon is waited for. Where stdout is no terminal there are plain lines, and no keys.
+    JSON events of claude, codex, gemini and opencode are shown as text.
 
-    When nothing of NAME runs any more it ends, with what status exits with: 0, 1 failed, 75 paused. Left with
-    q: 0; with Ctrl-C: 130.
+    Keys: p pauses after the iteration, s skips a wait, S stops it, q or Ctrl-C leaves, ? shows all keys.
+    The view waits for a daemon that restarts. If stdout is not a terminal, there are plain lines and no keys.
+
+    The view ends when nothing of NAME runs any more, with the exit code of status: 0, 1 failed, 75 paused.
+    Left with q: 0; with Ctrl-C: 130.
     """
     have_streams()
     client, name = the_ralph(name)
     view, after = client.ralph(name).value, last_event(client)
     with Keyboard(Waker()) as keyboard:
         attached = Attached(client, view, tail, after, keyboard)
+        attached.events = "verbose" if verbose else "raw" if raw else "text"
         if keyboard.is_usable and not is_settled(view):
             say(f"{name}: {state_text.state_words(view, time.time())}; ? shows the keys, q leaves")
         end = attached.watch()
@@ -70,5 +75,5 @@ def _settled_words(view: dict[str, Any], now: float) -> list[str]:
     """Return what happened, and what to type."""
     does, how = state_text.next_steps(view)[0]
     if view["state"] != "done" and offline.build_home(view, os.environ) is not None:
-        does, how = ("go on" if view["state"] == "paused" else "start again"), "ralphctl build"
+        does, how = ("continue" if view["state"] == "paused" else "start again"), "ralphctl build"
     return [f"{view['name']}: {state_text.state_words(view, now)}", f"next: {how}  ({does})"]

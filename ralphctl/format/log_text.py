@@ -1,16 +1,20 @@
-"""Prints records of a log: parts joined, times in front, the Regent's lines in orange."""
+"""Print records of a log: parts joined, times in front, the Regent's lines in orange."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Protocol
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeAlias
 
 from ralphctl.format.explanation import localised
 from ralphctl.format.output import ORANGE, neutralise, paint
 
 REGENT = "🛡️  Regent: "
+
+
+Source: TypeAlias = tuple[str | None, str | None]
 
 
 class Sink(Protocol):
@@ -30,19 +34,23 @@ class LogPrinter:
     timestamps: bool = False
     colour: bool = False
     encoding: str = "utf-8"
-    _unended: str | None = field(default=None, init=False)
+    _unended: Source | None = field(default=None, init=False)
 
     def put(self, record: dict[str, Any]) -> None:
-        """Print one record or gap."""
-        stream = record.get("stream")
-        if self._unended not in (None, stream):
+        """Print one record or gap. A record with the name of a ralph is printed behind that name."""
+        source = record.get("ralph"), record.get("stream")
+        if self._unended not in (None, source):
             self.end()
+        name = f"{record['ralph']} | " if "ralph" in record else ""
         if "gap" in record:
-            self._line(f"[ralphd] gap in the log: {record['gap']}")
-        elif stream == "regent":
-            self._line(self._regent(record))
+            self._line(f"{name}[ralphd] gap in the log: {record['gap']}")
+        elif source[1] == "regent":
+            self._line(name + self._regent(record))
         else:
-            self._text(record)
+            *lines, last = record["text"].split("\n")  # an agent's event may have several
+            for line in lines:
+                self._text(name, {**record, "text": line, "partial": False}, source)
+            self._text(name, {**record, "text": last}, source)
 
     @property
     def is_at_line_start(self) -> bool:
@@ -55,12 +63,12 @@ class LogPrinter:
             self._write("\n")
         self._unended = None
 
-    def _text(self, record: dict[str, Any]) -> None:
+    def _text(self, name: str, record: dict[str, Any], source: Source) -> None:
         begins = self._unended is None
         text = neutralise(record["text"]) if self.safe else record["text"]
         partial = bool(record.get("partial"))
-        self._write((self._stamp(record) if begins else "") + text + ("" if partial else "\n"))
-        self._unended = record["stream"] if partial else None
+        self._write((name + self._stamp(record) if begins else "") + text + ("" if partial else "\n"))
+        self._unended = source if partial else None
 
     def _regent(self, record: dict[str, Any]) -> str:
         at = _local(record["at"])
@@ -103,3 +111,49 @@ def since(text: str, *, now: float | None = None) -> str | None:
 
 
 _SIZES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def iteration_spans(
+    newest_first: Sequence[Mapping[str, Any]], iteration: str | None, task: str | None
+) -> list[dict[str, str]]:
+    """Return where the log of some iterations lies, the oldest first, in the words of a query.
+
+    ``iteration`` is ``N``, of several with this number the newest, or ``RUN:N``. An iteration lasts from its
+    first attempt, else from the end of the one before, to the beginning of the next one.
+    """
+    run, _, number = (iteration or "").rpartition(":")
+    spans: list[dict[str, str]] = []
+    for at, entry in enumerate(newest_first):
+        if iteration is not None and (str(entry["iteration"]) != number or not _is_of(entry["run_id"], run)):
+            continue
+        if task is not None and (entry.get("task") or {}).get("id") != task:
+            continue
+        later = newest_first[at - 1] if at else None
+        earlier = newest_first[at + 1] if at + 1 < len(newest_first) else None
+        spans.insert(0, _span(earlier, entry, later))
+        if iteration is not None:
+            break
+    return spans
+
+
+def _is_of(run_id: str, run: str) -> bool:
+    return run_id.startswith(run) or run_id[1:].partition("-")[0].lstrip("0") == run
+
+
+def _span(
+    earlier: Mapping[str, Any] | None, entry: Mapping[str, Any], later: Mapping[str, Any] | None
+) -> dict[str, str]:
+    same = earlier is not None and earlier["run_id"] == entry["run_id"]
+    begin = _began(entry) or (earlier["at"] if same and earlier else None)
+    end = (_began(later) or entry["at"]) if later else None
+    span = {"tail": "all"} | ({"since": begin} if begin else {"cursor": f"{entry['run_id']}:1:0:0"})
+    return {**span, "until": end} if end else span
+
+
+def _began(entry: Mapping[str, Any]) -> str | None:
+    """Return when the first attempt of an iteration began, if it is known."""
+    first = next(iter(entry["attempts"]), None)
+    if not first or not isinstance(first.get("duration_s"), int | float):
+        return None
+    ended = datetime.fromisoformat(first["at"])
+    return (ended - timedelta(seconds=first["duration_s"])).isoformat()

@@ -70,6 +70,8 @@ class LiveView:
     """
 
     controls: Controls
+    events = "text"
+    """How events of agents are shown: ``raw``, ``text``, or ``verbose``, with the results of tools."""
 
     def __init__(
         self, client: Client, name: str, first: Mapping[str, str], last_event: int, keyboard: Keyboard
@@ -178,7 +180,8 @@ class LiveView:
         return self._drawing.panel(panel, self.screen.size[0]).removesuffix("\n")
 
     def _rest(self, cursor: str | None) -> Iterator[dict[str, Any]]:
-        return self.client.log(self.name, self._first if cursor is None else {"cursor": cursor})
+        first = self._first if cursor is None else {"cursor": cursor}
+        return self.client.log(self.name, {**first, "events": self.events})
 
     def _unprinted(self, why: str) -> None:
         with suppress(OSError):
@@ -190,7 +193,8 @@ class LiveView:
 
     def _follow_log(self) -> None:
         try:
-            for records in streams.log_batches(self.client, self.name, self._first, on_away=self._away):
+            first = {**self._first, "events": self.events}
+            for records in streams.log_batches(self.client, self.name, first, on_away=self._away):
                 if not self.screen.put(records):
                     break
                 # The Regent mostly logs changes of the state.

@@ -180,16 +180,22 @@ def _variant(line: str) -> str | None:
 
 
 class EventText:
-    """Word the events of one log for people, as the built-in loop does; ``verbose``: what tools did, too."""
+    """Word the events of one log for people, as the built-in loop does.
 
-    def __init__(self, *, verbose: bool = False) -> None:
-        self._streams, self._verbose = EventStreams(), verbose
+    ``verbose`` adds edits and the results of tools. With ``grep`` all lines that hold it are shown, no other.
+    """
+
+    def __init__(self, *, verbose: bool = False, grep: str | None = None) -> None:
+        self._streams, self._verbose, self._grep = EventStreams(), verbose or bool(grep), grep or ""
 
     def line(self, line: str, at: str) -> str | None:
         """Return the text of a line that was printed ``at``: lines, or nothing to show; None for no event."""
         try:
             event = self._streams.read(line)
-            return None if event is None else "\n".join(self._lines(event, parse_rfc3339(at)))
+            if event is None:
+                return None
+            lines = self._lines(event, parse_rfc3339(at))
+            return "\n".join(each for each in lines if self._grep in each)
         except Exception:  # a parser that cannot read a line must not hide it
             logger.exception("an event of an agent cannot be read")
             return None

@@ -43,25 +43,25 @@ async def read_log(
     also by edits and the results of tools), and lines without text are left out. ``raw``: as printed.
     """
     log, asked = host.log(name), _asked(query)
-    is_json, verbose = query.format == "json", query.events == "verbose"
+    is_json = query.format == "json"
     read, follow = (log.read, log.follow) if is_json else (log.read_text, log.follow_text)
     batches: AsyncGenerator[list[Item], None]
     if query.follow:
         batches = follow(asked, stopping=host.stopping)  # type: ignore[assignment]  # fewer kinds of items
         if asked.whole_events:
-            batches = _replaced(batches, Rendering(_event_text(verbose=verbose)))
+            batches = _replaced(batches, Rendering(_event_text(query)))
     elif asked.whole_events:
-        batches = _in_batches(rendered(read, asked, partial(_event_text, verbose=verbose)))
+        batches = _in_batches(rendered(read, asked, partial(_event_text, query)))
     else:
         batches = _in_batches(read(asked))
     media = "application/x-ndjson" if is_json else "text/plain; charset=utf-8"
     return stream_reply(request, _pieces(batches, as_json if is_json else PlainText()), media)
 
 
-def _event_text(*, verbose: bool) -> Render:
+def _event_text(query: LogsQuery) -> Render:
     from ralphd.agents.streams import EventText  # a daemon of plain loops needs nothing of agents
 
-    return EventText(verbose=verbose).line
+    return EventText(verbose=query.events == "verbose", grep=query.grep).line
 
 
 async def _replaced(

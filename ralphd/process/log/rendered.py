@@ -114,10 +114,10 @@ def _last(items: list[Item], wanted: int) -> Iterator[Item]:
     kept: deque[Item] = deque()
     for item in reversed(items):
         lines = _lines(item)
-        if lines > wanted and not isinstance(item, Gap):
-            item = replace(item, text=b"".join(item.text.splitlines(keepends=True)[lines - wanted :]))
+        if lines > wanted > 0 and not isinstance(item, Gap):
+            item = replace(item, text=b"\n".join(item.text.split(b"\n")[lines - wanted :]))
             lines = wanted
-        if lines > wanted or (not wanted and lines):
+        if lines > wanted:
             break
         kept.appendleft(item)
         wanted -= lines
