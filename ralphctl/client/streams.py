@@ -10,19 +10,17 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import httpx
 
 from ralphctl.client import transport
 from ralphctl.client.client import Client, batches_of, events_of
-from ralphctl.client.waiting import is_settled, last_settled
 from ralphctl.format.output import message
 from ralphd import wire
-from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, ShuttingDown, UnknownRalph
+from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, ShuttingDown
 from ralphd.unix_http import short_address
 
 _PAUSE_S = 0.2
@@ -30,9 +28,6 @@ _CONNECT_LIMIT_S = 10.0
 _SILENCE_LIMIT_S = 60.0  # of the events' stream, which is never silent for longer than 15 s
 _BEGINNING = ("tail", "since")
 _MOST_BATCHES = 16
-_SETTLED_POLL_S = 0.5
-_News: TypeAlias = tuple[str, list[dict[str, Any]] | RalphdError | None]
-"""A ralph's name and new records of its log, why there are none, or None: nothing of it runs any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,92 +44,56 @@ def _report_away() -> None:
     message("ralphd does not answer; the log continues when it does (Ctrl-C to leave)")
 
 
-def log_batches(
-    client: Client, name: str, query: Mapping[str, str], *, on_away: Callable[[], None] = _report_away
-) -> Iterator[list[dict[str, Any]]]:
-    """Yield the records and gaps of a ralph's log without end, in batches, as they arrive.
-
-    ``on_away`` is called once for each absence of the daemon; it may raise to give up. Raise UnknownRalph
-    when the ralph is forgotten.
-    """
-    cursor: str | None = None
-
-    def request() -> StreamRequest:
-        words = {**_after(query, cursor), "follow": "true", "format": "json"}
-        return StreamRequest(f"/ralphs/{name}/logs", words, {})
-
-    for lines in _following(client, request, on_away):
-        if lines:
-            records: list[dict[str, Any]] = json.loads(b"[%s]" % b",".join(lines))
-            cursor = records[-1]["cursor"]
-            yield records
-
-
-def _after(query: Mapping[str, str], cursor: str | None) -> Mapping[str, str]:
-    if cursor is None:
-        return query
-    return {key: word for key, word in query.items() if key not in _BEGINNING} | {"cursor": cursor}
-
-
-def logs_until_settled(
-    client: Client, queries: Mapping[str, Mapping[str, str]]
+def several_logs(
+    client: Client, names: Iterable[str], query: Mapping[str, str]
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the name of a ralph and new records of its log, until nothing of any of the ralphs runs.
+    """Yield names of ralphs and batches of their logs, as they arrive, until nothing of any of them runs."""
+    news: queue.Queue[tuple[str, list[dict[str, Any]] | RalphdError]] = queue.Queue(_MOST_BATCHES)
 
-    A ralph that resumes by itself is followed further. Raise what the daemon answers, e.g. UnknownRalph.
-    """
-    news: queue.Queue[_News] = queue.Queue(_MOST_BATCHES)
-    first, cursors, left = next(iter(queries)), dict[str, str](), set(queries)
-    for name, query in queries.items():
-        on_away = _report_away if name == first else _ignore
-        for work, words in ((_follow_into, (query, on_away)), (_settled_into, ())):
-            threading.Thread(target=work, args=(news, client, name, *words), daemon=True).start()
+    def follow(name: str) -> None:
+        try:
+            for batch in log_batches(client, name, {**query, "ends": "true"}):
+                news.put((name, batch))
+            news.put((name, []))
+        except RalphdError as fault:
+            news.put((name, fault))
+
+    left = set(names)
+    for name in left:
+        threading.Thread(target=follow, args=(name,), daemon=True).start()
     while left:
         name, batch = news.get()
         if isinstance(batch, RalphdError):
             raise batch
-        if name in left and batch is None:
+        if not batch:
             left.discard(name)
-            with suppress(DaemonBusy, DaemonNotRunning, ShuttingDown):
-                batch = list(client.log(name, _after(queries[name], cursors.get(name))))
-        elif name not in left:
-            continue
-        if batch:
-            cursors[name] = batch[-1]["cursor"]
-            yield name, batch
+        yield name, batch
 
 
-def _follow_into(
-    news: queue.Queue[_News], client: Client, name: str, query: Mapping[str, str], on_away: Callable[[], None]
-) -> None:
-    try:
-        for batch in log_batches(client, name, query, on_away=on_away):
-            news.put((name, batch))
-    except RalphdError as fault:
-        news.put((name, fault))
+def log_batches(
+    client: Client, name: str, query: Mapping[str, str], *, on_away: Callable[[], None] = _report_away
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the records and gaps of a ralph's log in batches, as they arrive. Raise UnknownRalph.
 
+    With ``ends`` in the query until nothing of the ralph runs any more, else without end. ``on_away`` is
+    called once for each absence of the daemon; it may raise to give up.
+    """
+    cursor: str | None = None
 
-def _settled_into(news: queue.Queue[_News], client: Client, name: str) -> None:
-    client, directory = client.without_notices(), ""
-    while True:
-        view: Mapping[str, Any] | None = None
-        try:
-            view = client.ralph(name).value
-            directory = str(view["directory"])
-        except DaemonNotRunning:  # that of a build ends with its ralph
-            view = last_settled(directory, name) if directory else None
-        except UnknownRalph:
-            return
-        except RalphdError:
-            pass
-        if view is not None and is_settled(view) and not view.get("wait"):
-            news.put((name, None))
-            return
-        time.sleep(_SETTLED_POLL_S)
+    def request() -> StreamRequest:
+        words = {**query, "follow": "true", "format": "json"}
+        if cursor is not None:
+            words = {key: word for key, word in words.items() if key not in _BEGINNING} | {"cursor": cursor}
+        return StreamRequest(f"/ralphs/{name}/logs", words, {})
 
+    def is_over() -> bool:
+        return "ends" in query and client.ralph(name).value["state"] in wire.SETTLED_STATES
 
-def _ignore() -> None:
-    pass
+    for lines in _following(client, request, on_away, is_over):
+        if lines:
+            records: list[dict[str, Any]] = json.loads(b"[%s]" % b",".join(lines))
+            cursor = records[-1]["cursor"]
+            yield records
 
 
 def events(
@@ -152,7 +111,10 @@ def events(
 
 
 def _following(
-    client: Client, request: Callable[[], StreamRequest], on_away: Callable[[], None]
+    client: Client,
+    request: Callable[[], StreamRequest],
+    on_away: Callable[[], None],
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[list[bytes]]:
     away = False
     while True:
@@ -160,6 +122,8 @@ def _following(
             for lines in _batches(client, request()):
                 away = False
                 yield lines
+            if is_over():
+                return
         except (DaemonBusy, DaemonNotRunning, ShuttingDown, httpx.TransportError):
             if not away:
                 on_away()

@@ -7,9 +7,8 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,10 +20,9 @@ from ralphctl.client.discovery import check_name, here, left_by_build
 from ralphctl.format import log_text
 from ralphctl.format.event_text import event_words
 from ralphctl.format.humanize import clock, moment
-from ralphctl.format.log_text import iteration_spans
 from ralphctl.format.output import clean, has_colour, message
 from ralphctl.format.state_text import state_words
-from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph, UsageError
+from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 
 if TYPE_CHECKING:
     from ralphctl.client.client import Client
@@ -85,42 +83,53 @@ def logs(
       ralphctl logs api --iteration 3        the output of one iteration
       ralphctl logs api web -f
     """
+    if (iteration or task) and (follow or query["since"] or query["until"]):
+        raise click.UsageError("--iteration and --task exclude --follow, --since and --until.")
     client = the_client()
     words = {key: word for key, word in query.items() if word is not None}
     words["events"] = "verbose" if verbose else "raw" if raw or wants_json() else "text"
-    if (iteration or task) and (follow or {"since", "until"} & {*words}):
-        raise UsageError(
-            "--iteration and --task select a time by themselves",
-            why="they cannot be combined with each other, nor with --follow, --since and --until",
-            mend="ralphctl logs --iteration 3",
-        )
     if not (iteration or task or {"tail", "since"} & {*words}):
         words["tail"] = _TAIL
-    output = LogOutput(is_safe=sys.stdout.isatty() and not raw, timestamps=timestamps)
+    put = partial(_put, safe=sys.stdout.isatty() and not raw, timestamps=timestamps)
     try:
         transport.connect(client.paths).close()
         known = [the_name(client, name) for name in dict.fromkeys(names or (None,))]
-        views = [client.ralph(name).value for name in known if follow or left_by_build(here()) is not None]
+        for name in known if follow or left_by_build(here()) is not None else ():
+            client.ralph(name)  # an unknown ralph is an error at once, not a wait
     except (DaemonNotRunning, UnknownRalph) as fault:  # a build's log stays in its directory
-        if follow or len(names) > 1 or not _print_kept(fault, names, words, output, iteration, task):
+        from ralphctl.offline import log as offline_log
+
+        past = offline_log.records(here(), next(iter(names), None), words)
+        if follow or iteration or task or len(names) > 1 or past is None:
             raise
+        away = "ralphd is not running" if isinstance(fault, DaemonNotRunning) else "no ralph works here"
+        message(f"{away}; this is the log on disk:")
+        put(past)
         return
     if follow:
-        _follow(client, {view["name"]: words for view in views}, output)
+        _follow(client, known, words, put)
         return
     queries = [(name, words) for name in known]
     if iteration or task:
-        found = {name: client.iterations(name, 1000) for name in known}
-        queries = [(name, each) for name in known for each in _parts(found[name], words, iteration, task)]
-    if len(known) == 1 and not (timestamps or output.is_safe or wants_json()):
+        queries = [(name, part) for name in known for part in _parts(client, name, words, iteration, task)]
+    if len(known) > 1:
+        named = (_named(name, client.log(name, each)) for name, each in queries)
+        put(heapq.merge(*named, key=lambda record: record["at"]))
+    elif timestamps or put.keywords["safe"] or wants_json():
+        put(record for name, each in queries for record in client.log(name, each))
+    else:
         for name, each in queries:
-            output.write(client.log_text(name, each))
-        return
-    if len(known) == 1:
-        output.put(itertools.chain.from_iterable(client.log(*each) for each in queries))
-        return
-    logs = (_named(name, client.log(name, each)) for name, each in queries)
-    output.put(heapq.merge(*logs, key=lambda record: record["at"]))
+            sys.stdout.buffer.writelines(client.log_text(name, each))
+        sys.stdout.buffer.flush()
+
+
+def _follow(client: Client, names: Sequence[str], words: Mapping[str, str], put: Callable[..., None]) -> None:
+    from ralphctl.client import streams
+
+    batches = streams.several_logs(client, names, words)
+    put(each for name, batch in batches for each in (_named(name, batch) if len(names) > 1 else batch))
+    for name in names:
+        message(f"{name}: {state_words(client.ralph(name).value, time.time())}")
 
 
 def _named(name: str, records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -131,82 +140,37 @@ def _named(name: str, records: Iterable[dict[str, Any]]) -> Iterator[dict[str, A
         yield {"at": at, **record, "ralph": name}
 
 
-def _follow(client: Client, queries: Mapping[str, Mapping[str, str]], output: LogOutput) -> None:
-    from ralphctl.client import streams
-
-    batches = streams.logs_until_settled(client, queries)
-    single = len(queries) == 1
-    output.put(record for name, batch in batches for record in (batch if single else _named(name, batch)))
-    for name in queries:
-        with suppress(RalphdError):
-            message(f"{name}: {state_words(client.ralph(name).value, time.time())}")
-
-
-def _print_kept(
-    fault: RalphdError, names: tuple[str, ...], words: Mapping[str, str], output: LogOutput,
-    iteration: str | None, task: str | None,
-) -> bool:  # fmt: skip
-    """Print what the files of this directory's ralph hold. Return False if they hold nothing of it."""
-    from ralphctl.offline import log as offline_log
-
-    name = names[0] if names else None
-    queries: Sequence[Mapping[str, str]] = [words]
-    if iteration or task:
-        queries = _parts(offline_log.iterations(here(), name), words, iteration, task)
-    past = [offline_log.records(here(), name, each) for each in queries]
-    if None in past:
-        return False
-    away = "ralphd is not running" if isinstance(fault, DaemonNotRunning) else "no ralphd works here"
-    message(f"{away}; this is the log on disk:")
-    output.put(itertools.chain.from_iterable(filter(None, past)))
-    return True
-
-
 def _parts(
-    found: list[dict[str, Any]], words: Mapping[str, str], iteration: str | None, task: str | None
+    client: Client, name: str, words: Mapping[str, str], iteration: str | None, task: str | None
 ) -> list[dict[str, str]]:
     """Return the query of each iteration that is wanted, the oldest first. Raise UsageError without any."""
-    parts = iteration_spans(found, iteration, task)
-    if not parts:
-        what = f"iteration {iteration}" if iteration else f"iteration with the task {task}"
+    if not (parts := log_text.iteration_spans(client.iterations(name, 1000), iteration, task)):
         raise UsageError(
-            f"no {what} is known",
+            f"{name}: iteration {iteration} is not known"
+            if iteration
+            else f"{name}: no iteration of task {task} is known",
             why="iterations are known if the ralph reports them, as the built-in loop does",
-            mend="ralphctl verdicts, or ralphctl logs --since 2h",
+            mend=f"ralphctl verdicts {name}, or ralphctl logs {name} --since 2h",
         )
     return [{**words, **part} for part in parts]
 
 
-@dataclass(frozen=True, slots=True)
-class LogOutput:
-    """Where a log is printed, and how: ``is_safe`` for a terminal."""
-
-    is_safe: bool
-    timestamps: bool
-
-    def write(self, parts: Iterable[bytes]) -> None:
-        """Print bytes as they are."""
-        for part in parts:
-            sys.stdout.buffer.write(part)
-        sys.stdout.buffer.flush()
-
-    def put(self, records: Iterable[dict[str, Any]]) -> None:
-        """Print records, each as soon as it comes."""
-        if wants_json():
-            for record in records:
-                print(json.dumps(record), flush=True)
-            return
-        printer = log_text.LogPrinter(
-            sys.stdout.buffer, safe=self.is_safe, timestamps=self.timestamps, colour=has_colour(sys.stdout)
-        )
-        try:
-            for record in records:
-                printer.put(record)
-                sys.stdout.buffer.flush()
-        finally:
-            if self.is_safe:
-                printer.end()
+def _put(records: Iterable[dict[str, Any]], *, safe: bool, timestamps: bool) -> None:
+    if wants_json():
+        for record in records:
+            print(json.dumps(record), flush=True)
+        return
+    printer = log_text.LogPrinter(
+        sys.stdout.buffer, safe=safe, timestamps=timestamps, colour=has_colour(sys.stdout)
+    )
+    try:
+        for record in records:
+            printer.put(record)
             sys.stdout.buffer.flush()
+    finally:
+        if safe:
+            printer.end()
+        sys.stdout.buffer.flush()
 
 
 @ralph_command()

@@ -119,7 +119,7 @@ def iteration_spans(
     """Return where the log of some iterations lies, the oldest first, in the words of a query.
 
     ``iteration`` is ``N``, of several with this number the newest, or ``RUN:N``. An iteration lasts from its
-    first attempt, else from the end of the one before, to the beginning of the next one.
+    first attempt, else from the end of the one before, to the start of the next one.
     """
     run, _, number = (iteration or "").rpartition(":")
     spans: list[dict[str, str]] = []
@@ -128,9 +128,10 @@ def iteration_spans(
             continue
         if task is not None and (entry.get("task") or {}).get("id") != task:
             continue
-        later = newest_first[at - 1] if at else None
-        earlier = newest_first[at + 1] if at + 1 < len(newest_first) else None
-        spans.insert(0, _span(earlier, entry, later))
+        begin = _began(newest_first, at)
+        end = _began(newest_first, at - 1) or entry["at"] if at else None
+        start = {"since": begin} if begin else {"cursor": f"{entry['run_id']}:1:0:0"}
+        spans.insert(0, {"tail": "all", **start} | ({"until": end} if end else {}))
         if iteration is not None:
             break
     return spans
@@ -140,20 +141,23 @@ def _is_of(run_id: str, run: str) -> bool:
     return run_id.startswith(run) or run_id[1:].partition("-")[0].lstrip("0") == run
 
 
-def _span(
-    earlier: Mapping[str, Any] | None, entry: Mapping[str, Any], later: Mapping[str, Any] | None
-) -> dict[str, str]:
-    same = earlier is not None and earlier["run_id"] == entry["run_id"]
-    begin = _began(entry) or (earlier["at"] if same and earlier else None)
-    end = (_began(later) or entry["at"]) if later else None
-    span = {"tail": "all"} | ({"since": begin} if begin else {"cursor": f"{entry['run_id']}:1:0:0"})
-    return {**span, "until": end} if end else span
+def _began(newest_first: Sequence[Mapping[str, Any]], at: int) -> str | None:
+    """Return when an iteration began: after the end of the one before, and shortly before its first attempt.
+
+    None if that is not known: it is the first one of its run.
+    """
+    entry, earlier = newest_first[at], newest_first[at + 1 : at + 2]
+    moments = []
+    if earlier and earlier[0]["at"] and (entry["attempts"] or earlier[0]["run_id"] == entry["run_id"]):
+        moments.append(datetime.fromisoformat(earlier[0]["at"]) + _STAMPED_LATE)
+    if entry["attempts"] and isinstance(entry["attempts"][0].get("duration_s"), int | float):
+        first = entry["attempts"][0]
+        began = datetime.fromisoformat(first["at"]) - timedelta(seconds=first["duration_s"])
+        moments = [min(max(*moments, began - _LEAD), began) if moments else began - _LEAD]
+    return moments[0].isoformat() if moments else None
 
 
-def _began(entry: Mapping[str, Any]) -> str | None:
-    """Return when the first attempt of an iteration began, if it is known."""
-    first = next(iter(entry["attempts"]), None)
-    if not first or not isinstance(first.get("duration_s"), int | float):
-        return None
-    ended = datetime.fromisoformat(first["at"])
-    return (ended - timedelta(seconds=first["duration_s"])).isoformat()
+_STAMPED_LATE = timedelta(milliseconds=3)
+"""How long after an iteration ended its last line can get its time."""
+_LEAD = timedelta(seconds=1)
+"""How long before an attempt the first line about its iteration can be."""

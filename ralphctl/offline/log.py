@@ -9,11 +9,8 @@ from typing import Any
 
 from ralphctl.offline import state
 from ralphd.core.gate.verdict_views import verdicts as verdicts_in
-from ralphd.core.record import iterations as iterations_in
 from ralphd.core.time import parse_rfc3339
 from ralphd.store.history import History
-
-MOST_ITERATIONS = 1000
 
 
 def records(directory: str, name: str | None, words: Mapping[str, str]) -> Iterator[dict[str, Any]] | None:
@@ -27,8 +24,8 @@ def records(directory: str, name: str | None, words: Mapping[str, str]) -> Itera
 
 def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     from ralphd.process.log.log import RalphLog  # loads asyncio, which verdicts do without
-    from ralphd.process.log.records import Cursor, Gap, LogQuery, LogText
-    from ralphd.process.log.rendered import rendered
+    from ralphd.process.log.records import LogQuery
+    from ralphd.process.log.rendered import rendered, shown
 
     def event_text() -> Callable[[str, str], str | None]:
         from ralphd.agents.streams import EventText
@@ -44,27 +41,10 @@ def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         until=None if until is None else parse_rfc3339(until),
         stream=words.get("stream"),
         grep=words.get("grep"),
-        cursor=Cursor.parse(words["cursor"]) if "cursor" in words else None,
+        whole_events=words.get("events") != "raw",
     )
-    log = RalphLog(runs)
-    for line in log.read(query) if words.get("events") == "raw" else rendered(log.read, query, event_text):
-        assert not isinstance(line, LogText), "nothing was read as text"
-        if isinstance(line, Gap):
-            yield {"gap": line.reason, "cursor": str(line.cursor)}
-        else:
-            text = line.text.decode("utf-8", "replace")
-            record = {"at": line.at, "stream": line.stream, "text": text, "partial": line.partial}
-            yield {**record, "cursor": str(line.cursor)}
-
-
-def iterations(directory: str, name: str | None) -> list[dict[str, Any]]:
-    """Return what is kept of a ralph's iterations, newest first."""
-    known = _known(directory, name)
-    return (
-        []
-        if known is None
-        else iterations_in(History(known[1] / "history.jsonl").backwards(), MOST_ITERATIONS)
-    )
+    read = RalphLog(runs).read
+    return map(shown, rendered(read, query, event_text) if query.whole_events else read(query))
 
 
 def verdicts(directory: str, name: str | None, limit: int) -> tuple[str, list[dict[str, Any]]] | None:

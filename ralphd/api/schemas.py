@@ -162,6 +162,7 @@ class LogsQuery(QueryParameters):
     grep: str | None = None
     cursor: str | None = None
     follow: bool = False
+    ends: bool = False
     format: Literal["text", "json"] = "text"
     events: Literal["raw", "text", "verbose"] = "raw"
 
@@ -286,24 +287,6 @@ class IncidentView(_of(wire.INCIDENT_KEYS)):  # type: ignore[misc]
     """
 
 
-class SeenLimitView(BaseModel):
-    """A usage limit that an agent reported; `resets_at` is null if it did not say when it ends."""
-
-    name: str
-    resets_at: str | None
-
-
-class SeenView(BaseModel):
-    """What the output of the last run shows of agents that it started. Nothing acts on it."""
-
-    agent: str
-    session_id: str | None
-    cost_usd: float | None
-    tokens_in: int
-    tokens_out: int
-    limit: SeenLimitView | None
-
-
 _PARTS = {
     "pool": (PoolView | None, ...),
     "task": (TaskView | None, ...),
@@ -316,7 +299,7 @@ _PARTS = {
     "notes": (list[str], ...),
     "last_change": (LastChangeView | None, ...),
     "incident": (IncidentView | None, ...),
-    "seen": (SeenView | None, ...),
+    "seen": (dict[str, Any] | None, ...),
     "resources": (dict[str, Any] | None, None),
 }
 

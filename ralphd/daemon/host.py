@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ralphd import __version__
 from ralphd.config import configuration as config
 from ralphd.core.supervision import events as requests
-from ralphd.core.supervision.model import SETTLED, RunId
+from ralphd.core.supervision.model import SETTLED, Paused, RunId
 from ralphd.core.time import rfc3339
 from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
@@ -170,6 +170,14 @@ class Host:
     def log(self, name: str) -> "RalphLog":
         """Return the log of a ralph's runs. Raises UnknownRalph."""
         return self._roster.get(name).log
+
+    def ended(self, name: str) -> Callable[[], bool]:
+        """Return a function: whether nothing of a ralph runs until a person acts. Raises UnknownRalph."""
+        account = self._roster.get(name).account
+        return lambda: (
+            isinstance(state := account.supervision.state, SETTLED)
+            or (isinstance(state, Paused) and state.resume_at is None)
+        )
 
     async def past(
         self, name: str, what: Literal["runs", "iterations", "verdicts"], limit: int

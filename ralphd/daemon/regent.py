@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ralphd import diagnostics, errors
 from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET
@@ -24,7 +24,7 @@ from ralphd.core.time import rfc3339
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
 from ralphd.daemon.ralph.incidents import Incidents
-from ralphd.daemon.ralph.live_run import COUNTED_AT_END, CommitWatcher, LiveRun, ending_of, spec_of
+from ralphd.daemon.ralph.live_run import COUNTED_AT_END_BYTES, CommitWatcher, LiveRun, ending_of, spec_of
 from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.services import Services, Timers
@@ -34,9 +34,6 @@ from ralphd.process.shim import command_line
 from ralphd.process.spawn import Run
 from ralphd.process.tree import Stranger, strangers
 from ralphd.store.history import load_evidence, save_explanation
-
-if TYPE_CHECKING:
-    from ralphd.agents.streams import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +132,16 @@ class Regent:
         return isinstance(self.account.supervision.state, model.HAS_A_RUN) or self.gate.is_busy
 
     @property
-    def _seen(self) -> "Seen | None":
-        """Return what the last run's output shows of its agents."""
+    def _seen(self) -> dict[str, Any] | None:
+        """What the last run's output shows of its agents."""
         live = self._live or self._past
-        return None if live is None or live.output is None else live.output.seen
+        return live.output.seen if live and live.output else None
 
     def view(self) -> dict[str, Any]:
         means = None if self._live is None else self._live.record.tree_means
         left = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
         view = self.account.view()
-        seen = None if self._seen is None else self._seen.shown()
-        shown = view | {"tree_means": means, "guard": self.gate.view(), "seen": seen}
+        shown = view | {"tree_means": means, "guard": self.gate.view(), "seen": self._seen}
         return shown | {"notes": [*view["notes"], *self.gate.notes(), *left]}
 
     def view_bytes(self) -> bytes:
@@ -406,7 +402,7 @@ class Regent:
             await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
         await self._inbox.put(_Envelope(events.RunEnded(ending)))
         if live.output is not None:
-            await live.output.count(COUNTED_AT_END)
+            await live.output.count(COUNTED_AT_END_BYTES)
         # S7: what works in the directory and is not the run's is reported, never killed.
         since = record.started_at or record.ended_at
         await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import Query, Request, Response
 
@@ -15,8 +15,9 @@ from ralphd.api.schemas import LOG, LogsQuery, RalphName
 from ralphd.api.streams import StreamReply
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.errors import UsageError
-from ralphd.process.log.records import EVENT_HEAD, Cursor, Gap, LogQuery, LogRecord, LogText
-from ralphd.process.log.rendered import Item, Render, Rendering, rendered
+from ralphd.process.log.log import never
+from ralphd.process.log.records import Cursor, Gap, LogQuery, LogRecord, LogText
+from ralphd.process.log.rendered import Item, Render, Rendering, rendered, shown
 
 TAIL = 100
 """Lines shown when the request does not say where to begin."""
@@ -24,6 +25,7 @@ BATCH_RECORDS = 1000
 PIECE_BYTES = 65536
 
 T = TypeVar("T", bound=Item)
+Batches: TypeAlias = AsyncGenerator[list[Item], None]
 router = routes("/v1/ralphs", "ralphs")
 
 
@@ -36,26 +38,27 @@ async def read_log(
 ) -> StreamReply:
     """What a ralph printed, with the Regent's own lines between, over all runs that are kept.
 
-    ``follow`` continues with new lines, from run to run. Each line of ``format=json`` holds the cursor after
-    it; ``cursor`` continues there, and reports a gap where lines have been pruned since.
+    ``follow`` continues with new lines, from run to run; with ``ends`` until nothing of the ralph runs. Each
+    line of ``format=json`` holds the cursor after it; ``cursor`` continues there, and reports a gap where
+    lines have been pruned since.
 
     With ``events=text`` the lines of an agent's JSON event stream are replaced by their text (``verbose``:
     also by edits and the results of tools), and lines without text are left out. ``raw``: as printed.
     """
-    log, asked = host.log(name), _asked(query)
-    is_json = query.format == "json"
-    read, follow = (log.read, log.follow) if is_json else (log.read_text, log.follow_text)
-    batches: AsyncGenerator[list[Item], None]
+    log, asked, is_json = host.log(name), _asked(query), query.format == "json"
+    batches: Any  # of a log's items, which ``form`` takes
     if query.follow:
-        batches = follow(asked, stopping=host.stopping)  # type: ignore[assignment]  # fewer kinds of items
+        ended = host.ended(name) if query.ends else never
+        batches = (log.follow if is_json else log.follow_text)(asked, stopping=host.stopping, ended=ended)
         if asked.whole_events:
             batches = _replaced(batches, Rendering(_event_text(query)))
-    elif asked.whole_events:
-        batches = _in_batches(rendered(read, asked, partial(_event_text, query)))
     else:
-        batches = _in_batches(read(asked))
+        read: Any = log.read if is_json else log.read_text
+        lines = rendered(read, asked, partial(_event_text, query)) if asked.whole_events else read(asked)
+        batches = _in_batches(lines)
+    form: Callable[[Item], bytes] = as_json if is_json else PlainText()
     media = "application/x-ndjson" if is_json else "text/plain; charset=utf-8"
-    return stream_reply(request, _pieces(batches, as_json if is_json else PlainText()), media)
+    return stream_reply(request, _pieces(batches, form), media)
 
 
 def _event_text(query: LogsQuery) -> Render:
@@ -64,32 +67,15 @@ def _event_text(query: LogsQuery) -> Render:
     return EventText(verbose=query.events == "verbose", grep=query.grep).line
 
 
-async def _replaced(
-    batches: AsyncGenerator[list[Item], None], rendering: Rendering
-) -> AsyncGenerator[list[Item], None]:
+async def _replaced(batches: Batches, rendering: Rendering) -> Batches:
     async with contextlib.aclosing(batches):
         async for batch in batches:
-            if any(EVENT_HEAD in each.text for each in batch if isinstance(each, LogRecord)):
-                yield await asyncio.to_thread(lambda items: [*rendering(items)], batch)
-            else:
-                yield [*rendering(batch)]
+            yield await asyncio.to_thread(list, rendering(batch))  # in a thread: JSON takes its time
 
 
 def as_json(line: Item) -> bytes:
     """Return a record or a gap as one line of JSON, with the cursor after it."""
-    document: dict[str, object]
-    assert not isinstance(line, LogText), "only a text reply has whole blocks"
-    if isinstance(line, Gap):
-        document = {"gap": line.reason, "cursor": str(line.cursor)}
-    else:
-        document = {
-            "at": line.at,
-            "stream": line.stream,
-            "text": line.text.decode("utf-8", "replace"),
-            "partial": line.partial,
-            "cursor": str(line.cursor),
-        }
-    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(shown(line), ensure_ascii=False).encode() + b"\n"
 
 
 class PlainText:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ralphd.core.explanation import NOT_WATCHED, Explanation
 from ralphd.core.plan import PROMISE_LINES, is_complete, is_promised
@@ -32,7 +32,7 @@ from ralphd.store.checkpoint import Pause
 from ralphd.store.history import save_evidence
 
 if TYPE_CHECKING:
-    from ralphd.agents.streams import EventCounter, Seen
+    from ralphd.agents.streams import EventCounter
     from ralphd.daemon.ralph.record import RalphRecord
     from ralphd.daemon.services import Services
 
@@ -85,56 +85,45 @@ def watching(run: WatchedRun, clock: Clock) -> StallMonitor:
 
 # What the output of a run shows of agents that the run started itself.
 
-COUNTED_BYTES = 4 << 20
-"""So much output is read at a time; the rest the next time."""
-COUNTED_AT_END = 16
-"""So many times what is left is read when the run has ended."""
+COUNTED_BYTES, COUNTED_AT_END_BYTES = 4 << 20, 64 << 20
+"""So much output is read at a time, and when the run has ended."""
 
 
 class OutputCounter:
     """Counts the agents' events in the output of one run, from its beginning, piece by piece."""
 
     def __init__(self, log: RalphLog, run_id: model.RunId) -> None:
-        self._counter: EventCounter | None = None
+        self.seen: dict[str, Any] | None = None
         self._log, self._run_id = log, run_id
-        self._cursor = Cursor.start_of(run_id)
+        self._cursor, self._counted_at = Cursor.start_of(run_id), 0.0
         self._rendering = Rendering(self._line)
-        self._counted_at: Moment | None = None
+        self._counter: EventCounter | None = None
         self._alone = asyncio.Lock()
 
-    @property
-    def seen(self) -> "Seen | None":
-        return None if self._counter is None else self._counter.seen
-
-    async def count(self, pieces: int = 1) -> None:
+    async def count(self, limit_bytes: int = COUNTED_BYTES) -> None:
         """Count what was printed since the last call, up to a limit."""
         async with self._alone:
-            for _ in range(pieces):
-                printed_at = self._log.last_output_at(self._run_id)
-                if printed_at is None or printed_at == self._counted_at:
-                    return
-                if await asyncio.to_thread(self._count):
-                    self._counted_at = printed_at
+            printed_at = self._log.last_output_at(self._run_id) or 0.0
+            if printed_at != self._counted_at:
+                is_all = await asyncio.to_thread(self._count, limit_bytes)
+                self._counted_at = printed_at if is_all else 0.0
+                self.seen = None if self._counter is None else self._counter.seen
 
-    def _line(self, line: str, at: str) -> str:
+    def _line(self, line: str, at: str) -> str | None:
         if self._counter is None:
             from ralphd.agents.streams import EventCounter  # a daemon of plain loops needs nothing of agents
 
             self._counter = EventCounter(local_zone())
-        self._counter.line(line, at)
-        return ""
+        return self._counter.line(line, at)
 
-    def _count(self) -> bool:
+    def _count(self, left: int) -> bool:
         """Return whether everything that was there is counted."""
-        left = COUNTED_BYTES
         for item in self._log.read_text(LogQuery(cursor=self._cursor, whole_events=True)):
-            if item.cursor.run_id != self._run_id:
-                break
+            if item.cursor.run_id != self._run_id or left <= 0:
+                return left > 0
             self._cursor = item.cursor
             deque(self._rendering((item,)), maxlen=0)
             left -= 0 if isinstance(item, Gap) else len(item.text)
-            if left <= 0:
-                return False
         return True
 
 

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import AsyncGenerator, Collection, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias, cast
@@ -203,6 +203,11 @@ _QUIET_POLL_S: Final = 0.04  # a wake-up costs 0.1 ms of CPU: fewer of them, sti
 _QUIET_AFTER_S: Final = 1.0
 _IDLE_POLL_S: Final = 0.2
 _BATCH_RECORDS: Final = 1000
+Ended: TypeAlias = Callable[[], bool]
+
+
+def never() -> bool:
+    return False
 
 
 class RalphLog:
@@ -222,21 +227,23 @@ class RalphLog:
         return self._read(query, as_text=True)
 
     def follow(
-        self, query: LogQuery, *, stopping: asyncio.Event
+        self, query: LogQuery, *, stopping: asyncio.Event, ended: Ended = never
     ) -> AsyncGenerator[list[LogRecord | Gap], None]:
         """Yield what ``read`` gives, in batches, and then what comes, until ``stopping`` or past ``until``.
+
+        Ends as well when everything is read and ``ended`` returns True.
 
         Continues into later runs. A line is seen within 50 ms; the first one of a run that begins more than
         a second after the last line within 250 ms. Close it (``aclose``) to close the open file.
         """
-        batches = self._follow(query, stopping, as_text=False)
+        batches = self._follow(query, stopping, ended, as_text=False)
         return cast("AsyncGenerator[list[LogRecord | Gap], None]", batches)
 
     def follow_text(
-        self, query: LogQuery, *, stopping: asyncio.Event
+        self, query: LogQuery, *, stopping: asyncio.Event, ended: Ended = never
     ) -> AsyncGenerator[list[LogText | LogRecord | Gap], None]:
         """Do the same with ``LogText`` as ``read_text`` yields it."""
-        return self._follow(query, stopping, as_text=True)
+        return self._follow(query, stopping, ended, as_text=True)
 
     def last_output_at(self, run_id: RunId) -> Moment | None:
         """Return when the run last printed something; None if it has not, or nothing of it is kept."""
@@ -278,7 +285,7 @@ class RalphLog:
             reader.close()
 
     async def _follow(
-        self, query: LogQuery, stopping: asyncio.Event, *, as_text: bool
+        self, query: LogQuery, stopping: asyncio.Event, ended: Ended, *, as_text: bool
     ) -> AsyncGenerator[list[Item], None]:
         runs = Runs(self._path)
         search = find_start(runs, query, self._block_bytes)
@@ -290,9 +297,10 @@ class RalphLog:
         last_at = time.monotonic()
         try:
             while not stopping.is_set():
+                is_last = ended()  # asked before the read: nothing comes after it
                 batch = reader.next()
                 if batch is None:
-                    if reader.is_past():
+                    if is_last or reader.is_past():
                         return
                     await asyncio.sleep(_pause_s(time.monotonic() - last_at, reader))
                     continue

@@ -4,7 +4,6 @@ The text itself comes from a function: this module joins the parts of long lines
 that cannot be an event, is too long, or has no end.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -15,7 +14,8 @@ Item: TypeAlias = LogText | LogRecord | Gap
 Render: TypeAlias = Callable[[str, str], str | None]
 """Return the text for a line and its time: empty for nothing to show, None for a line that is no event."""
 
-MOST_LINE_BYTES: Final = 2 << 20
+MOST_PARTS: Final = 128
+"""A line in more parts, of 16 KiB each, is shown as it is."""
 _MOST_TAIL: Final = 10_000
 _REACHES: Final = (1, 8, 64)
 
@@ -27,7 +27,6 @@ class Rendering:
         self.replaced = 0
         self._render = render
         self._held: dict[str, list[LogRecord]] = {}
-        self._within: set[str] = set()  # streams whose present line is no event
         self._run = ""
 
     def __call__(self, items: Iterable[Item]) -> Iterator[Item]:
@@ -35,56 +34,41 @@ class Rendering:
         for item in items:
             if not isinstance(item, LogRecord) or item.stream == "regent":
                 yield item
-            elif item.stream in self._held or item.text.startswith(EVENT_HEAD) or self._within:
-                yield from self._record(item)
+            elif item.stream in self._held or item.text.startswith(EVENT_HEAD):
+                yield from self._part(item)
             else:
-                if item.partial:
-                    self._run = item.cursor.run_id
-                    self._within.add(item.stream)
                 yield item
 
     def rest(self) -> Iterator[LogRecord]:
         """Yield what is held of lines that did not end."""
-        for held in self._held.values():
-            yield from held
-        self._held, self._within = {}, set()
+        held, self._held = self._held, {}
+        for parts in held.values():
+            yield from parts
 
-    def _record(self, item: LogRecord) -> Iterator[LogRecord]:
+    def _part(self, item: LogRecord) -> Iterator[LogRecord]:
         if item.cursor.run_id != self._run:
             yield from self.rest()
             self._run = item.cursor.run_id
-        held = self._held.pop(item.stream, [])
-        if item.stream in self._within or not (held or item.text.startswith(EVENT_HEAD)):
-            (self._within.add if item.partial else self._within.discard)(item.stream)
-            yield item
+        parts = [*self._held.pop(item.stream, ()), item]
+        if item.partial and len(parts) < MOST_PARTS:
+            self._held[item.stream] = parts
             return
-        held.append(item)
-        if not item.partial:
-            yield from self._whole(held, item)
-        elif len(held) * len(held[0].text) <= MOST_LINE_BYTES:
-            self._held[item.stream] = held
-        else:
-            self._within.add(item.stream)
-            yield from held
-
-    def _whole(self, held: list[LogRecord], last: LogRecord) -> Iterator[LogRecord]:
-        line = b"".join(each.text for each in held).decode("utf-8", "replace").removesuffix("\r")
-        text = self._render(line, last.at)
+        line = b"".join(part.text for part in parts).decode("utf-8", "replace")
+        text = None if item.partial else self._render(line.removesuffix("\r"), item.at)
         if text is None:
-            yield from held
+            yield from parts
             return
         self.replaced += 1
         if text:
-            yield replace(last, text=text.encode("utf-8", "replace"))
+            yield replace(item, text=text.encode("utf-8", "replace"))
 
 
 def rendered(
     read: Callable[[LogQuery], Iterable[Item]], query: LogQuery, render: Callable[[], Render]
 ) -> Iterator[Item]:
     """Read what a query selects. ``tail`` counts lines that are shown, unless they are far from the end."""
-    query = replace(query, whole_events=True)
-    wanted = query.tail
-    if wanted is None or not 0 < wanted <= _MOST_TAIL:
+    wanted = query.tail or 0
+    if not 0 < wanted <= _MOST_TAIL:
         rendering = Rendering(render())
         yield from rendering(read(query))
         yield from rendering.rest()
@@ -93,32 +77,30 @@ def rendered(
         rendering = Rendering(render())
         items = [*rendering(read(replace(query, tail=reach * wanted))), *rendering.rest()]
         lines = sum(map(_lines, items))
-        if not rendering.replaced or lines >= wanted or lines + rendering.replaced < reach * wanted:
+        if not rendering.replaced or not lines < wanted <= lines + rendering.replaced:
             break
-    yield from _last(items, wanted) if rendering.replaced else items
+    first = len(items)
+    while first and wanted > 0:
+        first -= 1
+        wanted -= _lines(items[first])
+    if wanted < 0 and isinstance(cut := items[first], LogRecord):
+        items[first] = replace(cut, text=b"\n".join(cut.text.split(b"\n")[-wanted:]))
+    yield from items[first:]
 
 
 def _lines(item: Item) -> int:
-    match item:
-        case LogText(text=text):
-            return text.count(b"\n")
-        case LogRecord(partial=True):
-            return 0
-        case LogRecord(text=text):
-            return text.count(b"\n") + 1
-        case Gap():
-            return 1
+    if isinstance(item, Gap):
+        return 1
+    return item.text.count(b"\n") + (isinstance(item, LogRecord) and not item.partial)
 
 
-def _last(items: list[Item], wanted: int) -> Iterator[Item]:
-    kept: deque[Item] = deque()
-    for item in reversed(items):
-        lines = _lines(item)
-        if lines > wanted > 0 and not isinstance(item, Gap):
-            item = replace(item, text=b"\n".join(item.text.split(b"\n")[lines - wanted :]))
-            lines = wanted
-        if lines > wanted:
-            break
-        kept.appendleft(item)
-        wanted -= lines
-    yield from kept
+def shown(item: Item) -> dict[str, object]:
+    """Return a record or a gap as the API shows it, with the cursor after it."""
+    if isinstance(item, Gap):
+        return {"gap": item.reason, "cursor": str(item.cursor)}
+    assert isinstance(item, LogRecord), "only plain text is read in whole blocks"
+    text = item.text.decode("utf-8", "replace")
+    return {
+        **{"at": item.at, "stream": item.stream, "text": text},
+        **{"partial": item.partial, "cursor": str(item.cursor)},
+    }
