@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ralphd.agents.reading import Signs, listed, record, table, text
+from ralphd.agents.reading import Signs, listed, record, session_id, table, text
 from ralphd.core.explanation import in_seconds
 from ralphd.core.failures import agent_events
 from ralphd.core.failures.agent_events import AgentEvent, Figures, FinalEvent, Limited, RetryingItself
@@ -218,32 +218,33 @@ class EventCounter(EventStreams):
         super().__init__()
         self.seen: dict[str, Any] | None = None
         self._zone = zone
+        self._limit: dict[str, Any] | None = None
 
     def _on_event(self, stream: Stream, signs: Signs, data: dict[str, Any], at: Moment) -> str:
         name = stream.agent.name
-        before = self.seen if self.seen and self.seen["agent"] == name else {}
-        session, limit = before.get("session_id"), before.get("limit")
         for sign in signs:
-            match sign:
-                case agent_events.Started(session=str() as begun):
-                    session = begun
-                case Limited(resets_at=resets_at, name=limit_name):
-                    limit = {"name": limit_name, "resets_at": resets_at and rfc3339(resets_at)}
-                case FinalEvent(good=good):
-                    limit = None if good else limit or self._limit(stream, sign, at)
+            if isinstance(sign, Limited):
+                self._reached(name, sign.name, sign.resets_at)
+            elif isinstance(sign, FinalEvent) and not sign.good:
+                self._look_for_limit(stream, sign, at)
+            elif isinstance(sign, FinalEvent) and self._limit and self._limit["agent"] == name:
+                self._limit = None
         figures = _sum(self._spent, *(each.figures for each in self._streams.values()))
+        session = data.get(_SESSION_KEYS.get(name, "")) or stream.parser.session
         self.seen = {
-            **{"agent": name, "session_id": session, "limit": limit},
+            **{"agent": name, "session_id": session_id(session), "limit": self._limit},
             "cost_usd": figures.cost_usd and round(figures.cost_usd, 6),
             **{"tokens_in": figures.tokens_in, "tokens_out": figures.tokens_out},
         }
         return ""
 
-    def _limit(self, stream: Stream, end: FinalEvent, at: Moment) -> dict[str, Any] | None:
+    def _reached(self, agent: str, limit: str, until: Moment | None) -> None:
+        self._limit = {"agent": agent, "name": limit, "resets_at": until and rfc3339(until)}
+
+    def _look_for_limit(self, stream: Stream, end: FinalEvent, at: Moment) -> None:
         agent = stream.agent
         rules = Rules(agent.name, agent.patterns, agent.exits, has_verdict=True, zone=self._zone)
         evidence = Evidence(verdict=end, own_lines=stream.parser.own_lines(), partial=True)
         found = classify(evidence, rules, now=at)
-        if found.kind is not FailureKind.USAGE_LIMIT:
-            return None
-        return {"name": "", "resets_at": found.reset and rfc3339(found.reset.until)}
+        if found.kind is FailureKind.USAGE_LIMIT and not (self._limit and self._limit["agent"] == agent.name):
+            self._reached(agent.name, "", None if found.reset is None else found.reset.until)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +49,7 @@ class MemoryHost:
         self.events = events
         self.hub = Hub()
         self.stopping = asyncio.Event()
+        self.is_over = False
         self.ready = True
         self.asked: list[tuple[object, ...]] = []
         self.reloaded: tuple[Difference, ...] | ConfigFaults = ()
@@ -116,6 +118,9 @@ class MemoryHost:
         self._told("forget", name)
         del self._ralphs[name]
         self._status = None
+
+    def ended(self, name: str) -> Callable[[], bool]:
+        return lambda: self.is_over
 
     def log(self, name: str) -> RalphLog:
         self._ralph(name)

@@ -169,6 +169,7 @@ async def test_ten_megabytes_arrive_whole(api: Whole, printed: Printed) -> None:
         "cursor=nonsense",
         "format=xml",
         "follow=perhaps",
+        "events=some",
         "tial=3",
     ],
 )
@@ -183,6 +184,29 @@ async def test_a_query_that_does_not_fit_is_refused_with_the_reason(api: Whole, 
 async def test_the_log_of_an_unknown_ralph_is_not_there_and_of_a_new_one_empty(api: Whole) -> None:
     assert (await api.client.get("/v1/ralphs/nobody/logs")).status_code == 404
     assert (await api.client.get(URL)).content == b""
+
+
+async def test_events_are_raw_unless_asked_otherwise(api: Whole, printed: Printed) -> None:
+    event = b'{"type":"item.completed","item":{"type":"agent_message","text":"one\\ntwo"}}'
+    printed.line(event)
+    printed.line(b"plain")
+
+    assert (await api.client.get(URL)).content == event + b"\nplain\n"
+    assert (await api.client.get(f"{URL}?events=text")).content == b"one\ntwo\nplain\n"
+    assert [each["text"] for each in await as_json(api, "&events=text")] == ["one\ntwo", "plain"]
+    assert [each["text"] for each in await as_json(api, "&events=text&tail=2")] == ["two", "plain"]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_a_follower_that_asks_for_it_ends_when_the_ralph_is_over(
+    api: Whole, printed: Printed, form: str
+) -> None:
+    printed.line(b"last")
+    api.host.is_over = True
+
+    reply = await api.client.get(f"{URL}?follow=true&ends=true&events=text&format={form}")
+
+    assert reply.text.count("last") == 1
 
 
 def shown(*items: LogRecord | Gap) -> str:

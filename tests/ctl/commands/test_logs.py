@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl.format.log_text import LogPrinter, since
+from ralphctl.format.log_text import LogPrinter, iteration_spans, since
 from ralphctl.format.output import neutralise
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, Request, view
@@ -65,7 +65,7 @@ def test_into_a_file_go_the_very_bytes(
         capture_output=True,
     )
     assert out.stdout == body
-    assert daemon.asked[-1].query == {"tail": "100", "format": "text"}
+    assert daemon.asked[-1].query == {"tail": "100", "format": "text", "events": "text"}
 
 
 def test_what_is_asked_for_reaches_the_daemon(daemon: FakeDaemon, ctl: Ctl) -> None:
@@ -77,7 +77,7 @@ def test_what_is_asked_for_reaches_the_daemon(daemon: FakeDaemon, ctl: Ctl) -> N
     assert reply.returncode == 0, reply.stderr
     assert daemon.asked[-1].query == {
         "tail": "all", "stream": "stderr", "grep": "a b&c", "since": "1970-01-01T00:00:00+00:00",
-        "until": "2026-11-21T07:00:00+00:00", "format": "text",
+        "until": "2026-11-21T07:00:00+00:00", "format": "text", "events": "text",
     }  # fmt: skip
 
 
@@ -123,9 +123,85 @@ def test_a_follower_goes_on_at_its_cursor_when_the_daemon_is_back(
         daemon.start()
         assert process.stdout.readline() == "line 3\n"
         hang.set()
-    assert asked[0].query == {"grep": "line", "tail": "100", "follow": "true", "format": "json"}
-    assert asked[1].query == {"grep": "line", "cursor": "c2", "follow": "true", "format": "json"}
+    same = {"grep": "line", "events": "text", "follow": "true", "format": "json", "ends": "true"}
+    assert asked[0].query == {"tail": "100", **same}
+    assert asked[1].query == {"cursor": "c2", **same}
     assert process.returncode == 130
+
+
+def entry(number: int, ended: str | None, *, run: str = "r000002-bbbbbbbb", task: str = "") -> dict[str, Any]:
+    attempt = {"at": f"2026-11-21T{ended}Z", "duration_s": 60.0} if task and ended else None
+    return {
+        "run_id": run, "iteration": number, "at": ended and f"2026-11-21T{ended}Z",
+        "task": {"id": task} if task else None, "attempts": [attempt] if attempt else [],
+    }  # fmt: skip
+
+
+BUILT_IN = [
+    entry(3, "07:10:00", task="a"),
+    entry(2, "07:05:00", task="b"),
+    entry(1, "07:02:00", task="a"),
+    entry(1, "06:00:00", task="a", run="r000001-aaaaaaaa"),
+]
+OWN = [entry(2, "07:05:00"), entry(1, "07:02:00")]
+
+
+@pytest.mark.parametrize(
+    ("entries", "iteration", "task", "expected"),
+    [
+        (BUILT_IN, "3", None, [("since", "07:08:59", None)]),
+        (BUILT_IN, "2", None, [("since", "07:03:59", "07:08:59")]),
+        (BUILT_IN, "1", None, [("since", "07:00:59", "07:03:59")]),
+        (BUILT_IN, "1:1", None, [("since", "05:58:59", "07:00:59")]),
+        (BUILT_IN, "r000001-aaaaaaaa:1", None, [("since", "05:58:59", "07:00:59")]),
+        (BUILT_IN, None, "b", [("since", "07:03:59", "07:08:59")]),
+        (BUILT_IN, None, "a", [("since", "05:58:59", "07:00:59"), ("since", "07:00:59", "07:03:59"),
+                               ("since", "07:08:59", None)]),
+        (OWN, "1", None, [("cursor", "r000002-bbbbbbbb:1:0:0", "07:02:00.003000")]),
+        (OWN, "2", None, [("since", "07:02:00.003000", None)]),
+        (BUILT_IN, "9", None, []),
+        (BUILT_IN, "x", None, []),
+        ([], "1", None, []),
+    ],
+)  # fmt: skip
+def test_the_part_of_the_log_that_is_an_iterations(
+    entries: list[dict[str, Any]],
+    iteration: str | None,
+    task: str | None,
+    expected: list[tuple[str, str, str]],
+) -> None:
+    day = "2026-11-21T"
+    spans = [
+        (
+            key,
+            value.removeprefix(day).removesuffix("+00:00"),
+            end and end.removeprefix(day).removesuffix("+00:00"),
+        )
+        for span in iteration_spans(entries, iteration, task)
+        for key, value, end in [
+            (*next(each for each in span.items() if each[0] != "tail"), span.get("until"))
+        ]
+    ]
+    assert spans == expected
+
+
+def test_an_iteration_is_asked_for_by_its_time(daemon: FakeDaemon, ctl: Ctl, golden: Golden) -> None:
+    daemon.on("GET /v1/ralphs/api/iterations", lambda _: Answer({"iterations": BUILT_IN}))
+    daemon.on(LOGS, lambda _: Answer(b"one\n"))
+    assert ctl("logs", "api", "--iteration", "2").stdout == "one\n"
+    assert daemon.asked[-1].query["since"] == "2026-11-21T07:03:59+00:00"
+    assert ctl("logs", "api", "--task", "a").stdout == "one\n" * 3
+    unknown = ctl("logs", "api", "--iteration", "9"), ctl("logs", "api", "--task", "none")
+    golden(*unknown, ctl("logs", "api", "--iteration", "2", "-f"))
+
+
+def test_several_logs_are_one_in_the_order_of_time(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(), "web": view("web")}
+    later = {**record(2, "later"), "at": "2026-11-21T07:00:01.000000000Z"}
+    daemon.on(LOGS, lambda _: Answer(as_lines(record(1, "first"), later)))
+    daemon.on("GET /v1/ralphs/web/logs", lambda _: Answer(as_lines(record(1, "two\nlines"))))
+    reply = ctl("logs", "api", "web")
+    assert reply.stdout == "api | first\nweb | two\nweb | lines\napi | later\n"
 
 
 def test_a_follower_of_nobody_ends_with_4(daemon: FakeDaemon, ctl: Ctl) -> None:
