@@ -22,7 +22,7 @@ from ralphd.loop.workdir_files import read_plan
 from ralphd.process.activity.monitor import StallMonitor, Subject
 from ralphd.process.activity.probe import Observer, RunTree
 from ralphd.process.log.log import RalphLog
-from ralphd.process.log.records import Cursor, Gap, LogQuery
+from ralphd.process.log.records import BLOCK_BYTES, Cursor, LogQuery, LogRecord
 from ralphd.process.log.rendered import Rendering
 from ralphd.process.machine import Clock, local_zone
 from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord
@@ -85,7 +85,7 @@ def watching(run: WatchedRun, clock: Clock) -> StallMonitor:
 
 # What the output of a run shows of agents that the run started itself.
 
-COUNTED_BYTES, COUNTED_AT_END_BYTES = 4 << 20, 64 << 20
+COUNTED_BYTES, COUNTED_AT_END_BYTES = 4 << 20, 16 << 20
 """So much output is read at a time, and when the run has ended."""
 
 
@@ -118,12 +118,13 @@ class OutputCounter:
 
     def _count(self, left: int) -> bool:
         """Return whether everything that was there is counted."""
-        for item in self._log.read_text(LogQuery(cursor=self._cursor, whole_events=True)):
+        query = LogQuery(cursor=self._cursor, whole_events=True, only_events=True)
+        for item in self._log.read_text(query):
             if item.cursor.run_id != self._run_id or left <= 0:
                 return left > 0
             self._cursor = item.cursor
             deque(self._rendering((item,)), maxlen=0)
-            left -= 0 if isinstance(item, Gap) else len(item.text)
+            left -= len(item.text) if isinstance(item, LogRecord) else BLOCK_BYTES
         return True
 
 

@@ -47,7 +47,8 @@ class LogReader:
     ) -> None:
         self._runs, self._until, self._sieve = runs, query.until, records.Sieve(query)
         self._as_text, self._block_bytes, self._limit = as_text, block_bytes, limit
-        self._whole_events, self._is_within_line = query.whole_events, False
+        self._whole_events, self._only_events = query.whole_events, query.only_events
+        self._is_within_line = False
         self._gap = start.gap  # to be reported before anything else
         self._is_open = False  # until there is a run to read
         if start.cursor is not None:
@@ -144,7 +145,7 @@ class LogReader:
             return None
         if self._whole_events and (self._is_within_line or chunk.has_events):
             return None
-        text = records.whole_text(chunk)
+        text = b"" if self._only_events else records.whole_text(chunk)
         if text is None:
             return None
         self._chunk = None

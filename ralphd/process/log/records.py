@@ -21,7 +21,6 @@ PART_BYTES: Final = 16384
 EVENT_HEAD: Final = b'{"'
 """How a line begins that may be an event of an agent."""
 
-_EVENT_LINE: Final = b' F {"'
 _HEAD_BYTES: Final = len("2026-11-21T20:00:00.000000000Z stdout F ")
 _AT_BYTES: Final = len("2026-11-21T20:00:00.000000000Z")
 _LINE: Final = re.compile(
@@ -108,7 +107,8 @@ class LogQuery:
     ``since`` and ``until`` are inclusive; reading ends at the first record later than ``until``. ``stream``
     is stdout, stderr or regent. ``grep`` is a fixed text, searched in each record (never a pattern: Python's
     ``re`` holds the interpreter for as long as a hostile pattern takes). With ``whole_events`` a line that
-    may be an event comes as a record of its own, and ``tail``, where nothing is filtered, counts whole lines.
+    may be an event comes as a record of its own, and ``tail``, where nothing is filtered, counts whole lines;
+    with ``only_events`` as well a block of other lines is read as an empty text, which is quick.
     """
 
     tail: int | None = None
@@ -118,6 +118,7 @@ class LogQuery:
     grep: str | None = None
     cursor: Cursor | None = None
     whole_events: bool = False
+    only_events: bool = False
 
 
 class LogLine(NamedTuple):
@@ -146,7 +147,7 @@ class Chunk:
     @property
     def has_events(self) -> bool:
         """Whether a line may be an event."""
-        return _EVENT_LINE in self.data
+        return b' F {"' in self.data or b' P {"' in self.data
 
     @property
     def last_at(self) -> str:
