@@ -20,6 +20,8 @@ MEANINGS: Mapping[str, str] = {
     "directory": "the working directory, an absolute path",
     "environment": "the variables of its runs; readable only by the owner, never shown",
     "flags": "configuration keys, or their flags, with values",
+    "ends": "with `follow`: end when nothing of the ralph runs any more",
+    "events": "JSON events of agents: `raw`, as printed; `text`; `verbose`, with edits and results of tools",
     "follow": "keep the stream open for new entries",
     "format": "`text`: bytes as they were printed; `json`: one object per line",
     "grep": "only lines that contain this text; not a pattern",

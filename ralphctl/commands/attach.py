@@ -64,10 +64,10 @@ def _tell_end(attached: Attached, name: str, end: AttachEnd) -> int:
         case AttachEnd.UNREAD:
             raise BrokenPipeError
         case AttachEnd.FORGOTTEN:
-            raise UnknownRalph(f"{name} has been forgotten", mend="ralphctl status --all")
+            raise UnknownRalph(f"{name} was removed", mend="ralphctl status --all")
         case AttachEnd.LEFT | AttachEnd.INTERRUPTED:
             going = attached.controls.going(attached.view)
-            say(f"left; {name} {going}. To watch it again: ralphctl attach {name}")
+            say(f"detached: {name} {going}. Reattach: ralphctl attach {name}")
             return wire.EXIT_OK if end is AttachEnd.LEFT else wire.EXIT_INTERRUPTED
 
 

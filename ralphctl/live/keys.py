@@ -210,7 +210,7 @@ class Controls:
     def going(self, view: View) -> str:
         """Return what the ralph does after nobody watches; ``view`` may not show our latest request yet."""
         requested = self._pending or self._requested_in(view)
-        return {"stop": "is asked to stop", "pause": "is asked to pause"}.get(requested, "goes on as it is")
+        return {"stop": "is stopping", "pause": "is pausing"}.get(requested, "keeps running")
 
     def _requested_in(self, view: View) -> str:
         return {"stopping": "stop", "pausing": "pause"}.get(str(view.get("state")), "")

@@ -38,14 +38,14 @@ class Panel:
 _FOLLOW = ("agent.exhausted", "wait.started")
 """Consequences of the failure before them: they go into its panel."""
 _TITLES = {
-    "ralph.retrying": (PanelKind.WARNING, "it failed, and is tried again"),
+    "ralph.retrying": (PanelKind.WARNING, "failed, will be retried"),
     "ralph.stall_warning": (PanelKind.WARNING, "silent"),
-    "ralph.stalled": (PanelKind.WARNING, "stalled: its run is ended"),
-    "commit.reverted": (PanelKind.WARNING, "commits that break the tests"),
+    "ralph.stalled": (PanelKind.WARNING, "stalled: the run is killed"),
+    "commit.reverted": (PanelKind.WARNING, "reverted: the tests fail"),
     "guard.blocked": (PanelKind.WARNING, "the guard"),
-    "agent.exhausted": (PanelKind.WARNING, "an agent is out"),
-    "ralph.escalated": (PanelKind.ERROR, "a person is needed"),
-    "daemon.degraded": (PanelKind.ERROR, "ralphd can do less than it should"),
+    "agent.exhausted": (PanelKind.WARNING, "agent unavailable"),
+    "ralph.escalated": (PanelKind.ERROR, "needs you"),
+    "daemon.degraded": (PanelKind.ERROR, "ralphd works with restrictions"),
 }
 _SETTLES = ("failed", "paused", "done", "stopped")
 _OUT_OF_TIME = ("timeout", "stall")
@@ -104,7 +104,7 @@ def _attempt(data: Mapping[str, Any], view: View, now: float) -> Panel | None:
 def _checkpoint(view: View, now: float) -> str:
     checkpoint = view.get("checkpoint")
     saved = moment(checkpoint.get("created_at")) if isinstance(checkpoint, dict) else None
-    return "no checkpoint is known" if saved is None else f"its checkpoint is saved ({clock(saved, now)})"
+    return "no checkpoint" if saved is None else f"checkpoint saved ({clock(saved, now)})"
 
 
 def _wait(event: Event, now: float) -> Panel | None:

@@ -186,7 +186,7 @@ class LiveView:
     def _unprinted(self, why: str) -> None:
         with suppress(OSError):
             message(
-                f"what {self.name} prints cannot be written here: {why}; it goes on, and ralphctl logs has it"
+                f"the output of {self.name} cannot be written here: {why}; it is stored, see ralphctl logs"
             )
 
     # --- in threads of their own ---
@@ -254,7 +254,7 @@ class LiveView:
             if self._is_away() and not self._has_reported_away and not self._over:
                 self._has_reported_away = True
                 self.say(
-                    "ralphd is away: waiting for it, and going on when it is back  (ralphctl regent start)"
+                    "ralphd is away: waiting for it; the run continues  (ralphctl regent start)"
                 )
             if self._drawing is None:
                 self._report_wait(time.time())

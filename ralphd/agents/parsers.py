@@ -18,7 +18,7 @@ from ralphd.core.failures.patterns import LONGEST_LINE, folded
 _LAST_LINES: Final = 50
 """So many lines of plain text are the last message: a promise may stand in it (E4)."""
 _FLUSH_CHARS: Final = 2000
-_NO_REASON: Final = "it ended with an error and did not say which"
+_NO_REASON: Final = "ended with an error, without a message"
 _TYPE: Final = re.compile(r'\{"type": ?"([\w.-]{1,60})"')
 _FACTORS: Final[Mapping[str, float]] = {"": 1.0, "k": 1e3, "m": 1e6}
 _NUMBER: Final = re.compile(r"([\d,]{1,15}(?:\.\d{1,6})?) ?([km]?)", re.IGNORECASE)

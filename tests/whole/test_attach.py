@@ -76,7 +76,7 @@ def test_to_leave_it_changes_nothing_and_says_how_to_come_back(
 
     assert terminal.exit_code() == code
     assert terminal.lines()[-2:] == [
-        "left; demo goes on as it is. To watch it again: ralphctl attach demo",
+        "detached: demo keeps running. Reattach: ralphctl attach demo",
         "",
     ]
     assert not [line for line in terminal.lines() if line.startswith("── ")]

@@ -345,7 +345,7 @@ def append_regent_line(run_directory: Path, at: Moment, text: str) -> None:
             os.close(fd)
     except OSError as error:
         logger.warning(
-            "a line about a run could not be written: %s", error, extra={"run": run_directory.name}
+            "a line in regent.log could not be written: %s", error, extra={"run": run_directory.name}
         )
 
 

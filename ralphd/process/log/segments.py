@@ -208,7 +208,7 @@ class SegmentStream(_LineStream):
             return self._lines_in(data, self._fd, over=over or later is not None)
         if (size := os.fstat(self._fd).st_size) < self.offset:
             self.offset = size
-            return Hole("the place asked for lies beyond the end of the log")
+            return Hole("the cursor points beyond the end of the log")
         if later is None:
             return None
         following = self.segment + 1
@@ -232,7 +232,7 @@ class SegmentStream(_LineStream):
         if earlier := [n for n in kept if n < self.segment]:
             self._move(earlier[-1])
             self.offset = size_of(self._files.segment(self.segment))
-            return Hole("the place asked for lies beyond the end of the log")
+            return Hole("the cursor points beyond the end of the log")
         if kept or self._reported_loss:
             return None
         # No segment at all: either nothing was printed yet, or all of it was pruned.
@@ -276,7 +276,7 @@ class RegentStream(_LineStream):
             if self._files.is_gone():
                 return None  # the ralph was forgotten: not a wrong cursor
             self.offset = end
-            return Hole("the place asked for lies beyond the end of the Regent's lines")
+            return Hole("the cursor points beyond the end of the Regent's lines")
         if end == self.offset:
             return None
         try:
