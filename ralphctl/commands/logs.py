@@ -53,13 +53,9 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
 
 @click.command(cls=CommonCommand)
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completers.ralphs)
-@click.option(
-    "-f", "--follow", is_flag=True, help="Print new lines until nothing of the ralph runs any more."
-)
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until the ralph has ended.")
 @click.option("-n", "--tail", callback=_tail, metavar="N", help=f"The last N lines ({_TAIL}), or all.")
-@click.option(
-    "--since", callback=_moment, metavar="TIME", help="From TIME on: 10m, 07:00, 2026-11-21T20:00Z."
-)
+@click.option("--since", callback=_moment, metavar="TIME", help="From TIME on: 10m, 07:00, RFC 3339.")
 @click.option("--until", callback=_moment, metavar="TIME", help="Lines before TIME.")
 @click.option("--iteration", metavar="N", help="Only iteration N, as verdicts numbers it; or RUN:N.")
 @click.option("--task", metavar="ID", help="Only the iterations that worked on this task.")
@@ -145,14 +141,13 @@ def _parts(
 ) -> list[dict[str, str]]:
     """Return the query of each iteration that is wanted, the oldest first. Raise UsageError without any."""
     if not (parts := log_text.iteration_spans(client.iterations(name, 1000), iteration, task)):
+        what = f"iteration {iteration}" if iteration else f"iteration of task {task}"
         raise UsageError(
-            f"{name}: iteration {iteration} is not known"
-            if iteration
-            else f"{name}: no iteration of task {task} is known",
+            f"{name}: no {what} is known",
             why="iterations are known if the ralph reports them, as the built-in loop does",
             mend=f"ralphctl verdicts {name}, or ralphctl logs {name} --since 2h",
         )
-    return [{**words, **part} for part in parts]
+    return [{**part, **words} for part in parts]
 
 
 def _put(records: Iterable[dict[str, Any]], *, safe: bool, timestamps: bool) -> None:

@@ -253,9 +253,7 @@ class LiveView:
         while not self._over:
             if self._is_away() and not self._has_reported_away and not self._over:
                 self._has_reported_away = True
-                self.say(
-                    "ralphd is away: waiting for it; the run continues  (ralphctl regent start)"
-                )
+                self.say("ralphd is away: waiting for it; the run continues  (ralphctl regent start)")
             if self._drawing is None:
                 self._report_wait(time.time())
             else:

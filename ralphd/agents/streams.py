@@ -42,6 +42,7 @@ _SHAPES: Final = tuple(
 _SESSION_KEYS: Final = {"claude": "session_id", "opencode": "sessionID"}
 _MOST_STREAMS: Final = 64
 _MOST_NAME_CHARS: Final = 100
+_EDITS: Final = (("-", ("old_string", "oldString")), ("+", ("new_string", "newString", "content")))
 _LIMITS: Final = {"five_hour": "5-hour limit", "seven_day": "7-day limit"}
 
 
@@ -86,12 +87,8 @@ class EventStreams:
         kind = data.get("type")
         if not isinstance(kind, str):
             return None
-        names = (
-            name
-            for name, kinds, key, others in _SHAPES
-            if kind in kinds and key in data and others & data.keys()
-        )
-        name = next(names, None)
+        fitting = (each for each in _SHAPES if kind in each[1] and each[2] in data and each[3] & data.keys())
+        name = next((each[0] for each in fitting), None)
         is_anybodys = (name, kind) == ("codex", "error") and (name, "") not in self._streams
         return None if is_anybodys else name
 
@@ -195,10 +192,7 @@ def _details(data: Mapping[str, Any]) -> Iterator[str]:
     blocks = [table(each) for each in listed(table(data.get("message")).get("content"))]
     for given in (data.get("parameters"), state.get("input"), *(block.get("input") for block in blocks)):
         for edit in (table(given), *map(table, listed(table(given).get("edits")))):
-            for mark, keys in (
-                ("-", ("old_string", "oldString")),
-                ("+", ("new_string", "newString", "content")),
-            ):
+            for mark, keys in _EDITS:
                 changed = next(filter(None, (text(edit.get(key)) for key in keys)), "")
                 yield from (f"{mark} {line}" for line in changed.splitlines())
     results = [block.get("content") for block in blocks if block.get("type") == "tool_result"]
@@ -230,12 +224,10 @@ class EventCounter(EventStreams):
             elif isinstance(sign, FinalEvent) and self._limit and self._limit["agent"] == name:
                 self._limit = None
         figures = _sum(self._spent, *(each.figures for each in self._streams.values()))
-        session = data.get(_SESSION_KEYS.get(name, "")) or stream.parser.session
-        self.seen = {
-            **{"agent": name, "session_id": session_id(session), "limit": self._limit},
-            "cost_usd": figures.cost_usd and round(figures.cost_usd, 6),
-            **{"tokens_in": figures.tokens_in, "tokens_out": figures.tokens_out},
-        }
+        cost = figures.cost_usd and round(figures.cost_usd, 6)
+        session = session_id(data.get(_SESSION_KEYS.get(name, "")) or stream.parser.session)
+        tokens = {"tokens_in": figures.tokens_in, "tokens_out": figures.tokens_out}
+        self.seen = {"agent": name, "session_id": session, "limit": self._limit, "cost_usd": cost, **tokens}
         return ""
 
     def _reached(self, agent: str, limit: str, until: Moment | None) -> None:

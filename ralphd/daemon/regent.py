@@ -135,7 +135,7 @@ class Regent:
     def _seen(self) -> dict[str, Any] | None:
         """What the last run's output shows of its agents."""
         live = self._live or self._past
-        return live.output.seen if live and live.output else None
+        return live.output.seen if live else None
 
     def view(self) -> dict[str, Any]:
         means = None if self._live is None else self._live.record.tree_means
@@ -401,8 +401,7 @@ class Regent:
         if commits:
             await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
         await self._inbox.put(_Envelope(events.RunEnded(ending)))
-        if live.output is not None:
-            await live.output.count(COUNTED_AT_END_BYTES)
+        await live.output.count(COUNTED_AT_END_BYTES)
         # S7: what works in the directory and is not the run's is reported, never killed.
         since = record.started_at or record.ended_at
         await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before
@@ -444,7 +443,7 @@ class Regent:
         if (run_id := self.living) is not None and (commits := await self._commits.commits()):
             self.post(events.Committed(self._services.clock.now(), run_id, commits))
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
-        if self._live is not None and self._live.output is not None:
+        if self._live is not None:
             await self._live.output.count()
         await self.account.freshen()
         self._settle()

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias
 
 from fastapi import Query, Request, Response
 
@@ -15,16 +15,14 @@ from ralphd.api.schemas import LOG, LogsQuery, RalphName
 from ralphd.api.streams import StreamReply
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.errors import UsageError
-from ralphd.process.log.log import never
-from ralphd.process.log.records import Cursor, Gap, LogQuery, LogRecord, LogText
-from ralphd.process.log.rendered import Item, Render, Rendering, rendered, shown
+from ralphd.process.log.records import Cursor, Gap, Item, LogQuery, LogRecord, LogText
+from ralphd.process.log.rendered import Render, Rendering, rendered, shown
 
 TAIL = 100
 """Lines shown when the request does not say where to begin."""
 BATCH_RECORDS = 1000
 PIECE_BYTES = 65536
 
-T = TypeVar("T", bound=Item)
 Batches: TypeAlias = AsyncGenerator[list[Item], None]
 router = routes("/v1/ralphs", "ralphs")
 
@@ -45,20 +43,18 @@ async def read_log(
     With ``events=text`` the lines of an agent's JSON event stream are replaced by their text (``verbose``:
     also by edits and the results of tools), and lines without text are left out. ``raw``: as printed.
     """
-    log, asked, is_json = host.log(name), _asked(query), query.format == "json"
-    batches: Any  # of a log's items, which ``form`` takes
+    log, asked = host.log(name), _asked(query)
     if query.follow:
-        ended = host.ended(name) if query.ends else never
-        batches = (log.follow if is_json else log.follow_text)(asked, stopping=host.stopping, ended=ended)
+        ended = host.ended(name) if query.ends else lambda: False
+        batches = log.follow(asked, stopping=host.stopping, ended=ended)
         if asked.whole_events:
             batches = _replaced(batches, Rendering(_event_text(query)))
     else:
-        read: Any = log.read if is_json else log.read_text
-        lines = rendered(read, asked, partial(_event_text, query)) if asked.whole_events else read(asked)
-        batches = _in_batches(lines)
-    form: Callable[[Item], bytes] = as_json if is_json else PlainText()
-    media = "application/x-ndjson" if is_json else "text/plain; charset=utf-8"
-    return stream_reply(request, _pieces(batches, form), media)
+        make = partial(_event_text, query)
+        batches = _in_batches(rendered(log.read, asked, make) if asked.whole_events else log.read(asked))
+    if asked.as_text:
+        return stream_reply(request, _pieces(batches, PlainText()), "text/plain; charset=utf-8")
+    return stream_reply(request, _pieces(batches, as_json), "application/x-ndjson")
 
 
 def _event_text(query: LogsQuery) -> Render:
@@ -123,6 +119,7 @@ def _asked(query: LogsQuery) -> LogQuery:
         stream=query.stream,
         grep=query.grep,
         cursor=None if query.cursor is None else Cursor.parse(query.cursor),
+        as_text=query.format == "text",
         whole_events=query.events != "raw",
     )
 
@@ -141,14 +138,14 @@ def _moment(key: str, text: str | None) -> Moment | None:
     return moment
 
 
-async def _in_batches(items: Iterator[T]) -> AsyncGenerator[list[T], None]:
+async def _in_batches(items: Iterator[Item]) -> Batches:
     """Read in a thread, batch by batch: a log may be long, and the disk slow."""
     while batch := await asyncio.to_thread(_batch, items):
         yield batch
 
 
-def _batch(items: Iterator[T]) -> list[T]:
-    batch: list[T] = []
+def _batch(items: Iterator[Item]) -> list[Item]:
+    batch: list[Item] = []
     size = 0
     for item in items:
         batch.append(item)
@@ -158,9 +155,7 @@ def _batch(items: Iterator[T]) -> list[T]:
     return batch
 
 
-async def _pieces(
-    batches: AsyncGenerator[list[T], None], form: Callable[[T], bytes]
-) -> AsyncGenerator[bytes, None]:
+async def _pieces(batches: Batches, form: Callable[[Item], bytes]) -> AsyncGenerator[bytes, None]:
     """Batches as bytes, some 64 KiB at a time."""
     async with contextlib.aclosing(batches):
         async for batch in batches:

@@ -93,6 +93,7 @@ class OutputCounter:
     """Counts the agents' events in the output of one run, from its beginning, piece by piece."""
 
     def __init__(self, log: RalphLog, run_id: model.RunId) -> None:
+        self.is_on = True
         self.seen: dict[str, Any] | None = None
         self._log, self._run_id = log, run_id
         self._cursor, self._counted_at = Cursor.start_of(run_id), 0.0
@@ -104,7 +105,7 @@ class OutputCounter:
         """Count what was printed since the last call, up to a limit."""
         async with self._alone:
             printed_at = self._log.last_output_at(self._run_id) or 0.0
-            if printed_at != self._counted_at:
+            if self.is_on and printed_at != self._counted_at:
                 is_all = await asyncio.to_thread(self._count, limit_bytes)
                 self._counted_at = printed_at if is_all else 0.0
                 self.seen = None if self._counter is None else self._counter.seen
@@ -118,8 +119,8 @@ class OutputCounter:
 
     def _count(self, left: int) -> bool:
         """Return whether everything that was there is counted."""
-        query = LogQuery(cursor=self._cursor, whole_events=True, only_events=True)
-        for item in self._log.read_text(query):
+        query = LogQuery(cursor=self._cursor, as_text=True, whole_events=True, only_events=True)
+        for item in self._log.read(query):
             if item.cursor.run_id != self._run_id or left <= 0:
                 return left > 0
             self._cursor = item.cursor
@@ -143,8 +144,8 @@ class LiveRun:
         self._reports = 0
         self._supervised = account.policy.supervised
         self.watching = watching(self._watched(log, post), clock)
-        is_read = account.in_force.definition.runs_own_loop  # the built-in loop reads its agents itself
-        self.output = None if is_read else OutputCounter(log, record.run_id)
+        self.output = OutputCounter(log, record.run_id)
+        self.output.is_on = not account.in_force.definition.runs_own_loop  # which reads its agents itself
 
     @property
     def run_id(self) -> model.RunId:

@@ -13,26 +13,24 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 from ralphd.process.log import records
 from ralphd.process.log.positions import LIMIT_BYTES, Start, find_start, last_lines
-from ralphd.process.log.records import Chunk, Cursor, Gap, LogLine, LogQuery, LogRecord, LogText
+from ralphd.process.log.records import Chunk, Cursor, Gap, Item, LogLine, LogQuery, LogRecord, LogText
 from ralphd.process.log.segments import REGENT_LOG, Hole, RegentStream, RunFiles, Runs, SegmentStream
 
 # Read the runs of a ralph one after the other, each merged by time with the Regent's lines about it.
 
 _LATE_S = 1.0  # a record bears the time of its read and is written a little later
 
-Item: TypeAlias = LogText | LogRecord | Gap
-
 
 class LogReader:
     """Read from ``start`` to ``limit``, or for as long as more comes. ``close`` it.
 
-    With ``as_text`` the run's output comes in whole blocks wherever nothing has to be left out or inserted.
+    As text, the run's output comes in whole blocks wherever nothing has to be left out or inserted.
     """
 
     def __init__(
@@ -41,13 +39,11 @@ class LogReader:
         start: Start,
         query: LogQuery,
         *,
-        as_text: bool,
         block_bytes: int,
         limit: Cursor | None = None,
     ) -> None:
         self._runs, self._until, self._sieve = runs, query.until, records.Sieve(query)
-        self._as_text, self._block_bytes, self._limit = as_text, block_bytes, limit
-        self._whole_events, self._only_events = query.whole_events, query.only_events
+        self._query, self._block_bytes, self._limit = query, block_bytes, limit
         self._is_within_line = False
         self._gap = start.gap  # to be reported before anything else
         self._is_open = False  # until there is a run to read
@@ -92,7 +88,7 @@ class LogReader:
         following = self._following_run()  # asked before the read: nothing comes after it
         if gap := self._fill(superseded=following is not None):
             return [gap]
-        if self._as_text and self._sieve.is_open and (text := self._whole_block()) is not None:
+        if self._query.as_text and self._sieve.is_open and (text := self._whole_block()) is not None:
             return [text]
         if self._chunk is not None:
             self._log, self._chunk = records.parse(self._chunk), None
@@ -143,9 +139,9 @@ class LogReader:
         chunk = self._chunk
         if chunk is None or (self._regent and self._regent[0].at < chunk.last_at):
             return None
-        if self._whole_events and (self._is_within_line or chunk.has_events):
+        if self._query.whole_events and (self._is_within_line or chunk.has_events):
             return None
-        text = b"" if self._only_events else records.whole_text(chunk)
+        text = b"" if self._query.only_events else records.whole_text(chunk)
         if text is None:
             return None
         self._chunk = None
@@ -204,11 +200,6 @@ _QUIET_POLL_S: Final = 0.04  # a wake-up costs 0.1 ms of CPU: fewer of them, sti
 _QUIET_AFTER_S: Final = 1.0
 _IDLE_POLL_S: Final = 0.2
 _BATCH_RECORDS: Final = 1000
-Ended: TypeAlias = Callable[[], bool]
-
-
-def never() -> bool:
-    return False
 
 
 class RalphLog:
@@ -218,33 +209,6 @@ class RalphLog:
         self._path = runs
         self._block_bytes = block_bytes
         self._newest: tuple[RunId, RunFiles] | None = None  # kept: a listing is good until it changes
-
-    def read(self, query: LogQuery) -> Generator[LogRecord | Gap, None, None]:
-        """Yield what is there now and selected, oldest first. Blocks while it reads; memory is bounded."""
-        return cast("Generator[LogRecord | Gap, None, None]", self._read(query, as_text=False))
-
-    def read_text(self, query: LogQuery) -> Generator[Item, None, None]:
-        """Do the same several times as fast: the run's output comes as ``LogText`` where that is possible."""
-        return self._read(query, as_text=True)
-
-    def follow(
-        self, query: LogQuery, *, stopping: asyncio.Event, ended: Ended = never
-    ) -> AsyncGenerator[list[LogRecord | Gap], None]:
-        """Yield what ``read`` gives, in batches, and then what comes, until ``stopping`` or past ``until``.
-
-        Ends as well when everything is read and ``ended`` returns True.
-
-        Continues into later runs. A line is seen within 50 ms; the first one of a run that begins more than
-        a second after the last line within 250 ms. Close it (``aclose``) to close the open file.
-        """
-        batches = self._follow(query, stopping, ended, as_text=False)
-        return cast("AsyncGenerator[list[LogRecord | Gap], None]", batches)
-
-    def follow_text(
-        self, query: LogQuery, *, stopping: asyncio.Event, ended: Ended = never
-    ) -> AsyncGenerator[list[LogText | LogRecord | Gap], None]:
-        """Do the same with ``LogText`` as ``read_text`` yields it."""
-        return self._follow(query, stopping, ended, as_text=True)
 
     def last_output_at(self, run_id: RunId) -> Moment | None:
         """Return when the run last printed something; None if it has not, or nothing of it is kept."""
@@ -271,30 +235,38 @@ class RalphLog:
         files = RunFiles(self._path / run_id)
         return last_lines(files, count, stream=stream, limit_bytes=limit_bytes, block_bytes=self._block_bytes)
 
-    def _read(self, query: LogQuery, *, as_text: bool) -> Generator[Item, None, None]:
+    def read(self, query: LogQuery) -> Generator[Item, None, None]:
+        """Yield what is there now and selected, oldest first. Blocks while it reads; memory is bounded."""
         runs = Runs(self._path)
         ids = runs.ids()
         if not ids:
             return
         limit = runs.files(ids[-1]).end(ids[-1])
         start = next(filter(None, find_start(runs, query, self._block_bytes)))
-        reader = LogReader(runs, start, query, as_text=as_text, block_bytes=self._block_bytes, limit=limit)
+        reader = LogReader(runs, start, query, block_bytes=self._block_bytes, limit=limit)
         try:
             while (batch := reader.next()) is not None:
                 yield from batch
         finally:
             reader.close()
 
-    async def _follow(
-        self, query: LogQuery, stopping: asyncio.Event, ended: Ended, *, as_text: bool
+    async def follow(
+        self, query: LogQuery, *, stopping: asyncio.Event, ended: Callable[[], bool] = lambda: False
     ) -> AsyncGenerator[list[Item], None]:
+        """Yield what ``read`` gives, in batches, and then what comes, until ``stopping`` or past ``until``.
+
+        Ends as well when everything is read and ``ended`` returns True.
+
+        Continues into later runs. A line is seen within 50 ms; the first one of a run that begins more than
+        a second after the last line within 250 ms. Close it (``aclose``) to close the open file.
+        """
         runs = Runs(self._path)
         search = find_start(runs, query, self._block_bytes)
         while (start := next(search)) is None:
             await asyncio.sleep(0)
             if stopping.is_set():
                 return
-        reader = LogReader(runs, start, query, as_text=as_text, block_bytes=self._block_bytes)
+        reader = LogReader(runs, start, query, block_bytes=self._block_bytes)
         last_at = time.monotonic()
         try:
             while not stopping.is_set():

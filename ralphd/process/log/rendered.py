@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from ralphd.process.log.records import EVENT_HEAD, Gap, LogQuery, LogRecord, LogText
+from ralphd.process.log.records import EVENT_HEAD, Gap, Item, LogQuery, LogRecord
 
-Item: TypeAlias = LogText | LogRecord | Gap
 Render: TypeAlias = Callable[[str, str], str | None]
 """Return the text for a line and its time: empty for nothing to show, None for a line that is no event."""
 

@@ -218,7 +218,7 @@ async def test_looking_for_a_line_that_is_not_there_lets_others_go_on(tmp_path: 
 async def test_following_plain_text_gives_every_byte(tmp_path: Path) -> None:
     run = run_directory(tmp_path, 1)
     stopping = asyncio.Event()
-    following = RalphLog(tmp_path).follow_text(LogQuery(), stopping=stopping)
+    following = RalphLog(tmp_path).follow(LogQuery(as_text=True), stopping=stopping)
     out = b""
     for number in range(20):
         write(run, number // 5 + 1, line(b"%d" % number, flag="P" if number % 3 else "F"))

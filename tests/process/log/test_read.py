@@ -157,7 +157,9 @@ def test_plain_text_holds_the_same_bytes_as_the_records(
     written = Written(tmp_path_factory.mktemp("runs"), entries, regent)
     log = RalphLog(written.runs, block_bytes=block)
 
-    assert shown(list(log.read_text(LogQuery()))) == b"".join(text + b"\n" for _, text in written.expected)
+    assert shown(list(log.read(LogQuery(as_text=True)))) == b"".join(
+        text + b"\n" for _, text in written.expected
+    )
 
 
 @given(st.binary(max_size=3000), st.binary(max_size=300))
@@ -172,14 +174,14 @@ def test_no_bytes_whatever_break_a_reader(
     end_run(run)
 
     items = list(RalphLog(runs, block_bytes=128).read(LogQuery()))
-    assert shown(list(RalphLog(runs, block_bytes=128).read_text(LogQuery()))) == shown(items)
+    assert shown(list(RalphLog(runs, block_bytes=128).read(LogQuery(as_text=True)))) == shown(items)
     assert len(list(RalphLog(runs, block_bytes=128).read(LogQuery(tail=5, grep="x")))) <= 5
 
 
 def test_plain_text_comes_in_whole_blocks(tmp_path: Path) -> None:
     write(run_directory(tmp_path, 1), 1, b"".join(line(b"x" * 99, at=n) for n in range(1000)))
 
-    items = list(RalphLog(tmp_path).read_text(LogQuery()))
+    items = list(RalphLog(tmp_path).read(LogQuery(as_text=True)))
 
     assert len(items) == 3
     assert all(isinstance(item, LogText) for item in items)
@@ -189,7 +191,7 @@ def test_plain_text_comes_in_whole_blocks(tmp_path: Path) -> None:
 def test_parts_of_a_long_line_are_joined_in_plain_text(tmp_path: Path) -> None:
     write(run_directory(tmp_path, 1), 1, line(b"one ", flag="P") + line(b"line") + line(b"next"))
 
-    assert shown(list(RalphLog(tmp_path).read_text(LogQuery()))) == b"one line\nnext\n"
+    assert shown(list(RalphLog(tmp_path).read(LogQuery(as_text=True)))) == b"one line\nnext\n"
     assert [item.partial for item in read(tmp_path) if isinstance(item, LogRecord)] == [True, False, False]
 
 
@@ -198,7 +200,10 @@ def test_a_regents_line_stands_where_it_was_said_among_whole_blocks(tmp_path: Pa
     write(run, 1, line(b"before", at=1) + line(b"after", at=9))
     write_regent(run, line(b"Restarting Ralph...", at=5, stream="regent"))
 
-    assert shown(list(RalphLog(tmp_path).read_text(LogQuery()))) == b"before\nRestarting Ralph...\nafter\n"
+    assert (
+        shown(list(RalphLog(tmp_path).read(LogQuery(as_text=True))))
+        == b"before\nRestarting Ralph...\nafter\n"
+    )
 
 
 def test_runs_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ralphd.process.log.log import RalphLog
-from ralphd.process.log.records import LogQuery, LogRecord
-from ralphd.process.log.rendered import MOST_PARTS, Item, Render, rendered
+from ralphd.process.log.records import Item, LogQuery, LogRecord
+from ralphd.process.log.rendered import MOST_PARTS, Render, rendered
 from tests.process.log.written_logs import end_run, line, run_directory, shown, write, write_regent
 
 
@@ -27,7 +27,7 @@ def say(text: str) -> bytes:
 def read(runs: Path, tail: int | None = None, *, as_text: bool = False) -> bytes:
     log = RalphLog(runs)
     items: Iterator[Item] = rendered(
-        log.read_text if as_text else log.read, LogQuery(tail=tail, whole_events=True), render
+        log.read, LogQuery(tail=tail, as_text=as_text, whole_events=True), render
     )
     return shown([item for item in items if not isinstance(item, LogRecord) or item.stream != "regent"])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ralphd.core.supervision.model import RunId
 from ralphd.process.log.log import RalphLog
-from ralphd.process.log.records import Cursor, Gap, LogQuery, LogRecord, LogText
+from ralphd.process.log.records import Cursor, Gap, Item, LogQuery, LogRecord, LogText
 from tests.helpers import eventually
 
 START = 1_790_000_000.0
@@ -51,12 +51,12 @@ def run_id(run: Path) -> RunId:
     return RunId(run.name)
 
 
-def texts(items: list[LogRecord | Gap]) -> list[bytes]:
+def texts(items: Sequence[Item]) -> list[bytes]:
     """The texts of the records among them."""
     return [item.text for item in items if isinstance(item, LogRecord)]
 
 
-def gaps(items: list[LogRecord | Gap]) -> list[str]:
+def gaps(items: Sequence[Item]) -> list[str]:
     """The reasons of the gaps among them."""
     return [item.reason for item in items if isinstance(item, Gap)]
 
@@ -83,7 +83,8 @@ def shown(items: Sequence[LogText | LogRecord | Gap]) -> bytes:
 
 def read(runs: Path, query: LogQuery | None = None, *, block_bytes: int = 65536) -> list[LogRecord | Gap]:
     """All that is there now."""
-    return list(RalphLog(runs, block_bytes=block_bytes).read(query or LogQuery()))
+    items = RalphLog(runs, block_bytes=block_bytes).read(query or LogQuery())
+    return [item for item in items if not isinstance(item, LogText)]
 
 
 class Follower:
@@ -98,7 +99,7 @@ class Follower:
 
     async def _follow(self) -> None:
         async for batch in self._log.follow(self._query, stopping=self.stopping):
-            self.items += batch
+            self.items += (item for item in batch if not isinstance(item, LogText))
 
     async def sees(self, count: int) -> None:
         """Wait until it has seen so many lines."""
