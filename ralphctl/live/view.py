@@ -361,13 +361,14 @@ def _parts(view: View, context: RegionContext, now: float) -> list[tuple[int, st
     runs = state not in wire.SETTLED_STATES
     began, printed = moment(view.get("started_at")), moment(view.get("last_output_at"))
     quiet = state == "running" and printed is not None and now - printed >= _QUIET_S and now - printed
-    cost = view.get("total_cost_usd")
+    seen = view.get("seen") or {}  # in the output of a loop that reports nothing itself
+    cost = view.get("total_cost_usd") or seen.get("cost_usd")
     parts = [
         (0, clean(str(view.get("name") or "?"))),
         (1, context.trouble or clean(_STATES.get(state, state))),
         (4, duration(now - began) if runs and began is not None else ""),
         (2, _iteration(view)),
-        (5, clean(str(view.get("agent") or ""))),
+        (5, clean(str(view.get("agent") or seen.get("agent") or ""))),
         (3, f"${cost:.2f}" if isinstance(cost, int | float) and cost else ""),
         (6, f"quiet for {duration(quiet)}" if quiet else ""),
     ]

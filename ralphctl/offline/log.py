@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,10 @@ def records(directory: str, name: str | None, words: Mapping[str, str]) -> Itera
 
 
 def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    from ralphd.agents.streams import EventText
     from ralphd.process.log.log import RalphLog  # loads asyncio, which verdicts do without
     from ralphd.process.log.records import LogQuery
     from ralphd.process.log.rendered import rendered, shown
-
-    def event_text() -> Callable[[str, str], str | None]:
-        from ralphd.agents.streams import EventText
-
-        return EventText(verbose=words.get("events") == "verbose", grep=words.get("grep")).line
 
     tail = words.get("tail", "all")
     since = words.get("since")
@@ -44,7 +40,9 @@ def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         whole_events=words.get("events") != "raw",
     )
     read = RalphLog(runs).read
-    return map(shown, rendered(read, query, event_text) if query.whole_events else read(query))
+    verbose = words.get("events") == "verbose"
+    items = rendered(read, query, lambda: EventText(verbose=verbose, grep=query.grep).line)
+    return map(shown, items if query.whole_events else read(query))
 
 
 def verdicts(directory: str, name: str | None, limit: int) -> tuple[str, list[dict[str, Any]]] | None:

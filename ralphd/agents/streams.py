@@ -15,7 +15,6 @@ from ralphd.agents.reading import Signs, listed, record, session_id, table, text
 from ralphd.core.explanation import in_seconds
 from ralphd.core.failures import agent_events
 from ralphd.core.failures.agent_events import AgentEvent, Figures, FinalEvent, Limited, RetryingItself
-from ralphd.core.failures.classify import Evidence, Rules, classify
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.text import one_line, plain, plain_lines
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
@@ -234,6 +233,8 @@ class EventCounter(EventStreams):
         self._limit = {"agent": agent, "name": limit, "resets_at": until and rfc3339(until)}
 
     def _look_for_limit(self, stream: Stream, end: FinalEvent, at: Moment) -> None:
+        from ralphd.core.failures.classify import Evidence, Rules, classify  # needed for few streams
+
         agent = stream.agent
         rules = Rules(agent.name, agent.patterns, agent.exits, has_verdict=True, zone=self._zone)
         evidence = Evidence(verdict=end, own_lines=stream.parser.own_lines(), partial=True)

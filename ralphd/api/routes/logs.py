@@ -5,18 +5,18 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from functools import partial
 from typing import Annotated, TypeAlias
 
 from fastapi import Query, Request, Response
 
+from ralphd.agents.streams import EventText
 from ralphd.api.context import TheHost, routes, stream_reply
 from ralphd.api.schemas import LOG, LogsQuery, RalphName
 from ralphd.api.streams import StreamReply
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.errors import UsageError
 from ralphd.process.log.records import Cursor, Gap, Item, LogQuery, LogRecord, LogText
-from ralphd.process.log.rendered import Render, Rendering, rendered, shown
+from ralphd.process.log.rendered import Rendering, rendered, shown
 
 TAIL = 100
 """Lines shown when the request does not say where to begin."""
@@ -48,19 +48,17 @@ async def read_log(
         ended = host.ended(name) if query.ends else lambda: False
         batches = log.follow(asked, stopping=host.stopping, ended=ended)
         if asked.whole_events:
-            batches = _replaced(batches, Rendering(_event_text(query)))
+            batches = _replaced(batches, Rendering(_events(query).line))
     else:
-        make = partial(_event_text, query)
-        batches = _in_batches(rendered(log.read, asked, make) if asked.whole_events else log.read(asked))
+        items = rendered(log.read, asked, lambda: _events(query).line)
+        batches = _in_batches(items if asked.whole_events else log.read(asked))
     if asked.as_text:
         return stream_reply(request, _pieces(batches, PlainText()), "text/plain; charset=utf-8")
     return stream_reply(request, _pieces(batches, as_json), "application/x-ndjson")
 
 
-def _event_text(query: LogsQuery) -> Render:
-    from ralphd.agents.streams import EventText  # a daemon of plain loops needs nothing of agents
-
-    return EventText(verbose=query.events == "verbose", grep=query.grep).line
+def _events(query: LogsQuery) -> EventText:
+    return EventText(verbose=query.events == "verbose", grep=query.grep)
 
 
 async def _replaced(batches: Batches, rendering: Rendering) -> Batches:

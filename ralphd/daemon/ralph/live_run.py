@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ralphd.agents.streams import EventCounter
 from ralphd.core.explanation import NOT_WATCHED, Explanation
 from ralphd.core.plan import PROMISE_LINES, is_complete, is_promised
 from ralphd.core.stall_detector import SilenceLimits, StallFinding
@@ -32,7 +33,6 @@ from ralphd.store.checkpoint import Pause
 from ralphd.store.history import save_evidence
 
 if TYPE_CHECKING:
-    from ralphd.agents.streams import EventCounter
     from ralphd.daemon.ralph.record import RalphRecord
     from ralphd.daemon.services import Services
 
@@ -92,30 +92,21 @@ COUNTED_BYTES, COUNTED_AT_END_BYTES = 4 << 20, 16 << 20
 class OutputCounter:
     """Counts the agents' events in the output of one run, from its beginning, piece by piece."""
 
-    def __init__(self, log: RalphLog, run_id: model.RunId) -> None:
-        self.is_on = True
+    def __init__(self, log: RalphLog, run_id: model.RunId, *, is_on: bool) -> None:
         self.seen: dict[str, Any] | None = None
-        self._log, self._run_id = log, run_id
+        self._log, self._run_id, self._is_on = log, run_id, is_on
         self._cursor, self._counted_at = Cursor.start_of(run_id), 0.0
-        self._rendering = Rendering(self._line)
-        self._counter: EventCounter | None = None
+        self._counter = EventCounter(local_zone())
+        self._rendering = Rendering(self._counter.line)
         self._alone = asyncio.Lock()
 
     async def count(self, limit_bytes: int = COUNTED_BYTES) -> None:
         """Count what was printed since the last call, up to a limit."""
         async with self._alone:
             printed_at = self._log.last_output_at(self._run_id) or 0.0
-            if self.is_on and printed_at != self._counted_at:
+            if self._is_on and printed_at != self._counted_at:
                 is_all = await asyncio.to_thread(self._count, limit_bytes)
-                self._counted_at = printed_at if is_all else 0.0
-                self.seen = None if self._counter is None else self._counter.seen
-
-    def _line(self, line: str, at: str) -> str | None:
-        if self._counter is None:
-            from ralphd.agents.streams import EventCounter  # a daemon of plain loops needs nothing of agents
-
-            self._counter = EventCounter(local_zone())
-        return self._counter.line(line, at)
+                self._counted_at, self.seen = printed_at if is_all else 0.0, self._counter.seen
 
     def _count(self, left: int) -> bool:
         """Return whether everything that was there is counted."""
@@ -144,8 +135,8 @@ class LiveRun:
         self._reports = 0
         self._supervised = account.policy.supervised
         self.watching = watching(self._watched(log, post), clock)
-        self.output = OutputCounter(log, record.run_id)
-        self.output.is_on = not account.in_force.definition.runs_own_loop  # which reads its agents itself
+        is_built_in = account.in_force.definition.runs_own_loop  # it reads its agents by itself
+        self.output = OutputCounter(log, record.run_id, is_on=not is_built_in)
 
     @property
     def run_id(self) -> model.RunId:
