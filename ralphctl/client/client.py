@@ -117,12 +117,9 @@ class Client:
         """Return why the Regent last acted on a ralph."""
         return self._get(f"/ralphs/{name}/explain")
 
-    def iterations(self, name: str, limit: int) -> list[dict[str, Any]]:
+    def iterations(self, name: str, limit: int) -> Reply:
         """Return a ralph's iterations, newest first."""
-        found: list[dict[str, Any]] = self._get(f"/ralphs/{name}/iterations?limit={limit}").value[
-            "iterations"
-        ]
-        return found
+        return self._get(f"/ralphs/{name}/iterations?limit={limit}")
 
     def verdicts(self, name: str, limit: int) -> Reply:
         """Return the verdicts on a ralph's iterations, newest first."""

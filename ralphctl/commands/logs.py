@@ -93,21 +93,14 @@ def logs(
         for name in known if follow or left_by_build(here()) is not None else ():
             client.ralph(name)  # an unknown ralph is an error at once, not a wait
     except (DaemonNotRunning, UnknownRalph) as fault:  # a build's log stays in its directory
-        from ralphctl.offline import log as offline_log
-
-        past = offline_log.records(here(), next(iter(names), None), words)
-        if follow or iteration or task or len(names) > 1 or past is None:
+        if follow or iteration or task or len(names) > 1 or (past := _kept(fault, names, words)) is None:
             raise
-        away = "ralphd is not running" if isinstance(fault, DaemonNotRunning) else "no ralph works here"
-        message(f"{away}; this is the log on disk:")
         put(past)
         return
     if follow:
         _follow(client, known, words, put)
         return
-    queries = [(name, words) for name in known]
-    if iteration or task:
-        queries = [(name, part) for name in known for part in _parts(client, name, words, iteration, task)]
+    queries = [(name, part) for name in known for part in _parts(client, name, words, iteration, task)]
     if len(known) > 1:
         named = (_named(name, client.log(name, each)) for name, each in queries)
         put(heapq.merge(*named, key=lambda record: record["at"]))
@@ -117,6 +110,17 @@ def logs(
         for name, each in queries:
             sys.stdout.buffer.writelines(client.log_text(name, each))
         sys.stdout.buffer.flush()
+
+
+def _kept(
+    fault: DaemonNotRunning | UnknownRalph, names: Sequence[str], words: Mapping[str, str]
+) -> Iterator[dict[str, Any]] | None:
+    from ralphctl.offline import log as offline_log
+
+    if (past := offline_log.records(here(), next(iter(names), None), words)) is not None:
+        away = "ralphd is not running" if isinstance(fault, DaemonNotRunning) else "no ralph works here"
+        message(f"{away}; this is the log on disk:")
+    return past
 
 
 def _follow(client: Client, names: Sequence[str], words: Mapping[str, str], put: Callable[..., None]) -> None:
@@ -137,10 +141,13 @@ def _named(name: str, records: Iterable[dict[str, Any]]) -> Iterator[dict[str, A
 
 
 def _parts(
-    client: Client, name: str, words: Mapping[str, str], iteration: str | None, task: str | None
+    client: Client, name: str, words: dict[str, str], iteration: str | None, task: str | None
 ) -> list[dict[str, str]]:
     """Return the query of each iteration that is wanted, the oldest first. Raise UsageError without any."""
-    if not (parts := log_text.iteration_spans(client.iterations(name, 1000), iteration, task)):
+    if not (iteration or task):
+        return [words]
+    entries = client.iterations(name, 1000).value["iterations"]
+    if not (parts := log_text.iteration_spans(entries, iteration, task)):
         what = f"iteration {iteration}" if iteration else f"iteration of task {task}"
         raise UsageError(
             f"{name}: no {what} is known",

@@ -124,7 +124,8 @@ def iteration_spans(
     run, _, number = (iteration or "").rpartition(":")
     spans: list[dict[str, str]] = []
     for at, entry in enumerate(newest_first):
-        if iteration is not None and (str(entry["iteration"]) != number or not _is_of(entry["run_id"], run)):
+        runs = entry["run_id"], entry["run_id"][1:].partition("-")[0].lstrip("0"), ""
+        if iteration is not None and (str(entry["iteration"]) != number or run not in runs):
             continue
         if task is not None and (entry.get("task") or {}).get("id") != task:
             continue
@@ -135,10 +136,6 @@ def iteration_spans(
         if iteration is not None:
             break
     return spans
-
-
-def _is_of(run_id: str, run: str) -> bool:
-    return run_id.startswith(run) or run_id[1:].partition("-")[0].lstrip("0") == run
 
 
 def _began(newest_first: Sequence[Mapping[str, Any]], at: int) -> str | None:

@@ -46,7 +46,7 @@ _LIMITS: Final = {"five_hour": "5-hour limit", "seven_day": "7-day limit"}
 
 
 @dataclass(slots=True)
-class Stream:
+class AgentStream:
     """One run of one agent, as far as its events were seen.
 
     ``problem`` is the last complaint that was shown: an end that repeats it does not show it again.
@@ -55,7 +55,6 @@ class Stream:
     agent: "Agent"
     parser: "EventParser"
     figures: Figures = field(default_factory=Figures)
-    is_used: bool = False
     problem: str = ""
 
 
@@ -64,7 +63,7 @@ class EventStreams:
 
     def __init__(self) -> None:
         self._spent = Figures()  # by streams that are over
-        self._streams: dict[tuple[str, str], Stream] = {}
+        self._streams: dict[tuple[str, str], AgentStream] = {}
         self._agents: dict[str, Agent] = {}  # their parsers know what earlier sessions had cost
 
     def line(self, line: str, at: str) -> str | None:
@@ -79,7 +78,7 @@ class EventStreams:
             logger.exception("an event of an agent cannot be read")
             return None
 
-    def _on_event(self, stream: Stream, signs: Signs, data: dict[str, Any], at: Moment) -> str:
+    def _on_event(self, stream: AgentStream, signs: Signs, data: dict[str, Any], at: Moment) -> str:
         raise NotImplementedError
 
     def _agent_of(self, data: dict[str, Any]) -> str | None:
@@ -91,20 +90,20 @@ class EventStreams:
         is_anybodys = (name, kind) == ("codex", "error") and (name, "") not in self._streams
         return None if is_anybodys else name
 
-    def _read(self, name: str, data: dict[str, Any], line: str) -> tuple[Stream, Signs]:
+    def _read(self, name: str, data: dict[str, Any], line: str) -> tuple[AgentStream, Signs]:
         key = (name, text(data.get(_SESSION_KEYS.get(name, "")), _MOST_NAME_CHARS))
-        stream = self._streams.get(key) or self._begin(key)
+        before = self._streams.get(key)
+        stream = before or self._begin(key)
         signs = tuple(stream.parser.event(data, line))
-        if stream.is_used and any(isinstance(sign, agent_events.Started) for sign in signs):
+        if before and any(isinstance(sign, agent_events.Started) for sign in signs):
             stream = self._begin(key)  # a new run of the same agent: its figures are added
             signs = tuple(stream.parser.event(data, line))
-        stream.is_used = True
         for sign in signs:
             if isinstance(sign, agent_events.Spent):
                 stream.figures = sign.after(stream.figures)
         return stream, signs
 
-    def _begin(self, key: tuple[str, str]) -> Stream:
+    def _begin(self, key: tuple[str, str]) -> AgentStream:
         if (agent := self._agents.get(key[0])) is None:
             from ralphd.agents.known import agent_of  # with the descriptions, which most logs do not need
             from ralphd.config.specs import AgentSpec
@@ -113,7 +112,7 @@ class EventStreams:
         over = [key] if key in self._streams else list(self._streams)[: 1 - _MOST_STREAMS]
         self._spent = _sum(self._spent, *(self._streams.pop(each).figures for each in over))
         parser = cast("EventParser", agent.parser())  # each of them prints events
-        return self._streams.setdefault(key, Stream(agent, parser))
+        return self._streams.setdefault(key, AgentStream(agent, parser))
 
 
 def _sum(*every: Figures) -> Figures:
@@ -132,14 +131,14 @@ class EventText(EventStreams):
         super().__init__()
         self._verbose, self._grep = verbose or bool(grep), grep or ""
 
-    def _on_event(self, stream: Stream, signs: Signs, data: dict[str, Any], at: Moment) -> str:
+    def _on_event(self, stream: AgentStream, signs: Signs, data: dict[str, Any], at: Moment) -> str:
         lines = [line for sign in signs for line in _lines(stream, sign, at)]
         if self._verbose:
             lines += ("    " + line for words in _details(data) for line in plain_lines(words))
         return "\n".join(line for line in lines if self._grep in line)
 
 
-def _lines(stream: Stream, sign: AgentEvent, at: Moment) -> Iterator[str]:
+def _lines(stream: AgentStream, sign: AgentEvent, at: Moment) -> Iterator[str]:
     match sign:
         case agent_events.AgentText(text=words):
             yield from plain_lines(words)
@@ -150,7 +149,7 @@ def _lines(stream: Stream, sign: AgentEvent, at: Moment) -> Iterator[str]:
                 yield plain(f"{stream.agent.name}: {words}".replace("\n", " "))
 
 
-def _report(stream: Stream, sign: AgentEvent, at: Moment) -> str:
+def _report(stream: AgentStream, sign: AgentEvent, at: Moment) -> str:
     """Return what is shown of an event that is neither text nor tool use; the same words only once."""
     before = stream.problem
     match sign:
@@ -213,7 +212,7 @@ class EventCounter(EventStreams):
         self._zone = zone
         self._limit: dict[str, Any] | None = None
 
-    def _on_event(self, stream: Stream, signs: Signs, data: dict[str, Any], at: Moment) -> str:
+    def _on_event(self, stream: AgentStream, signs: Signs, data: dict[str, Any], at: Moment) -> str:
         name = stream.agent.name
         for sign in signs:
             if isinstance(sign, Limited):
@@ -232,7 +231,7 @@ class EventCounter(EventStreams):
     def _reached(self, agent: str, limit: str, until: Moment | None) -> None:
         self._limit = {"agent": agent, "name": limit, "resets_at": until and rfc3339(until)}
 
-    def _look_for_limit(self, stream: Stream, end: FinalEvent, at: Moment) -> None:
+    def _look_for_limit(self, stream: AgentStream, end: FinalEvent, at: Moment) -> None:
         from ralphd.core.failures.classify import Evidence, Rules, classify  # needed for few streams
 
         agent = stream.agent
