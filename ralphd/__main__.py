@@ -29,12 +29,13 @@ def main() -> None:
         socket_path=Path(given.socket or wire.socket_path(environ)).absolute(),
         umask=umask,
         tied=given.tied,
+        undo=given.undo,
         # A daemon in the background or of a client is not a service, whatever its parent is.
         systemd=systemd.Systemd() if given.background or given.tied is not None else manager,
     )
     if given.background:
         sys.exit(background.detach(lambda ready: _run(settings, ready, foreground=False)))
-    foreground = given.tied is None  # else nobody reads what it prints
+    foreground = given.tied is None and given.undo is None  # else nobody reads what it prints
     sys.exit(background.as_init_where_needed(lambda: _run(settings, lambda: None, foreground=foreground)))
 
 
@@ -48,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--socket", metavar="PATH", help="instead of $RALPHD_SOCKET")
     # From `ralphctl build`: the read end of a pipe, and at its end of file nothing is to be left (P5).
     parser.add_argument("--tied", type=int, metavar="FD", help=argparse.SUPPRESS)
+    # From `ralphctl undo` without a daemon: the lock on the state directory keeps any daemon from starting.
+    parser.add_argument("--undo", metavar="NAME[:N]", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"ralphd {__version__}")
     return parser
 

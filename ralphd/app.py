@@ -1,6 +1,7 @@
 """Build the parts of the daemon, serve, and stop them in the reverse order."""
 
 import asyncio
+import json
 import logging
 import os
 import shlex
@@ -16,7 +17,7 @@ from ralphd import __version__
 from ralphd.api.server import Listener
 from ralphd.daemon.host import Host
 from ralphd.daemon.services import EventPublisher, Services
-from ralphd.errors import DaemonBusy, DirectoryUnusable
+from ralphd.errors import PROBLEM_PREFIX, DaemonBusy, DirectoryUnusable, RalphdError
 from ralphd.notify.client import WebhookClient
 from ralphd.notify.desktop import show_alerts
 from ralphd.notify.hub import Hub
@@ -34,13 +35,15 @@ class DaemonSettings:
     """Where the daemon lives. ``umask`` is the one it was started under, and its runs are.
 
     ``tied`` is the descriptor of a pipe: at its end of file the daemon ends, and all its runs (P5).
-    A socket that ``systemd`` has handed over is used instead of ``socket_path``.
+    A socket that ``systemd`` has handed over is used instead of ``socket_path``. With ``undo`` (NAME, NAME:N)
+    it only does that, prints the result as JSON, and ends.
     """
 
     state_directory: Path
     socket_path: Path
     umask: int
     tied: int | None = None
+    undo: str | None = None
     systemd: Systemd = field(default_factory=Systemd)
 
 
@@ -95,6 +98,9 @@ async def serve(settings: DaemonSettings, ready: Callable[[], None]) -> None:
             systemd=settings.systemd,
         )
         host = Host(services, events, hub, courier=courier, sender=sender)
+        if settings.undo is not None:
+            await _undo(settings.undo, settings.state_directory / "ralphs", host)
+            return
         _obey_signals(host)
         if settings.tied is not None:
             _end_with(settings.tied, host)
@@ -102,6 +108,16 @@ async def serve(settings: DaemonSettings, ready: Callable[[], None]) -> None:
         await host.recover()
         listener = handed_over or Listener.bind(settings.socket_path)
         await _serve_until_shutdown(host, services, sender, listener, ready)
+
+
+async def _undo(what: str, homes: Path, host: Host) -> None:
+    name, _, number = what.partition(":")
+    try:
+        answer = await host.undo_alone(homes / name, int(number) if number else None)
+    except RalphdError as fault:
+        kind = PROBLEM_PREFIX + fault.slug
+        answer = {"type": kind, "detail": fault.what, "why": fault.why, "try": fault.mend}
+    print(json.dumps(answer))  # noqa: T201 - ralphctl reads it
 
 
 async def _serve_until_shutdown(

@@ -46,6 +46,7 @@ EVENTS = {
     "ralph.escalated": ("needs you", 5, "rotating_light"),
     "ralph.stall_warning": ("", 2, ""),
     "ralph.stalled": ("hung and was killed", 4, "warning"),
+    "ralph.pausing": ("is being paused", 2, "double_vertical_bar"),
     "ralph.paused": ("is paused", 3, "double_vertical_bar"),
     "ralph.resumed": ("", 2, ""),
     "ralph.stopped": ("is stopped", 2, ""),

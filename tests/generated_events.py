@@ -50,7 +50,8 @@ TOLD: Mapping[str, Told] = {
     "incident.closed": _told(
         "the incident is over; `why` is `works`, `known` or `stopped`", "message why since held_back"
     ),
-    "ralph.paused": _told("a pause was requested, or has taken effect", "message", "until"),
+    "ralph.pausing": _told("a pause was requested, and takes effect after the iteration", "message"),
+    "ralph.paused": _told("it is paused", "message", "until"),
     "ralph.resumed": _told("it continues after a pause", "message"),
     "ralph.stopped": _told("it was stopped by a request, or because it made no progress", "message"),
     "ralph.done": _told("it is done", "message"),

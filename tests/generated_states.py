@@ -28,7 +28,7 @@ MEANINGS: Mapping[str, str] = {
     "paused": "nothing runs until `resume`, or until a usage limit resets",
     "stopping": "a run is alive and ends: for a stop, a restart, a limit, or with the daemon",
     "stopped": "nothing runs: stopped on request, with the daemon, or without progress",
-    "failed": "nothing runs until a person acts",
+    "failed": "nothing runs until you act",
     "done": "the work is done, or a limit that you set is reached",
 }
 LEFT_OUT = (

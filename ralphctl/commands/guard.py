@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from typing import Any
@@ -18,23 +19,22 @@ from ralphctl.cli.click_ext import (
     the_ralph,
     wants_json,
 )
+from ralphctl.client import transport
 from ralphctl.client.discovery import here
 from ralphctl.format import gate_text, state_text
 from ralphctl.format.output import clean, columns, has_colour, message
-from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph, UsageError
+from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, UnknownRalph, UsageError
 
-_WITHOUT_UNDO = """\
-  ralphctl undo needs a daemon. Without one: git log --grep 'This reverts commit'
-  finds what has reverted a commit, and git revert takes that back"""
+_UNDO = "  next: ralphctl undo {} ITER  (re-apply the reverted commits of an iteration)"
 
 
 @ralph_command()
 @limit_option
 def verdicts(name: str | None, limit: int) -> None:
-    """What was said of the commits of NAME's iterations, newest first.
+    """List the test results of NAME's iterations, newest first.
 
-    Kept, reverted, or untested, how often the tests ran and what they said, and why. With --json also the
-    last lines that red tests printed. Without a daemon, in the working directory, from what is kept there.
+    Kept, reverted or untested, how often the tests ran, their results, and the reason. With --json also the
+    last lines of failed tests. Without a daemon, the verdicts that are kept on disk.
     """
     try:
         client, name = the_ralph(name)
@@ -45,8 +45,7 @@ def verdicts(name: str | None, limit: int) -> None:
     if printed_as_json(reply):
         return
     if judged := reply.value["verdicts"]:
-        undo = f"  next: ralphctl undo {name} ITER  (put the reverted commits of an iteration back)"
-        _print_table(judged, undo)
+        _print_table(judged, _UNDO.format(name))
     else:
         click.echo("\n".join(gate_text.none_yet(client.ralph(name).value)))
 
@@ -60,14 +59,15 @@ def _print_from_files(name: str | None, limit: int, fault: RalphdError) -> None:
         raise fault
     known_as, judged = on_disk
     message(
-        ("no daemon" if isinstance(fault, DaemonNotRunning) else "no daemon works here") + "; what is kept:"
+        ("no daemon is running" if isinstance(fault, DaemonNotRunning) else "no daemon works here")
+        + "; verdicts kept on disk:"
     )
     if wants_json():
         print(json.dumps({"verdicts": judged}))
     elif not judged:
         click.echo(gate_text.none_kept(known_as))
     else:
-        _print_table(judged, _WITHOUT_UNDO)
+        _print_table(judged, _UNDO.format(known_as))
 
 
 def _print_table(judged: list[dict[str, Any]], undo: str) -> None:
@@ -81,24 +81,45 @@ def _print_table(judged: list[dict[str, Any]], undo: str) -> None:
 @click.command(cls=CommonCommand)
 @click.argument("words", nargs=-1, metavar="[NAME] [N]", shell_complete=completers.ralphs)
 def undo(words: tuple[str, ...]) -> None:
-    """Put back the commits of NAME that were reverted in iteration N, else those that were reverted last.
+    """Re-apply the commits of NAME that were reverted in iteration N, by default the last reverted ones.
 
-    Each gets a commit of its own on top of HEAD, and nothing is pushed. Only while nothing of NAME runs:
-    ralphctl pause NAME first. The tests run again before the next start. A word of digits alone is N.
+    Each gets a commit of its own on top of HEAD, and nothing is pushed. NAME must not be running: ralphctl
+    pause NAME first. The tests run again before the next start. An argument of digits only is N. It works
+    without a daemon too: none can start meanwhile.
     """
     name, iteration = _name_and_number(words)
-    client, name = the_ralph(name)
-    reply = client.ask(name, "undo", {"iteration": iteration})
-    if printed_as_json(reply):
+    try:
+        client, name = the_ralph(name)
+        undone = client.ask(name, "undo", {"iteration": iteration}).value
+    except (DaemonNotRunning, UnknownRalph) as fault:
+        undone = _undone_alone(name, iteration, fault)
+    if wants_json():
+        click.echo(json.dumps(undone))
         return
-    undone = reply.value
     click.echo("\n".join(gate_text.undone_lines(undone)))
     view = undone["ralph"]
-    does, how = ("go on", f"ralphctl resume {view['name']}")
+    does, how = ("continue", f"ralphctl resume {view['name']}")
     if view.get("state") != "paused":
         starts = (step for step in state_text.next_steps(view) if step[1].startswith("ralphctl start"))
-        does, how = next(starts, ("see how it is", f"ralphctl status {view['name']}"))
+        does, how = next(starts, ("show its state", f"ralphctl status {view['name']}"))
     click.echo(f"  next: {how}  ({does}; the tests run first)")
+
+
+def _undone_alone(name: str | None, iteration: int | None, fault: RalphdError) -> dict[str, Any]:
+    """Have a ralphd that does nothing else undo it. Raise ``fault`` where no files are kept."""
+    from ralphctl.offline import log as offline_log
+
+    if (known := offline_log.find(here(), name)) is None:
+        raise fault
+    what = known[0] if iteration is None else f"{known[0]}:{iteration}"
+    command = [sys.executable, "-m", "ralphd", "--state-dir", str(known[1].parent.parent), "--undo", what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not done.stdout:
+        raise DaemonBusy(done.stderr.strip() or "no answer from ralphd", mend="ralphctl regent status")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    if "detail" in answer:
+        raise transport.error_of(500, done.stdout.encode())
+    return answer
 
 
 def _name_and_number(words: tuple[str, ...]) -> tuple[str | None, int | None]:

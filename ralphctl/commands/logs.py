@@ -1,9 +1,8 @@
-"""logs and events: the output of ralphs, and what happened to them."""
+"""logs: the output of ralphs."""
 
 from __future__ import annotations
 
 import heapq
-import itertools
 import json
 import sys
 import time
@@ -16,11 +15,9 @@ import click
 from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, ralph_command, the_client, the_name, wants_json
 from ralphctl.client import transport
-from ralphctl.client.discovery import check_name, here, left_by_build
+from ralphctl.client.discovery import here, left_by_build
 from ralphctl.format import log_text
-from ralphctl.format.event_text import event_words
-from ralphctl.format.humanize import clock, moment
-from ralphctl.format.output import clean, has_colour, message
+from ralphctl.format.output import has_colour, message
 from ralphctl.format.state_text import state_words
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
     from ralphctl.client.client import Client
 
 _TAIL = "100"
-_MOST = 10_000
-_NAME_WIDTH = 12
 
 
 def _tail(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -104,7 +99,7 @@ def logs(
     if len(known) > 1:
         named = (_named(name, client.log(name, each)) for name, each in queries)
         put(heapq.merge(*named, key=lambda record: record["at"]))
-    elif timestamps or put.keywords["safe"] or wants_json():
+    elif timestamps or put.keywords["safe"] or wants_json() or words["events"] != "raw":
         put(record for name, each in queries for record in client.log(name, each))
     else:
         for name, each in queries:
@@ -173,38 +168,3 @@ def _put(records: Iterable[dict[str, Any]], *, safe: bool, timestamps: bool) -> 
         if safe:
             printer.end()
         sys.stdout.buffer.flush()
-
-
-@ralph_command()
-@click.option("-f", "--follow", is_flag=True, help="Print new events, also after a restart of the daemon.")
-@click.option(
-    "-n", "--tail", type=click.IntRange(0, _MOST), metavar="N", help="The last N events (20; with -f 0)."
-)
-def events(name: str | None, follow: bool, tail: int | None) -> None:
-    """Show the events of NAME, or those of all ralphs and of the daemon."""
-    if name is not None:
-        check_name(name)
-    client = the_client()
-    tail = (0 if follow else 20) if tail is None else tail
-    # The daemon keeps one history for all ralphs, so the last N of one are picked from many.
-    past = list(client.past_events(max(1, tail if name is None else _MOST)))
-    shown = [event for event in past if name in (None, event["ralph"])][-tail:] if tail else []
-    width = max([_NAME_WIDTH, *(len(_who(event)) for event in shown)])
-    coming: Iterator[dict[str, Any]] = iter(())
-    if follow:
-        from ralphctl.client import streams
-
-        coming = streams.events(client, past[-1]["id"] if past else 0)
-    for event in itertools.chain(shown, (each for each in coming if name in (None, each["ralph"]))):
-        print(json.dumps(event) if wants_json() else _line(event, width), flush=True)
-
-
-def _line(event: dict[str, Any], width: int) -> str:
-    at = moment(event["at"])
-    when = "?" if at is None else clock(at, time.time())
-    text = clean(event_words(event["type"], event["data"]))
-    return f"{when}  {_who(event):<{width}}  {event['type']:<18}  {text}".rstrip()
-
-
-def _who(event: dict[str, Any]) -> str:
-    return event["ralph"] or "ralphd"

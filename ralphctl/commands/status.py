@@ -1,4 +1,4 @@
-"""status with options that the fast path does not know, and explain."""
+"""status with options that the fast path does not know."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import time
 import click
 
 from ralphctl.cli import fast_status
-from ralphctl.cli.click_ext import printed_as_json, ralph_command, socket_given, the_ralph, wants_json
-from ralphctl.format import explanation, state_text
+from ralphctl.cli.click_ext import ralph_command, socket_given, wants_json
 from ralphctl.format.humanize import count
-from ralphctl.format.output import columns, has_colour
 from ralphd.errors import DaemonBusy, DaemonNotRunning
 
 _CLEAR, _CLEAR_BELOW, _HOME, _CLEAR_LINE = "\x1b[2J", "\x1b[J", "\x1b[H", "\x1b[K"
@@ -77,22 +75,3 @@ def _page(query: fast_status.StatusQuery) -> str:
     except (DaemonNotRunning, DaemonBusy) as away:
         page.write(f"{away}\n")
     return page.getvalue().rstrip("\n")
-
-
-@ralph_command()
-def explain(name: str | None) -> None:
-    """Why the last thing was done to NAME, or what is thought of its run that lives.
-
-    Tells the rule, the figures that were seen, what was missing, and what was done. Of a run that hung also
-    the processes and the last lines that were saved before it was ended.
-    """
-    client, name = the_ralph(name)
-    reply = client.explain(name)
-    if printed_as_json(reply):
-        return
-    now = time.time()
-    state = state_text.state_words(client.ralph(name).value, now) if reply.value.get("run_id") else ""
-    shown = explanation.page(
-        name, reply.value, now, state=state, columns=columns(sys.stdout), colour=has_colour(sys.stdout)
-    )
-    click.echo(shown)

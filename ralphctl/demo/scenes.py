@@ -121,7 +121,7 @@ class Demo:
         )
         self._run("ralphctl start ~/guarded", "ralphctl wait guarded")
         log = self._run("ralphctl logs guarded --stream regent")
-        logged = "The tests end with: add.sh 2 3 is not 5" in log and "reverting commit" in log
+        logged = "The tests' last line: add.sh 2 3 is not 5" in log and "reverting commit" in log
         self._check(logged, "the tests ran after the iteration, and the log shows what was reverted, and why")
         self._run("git -C ~/guarded log --format='%h %s' --reverse", "ralphctl verdicts guarded")
         bad = "add.sh adds four numbers"

@@ -18,13 +18,15 @@ def event_words(kind: str, data: View) -> str:
             return _iteration(data) + (f": {_task(data)}" if _task(data) else "")
         case "iteration.finished" if data.get("iteration"):
             summary = data.get("summary") or ("failed" if data.get("failed") else "")
-            return f"{_iteration(data)} is over" + (f": {summary}" if summary else "") + _commits(data)
+            return f"{_iteration(data)} ended" + (f": {summary}" if summary else "") + _commits(data)
         case "ralph.exited":
             return last_exit(data)
         case "tests.passed" | "tests.failed" if not data.get("message"):
             return _tested(kind, data)
         case "commit.kept" | "commit.reverted" | "guard.blocked" if data.get("iteration"):
             return _judged(kind, data)
+    if kind in _WORDS and not data.get("message"):
+        return _WORDS[kind]
     if isinstance(data.get("message"), str):
         ends = moment(data.get("until")) if kind == "wait.started" else None
         until = "" if ends is None else f"; until {clock(ends, time.time())}"
@@ -36,7 +38,7 @@ def _tested(kind: str, data: View) -> str:
     """Return ``iteration 2: the tests failed (red, red, green)``."""
     how = "passed" if kind == "tests.passed" else "failed"
     if data.get("baseline"):
-        return f"the tests {how} before Ralph begins"
+        return f"the tests {how} before Ralph starts"
     runs = data.get("tests")
     more = f" ({', '.join(map(str, runs)).replace('_', ' ')})" if isinstance(runs, list) and runs[1:] else ""
     return (f"{_iteration(data)}: " if data.get("iteration") else "") + f"the tests {how}{more}"
@@ -47,10 +49,8 @@ def _judged(kind: str, data: View) -> str:
     return f"{_where(data)}: {data.get('message') or data.get('why') or ''}{why}"
 
 
-_HOW = {
-    "asked": "ended as it was asked to",
-    "lost": "was cut off with its loop: how it ended is not known",
-}
+_HOW = {"asked": "ended as requested", "lost": "was interrupted with its loop; its result is unknown"}
+_WORDS = {"wait.ended": "the wait is over", "ralph.failed": "gave up: nothing runs until you act"}
 
 
 def _attempt(data: View) -> str:
@@ -64,7 +64,7 @@ def _attempt(data: View) -> str:
         how = "failed" + (f" ({str(kind).replace('_', ' ')})" if kind else "")
         how += f": {data['why']}" if data.get("why") else ""
     else:
-        how = _HOW.get(str(data.get("outcome")), "ended well")
+        how = _HOW.get(str(data.get("outcome")), "succeeded")
     cost, commits = data.get("cost_usd"), data.get("commits")
     figures = [count(commits, "commit")] if isinstance(commits, int) and commits else []
     figures += [f"${cost:.2f}"] if isinstance(cost, int | float) and cost else []

@@ -11,7 +11,7 @@ from ralphctl.format.output import BOLD, DIM, PLAIN_COLUMNS, clean, paint, wrapp
 
 _LABEL = 10
 _INDENT, _GAP = "  ", "  "
-_HEADS = ("looked at", "seen", "held against")
+_HEADS = ("signal", "observed", "threshold")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _STALLS = frozenset({"H3", "H4", "H6"})
 _MOST_PROCESSES = 20
@@ -37,6 +37,14 @@ def page(
     return "\n".join(_Page(view, now, max(columns or PLAIN_COLUMNS, 40), colour).lines(name, state))
 
 
+def kept_line(kept: View, name: str, now: float) -> str:
+    """Return an explanation that is kept as one line: when, what, and the command that shows it."""
+    which, at = clean(kept.get("which") or ""), moment(kept.get("at"))
+    when = "?" if at is None else clock(at, now)
+    command = f"ralphctl explain {name} {'--attempt' if ':' in which else '--run'} {which}"
+    return f"{when}  {localised(clean(kept.get('title') or ''), now)}  ({command})"
+
+
 class _Page:
     def __init__(self, view: View, now: float, columns: int, colour: bool) -> None:
         self._view = view
@@ -52,11 +60,11 @@ class _Page:
         yield from self._labelled("now", state)
         if silence := self._silence(evidence):
             yield ""
-            yield from self._head("its silence: ", silence)
+            yield from self._head("silence: ", silence)
             yield from self._explained(silence)
         if verdict := part(view, "verdict"):
             yield ""
-            yield from self._head("the guard: ", verdict, f", {ago(verdict.get('at'), self._now)}")
+            yield from self._head("test guard: ", verdict, f", {ago(verdict.get('at'), self._now)}")
             yield from self._explained(verdict)
         if evidence and not view.get("living") and view.get("rule") in _STALLS:
             yield from self._saved(evidence)
@@ -68,7 +76,7 @@ class _Page:
     def _run(self) -> str:
         if not self._view.get("run_id"):
             return ""
-        state = "lives" if self._view.get("living") else "over"
+        state = "running" if self._view.get("living") else "over"
         if state == "over" and self._view.get("at"):
             state = f"ended {ago(self._view['at'], self._now)}"
         return f"{clean(self._view['run_id'])}, {state}"
@@ -93,17 +101,17 @@ class _Page:
         missing = view.get("missing")
         if isinstance(missing, list) and missing:
             yield from self._labelled("missing", clean(", ".join(map(str, missing))))
-        yield from self._labelled("done", self._text(view, "done"))
+        yield from self._labelled("action", self._text(view, "done"))
 
     def _saved(self, evidence: View) -> Iterator[str]:
         at = moment(evidence.get("at"))
         when = "" if at is None else f", {clock(at, self._now)}"
         if processes := _objects(evidence.get("processes")):
-            yield from ("", paint(f"its processes{when}", BOLD, on=self._colour))
+            yield from ("", paint(f"processes before the kill{when}", BOLD, on=self._colour))
             yield from self._processes(processes)
         lines = evidence.get("last_lines")
         if isinstance(lines, list) and lines:
-            yield from ("", paint("the last lines that it printed", BOLD, on=self._colour))
+            yield from ("", paint("last lines of output", BOLD, on=self._colour))
             yield from (cut(f"{_INDENT}{clean(line)}", self._columns) for line in lines)
 
     def _processes(self, processes: Sequence[View]) -> Iterator[str]:

@@ -21,8 +21,8 @@ View = Mapping[str, "Any"]
 
 _EXITS = {
     2: "wrong usage",
-    5: "a limit of its own was reached",
-    75: "it asks to be tried again later",
+    5: "a configured limit was reached",
+    75: "paused, to be resumed later",
     78: "its configuration is wrong",
     124: "it ran out of time",
     126: "the command cannot be executed",
@@ -129,11 +129,11 @@ def signal_name(number: int) -> str:
 
 
 def exit_words(code: object, signal: object) -> str:
-    """Return ``exit 127 (command not found)``, ``killed by SIGKILL``, ``lost: nobody saw how it ended``."""
+    """Return ``exit 127 (command not found)``, ``killed by SIGKILL``, ``lost: …``."""
     if isinstance(signal, int):
         return f"killed by {signal_name(signal)}"
     if not isinstance(code, int):
-        return "lost: nobody saw how it ended"
+        return "lost: its exit status is unknown"
     if 128 < code < 160 and code not in _EXITS:
         return f"exit {code} (as a shell reports {signal_name(code - 128)})"
     return f"exit {code} ({_EXITS[code]})" if code in _EXITS else f"exit {code}"
@@ -144,11 +144,11 @@ def last_exit(ending: View) -> str:
     how = exit_words(ending.get("code"), ending.get("signal"))
     match ending.get("outcome"):
         case "asked":
-            return f"ended as it was asked to ({how})"
+            return f"ended as requested ({how})"
         case "stalled":
-            return f"ended by the Regent since it had stalled ({how})"
+            return f"hung and was killed ({how})"
         case "lost":
-            return "lost: nobody saw how it ended"
+            return "lost: its exit status is unknown"
         case _:
             return how
 

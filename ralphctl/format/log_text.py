@@ -12,6 +12,7 @@ from ralphctl.format.explanation import localised
 from ralphctl.format.output import ORANGE, neutralise, paint
 
 REGENT = "🛡️  Regent: "
+RALPH = "Ralph: "
 
 
 Source: TypeAlias = tuple[str | None, str | None]
@@ -66,6 +67,9 @@ class LogPrinter:
     def _text(self, name: str, record: dict[str, Any], source: Source) -> None:
         begins = self._unended is None
         text = neutralise(record["text"]) if self.safe else record["text"]
+        if begins and text.startswith(RALPH):  # the built-in loop's own line has no time in it
+            at = _local(record["at"])
+            text = f"[{at:%H:%M:%S}]  {localised(text, at.timestamp())}"
         partial = bool(record.get("partial"))
         self._write((name + self._stamp(record) if begins else "") + text + ("" if partial else "\n"))
         self._unended = source if partial else None

@@ -61,7 +61,9 @@ def panels(events: Iterable[Event], view: View, now: float) -> list[Panel]:
     for event in events:
         panel = _panel(event, view, now)
         if panel is not None and after_failure and event["type"] in _FOLLOW:
-            result[-1] = replace(result[-1], lines=(*result[-1].lines, *panel.lines))
+            is_known = event["type"] == "agent.exhausted" and event["data"].get("until")
+            until = () if is_known else panel.lines[-1:]  # the panel of the failure has the reason
+            result[-1] = replace(result[-1], lines=(*result[-1].lines, *until))
         elif panel is not None:
             result.append(panel)
             after_failure = event["type"] == "attempt.finished"
@@ -113,7 +115,7 @@ def _wait(event: Event, now: float) -> Panel | None:
     message = str(data.get("message") or "")
     if not message or ends is None or at is None or ends - at < WORTH_A_LINE_S / 2:
         return None
-    what = clean(localised(message.removeprefix("Ralph waits: "), now))
+    what = clean(localised(message.removeprefix("Ralph is waiting: "), now))
     return Panel(
         PanelKind.INFO, "waiting", (what, f"waits {duration(ends - at + 0.999)}, until {clock(ends, now)}")
     )

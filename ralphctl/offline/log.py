@@ -1,24 +1,31 @@
-"""Read a ralph's log and verdicts from disk: what ``logs`` and ``verdicts`` print while no daemon answers."""
+"""Read a ralph's log, verdicts, events and explanations from disk, with or without a daemon."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from ralphctl.offline import state
+from ralphd import wire
 from ralphd.core.gate.verdict_views import verdicts as verdicts_in
 from ralphd.core.time import parse_rfc3339
-from ralphd.store.history import History
+from ralphd.store.history import History, load_evidence
 
 
 def records(directory: str, name: str | None, words: Mapping[str, str]) -> Iterator[dict[str, Any]] | None:
     """Return a ralph's log records as the API words them, for the words of a query.
 
-    The ralph is that of ``directory`` or the nearest one above. None without one, or with another name.
+    The ralph is the one of ``directory`` or the nearest one above, else the one with this ``name`` in the
+    state directory, else among those of ``ralphctl build``. None without one.
     """
-    known = _known(directory, name)
+    known = find(directory, name)
     return None if known is None else _records(known[1] / "runs", words)
 
 
@@ -47,13 +54,62 @@ def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 
 def verdicts(directory: str, name: str | None, limit: int) -> tuple[str, list[dict[str, Any]]] | None:
     """Return the name of the ralph and its last verdicts; None as for ``records``."""
-    known = _known(directory, name)
+    known = find(directory, name)
     return known and (known[0], verdicts_in(History(known[1] / "history.jsonl").backwards(), limit))
 
 
-def _known(directory: str, name: str | None) -> tuple[str, Path] | None:
+def find(directory: str, name: str | None) -> tuple[str, Path] | None:
+    """Return the name and the home of the ralph that ``records`` describes."""
     view = state.nearest_view(directory)
-    if view is None or name not in (None, view["name"]):
+    if view is not None and name in (None, view["name"]) and (home := state.home(view, os.environ)):
+        return str(view["name"]), Path(home)
+    root = Path(wire.state_directory(os.environ))
+    for pattern in ("ralphs/*", "build/*/ralphs/*"):
+        homes = [home for home in root.glob(pattern) if name in (None, home.name)]
+        if homes and (name is not None or len(homes) == 1):
+            newest = max(homes, key=lambda home: home.stat().st_mtime)
+            return newest.name, newest
+    return None
+
+
+def events(directory: str, name: str | None, limit: int) -> list[dict[str, Any]] | None:
+    """Return the last events kept for a ralph, or for all of them, oldest first; None without a file.
+
+    A copy of the file is read: SQLite would write to the original even to read it.
+    """
+    known = find(directory, name)
+    if known is None and name is not None:
         return None
-    home = state.home(view, os.environ)
-    return None if home is None else (str(view["name"]), Path(home))
+    source = Path(wire.state_directory(os.environ)) if known is None else known[1].parent.parent
+    query = "SELECT id, type, at, ralph, run_id, data FROM events WHERE ?1 IN ('', ralph)"
+    with tempfile.TemporaryDirectory() as copies, suppress(OSError, sqlite3.Error, ValueError):
+        for file in ("events.db", "events.db-wal"):
+            if (source / file).exists():
+                shutil.copyfile(source / file, Path(copies, file), follow_symlinks=False)
+        with closing(sqlite3.connect(Path(copies, "events.db"))) as database:
+            rows = database.execute(f"{query} ORDER BY id DESC LIMIT ?2", (name or "", limit)).fetchall()
+        keys = ("id", "type", "at", "ralph", "run_id")
+        return [dict(zip(keys, row[:5], strict=True)) | {"data": json.loads(row[5])} for row in rows[::-1]]
+    return None
+
+
+def explanations(home: Path) -> list[dict[str, Any]]:
+    """Return what is kept of why runs ended and of hung attempts, newest first, as the API words it.
+
+    ``which`` names a run (``3``) or an attempt of the built-in loop (``3:2-1``: run, iteration, attempt).
+    """
+    kept = []
+    for run in sorted((home / "runs").glob("r*-*"), reverse=True):
+        number = run.name[1:].partition("-")[0].lstrip("0")
+        attempts = sorted((run / "attempts").glob("*"), reverse=True)
+        for path, which in ((run, number), *((each, f"{number}:{_attempt(each.name)}") for each in attempts)):
+            explanation, evidence = load_evidence(path)
+            if shown := explanation or evidence:
+                about = {"run_id": run.name, "living": False, "evidence": evidence, "verdict": None}
+                kept.append({**shown, **about, "which": which})
+    return sorted(kept, key=lambda each: str(each.get("at")), reverse=True)
+
+
+def _attempt(name: str) -> str:
+    """Return ``2-1-build`` for ``00002-01-build``."""
+    return "-".join(part.lstrip("0") for part in name.split("-"))

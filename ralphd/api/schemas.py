@@ -232,7 +232,7 @@ def _of(keys: Mapping[str, Any], **instead: Any) -> type[BaseModel]:
 
 
 class AgentView(_of(wire.POOL_AGENT_KEYS)):  # type: ignore[misc]
-    """An agent of the pool: in, or out until then for that reason (null: until a person acts).
+    """An agent of the pool: in, or out until then for that reason (null: until you act).
 
     ``last``: it was asked last.
     """

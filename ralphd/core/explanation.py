@@ -35,10 +35,8 @@ class Explanation:
 
 
 NOTHING_YET = Explanation("", "Nothing was done yet", "it has never been started")
-NOT_WATCHED = Explanation(
-    "P6", "Ralph runs, and is not watched", "enabled = false: started and logged, no more"
-)
-NOT_KNOWN = Explanation("", "Not known", "no explanation is kept with its last run")
+NOT_WATCHED = Explanation("P6", "Ralph runs without supervision", "enabled = false: started and logged only")
+NOT_KNOWN = Explanation("", "Not known", "no explanation was saved with its last run")
 
 
 def in_seconds(duration_s: float, *, units_from: int = 2) -> str:

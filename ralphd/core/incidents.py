@@ -84,20 +84,20 @@ def call_of(
         case events.VerdictReached():
             see = place.look("verdicts")
             if event.verdict.pauses:
-                needs = f"a look at its commits; when the repository is as you want it: {place.resume}"
+                needs = f"a review of its commits; when the repository is as you want it: {place.resume}"
                 return Escalation(text, needs, see, Cause.GUARD)
-            needs = "a look when you have time: Ralph goes on, and these commits are not judged"
+            needs = "a review when you have time: Ralph continues, and these commits are not judged"
             return Escalation(text, needs, see, Cause.GUARD, stands=False)
         case events.BaselineTested():
-            needs = "[regent] test_command has to be put right in ralph.toml; then start it again"
+            needs = "a fix of [regent] test_command in ralph.toml; then start it again"
             return Escalation(text, needs, place.start, Cause.GUARD)
         case events.SpawnFailed():
-            needs = "its command has to be put right; then start it again"
+            needs = "a fix of its command; then start it again"
             return Escalation(text, needs, place.start)
         case events.RunEnded():
             return _of_end(text, event, before, place)
         case _:
-            needs = "a look at why; then start it again"
+            needs = "a look at the cause; then start it again"
             return Escalation(text, needs, place.explain, stands=stands)
 
 
@@ -106,25 +106,25 @@ def _of_end(text: str, event: events.RunEnded, before: Supervision, place: Escal
     word = last_word(event.ending, before.said)
     if word is not None and word.reason == "no_agent":
         if not place.logins:
-            return Escalation(text, "an agent that can work; then start it again", start)
+            return Escalation(text, "a working agent; then start it again", start)
         agents = " and ".join(place.logins)
-        needs = f"{agents} {'has' if len(place.logins) == 1 else 'have'} to be logged in; then start it again"
+        needs = f"a login of {agents}; then start it again"
         return Escalation(text, needs, " && ".join([*place.logins.values(), start]))
     if word is not None and word.reason == "tasks_failed":
-        needs = f"a look at the tasks that failed, which progress.md tells; then start it again: {start}"
+        needs = f"a review of the failed tasks in .ralph/progress.md, then: {start}"
         return Escalation(text, needs, f"less {shell_word(place.directory + '/.ralph/progress.md')}")
     if event.ending.code == 78 and (word is None or word.reason == "configuration"):
-        needs = f"its configuration has to be put right; then start it again: {start}"
+        needs = f"a fix of its configuration, then: {start}"
         return Escalation(text, needs, f"ralphctl -C {shell_word(place.directory)} config check")
     if event.ending.code in (2, 126, 127):
-        needs = f"its command has to be put right; then start it again: {start}"
+        needs = f"a fix of its command; then start it again: {start}"
         return Escalation(text, needs, place.look("logs"))
-    needs = f"a look at why it failed; then start it again: {start}"
+    needs = f"a look at why it failed, then: {start}"
     return Escalation(text, needs, place.explain)
 
 
 def of_a_bug(text: str) -> Escalation:
-    return Escalation(text, "a look at the log of ralphd: it has the traceback", "ralphctl regent logs")
+    return Escalation(text, "a look at the log of ralphd, which has the traceback", "ralphctl regent logs")
 
 
 def shell_word(text: str) -> str:
@@ -307,25 +307,25 @@ def reminder_key(incident: Incident) -> str:
 
 
 def reminder_text(incident: Incident, at: Moment) -> str:
-    return f"Ralph still waits for you, for {in_minutes(at - incident.opened_at)}: {told_of(incident)}"
+    return f"Ralph has needed you for {in_minutes(at - incident.opened_at)}: {told_of(incident)}"
 
 
 def told_of(incident: Incident) -> str:
     """Return the message, and what was held back since."""
     if not incident.held_back:
         return incident.message
-    times = "1 more call was" if incident.held_back == 1 else f"{incident.held_back} more calls were"
+    times = "1 more alert was" if incident.held_back == 1 else f"{incident.held_back} more alerts were"
     latest = f", the last one: {incident.latest}" if incident.latest != incident.message else ""
     return f"{incident.message} — {times} held back{latest}"
 
 
 _WHY = {
     CloseReason.WORKS: "Ralph works again",
-    CloseReason.KNOWN: "Ralph runs again, and you know",
+    CloseReason.KNOWN: "Ralph runs again, acknowledged",
     CloseReason.STOPPED: "Ralph was stopped",
 }
 
 
 def over_text(incident: Incident, why: CloseReason, at: Moment) -> str:
-    after = f", {in_minutes(at - incident.opened_at)} after the call"
+    after = f", {in_minutes(at - incident.opened_at)} after the alert"
     return f"{_WHY[why]}{after}: {told_of(incident)}"

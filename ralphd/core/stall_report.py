@@ -17,7 +17,7 @@ NAMES = {
     Activity.IO: "bytes read and written",
     Activity.RECEIVED: "bytes received over TCP",
     Activity.CPU: "CPU time",
-    Activity.SWITCHES: "switches of the busiest process",
+    Activity.SWITCHES: "context switches (busiest process)",
 }
 
 
@@ -42,7 +42,7 @@ def agent_named(name: str) -> Named:
 
 def silence_text(watch: Watch, who: Named = RALPH) -> str:
     """Return the warning (H1), for the Regent's line and the event."""
-    return f"{who.name} has been silent for {in_seconds(watch.silent_s)} — watching what its processes do"
+    return f"{who.name} has been silent for {in_seconds(watch.silent_s)} — checking what its processes do"
 
 
 def explain_watch(
@@ -58,15 +58,15 @@ def explain_silence(watch: Watch, limits: SilenceLimits) -> Explanation:
     """Explain the longest silence of a run that has ended by itself."""
     strong = _is_at_work(watch)
     longest = in_seconds(max(watch.longest_silence_s, watch.silent_s))
-    because = "there was evidence of work in time" if strong else "it did not last long enough to be one"
+    because = "there was evidence of work" if strong else "it was too short"
     return _explained(
         watch,
         limits,
         StallFinding.PATIENCE,
         "H2" if strong else "H1",
-        f"Ralph was silent for up to {longest}, and {'worked' if strong else 'was watched'}",
-        f"silence alone is no hang, and {because}",
-        f"told once; its processes were looked at every {in_seconds(limits.window_s)}",
+        f"Ralph was silent for up to {longest}, {'but was working' if strong else 'and was watched'}",
+        f"silence alone is not a hang; {because}",
+        f"one warning; its processes are checked every {in_seconds(limits.window_s)}",
     )
 
 
@@ -87,11 +87,11 @@ def _ended(
     if finding is StallFinding.TOO_LONG:
         return (
             who.longest_rule,
-            f"{who.name} ran for {in_seconds(watch.age_s)} — longer than it may, ending it",
-            f"{who.longest_key} = {limits.max_run_s:g} bounds {who.a_run}, whatever it does",
-            "asked to end, then its tree is killed (kind timeout)",
+            f"{who.name} ran for {in_seconds(watch.age_s)} — time limit exceeded, ending it",
+            f"{who.longest_key} = {limits.max_run_s:g} bounds {who.a_run}, even if it makes progress",
+            "SIGTERM, then all its processes are killed (timeout)",
         )
-    quiet, done = in_seconds(watch.quiet_s), "its tree is killed (kind stall)"
+    quiet, done = in_seconds(watch.quiet_s), "all its processes are killed (stall)"
     if watch.reports:
         limit = in_seconds(limit_s(watch, limits))
         because = f"a run that sends heartbeats is judged by them: none for {limit} is a hang"
@@ -102,7 +102,7 @@ def _ended(
     if watch.weak_at_s is None:
         because += f", {who.a_run} hangs"
     else:
-        because += "; weak evidence (CPU, switches) extends that to twice as long, and no further"
+        because += "; weak evidence (CPU, context switches) at most doubles that"
     title = f"{who.name} hung: no sign of life for {quiet} — killing its processes"
     return "H4" if watch.weak_at_s is None else "H3", title, because, done
 
@@ -110,44 +110,44 @@ def _ended(
 def _patient(watch: Watch, limits: SilenceLimits, who: Named) -> tuple[str, str, str, str]:
     limit, silent = in_seconds(limit_s(watch, limits)), in_seconds(watch.silent_s)
     if watch.excused:
-        title = f"{who.name} waits, as it reported"
-        return "H5", title, "no silence is counted during a wait", "nothing"
+        title = f"{who.name} is waiting, as it reported"
+        return "H5", title, "silence does not count during a wait", "nothing"
     if watch.reports:
         because = f"judged by its heartbeats: none for {limit} is a hang"
-        return "H6", f"{who.name} reports", because, "nothing"
+        return "H6", f"{who.name} sends heartbeats", because, "nothing"
     if not limits.hang_timeout_s:
-        return "H4", "Silence is not judged", "hang_timeout_seconds = 0 switches that off", "nothing"
+        return "H4", "Hang detection is off", "hang_timeout_seconds = 0 disables it", "nothing"
     if not stall_detector.is_watched(watch, limits):
         last = f"last output {silent} ago"
         if watch.last_output_at is None:
             last = f"nothing printed yet, {silent} after its start"
-        because = f"{last}; its processes are looked at after {in_seconds(limits.warn_s)} of silence"
-        return "H1", f"{who.name} runs", because, "nothing"
+        because = f"{last}; its processes are checked after {in_seconds(limits.warn_s)} of silence"
+        return "H1", f"{who.name} is running", because, "nothing"
     strong = _is_at_work(watch)
     return (
         "H2" if strong else "H1",
-        f"{who.name} is silent for {silent}, and {'works' if strong else 'is watched'}",
-        f"silence alone is no hang; {in_seconds(watch.quiet_s)} without evidence so far, ended at {limit}",
-        f"told once; its processes are looked at every {in_seconds(limits.window_s)}",
+        f"{who.name} is silent for {silent}, {'but is working' if strong else 'and is being watched'}",
+        f"silence alone is not a hang; no evidence for {in_seconds(watch.quiet_s)} so far, killed at {limit}",
+        f"one warning; its processes are checked every {in_seconds(limits.window_s)}",
     )
 
 
 def _patience_figures(watch: Watch, limits: SilenceLimits) -> list[Figure]:
-    longest = f"ended at {in_seconds(limits.max_run_s)}" if limits.max_run_s else ""
+    longest = f"time limit {in_seconds(limits.max_run_s)}" if limits.max_run_s else ""
     figures = [
         Figure("age", in_seconds(watch.age_s), longest),
         Figure("silent", in_seconds(watch.silent_s)),
-        Figure("silent, longest", in_seconds(max(watch.longest_silence_s, watch.silent_s))),
+        Figure("longest silence", in_seconds(max(watch.longest_silence_s, watch.silent_s))),
     ]
     if limits.hang_timeout_s:
         quiet = "without a report" if watch.reports else "without strong evidence"
-        limit = f"ended at {in_seconds(limit_s(watch, limits))}"
+        limit = f"killed at {in_seconds(limit_s(watch, limits))}"
         figures.append(Figure(quiet, in_seconds(watch.quiet_s), limit))
     if watch.windows:
         every = f"one every {in_seconds(limits.window_s)}"
-        figures.append(Figure("looks at its processes", str(watch.windows), every))
+        figures.append(Figure("checks of its processes", str(watch.windows), every))
     if watch.slept_s >= 1:
-        figures.append(Figure("the machine slept", in_seconds(watch.slept_s), "not counted"))
+        figures.append(Figure("the machine was suspended", in_seconds(watch.slept_s), "not counted"))
     return figures
 
 
@@ -155,31 +155,33 @@ def _sign_figures(watch: Watch, limits: SilenceLimits) -> list[Figure]:
     """Return what the latest look saw of each sign, what would be enough, and how often it was."""
     if (window := watch.last_window) is None:
         return []
-    enough_bytes = f"{max(limits.io_bytes * window.elapsed_s / stall_detector.IO_SPAN_S, 1.0):.0f} are enough"
+    enough_bytes = (
+        f"{max(limits.io_bytes * window.elapsed_s / stall_detector.IO_SPAN_S, 1.0):.0f} or more counts"
+    )
     cpu = None if window.cpu_s is None or not window.elapsed_s else 100 * window.cpu_s / window.elapsed_s
     changed = str(window.changed_files) + (f" ({window.changed_file})" if window.changed_file else "")
-    switches = f"over {limits.switches_per_s:g}/s is weak"
+    switches = f"over {limits.switches_per_s:g}/s counts as weak"
     measured = (
-        (Activity.FILE, changed, "1 is enough"),
-        (Activity.COMMIT, "yes" if window.committed else "none", "1 is enough"),
-        (Activity.PROCESS, f"{window.new_processes} of {window.processes}", "1 is enough"),
+        (Activity.FILE, changed, "1 or more counts"),
+        (Activity.COMMIT, "yes" if window.committed else "none", "1 or more counts"),
+        (Activity.PROCESS, f"{window.new_processes} of {window.processes}", "1 or more counts"),
         (Activity.IO, _value(window.io_bytes), enough_bytes),
         (Activity.RECEIVED, _value(window.received_bytes), enough_bytes),
-        (Activity.CPU, _value(cpu, " %"), f"over {limits.cpu_percent:g} % is weak"),
+        (Activity.CPU, _value(cpu, " %"), f"over {limits.cpu_percent:g} % counts as weak"),
         (Activity.SWITCHES, _value(window.switches_per_s, "/s"), switches),
     )
     times = {
-        count.sign: f"; enough {'once' if count.times == 1 else f'{count.times} times'},"
+        count.sign: f"; reached {'once' if count.times == 1 else f'{count.times} times'},"
         f" last {rfc3339(count.last_at)}"
         for count in watch.signs
     }
-    span = Figure("the latest look, over", in_seconds(window.elapsed_s))
+    span = Figure("last check covered", in_seconds(window.elapsed_s))
     return [span, *(Figure(NAMES[sign], seen + times.get(sign, ""), need) for sign, seen, need in measured)]
 
 
 def _value(value: float | None, unit: str = "") -> str:
     if value is None:
-        return "not told by this system"
+        return "not available"
     return f"{value}{unit}" if isinstance(value, int) else f"{value:.1f}{unit}"
 
 

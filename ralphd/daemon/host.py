@@ -27,6 +27,8 @@ from ralphd.process import tree
 from ralphd.process.activity.proc_stats import resources_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ralphd.core.supervision.reports import Report
     from ralphd.notify.client import WebhookClient
     from ralphd.notify.hub import Hub
@@ -190,6 +192,17 @@ class Host:
         self._refuse_when_stopping()
         regent = self._roster.get(name)
         undone = await regent.undo(iteration)
+        return undone.shown() | {"ralph": json.loads(regent.view_bytes())}
+
+    async def undo_alone(self, home: "Path", iteration: int | None) -> dict[str, Any]:
+        """Restore what the gate has reverted, while no daemon supervises anything in this state directory."""
+        regent = await lifecycle.load(home, self._roster, self._services, [])
+        if regent is None:
+            regent = self._roster.get(home.name)
+        try:
+            undone = await regent.undo(iteration, is_alone=True)
+        finally:
+            regent.holds.release()
         return undone.shown() | {"ralph": json.loads(regent.view_bytes())}
 
     async def explain(self, name: str) -> dict[str, Any]:

@@ -132,7 +132,7 @@ async def recover(roster: Roster, services: "Services", events: "EventStore") ->
     """Load every ralph, adopt the runs that live, resume what was requested (P1, G2)."""
     recovered: list[Recovered] = []
     homes = sorted(path for path in roster.home.iterdir() if path.is_dir()) if roster.home.exists() else []
-    regents = [regent for home in homes if (regent := await _load(home, roster, services, recovered))]
+    regents = [regent for home in homes if (regent := await load(home, roster, services, recovered))]
     await _publish(recovered, services)
     if events.recovered:
         await services.news.tell("state.recovered", {"file": "events.db", "kept_as": events.recovered})
@@ -154,10 +154,10 @@ async def _publish(recovered: list["Recovered"], services: "Services") -> None:
         await services.news.tell("state.recovered", data, ralph=one.ralph)
 
 
-async def _load(
+async def load(
     home: Path, roster: Roster, services: "Services", recovered: list["Recovered"]
 ) -> Regent | None:
-    # One ralph's fault, or a bug in its recovery, must not stop the recovery of the others.
+    """Return the Regent of a home; its fault, or a bug in its recovery, must not stop those of others."""
     try:
         account = await asyncio.to_thread(recovery.load, RalphFiles(home), services, recovered)
         return None if account is None else Regent(account, services)

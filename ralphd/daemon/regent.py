@@ -227,20 +227,24 @@ class Regent:
             self.gate.verdict_on(reports.boundary_id(fact)),
         )
 
-    async def undo(self, iteration: int | None) -> UndoResult:
+    async def undo(self, iteration: int | None, *, is_alone: bool = False) -> UndoResult:
         """Put back what was reverted of an iteration, else what was reverted last.
 
-        Raise WrongState, DirectoryBusy, NotUndone; cancelled, it is still finished.
+        Raise WrongState, DirectoryBusy, NotUndone; cancelled, it is still finished. ``is_alone``: nothing is
+        supervised, so the state may be old, and only the lock shows whether a run lives.
         """
-        done: UndoResult | errors.RalphdError = await asyncio.shield(self._begin(self._undo(iteration)))
+        work = self._undo(iteration, is_alone=is_alone)
+        done: UndoResult | errors.RalphdError = await asyncio.shield(self._begin(work))
         if isinstance(done, errors.RalphdError):
             raise done
         return done
 
-    async def _undo(self, iteration: int | None) -> UndoResult | errors.RalphdError:
+    async def _undo(self, iteration: int | None, *, is_alone: bool) -> UndoResult | errors.RalphdError:
         async with self._alone:
             try:
-                refuse_while_it_works(self.name, self.account.supervision, is_busy=self.gate.is_busy)
+                busy = self.gate.is_interrupted if is_alone else self.gate.is_busy
+                if busy or not is_alone:
+                    refuse_while_it_works(self.name, self.account.supervision, is_busy=busy)
                 self.holds.take()  # another Regent, or one without a daemon, may work there
                 done = await self.gate.undoing.undo(iteration)
                 await self.account.note_head()

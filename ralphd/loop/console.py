@@ -1,4 +1,8 @@
-"""The log of the loop: one line per fact, with the time, and between them the agent's own lines."""
+"""The log of the loop: one line per fact, and between them the agent's own lines.
+
+On a terminal a line has its time. In a log it has none: who reads the log shows the time of each record, in
+the reader's own time zone, and converts moments within a line.
+"""
 
 import asyncio
 import sys
@@ -7,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from ralphd.core.explanation import in_seconds
-from ralphd.core.time import Moment
+from ralphd.core.time import Moment, rfc3339
 
 
 class Console:
@@ -21,8 +25,13 @@ class Console:
 
     def say(self, text: str) -> None:
         """Log a line of the loop itself."""
-        self._buffer.append(f"[{datetime.fromtimestamp(self._now()).astimezone():%H:%M:%S}]  Ralph: {text}\n")
+        clock = f"[{datetime.fromtimestamp(self._now()).astimezone():%H:%M:%S}]  " if self.is_terminal else ""
+        self._buffer.append(f"{clock}Ralph: {text}\n")
         self.flush()
+
+    def moment(self, at: Moment) -> str:
+        """Return a moment for a line: the local time on a terminal, else RFC 3339 to the second."""
+        return day_and_time(at, self._now()) if self.is_terminal else rfc3339(round(at))
 
     def show(self, line: str) -> None:
         """Log a line as it is, together with the others of the same turn of the event loop."""

@@ -1,20 +1,26 @@
 """Reports the loop to the Regent and to the log, in the terms of the API (H6, L9)."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.failures.reset_parsers import Confidence
+from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.loop import model
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
 from ralphd.core.loop.tasks import unreviewed
 from ralphd.core.plan import Plan, parallel_words
+from ralphd.core.text import truncate
 from ralphd.core.time import Moment, rfc3339
-from ralphd.loop.console import Console, day_and_time, span
+from ralphd.loop.console import Console, span
 
 if TYPE_CHECKING:
     from ralphd.core.failures.classify import Classification
-    from ralphd.core.gate.verdict import Position
+    from ralphd.core.failures.resets import Reset
+    from ralphd.core.gate.verdict import Position, Verdict
     from ralphd.loop.attempt.agent_run import AgentResult
     from ralphd.loop.attempt.agent_runner import AgentAnswer
     from ralphd.loop.report_client import RegentReply, Reports
@@ -23,6 +29,9 @@ if TYPE_CHECKING:
 MOST_LINE_CHARS = 500
 MOST_COMMITS = 50
 MOST_NAMED = 5
+MOST_SHOWN_CHARS = 200
+"""Of a reason in a line of the log; the events have all of it."""
+LIMITS = (FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT)
 
 
 class Reporter:
@@ -97,9 +106,9 @@ class Reporter:
             task={"id": _line(lost.task_id), "title": _line(lost.title)},
             agent=lost.agent,
             outcome="lost",
-            why=f"it was cut off with the loop that ran it; it began at {rfc3339(lost.began_at)}",
+            why=f"it was interrupted together with its loop; it began at {rfc3339(lost.began_at)}",
             cost_source="unknown",
-            next="the loop goes on",
+            next="the loop continues",
             ended_at=rfc3339(now),
         )
 
@@ -157,33 +166,54 @@ def report_order(
     """Carry out an order that only reports. ``latest`` is the attempt that ended last."""
     now = time.time()
     match order:
-        case model.ReportAttempt(iteration=iteration):
+        case model.ReportAttempt():
             assert latest is not None
             if order.kind is not None:
-                kind = order.kind.replace("_", " ")
-                who = f"attempt {iteration.attempt} by {iteration.agent}"
-                console.say(f"{who} failed ({kind}): {order.why}")
-                console.say(f"next: {order.next}")
+                console.say(failure_line(order, latest.finding.reset, now, console.moment))
             reporter.attempt_finished(order, latest.result, latest.finding)
         case model.ReportLost(lost=lost):
-            which = f"attempt {lost.attempt} by {lost.agent}"
-            console.say(f"{which} was cut off with the loop; nobody knows how it ended")
+            console.say(f"attempt {lost.attempt} by {lost.agent} was interrupted; its result is unknown")
             reporter.attempt_lost(lost, now)
         case model.ReportAgentOut(agent=agent, reason=reason, until=until):
-            when = "until a person acts" if until is None else f"until {day_and_time(until, now)}"
-            console.say(f"{agent} is out {when}: {reason}")
             reporter.agent_out(agent, reason, until)
         case model.ReportAgentBack(agent=agent):
-            console.say(f"{agent} may be asked again")
             reporter.agent_back(agent)
         case model.Rest(until=until, why=why):
-            console.say(f"waits {span(until - now)}, until {day_and_time(until, now)}: {why}")
+            if not order.logged:
+                console.say(f"waiting until {console.moment(until)} (for {span(until - now)}): {why}")
             reporter.waiting(until, why)
         case model.EndRest():
             reporter.waiting(None, "")
         case model.EndLoop():
-            console.say(_end_words(order, now))
+            if not order.logged:
+                console.say(_end_words(order, console.moment))
             reporter.ending(order)
+
+
+def failure_line(
+    order: model.ReportAttempt, reset: "Reset | None", now: Moment, shown: Callable[[Moment], str]
+) -> str:
+    """Return the one line about a failed attempt: what failed, until when, and what comes next."""
+    iteration, kind = order.iteration, (order.kind or "").replace("_", " ")
+    why = truncate(order.why.rstrip("."), MOST_SHOWN_CHARS)
+    if order.kind not in LIMITS:
+        return f"attempt {iteration.attempt} by {iteration.agent} failed ({kind}): {why}; next: {order.next}"
+    what = why if "limit" in why.lower() else f"{kind}: {why}"
+    when = ""
+    if reset is not None and reset.until > now:
+        verb = "probably resets" if reset.confidence is Confidence.GUESSED else "resets"
+        when = f", {verb} {shown(reset.until)} (in {span(reset.until - now)})"
+    elif order.until is not None:
+        when = f", reset not known, next try {shown(order.until)} (in {span(order.until - now)})"
+    follows = f". No{order.next[2:]}." if order.next.startswith("no ") else f"; {order.next}"
+    return f"{iteration.agent}: {what}{when}{follows}"
+
+
+def iteration_line(order: model.FinishIteration, verdict: "Verdict | None") -> str:
+    """Return the line about the end of an iteration, after the verdict on its commits."""
+    is_reverted = verdict is not None and verdict.kind is VerdictKind.REVERTED
+    how = "its commits were reverted, and its task is open again" if is_reverted else order.summary
+    return f"iteration {order.iteration.number}: {truncate(how, MOST_SHOWN_CHARS)}"
 
 
 def begin_words(plan: Plan | None, ledger: model.Ledger, settings: "LoopSettings") -> list[str]:
@@ -196,33 +226,33 @@ def begin_words(plan: Plan | None, ledger: model.Ledger, settings: "LoopSettings
     if settings.configuration.phases.enabled and not policy.reviews:
         lines.append(UNREVIEWED)
     if policy.reviews and (waiting := unreviewed(plan, ledger)):
-        lines.append(f"not done before a review says so: {', '.join(waiting[:MOST_NAMED])}")
+        lines.append(f"waiting for a review: {', '.join(waiting[:MOST_NAMED])}")
     return lines
 
 
 def list_words(plan: Plan | None) -> str:
     """Return the name of the task list, and how many of its tasks are open."""
     if plan is None:
-        return "no task list: the prompt alone says what is to be done"
+        return "no task list: the prompt alone defines the work"
     if not plan.tasks:
-        return f"{plan.file} lists no task: the prompt alone says what is to be done"
-    return f"{plan.file}: {len(plan.open)} of {len(plan.tasks)} tasks are open"
+        return f"{plan.file} lists no task: the prompt alone defines the work"
+    return f"{plan.file}: {len(plan.open)} of {len(plan.tasks)} tasks open"
 
 
 def limit_words(timeout_s: float) -> str:
     """Return the time limit of an attempt, to be appended to a line."""
-    return f", {span(timeout_s)} at most" if timeout_s else ""
+    return f", time limit {span(timeout_s)}" if timeout_s else ""
 
 
-def _end_words(order: model.EndLoop, now: Moment) -> str:
+def _end_words(order: model.EndLoop, shown: Callable[[Moment], str]) -> str:
     words = {
         0: "done",
         1: "failed",
-        5: "ends at a limit of yours",
-        75: "pauses",
-        78: "cannot go on" if order.reason == "review" else "cannot begin",
-        130: "ends",
+        5: "stopped at your limit",
+        75: "paused",
+        78: "cannot continue" if order.reason == "review" else "cannot start",
+        130: "stopped",
     }
-    later = "" if order.resume_at is None else f"; the limit is over at {day_and_time(order.resume_at, now)}"
-    verb = "stops" if order.reason == "no_progress" else words.get(order.code, "ends")
+    later = "" if order.resume_at is None else f"; the limit resets {shown(order.resume_at)}"
+    verb = "stopped" if order.reason == "no_progress" else words.get(order.code, "ended")
     return f"{verb}: {order.why}{later}"

@@ -26,7 +26,7 @@ from ralphd.loop.attempt.agent_runner import LEAD_S
 from ralphd.loop.attempt.attempt_runner import AttemptRunner
 from ralphd.loop.console import Console, span
 from ralphd.loop.report_client import RegentReply, Reports
-from ralphd.loop.reporter import Reporter, begin_words, report_order
+from ralphd.loop.reporter import Reporter, begin_words, iteration_line, report_order
 from ralphd.loop.settings import LoopContext, LoopSettings
 from ralphd.loop.store import LoopStore
 from ralphd.loop.workdir_files import PlanReader
@@ -72,8 +72,6 @@ class BoundaryClient:
         if found is None:
             answer.add_done_callback(lambda done: None if done.cancelled() else late(done.result().next))
             found = RegentReply()
-        if found.verdict is not None:
-            self._console.say(verdict_line(found.verdict))
         if self._settings.configuration.git.auto_push and not order.failed and _may_be_pushed(found):
             pushed = await asyncio.to_thread(push, self._settings.directory)
             self._console.say(f"push: {pushed}")
@@ -156,7 +154,8 @@ class LoopRunner:
         """Act on a signal: now, or after this iteration."""
         match number:
             case signal.SIGUSR1:
-                self._console.say("Pausing after current iteration...")
+                if not self._settings.is_supervised:  # else the Regent's line is in the same log
+                    self._console.say("Pausing after current iteration...")
                 self._put(model.PauseAsked(time.time()))
             case signal.SIGUSR2:
                 self._put(model.Skipped(time.time()))
@@ -167,9 +166,9 @@ class LoopRunner:
             case _:
                 self._stop_asked = True
                 if self._attempts.is_running:
-                    self._console.say("ends when this iteration is finished; the same again ends it now")
+                    self._console.say("stopping after this iteration; repeat the request to stop now")
                 elif self._boundary.is_waiting:
-                    self._console.say("ends when the verdict is known; the same again ends it now")
+                    self._console.say("stopping after the verdict; repeat the request to stop now")
                 self._put(model.StopAsked(time.time()))
 
     def _end_at_once(self) -> None:
@@ -190,14 +189,14 @@ class LoopRunner:
         self._loop = Loop(memory, ledger)
         counts = tasks.initial_plan(plan, memory.list_file, ledger)
         if counts != plan:
-            self._console.say("the task list cannot be read any more: it counts as it was")
+            self._console.say("the task list can no longer be read; its last content is used")
         for line in (*self._store.news(), *begin_words(counts, ledger, self._settings)):
             self._console.say(line)
         if resumed is not None:
-            task = f", task {resumed.task.id}" if resumed.task else ""
-            self._console.say(f"a checkpoint is there: iteration {memory.iteration + 1}{task}")
+            task = f", task {resumed.task.title or resumed.task.id}" if resumed.task else ""
+            self._console.say(f"resuming from the checkpoint: iteration {memory.iteration + 1}{task}")
         if (verdict := await asyncio.to_thread(self._store.unheard, memory, ledger)) is not None:
-            self._console.say(f"{verdict_line(verdict)} (the loop before did not hear it)")
+            self._console.say(f"{verdict_line(verdict)} (from the previous run)")
         return model.Began(time.time(), plan, resumed, verdict, await asyncio.to_thread(self._store.undone))
 
     async def _carry_out_all(self, after: model.LoopStep) -> None:
@@ -226,7 +225,7 @@ class LoopRunner:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s - lead_s, sleep_s)):
                     return await self._events.get()
-            self._console.count_down(f"{rest.reason.replace('_', ' ')}: goes on in {span(left_s)}")
+            self._console.count_down(f"{rest.reason.replace('_', ' ')}: continues in {span(left_s)}")
         return await self._events.get()
 
     async def _carry_out(self, order: model.LoopOrder) -> None:
@@ -240,8 +239,9 @@ class LoopRunner:
             case model.ClearCheckpoint():
                 await asyncio.to_thread(self._store.clear_checkpoint)
             case model.StartIteration(iteration=iteration):
-                title = f"{iteration.task.id} {iteration.task.title}".strip()
-                self._console.say(f"iteration {iteration.number}: {title}")
+                self._console.say(
+                    f"iteration {iteration.number}: {iteration.task.title or iteration.task.id}"
+                )
                 directory = self._settings.directory
                 if self._settings.configuration.git.auto_pull_rebase:
                     pulled = await asyncio.to_thread(pull_rebase, directory)
@@ -252,7 +252,6 @@ class LoopRunner:
             case model.StartAttempt():
                 self._start(self._attempt(order))
             case model.FinishIteration():
-                self._console.say(f"iteration {order.iteration.number} is over: {order.summary}")
                 if not order.failed:
                     await asyncio.to_thread(self._store.clear_phases)
                 self._start(self._await_verdict(order))
@@ -270,6 +269,7 @@ class LoopRunner:
     async def _await_verdict(self, order: model.FinishIteration) -> None:
         """Report the boundary and bring back the answer (L9)."""
         answer = await self._boundary.answer(order, self._late)
+        self._console.say(iteration_line(order, None if answer is None else answer.verdict))
         plan = await self._plans.read(self._loop.plan)  # as it is after a revert
         reply = answer or RegentReply()
         event = model.Judged(time.time(), reply.next, plan, reply.verdict, unheard=answer is None)

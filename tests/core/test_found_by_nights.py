@@ -57,7 +57,7 @@ def test_night_2614_a_wait_is_as_long_as_it_was_when_the_clock_is_set_back() -> 
     assert play.wait_s == 2.0
     assert [type(order) for order in play.latest] == [SaveCheckpoint, Rest]
     assert play.ordered(Rest)[0].reason is PauseReason.ERROR
-    assert play.ordered(Rest)[0].why.startswith("claude failed (agent crash)")
+    assert play.ordered(Rest)[0].why.startswith("retry 1 of 2: claude failed (agent crash)")
     play.wakes()
     assert play.now == START + 1.0 - 3600.0 + 2.0
 

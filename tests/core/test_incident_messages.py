@@ -37,7 +37,7 @@ def after(code: int, reason: str = "") -> tuple[RunEnded, RunReports]:
     ("end", "do", "needs"),
     [
         (after(1), "ralphctl explain demo", "look at why"),
-        (after(1, "tasks_failed"), "less '/srv/my demo/.ralph/progress.md'", "tasks that failed"),
+        (after(1, "tasks_failed"), "less '/srv/my demo/.ralph/progress.md'", "failed tasks"),
         (after(78), "ralphctl -C '/srv/my demo' config check", "configuration"),
         (after(78, "configuration"), "ralphctl -C '/srv/my demo' config check", "configuration"),
         (after(78, "review"), "ralphctl explain demo", "look at why"),
@@ -60,13 +60,13 @@ def test_a_missing_login_is_told_with_the_agents_own_command_and_the_start() -> 
     event, said = after(1, "no_agent")
     one = called(event, said=said, logins=CLAUDE)
     assert one.do == "claude auth login && ralphctl start demo"
-    assert one.needs == "claude has to be logged in; then start it again"
+    assert one.needs == "a login of claude; then start it again"
     two = called(event, said=said, logins=CLAUDE | {"codex": "codex login"})
     assert two.do == "claude auth login && codex login && ralphctl start demo"
-    assert two.needs.startswith("claude and codex have to be")
+    assert two.needs.startswith("a login of claude and codex")
     none = called(event, said=said)  # its message says why: no credit, not installed
     assert (one.message, none.message) == ("it happened", "it happened")
-    assert (none.do, none.needs) == ("ralphctl start demo", "an agent that can work; then start it again")
+    assert (none.do, none.needs) == ("ralphctl start demo", "a working agent; then start it again")
 
 
 def test_the_guard_sends_people_to_its_verdicts() -> None:
@@ -78,7 +78,7 @@ def test_the_guard_sends_people_to_its_verdicts() -> None:
     assert paused.message == "it happened"
     goes_on = called(replace(event, verdict=replace(verdict, pauses=False, calls=True)))
     assert (goes_on.do, goes_on.cause, goes_on.stands) == ("ralphctl verdicts demo", Cause.GUARD, False)
-    assert "goes on" in goes_on.needs
+    assert "continues" in goes_on.needs
     assert goes_on.message == "it happened"
 
 
@@ -87,18 +87,18 @@ def test_what_cannot_be_started_is_started_again_by_hand() -> None:
     assert (tests.message, tests.do, tests.cause) == ("it happened", "ralphctl start demo", Cause.GUARD)
     assert "test_command" in tests.needs
     assert called(SpawnFailed(NOW, "gone")) == Escalation(
-        "it happened", "its command has to be put right; then start it again", "ralphctl start demo"
+        "it happened", "a fix of its command; then start it again", "ralphctl start demo"
     )
 
 
 def test_anything_else_says_where_to_look() -> None:
     assert called(Woke(NOW)) == Escalation(
-        "it happened", "a look at why; then start it again", "ralphctl explain demo", stands=True
+        "it happened", "a look at the cause; then start it again", "ralphctl explain demo", stands=True
     )
     assert called(Woke(NOW), after=ralph(RUNNING)).stands is False
     assert called(Woke(NOW), after=ralph(Stopped())).stands is True
     assert of_a_bug("it failed") == Escalation(
-        "it failed", "a look at the log of ralphd: it has the traceback", "ralphctl regent logs"
+        "it failed", "a look at the log of ralphd, which has the traceback", "ralphctl regent logs"
     )
 
 
@@ -118,5 +118,5 @@ def test_who_is_called_by_a_build_is_given_commands_that_work_without_its_daemon
     end, said = after(1)
     failed = call_of("it happened", end, ralph(RUNNING, said=said), DEAD, place)
     assert failed.do == "ralphctl -C '/srv/my demo' logs"
-    assert failed.needs.endswith("then start it again: ralphctl -C '/srv/my demo' build")
+    assert failed.needs.endswith(", then: ralphctl -C '/srv/my demo' build")
     assert (place.resume, place.look("verdicts")) == (place.start, "ralphctl -C '/srv/my demo' verdicts")

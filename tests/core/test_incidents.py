@@ -88,7 +88,7 @@ def test_the_first_call_is_told_and_further_ones_are_held_back_and_counted() -> 
     )  # fmt: skip
     assert third.call.needs == "n"
     assert incidents.told_of(third) == (
-        "gave up — 2 more calls were held back, the last one: gave up otherwise"
+        "gave up — 2 more alerts were held back, the last one: gave up otherwise"
     )
 
 
@@ -193,7 +193,7 @@ def test_a_clock_that_was_set_back_puts_no_message_far_off() -> None:
 )  # fmt: skip
 def test_a_reminder_says_since_when(seconds: float, said: str) -> None:
     text = incidents.reminder_text(an_incident(), NOW + seconds)
-    assert text == f"Ralph still waits for you, for {said}: gave up"
+    assert text == f"Ralph has needed you for {said}: gave up"
 
 
 # --- acknowledged -------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_a_command_that_tells_nothing_has_come_through_when_it_has_printed_for_s
 
 def test_the_end_says_what_it_was_and_what_was_held_back() -> None:
     text = incidents.over_text(again(an_incident()), CloseReason.WORKS, NOW + 7800)
-    assert text == "Ralph works again, 2 h 10 min after the call: gave up — 1 more call was held back"
+    assert text == "Ralph works again, 2 h 10 min after the alert: gave up — 1 more alert was held back"
 
 
 # --- over any history ---------------------------------------------------------------------------------

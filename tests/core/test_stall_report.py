@@ -27,20 +27,22 @@ NOT_LOOKED_AT = replace(WATCH, windows=0, slept_s=0.9, last_window=None, signs=(
 FIGURES = (
     Figure("age", "16 min 40 s"),
     Figure("silent", "5 min 10 s"),
-    Figure("silent, longest", "6 min 40 s"),
-    Figure("without strong evidence", "4 min 50 s", "ended at 5 min"),
-    Figure("looks at its processes", "7", "one every 30 s"),
-    Figure("the machine slept", "1.0 s", "not counted"),
-    Figure("the latest look, over", "15 s"),
-    Figure("files changed", "2 (src/a.py)", "1 is enough"),
-    Figure("new commits", "none", "1 is enough"),
-    Figure("new processes", "1 of 3", "1 is enough"),
+    Figure("longest silence", "6 min 40 s"),
+    Figure("without strong evidence", "4 min 50 s", "killed at 5 min"),
+    Figure("checks of its processes", "7", "one every 30 s"),
+    Figure("the machine was suspended", "1.0 s", "not counted"),
+    Figure("last check covered", "15 s"),
+    Figure("files changed", "2 (src/a.py)", "1 or more counts"),
+    Figure("new commits", "none", "1 or more counts"),
+    Figure("new processes", "1 of 3", "1 or more counts"),
     Figure(
-        "bytes read and written", "12; enough 2 times, last 2026-11-21T19:53:20.000000Z", "2048 are enough"
+        "bytes read and written",
+        "12; reached 2 times, last 2026-11-21T19:53:20.000000Z",
+        "2048 or more counts",
     ),
-    Figure("bytes received over TCP", "4000", "2048 are enough"),
-    Figure("CPU time", "10.0 %; enough once, last 2026-11-21T19:59:00.000000Z", "over 2 % is weak"),
-    Figure("switches of the busiest process", "2.0/s", "over 10/s is weak"),
+    Figure("bytes received over TCP", "4000", "2048 or more counts"),
+    Figure("CPU time", "10.0 %; reached once, last 2026-11-21T19:59:00.000000Z", "over 2 % counts as weak"),
+    Figure("context switches (busiest process)", "2.0/s", "over 10/s counts as weak"),
 )
 NOT_SEEN = (
     "output",
@@ -48,7 +50,7 @@ NOT_SEEN = (
     "new commits",
     "new processes",
     "bytes received over TCP",
-    "switches of the busiest process",
+    "context switches (busiest process)",
 )
 
 
@@ -68,54 +70,54 @@ def seen(watch: Watch, name: str) -> Figure:
 def test_h2_a_silent_run_that_works_is_explained_whole() -> None:
     assert explain_watch(WATCH, LIMITS, StallFinding.PATIENCE) == Explanation(
         rule="H2",
-        title="Ralph is silent for 5 min 10 s, and works",
-        because="silence alone is no hang; 4 min 50 s without evidence so far, ended at 5 min",
+        title="Ralph is silent for 5 min 10 s, but is working",
+        because="silence alone is not a hang; no evidence for 4 min 50 s so far, killed at 5 min",
         figures=FIGURES,
         missing=NOT_SEEN,
-        done="told once; its processes are looked at every 30 s",
+        done="one warning; its processes are checked every 30 s",
     )
-    assert judged(WATCHED)[:2] == ("H1", "Ralph is silent for 5 min 10 s, and is watched")
+    assert judged(WATCHED)[:2] == ("H1", "Ralph is silent for 5 min 10 s, and is being watched")
 
 
 def test_h2_a_silence_that_is_over_is_explained_whole() -> None:
     assert explain_silence(WATCH, LIMITS) == Explanation(
         rule="H2",
-        title="Ralph was silent for up to 6 min 40 s, and worked",
-        because="silence alone is no hang, and there was evidence of work in time",
+        title="Ralph was silent for up to 6 min 40 s, but was working",
+        because="silence alone is not a hang; there was evidence of work",
         figures=FIGURES,
         missing=NOT_SEEN,
-        done="told once; its processes were looked at every 30 s",
+        done="one warning; its processes are checked every 30 s",
     )
     watched = explain_silence(WATCHED, LIMITS)
-    assert watched.because == "silence alone is no hang, and it did not last long enough to be one"
+    assert watched.because == "silence alone is not a hang; it was too short"
 
 
 def test_what_is_not_done_is_said_too() -> None:
     assert judged(replace(NOT_LOOKED_AT, excused=True)) == (
         "H5",
-        "Ralph waits, as it reported",
-        "no silence is counted during a wait",
+        "Ralph is waiting, as it reported",
+        "silence does not count during a wait",
         "nothing",
     )
     assert judged(replace(NOT_LOOKED_AT, reports=True)) == (
         "H6",
-        "Ralph reports",
+        "Ralph sends heartbeats",
         "judged by its heartbeats: none for 6 min is a hang",
         "nothing",
     )
     assert judged(NOT_LOOKED_AT, SilenceLimits(hang_timeout_s=0.0)) == (
         "H4",
-        "Silence is not judged",
-        "hang_timeout_seconds = 0 switches that off",
+        "Hang detection is off",
+        "hang_timeout_seconds = 0 disables it",
         "nothing",
     )
 
 
 def test_h1_before_a_warning_the_next_look_is_named() -> None:
     young = replace(NOT_LOOKED_AT, silent_s=42.0)
-    looked_at = "its processes are looked at after 90 s of silence"
+    looked_at = "its processes are checked after 90 s of silence"
 
-    assert judged(young) == ("H1", "Ralph runs", f"last output 42 s ago; {looked_at}", "nothing")
+    assert judged(young) == ("H1", "Ralph is running", f"last output 42 s ago; {looked_at}", "nothing")
     mute = judged(replace(young, last_output_at=None))
     assert mute[2] == f"nothing printed yet, 42 s after its start; {looked_at}"
 
@@ -135,15 +137,15 @@ def test_l6_an_attempt_is_named_by_its_agent() -> None:
     why = explain_watch(WATCH, SilenceLimits(max_run_s=900.0), StallFinding.TOO_LONG, who)
     assert (why.rule, why.title, why.because) == (
         "L6",
-        "codex ran for 16 min 40 s — longer than it may, ending it",
-        "timeout_seconds = 900 bounds an attempt, whatever it does",
+        "codex ran for 16 min 40 s — time limit exceeded, ending it",
+        "timeout_seconds = 900 bounds an attempt, even if it makes progress",
     )
 
 
 def test_h1_one_byte_is_enough_by_default() -> None:
     figures = explain_watch(WATCH, SilenceLimits(io_bytes=0), StallFinding.PATIENCE).figures
 
-    assert [each.limit for each in figures if each.name.startswith("bytes")] == ["1 are enough"] * 2
+    assert [each.limit for each in figures if each.name.startswith("bytes")] == ["1 or more counts"] * 2
 
 
 def test_a_look_names_files_and_commits_where_known() -> None:
@@ -164,7 +166,7 @@ def test_before_any_output_weak_evidence_is_explained_with_the_grace() -> None:
     assert why.because == (
         "without output and without strong evidence for hang_timeout_seconds = 300"
         " (startup_grace_seconds = 120 more, before any output)"
-        "; weak evidence (CPU, switches) extends that to twice as long, and no further"
+        "; weak evidence (CPU, context switches) at most doubles that"
     )
 
 

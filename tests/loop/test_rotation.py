@@ -38,11 +38,11 @@ def test_003_an_agent_that_is_killed_is_a_crash_and_the_next_rotation_goes_on(ni
     assert shown(
         log,
         "rotation: claude, codex, gemini take turns",
-        "iteration 1: US-001",
+        "iteration 1: story 1",
         "attempt 1 by claude failed (agent crash): it was ended by SIGKILL",
-        "next: rotation: codex goes on",
-        "iteration 2: US-001",
-        "iteration 3: US-002",
+        "; next: rotation: codex continues",
+        "iteration 2: story 1",
+        "iteration 3: story 2",
     )
     told = night.calls()[1].prompt
     assert f"- {CRASH}it was ended by SIGKILL, and not by ralphd" in told
@@ -90,7 +90,7 @@ def test_an_exhausted_agent_leaves_the_rotation_and_comes_back_in_its_turn(night
 
     assert code == 0, log
     assert [agent for agent, _ in night.did()] == ["claude", "codex", "codex", "claude", "codex"]
-    assert shown(log, "claude is out until", "claude may be asked again")
+    assert shown(log, "claude: ", "codex continues")
     assert night.failures() == [0] * 4
 
 
@@ -107,7 +107,7 @@ def test_all_exhausted_without_a_known_reset_it_pauses_and_says_who_is_out(night
     assert [agent for agent, _ in night.did()] == ["claude", "codex"]
     assert [out["agent"] for out in night.kept("loop.json")["out"]] == ["claude", "codex"]
     assert night.kept("checkpoint.json")["pause_reason"] == "usage_limit"
-    assert shown(log, "claude is out until", "codex is out until", "pauses: claude is out: ")
+    assert shown(log, "claude: ", "reset not known, next try ", "codex: ", "available; pausing")
 
 
 def test_a_loop_that_is_killed_goes_on_with_the_turn_that_it_was_in(night: Night) -> None:

@@ -290,7 +290,7 @@ class Attempt:
 
     def end_as_asked(self) -> None:
         """A second stop: it is ended now."""
-        self._over(Classification(None, "simulated", "ended as asked", asked=True))
+        self._over(Classification(None, "simulated", "ended as requested", asked=True))
 
     def dies(self) -> None:
         """With its loop."""

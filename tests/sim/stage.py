@@ -204,6 +204,6 @@ class Stage:
         self.agenda.after(down_s, self._daemon_starts)
 
     def daemon_is_gone(self, words: str) -> None:
-        """It has ended as it was asked to."""
+        """It has ended as requested."""
         self.tell("the daemon", words)
         self._daemon_dies(self._down_for_s)

@@ -236,7 +236,7 @@ WRONG: Final[Mapping[str, Wrong]] = {
             "nothing is forgotten",
             "no task is lost",
             "finishes",
-            "goes on",
+            "continues",
         ),
     ),
     "the loop begins two attempts": Wrong(Steps(loop=_begins_twice), ("one agent",)),

@@ -126,7 +126,5 @@ def test_without_a_list_a_loop_that_gets_nowhere_says_so_and_is_no_interruption(
     (loop_in(build.daemon, "idle", "idle") / "TASKS.md").unlink()
     build.start()
     assert build.ends_leaving_nothing() == 0
-    assert (
-        "demo: stopped: no progress: the last 2 iterations ended well and committed nothing" in build.words()
-    )
+    assert "demo: stopped: no progress: the last 2 iterations succeeded without a commit" in build.words()
     assert "checkpoint" not in build.words()  # there is none, and nothing is said of one

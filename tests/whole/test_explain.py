@@ -48,7 +48,7 @@ def test_a_run_that_works_is_told_as_one(daemon: Daemon, person: Person) -> None
 
     assert said.returncode == 0, said
     assert "H1: last output" in said.stdout
-    assert f"{daemon.view('demo')['run_id']}, lives" in said.stdout
+    assert f"{daemon.view('demo')['run_id']}, running" in said.stdout
     assert explained(daemon)["living"] is True
 
 
@@ -64,7 +64,7 @@ def test_a_run_that_is_silent_and_works_is_told_with_what_it_does(daemon: Daemon
 
     view = wait_for(works, timeout_s=60, what="evidence of work")
 
-    assert "and works" in view["title"]
+    assert "but is working" in view["title"]
     assert len(view["figures"]) >= 3
     assert "enough" in figures(view)["files changed"]
     assert "output" in view["missing"]
@@ -88,7 +88,7 @@ def test_a_run_that_hung_is_told_with_rule_figures_and_what_was_saved(daemon: Da
     assert len(found["figures"]) >= 3
     assert {"without strong evidence", "bytes read and written", "ended with"} <= set(figures(found))
     assert {"output", "files changed", "new commits"} <= set(found["missing"])
-    assert "its tree is killed" in found["done"]
+    assert "all its processes are killed" in found["done"]
     assert pid in [each["pid"] for each in found["evidence"]["processes"]]
     assert found["evidence"]["last_lines"] == ["the last words"]
     assert said.returncode == 0, said
@@ -124,12 +124,12 @@ def test_a_failure_is_told_with_what_would_have_forgiven_it(
     found = explained(daemon)
 
     assert (found["rule"], found["title"]) == ("C2", "Ralph failed (exit 3)")
-    assert figures(found)["failures in a row"] == "2"
+    assert figures(found)["consecutive failures"] == "2"
     assert "a new commit" in found["missing"]
-    assert found["done"] == "a person is called, and nothing starts until somebody acts"
+    assert found["done"] == "you are alerted; nothing starts until you act"
     said = person("explain", "demo").stdout
-    assert "failures in a row" in said
-    assert "given up at 2" in said
+    assert "consecutive failures" in said
+    assert "gives up at 2" in said
 
 
 def test_what_a_person_did_since_is_told_beside_what_was_to_follow(
@@ -143,7 +143,7 @@ def test_what_a_person_did_since_is_told_beside_what_was_to_follow(
 
     said = person("explain", "demo")
 
-    assert "  done      the next run starts at" in said.stdout
+    assert "  action    the next run starts at" in said.stdout
     assert said.stdout.endswith("  now       paused because you asked\n")
 
 
@@ -160,7 +160,7 @@ def test_a_stop_and_a_limit_are_told_too(daemon: Daemon, witness: Witness, perso
 
     found = explained(daemon)
 
-    assert (found["rule"], found["because"]) == ("E4", "1 iteration, as you asked")
+    assert (found["rule"], found["because"]) == ("E4", "max_iterations = 1 reached")
     daemon.ask("POST", "/v1/ralphs/demo/start", {})
     witness.started(2)
     assert person("stop", "demo").returncode == 0
@@ -192,5 +192,34 @@ def test_broken_files_of_a_run_cost_the_explanation_and_nothing_else(
     said = person("explain", "demo")
 
     assert said.returncode == 0, said
-    assert "no explanation is kept with its last run" in said.stdout
+    assert "no explanation was saved with its last run" in said.stdout
     assert os.path.exists(run / "exit.json")
+
+
+def test_a_hang_stays_readable_after_the_next_run_and_without_a_daemon(
+    daemon: Daemon, person: Person
+) -> None:
+    daemon.start()
+    toml = SHORT.replace("max_retries = 1", "max_retries = 3\nretry_backoff_seconds = 0.1")
+    once = "test -e seen && exec sleep 600; touch seen; echo hello; exec sleep 600"
+    where = person.directory(toml=toml)
+    person.starts(where, ("/bin/sh", "-c", once))
+    wait_for(lambda: daemon.view("demo")["restarts"] >= 1, timeout_s=30, what="the restart")
+
+    lists = person("explain", "demo", "--list").stdout
+    assert "Ralph hung" in lists
+    assert "(ralphctl explain demo --run 1)" in lists
+    first = person("explain", "demo", "--run", "1").stdout
+    assert "signal" in first and "observed" in first and "threshold" in first
+    assert "last lines of output" in first
+    daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
+    daemon.becomes("demo", "stopped")
+    assert "(ralphctl explain demo --run" in person("explain", "demo").stdout
+    daemon.kill()
+
+    assert person("explain", "demo", "--run", "1").stdout == first
+    assert person("explain", "demo", "--run", "99").returncode == 2
+    told = person("events", "demo", "--since", "1h", "--type", "ralph.stalled")
+    assert "Ralph hung" in told.stdout
+    assert person("events", "demo", "--since", "nonsense").returncode == 2
+    assert person("logs", "demo").stdout.count("hello") == 1

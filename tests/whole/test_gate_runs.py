@@ -151,5 +151,5 @@ def test_what_a_loop_commits_after_its_last_boundary_is_judged_at_its_good_end_e
     daemon.kill()
     kept = Person(daemon)("verdicts", cwd=guarded.place)
     assert (kept.returncode, kept.stdout) == (0, shown.stdout)
-    assert kept.stderr == "no daemon; what is kept:\n"
+    assert kept.stderr == "no daemon is running; verdicts kept on disk:\n"
     assert Person(daemon)("verdicts", "other", cwd=guarded.place).returncode == 3

@@ -87,7 +87,7 @@ def test_a_reminder_comes_until_it_is_acknowledged(daemon: Daemon, person: Perso
             person.starts(person.directory(name, toml=OFTEN), COMMAND)
         wait_for(lambda: min(map(messages(receiver).__getitem__, ("demo", "other"))) >= 2, what="reminders")
         reminder = [each for each in daemon.events("ralph.escalated") if each["ralph"] == "demo"][-1]["data"]
-        assert reminder["message"].startswith("Ralph still waits for you, for under a minute: Ralph exited")
+        assert reminder["message"].startswith("Ralph has needed you for under a minute: Ralph exited")
         assert (reminder["do"], reminder["held_back"]) == ("ralphctl explain demo", 0)
 
         said = person("ack", "demo")

@@ -206,10 +206,10 @@ def test_a_limit_on_iterations_is_told_once_and_by_both(daemon: Daemon) -> None:
     start(daemon, directory, flags={"max-iterations": 1})
 
     view = daemon.becomes("demo", "done", timeout_s=LONG_S)
-    assert view["message"] == "a limit of yours was reached: 1 iteration, as you asked"
+    assert view["message"] == "a limit of yours was reached: max_iterations = 1 reached"
     assert (view["iteration"], open_tasks(directory)) == (1, 1)
     [told] = daemon.events("ralph.done")
-    assert told["data"]["message"] == "Ralph stopped: 1 iteration, as you asked"
+    assert told["data"]["message"] == "Ralph stopped: max_iterations = 1 reached"
     [entry] = daemon.history("demo")
     assert entry["outcome"] == "limit"
 

@@ -156,7 +156,7 @@ def test_a_limit_that_a_report_reaches_is_told_once_though_the_daemon_dies_befor
     assert report.send(body).body["next"] == "stop"
 
     witness.end(0)
-    assert limit_told(daemon) == "Ralph stopped: 1 iteration, as you asked"
+    assert limit_told(daemon) == "Ralph stopped: max_iterations = 1 reached"
     assert daemon.view("demo")["iteration"] == 1
 
 
@@ -386,7 +386,7 @@ def test_a_limit_on_iterations_ends_a_run_that_reports_them(
     assert report("iteration-finished") == "stop"
 
     witness.end(3)  # however it ends: it was told to
-    assert limit_told(daemon) == "Ralph stopped: 2 iterations, as you asked"
+    assert limit_told(daemon) == "Ralph stopped: max_iterations = 2 reached"
     assert daemon.view("demo")["iteration"] == 2
     [entry] = witness.ended(1)
     assert entry["outcome"] == "limit"
@@ -413,7 +413,7 @@ def test_a_loop_that_ignores_its_limit_is_ended(daemon: Daemon, witness: Witness
 
     assert report("iteration-finished") == "stop"
 
-    assert limit_told(daemon) == "Ralph stopped: 1 iteration, as you asked"
+    assert limit_told(daemon) == "Ralph stopped: max_iterations = 1 reached"
     assert not is_alive(pid)
 
 
@@ -429,7 +429,7 @@ def test_in_iteration_mode_each_run_is_one_and_its_reports_count_no_other(
         report("iteration-finished", iteration=number)
         witness.end(0)
 
-    assert limit_told(daemon) == "Ralph stopped: 3 iterations, as you asked"
+    assert limit_told(daemon) == "Ralph stopped: max_iterations = 3 reached"
     view = daemon.view("demo")
     assert (view["iteration"], view["mode"]) == (3, "iteration")
     assert len(witness.starts()) == 3
@@ -454,7 +454,7 @@ def test_a_wait_is_shown_with_its_countdown_until_it_is_over(
     assert view["wait"]["until"] < time.strftime("%Y-%m-%dT", time.gmtime(time.time() + month_s + 86400))
     assert "usage limit of claude: over in 3" in person("status", "demo").stdout
     [told] = daemon.events("wait.started")
-    assert told["data"]["message"] == "Ralph waits: usage limit of claude"
+    assert told["data"]["message"] == "Ralph is waiting: usage limit of claude"
     daemon.restart()
     assert daemon.view("demo")["wait"] == view["wait"]
     report("waiting", until=None)
@@ -674,7 +674,7 @@ def test_every_kind_is_reported_from_a_script(daemon: Daemon, person: Person) ->
 
     view = daemon.becomes("demo", "done", timeout_s=60)
     assert record.exists(), output(daemon)
-    assert limit_told(daemon) == "Ralph stopped: a limit of yours was reached"
+    assert limit_told(daemon) == "Ralph stopped: your limit was reached"
     assert (view["iteration"], view["total_cost_usd"]) == (1, 0.75)
     [attempt] = daemon.history("demo", "attempt")
     assert (attempt["outcome"], attempt["failure_kind"]) == ("failed", "rate_limit")

@@ -39,7 +39,7 @@ def test_a_reverted_commit_is_seen_put_back_and_tested_before_ralph_goes_on(daem
     lines = [line.split()[1:3] for line in shown.splitlines() if line[:1].isdigit()]
     assert lines == [["2", "reverted"], ["1", "kept"]]
     explained = person("explain", "demo").stdout
-    assert "the guard: Commits were reverted" in explained
+    assert "test guard: Commits were reverted" in explained
     guarded.does(3, script="touch dirty")
     daemon.ask("POST", "/v1/ralphs/demo/pause", {})
     daemon.becomes("demo", "paused")
@@ -108,3 +108,57 @@ def test_an_undo_that_a_dead_daemon_began_is_brought_to_its_end_once(daemon: Dae
     assert guarded.subjects() == ['Reapply "broken"', 'Revert "broken"', "broken", "first"]
     assert len(daemon.events("commit.restored")) == len(daemon.history("demo", "undo")) == 1
     assert refused(daemon)["type"] == NOT_UNDONE
+
+
+def test_without_a_daemon_it_is_put_back_as_by_one_and_a_conflict_names_the_git_command(
+    daemon: Daemon,
+) -> None:
+    guarded, person = Guarded.of(daemon), Person(daemon)
+    daemon.start()
+    guarded.register()
+    guarded.does(1, "broken")
+    assert guarded.verdict(1)["kind"] == "reverted"
+    assert person("undo", "demo").returncode == 1, "a run lives"
+    guarded.ends(75)
+    daemon.becomes("demo", "paused")
+    daemon.kill()
+
+    # a conflict: nothing is changed, and what a person can type is named
+    (guarded.place / "broken").write_text("mine\n")
+    guarded.git("add", "broken")
+    guarded.git("commit", "-qm", "mine")
+    before = everything(guarded)
+    told = person("undo", "demo")
+    revert = guarded.git("rev-parse", "--short=7", "HEAD~1")
+    assert told.returncode == 1
+    assert "cannot re-apply iteration 1" in told.stderr
+    assert "in broken; nothing was changed" in told.stderr
+    assert f"git -C {guarded.place} revert {revert}" in told.stderr
+    assert everything(guarded) == before
+    guarded.git("reset", "-q", "--hard", "HEAD~1")
+
+    # put back, written down, and seen by the next daemon
+    told = person("undo", "demo", "1")
+    assert told.returncode == 0, told
+    assert "put back 1 commit of iteration 1" in told.stdout
+    assert guarded.subjects()[0] == 'Reapply "broken"'
+    kept = person("events", "demo", "--type", "commit.*").stdout
+    assert [line.split()[3] for line in kept.splitlines()] == ["commit.reverted", "commit.restored"]
+    daemon.start()
+    assert len(daemon.events("commit.restored")) == len(daemon.history("demo", "undo")) == 1
+
+
+def test_while_a_run_outlives_its_daemon_nothing_is_put_back(daemon: Daemon) -> None:
+    guarded, person = Guarded.of(daemon), Person(daemon)
+    daemon.start()
+    guarded.register()
+    guarded.does(1, "broken")
+    assert guarded.verdict(1)["kind"] == "reverted"
+    daemon.kill()
+    before = everything(guarded)
+
+    told = person("undo", "demo")
+
+    assert told.returncode == 1, told
+    assert everything(guarded) == before
+    daemon.start()

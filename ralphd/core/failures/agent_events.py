@@ -246,5 +246,5 @@ def explain_stuck(name: str, idling: Idling, hang_timeout_s: float) -> Explanati
             Figure("retries by itself", str(idling.retries)),
         ),
         missing=("a text", "a tool use", "tokens"),
-        done="its tree is killed (kind stall)",
+        done="all its processes are killed (stall)",
     )

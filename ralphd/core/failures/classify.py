@@ -101,6 +101,8 @@ class Classification:
 
 
 _SHORT: Final = 300
+_LIMITS: Final = {"five_hour": "5-hour", "seven_day": "weekly", "seven_day_opus": "weekly Opus"}
+"""The vendors' names of their limits, as people call them."""
 _WITH_RESET: Final = frozenset({FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT})
 
 # What the agent's own lines may make of an exit status that leaves it open.
@@ -221,9 +223,8 @@ def _limit_event(evidence: Evidence) -> Classification | None:
     limited = evidence.limited
     if limited is None or (limited.resets_at is None and not limited.name):
         return None
-    name = f" ({limited.name})" if limited.name else ""
-    why = f"the vendor reports that a limit{name} is reached"
-    return Classification(FailureKind.USAGE_LIMIT, "limit event", why)
+    name = _LIMITS.get(limited.name or "", limited.name or "")
+    return Classification(FailureKind.USAGE_LIMIT, "limit event", f"{name} usage limit".lstrip())
 
 
 def _unexplained(evidence: Evidence) -> Classification:

@@ -37,6 +37,8 @@ _REASONS: Final[Mapping[FailureKind, PauseReason]] = {
     FailureKind.STALL: PauseReason.STALL,
 }
 
+_ENDS: Final[Mapping[model.Stage, str]] = {model.Finished(75): "pausing", model.Finished(1): "the loop ends"}
+
 _Sequel: TypeAlias = tuple[LoopStep, str]
 
 
@@ -55,16 +57,24 @@ def failed(
     iteration = replace(iteration, previous=previous, session=session)
     loop = replace(loop, ledger=tasks.failed_once(loop.ledger, iteration.task, previous))
     if over := transitions.end_now(loop, iteration, event.at, policy):
-        after, next_words = over, "the end"
+        after, next_words = over, "the loop ends"
     else:
         after, next_words = _sequel(loop, iteration, event, kind, policy)
     # One checkpoint, before anything else: that of the sequel says more, where it has one.
     own = [order for order in after.orders if isinstance(order, model.SaveCheckpoint)]
-    others = [order for order in after.orders if not isinstance(order, model.SaveCheckpoint)]
+    others = [_logged(order) for order in after.orders if not isinstance(order, model.SaveCheckpoint)]
     saved = model.SaveCheckpoint(_REASONS.get(kind, PauseReason.ERROR), iteration, None, why)
-    report = model.ReportAttempt(iteration, kind, event.finding.rule, why, next_words)
+    until = next((each.until for each in others if isinstance(each, model.ReportAgentOut | Rest)), None)
+    report = model.ReportAttempt(iteration, kind, event.finding.rule, why, next_words, until)
     note = (model.Handoff(f"Previous rotation crashed: {why}"),) if kind in _CRASHED else ()
     return LoopStep(after.loop, (own[-1] if own else saved, report, *note, *others))
+
+
+def _logged(order: model.LoopOrder) -> model.LoopOrder:
+    """Mark a wait, or a pause until a reset: the line of the failed attempt reports it."""
+    if isinstance(order, Rest) or (isinstance(order, model.EndLoop) and order.resume_at is not None):
+        return replace(order, logged=True)
+    return order
 
 
 def _sequel(
@@ -95,9 +105,7 @@ def _rate_limited(loop: Loop, iteration: Iteration, event: AttemptOver, policy: 
     iteration = replace(iteration, rate_waited_s=waited_s, outage=0, transient_tries=0, shaky=())
     why = f"rate limit of {iteration.agent}" + ("" if reset is None else f" ({reset.source})")
     wait = Rest(event.at + wait_s, PauseReason.RATE_LIMIT, why)
-    return rest(
-        loop, iteration, event.at, wait, policy
-    ), f"{iteration.agent} again when the rate limit is over"
+    return rest(loop, iteration, event.at, wait, policy), f"{iteration.agent} again in {wait_s:.0f} s"
 
 
 def _usage_limited(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPolicy) -> _Sequel:
@@ -106,7 +114,7 @@ def _usage_limited(loop: Loop, iteration: Iteration, event: AttemptOver, policy:
     is_guessed = reset is None or reset.until <= event.at
     if reset is None or is_guessed:
         until = event.at + pool_of(loop, policy).probe_s(iteration.agent)
-        why = f"{why.rstrip('.')}; when it resets is not known"
+        why = f"{why.rstrip('.')}, reset not known"
     else:
         until = reset.until + policy.reset_margin_s
     return _without(loop, iteration, event.at, policy, why, until, guessed=is_guessed)
@@ -126,11 +134,14 @@ def _without(
     loop = transitions.with_pool(loop, pool)
     agent = pool_after(loop, policy, iteration.agent).first(at, but=iteration.passed)
     if agent is not None:
-        after, words = attempt(loop, handed_to(agent, iteration), at, policy), f"{agent} goes on"
+        after, words = attempt(loop, handed_to(agent, iteration), at, policy), f"{agent} continues"
     elif pool.present(at):  # these had their turn with this task, and failed
         after, words = _give_up_task(loop, iteration), "the task is put back"
     else:
-        after, words = exhausted(loop, iteration, at, policy), "no agent is left now"
+        after = exhausted(loop, iteration, at, policy)
+        words = f"no other agent is available; {_ENDS.get(after.loop.stage, 'waiting')}"
+    if until is None:
+        words += f"; {iteration.agent} is not used until you act"
     return after.preceded_by(model.ReportAgentOut(iteration.agent, why, until)), words
 
 
@@ -161,13 +172,13 @@ def _transient(loop: Loop, iteration: Iteration, event: AttemptOver, policy: Loo
     agent = pool.first(event.at, but=(*iteration.passed, *iteration.shaky))
     if agent is None:
         return _outage(loop, iteration, event.at, policy)
-    return attempt(loop, handed_to(agent, iteration), event.at, policy), f"{agent} goes on"
+    return attempt(loop, handed_to(agent, iteration), event.at, policy), f"{agent} continues"
 
 
 def _turn_over(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> _Sequel:
     after = _finish(replace(loop, shaky=iteration.shaky), iteration)
     agent = pool_after(loop, policy, iteration.agent).first(at)
-    return after, f"rotation: {agent or 'whoever comes back first'} goes on"
+    return after, f"rotation: {agent or 'the first agent available'} continues"
 
 
 def _outage(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> _Sequel:
@@ -179,35 +190,35 @@ def _outage(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
     wait_s = backoff.outage_s(step, base_s=policy.base_s, most_s=policy.outage_max_wait_s)
     why = "no agent can reach its service" if len(available) > 1 else f"{agent} cannot reach its service"
     wait = Rest(at + wait_s, PauseReason.OUTAGE, why)
-    return rest(loop, iteration, at, wait, policy), f"an outage: {agent} looks again in {wait_s:.0f} s"
+    return rest(loop, iteration, at, wait, policy), f"outage: {agent} again in {wait_s:.0f} s"
 
 
 def _again(loop: Loop, iteration: Iteration, at: Moment, kind: FailureKind, policy: LoopPolicy) -> _Sequel:
     """Retry with the same agent, then with the next one, then put the task back (L2); or rotate (L3)."""
     failures = tasks.record_of(iteration.task, loop.ledger).failure_count
     if tasks.is_used_up(failures, policy.max_task_failures):
-        return _give_up_task(loop, iteration), f"{iteration.task.id} has failed too often and is left alone"
+        return _give_up_task(loop, iteration), f"the task is given up after {failures} failures"
     if policy.rotates:
         is_put_back = failures % failures_per_round(policy) == 0
         state = model.TaskState.FAILED if is_put_back else model.TaskState.PENDING
         loop = replace(loop, ledger=tasks.ended(loop.ledger, iteration.task, state), failing=loop.failing + 1)
         after, words = _turn_over(loop, iteration, at, policy)
-        return after, f"the task is put back, {words}" if is_put_back else words
+        return after, f"the task is put back; {words}" if is_put_back else words
     tries = iteration.tries + meaning(kind).toward_fallback
     iteration = replace(iteration, tries=tries)
     if tries <= policy.retries_before_fallback:
         if kind in _AT_ONCE:
-            return attempt(loop, iteration, at, policy), f"{iteration.agent} again at once"
+            return attempt(loop, iteration, at, policy), f"{iteration.agent} again now"
         wait_s = backoff.doubled_s(policy.same_agent_base_s, tries, most_s=policy.max_s)
-        count = f"try {tries} of {policy.retries_before_fallback}"
-        why = f"{iteration.agent} failed ({kind.replace('_', ' ')}), {count} follows"
+        count = f"retry {tries} of {policy.retries_before_fallback}"
+        why = f"{count}: {iteration.agent} failed ({kind.replace('_', ' ')})"
         wait = Rest(at + wait_s, PauseReason.ERROR, why)
         return rest(loop, iteration, at, wait, policy), f"{iteration.agent} again in {wait_s:g} s"
     iteration = replace(iteration, passed=(*iteration.passed, iteration.agent))
     agent = pool_of(loop, policy).first(at, but=iteration.passed)
     if agent is None:
         return _give_up_task(loop, iteration), "the task is put back"
-    return attempt(loop, handed_to(agent, iteration), at, policy), f"{agent} goes on"
+    return attempt(loop, handed_to(agent, iteration), at, policy), f"{agent} continues"
 
 
 def _give_up_task(loop: Loop, iteration: Iteration) -> LoopStep:
@@ -219,5 +230,5 @@ def _finish(loop: Loop, iteration: Iteration) -> LoopStep:
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=0)
     loop = replace(loop, memory=memory, stage=model.AwaitingVerdict(iteration, promised=False))
     record = tasks.record_of(iteration.task, loop.ledger)
-    summary = f"{iteration.task.id} failed: {record.last_failure}"
+    summary = f"failed: {record.last_failure}"
     return LoopStep(loop, (model.FinishIteration(iteration, failed=True, complete=False, summary=summary),))

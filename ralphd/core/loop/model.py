@@ -68,7 +68,7 @@ Ledger: TypeAlias = Mapping[str, TaskRecord]
 
 @dataclass(frozen=True, slots=True)
 class Cooldown:
-    """An agent that is not asked. ``until`` None: until a person acts. ``probes``: tries so far.
+    """An agent that is not asked. ``until`` None: until you act. ``probes``: tries so far.
 
     ``back``: it returned to the pool, and stays listed until it has worked once, so that the next wait for an
     unknown reset is longer. ``guessed``: the service named no reset.
@@ -432,13 +432,14 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ReportAttempt:
-    """Report the end of an attempt, and what comes ``next``, in words."""
+    """Report the end of an attempt, and what comes ``next``, in words; ``until`` is the end of a wait."""
 
     iteration: Iteration
     kind: FailureKind | None
     rule: str
     why: str
     next: str
+    until: Moment | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +451,7 @@ class ReportLost:
 
 @dataclass(frozen=True, slots=True)
 class ReportAgentOut:
-    """Report an agent's cooldown; None: until a person acts."""
+    """Report an agent's cooldown; None: until you act."""
 
     agent: str
     reason: str
@@ -473,11 +474,12 @@ class Handoff:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Wait until then at the latest; report and log why."""
+    """Wait until then at the latest; report why. ``logged``: the line of the failed attempt has it."""
 
     until: Moment
     reason: PauseReason
     why: str
+    logged: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,6 +505,7 @@ class EndLoop:
     reason: str
     why: str
     resume_at: Moment | None = None
+    logged: bool = field(default=False, compare=False)
 
 
 ReportOrder: TypeAlias = (

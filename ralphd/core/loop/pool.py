@@ -50,7 +50,7 @@ class Pool:
         return min(self._timed(), key=lambda each: each.until or 0.0, default=None)
 
     def put_out(self, agent: str, reason: str, until: Moment | None, *, guessed: bool = False) -> "Pool":
-        """Start a cooldown until that moment; None: until a person acts."""
+        """Start a cooldown until that moment; None: until you act."""
         before = self.entry(agent)
         probes = 0 if before is None else before.probes + 1
         return self._with(agent, Cooldown(agent, reason, until, probes, guessed=guessed))

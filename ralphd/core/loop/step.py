@@ -5,6 +5,7 @@ clock, a file or a process, so every rule can be tested by calling one function.
 is in ``core/loop/failures``; steps that both modules take are in ``core/loop/transitions``.
 """
 
+from collections import Counter
 from dataclasses import replace
 
 from ralphd.core.failures.kinds import FailureKind
@@ -18,6 +19,8 @@ from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment
 
 IDLE_SUCCESSES = 2
+MOST_LISTED = 3
+"""Different reasons of failed tasks, in one line."""
 """Without a task list, this many successful iterations in a row without a commit end the loop (L10)."""
 SET_BACK_S = 1.0
 """A clock that shows a time this long before a wait began was set back."""
@@ -197,14 +200,17 @@ def _resumed_task(loop: Loop, resumed: Checkpoint | None, policy: LoopPolicy) ->
 
 
 def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
-    records = [tasks.record_of(task, loop.ledger) for task in used_up[:3]]
-    failures = "; ".join(
-        f"{record.id} failed {'once' if record.failure_count == 1 else f'{record.failure_count} times'},"
-        f" last: {record.last_failure or record.last_kind}"
-        for record in records
-    )
-    more = f"; and {len(used_up) - 3} more" if len(used_up) > 3 else ""
-    return transitions.ended(loop, EndLoop(1, "tasks_failed", f"no task is left to try: {failures}{more}"))
+    records = [tasks.record_of(task, loop.ledger) for task in used_up]
+    whys = Counter(str(record.last_failure or record.last_kind or "unknown") for record in records)
+    total = len(loop.plan.tasks) if tasks.has_tasks(loop.plan) and loop.plan is not None else len(used_up)
+    count = f"{len(records)} of {total} tasks failed" if total > 1 else "the task failed"
+    if len(whys) == 1:
+        why = f"{count}{', all' if len(records) > 1 else ''} with: {next(iter(whys))}"
+    else:
+        listed = (f"{times} with: {why}" for why, times in whys.most_common(MOST_LISTED))
+        more = ("…",) if len(whys) > MOST_LISTED else ()
+        why = f"{count}; {'; '.join((*listed, *more))}"
+    return transitions.ended(loop, EndLoop(1, "tasks_failed", why))
 
 
 def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Checkpoint | None) -> LoopStep:
@@ -250,12 +256,12 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, po
     iteration = replace(iteration, commits=iteration.commits + event.commits, last_session=session)
     finding = event.finding
     if finding.asked:
-        report = model.ReportAttempt(iteration, None, finding.rule, finding.why, "ended as asked")
+        report = model.ReportAttempt(iteration, None, finding.rule, finding.why, "ended as requested")
         iteration = replace(iteration, session=event.session if event.worked else None)
         return transitions.end_by_request(loop, iteration).preceded_by(report)
     if event.halted:  # another attempt would come to the same end
         report = model.ReportAttempt(
-            iteration, finding.kind, finding.rule, finding.why, "the end: a person has to act"
+            iteration, finding.kind, finding.rule, finding.why, "the loop ends until you act"
         )
         saved = model.SaveCheckpoint(PauseReason.ERROR, iteration, None, event.halted)
         return transitions.ended(loop, EndLoop(78, "review", event.halted), saved, report)
@@ -274,16 +280,16 @@ def _left_open(
         return None
     task, still_open = iteration.task, {each.id for each in tasks.open_tasks(loop.plan, {})}
     if task.id not in still_open and tasks.record_of(task, loop.ledger).reverted and not iteration.commits:
-        return f"the commits of {task.id} were reverted, and no new one was made"
+        return "its commits were reverted, and no new one was made"
     if task.id not in still_open or open_before - still_open:
         return None
     if event.plan is None or not event.plan.tasks:
         gone = "it is gone" if event.plan is None else event.plan.fault or f"{event.plan.file} lists nothing"
-        return f"the agent ended well, but the task list cannot be read any more: {gone}"
+        return f"the agent finished, but the task list can no longer be read: {gone}"
     if event.promised:
         count = len(still_open)
-        return f"the agent promised that all is done while {count} task{'s are' if count > 1 else ' is'} open"
-    return f"the agent ended well, but {task.id} is still open in {event.plan.file}"
+        return f"the agent declared that all is done while {count} task{'s are' if count > 1 else ' is'} open"
+    return f"the agent finished, but the task is not checked off in {event.plan.file}"
 
 
 def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: LoopPolicy) -> LoopStep:
@@ -295,14 +301,12 @@ def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: Lo
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=idle)
     ledger = tasks.unjudged(loop.ledger, tasks.sync_with_plan(ledger, loop.plan))
     loop = transitions.with_pool(replace(loop, ledger=ledger, memory=memory, failing=0), pool)
-    summary = f"{task.id} is done" if complete else f"another task than {task.id} was done"
-    summary = summary if has_list else "the agent ended well"
+    summary = "done" if complete else "another task was done"
+    summary = summary if has_list else "the agent finished"
     return LoopStep(
         replace(loop, stage=model.AwaitingVerdict(iteration, event.promised)),
         (
-            model.ReportAttempt(
-                iteration, None, event.finding.rule, event.finding.why, "the iteration is finished"
-            ),
+            model.ReportAttempt(iteration, None, event.finding.rule, event.finding.why, "the iteration ends"),
             model.Handoff(""),
             *([model.ClearCheckpoint()] if complete else []),
             model.FinishIteration(iteration, failed=False, complete=complete, summary=summary),
@@ -320,9 +324,9 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
     if not (tasks.has_tasks(plan) or is_reverted):
         end = None
         if stage.promised:
-            end = EndLoop(0, "complete", "the agent promised that all is done")
+            end = EndLoop(0, "complete", "the agent declared that all is done")
         elif loop.memory.idle_successes >= IDLE_SUCCESSES:
-            why = f"the last {loop.memory.idle_successes} iterations ended well and committed nothing"
+            why = f"the last {loop.memory.idle_successes} iterations succeeded without a commit"
             end = EndLoop(0, "no_progress", why)
         if end is not None:
             return transitions.ended(loop, end, model.ClearCheckpoint())
@@ -343,5 +347,5 @@ def _with_answer(loop: Loop, event: model.Judged) -> Loop:
         return loop
     why, verdict = loop.pause_why, event.verdict
     if loop.request is model.PendingRequest.NONE and verdict and verdict.kind is VerdictKind.UNTESTED:
-        why = f"a person has to look at it: {verdict.why}"
+        why = f"needs your review: {verdict.why}"
     return replace(loop, request=requests[event.next], pause_why=why)

@@ -79,10 +79,11 @@ def exhausted(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) 
     first = pool.next_return()
     if first is None or first.until is None:
         reasons = "; ".join(f"{each.agent}: {each.reason}" for each in pool.out if each.agent in pool.agents)
-        why = f"no agent is left that could work: {reasons or 'none is named'}"
+        why = f"no agent is available: {reasons or 'none is configured'}"
         saved = model.SaveCheckpoint(PauseReason.ERROR, iteration, None, why)
         return ended(loop, EndLoop(1, "no_agent", why), saved)
-    why = f"{first.agent} is out: {first.reason}"
+    kind = "" if "usage limit" in first.reason.lower() else "usage limit: "
+    why = f"{first.agent}: {kind}{first.reason}"
     reset_at = first.until - policy.reset_margin_s  # a scheduled resume adds the margin again (E1)
     if policy.pause_when_exhausted and reset_at > at:
         saved = model.SaveCheckpoint(PauseReason.USAGE_LIMIT, iteration, reset_at, why)
@@ -106,19 +107,19 @@ def limit_reached(loop: Loop, at: Moment, policy: LoopPolicy) -> str | None:
     """Return the user's limit that is reached, in words (L10)."""
     memory = loop.memory
     if policy.max_iterations and memory.iteration >= policy.max_iterations:
-        return f"{memory.iteration} iteration{'' if memory.iteration == 1 else 's'}, as you asked"
+        return f"max_iterations = {policy.max_iterations} reached"
     if policy.max_cost_usd and memory.cost_usd >= policy.max_cost_usd:
-        return f"${memory.cost_usd:.2f} spent, of ${policy.max_cost_usd:.2f} allowed"
+        return f"${memory.cost_usd:.2f} of ${policy.max_cost_usd:.2f} spent (max_cost_usd)"
     if policy.max_runtime_s and memory.began_at is not None and at - memory.began_at >= policy.max_runtime_s:
-        return f"it has run for {at - memory.began_at:.0f} s, of {policy.max_runtime_s:.0f} s allowed"
+        return f"{at - memory.began_at:.0f} s of {policy.max_runtime_s:.0f} s used (max_runtime_seconds)"
     return None
 
 
 def end_by_request(loop: Loop, iteration: Iteration | None) -> LoopStep:
     """End with a checkpoint to resume from (L12): as a pause where one was requested, else as a stop."""
-    code, reason, why = 130, PauseReason.INTERRUPTED, "stopped as you asked"
+    code, reason, why = 130, PauseReason.INTERRUPTED, "stopped as requested"
     if loop.request is model.PendingRequest.PAUSE:
-        code, reason, why = 75, PauseReason.USER_REQUESTED, loop.pause_why or "paused as you asked"
+        code, reason, why = 75, PauseReason.USER_REQUESTED, loop.pause_why or "paused as requested"
     return ended(loop, EndLoop(code, reason, why), model.SaveCheckpoint(reason, iteration, None, why))
 
 

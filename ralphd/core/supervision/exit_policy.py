@@ -112,7 +112,7 @@ def failure_kind(meant: Outcome) -> str | None:
 def in_words(ending: ExitFacts) -> str:
     """Describe how a run ended: ``exit 1``, ``exit 127: command not found``, ``SIGKILL``, ``lost``."""
     if ending.lost:
-        return "lost: nobody saw how it ended"
+        return "lost: its exit status is unknown"
     if ending.signal is not None:
         known = ending.signal in set(Signals)
         return Signals(ending.signal).name if known else f"signal {ending.signal}"
@@ -122,8 +122,11 @@ def in_words(ending: ExitFacts) -> str:
 
 PROBE_AFTER_S = 900.0
 """The first look whether a limit of unknown end is over."""
-PUT_RIGHT = "Put that right, then start it again"
-_HOW = {Outcome.STALLED: "Ralph hung and was ended", Outcome.TIMED_OUT: "Ralph took too long and was ended"}
+PUT_RIGHT = "Fix that, then start it again"
+_HOW = {
+    Outcome.STALLED: "Ralph hung and was killed",
+    Outcome.TIMED_OUT: "Ralph exceeded its time limit and was ended",
+}
 
 
 def run_ended(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
@@ -186,7 +189,7 @@ def _because(word: LastWord | None) -> str:
 
 def _limited(current: Supervision, limit: str | None, word: LastWord | None) -> Step:
     limit = limit or (word.why if word is not None else None) or None
-    text = f"Ralph stopped: {limit or 'a limit of yours was reached'}"
+    text = f"Ralph stopped: {limit or 'your limit was reached'}"
     return current.enter(Done("limit", limit), Announce("ralph.done", text))
 
 
@@ -250,7 +253,7 @@ def _after_pause(current: Supervision, ending: ExitFacts, policy: Policy) -> Ste
 
 
 def _paused(current: Supervision, ending: ExitFacts, *, resume_at: Moment | None) -> Step:
-    reason = ending.pause_reason or "exit 75, without a checkpoint that says why"
+    reason = ending.pause_reason or "exit 75, no reason is known"
     word = last_word(ending, current.said)
     why = "" if word is None else word.why
     text = f"Ralph paused: {reason}" + (f" — {why}" if why else "")
@@ -285,7 +288,7 @@ def _tell_retry(how: str, wait: Waiting, failures: int, policy: Policy) -> tuple
     delay = f"retrying in {_seconds(wait.until - wait.since)}s"
     attempt = f"(attempt {failures + 1}/{policy.max_retries})"
     if wait.reason is Reason.RESTART_LIMIT:
-        delay = f"{policy.max_restarts_per_hour} restarts in an hour are used up, {delay}"
+        delay = f"max_restarts_per_hour = {policy.max_restarts_per_hour} reached, {delay}"
     return (
         Announce("ralph.retrying", f"{how} — {delay} {attempt}", wait_until=wait.until),
         Announce("wait.started", wait_until=wait.until),

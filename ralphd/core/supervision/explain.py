@@ -42,17 +42,17 @@ def explain_end(
 
 
 _SAID_SO: Final[Mapping[Outcome, tuple[str, str, str]]] = {
-    Outcome.LIMIT: ("E2", "A limit of yours was reached", "5 from a run that said hello means a limit"),
+    Outcome.LIMIT: ("E2", "Your limit was reached", "exit 5 of a run that sent hello means a limit"),
     Outcome.REFUSED: (
         "E2",
         "Ralph refused to run",
-        "2 and 78 from a run that said hello are not tried again",
+        "exit 2 or 78 of a run that sent hello is not retried",
     ),
-    Outcome.GAVE_UP: ("E2", "Ralph gave up", "a run that says why it ends with 1 is not tried again"),
+    Outcome.GAVE_UP: ("E2", "Ralph gave up", "exit 1 with a reported reason is not retried"),
     Outcome.NO_PROGRESS: (
         "L10",
-        "Ralph stopped, for he got nowhere",
-        "a run that says so is not started again",
+        "Ralph stopped without progress",
+        "a run that reports this is not restarted",
     ),
 }
 """Rule, title and reason of the ends that a run has words of its own for."""
@@ -63,22 +63,22 @@ def _ended(
 ) -> Explanation:
     how, done = in_words(ending), _done(after, policy)
     if not policy.supervised and meant is not Outcome.ASKED:
-        return Explanation("P6", f"Ralph ended ({how})", "enabled = false: told, and nothing else", done=done)
+        return Explanation("P6", f"Ralph ended ({how})", "enabled = false: reported only", done=done)
     if isinstance(after.state, Done) and after.state.limit is not None:
-        return Explanation("E4", f"A limit of yours was reached ({how})", after.state.limit, done=done)
+        return Explanation("E4", f"Your limit was reached ({how})", after.state.limit, done=done)
     match meant:
         case Outcome.DONE if policy.mode.value == "iteration":
             return Explanation(
                 "E4", f"The iteration is finished ({how})", _iteration_words(ending), done=done
             )
         case Outcome.DONE:
-            because = "0 means that the work is done" + _word_words(ending, said)
+            because = "exit 0 means that the work is done" + _word_words(ending, said)
             return Explanation("E1", f"Ralph is done ({how})", because, done=done)
         case Outcome.PAUSED:
             return Explanation(
                 "E1",
                 f"Ralph paused ({how})",
-                f"75 means: try again later; {_pause_words(ending, said)}",
+                f"exit 75 means paused; {_pause_words(ending, said)}",
                 done=done,
             )
         case Outcome.LIMIT | Outcome.REFUSED | Outcome.GAVE_UP | Outcome.NO_PROGRESS:
@@ -86,14 +86,14 @@ def _ended(
             return Explanation(rule, f"{title} ({how})", because + _word_words(ending, said), done=done)
         case Outcome.ASKED:
             return Explanation(
-                "E3", f"Ralph ended, as asked ({how})", "we asked for it, so it is no failure", done=done
+                "E3", f"Ralph ended, as requested ({how})", "requested, so it is not a failure", done=done
             )
         case Outcome.STALLED | Outcome.TIMED_OUT:
             overdue = Overdue.STALL if meant is Outcome.STALLED else Overdue.TIMEOUT
             return Explanation(
                 "H4" if overdue is Overdue.STALL else "H6",
-                f"Ralph was ended by the Regent ({overdue.value})",
-                "what was seen of it is no longer known",
+                f"Ralph was ended by the supervisor ({overdue.value})",
+                "the evidence is no longer available",
                 done=done,
             )
         case Outcome.FAILED | Outcome.LOST:
@@ -104,9 +104,9 @@ def _failed(
     ending: ExitFacts, meant: Outcome, said: RunReports, after: Supervision, policy: Policy, done: str
 ) -> Explanation:
     gave_up = not isinstance(after.state, Waiting)
-    because = "any exit but 0 and 75, or a signal that we did not send, is a failure"
+    because = "an exit status other than 0 and 75, or a signal that ralphd did not send, is a failure"
     if meant is Outcome.LOST:
-        because = "its shim is gone and left no record: that is never taken for a success (S6)"
+        because = "its shim is gone without an exit record: that never counts as a success (S6)"
     return Explanation(
         "C2" if gave_up else "C1",
         f"Ralph failed ({in_words(ending)})",
@@ -119,24 +119,24 @@ def _failed(
 def _healthy_words(said: RunReports, policy: Policy) -> tuple[str, ...]:
     if said.hello or said.iterates:
         return ("a new commit", "a finished iteration")
-    return ("a new commit", f"a sign of life later than {policy.healthy_after_s:g} s after its start")
+    return ("a new commit", f"output or activity later than {policy.healthy_after_s:g} s after its start")
 
 
 def _iteration_words(ending: ExitFacts) -> str:
     if ending.complete:
-        return "no task is open, or the promise was given"
-    return "0 means that this iteration is finished; a task is open still, or no promise was given"
+        return "no task is open, or the end was declared"
+    return "exit 0 means that this iteration is finished; a task is open, or the end was not declared"
 
 
 def _word_words(ending: ExitFacts, said: RunReports) -> str:
     word = last_word(ending, said)
-    return "" if word is None else f"; it said: {word.why or word.reason}"
+    return "" if word is None else f"; reported: {word.why or word.reason}"
 
 
 def _pause_words(ending: ExitFacts, said: RunReports) -> str:
     if (word := last_word(ending, said)) is not None:
-        return f"it said {word.reason}" + (f": {word.why}" if word.why else "")
-    return f"its checkpoint says {ending.pause_reason}" if ending.pause_reason else "no checkpoint says why"
+        return f"it reported {word.reason}" + (f": {word.why}" if word.why else "")
+    return f"checkpoint reason: {ending.pause_reason}" if ending.pause_reason else "no reason is known"
 
 
 def _end_figures(ending: ExitFacts, after: Supervision, policy: Policy) -> tuple[Figure, ...]:
@@ -151,7 +151,9 @@ def _end_figures(ending: ExitFacts, after: Supervision, policy: Policy) -> tuple
         figures.append(Figure("last output", last))
     figures.append(Figure("commits", "at least one" if ending.committed else "none"))
     figures.append(
-        Figure("failures in a row", str(after.tally.consecutive_errors), f"given up at {policy.max_retries}")
+        Figure(
+            "consecutive failures", str(after.tally.consecutive_errors), f"gives up at {policy.max_retries}"
+        )
     )
     return tuple(figures)
 
@@ -161,15 +163,15 @@ def _done(after: Supervision, policy: Policy) -> str:
         case Waiting(reason=reason, until=until):
             return f"the next run starts at {rfc3339(until)} ({reason.value.replace('_', ' ')})"
         case Paused(reason=reason, resume_at=float() as until):
-            return f"paused ({reason}); resumes by itself at {rfc3339(until)}"
+            return f"paused ({reason}); resumes automatically at {rfc3339(until)}"
         case Paused(reason=reason):
-            return f"paused ({reason}), until somebody resumes it"
+            return f"paused ({reason}), until you resume it"
         case Failed():
-            called = "a person is called, and " if policy.supervised else ""
-            return f"{called}nothing starts until somebody acts"
+            called = "you are alerted; " if policy.supervised else ""
+            return f"{called}nothing starts until you act"
         case Done():
-            return "nothing more is to be done"
+            return "nothing left to do"
         case Stopped():
-            return "nothing runs until somebody starts it"
+            return "nothing runs until you start it"
         case _:
-            return "the next run starts at once"
+            return "the next run starts now"

@@ -288,7 +288,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Nothing runs and nothing will until a person acts."""
+    """Nothing runs and nothing will until you act."""
 
     why: str
     kind: Literal["failed"] = "failed"

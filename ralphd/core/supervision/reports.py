@@ -176,7 +176,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class AgentExhausted:
-    """An agent is out until ``until``; None: until a person acts (L3)."""
+    """An agent is out until ``until``; None: until you act (L3)."""
 
     agent: str
     reason: str
@@ -233,12 +233,12 @@ LONGEST_WAIT_S = 31 * 24 * 3600.0
 def why_not(current: Supervision, event: Reported) -> str | None:
     """Return why a report cannot be acted upon, or None."""
     if not isinstance(current.state, HAS_A_RUN):
-        return f"no run lives that {event.run_id} could be: it is {current.state.kind.replace('_', ' ')}"
+        return f"{event.run_id} is not running: its ralph is {current.state.kind.replace('_', ' ')}"
     if current.state.run_id != event.run_id:
-        return f"{event.run_id} is over; the run that lives is {current.state.run_id}"
+        return f"{event.run_id} has ended; the current run is {current.state.run_id}"
     known = _known(current.said, event.id)
     if known is not None and known.digest != event.digest:
-        return f"the id {event.id} was used for another report already"
+        return f"the id {event.id} was already used for another report"
     return None
 
 
@@ -286,25 +286,31 @@ def _act(current: Supervision, event: Reported, policy: Policy) -> Step:
         case WaitingUntil(until=until, reason=reason):
             if until is None or until <= event.at:
                 return end_wait(current)
-            return _wait(current, event.at, until, reason)
+            return _wait(current, event.at, until, reason, policy)
         case Cost(usd=usd):
             return Step(_spent(current, usd))
         case AgentExhausted() as report:
-            return Step(current, (_exhausted(report),))
+            return Step(current, (_exhausted(report, policy),))
         case AgentReturned(agent=agent):
-            announcement = Announce("agent.returned", f"{agent} may be asked again", data=(("agent", agent),))
-            return Step(current, (announcement,))
+            data = (("agent", agent),)
+            return Step(current, (_told("agent.returned", f"{agent} is available again", policy, data),))
         case LastWord() as word:
             return Step(replace(current, said=replace(current.said, last_word=word)))
         case Heartbeat():
             return Step(replace(current, said=replace(current.said, beats=True)))
 
 
-def _exhausted(report: AgentExhausted) -> Announce:
+def _told(kind: str, text: str, policy: Policy, data: Any = (), until: Moment | None = None) -> Announce:
+    """Announce a report. The built-in loop prints such a line itself: its text is only in the event."""
+    told, inside = (None, (("message", text), *data)) if policy.own_loop else (text, data)
+    return Announce(kind, told, until, inside)
+
+
+def _exhausted(report: AgentExhausted, policy: Policy) -> Announce:
     until = None if report.until is None else rfc3339(report.until)
-    back = "until a person acts" if until is None else f"until {until}"
+    back = "until you act" if until is None else f"until {until}"
     data = (("agent", report.agent), ("reason", report.reason), ("until", until))
-    return Announce("agent.exhausted", f"{report.agent} is not asked {back}: {report.reason}", data=data)
+    return _told("agent.exhausted", f"{report.agent} is not used {back}: {report.reason}", policy, data)
 
 
 def _spent(current: Supervision, usd: float) -> Supervision:
@@ -371,18 +377,18 @@ def _given_time(current: Supervision, at: Moment, policy: Policy, actions: tuple
 def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
     """Return the user's own limit that is reached now, in words, or None (E4)."""
     if policy.max_iterations and tally.iteration >= policy.max_iterations:
-        return f"{tally.iteration} iteration{'' if tally.iteration == 1 else 's'}, as you asked"
+        return f"max_iterations = {policy.max_iterations} reached"
     if policy.max_cost_usd and tally.cost_usd >= policy.max_cost_usd:
-        return f"${tally.cost_usd:.2f} spent, of ${policy.max_cost_usd:.2f} allowed"
+        return f"${tally.cost_usd:.2f} of ${policy.max_cost_usd:.2f} spent (max_cost_usd)"
     if policy.max_runtime_s and tally.began_at is not None and at - tally.began_at >= policy.max_runtime_s:
-        return f"it has run for {at - tally.began_at:.0f} s, of {policy.max_runtime_s:.0f} s allowed"
+        return f"{at - tally.began_at:.0f} s of {policy.max_runtime_s:.0f} s used (max_runtime_seconds)"
     return None
 
 
-def _wait(current: Supervision, at: Moment, until: Moment, reason: str) -> Step:
+def _wait(current: Supervision, at: Moment, until: Moment, reason: str, policy: Policy) -> Step:
     wait = Wait(reason, bounded(until, at))
-    text = "Ralph waits" + (f": {reason}" if reason != NO_REASON else "")
-    announcement = Announce("wait.started", text, wait_until=wait.until)
+    text = "Ralph is waiting" + (f": {reason}" if reason != NO_REASON else "")
+    announcement = _told("wait.started", text, policy, until=wait.until)
     return Step(replace(current, said=replace(current.said, wait=wait)), (announcement, WakeAt(wait.until)))
 
 

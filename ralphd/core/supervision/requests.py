@@ -27,10 +27,12 @@ def why_not(current: model.Supervision, event: Event) -> str | None:
             isinstance(current.state, model.Running) and current.said.wait is not None
         ):
             return (
-                None if current.said.signals else "its command waits by itself, and does not know our signals"
+                None
+                if current.said.signals
+                else "its command waits on its own and does not support skip-wait"
             )
         case SkipWaitRequested() if not _waits(current):
-            return f"it is {current.state.kind} and not waiting for a moment"
+            return f"it is {current.state.kind} and not waiting"
         case Reported():
             return reports.why_not(current, event)
         case _:
@@ -166,13 +168,13 @@ def baseline(current: model.Supervision, event: events.BaselineTested) -> model.
         case Result.CANNOT_RUN:
             return transitions.give_up(current, f"Ralph is not started: {UNFIT} ({event.how})")
         case Result.RED:
-            return model.Step(current, (_not_green("are red", data), model.Spawn()))
+            return model.Step(current, (_not_green("fail", data), model.Spawn()))
         case Result.TIMED_OUT | Result.ENDED:
-            return model.Step(current, (_not_green(f"say nothing ({event.how})", data), model.Spawn()))
+            return model.Step(current, (_not_green(f"give no result ({event.how})", data), model.Spawn()))
 
 
 def _not_green(what: str, data: tuple[tuple[str, object], ...]) -> model.Announce:
-    text = f"The tests {what} before Ralph begins: commits are not judged until they are green"
+    text = f"The tests {what} before Ralph starts: commits are not judged until they pass"
     return model.Announce("tests.failed", text, data=data)
 
 
@@ -196,14 +198,16 @@ def announced(event: events.CommitsRestored | events.LeftBehind) -> tuple[model.
 
 
 def _left_behind(event: events.LeftBehind) -> tuple[model.Announce, ...]:
-    repaired = model.Announce("state.recovered", f"Mended what the run had left: {'; '.join(event.done)}")
-    left = model.Announce("guard.blocked", f"The run has left something half done: {'; '.join(event.told)}")
+    repaired = model.Announce(
+        "state.recovered", f"Repaired what the run left behind: {'; '.join(event.done)}"
+    )
+    left = model.Announce("guard.blocked", f"The run left something unfinished: {'; '.join(event.told)}")
     return (*((repaired,) if event.done else ()), *((left,) if event.told else ()))
 
 
 def _restored(event: events.CommitsRestored) -> tuple[model.Announce, ...]:
     of = "" if event.number is None else f" of iteration {event.number}"
-    text = f"Put back, as asked — {_commits(event.commits)}{of}; the tests run before the next start"
+    text = f"Re-applied, as requested — {_commits(event.commits)}{of}; the tests run before the next start"
     return (model.Announce("commit.restored", text, data=restored_data(event)),)
 
 
@@ -259,7 +263,7 @@ def _verdict_actions(verdict: Verdict, *, calls: bool) -> tuple[model.Action, ..
             called = (model.Escalate(f"{text}; {verdict.why}"),) if calls else ()
             word = last_line(verdict.tail)
             return (
-                model.Announce("tests.failed", f"The tests end with: {word}" if word else None, data=data),
+                model.Announce("tests.failed", f"The tests' last line: {word}" if word else None, data=data),
                 model.Announce("commit.reverted", text, data=data),
                 *called,
             )

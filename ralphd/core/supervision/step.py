@@ -197,7 +197,7 @@ def _spawn_postponed(
         return transitions.unborn(current)
     wait = model.Waiting(model.Reason.RESOURCES, event.at, event.at + max(policy.retry_backoff_s, 1.0))
     actions = model.Announce(
-        "wait.started", f"Ralph cannot be started just now: {event.why}", wait_until=wait.until
+        "wait.started", f"Ralph cannot be started yet: {event.why}", wait_until=wait.until
     )
     return current.enter(wait, actions, model.WakeAt(wait.until))
 

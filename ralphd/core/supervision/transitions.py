@@ -10,12 +10,12 @@ GUARD = "guard"
 """Why a ralph is paused whose repository a person has to look at first."""
 STARTED = model.Announce("ralph.started")
 STOPPED = model.Announce("ralph.stopped", "Ralph stopped")
-PAUSING = model.Announce("ralph.paused", "Pausing: Ralph was asked to end")
-PAUSING_AT_BOUNDARY = model.Announce("ralph.paused", "Pausing after current iteration...")
-PAUSED_ON_REQUEST = model.Announce("ralph.paused", "Ralph paused, as asked")
+PAUSING = model.Announce("ralph.pausing", "Pausing: sent SIGTERM to Ralph")
+PAUSING_AT_BOUNDARY = model.Announce("ralph.pausing", "Pausing after current iteration...")
+PAUSED_ON_REQUEST = model.Announce("ralph.paused", "Ralph paused, as requested")
 RESUMED = model.Announce("ralph.resumed", "Resuming Ralph...")
 RESTARTING = model.Announce("wait.ended", "Restarting Ralph...")
-ADOPTED = model.Announce("ralph.adopted", "Ralph goes on: taken over after a restart of the daemon")
+ADOPTED = model.Announce("ralph.adopted", "Ralph kept running: the restarted daemon adopted it")
 
 
 def spawn(
@@ -33,7 +33,7 @@ def unborn(current: model.Supervision) -> model.Step:
 
 
 def give_up(current: model.Supervision, text: str) -> model.Step:
-    """Fail, and call a person."""
+    """Fail, and escalate."""
     return current.enter(model.Failed(text), model.Escalate(text), model.Announce("ralph.failed"))
 
 

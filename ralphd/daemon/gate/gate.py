@@ -80,6 +80,11 @@ class Gate:
         return self._tests_baseline or not self._idle.is_set()
 
     @property
+    def is_interrupted(self) -> bool:
+        """Whether commits wait for a verdict that an earlier daemon did not finish, or this one works on."""
+        return self._memory.state.judging is not None
+
+    @property
     def test_run(self) -> RunId | None:
         """The run of the tests that is under way."""
         return self._memory.state.test_run

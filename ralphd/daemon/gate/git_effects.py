@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd.core.gate import verdict
+from ralphd.core.incidents import shell_word
 from ralphd.core.supervision.events import LeftBehind
+from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.git import facts, remote, repo
 from ralphd.git.diagnostics import in_the_way
@@ -92,6 +94,11 @@ class GitEffects:
             verdict.JudgedCommit(each.commit, _subject(each.subject)) for each in reversed(reverts)
         )
         return revert.undo(self.directory, [each.revert for each in reverts]), commits
+
+    def by_hand(self, label: str) -> str:
+        """Return the command that does the same as ``undo`` and stops at a conflict."""
+        reverts = (short_sha(each.revert) for each in revert.reverted(self.directory, label))
+        return f"git -C {shell_word(str(self.directory))} revert {' '.join(reverts)}"
 
     def forget_old(self, ralph: str, *spared: str) -> None:
         """Drop the refs of old reverts, but for ``spared`` labels."""

@@ -53,15 +53,15 @@ def refuse_while_it_works(name: str, current: Supervision, *, is_busy: bool) -> 
     if isinstance(current.state, HAS_A_RUN):
         mend = f"ralphctl pause {name}    (waits for the end of its iteration; then undo, then resume)"
         raise WrongState(
-            f"nothing of {name} is put back now",
-            why="its run lives: an agent may be at work on what would change under it",
+            f"cannot undo while {name} is running",
+            why="an agent may be working on the files that would change",
             mend=mend,
         )
     if is_busy or isinstance(current.state, Starting):
         raise WrongState(
-            f"nothing of {name} is put back now",
-            why="its tests run, and say nothing of a tree that is changed meanwhile",
-            mend=f"ralphctl pause {name}    (or wait until they are over)",
+            f"cannot undo while the tests of {name} run",
+            why="their result would not be about the changed files",
+            mend=f"ralphctl pause {name}    (or wait for their end)",
         )
 
 
@@ -94,7 +94,7 @@ class Undo:
         done, commits = await asyncio.to_thread(self._hands.undo, label)
         if not isinstance(done, CarriedOut):
             await self._memory.save(state)
-            raise self._refusal(wanted, done.why)
+            raise self._refusal(wanted, done.why, await asyncio.to_thread(self._hands.by_hand, label))
         diagnostics.reach("undo.done")
         made = (await asyncio.to_thread(self._hands.boundary, before)).commits if done.head else ()
         head = await asyncio.to_thread(self._hands.position)
@@ -121,16 +121,16 @@ class Undo:
         if isinstance(found, str):
             name = self._account.definition.name
             raise NotUndone(
-                f"there is nothing to put back of {name}", why=found, mend=f"ralphctl verdicts {name}"
+                f"nothing of {name} can be re-applied", why=found, mend=f"ralphctl verdicts {name}"
             )
         return found
 
-    def _refusal(self, wanted: ToUndo, why: str) -> NotUndone:
-        name = self._account.definition.name
-        of = "" if wanted.iteration is None else f" of iteration {wanted.iteration}"
-        again = f"ralphctl undo {name}" + ("" if wanted.iteration is None else f" {wanted.iteration}")
+    def _refusal(self, wanted: ToUndo, why: str, by_hand: str = "") -> NotUndone:
+        what = "the reverted commits" if wanted.iteration is None else f"iteration {wanted.iteration}"
+        again = f"ralphctl undo {self._account.definition.name} {wanted.iteration or ''}".rstrip()
+        mend = f"{by_hand}    (resolve the conflict, then git revert --continue)"
         return NotUndone(
-            f"what was reverted{of} is not put back",
-            why=f"{why}; branch, index and files are as they were",
-            mend=f"put that right in {self._account.definition.directory}, then {again}",
+            f"cannot re-apply {what}",
+            why=f"{why}; nothing was changed",
+            mend=mend if by_hand and why.startswith("conflict") else again,
         )

@@ -347,7 +347,7 @@ class RalphRecord:
             self._stale = True
 
     async def fail(self, why: str) -> None:
-        """Give this ralph up for a bug of ours, until a person acts."""
+        """Give this ralph up for a bug of ours, until you act."""
         self._supervision = replace(self._supervision, goal=model.Goal.STOPPED, state=model.Failed(why))
         self._facts = replace(self._facts, ralph_pid=None)
         await self.save()

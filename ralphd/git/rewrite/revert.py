@@ -255,7 +255,7 @@ def _tree_without(git: GitRunner, commit: _Commit, before: str, tree: str) -> st
         return after.strip()
     sha = short_sha(commit.sha)
     if code == 1:
-        raise NotDone(f"conflict: {sha} and later changes of {', '.join(filter(None, names[:3]))}")
+        raise NotDone(f"conflict of {sha} with later changes in {', '.join(filter(None, names[:3]))}")
     raise NotDone(f"{sha} is not the last commit, and git merge-tree ended with {code} (git 2.38 is needed)")
 
 

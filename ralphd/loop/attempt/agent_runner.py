@@ -24,6 +24,7 @@ from ralphd.loop.console import Console, span
 from ralphd.loop.workdir_files import read_prompt
 from ralphd.process.agent_process import AgentCommand, AgentNotStarted, AgentProcess, start
 from ralphd.process.machine import local_zone
+from ralphd.store.history import EVIDENCE_FILE
 
 if TYPE_CHECKING:
     from ralphd.core.failures.agent_events import RetryingItself
@@ -210,7 +211,8 @@ def _prune(keep: Path) -> None:
             by_attempt.setdefault(tuple(directory.name.split("-")[:2]), []).append(directory)
         for directories in list(by_attempt.values())[:-ATTEMPTS_KEPT]:
             for old in directories:
-                shutil.rmtree(old, ignore_errors=True)
+                if not (old / EVIDENCE_FILE).exists():  # of a hang, which `explain` shows
+                    shutil.rmtree(old, ignore_errors=True)
 
 
 class ConsoleObserver:

@@ -255,7 +255,7 @@ class AttemptRunner:
         context.reporter.working(iteration.agent)
         has_phases = context.settings.configuration.phases.enabled
         limit_s = order.budget_s if has_phases else order.timeout_s
-        context.console.say(f"attempt {iteration.attempt} by {iteration.agent}" + limit_words(limit_s))
+        context.console.say(f"{iteration.agent}: attempt {iteration.attempt}" + limit_words(limit_s))
         before = await asyncio.to_thread(self._before)
         self.agents.begin()
         self.is_running = True

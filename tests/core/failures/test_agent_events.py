@@ -164,7 +164,7 @@ def test_the_figures_name_what_was_seen_and_what_was_missing() -> None:
         Figure("retries by itself", "0"),
     )
     assert why.missing == ("a text", "a tool use", "tokens")
-    assert why.done == "its tree is killed (kind stall)"
+    assert why.done == "all its processes are killed (stall)"
     assert again.figures[1:] == (Figure("empty steps", "1"), Figure("retries by itself", "61"))
 
 

@@ -425,8 +425,8 @@ def test_without_any_evidence_nothing_is_known() -> None:
 @pytest.mark.parametrize(
     ("limited", "why"),
     [
-        (Limited(None, "five_hour"), "the vendor reports that a limit (five_hour) is reached"),
-        (Limited(NOW + 60), "the vendor reports that a limit is reached"),
+        (Limited(None, "five_hour"), "5-hour usage limit"),
+        (Limited(NOW + 60), "usage limit"),
     ],
 )
 def test_a_limit_event_has_a_name_or_a_reset(limited: Limited, why: str) -> None:

@@ -92,7 +92,7 @@ def test_l1_a_task_that_failed_too_often_is_left_alone_and_told() -> None:
     play.judged()
 
     assert (play.end.code, play.end.reason) == (1, "tasks_failed")
-    assert "A failed 3 times" in play.end.why
+    assert play.end.why.startswith("the task failed with: ")
 
 
 def test_l12_a_pause_waits_for_the_iteration_and_ends_with_75_and_a_checkpoint() -> None:
@@ -148,7 +148,9 @@ def test_an_attempt_that_was_ended_as_asked_is_no_failure() -> None:
     play = Play("A")
 
     play.feed(StopAsked(play.now))
-    play.feed(AttemptOver(play.now, Classification(None, "asked", "ended as asked", asked=True), play.plan))
+    play.feed(
+        AttemptOver(play.now, Classification(None, "asked", "ended as requested", asked=True), play.plan)
+    )
 
     assert play.end.code == 130
     assert play.failures("A") == 0
@@ -157,9 +159,9 @@ def test_an_attempt_that_was_ended_as_asked_is_no_failure() -> None:
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (LoopPolicy(max_iterations=1), "1 iteration, as you asked"),
-        (LoopPolicy(max_cost_usd=0.5), "$0.60 spent, of $0.50 allowed"),
-        (LoopPolicy(max_runtime_s=1.0), "it has run for 1 s, of 1 s allowed"),
+        (LoopPolicy(max_iterations=1), "max_iterations = 1 reached"),
+        (LoopPolicy(max_cost_usd=0.5), "$0.60 of $0.50 spent (max_cost_usd)"),
+        (LoopPolicy(max_runtime_s=1.0), "1 s of 1 s used (max_runtime_seconds)"),
     ],
 )
 def test_l10_a_limit_of_the_users_own_ends_the_loop_with_5(policy: LoopPolicy, words: str) -> None:
@@ -333,10 +335,10 @@ def test_an_iteration_that_got_its_task_done_is_told_cleared_and_finished() -> N
     iteration = play.loop.stage.iteration
     assert (iteration.number, iteration.attempt, iteration.commits) == (1, 1, 2)
     assert play.latest == (
-        ReportAttempt(iteration, None, "rule", "it ended well", "the iteration is finished"),
+        ReportAttempt(iteration, None, "rule", "it ended well", "the iteration ends"),
         Handoff(""),
         ClearCheckpoint(),
-        FinishIteration(iteration, failed=False, complete=True, summary="A is done"),
+        FinishIteration(iteration, failed=False, complete=True, summary="done"),
     )
     assert play.loop.stage == AwaitingVerdict(iteration, promised=False)
 
@@ -355,7 +357,7 @@ def test_an_iteration_that_got_another_task_done_leaves_its_own_with_its_failure
     assert note == Handoff("")
     assert isinstance(finish, FinishIteration)
     assert (finish.failed, finish.complete) == (False, False)
-    assert finish.summary == "another task than A was done"
+    assert finish.summary == "another task was done"
     assert play.failures("A") == 1
     assert play.loop.ledger["A"].state is TaskState.PENDING
     assert play.loop.ledger["B"].state is TaskState.COMPLETE
@@ -367,7 +369,7 @@ def test_without_a_list_an_iteration_is_finished_when_its_agent_ended_well() -> 
     play.succeeds(judged=False)
 
     (finish,) = play.ordered(FinishIteration)
-    assert (finish.complete, finish.summary) == (True, "the agent ended well")
+    assert (finish.complete, finish.summary) == (True, "the agent finished")
 
 
 def test_commits_and_costs_of_all_attempts_of_an_iteration_count() -> None:
@@ -389,7 +391,7 @@ def test_l10_a_false_promise_is_told_with_the_number_of_open_tasks(open_: str, w
     (told,) = play.ordered(ReportAttempt)
     assert (told.kind, told.why) == (
         FailureKind.AGENT_INCOMPLETE,
-        f"the agent promised that all is done while {words} open",
+        f"the agent declared that all is done while {words} open",
     )
 
 
@@ -405,12 +407,12 @@ def test_an_attempt_that_was_ended_as_asked_is_told_and_its_session_kept_where_i
     told, saved, end = play.latest
     assert isinstance(told, ReportAttempt)
     assert (told.kind, told.rule, told.why) == (None, "stop", "it was asked to end")
-    assert told.next == "ended as asked"
+    assert told.next == "ended as requested"
     assert isinstance(saved, SaveCheckpoint)
     assert saved.iteration is not None
     assert (saved.reason, saved.iteration.attempt) == (PauseReason.INTERRUPTED, told.iteration.attempt)
     assert saved.iteration.session == ("s-1" if worked else None)
-    assert end == EndLoop(130, "interrupted", "stopped as you asked")
+    assert end == EndLoop(130, "interrupted", "stopped as requested")
 
 
 @pytest.mark.parametrize("kind", [None, CRASH])
@@ -425,7 +427,7 @@ def test_l14_where_a_person_has_to_act_first_the_loop_ends_however_the_attempt_d
 
     assert play.latest == (
         SaveCheckpoint(PauseReason.ERROR, iteration, None, "the review cannot be run"),
-        ReportAttempt(iteration, kind, "rule", "why", "the end: a person has to act"),
+        ReportAttempt(iteration, kind, "rule", "why", "the loop ends until you act"),
         EndLoop(78, "review", "the review cannot be run"),
     )
 
@@ -459,7 +461,7 @@ def test_l10_a_promise_without_a_list_is_the_end_and_nothing_is_left_to_go_on_fr
 
     assert play.latest == (
         ClearCheckpoint(),
-        EndLoop(0, "complete", "the agent promised that all is done"),
+        EndLoop(0, "complete", "the agent declared that all is done"),
     )
 
 
@@ -469,7 +471,7 @@ def test_l10_two_iterations_that_commit_nothing_are_the_end_and_nothing_is_left_
 
     play.succeeds(commits=0)
 
-    why = "the last 2 iterations ended well and committed nothing"
+    why = "the last 2 iterations succeeded without a commit"
     assert play.latest == (ClearCheckpoint(), EndLoop(0, "no_progress", why))
 
 
@@ -500,15 +502,24 @@ def test_after_the_end_not_even_a_wish_changes_anything() -> None:
     assert ended.request is PendingRequest.NONE
 
 
-@pytest.mark.parametrize(("many", "more"), [(2, ""), (3, ""), (4, "; and 1 more"), (5, "; and 2 more")])
-def test_l1_tasks_that_failed_too_often_are_told_and_three_of_them_by_name(many: int, more: str) -> None:
+@pytest.mark.parametrize(("many", "more"), [(2, ""), (3, ""), (4, "; …"), (5, "; …")])
+def test_l1_of_tasks_that_failed_differently_three_reasons_are_named(many: int, more: str) -> None:
     ids = "ABCDE"[:many]
     failed = {each: TaskRecord(each, "", TaskState.FAILED, 6, CRASH, f"{each} is hard") for each in ids}
 
     play = begun(*ids, ledger=failed)
 
-    told = "; ".join(f"{each} failed 6 times, last: {each} is hard" for each in ids[:3])
-    assert play.latest == (EndLoop(1, "tasks_failed", f"no task is left to try: {told}{more}"),)
+    reasons = "; ".join(f"1 with: {each} is hard" for each in ids[:3])
+    why = f"{many} of {many} tasks failed; {reasons}{more}"
+    assert play.latest == (EndLoop(1, "tasks_failed", why),)
+
+
+def test_l1_a_reason_that_all_failed_tasks_share_is_named_once() -> None:
+    failed = {each: TaskRecord(each, "", TaskState.FAILED, 6, CRASH, "no disk") for each in "ABC"}
+
+    play = begun(*"ABC", ledger=failed)
+
+    assert play.end.why == "3 of 3 tasks failed, all with: no disk"
 
 
 def test_l1_of_a_failure_without_words_its_kind_is_told() -> None:
@@ -516,7 +527,7 @@ def test_l1_of_a_failure_without_words_its_kind_is_told() -> None:
 
     play = begun("A", ledger=failed, policy=LoopPolicy(max_task_failures=1))
 
-    assert play.end.why == "no task is left to try: A failed 2 times, last: agent_crash"
+    assert play.end.why == "the task failed with: agent_crash"
 
 
 def test_us008_a_pause_in_the_answer_to_a_boundary_keeps_no_iteration() -> None:
@@ -525,7 +536,7 @@ def test_us008_a_pause_in_the_answer_to_a_boundary_keeps_no_iteration() -> None:
 
     play.judged(Next.PAUSE)
 
-    why = "paused as you asked"
+    why = "paused as requested"
     assert play.latest == (
         SaveCheckpoint(PauseReason.USER_REQUESTED, None, None, why),
         EndLoop(75, "user_requested", why),

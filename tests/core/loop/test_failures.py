@@ -71,7 +71,7 @@ def test_l2_a_crash_is_saved_told_and_noted_before_the_same_agent_rests_and_trie
         1,
         Previous(1, "claude", CRASH, "a agent_crash failure", ("boom",)),
     )
-    why = "claude failed (agent crash), try 1 of 2 follows"
+    why = "retry 1 of 2: claude failed (agent crash)"
     (told,) = play.ordered(ReportAttempt)
     assert (told.iteration.number, told.iteration.attempt) == (tried.number, tried.attempt)
     assert play.latest == (
@@ -91,7 +91,7 @@ def test_t7_an_agent_that_left_its_task_open_goes_on_in_the_same_instant() -> No
     assert isinstance(saved, SaveCheckpoint)
     assert (saved.reason, saved.why) == (PauseReason.ERROR, "a agent_incomplete failure")
     assert isinstance(told, ReportAttempt)
-    assert told.next == "claude again at once"
+    assert told.next == "claude again now"
     assert isinstance(start, StartAttempt)
     assert play.loop.memory.in_flight == InFlight(1, 2, "claude", "A", "do A", play.now)
 
@@ -163,7 +163,7 @@ def test_an_outage_can_follow_a_rate_limit() -> None:
     ("kind", "resets_s", "until_s", "why"),
     [
         (USAGE, 600.0, 660.0, "a usage_limit failure"),
-        (USAGE, None, 900.0, "a usage_limit failure; when it resets is not known"),
+        (USAGE, None, 900.0, "a usage_limit failure, reset not known"),
         (FATAL, None, None, "a fatal failure"),
     ],
 )
@@ -185,7 +185,7 @@ def test_the_sentence_of_a_limit_whose_reset_is_unknown_goes_on_where_its_full_s
 
     play.fails(USAGE, finding=Classification(USAGE, "rule", "You are out of MAX."))
 
-    assert play.ordered(ReportAgentOut)[0].reason == "You are out of MAX; when it resets is not known"
+    assert play.ordered(ReportAgentOut)[0].reason == "You are out of MAX, reset not known"
 
 
 def test_l2_a_fallback_takes_over_in_the_same_instant_after_the_last_retry() -> None:
@@ -256,7 +256,7 @@ def test_l3_a_turn_is_over_for_the_one_after_it_that_is_not_out(kind: FailureKin
 
     play.fails(kind)
 
-    assert play.ordered(ReportAttempt)[0].next == "rotation: c goes on"
+    assert play.ordered(ReportAttempt)[0].next == "rotation: c continues"
     assert play.loop.ledger["A"].state is TaskState.PENDING
 
 
@@ -281,7 +281,7 @@ def test_l3_transient_failures_with_another_one_in_between_are_no_outage() -> No
 
     play.fails(TRANSIENT)
 
-    assert play.ordered(FinishIteration), "the turn is over, and a goes on"
+    assert play.ordered(FinishIteration), "the turn is over, and a continues"
 
 
 def test_l3_when_all_had_the_task_in_hand_it_is_told_that_it_is_put_back() -> None:
@@ -292,7 +292,7 @@ def test_l3_when_all_had_the_task_in_hand_it_is_told_that_it_is_put_back() -> No
         told.append(play.ordered(ReportAttempt)[0].next)
         play.judged()
 
-    assert told == ["rotation: b goes on", "the task is put back, rotation: a goes on"]
+    assert told == ["rotation: b continues", "the task is put back; rotation: a continues"]
 
 
 # The task is put back
@@ -308,7 +308,7 @@ def test_an_iteration_that_failed_is_finished_as_failed_with_what_went_wrong_las
     (finish,) = play.ordered(FinishIteration)
     assert finish.iteration.number == told.iteration.number == 1
     assert finish == FinishIteration(
-        finish.iteration, failed=True, complete=False, summary="A failed: a agent_crash failure"
+        finish.iteration, failed=True, complete=False, summary="failed: a agent_crash failure"
     )
 
 
@@ -340,7 +340,7 @@ def test_t7_an_agent_that_left_its_task_open_tries_again_at_once() -> None:
 
     assert play.ordered(ReportAttempt)[0].kind is INCOMPLETE
     assert (play.agent, play.attempt.iteration.attempt) == ("claude", 2)
-    assert "A is still open in prd.json" in play.ordered(ReportAttempt)[0].why
+    assert "the task is not checked off in prd.json" in play.ordered(ReportAttempt)[0].why
 
 
 def test_l10_a_false_promise_is_an_unfinished_task() -> None:
@@ -349,7 +349,7 @@ def test_l10_a_false_promise_is_an_unfinished_task() -> None:
     play.succeeds(ticks=False, promised=True)
 
     assert play.ordered(ReportAttempt)[0].kind is INCOMPLETE
-    assert "promised that all is done while 2 tasks are open" in play.ordered(ReportAttempt)[0].why
+    assert "declared that all is done while 2 tasks are open" in play.ordered(ReportAttempt)[0].why
 
 
 def test_an_agent_that_did_another_task_than_its_own_has_failed_nothing() -> None:

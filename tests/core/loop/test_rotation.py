@@ -65,7 +65,7 @@ def test_the_next_agent_is_told_what_crashed_and_what_was_printed_last() -> None
     play.fails(FailureKind.AGENT_CRASH, lines=("Traceback", "boom"))
     (note,) = play.ordered(Handoff)
     assert note.note == "Previous rotation crashed: a agent_crash failure"
-    assert play.ordered(ReportAttempt)[0].next == "rotation: b goes on"
+    assert play.ordered(ReportAttempt)[0].next == "rotation: b continues"
     play.judged()
     told = previous_of(play.attempt.iteration)
     assert "Attempt 1, by a, failed (agent crash)" in told
@@ -152,7 +152,7 @@ def test_all_exhausted_with_unknown_resets_are_tried_again_after_a_quarter_of_an
     play.fails(FailureKind.USAGE_LIMIT)
     play.fails(FailureKind.USAGE_LIMIT)
     assert play.wait_s == 15 * 60 - 1
-    assert all(out.reason.endswith("; when it resets is not known") for out in play.loop.memory.out)
+    assert all(out.reason.endswith(", reset not known") for out in play.loop.memory.out)
     play.wakes()
     assert play.agent == "a"
 

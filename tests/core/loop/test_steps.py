@@ -88,7 +88,7 @@ def test_a_wait_is_kept_in_the_checkpoint_with_its_end_and_its_reason_before_it_
 def test_where_all_agents_are_out_the_loop_waits_for_the_first_and_says_for_whom_and_why() -> None:
     step = exhausted(out_until(500.0), HERE, 100.0, POLICY)
 
-    why = "codex is out: weekly limit"
+    why = "codex: usage limit: weekly limit"
     assert step.loop.stage == Resting(HERE, 100.0, 500.0, PauseReason.USAGE_LIMIT, for_an_agent=True)
     assert step.orders == (
         SaveCheckpoint(PauseReason.USAGE_LIMIT, HERE, 500.0, why),
@@ -112,7 +112,7 @@ def test_us008_a_loop_that_pauses_instead_goes_on_at_the_reset_itself_to_which_o
 
     step = exhausted(out_until(500.0), HERE, 100.0, policy)
 
-    why = "codex is out: weekly limit"
+    why = "codex: usage limit: weekly limit"
     saved = SaveCheckpoint(PauseReason.USAGE_LIMIT, HERE, 440.0, why)
     assert_ends(step.loop, step.orders, saved, EndLoop(75, "usage_limit", why, 440.0))
 
@@ -127,7 +127,7 @@ def test_us008_a_reset_that_is_reached_already_is_waited_for_and_not_paused_for(
 def test_where_no_agent_comes_back_by_itself_the_loop_ends_and_says_what_each_of_them_lacks() -> None:
     step = exhausted(out_until(None), HERE, 100.0, POLICY)
 
-    why = "no agent is left that could work: claude: no login; codex: weekly limit"
+    why = "no agent is available: claude: no login; codex: weekly limit"
     saved = SaveCheckpoint(PauseReason.ERROR, HERE, None, why)
     assert_ends(step.loop, step.orders, saved, EndLoop(1, "no_agent", why))
 
@@ -137,7 +137,7 @@ def test_a_limit_of_the_users_own_ends_the_loop_wherever_it_is(iteration: Iterat
     step = end_now(Loop(LoopState(iteration=3)), iteration, 0.0, replace(POLICY, max_iterations=3))
 
     assert step is not None
-    why = "3 iterations, as you asked"
+    why = "max_iterations = 3 reached"
     saved = SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration, None, why)
     assert_ends(step.loop, step.orders, saved, EndLoop(5, "limit", why))
 
@@ -145,8 +145,8 @@ def test_a_limit_of_the_users_own_ends_the_loop_wherever_it_is(iteration: Iterat
 @pytest.mark.parametrize(
     ("wish", "reason", "why", "code"),
     [
-        (PendingRequest.PAUSE, PauseReason.USER_REQUESTED, "paused as you asked", 75),
-        (PendingRequest.STOP, PauseReason.INTERRUPTED, "stopped as you asked", 130),
+        (PendingRequest.PAUSE, PauseReason.USER_REQUESTED, "paused as requested", 75),
+        (PendingRequest.STOP, PauseReason.INTERRUPTED, "stopped as requested", 130),
     ],
 )
 @pytest.mark.parametrize("iteration", [HERE, None])
@@ -168,9 +168,9 @@ def test_without_a_limit_and_without_a_wish_nothing_ends() -> None:
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (LoopPolicy(max_iterations=1), "1 iteration, as you asked"),
-        (LoopPolicy(max_cost_usd=2.5), "$2.50 spent, of $2.50 allowed"),
-        (LoopPolicy(max_runtime_s=60.0), "it has run for 60 s, of 60 s allowed"),
+        (LoopPolicy(max_iterations=1), "max_iterations = 1 reached"),
+        (LoopPolicy(max_cost_usd=2.5), "$2.50 of $2.50 spent (max_cost_usd)"),
+        (LoopPolicy(max_runtime_s=60.0), "60 s of 60 s used (max_runtime_seconds)"),
     ],
 )
 def test_l10_a_limit_is_reached_at_its_number_and_not_before(policy: LoopPolicy, words: str) -> None:

@@ -78,7 +78,7 @@ def test_l12_a_stop_in_a_wait_keeps_the_iteration_that_waited() -> None:
 
     play.feed(StopAsked(play.now))
 
-    why = "stopped as you asked"
+    why = "stopped as requested"
     assert play.latest == (
         EndRest(),
         SaveCheckpoint(PauseReason.INTERRUPTED, waited, None, why),
@@ -110,7 +110,7 @@ def test_a_runtime_that_is_over_by_less_than_a_clock_can_tell_is_waited_for_once
 
     assert play.now - START < policy.max_runtime_s
     waits = play.ordered(StartIteration, ever=True)[0].iteration
-    why = "claude is out: limit"
+    why = "claude: usage limit: limit"
     assert play.latest == (
         EndRest(),
         SaveCheckpoint(PauseReason.USAGE_LIMIT, waits, FAR, why),

@@ -94,7 +94,7 @@ def test_e1_a_past_reset_never_causes_a_start_loop(margin_s: float) -> None:
 
 @pytest.mark.parametrize(
     ("ending", "words"),
-    [(ended(code=127), "exit 127: command not found"), (LOST, "lost: nobody saw how it ended")],
+    [(ended(code=127), "exit 127: command not found"), (LOST, "lost: its exit status is unknown")],
 )
 def test_e2_a_failure_is_announced_in_words(ending: ExitFacts, words: str) -> None:
     assert texts(after_end(ending)) == [f"Ralph exited ({words}) — retrying in 30s (attempt 2/3)"]
@@ -116,7 +116,7 @@ def test_e4_restarts_end_at_max_runtime(ending: ExitFacts) -> None:
 def test_e4_it_is_done_at_max_iterations(before: int, done: bool) -> None:
     answer = after_end(EXIT_0, replace(ITERATIONS, max_iterations=5), Tally(iteration=before))
 
-    limit = f"{before + 1} iterations, as you asked"
+    limit = "max_iterations = 5 reached"
     assert (answer.supervision.state == Done("limit", limit)) is done
     if done:
         assert texts(answer) == [f"Ralph stopped: {limit}"]
@@ -214,7 +214,7 @@ def test_c3_the_hourly_restart_limit_delays_the_retry() -> None:
 
     assert answer.supervision.state == Waiting(Reason.RESTART_LIMIT, NOW, NOW + 600)
     assert texts(answer) == [
-        "Ralph exited (exit 1) — 2 restarts in an hour are used up, retrying in 600s (attempt 2/50)"
+        "Ralph exited (exit 1) — max_restarts_per_hour = 2 reached, retrying in 600s (attempt 2/50)"
     ]
 
 

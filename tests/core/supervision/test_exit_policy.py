@@ -133,7 +133,7 @@ def test_k4_only_a_failure_has_a_kind(meant: Outcome, kind: str | None) -> None:
         (ended(signal=12), "SIGUSR2"),
         (ended(signal=13), "SIGPIPE"),
         (ended(signal=40), "signal 40"),
-        (LOST, "lost: nobody saw how it ended"),
+        (LOST, "lost: its exit status is unknown"),
     ],
 )
 def test_e2_an_end_is_told_in_words(ending: ExitFacts, words: str) -> None:

@@ -117,11 +117,11 @@ def test_h4_a_hang_is_explained_with_the_figures_and_all_that_was_missing() -> N
     assert why.title == "Ralph hung: no sign of life for 5 min — killing its processes"
     assert "hang_timeout_seconds = 300" in why.because
     assert why.missing == ("output", *(NAMES[sign] for sign in Activity))
-    assert "kind stall" in why.done
-    assert figure(why, "without strong evidence") == "5 min (ended at 5 min)"
-    assert figure(why, "looks at its processes") == "7 (one every 30 s)"
-    assert figure(why, NAMES[Activity.IO]) == "12 (4096 are enough)"
-    assert figure(why, NAMES[Activity.RECEIVED]) == "not told by this system (4096 are enough)"
+    assert "(stall)" in why.done
+    assert figure(why, "without strong evidence") == "5 min (killed at 5 min)"
+    assert figure(why, "checks of its processes") == "7 (one every 30 s)"
+    assert figure(why, NAMES[Activity.IO]) == "12 (4096 or more counts)"
+    assert figure(why, NAMES[Activity.RECEIVED]) == "not available (4096 or more counts)"
     assert figure(why, NAMES[Activity.CPU]).startswith("0.5 % (over")
     assert figure(why, NAMES[Activity.SWITCHES]).startswith("2.0/s (over")
     assert figure(why, NAMES[Activity.PROCESS]).startswith("0 of 3 (")
@@ -136,14 +136,14 @@ def test_h3_a_hang_with_weak_evidence_is_explained_by_it_and_it_is_not_missing()
     assert "weak evidence" in why.because
     assert NAMES[Activity.CPU] not in why.missing
     assert NAMES[Activity.FILE] in why.missing
-    assert "enough 2 times, last 2026-11-21T20:00:00" in figure(why, NAMES[Activity.CPU])
+    assert "reached 2 times, last 2026-11-21T20:00:00" in figure(why, NAMES[Activity.CPU])
 
 
 def test_h4_a_hang_before_any_output_names_the_grace_of_the_start() -> None:
     why = explain_watch(replace(HUNG_WATCH, last_output_at=None), LIMITS, StallFinding.STALL)
 
     assert "startup_grace_seconds = 120 more, before any output" in why.because
-    assert figure(why, "without strong evidence") == "5 min (ended at 7 min)"
+    assert figure(why, "without strong evidence") == "5 min (killed at 7 min)"
 
 
 def test_h4_what_was_seen_earlier_in_the_run_was_missing_in_the_end() -> None:
@@ -151,7 +151,7 @@ def test_h4_what_was_seen_earlier_in_the_run_was_missing_in_the_end() -> None:
 
     assert NAMES[Activity.FILE] in explain_watch(once, LIMITS, StallFinding.STALL).missing
     assert NAMES[Activity.FILE] not in explain_watch(once, LIMITS, StallFinding.PATIENCE).missing
-    assert "enough once" in figure(explain_watch(once, LIMITS, StallFinding.STALL), NAMES[Activity.FILE])
+    assert "reached once" in figure(explain_watch(once, LIMITS, StallFinding.STALL), NAMES[Activity.FILE])
 
 
 def test_h6_a_run_without_heartbeats_is_explained_by_them() -> None:
@@ -160,7 +160,7 @@ def test_h6_a_run_without_heartbeats_is_explained_by_them() -> None:
     assert why.rule == "H6"
     assert why.title == "Ralph hung: no report for 6 min — killing its processes"
     assert why.missing == ("a report or a heartbeat",)
-    assert figure(why, "without a report") == "6 min (ended at 6 min)"
+    assert figure(why, "without a report") == "6 min (killed at 6 min)"
 
 
 def test_h6_a_run_that_is_too_long_is_explained_by_its_age() -> None:
@@ -171,7 +171,7 @@ def test_h6_a_run_that_is_too_long_is_explained_by_its_age() -> None:
     assert why.rule == "H6"
     assert "2 h" in why.title
     assert "max_run_seconds = 7200" in why.because
-    assert figure(why, "age") == "2 h (ended at 2 h)"
+    assert figure(why, "age") == "2 h (time limit 2 h)"
 
 
 @pytest.mark.parametrize(
@@ -200,13 +200,13 @@ def test_where_silence_is_not_judged_it_says_so() -> None:
     why = explain_watch(HUNG_WATCH, SilenceLimits(hang_timeout_s=0.0), StallFinding.PATIENCE)
 
     assert why.rule == "H4"
-    assert why.title == "Silence is not judged"
+    assert why.title == "Hang detection is off"
 
 
 def test_h5_a_machine_that_slept_is_told_of() -> None:
     why = explain_watch(replace(HUNG_WATCH, slept_s=3600.0), LIMITS, StallFinding.PATIENCE)
 
-    assert figure(why, "the machine slept") == "60 min (not counted)"
+    assert figure(why, "the machine was suspended") == "60 min (not counted)"
 
 
 def test_a_file_that_changed_is_named() -> None:
@@ -218,7 +218,7 @@ def test_a_file_that_changed_is_named() -> None:
 
 
 def test_h1_the_warning_is_one_line() -> None:
-    assert silence_text(HUNG_WATCH) == "Ralph has been silent for 5 min — watching what its processes do"
+    assert silence_text(HUNG_WATCH) == "Ralph has been silent for 5 min — checking what its processes do"
 
 
 windows = st.builds(
@@ -288,7 +288,7 @@ def test_each_end_is_explained_by_its_rule(
     assert_readable(why)
 
 
-@pytest.mark.parametrize(("complete", "text"), [(True, "no task is open, or"), (False, "still")])
+@pytest.mark.parametrize(("complete", "text"), [(True, "no task is open, or"), (False, "a task is open, or")])
 def test_e4_an_iteration_is_explained_as_one(complete: bool, text: str) -> None:
     why = explained(replace(EXIT_0, complete=complete), policy=Policy(mode=Mode.ITERATION))
 
@@ -306,11 +306,11 @@ def test_e4_a_finished_iteration_has_a_title_and_an_answer() -> None:
 @pytest.mark.parametrize(
     ("word", "because"),
     [
-        (None, "0 means that the work is done"),
-        (LastWord(0, "complete"), "0 means that the work is done; it said: complete"),
+        (None, "exit 0 means that the work is done"),
+        (LastWord(0, "complete"), "exit 0 means that the work is done; reported: complete"),
         (
             LastWord(0, "complete", "no task is open"),
-            "0 means that the work is done; it said: no task is open",
+            "exit 0 means that the work is done; reported: no task is open",
         ),
     ],
 )
@@ -324,13 +324,13 @@ def test_e1_a_pause_is_explained_with_the_last_word(why: str, shown: str) -> Non
 
     because = explained(ended(code=75), said=RunReports(hello=True, last_word=word)).because
 
-    assert because == f"75 means: try again later; it said resources{shown}"
+    assert because == f"exit 75 means paused; it reported resources{shown}"
 
 
 def test_p6_an_end_that_nobody_watches_is_explained_by_that() -> None:
     unwatched = Policy(supervised=False)
 
-    assert explained(EXIT_1, policy=unwatched).done == "nothing starts until somebody acts"
+    assert explained(EXIT_1, policy=unwatched).done == "nothing starts until you act"
 
     assert explained(EXIT_1, policy=unwatched).rule == "P6"
     assert explained(EXIT_1, policy=unwatched, state=STOPPING).rule == "E3"
@@ -339,8 +339,8 @@ def test_p6_an_end_that_nobody_watches_is_explained_by_that() -> None:
 def test_e4_a_failure_at_a_limit_is_explained_by_the_limit() -> None:
     why = explained(EXIT_1, tally=Tally(cost_usd=2.0), policy=Policy(max_cost_usd=1.0))
 
-    assert (why.rule, why.because) == ("E4", "$2.00 spent, of $1.00 allowed")
-    assert why.done == "nothing more is to be done"
+    assert (why.rule, why.because) == ("E4", "$2.00 of $1.00 spent (max_cost_usd)")
+    assert why.done == "nothing left to do"
 
 
 def test_h2_the_silence_of_a_run_that_has_ended_is_told_as_past() -> None:
@@ -353,7 +353,7 @@ def test_h2_the_silence_of_a_run_that_has_ended_is_told_as_past() -> None:
     )
     why = explain_silence(worked, LIMITS)
 
-    assert (why.rule, why.title) == ("H2", "Ralph was silent for up to 5 min, and worked")
+    assert (why.rule, why.title) == ("H2", "Ralph was silent for up to 5 min, but was working")
     assert NAMES[Activity.IO] not in why.missing and NAMES[Activity.FILE] in why.missing
     idle = explain_silence(replace(worked, signs=()), LIMITS)
     assert (idle.rule, idle.title) == ("H1", "Ralph was silent for up to 5 min, and was watched")
@@ -367,7 +367,7 @@ def test_c1_a_failure_is_explained_with_what_follows() -> None:
     assert figure(why, "lived for") == "50 s"
     assert figure(why, "last output") == "20 s before its end"
     assert figure(why, "commits") == "none"
-    assert figure(why, "failures in a row") == "1 (given up at 3)"
+    assert figure(why, "consecutive failures") == "1 (gives up at 3)"
     assert why.done == "the next run starts at 2026-11-21T20:00:30.000000Z (crash)"
     assert why.missing == ("exit 0",)
 
@@ -378,7 +378,7 @@ def test_c3_of_a_second_failure_in_a_row_it_is_told_what_would_have_ended_the_ro
     assert explained(EXIT_1, tally=row).missing == (
         "exit 0",
         "a new commit",
-        "a sign of life later than 600 s after its start",
+        "output or activity later than 600 s after its start",
     )
     for said in (HELLO, RunReports(iterates=True)):
         missing = explained(EXIT_1, tally=row, said=said).missing
@@ -390,7 +390,7 @@ def test_c2_a_failure_that_is_final_says_so(policy: Policy) -> None:
     why = explained(LIVED, policy=policy)
 
     assert why.rule == "C2"
-    assert why.done == "a person is called, and nothing starts until somebody acts"
+    assert why.done == "you are alerted; nothing starts until you act"
 
 
 def test_s6_a_lost_run_is_never_taken_for_a_success() -> None:
@@ -430,9 +430,9 @@ def test_the_silence_of_a_run_that_ended_by_itself_is_explained_beside_its_end()
 @pytest.mark.parametrize(
     ("ending", "done"),
     [
-        (USAGE_LIMIT, "paused (usage_limit); resumes by itself at 2026-11-21T22:01:00.000000Z"),
-        (replace(USAGE_LIMIT, resume_at=None), "paused (usage_limit), until somebody resumes it"),
-        (EXIT_0, "nothing more is to be done"),
+        (USAGE_LIMIT, "paused (usage_limit); resumes automatically at 2026-11-21T22:01:00.000000Z"),
+        (replace(USAGE_LIMIT, resume_at=None), "paused (usage_limit), until you resume it"),
+        (EXIT_0, "nothing left to do"),
     ],
 )
 def test_what_followed_is_told(ending: ExitFacts, done: str) -> None:
@@ -440,12 +440,12 @@ def test_what_followed_is_told(ending: ExitFacts, done: str) -> None:
 
 
 def test_e3_after_a_stop_nothing_runs() -> None:
-    assert explained(EXIT_1, state=STOPPING).done == "nothing runs until somebody starts it"
+    assert explained(EXIT_1, state=STOPPING).done == "nothing runs until you start it"
 
 
 def test_a_pause_tells_what_its_checkpoint_says() -> None:
-    assert "its checkpoint says usage_limit" in explained(USAGE_LIMIT).because
-    assert "no checkpoint says why" in explained(ended(code=75)).because
+    assert "checkpoint reason: usage_limit" in explained(USAGE_LIMIT).because
+    assert "no reason is known" in explained(ended(code=75)).because
 
 
 @given(some.supervisions, some.endings, some.policies)

@@ -76,10 +76,10 @@ def test_c4_a_reverted_commit_is_announced_and_counted() -> None:
 @pytest.mark.parametrize(
     ("printed", "line"),
     [
-        ("ok 1\nadd.sh 2 3 is   not 5\n\n", "The tests end with: add.sh 2 3 is not 5"),
-        ("\x1b[31mFAILED\x1b[0m a.py\r\n", "The tests end with: FAILED a.py"),
-        ("x" * 160, f"The tests end with: {'x' * 160}"),
-        ("x" * 161, f"The tests end with: {'x' * 159}…"),
+        ("ok 1\nadd.sh 2 3 is   not 5\n\n", "The tests' last line: add.sh 2 3 is not 5"),
+        ("\x1b[31mFAILED\x1b[0m a.py\r\n", "The tests' last line: FAILED a.py"),
+        ("x" * 160, f"The tests' last line: {'x' * 160}"),
+        ("x" * 161, f"The tests' last line: {'x' * 159}…"),
         (" \n\n", None),
     ],
 )
@@ -226,7 +226,8 @@ def test_restored_commits_are_announced() -> None:
     assert isinstance(news, Announce)
     assert news.type == "commit.restored"
     assert news.text == (
-        "Put back, as asked — commits abc1234, def5678 of iteration 2; the tests run before the next start"
+        "Re-applied, as requested — commits abc1234, def5678 of iteration 2;"
+        " the tests run before the next start"
     )
     assert dict(news.data) == {
         "iteration": 2,
@@ -289,7 +290,7 @@ def test_r4_a_start_is_answered_when_tests_begin() -> None:
             (
                 Announce(
                     "tests.failed",
-                    "The tests are red before Ralph begins: commits are not judged until they are green",
+                    "The tests fail before Ralph starts: commits are not judged until they pass",
                     data=(("baseline", True), ("tests", "red")),
                 ),
                 Spawn(),
@@ -300,8 +301,8 @@ def test_r4_a_start_is_answered_when_tests_begin() -> None:
             (
                 Announce(
                     "tests.failed",
-                    "The tests say nothing (exit 9) before Ralph begins: "
-                    "commits are not judged until they are green",
+                    "The tests give no result (exit 9) before Ralph starts: "
+                    "commits are not judged until they pass",
                     data=(("baseline", True), ("tests", "timed_out")),
                 ),
                 Spawn(),
@@ -471,11 +472,11 @@ def test_r8_stopped_and_failed_ralphs_are_not_paused() -> None:
 
 def test_leftovers_are_announced_line_by_line() -> None:
     assert announced(LeftBehind(NOW, RUN, ("a", "b"), ("c", "d"))) == (
-        Announce("state.recovered", "Mended what the run had left: a; b"),
-        Announce("guard.blocked", "The run has left something half done: c; d"),
+        Announce("state.recovered", "Repaired what the run left behind: a; b"),
+        Announce("guard.blocked", "The run left something unfinished: c; d"),
     )
     assert announced(LeftBehind(NOW, RUN, ("a",))) == (
-        Announce("state.recovered", "Mended what the run had left: a"),
+        Announce("state.recovered", "Repaired what the run left behind: a"),
     )
     assert announced(LeftBehind(NOW, RUN)) == ()
 
@@ -483,7 +484,7 @@ def test_leftovers_are_announced_line_by_line() -> None:
 @pytest.mark.parametrize(("number", "of"), [(2, " of iteration 2"), (None, "")])
 def test_what_a_person_has_put_back_is_told(number: int | None, of: str) -> None:
     event = CommitsRestored(NOW, "r1/2", RUN, number, {"id": "T"}, ("abc1234",), ("def5678",))
-    text = f"Put back, as asked — commit abc1234{of}; the tests run before the next start"
+    text = f"Re-applied, as requested — commit abc1234{of}; the tests run before the next start"
     assert announced(event) == (Announce("commit.restored", text, data=restored_data(event)),)
     assert dict(restored_data(event)) == {
         "iteration": number,

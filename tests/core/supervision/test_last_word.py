@@ -82,7 +82,7 @@ def test_a_run_that_says_why_it_gives_up_fails_at_once_and_a_person_is_called_on
     answered = ends(EXIT_1, NO_AGENT)
 
     assert answered.supervision.state == Failed(
-        "Ralph gave up: no agent is left: claude is not logged in. Put that right, then start it again"
+        "Ralph gave up: no agent is left: claude is not logged in. Fix that, then start it again"
     )
     assert escalations(answered) == [answered.supervision.state.why]
     assert orders(answered) == ()
@@ -142,10 +142,10 @@ def test_e1_a_reset_that_it_does_not_say_is_that_of_its_checkpoint_where_that_is
 
 
 def test_e2_a_limit_is_told_in_the_words_of_the_run() -> None:
-    answered = ends(ended(code=5), LastWord(5, "limit", "3 iterations, as you asked"))
+    answered = ends(ended(code=5), LastWord(5, "limit", "max_iterations = 3 reached"))
 
-    assert answered.supervision.state == Done("limit", "3 iterations, as you asked")
-    assert texts(answered) == ["Ralph stopped: 3 iterations, as you asked"]
+    assert answered.supervision.state == Done("limit", "max_iterations = 3 reached")
+    assert texts(answered) == ["Ralph stopped: max_iterations = 3 reached"]
 
 
 def test_e2_a_refusal_says_why() -> None:
@@ -182,8 +182,13 @@ def test_the_outcome_of_such_an_end(
     [
         (EXIT_1, NO_AGENT, "E2", "no agent is left"),
         (EXIT_0, NO_PROGRESS, "L10", "committed nothing"),
-        (ended(code=75), LastWord(75, "outage", "nobody answers"), "E1", "it said outage: nobody answers"),
-        (ended(code=78), LastWord(78, "configuration", "PROMPT.md"), "E2", "it said: PROMPT.md"),
+        (
+            ended(code=75),
+            LastWord(75, "outage", "nobody answers"),
+            "E1",
+            "it reported outage: nobody answers",
+        ),
+        (ended(code=78), LastWord(78, "configuration", "PROMPT.md"), "E2", "reported: PROMPT.md"),
     ],
 )
 def test_explain_gives_the_words_of_the_run(ending: ExitFacts, word: LastWord, rule: str, words: str) -> None:
@@ -230,7 +235,7 @@ def test_a_limit_ends_the_run_at_its_boundary_and_its_own_5_says_the_same() -> N
     word = report(LastWord(5, "limit", "its own words"), "2")
     answered = told(stopping, [word, RunEnded(ended(code=5))], policy)
 
-    assert answered.supervision.state == Done("limit", "1 iteration, as you asked")
+    assert answered.supervision.state == Done("limit", "max_iterations = 1 reached")
     assert answered.supervision.tally.iteration == 1
 
 
@@ -243,7 +248,7 @@ def test_an_agent_that_is_out_is_told_with_its_reason_and_its_reset() -> None:
     assert answered.actions == (
         Announce(
             "agent.exhausted",
-            "claude is not asked until 2026-11-21T20:01:00.000000Z: weekly limit",
+            "claude is not used until 2026-11-21T20:01:00.000000Z: weekly limit",
             data=(
                 ("agent", "claude"),
                 ("reason", "weekly limit"),
@@ -252,7 +257,7 @@ def test_an_agent_that_is_out_is_told_with_its_reason_and_its_reset() -> None:
         ),
     )
     assert texts(told(ralph(RUNNING), [report(AgentExhausted("claude", "not logged in"))])) == [
-        "claude is not asked until a person acts: not logged in"
+        "claude is not used until you act: not logged in"
     ]
 
 
@@ -260,5 +265,5 @@ def test_an_agent_that_is_back_is_told() -> None:
     answered = told(ralph(RUNNING), [report(AgentReturned("claude"))])
 
     assert answered.actions == (
-        Announce("agent.returned", "claude may be asked again", data=(("agent", "claude"),)),
+        Announce("agent.returned", "claude is available again", data=(("agent", "claude"),)),
     )

@@ -57,7 +57,8 @@ from tests.core.supervision import strategies as some
 from tests.core.supervision.scenes import EXIT_1, NOW, RUN, RUNNING, orders, ralph, types
 
 EVENT_TYPES = {
-    "ralph.started", "ralph.adopted", "ralph.exited", "ralph.retrying", "ralph.paused", "ralph.resumed",
+    "ralph.started", "ralph.adopted", "ralph.exited", "ralph.retrying", "ralph.pausing", "ralph.paused",
+    "ralph.resumed",
     "ralph.stopped", "ralph.done", "ralph.failed", "wait.started", "wait.ended", "ralph.stall_warning",
     "ralph.stalled", "attempt.finished", "iteration.started", "iteration.finished", "agent.exhausted",
     "agent.returned",

@@ -85,7 +85,7 @@ SIGNALS = RunReports(hello=True, signals=True)
 AT_BOUNDARY = Stopping(RUN, NOW, None, asked=False)
 WAITS = RunReports(wait=Wait("rate_limit", NOW + 60))
 TASK = ReportedTask("3", "Write it down")
-ONE_AS_ASKED = Done("limit", "1 iteration, as you asked")
+ONE_AS_ASKED = Done("limit", "max_iterations = 1 reached")
 ALL_REPORTS: list[Report] = [
     Hello(), STARTED, AttemptFinished("claude", "done"), FINISHED, WaitingUntil(NOW + 60), Cost(0.5),
     Heartbeat(), AgentExhausted("claude", "usage limit"), AgentReturned("claude"), LastWord(1, "no_agent"),
@@ -181,7 +181,7 @@ def test_c3_three_stalls_after_work_fail() -> None:
         now = replace(answered.supervision, state=RUNNING)
 
     assert isinstance(answered.supervision.state, Failed)
-    assert texts(answered)[-1] == "Ralph hung and was ended — giving up after 3 failures in a row"
+    assert texts(answered)[-1] == "Ralph hung and was killed — giving up after 3 failures in a row"
 
 
 def test_h6_a_heartbeat_is_noted_once() -> None:
@@ -234,7 +234,7 @@ def test_a_repeated_report_gets_the_same_reply() -> None:
 def test_an_id_cannot_be_used_twice() -> None:
     now = after(FINISHED, ralph(RUNNING)).supervision
 
-    assert why_not(now, report(Cost(1.0))) == "the id 1 was used for another report already"
+    assert why_not(now, report(Cost(1.0))) == "the id 1 was already used for another report"
     assert step(now, report(Cost(1.0)), POLICY) == Step(now)
     assert why_not(now, report(Cost(1.0), "2")) is None
 
@@ -296,11 +296,11 @@ def test_g1_an_iteration_past_the_last_is_terminated() -> None:
 @pytest.mark.parametrize(
     ("policy", "tally", "words"),
     [
-        (Policy(max_iterations=5), Tally(iteration=5), "5 iterations, as you asked"),
+        (Policy(max_iterations=5), Tally(iteration=5), "max_iterations = 5 reached"),
         (Policy(max_iterations=5), Tally(iteration=4), None),
-        (Policy(max_cost_usd=2.0), Tally(cost_usd=2.0), "$2.00 spent, of $2.00 allowed"),
+        (Policy(max_cost_usd=2.0), Tally(cost_usd=2.0), "$2.00 of $2.00 spent (max_cost_usd)"),
         (Policy(max_cost_usd=2.0), Tally(cost_usd=1.99), None),
-        (Policy(max_runtime_s=60.0), Tally(began_at=NOW - 60), "it has run for 60 s, of 60 s allowed"),
+        (Policy(max_runtime_s=60.0), Tally(began_at=NOW - 60), "60 s of 60 s used (max_runtime_seconds)"),
         (Policy(max_runtime_s=60.0), Tally(began_at=NOW - 59), None),
         (Policy(max_runtime_s=60.0), Tally(), None),
         (POLICY, Tally(iteration=10**6, cost_usd=1e6, began_at=0.0), None),
@@ -323,7 +323,7 @@ def test_e4_a_limit_stops_the_run_at_its_boundary() -> None:
     assert answer(answered.supervision, "1") is Next.STOP
     end = step(answered.supervision, RunEnded(EXIT_1), POLICY)
     assert end.supervision == ralph(ONE_AS_ASKED, tally=Tally(iteration=1))
-    assert texts(end) == ["Ralph stopped: 1 iteration, as you asked"]
+    assert texts(end) == ["Ralph stopped: max_iterations = 1 reached"]
 
 
 @pytest.mark.parametrize("living", [RUN, None])
@@ -355,7 +355,7 @@ def test_e4_max_runtime_is_checked_at_a_boundary() -> None:
     late = step(now, report(IterationFinished()), policy).supervision
     in_time = step(replace(now, tally=Tally(began_at=NOW - 59)), report(IterationFinished()), policy)
 
-    assert late.said.limit == "it has run for 60 s, of 60 s allowed"
+    assert late.said.limit == "60 s of 60 s used (max_runtime_seconds)"
     assert in_time.supervision.state == RUNNING
 
 

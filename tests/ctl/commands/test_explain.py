@@ -17,14 +17,14 @@ STALL: dict[str, Any] = {
     "title": "Ralph hung: no sign of life for 5 min 3 s — killing its processes",
     "because": "without output and without strong evidence for hang_timeout_seconds = 300, a run hangs",
     "figures": [
-        {"name": "silent, longest", "seen": "5 min 3 s", "limit": ""},
+        {"name": "longest silence", "seen": "5 min 3 s", "limit": ""},
         {"name": "without strong evidence", "seen": "5 min 3 s", "limit": "ended at 5 min"},
         {"name": "files changed in the directory", "seen": "0 in the last 30 s, never enough",
-         "limit": "1 is enough"},
+         "limit": "1 or more counts"},
         {"name": "bytes moved by read and write", "seen": "12 in the last 30 s, enough 3 times, last "
-         "2026-11-21T06:40:00.000000Z", "limit": "4096 are enough"},
-        {"name": "context switches of the busiest process", "seen": "0.2/s in the last 30 s, never enough",
-         "limit": "over 10/s is weak evidence"},
+         "2026-11-21T06:40:00.000000Z", "limit": "4096 or more counts"},
+        {"name": "context switches (busiest process)", "seen": "0.2/s in the last 30 s, never enough",
+         "limit": "over 10/s counts as weak evidence"},
         {"name": "ended with", "seen": "SIGKILL", "limit": ""},
     ],
     "missing": ["output", "files changed in the directory", "new commits", "new processes"],
@@ -73,7 +73,7 @@ def test_no_line_is_wider_than_the_terminal(columns: int | None) -> None:
 def test_a_wide_terminal_has_each_figure_on_a_line_of_its_own() -> None:
     wide, narrow = page(STALL, columns=200).splitlines(), page(STALL).splitlines()
 
-    [first, last] = [at for at, line in enumerate(wide) if "silent" in line or "SIGKILL" in line]
+    [first, last] = [at for at, line in enumerate(wide) if "longest silence" in line or "SIGKILL" in line]
     assert last - first == len(STALL["figures"]) - 1
     assert len(narrow) > len(wide)
 
@@ -83,7 +83,7 @@ def test_a_run_that_was_silent_and_ended_otherwise_has_a_part_about_its_silence(
 
 
 def test_what_an_earlier_daemon_saved_stands_for_what_this_one_does_not_know(golden: Golden) -> None:
-    forgotten = {**STALL, "title": "Ralph was ended by the Regent (stall)", "figures": []}
+    forgotten = {**STALL, "title": "Ralph was ended by the supervisor (stall)", "figures": []}
 
     golden(page({**forgotten, "evidence": {**STALL["evidence"], "figures": STALL["figures"]}}))
 

@@ -13,7 +13,7 @@ from tests.ctl.fake import Answer, FakeDaemon, view
 from tests.ctl.format.test_state_text import NOW
 from tests.ctl.golden_files import Golden
 
-MESSAGE = "Ralph gave up: no agent is left that could work: claude: Not logged in"
+MESSAGE = "Ralph gave up: no agent is available: claude: Not logged in"
 INCIDENT: dict[str, Any] = {
     "opened_at": "2026-11-21T03:10:00Z",
     "message": MESSAGE,

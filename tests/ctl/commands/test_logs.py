@@ -59,7 +59,7 @@ def test_into_a_file_go_the_very_bytes(
     body = b"\xff\x1b]0;title\x07 raw\n"
     daemon.on(LOGS, lambda _: Answer(b"", parts=iter([body[:5], body[5:]])))
     out = subprocess.run(
-        [sys.executable, "-P", "-m", "ralphctl", "logs", "api"],
+        [sys.executable, "-P", "-m", "ralphctl", "logs", "api", "--raw"],
         env=environment,
         cwd=tmp_path,
         capture_output=True,
@@ -77,7 +77,7 @@ def test_what_is_asked_for_reaches_the_daemon(daemon: FakeDaemon, ctl: Ctl) -> N
     assert reply.returncode == 0, reply.stderr
     assert daemon.asked[-1].query == {
         "tail": "all", "stream": "stderr", "grep": "a b&c", "since": "1970-01-01T00:00:00+00:00",
-        "until": "2026-11-21T07:00:00+00:00", "format": "text", "events": "text",
+        "until": "2026-11-21T07:00:00+00:00", "format": "json", "events": "text",
     }  # fmt: skip
 
 

@@ -99,7 +99,7 @@ FAILED = event(
 
 
 def test_a_retry_is_one_panel_with_its_number_and_its_delay(golden: Golden) -> None:
-    waits = event("wait.started", message="Ralph waits: try 2 of 2 follows", until=rfc3339(NOW + 4))
+    waits = event("wait.started", message="Ralph is waiting: try 2 of 2 follows", until=rfc3339(NOW + 4))
     (failed,) = panels(FAILED, waits)
     (retrying,) = panels(
         event("ralph.retrying", message=RETRYING, until=rfc3339(NOW + 30)),
@@ -117,10 +117,10 @@ def test_a_time_out_says_that_its_checkpoint_is_saved(golden: Golden) -> None:
 
 
 def test_a_wait_by_itself_is_information_and_a_short_one_is_none(golden: Golden) -> None:
-    (panel,) = panels(event("wait.started", message="Ralph waits: rate limit", until=rfc3339(NOW + 60)))
+    (panel,) = panels(event("wait.started", message="Ralph is waiting: rate limit", until=rfc3339(NOW + 60)))
     assert panel.kind is PanelKind.INFO
     golden(drawn(panel))
-    assert panels(event("wait.started", message="Ralph waits", until=rfc3339(NOW + 0.5))) == []
+    assert panels(event("wait.started", message="Ralph is waiting", until=rfc3339(NOW + 0.5))) == []
 
 
 def test_a_person_is_called_in_red_unless_the_last_words_do_so(golden: Golden) -> None:

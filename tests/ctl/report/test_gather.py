@@ -249,7 +249,7 @@ def test_the_span_begins_with_the_ralph_where_that_is_younger() -> None:
 @pytest.mark.parametrize(
     ("told", "reason"),
     [
-        ("claude is out: the vendor told that a limit (five_hour) is reached", "usage_limit"),
+        ("claude: 5-hour usage limit", "usage_limit"),
         ("rate limit of claude (try again in 1s)", "rate_limit"),
         ("no agent can reach its service", "outage"),
         ("claude failed (agent crash), try 1 of 2 follows", "retry"),

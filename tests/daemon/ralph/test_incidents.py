@@ -87,7 +87,7 @@ async def test_a_missing_login_is_told_with_the_agents_own_command(tmp_path: Pat
 
     [told] = await called(events)
     assert told["do"] == "claude auth login && ralphctl start demo"
-    assert told["message"] == "Ralph gave up: claude: x. Put that right, then start it again"
+    assert told["message"] == "Ralph gave up: claude: x. Fix that, then start it again"
     shown = json.loads(regent.view_bytes())["incident"]
     assert (shown["do"], shown["needs"]) == (told["do"], told["needs"])
     await events.close()

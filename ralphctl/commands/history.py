@@ -1,0 +1,147 @@
+"""events and explain: what happened to a ralph, and why."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+
+from ralphctl.cli.click_ext import ralph_command, the_client, the_ralph, wants_json
+from ralphctl.client.discovery import check_name, here
+from ralphctl.format import explanation, state_text
+from ralphctl.format.event_text import event_words
+from ralphctl.format.humanize import moment
+from ralphctl.format.log_text import since as moment_of
+from ralphctl.format.output import clean, columns, has_colour, message
+from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ralphctl.client.client import Client
+
+_MOST = 10_000
+_NAME_WIDTH = 12
+
+
+@ralph_command()
+@click.option("-f", "--follow", is_flag=True, help="Wait for new events, across restarts of the daemon.")
+@click.option("-n", "--tail", type=click.IntRange(0, _MOST), metavar="N",
+              help="Show the last N events (20; all with --since; 0 with -f).")  # fmt: skip
+@click.option("--since", metavar="TIME", help="Show events from TIME on: 10m, 07:00, 2026-11-21T20:00Z.")
+@click.option("--type", "kind", metavar="TYPE", help="Show only TYPE: ralph.paused, 'commit.*'.")
+def events(name: str | None, follow: bool, tail: int | None, since: str | None, kind: str | None) -> None:
+    """List events of NAME, or of all ralphs and the daemon, one per line.
+
+    Without a daemon, the events that are kept on disk are listed.
+    """
+    if name is not None:
+        check_name(name)
+    begin, client = None if since is None else _epoch(since), the_client()
+
+    def is_asked(event: dict[str, Any]) -> bool:
+        fits = name in (None, event["ralph"]) and (kind is None or fnmatchcase(event["type"], kind))
+        return fits and (begin is None or (moment(event["at"]) or 0.0) >= begin)
+
+    tail = (0 if follow else 20 if since is None else _MOST) if tail is None else tail
+    # The daemon keeps one history for all ralphs, so the last N of one are picked from many.
+    is_filtered = (name, kind, since) != (None, None, None)
+    past = _past(client, name, _MOST if is_filtered else max(1, tail), follow=follow)
+    shown = [event for event in past if is_asked(event)][-tail:] if tail else []
+    width = max([_NAME_WIDTH, *(len(_who(event)) for event in shown)])
+    coming: Iterator[dict[str, Any]] = iter(())
+    if follow:
+        from ralphctl.client import streams
+
+        coming = streams.events(client, past[-1]["id"] if past else 0)
+    for event in itertools.chain(shown, filter(is_asked, coming)):
+        print(json.dumps(event) if wants_json() else _line(event, width), flush=True)
+
+
+def _epoch(text: str) -> float:
+    if (at := moment_of(text)) is None:
+        why = "10m, 2h, 07:00, '2026-11-21 20:00', RFC 3339, or @seconds since 1970"
+        raise UsageError(f"cannot parse --since {text!r}", why=why, mend="ralphctl events --since 10m")
+    return datetime.fromisoformat(at).timestamp()
+
+
+def _past(client: Client, name: str | None, number: int, *, follow: bool) -> list[dict[str, Any]]:
+    try:
+        return list(client.past_events(number))
+    except DaemonNotRunning:
+        from ralphctl.offline import log as offline_log
+
+        kept = None if follow else offline_log.events(here(), name, number)
+        if kept is None:
+            raise
+        message("no daemon is running; events kept on disk:")
+        return kept
+
+
+def _line(event: dict[str, Any], width: int) -> str:
+    at = moment(event["at"])
+    when = "?" if at is None else f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}"
+    text = clean(event_words(event["type"], event["data"]))
+    return f"{when}  {_who(event):<{width}}  {event['type']:<18}  {text}".rstrip()
+
+
+def _who(event: dict[str, Any]) -> str:
+    return event["ralph"] or "ralphd"
+
+
+@ralph_command()
+@click.option("--run", type=click.IntRange(1), metavar="N", help="Explain the end of run N.")
+@click.option("--attempt", metavar="RUN:N", help="Explain a hung attempt, as named by --list.")
+@click.option("--list", "lists", is_flag=True, help="List the explanations that are kept, newest first.")
+def explain(name: str | None, run: int | None, attempt: str | None, lists: bool) -> None:
+    """Show why the supervisor last acted on NAME, or how it judges the current run, with the evidence.
+
+    For a run or an attempt that hung, also the processes and the last lines that were saved before the kill.
+    Every hang stays readable: --list names them, --run and --attempt show one. None of these needs a daemon.
+    """
+    now = time.time()
+    try:
+        client, name = the_ralph(name)
+        reply = client.explain(name)
+        view = client.ralph(name).value if reply.value.get("run_id") else {}
+    except (DaemonNotRunning, UnknownRalph):
+        known, kept = _kept(name)
+        if known is None or not (kept or lists or run or attempt):
+            raise
+        message("no daemon supervises it; explanations kept on disk:")
+        name, shown, state = known, kept[0] if kept else {}, ""
+    else:
+        _, kept = _kept(name)
+        shown, state = reply.value, state_text.state_words(view, now) if view else ""
+    if lists:
+        lines = [
+            json.dumps(each) if wants_json() else explanation.kept_line(each, name, now) for each in kept
+        ]
+        click.echo("\n".join(lines or [f"no explanation is kept for {name} yet"]))
+        return
+    if run is not None or attempt is not None:
+        which = str(run) if attempt is None else attempt
+        if not (found := [each for each in kept if each["which"] == which]):
+            raise UsageError(f"no explanation is kept for {which!r}", mend=f"ralphctl explain {name} --list")
+        shown, state = found[0], ""
+    if wants_json():
+        print(json.dumps(shown))
+        return
+    width, colour = columns(sys.stdout), has_colour(sys.stdout)
+    click.echo(explanation.page(name, shown, now, state=state, columns=width, colour=colour))
+    hung = next((each for each in kept if each["evidence"]), None)
+    if hung is not None and hung.get("at") != shown.get("at"):
+        click.echo(f"\n  last hang {explanation.kept_line(hung, name, now)}")
+
+
+def _kept(name: str | None) -> tuple[str | None, list[dict[str, Any]]]:
+    from ralphctl.offline import log as offline_log
+
+    known = offline_log.find(here(), name)
+    return (None, []) if known is None else (known[0], offline_log.explanations(known[1]))
