@@ -204,7 +204,8 @@ def _settled_words(view: View, now: float) -> list[str]:
     said = state_text.state_words({**view, "wait": None}, now)
     if view["state"] == "paused":
         resets = until((held or {}).get("resume_at") or state_text.wait_of(view).get("until"), now)
-        said += f"; its limit resets {resets}" if resets else ""
+        is_known = "reset not known" not in str((held or {}).get("why"))
+        said += f"; {'its limit resets' if is_known else 'next try'} {resets}" if resets else ""
     lines = [f"{view['name']}: {said}"]
     if view["state"] in ("paused", "stopped") and state_text.is_built_in(view) and held:
         rows = [f"  {label:<12} {text}" for label, text in checkpoint_text.rows(held, now)]

@@ -62,7 +62,7 @@ def test_a_usage_limit_ends_it_with_75_and_the_next_build_asks_and_finishes(
     assert "checkpoint   iteration 1, task task 0, moody" in status.stdout
     assert "next         ralphctl build  (go on)" in status.stdout
     [reset] = set(re.findall(r"(?:limit resets|may go on +)(?: in \w+ )?.*\((\d\d:\d\d:\d\d)\)", words))
-    assert f"the limit is over at {reset}" in build.out()
+    assert f", resets {reset} (in " in build.out()
 
     with at_a_terminal(build) as terminal:
         terminal.shows(QUESTION)
@@ -109,7 +109,7 @@ def test_a_rate_limit_is_told_shown_and_skipped_from_elsewhere(build: Build, per
 
     assert build.ends_leaving_nothing() == 0
     assert open_tasks(build.directory) == 0
-    assert "attempt 1 by moody, 1 min 17 s at most" in build.out()
+    assert "moody: attempt 1, time limit 1 min 17 s" in build.out()
 
 
 def test_the_command_of_the_last_time_is_run_again_and_said(build: Build) -> None:

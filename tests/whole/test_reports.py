@@ -236,7 +236,7 @@ def test_a_wait_is_skipped_by_a_signal_where_hello_said_so_and_refused_elsewhere
     refused = person("skip-wait", "demo")
 
     assert refused.returncode == 1
-    assert "does not know our signals" in refused.stderr
+    assert "does not support skip-wait" in refused.stderr
     report("hello", signals=True)
     assert person("skip-wait", "demo").returncode == 0
     wait_for(lambda: output(daemon)[1:] == ["SIGUSR2"], what="the skipped wait")
@@ -404,7 +404,7 @@ def test_a_limit_on_costs_ends_a_run_at_its_next_boundary(
     assert report("iteration-finished") == "stop"
 
     witness.end(0)
-    assert limit_told(daemon) == "Ralph stopped: $2.00 spent, of $2.00 allowed"
+    assert limit_told(daemon) == "Ralph stopped: $2.00 of $2.00 spent (max_cost_usd)"
 
 
 def test_a_loop_that_ignores_its_limit_is_ended(daemon: Daemon, witness: Witness, report: Reporter) -> None:

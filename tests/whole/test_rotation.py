@@ -89,7 +89,7 @@ def test_003_an_agent_that_is_killed_is_told_in_handoff_history_and_status(
     assert note in (rotation.directory / ".ralph" / "handoff.md").read_text()
     [entry] = daemon.history("demo", "attempt")  # 4: so does the history
     told = (entry["agent"], entry["failure_kind"], entry["code"], entry["next"])
-    assert told == ("claude", "agent_crash", -9, "rotation: codex goes on")
+    assert told == ("claude", "agent_crash", -9, "rotation: codex continues")
     assert entry["why"].startswith("it was ended by SIGKILL")
     assert [event["data"]["next"] for event in daemon.events("attempt.finished")] == [entry["next"]]
     assert who(daemon.view("demo")) == [
