@@ -135,7 +135,7 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
         return
     width, colour = columns(sys.stdout), has_colour(sys.stdout)
     click.echo(explanation.page(name, shown, now, state=state, columns=width, colour=colour))
-    hung = next((each for each in kept if each["evidence"]), None)
+    hung = next((each for each in kept if each.get("rule") in explanation.HANGS), None)
     if hung is not None and hung.get("at") != shown.get("at"):
         click.echo(f"\n  last hang {explanation.kept_line(hung, name, now)}")
 

@@ -14,6 +14,7 @@ _INDENT, _GAP = "  ", "  "
 _HEADS = ("signal", "observed", "threshold")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _STALLS = frozenset({"H3", "H4", "H6"})
+HANGS = _STALLS | {"L6"}
 _MOST_PROCESSES = 20
 
 

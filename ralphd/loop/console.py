@@ -31,7 +31,7 @@ class Console:
 
     def moment(self, at: Moment) -> str:
         """Return a moment for a line: the local time on a terminal, else RFC 3339 to the second."""
-        return day_and_time(at, self._now()) if self.is_terminal else rfc3339(round(at))
+        return day_and_time(at, self._now()) if self.is_terminal else rfc3339(int(at))
 
     def show(self, line: str) -> None:
         """Log a line as it is, together with the others of the same turn of the event loop."""

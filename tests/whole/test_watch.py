@@ -163,4 +163,4 @@ def test_a_run_that_was_silent_for_long_is_looked_at_before_it_is_judged_by_a_ne
     pass_time(T)
     assert daemon.view("demo")["ralph_pid"] == pid
     assert daemon.events("ralph.stalled") == []
-    assert "and works" in person("explain", "demo").stdout
+    assert "but is working" in person("explain", "demo").stdout
