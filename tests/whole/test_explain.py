@@ -66,7 +66,7 @@ def test_a_run_that_is_silent_and_works_is_told_with_what_it_does(daemon: Daemon
 
     assert "but is working" in view["title"]
     assert len(view["figures"]) >= 3
-    assert "enough" in figures(view)["files changed"]
+    assert "reached" in figures(view)["files changed"]
     assert "output" in view["missing"]
     said = person("explain", "demo")
     assert "H2: silence alone is no hang" in said.stdout.replace("\n            ", " ")
