@@ -91,7 +91,7 @@ class StartDeclined(RalphdError):
 def resume_options(function: Any) -> Any:
     """Add ``--resume`` and ``--no-resume``."""
     afresh = click.option("--no-resume", is_flag=True, help="Start afresh; a checkpoint is kept aside.")
-    resume = click.option("--resume", is_flag=True, help="Go on from the checkpoint, without a question.")
+    resume = click.option("--resume", is_flag=True, help="Resume from the checkpoint without asking.")
     return resume(afresh(function))
 
 
@@ -117,7 +117,7 @@ def settle(saved: SavedCheckpoint | None, wish: bool | None, *, command: str) ->
     """
     if saved is None:
         if wish:
-            message("no checkpoint is here: it starts afresh")
+            message("there is no checkpoint: starting afresh")
         return wish
     if saved.fault:
         return _settle_unusable(saved, wish, command)
@@ -134,7 +134,7 @@ def settle(saved: SavedCheckpoint | None, wish: bool | None, *, command: str) ->
 
 def _kept(saved: SavedCheckpoint) -> str:
     where = "the ralph's own directory" if saved.is_copy else clean(saved.path.parent)
-    return f"kept as checkpoint.discarded-TIME.json in {where}"
+    return f"kept as checkpoint.discarded-*.json in {where}"
 
 
 def can_ask() -> bool:
@@ -185,7 +185,7 @@ def _ask(saved: SavedCheckpoint) -> bool | None:
         if "view".startswith(word):
             _print_all(saved)
         else:
-            message("  r (or Enter): go on from it. d: start afresh, it is kept aside. v: show all of it.")
+            message("  r (or Enter): resume from it. d: start afresh, it is kept aside. v: show all of it.")
 
 
 def _line(question: str) -> str | None:

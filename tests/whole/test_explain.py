@@ -69,7 +69,7 @@ def test_a_run_that_is_silent_and_works_is_told_with_what_it_does(daemon: Daemon
     assert "reached" in figures(view)["files changed"]
     assert "output" in view["missing"]
     said = person("explain", "demo")
-    assert "H2: silence alone is no hang" in said.stdout.replace("\n            ", " ")
+    assert "H2: silence alone is not a hang" in said.stdout.replace("\n            ", " ")
     assert max(map(len, said.stdout.splitlines())) <= 80
 
 
