@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, ralph_command, the_client, the_name, wants_json
+from ralphctl.cli.click_ext import CommonCommand, the_client, the_name, wants_json
 from ralphctl.client import transport
 from ralphctl.client.discovery import here, left_by_build
 from ralphctl.format import log_text

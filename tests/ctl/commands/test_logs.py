@@ -65,7 +65,7 @@ def test_into_a_file_go_the_very_bytes(
         capture_output=True,
     )
     assert out.stdout == body
-    assert daemon.asked[-1].query == {"tail": "100", "format": "text", "events": "text"}
+    assert daemon.asked[-1].query == {"tail": "100", "format": "text", "events": "raw"}
 
 
 def test_what_is_asked_for_reaches_the_daemon(daemon: FakeDaemon, ctl: Ctl) -> None:
@@ -187,7 +187,7 @@ def test_the_part_of_the_log_that_is_an_iterations(
 
 def test_an_iteration_is_asked_for_by_its_time(daemon: FakeDaemon, ctl: Ctl, golden: Golden) -> None:
     daemon.on("GET /v1/ralphs/api/iterations", lambda _: Answer({"iterations": BUILT_IN}))
-    daemon.on(LOGS, lambda _: Answer(b"one\n"))
+    daemon.on(LOGS, lambda _: Answer(as_lines(record(1, "one"))))
     assert ctl("logs", "api", "--iteration", "2").stdout == "one\n"
     assert daemon.asked[-1].query["since"] == "2026-11-21T07:03:59+00:00"
     assert ctl("logs", "api", "--task", "a").stdout == "one\n" * 3
