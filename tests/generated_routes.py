@@ -44,6 +44,7 @@ MEANINGS: Mapping[str, str] = {
     "tail": "the last lines: a number, or `all`; 100 if neither `since` nor `cursor` is given",
     "until": "not after this time",
     "url": "the destination, http or https",
+    "text": "the task in one line, or the note",
 }
 """The purpose of each parameter and each field of a body."""
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from ralphctl.client import discovery, transport
 from ralphctl.format.output import slow_notice
@@ -106,8 +106,14 @@ class Client:
         return self._call("POST", "/ralphs", registration)
 
     def ask(self, name: str, action: str, words: Mapping[str, object] | None = None) -> Reply:
-        """Request ``start, stop, restart, pause, resume, skip-wait, reload, undo`` or ``ack``."""
+        """Request ``start, stop, restart, pause, resume, skip-wait, reload, undo`` or ``ack``; or add to
+        ``tasks`` or ``notes``.
+        """
         return self._call("POST", f"/ralphs/{name}/{action}", words or {})
+
+    def remove_task(self, name: str, id: str) -> Reply:
+        """Remove an added task of a ralph, or a pending note by its number."""
+        return self._call("DELETE", f"/ralphs/{name}/tasks/{quote(id, safe='')}", None)
 
     def report(self, name: str, report: Mapping[str, object], *, limit_s: float) -> Reply:
         """Deliver a report of a ralph's run; its reply comes within ``limit_s`` seconds."""

@@ -27,39 +27,42 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
         return None
     from datetime import datetime
 
-    said = log_text.since(value)
-    if said is None:
+    parsed = log_text.since(value)
+    if parsed is None:
         raise UsageError(
-            f"{parameter.opts[0]} {value!r} is no time",
-            why="8h, 2d, 18:00, '2026-11-21 18:00', RFC 3339, or @seconds since 1970",
+            f"cannot parse {parameter.opts[0]} {value!r}",
+            why="a time is 8h, 2d, 18:00, '2026-11-21 18:00', RFC 3339, or @seconds since 1970",
             mend=f"{parameter.opts[0]} 8h",
         )
-    return datetime.fromisoformat(said).timestamp()
+    return datetime.fromisoformat(parsed).timestamp()
+
+
+since_option = click.option(
+    "--since", callback=_moment, metavar="WHEN", help="Start: 8h, 18:00, 2026-11-21.  [18:00 yesterday]"
+)
 
 
 @click.command(cls=CommonCommand)
 @ralph_argument
-@click.option("--since", callback=_moment, metavar="WHEN",
-              help="From then on: 8h, 18:00, 2026-11-21.  [18:00 yesterday]")  # fmt: skip
-@click.option("--until", callback=_moment, metavar="WHEN", help="Up to then.  [now]")
-@click.option("--md", is_flag=True, help="As Markdown, to be pasted.")
+@since_option
+@click.option("--until", callback=_moment, metavar="WHEN", help="End.  [now]")
+@click.option("--md", is_flag=True, help="Print Markdown.")
 def report(name: str | None, since: float | None, until: float | None, md: bool) -> None:
-    """What NAME did since last night: tasks, commits, what was undone, times, costs, and what now.
+    """Show what NAME did since last evening: tasks, commits, reverts, times, costs, and what to do next.
 
-    Without NAME, the ralph of this directory, else all of them. It reads what is kept on disk: a daemon is
-    not needed.
+    Without NAME, the ralph of this directory, else all ralphs. Works without a daemon.
 
     \b
       ralphctl report                        since 18:00 of the day before
-      ralphctl report api --since 8h --md    the last eight hours, to be pasted
+      ralphctl report api --since 8h --md    the last eight hours, as Markdown
     """
     if md and wants_json():
-        raise UsageError("--md and --json at once", why="it is one or the other", mend="ralphctl report --md")
+        raise UsageError("--md and --json at once", why="choose one of them", mend="ralphctl report --md")
     now = time.time()
     until = now if until is None else min(until, now)
     since = last_evening(now) if since is None else since
     if since >= until:
-        why = "there is no time between them"
+        why = "the span is empty"
         raise UsageError("--since is not before --until", why=why, mend="ralphctl report --since 8h")
     from ralphctl.report import model, page, read, text
 

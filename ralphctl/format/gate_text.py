@@ -39,7 +39,7 @@ def _baseline(guard: View, now: float, *, is_living: bool) -> str:
         case _ if guard.get("testing_since"):
             return ""
         case _:
-            return "" if is_living else "not known: they run once before the next start"
+            return "" if is_living else "unknown; they run once before the next start"
 
 
 def _reverted(last: View, now: float) -> str:
@@ -72,26 +72,21 @@ def none_yet(view: View) -> list[str]:
     name = clean(view.get("name"))
     if guard := part(view, "guard"):
         if guard.get("boundaries") is False:
-            return [
-                f"{name}: no commit was judged: its command has told no end of an iteration",
-                "  one line at the end of an iteration in its loop does:",
-                f"    {BOUNDARY}",
-            ]
-        return [f"{name}: no commit was judged yet: no iteration has ended with one"]
+            why = "its command does not report the end of an iteration"
+            add = f"  add this line to its loop, after each iteration: {BOUNDARY}"
+            return [f"{name}: no commit was judged: {why}", add]
+        return [f"{name}: no commit was judged yet: no finished iteration has made one"]
     notes = view.get("notes")
     off = [str(note) for note in notes if str(note).startswith(_OFF)] if isinstance(notes, list) else []
     if off:
         return [f"{name}: no commit was judged: {clean(off[0])}"]
-    return [
-        f"{name}: no commit was judged: {_OFF}",
-        f"  these lines in ralph.toml, with your test command, and ralphctl reload {name} switch it on:",
-        *(f"    {line}" for line in SWITCH.splitlines()),
-    ]
+    how = f"  to enable it, add these lines, with your test command, to ralph.toml; ralphctl reload {name}:"
+    return [f"{name}: no commit was judged: {_OFF}", how, *(f"    {each}" for each in SWITCH.splitlines())]
 
 
 def none_kept(name: str) -> str:
     """Return the same for a ralph that no daemon answers for."""
-    return f"{clean(name)}: no verdict is kept; whether the guard is on only a daemon tells"
+    return f"{clean(name)}: no verdicts are recorded; only a daemon knows whether the guard is on"
 
 
 def verdict_table(
@@ -110,23 +105,21 @@ def _cells(verdict: View, now: float) -> tuple[str, ...]:
     kind = clean(verdict.get("verdict") or "?")
     number = verdict.get("iteration")
     return (
-        "?" if at is None else clock(at, now),
-        "-" if number is None else clean(number),
-        f"{kind}, put back" if verdict.get("undone") else kind,
+        "?" if at is None else clock(at, now), "-" if number is None else clean(number),
+        f"{kind}, restored" if verdict.get("undone") else kind,
         commit_words(verdict.get("reverted") or verdict.get("commits")) or "-",
-        _tests(verdict) or "-",
-        _why(verdict),
-    )
+        tests_words(verdict) or "-", _why(verdict),
+    )  # fmt: skip
 
 
 def _why(verdict: View) -> str:
     """Return the reason, and the last line that red tests printed."""
     why, tail = clean(verdict.get("why") or ""), verdict.get("tail")
     lines = [line for line in tail.splitlines() if line.strip()] if isinstance(tail, str) else []
-    return f"{why}; they end with: {clean(lines[-1].strip())[:_MOST_LAST]}" if lines else why
+    return f"{why}; last line: {clean(lines[-1].strip())[:_MOST_LAST]}" if lines else why
 
 
-def _tests(verdict: View) -> str:
+def tests_words(verdict: View) -> str:
     """Return ``red, red, green; 13s``: the result of each run, and how long they took in all."""
     results, took = verdict.get("tests"), verdict.get("tests_s")
     if not isinstance(results, list) or not results:
@@ -140,7 +133,7 @@ def undone_lines(undone: View) -> list[str]:
     """Return what ``undo`` restored."""
     commits, made = undone["commits"], undone["made"]
     what = count(len(commits), "commit") + _of_iteration(undone)
-    head = f"put back {what}" if made else f"{what} were there already"
+    head = f"restored {what}" if made else f"{what} had been restored already"
     lines = [f"{clean(undone['ralph']['name'])}: {head}"]
     lines += [f"  {clean(each['sha'])[:7]}  {clean(each['subject'])}".rstrip() for each in commits]
     if made:
@@ -149,5 +142,5 @@ def undone_lines(undone: View) -> list[str]:
         lines.append(f"  by {by}; nothing was pushed")
     if unjudged := undone.get("unjudged"):
         shas = commit_words([str(each["sha"])[:7] for each in unjudged])
-        lines.append(f"  {shas} had no verdict yet and will get none: the tests are for all of it")
+        lines.append(f"  {shas} had no verdict and will get none; the next tests cover all commits")
     return lines

@@ -22,7 +22,7 @@ def incident_rows(view: View, now: float, *, daemon: bool = True) -> list[tuple[
         return []
     at_rest = view.get("state") in _AT_REST
     ack = f": ralphctl ack {clean(view.get('name') or '')}" if daemon else ""
-    rows = [("called you", _called(incident, ack, now, at_rest=at_rest))]
+    rows = [("alert", _called(incident, ack, now, at_rest=at_rest))]
     if not at_rest and view.get("state") != "stopped" and incident.get("message"):
         rows.append(("", f"for: {clean(incident['message'])}"))
     needs = clean(incident.get("needs") or "")
@@ -38,14 +38,14 @@ def _called(incident: View, ack: str, now: float, *, at_rest: bool) -> str:
     elif at_rest:
         parts.append(f"not acknowledged{ack}")
     else:
-        parts.append("over when it has worked")
+        parts.append("closes when an iteration succeeds")
     return ", ".join(parts)
 
 
 def held_back(incident: View) -> list[str]:
     """Return ``2 more calls held back``, as a list of one or none."""
     number = incident.get("held_back")
-    return [f"{count(number, 'more call')} held back"] if isinstance(number, int) and number > 0 else []
+    return [f"{count(number, 'more alert')} held back"] if isinstance(number, int) and number > 0 else []
 
 
 POOL_COLUMNS = 65
@@ -70,4 +70,4 @@ def _agent(agent: View, now: float) -> str:
         when = "until you act" if until is None else f"until {clock(until, now)}"
         reason = cut(clean(agent.get("reason") or ""), _MOST_REASON_CHARS)
         return f"{name} out {when}" + (f" ({reason})" if reason else "")
-    return f"{name} in" + (", asked last" if agent.get("last") is True else "")
+    return f"{name} in" + (", used last" if agent.get("last") is True else "")

@@ -47,17 +47,12 @@ class Gatherer:
         self._last_task: tuple[object, model.ReportTask] | None = None
         # By kind: what counts wherever it lies, and what counts inside the span only.
         self._handlers: dict[str, tuple[_Handler | None, _Handler | None]] = {
-            "attempt": (timeline.attempt, self._attempt),
-            "iteration": (timeline.iteration, self._iteration),
-            "verdict": (timeline.verdict, self._verdict),
-            "run": (self._run_anywhere, self._run),
-            "wait": (timeline.wait, None),
-            "wait_over": (timeline.wait_over, None),
+            "attempt": (timeline.attempt, self._attempt), "iteration": (timeline.iteration, self._iteration),
+            "verdict": (timeline.verdict, self._verdict), "run": (self._run_anywhere, self._run),
+            "wait": (timeline.wait, None), "wait_over": (timeline.wait_over, None),
             "escalation": (timeline.escalation, self._escalation),
-            "undo": (self._undo_anywhere, self._undo),
-            "cost": (None, self._cost),
-            "incident": (None, None),
-        }
+            "undo": (self._undo_anywhere, self._undo), "cost": (None, self._cost), "incident": (None, None),
+        }  # fmt: skip
 
     def add(self, entry: HistoryEntry) -> None:
         """Add one entry. They are added in the order of the file."""
@@ -94,7 +89,7 @@ class Gatherer:
         if failure := history.failure_of(entry):
             self._summary.failed_runs += 1
             code, signal = whole(entry.get("code")), whole(entry.get("signal"))
-            ending = "nobody saw how it ended" if code is None else f"exit {code}"
+            ending = "exit status unknown" if code is None else f"exit {code}"
             ending = ending if signal is None else f"signal {signal}"
             self._failed(failure, text(entry.get("why")) or ending, at)
 
@@ -112,16 +107,11 @@ class Gatherer:
         self._summary.attempts += 1
         task, agent = self._task(entry), self._agent(text(entry.get("agent")) or None)
         failure = history.failure_of(entry)
-        usd, source = amount(entry.get("cost_usd")), entry.get("cost_source")
-        if usd is None or source == "unknown" or (usd == 0 and source is None):
-            usd, source = 0.0, None
-            self._without_cost.append((of[0], task.cost, agent.cost))
-        micro_usd = round(usd * MICRO)
         for tally in (task, agent):
             tally.failures += failure is not None
-            tally.cost.attempts += 1
-            tally.cost.micro_usd += micro_usd
-            tally.cost.estimated += source == "estimated"
+            is_unknown = tally.cost.include(entry)
+        if is_unknown:
+            self._without_cost.append((of[0], task.cost, agent.cost))
         self._task_iterations[task.id][of[1]] = None
         if failure is not None:
             why = text(entry.get("why"))
@@ -212,13 +202,13 @@ class Gatherer:
         return summary
 
     def _remarks(self, torn: int) -> list[str]:
-        lines = f"{count(torn, 'line')} of the record could not be read: what was told there is missing"
-        undated = f"left out: {count(self._undated, 'entry', 'entries')} of the record without a time"
-        set_back = "the clock was set back meanwhile: times overlap, durations may be off by as much"
+        lines = f"{count(torn, 'line')} of the history could not be read"
+        undated = f"left out: {count(self._undated, 'entry', 'entries')} of the history without a time"
+        set_back = "the clock was set back: times overlap, and durations may be wrong by that much"
         remarks = [(torn, lines), (self._undated, undated), (self._was_set_back, set_back)]
         for kind, number in self._unknown_kinds.items():
-            of_kind = f"{count(number, 'entry', 'entries')} of the kind {kind!r}"
-            remarks.append((number, f"left out: {of_kind}, which this ralphctl does not know"))
+            of_kind = f"{count(number, 'entry', 'entries')} of kind {kind!r}"
+            remarks.append((number, f"left out: {of_kind}, unknown to this ralphctl"))
         return [remark for is_so, remark in remarks if is_so]
 
 

@@ -9,6 +9,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ralphctl.report.history import amount, whole
 from ralphd.core.time import Moment, rfc3339
 
 MICRO: Final = 1_000_000
@@ -22,23 +23,23 @@ _VIEW_KEYS = ("state", "message", "pause_reason", "agent", "branch", "iteration"
 TIME_USES: Final = {
     # An attempt that stalled or timed out counts whole as a hang; a run that stalled, from its last activity.
     # Other failures are those of attempts, and of runs that failed early without reporting anything.
-    "tests": "the guard's tests",
-    "hang": "hung, or out of time",
+    "tests": "tests",
+    "hang": "hung or timed out",
     "failure": "failures",
-    "undone": "work that was undone",
+    "undone": "reverted work",
     "work": "work",
     "wait": "wait",
-    "between": "the loop itself",
-    "person": "waited for you",
-    "off": "nothing ran",
+    "between": "the loop",
+    "person": "waiting for you",
+    "off": "stopped",
 }
 """What a stretch of the span was used for, in words. Of stretches that overlap, the first here counts."""
 WAITS: Final = {
     "usage_limit": "usage limit",
     "rate_limit": "rate limit",
-    "outage": "no service",
-    "retry": "to try again",
-    "crash": "to start again",
+    "outage": "outage",
+    "retry": "retry",
+    "crash": "restart",
     "iteration_pause": "between iterations",
 }
 """The reasons of waits that are counted apart, in words; all others count as ``other``."""
@@ -64,9 +65,23 @@ class ReportCost:
     attempts: int = 0
     unknown: int = 0
     estimated: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
 
     def __add__(self, other: "ReportCost") -> "ReportCost":
         return ReportCost(*map(add, astuple(self), astuple(other)))
+
+    def include(self, attempt: Mapping[str, Any]) -> bool:
+        """Add an attempt of the history. Return whether its cost is unknown; ``unknown`` stays as it is."""
+        usd, source = amount(attempt.get("cost_usd")), attempt.get("cost_source")
+        is_unknown = usd is None or source == "unknown" or (usd == 0 and source is None)
+        self.attempts += 1
+        if usd is not None and not is_unknown:
+            self.micro_usd += round(usd * MICRO)
+            self.estimated += source == "estimated"
+        self.tokens_in += max(whole(attempt.get("tokens_in")) or 0, 0)
+        self.tokens_out += max(whole(attempt.get("tokens_out")) or 0, 0)
+        return is_unknown
 
     @property
     def is_unknown(self) -> bool:
@@ -194,23 +209,28 @@ class ReportedState(NamedTuple):
         return self.waits_for is not None or self.needs_person
 
 
-class OpenTask(NamedTuple):
-    """An unfinished task. ``used_up``: it failed too often to be tried again."""
+class ListedTask(NamedTuple):
+    """A task of the list. ``used_up``: it failed too often to be tried again."""
 
     id: str
     title: str
     failures: int
     why: str
     used_up: bool
+    state: str = "open"
 
 
 class TaskListState(NamedTuple):
-    """The task list: ``done`` of ``total``. ``file`` None: known from the loop's memory alone."""
+    """The task list and what a person added to it: ``done`` of ``total``.
+
+    ``file`` None: known from the loop's memory alone.
+    """
 
     file: str | None
     total: int
     done: int
-    open: Sequence[OpenTask]
+    open: Sequence[ListedTask]
+    listed: Sequence[ListedTask] = ()
 
 
 class Diffstat(NamedTuple):
@@ -239,7 +259,10 @@ class ReportSource:
 
 @dataclass(frozen=True, slots=True)
 class RalphReport:
-    """A whole report on one ralph. ``changed`` is what the kept commits changed."""
+    """A whole report on one ralph. ``changed`` is what the kept commits changed.
+
+    ``budget_usd`` is its ``max_cost_usd``; 0: no limit.
+    """
 
     source: ReportSource
     view: Mapping[str, Any]
@@ -247,12 +270,26 @@ class RalphReport:
     summary: SpanSummary
     tasks: TaskListState | None
     changed: Diffstat | None
+    budget_usd: float = 0.0
 
     @property
     def has_untold_costs(self) -> bool:
         """Whether a command other than the built-in loop ran, and reported neither attempts nor costs."""
         has_run = self.summary.runs > 0 or self.state.runs
         return has_run and self.view.get("command") != [] and self.summary.cost == ReportCost()
+
+    @property
+    def left_usd(self) -> float | None:
+        """What is left of the budget; None without one."""
+        spent = self.view.get("total_cost_usd") or 0.0
+        return max(self.budget_usd - spent, 0.0) if self.budget_usd else None
+
+    @property
+    def usd_per_hour(self) -> float:
+        """What an hour of the span cost, up to now or to the last entry; 0 for a span under 10 minutes."""
+        end = self.summary.until if self.state.runs else self.summary.last_at or self.summary.until
+        lasted_s = end - self.summary.since
+        return self.summary.cost.micro_usd / MICRO / lasted_s * 3600 if lasted_s >= 600 else 0.0
 
 
 def document(reports: Sequence[RalphReport], since: Moment, until: Moment) -> Any:
@@ -277,6 +314,7 @@ def _ralph(report: RalphReport) -> dict[str, Any]:
         "times": summary.shares,
         "cost": _cost(summary.cost, is_unknown=report.has_untold_costs),
         "cost_by_agent": summary.agents,
+        "budget": {"usd": report.budget_usd or None, "left_usd": report.left_usd},
         **_pick(summary, "failures", "calls"),
         "counts": _pick(summary, "iterations", "attempts", "runs", "failed_runs"),
         "remarks": summary.remarks,
@@ -289,7 +327,7 @@ def _pick(value: object, *names: str) -> dict[str, Any]:
 
 def _cost(cost: ReportCost, *, is_unknown: bool = False) -> dict[str, Any]:
     usd = None if is_unknown or cost.is_unknown else cost.micro_usd / MICRO
-    return {"usd": usd, **_pick(cost, "attempts", "unknown", "estimated")}
+    return {"usd": usd, **_pick(cost, "attempts", "unknown", "estimated", "tokens_in", "tokens_out")}
 
 
 def _plain(value: Any) -> Any:

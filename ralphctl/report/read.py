@@ -17,9 +17,10 @@ from ralphctl.offline import processes
 from ralphctl.offline import state as offline
 from ralphctl.report import model
 from ralphctl.report.gather import Gatherer
-from ralphctl.report.history import HistoryReader, moment, text, wait_reason, whole
+from ralphctl.report.history import HistoryReader, amount, moment, text, wait_reason, whole
 from ralphctl.setup.detect import task_list
 from ralphd import wire
+from ralphd.core.loop.inbox import ADDED, Inbox, Sent
 from ralphd.core.plan import Plan, TaskStatus
 from ralphd.core.time import rfc3339
 from ralphd.errors import UnknownRalph
@@ -42,11 +43,11 @@ def choose(name: str | None, directory: str, environ: Mapping[str, str]) -> list
     if here is not None and name in (None, here.name):
         return [here]
     if name is None and not sources:
-        why = "none is kept here, nor in the state directory"
-        raise UnknownRalph("there is no ralph to report of", why=why, mend="ralphctl start DIR")
+        why = "there is none in this directory, nor in the state directory"
+        raise UnknownRalph("no ralph is known", why=why, mend="ralphctl start DIR")
     chosen = [source for source in sources if name in (None, source.name)]
     if not chosen:
-        raise UnknownRalph(f"nothing is kept of a ralph {name!r}", mend="ralphctl status --all")
+        raise UnknownRalph(f"no ralph named {name!r} is known", mend="ralphctl status --all")
     return chosen if name is None else [max(chosen, key=lambda each: (not each.is_build, _worked_at(each)))]
 
 
@@ -88,7 +89,8 @@ def read(source: model.ReportSource, since: float, until: float, now: float) -> 
         gatherer.add(entry)
     summary = gatherer.finish(state, now, reader)
     changed = diffstat(Path(source.directory), summary.kept) if summary.kept else None
-    return model.RalphReport(source, view, state, summary, _tasks(source, definition), changed)
+    budget_usd = amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0
+    return model.RalphReport(source, view, state, summary, _tasks(source, definition), changed, budget_usd)
 
 
 def _view(source: model.ReportSource, definition: View) -> View:
@@ -114,48 +116,69 @@ def reported_state(view: View) -> model.ReportedState:
     out = [each for each in pool if each.get("in") is False and each.get("until") is None]
     run_id = text(view.get("run_id")) if state in model.HAS_A_RUN else ""
     return model.ReportedState(
-        state,
-        wait_reason(wait.get("reason")) if wait else None,
-        goes_on_at,
+        state, wait_reason(wait.get("reason")) if wait else None, goes_on_at,
         has_stopped and text(view.get("pause_reason")) not in model.REQUESTED_PAUSES,
         tuple(name for each in out if (name := text(each.get("name")))),
-        run_id,
-        moment(view.get("started_at")) if run_id else None,
-    )
+        run_id, moment(view.get("started_at")) if run_id else None,
+    )  # fmt: skip
 
 
 def _tasks(source: model.ReportSource, definition: View) -> model.TaskListState | None:
-    values = part(part(definition, "configuration"), "values")
+    values = _values(definition)
     plan = task_list(Path(source.directory), text(part(values, "ralph").get("tasks")) or "auto")
     most_failures = whole(part(values, "agents").get("max_task_failures")) or 0
-    return task_list_state(plan, part(_file(source.path(_TASKS)), "tasks"), most_failures=most_failures)
+    memory = part(_file(source.path(_TASKS)), "tasks")
+    return task_list_state(plan, memory, most_failures=most_failures, added=inbox_of(source).tasks)
 
 
-def task_list_state(plan: Plan | None, memory: View, *, most_failures: int) -> model.TaskListState | None:
+def inbox_of(source: model.ReportSource) -> Inbox:
+    """Return the tasks that people added to a ralph's list, and the notes that no agent has got."""
+    if source.home is None or not (source.home / "inbox.json").exists():
+        return Inbox()
+    from ralphd.store.loop_files import pending_inbox  # loads pydantic
+
+    return pending_inbox(source.home)
+
+
+def _values(definition: View) -> View:
+    return part(part(definition, "configuration"), "values")
+
+
+def task_list_state(
+    plan: Plan | None, memory: View, *, most_failures: int, added: Sequence[Sent] = ()
+) -> model.TaskListState | None:
     """Return the state of the list by what it says and what the loop remembers; None without a list.
 
     A ticked task counts as open where its commits were reverted, or its review is still to come.
     """
     records = {id_: each for id_, each in memory.items() if isinstance(each, Mapping)}
+    complete = {id_ for id_, each in records.items() if each.get("status") == "complete"}
+    file = plan.file if plan is not None and plan.tasks else None
     if plan is not None and plan.tasks:
-        file = plan.file
         listed = [(task.id, task.title, task.status is TaskStatus.DONE) for task in plan.tasks]
     else:
-        file = None
-        listed = [(id_, text(each.get("title")), each.get("status") == "complete")
-                  for id_, each in records.items() if id_ != "prompt"]  # fmt: skip
-    open_tasks = []
+        listed = [(id_, text(each.get("title")), id_ in complete) for id_, each in records.items()
+                  if id_ != "prompt" and not id_.startswith(ADDED)]  # fmt: skip
+    listed = [*((task.id, task.text, task.id in complete) for task in added), *listed]
+    every = []
     for id_, title, is_ticked in listed:
         record = records.get(id_, {})
-        if is_ticked and record.get("reopened") is not True and record.get("unreviewed") is not True:
-            continue
         failures = max(whole(record.get("failure_count")) or 0, 0)
-        is_used_up = 0 < most_failures < failures
-        why = text(record.get("last_failure"))
-        open_tasks.append(model.OpenTask(id_, title or id_, failures, why, is_used_up))
-    if not listed:
-        return None
-    return model.TaskListState(file, len(listed), len(listed) - len(open_tasks), open_tasks)
+        is_used_up, why = 0 < most_failures < failures, text(record.get("last_failure"))
+        state = _task_state(record, is_ticked=is_ticked, is_used_up=is_used_up)
+        every.append(model.ListedTask(id_, title or id_, failures, why, is_used_up, state))
+    left = [task for task in every if task.state != "done"]
+    return model.TaskListState(file, len(every), len(every) - len(left), left, every) if every else None
+
+
+def _task_state(record: View, *, is_ticked: bool, is_used_up: bool) -> str:
+    reopened, unreviewed = record.get("reopened") is True, record.get("unreviewed") is True
+    states = {
+        "done": is_ticked and not (reopened or unreviewed), "working": record.get("status") == "in_progress",
+        "given up": is_used_up, "reverted": reopened, "in review": is_ticked,
+        "failed": record.get("failure_count"),
+    }  # fmt: skip
+    return next((state for state, holds in states.items() if holds), "open")
 
 
 def _file(path: Path) -> dict[str, Any]:

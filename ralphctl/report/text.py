@@ -15,7 +15,7 @@ from ralphctl.report.model import MICRO, TIME_USES, WAITS, RalphReport, ReportCo
 from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
 
 _MOST_DONE, _MOST, _MOST_TIMES, _MOST_SHAS = 20, 12, 4, 2
-_STARTS = ("go on", "then go on", "start")
+_STARTS = ("resume", "go on", "then go on", "start")
 _TITLE_CHARS, _WHY_CHARS = 60, 160
 
 
@@ -28,21 +28,18 @@ def page(report: RalphReport, now: float) -> ReportPage:
     begun = [task for task in summary.tasks if task.done_at is None and task.id is not None]
     length = duration(summary.until - summary.since)
     sections = (
-        _section("What was done", [_worked_on(task, now) for task in summary.done], report, _MOST_DONE),
-        _section("Begun, and not done", [_worked_on(task, now) for task in begun], report),
-        _section("What was undone, and why", [_undone(each, report, now) for each in summary.undone], report),
+        _section("Done", [_worked_on(task, now) for task in summary.done], report, _MOST_DONE),
+        _section("Started, not done", [_worked_on(task, now) for task in begun], report),
+        _section("Reverted", [_undone(each, report, now) for each in summary.undone], report),
         PageSection(f"Where the time went ({length})", rows=tuple(_times(report))),
-        _section("What failed", list(_failures(report, now)), report),
-        PageSection("What it cost, by agent", rows=tuple(_agents(report))),
-        PageSection("What it cost, by task", (), tuple(_costs(report)), _rest(len(summary.tasks), report)),
+        _section("Failures", list(_failures(report, now)), report),
+        PageSection("Cost by agent", rows=tuple(_agents(report))),
+        PageSection("Cost by task", (), tuple(_costs(report)), _rest(len(summary.tasks), report)),
         _section("Still open", list(_open(report)), report),
     )
-    return ReportPage(
-        clean(report.source.name),
-        state_text.state_words(_brief(report.view), now),
-        tuple(_rows(report, now)),
-        tuple(section for section in sections if section.items or section.rows),
-    )
+    name, state = clean(report.source.name), state_text.state_words(_brief(report.view), now)
+    shown = tuple(section for section in sections if section.items or section.rows)
+    return ReportPage(name, state, tuple(_rows(report, now)), shown)
 
 
 def overview(reports: Sequence[RalphReport], since: float, to: float, now: float) -> ReportPage:
@@ -51,23 +48,42 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
     blocked = sum(report.state.needs_person for report in reports)
     silent = sum(report.has_untold_costs for report in reports)
     total = sum((report.summary.cost for report in reports), ReportCost())
-    costs = [cost_words(total)] if silent < len(reports) else []
-    costs += [f"unknown for {count(silent, 'ralph')}"] if silent else []
+    unknown = f"unknown for {count(silent, 'ralph')}" if silent else ""
+    costs = filter(None, (cost_words(total) if silent < len(reports) else "", unknown))
     rows = (
         ("report", _span(since, to, now)),
-        ("done", f"{count(sum(len(report.summary.done) for report in reports), 'task')} in this time"),
+        ("done", f"{count(sum(len(report.summary.done) for report in reports), 'task')} in this span"),
         ("cost", "; ".join(costs)),
-        ("next", f"{typed(f'ralphctl report {ordered[0].source.name}')}  (one of them in full)"),
+        ("next", f"{typed(f'ralphctl report {ordered[0].source.name}')}  (the full report)"),
     )
     items = []
     for report in ordered:
         more = [f"done: {_done_words(report)}; cost: {_spent(report)}"]
         if report.state.is_blocked:
-            more.append(f"blocked by: {_blocked_words(report, now)}; goes on {_goes_on_words(report, now)}")
+            more.append(f"blocked by: {_blocked_words(report, now)}; resumes {_goes_on_words(report, now)}")
         head = f"{clean(report.source.name)}  {state_text.state_words(_brief(report.view), now)}"
         items.append(PageItem(head, more=tuple(more)))
-    state = f"{blocked or 'none'} {'wait' if blocked > 1 else 'waits'} for you"
-    return ReportPage(count(len(reports), "ralph"), state, rows, (PageSection("Each of them", tuple(items)),))
+    state = f"{blocked or 'none'} {'need' if blocked > 1 else 'needs'} you"
+    return ReportPage(count(len(reports), "ralph"), state, rows, (PageSection("Ralphs", tuple(items)),))
+
+
+def cost_page(report: RalphReport, seen: View, now: float) -> ReportPage:
+    """Return what a ralph cost: in all, per hour, by agent, by task, and what is left of its budget.
+
+    ``seen`` is what the daemon read in the output of a command that reports no costs.
+    """
+    whole = page(report, now)
+    found = dict(whole.rows)
+    if report.has_untold_costs and isinstance(usd := seen.get("cost_usd"), int | float):
+        found["cost"] = f"{usd_words(usd)} (seen in output of the current run)"
+    rate, cost = report.usd_per_hour, report.summary.cost
+    found["per hour"] = usd_words(rate) if rate else ""
+    found["tokens"] = f"{cost.tokens_in:,} in, {cost.tokens_out:,} out" if cost.tokens_in else ""
+    found.setdefault("budget", f"no limit; {typed('ralphctl config set ralph.max_cost_usd 20')} sets one")
+    keys = ("report", "cost", "per hour", "tokens", "budget")
+    rows = [(key, found[key]) for key in keys if found[key]]
+    costs = tuple(section for section in whole.sections if section.title.startswith("Cost by"))
+    return ReportPage(whole.name, whole.state, tuple(rows), costs)
 
 
 def _brief(view: View) -> View:
@@ -84,10 +100,14 @@ def _rows(report: RalphReport, now: float) -> Iterator[tuple[str, str]]:
     yield "report", _span(summary.since, summary.until, now)
     yield "done", _done_words(report)
     yield "blocked by", _blocked_words(report, now)
-    yield "goes on", _goes_on_words(report, now)
+    yield "resumes", _goes_on_words(report, now)
     total_usd = report.view.get("total_cost_usd") or 0.0
     is_more = round(total_usd, 2) > round(summary.cost.micro_usd / MICRO, 2)
-    yield "cost", _spent(report) + (f"; {_usd(total_usd)} since it was started" if is_more else "")
+    yield "cost", _spent(report) + (f"; {usd_words(total_usd)} since the start" if is_more else "")
+    if report.left_usd is not None:
+        rate = report.usd_per_hour
+        lasts = f", enough for {duration(report.left_usd / rate * 3600)}" if rate and report.left_usd else ""
+        yield "budget", f"{usd_words(report.left_usd)} left of {usd_words(report.budget_usd)}{lasts}"
     if commits := _commits(report):
         yield "commits", commits
     times = sorted(_times(report), key=lambda row: row[0] != "work")
@@ -96,10 +116,10 @@ def _rows(report: RalphReport, now: float) -> Iterator[tuple[str, str]]:
     if summary.calls:
         last = summary.calls[-1]
         times_called = "once" if len(summary.calls) == 1 else f"{len(summary.calls)} times, last"
-        yield "called you", f"{times_called} at {_minute(last.at, now)}: {_why(last.message)}"
+        yield "alerts", f"{times_called} at {_minute(last.at, now)}: {_why(last.message)}"
     if not summary.last_at and not report.state.runs:
         further = typed(f"ralphctl report {report.source.name} --since 7d")
-        yield "note", f"nothing is recorded of this time; further back: {further}"
+        yield "note", f"nothing was recorded in this span; an earlier start: {further}"
     for i, (what, command) in enumerate(_next_steps(report)):
         yield "next" if i == 0 else "", f"{typed(command)}  ({what})"
     notes = report.view.get("notes")
@@ -116,10 +136,10 @@ def _done_words(report: RalphReport) -> str:
     tasks, here = report.tasks, len(report.summary.done)
     if tasks is not None:
         file = f" ({clean(tasks.file)})" if tasks.file else ""
-        return f"{tasks.done} of {count(tasks.total, 'task')}{file}, {here or 'none'} of them in this time"
+        return f"{tasks.done} of {count(tasks.total, 'task')}{file}, {here or 'none'} of them in this span"
     if here:
-        return f"{count(here, 'task')} in this time; there is no task list to count them by"
-    return f"{count(report.summary.iterations, 'iteration')}; there is no task list to count by"
+        return f"{count(here, 'task')} in this span; there is no task list"
+    return f"{count(report.summary.iterations, 'iteration')}; there is no task list"
 
 
 def _blocked_words(report: RalphReport, now: float) -> str:
@@ -132,10 +152,10 @@ def _blocked_words(report: RalphReport, now: float) -> str:
     elif state.needs_person:
         why = cut(message or state_text.state_words(view, now), _WHY_CHARS)
     elif state.waits_for is not None:
-        why = f"it waits {wait_words(view['wait'].get('reason') or 'unknown')}"
+        why = f"waiting {wait_words(view['wait'].get('reason') or 'unknown')}"
     elif used_up:
         which = clean(used_up[0].id) if len(used_up) == 1 else count(len(used_up), "task")
-        why = f"{which} failed too often to be tried again"
+        why = f"{which} failed too often; it is not retried"
     elif state.state == "stopped" and not out:
         why = cut(message, _WHY_CHARS)
     return "; ".join(filter(None, (why, f"{out} out until you act" if out else ""))) or "nothing"
@@ -144,16 +164,16 @@ def _blocked_words(report: RalphReport, now: float) -> str:
 def _goes_on_words(report: RalphReport, now: float) -> str:
     state = report.state
     if state.goes_on_at is not None:
-        return f"{until(report.view['wait'].get('until'), now)}, by itself"
+        return f"{until(report.view['wait'].get('until'), now)}, automatically"
     if state.runs:
-        return "it runs now"
+        return "running now"
     if state.waits_for == "no_daemon":
-        return f"when a ralphd runs: {typed('ralphctl regent start')}"
+        return f"when a daemon runs: {typed('ralphctl regent start')}"
     if state.state == "waiting_for_retry":
-        return "by itself"
+        return "automatically"
     command = next((typed(how) for what, how in _next_steps(report) if what.startswith(_STARTS)), "")
     if state.state == "done":
-        return f"it is done; {command} starts it again" if command else "it is done"
+        return f"done; {command} starts it again" if command else "done"
     return f"when you type {command}" if command else "when you start it"
 
 
@@ -161,7 +181,7 @@ def _next_steps(report: RalphReport) -> list[tuple[str, str]]:
     """Return what a person may want to do now, best first."""
     if not report.source.is_build:
         return state_text.next_steps(report.view)
-    again = "go on" if report.state.state == "paused" else "start again"
+    again = "resume" if report.state.state == "paused" else "start again"
     directory = shlex.quote(clean(report.source.directory))
     return [] if report.state.runs else [(again, f"ralphctl -C {directory} build")]
 
@@ -172,7 +192,7 @@ def _commits(report: RalphReport) -> str:
         return "none" if summary.iterations else ""
     words = f"{len(summary.kept)} kept"
     if changed is not None and changed.commits:
-        missing = f", without {changed.missing} that are not there any more" if changed.missing else ""
+        missing = f", not counting {changed.missing} that git no longer has" if changed.missing else ""
         words += f" ({count(changed.files, 'file')}, +{changed.added:,} −{changed.removed:,}{missing})"
     if summary.reverted:
         words += f", {len(summary.reverted)} reverted"
@@ -210,14 +230,14 @@ def _undone(revert: ReportRevert, report: RalphReport, now: float) -> PageItem:
     source = report.source
     number = "" if revert.iteration is None else f" {revert.iteration}"
     if revert.put_back_at is not None:
-        way_back = f"put back at {_minute(revert.put_back_at, now)}"
+        way_back = f"restored at {_minute(revert.put_back_at, now)}"
     elif source.is_build:  # no daemon knows this ralph
         oldest = revert.commits[-1]
         search = f"git -C {shlex.quote(source.directory)} log --grep 'This reverts commit {oldest}'"
-        way_back = f"to put it back: git revert what is found by {typed(search)}"
+        way_back = f"to restore it, run git revert on the commit that this finds: {typed(search)}"
     else:
-        way_back = f"to put it back: {typed(f'ralphctl undo {source.name}{number}')}"
-    task = _task_words(revert.task["id"], revert.task["title"]) if revert.task else "no task named"
+        way_back = f"to restore it: {typed(f'ralphctl undo {source.name}{number}')}"
+    task = _task_words(revert.task["id"], revert.task["title"]) if revert.task else "no task reported"
     what = f"{f'iteration{number}, ' if number else ''}{task}: {commit_words(list(revert.commits))} reverted"
     text = f"{_minute(revert.at, now)}  {what}: {_why(revert.why)}"
     return PageItem(text, tuple(map(clean, revert.tail)), (way_back,))
@@ -244,7 +264,7 @@ def _times(report: RalphReport) -> Iterator[tuple[str, str, str]]:
 def _agents(report: RalphReport) -> Iterator[tuple[str, ...]]:
     for agent in report.summary.agents:
         failed = f", {agent.failures} failed" if agent.failures else ""
-        yield clean(agent.agent or "no agent named"), cost_words(agent.cost), _attempts(agent.cost) + failed
+        yield clean(agent.agent or "unknown agent"), cost_words(agent.cost), _attempts(agent.cost) + failed
 
 
 def _costs(report: RalphReport) -> Iterator[tuple[str, ...]]:
@@ -254,14 +274,14 @@ def _costs(report: RalphReport) -> Iterator[tuple[str, ...]]:
 
 
 def _attempts(cost: ReportCost) -> str:
-    return count(cost.attempts, "attempt") if cost.attempts else "told apart"
+    return count(cost.attempts, "attempt") if cost.attempts else "reported separately"
 
 
 def _open(report: RalphReport) -> Iterator[PageItem]:
     for task in report.tasks.open if report.tasks else ():
         words = _task_words(task.id, task.title)
         if task.failures:
-            words += f": failed {count(task.failures, 'time')}{', not tried again' if task.used_up else ''}"
+            words += f": failed {count(task.failures, 'time')}{'; not retried' if task.used_up else ''}"
             words += f", last: {cut(clean(task.why), _WHY_CHARS)}" if task.why else ""
         yield PageItem(words)
 
@@ -270,16 +290,18 @@ def _open(report: RalphReport) -> Iterator[PageItem]:
 
 
 def _spent(report: RalphReport) -> str:
-    return "unknown: its command tells none" if report.has_untold_costs else cost_words(report.summary.cost)
+    return (
+        "unknown; its command reports no cost" if report.has_untold_costs else cost_words(report.summary.cost)
+    )
 
 
 def cost_words(cost: ReportCost, *, brief: bool = False) -> str:
     """Return what is known of a cost, and what is not: ``$4.20, and 3 attempts of unknown cost``."""
     if not cost.attempts and not cost.micro_usd:
-        return "nothing was spent"
+        return "nothing"
     if cost.is_unknown:
-        return "cost unknown" if brief else "unknown: no attempt told its cost"
-    words = _usd(cost.micro_usd / MICRO)
+        return "cost unknown" if brief else "unknown; no attempt reported its cost"
+    words = usd_words(cost.micro_usd / MICRO)
     if cost.estimated:
         words += " (estimated)" if cost.estimated >= cost.attempts - cost.unknown else " (partly estimated)"
     if not cost.unknown:
@@ -288,12 +310,13 @@ def cost_words(cost: ReportCost, *, brief: bool = False) -> str:
     return f"{words} + {cost.unknown} unknown" if brief else f"{words}, and {attempts} of unknown cost"
 
 
-def _usd(usd: float) -> str:
+def usd_words(usd: float) -> str:
+    """Return ``$4.20``."""
     return "less than $0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
 
 
 def _why(reason: str) -> str:
-    return cut(clean(reason), _WHY_CHARS) or "no reason is kept"
+    return cut(clean(reason), _WHY_CHARS) or "no reason recorded"
 
 
 def _minute(at: float, now: float) -> str:
@@ -303,7 +326,5 @@ def _minute(at: float, now: float) -> str:
 
 
 def _task_words(id_: str | None, title: str) -> str:
-    """Return ``US-1 Parse the list``."""
-    if id_ is None:
-        return "no task named"
-    return cut(clean(id_ if title in ("", id_) else f"{id_} {title}"), _TITLE_CHARS)
+    """Return a task by its title, or by its id if it has no title."""
+    return cut(clean(title or id_ or "no task reported"), _TITLE_CHARS)

@@ -154,10 +154,8 @@ class Timeline:
             self._stretches.append((ended[-1][1], now, label, None))
         if not self._reverted:
             return self._stretches
-        return [
-            (begin, end, _UNDONE.get(label, label) if of in self._reverted else label, of)
-            for begin, end, label, of in self._stretches
-        ]
+        return [(begin, end, _UNDONE.get(label, label) if of in self._reverted else label, of)
+                for begin, end, label, of in self._stretches]  # fmt: skip
 
     def _gap(self, begin: Moment, end: Moment, entry: HistoryEntry) -> None:
         """Add why nothing ran between two runs, of which ``entry`` is the end of the first."""

@@ -104,6 +104,12 @@ class UndoRequest(Strict):
     iteration: int | None = Field(default=None, ge=0, le=(1 << 53) - 1)
 
 
+class SendRequest(Strict):
+    """The text of a task (one line, at most 200 characters) or of a note (at most 4000 characters)."""
+
+    text: Text
+
+
 class WebhookRequest(Strict):
     """A webhook to add. At most one of ``secret_file`` and ``secret_env``."""
 
@@ -347,6 +353,13 @@ class VerdictsView(BaseModel):
     """Verdicts from the history, newest first."""
 
     verdicts: list[dict[str, Any]]
+
+
+class InboxView(BaseModel):
+    """The tasks that people added, done or not, and the notes that no agent has got."""
+
+    tasks: list[dict[str, Any]]
+    notes: list[dict[str, Any]]
 
 
 class CommitView(BaseModel):

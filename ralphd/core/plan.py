@@ -110,26 +110,29 @@ class TaskStatus(StrEnum):
 class Task:
     """A unit of work. ``id`` is the list's own if it has ids, else it is made from the title.
 
-    ``parallel``: the list allows it to run next to others. It is done in its turn all the same.
+    ``parallel``: the list allows it to run next to others. It is done in its turn all the same. ``added``: a
+    person added it with ``ralphctl tasks add``. No list has it, and only the ledger records that it is done.
     """
 
     id: str
     title: str
     status: TaskStatus
     parallel: bool = False
+    added: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A task list, in the order of work.
 
-    ``file`` is relative to the working directory. ``fault`` says in a sentence why the list could not be
-    read; it then has no tasks.
+    ``file`` is relative to the working directory, and empty if there are only ``added`` tasks. ``fault`` says
+    in a sentence why the list could not be read; it then has no tasks.
     """
 
     file: str
     tasks: tuple[Task, ...] = ()
     fault: str | None = None
+    added: tuple[Task, ...] = ()
 
     @property
     def open(self) -> tuple[Task, ...]:

@@ -17,7 +17,7 @@ from ralphd.core.time import Moment, rfc3339
 Entry: TypeAlias = Mapping[str, Any]
 
 PROGRESS_HEADER: Final = (
-    "# Progress\n\nOne line an attempt, the newest last; times are UTC. The whole record: history.jsonl\n\n"
+    "# Progress\n\nOne line per attempt, newest last. Times are UTC. See also history.jsonl\n\n"
 )
 _MOST_TITLE_CHARS: Final = 60
 _MOST_WORDS_CHARS: Final = 200
@@ -56,16 +56,11 @@ def happened_at(event: reports.Reported) -> Moment:
 def progress_line(entry: Entry) -> str:
     """Format an attempt for ``progress.md``."""
     parts = [
-        _when(entry.get("at")),
-        _numbered("iteration", entry.get("iteration")),
-        _task_words(entry.get("task")),
-        _agent(entry),
-        _outcome(entry),
-        _duration(entry.get("duration_s")),
-        _cost(entry),
-        _numbered("commits", entry.get("commits")) if entry.get("commits") else "",
+        _when(entry.get("at")), _numbered("iteration", entry.get("iteration")),
+        _task_words(entry.get("task")), _agent(entry), _outcome(entry), _duration(entry.get("duration_s")),
+        _cost(entry), _numbered("commits", entry.get("commits")) if entry.get("commits") else "",
         _cut(entry.get("next"), _MOST_WORDS_CHARS),
-    ]
+    ]  # fmt: skip
     return "- " + " · ".join(part for part in parts if part) + "\n"
 
 

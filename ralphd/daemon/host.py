@@ -25,11 +25,14 @@ from ralphd.daemon.webhooks import DaemonsWebhooks
 from ralphd.errors import ConfigFaults, ShuttingDown, WrongState
 from ralphd.process import tree
 from ralphd.process.activity.proc_stats import resources_of
+from ralphd.store.loop_files import change_inbox
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ralphd.core.loop.inbox import Inbox
     from ralphd.core.supervision.reports import Report
+    from ralphd.core.time import Moment
     from ralphd.notify.client import WebhookClient
     from ralphd.notify.hub import Hub
     from ralphd.notify.worker import DeliveryWorker
@@ -67,7 +70,7 @@ class Host:
             services, events, self._users, self._roster, courier=courier, nudge=sender.nudge
         )
         self._started_at = services.clock.now()
-        self._registering = asyncio.Lock()
+        self._registering, self._sending = asyncio.Lock(), asyncio.Lock()
         self._shutdown: asyncio.Future[HowToEnd] = asyncio.get_running_loop().create_future()
 
     # --- start and end --------------------------------------------------------------------------------
@@ -274,6 +277,18 @@ class Host:
         regent = self._roster.get(name)
         await regent.incidents.acknowledge()
         return regent.view_bytes()
+
+    async def send(self, name: str, change: "Callable[[Inbox, Moment], Inbox]") -> bytes:
+        """Change the inbox of a ralph's built-in loop and return it. Raises UnknownRalph, WrongState."""
+        self._refuse_when_stopping()
+        account = self._roster.get(name).account
+        if not account.definition.runs_own_loop:
+            why = "only the built-in loop takes tasks and notes"
+            raise WrongState(f"{name} runs a command of its own", why=why)
+        at = self._services.clock.now()
+        async with self._sending:
+            sent = await asyncio.to_thread(change_inbox, account.files.home, lambda kept: change(kept, at))
+        return json.dumps(sent).encode()
 
     async def report(
         self, name: str, run_id: RunId, report_id: str, digest: str, report: "Report"

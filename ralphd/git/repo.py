@@ -294,20 +294,22 @@ def printable(text: str) -> str:
 def started(
     directory: Path, *words: str, stdin: int, stdout: int, env: Mapping[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start git in a process group of its own, for ``ended`` to end. Raises OSError.
+    """Start git in a process group of its own, for ``ended`` to end. Raises OSError."""
+    argv, environment = call(directory, *words, env=env)
+    null = subprocess.DEVNULL
+    return subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=null, env=environment, process_group=0)
+
+
+def call(
+    directory: Path, *words: str, env: Mapping[str, str] | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command line and the environment of a call of git that only reads.
 
     No variable of ours may lead it to another repository or make it prompt; ``env`` is added to the rest.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     settings = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", **(env or {})}
-    return subprocess.Popen(
-        [*_READ, "-C", str(directory), *words],
-        stdin=stdin,
-        stdout=stdout,
-        stderr=subprocess.DEVNULL,
-        env=inherited | settings,
-        process_group=0,
-    )
+    return [*_READ, "-C", str(directory), *words], inherited | settings
 
 
 def ended(git: "subprocess.Popen[bytes]") -> None:

@@ -232,7 +232,7 @@ def begin_words(plan: Plan | None, ledger: model.Ledger, settings: "LoopSettings
 
 def list_words(plan: Plan | None) -> str:
     """Return the name of the task list, and how many of its tasks are open."""
-    if plan is None:
+    if plan is None or not plan.file:
         return "no task list: the prompt alone defines the work"
     if not plan.tasks:
         return f"{plan.file} lists no task: the prompt alone defines the work"

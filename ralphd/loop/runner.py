@@ -34,7 +34,7 @@ from ralphd.loop.workdir_files import PlanReader
 ANSWER_PATIENCE_S = 60.0
 AWAY_PATIENCE_S = 1.0
 LOOK_S = 0.5
-_WAITS_FOR_DAEMON = "waits for the daemon: with the tests' gate on nothing goes on without it"
+_WAITS_FOR_DAEMON = "waiting for the daemon: with the gate on, the loop continues only when a daemon answers"
 
 
 class BoundaryClient:
@@ -84,7 +84,11 @@ class BoundaryClient:
             patience_s = AWAY_PATIENCE_S if self._reports.is_away else ANSWER_PATIENCE_S
             if waited_s >= patience_s and not self._settings.has_gate:
                 return None
-            waits = _WAITS_FOR_DAEMON if self._reports.is_away else "waits for the verdict: the tests run"
+            waits = (
+                _WAITS_FOR_DAEMON
+                if self._reports.is_away
+                else "waiting for the verdict: the tests are running"
+            )
             if waited_s and self._settings.has_gate and waits != told:
                 told = waits
                 self._console.say(waits)
@@ -119,7 +123,8 @@ class LoopRunner:
         self._reporter = Reporter(self._reports, settings)
         context = LoopContext(settings, console, store, self._reporter)
         self._boundary = BoundaryClient(context, self._reports)
-        self._plans = PlanReader(settings.directory, settings.configuration.ralph.tasks or AUTO)
+        tasks_file = settings.configuration.ralph.tasks or AUTO
+        self._plans = PlanReader(settings.directory, tasks_file, store.added)
         self._attempts = AttemptRunner(context, self._plans, self._save_before_kill)
         self._loop = Loop()
         self._events: asyncio.Queue[model.LoopEvent] = asyncio.Queue(2 * MOST_REQUESTS)

@@ -9,16 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ralphd.core.gate.verdict_views import heard
+from ralphd.core.loop.inbox import Sent, plan_tasks, unread
 from ralphd.core.loop.model import Checkpoint, CheckpointTask, Ledger, Loop, LoopState, SaveCheckpoint
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.git.snapshot import snapshot
 from ralphd.store.gate import look_into
-from ralphd.store.loop_files import LoopFiles
+from ralphd.store.loop_files import LoopFiles, peek_inbox
 from ralphd.store.state import GATE_FILE
 
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict import Verdict
     from ralphd.core.loop.phases import Phases
+    from ralphd.core.plan import Task
     from ralphd.loop.settings import LoopSettings
 
 MOST_NOTES, MOST_NOTE_CHARS = 10, 500
@@ -37,6 +39,7 @@ class LoopStore:
         self._files = LoopFiles(settings.home, settings.directory)
         self._news: list[str] = []
         self._trouble = ""
+        self._notes_read = 0
         self.phases: Phases | None = None
         self._saved_phases: Phases | None = None
 
@@ -57,7 +60,7 @@ class LoopStore:
         self._files.create()
         memory, ledger = self._files.memory.load(), self._files.tasks.load()
         if not resume and (discarded := self._files.checkpoints.discard()) is not None:
-            self._news.append(f"the checkpoint is put aside as {discarded}")
+            self._news.append(f"the checkpoint was discarded; it is kept as {discarded}")
         checkpoint = self._files.checkpoints.load()
         loaded = (self._files.memory, self._files.tasks, self._files.checkpoints)
         self._news += [file.fault for file in loaded if file.fault]
@@ -93,7 +96,7 @@ class LoopStore:
         """Save the position of the attempt."""
         self.phases = phases
         if phases != self._saved_phases:
-            with self._reporting("where the phases are cannot be saved"):
+            with self._reporting("cannot save phases.json"):
                 self._files.phases.save(phases)
                 self._saved_phases = phases
 
@@ -101,12 +104,13 @@ class LoopStore:
         """Forget the position: the iteration has succeeded."""
         if self.phases is not None:
             self.phases = self._saved_phases = None
-            with self._reporting("where the phases are cannot be cleared"):
+            with self._reporting("cannot remove phases.json"):
                 self._files.phases.clear()
 
     def remember(self, before: Loop, after: Loop) -> None:
         """Save what has changed of tasks and memory."""
-        with self._reporting("what is remembered of the tasks cannot be saved"):
+        self._notes_read = after.memory.notes_read
+        with self._reporting("cannot save tasks.json or loop.json"):
             if after.ledger != before.ledger:
                 self._files.tasks.save(after.ledger)
             if after.memory != before.memory:
@@ -125,28 +129,21 @@ class LoopStore:
             self._news.append(work.trouble)
         self._trouble = work.trouble
         checkpoint = Checkpoint(
-            created_at=now,
-            iteration=number,
-            pause_reason=order.reason,
-            max_iterations=max_iterations,
-            resume_at=order.resume_at,
-            uncommitted_files=work.files,
-            head_commit=work.head,
-            snapshot_ref=work.ref,
+            now, number, order.reason, max_iterations, resume_at=order.resume_at, why=order.why,
+            uncommitted_files=work.files, head_commit=work.head, snapshot_ref=work.ref,
             total_cost_usd=memory.cost_usd,
-            why=order.why,
-        )
+        )  # fmt: skip
         if iteration is not None:
             task = CheckpointTask(iteration.task.id, iteration.task.title, iteration.attempt)
             session, is_worth_it = iteration.session, iteration.session is not None
             checkpoint = replace(checkpoint, task=task, agent=iteration.agent, resumes_session=is_worth_it)
             checkpoint = replace(checkpoint, session_id=session or iteration.last_session)
-        with self._reporting("the checkpoint cannot be saved"):
+        with self._reporting("cannot save the checkpoint"):
             self._files.checkpoints.save(checkpoint)
 
     def clear_checkpoint(self) -> None:
         """Remove the checkpoint: the task is done."""
-        with self._reporting("the checkpoint cannot be removed"):
+        with self._reporting("cannot remove the checkpoint"):
             self._files.checkpoints.clear()
 
     def handoff(self) -> str:
@@ -161,8 +158,16 @@ class LoopStore:
             lines.append(f"- {' '.join(note.split())[:MOST_NOTE_CHARS]}")
             text = "".join(f"{line}\n" for line in lines[-MOST_NOTES:])
         if text != before:
-            with self._reporting("the note for the next agent cannot be saved"):
+            with self._reporting("cannot save the handoff note"):
                 self._files.save_handoff(text)
+
+    def added(self) -> "tuple[Task, ...]":
+        """Return the tasks that a person added."""
+        return plan_tasks(peek_inbox(self._settings.home))
+
+    def notes(self) -> tuple[Sent, ...]:
+        """Return the notes of a person for the present attempt."""
+        return unread(peek_inbox(self._settings.home).notes, self._notes_read)
 
     def keep_prompt(self, text: str) -> None:
         """Write the prompt of the present attempt."""
@@ -187,12 +192,10 @@ def continued(
     known_at = None if memory.began_at is None else parse_rfc3339(rfc3339(memory.began_at))
     if began_at is None or began_at != known_at:
         memory = LoopState(
-            began_at=began_at or now,
-            out=tuple(each for each in memory.out if each.until),
-            last_agent=memory.last_agent,
-            in_flight=memory.in_flight,
-            judged=memory.judged,
-        )
+            began_at=began_at or now, out=tuple(each for each in memory.out if each.until),
+            last_agent=memory.last_agent, in_flight=memory.in_flight, judged=memory.judged,
+            notes_read=memory.notes_read,
+        )  # fmt: skip
         ledger = {id_: replace(each, failure_count=0, timeout_factor=1.0) for id_, each in ledger.items()}
         if checkpoint is not None:
             iteration = max(checkpoint.iteration - 1, 0)

@@ -7,10 +7,12 @@ the directory; whatever is wrong with the list becomes the plan's fault, in word
 import asyncio
 import os
 import stat
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, has_task_headings, parse
+from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, Task, has_task_headings, parse
 from ralphd.errors import ConfigFaults, RalphdError
 
 MOST_PROMPT_BYTES: Final = 4 << 20
@@ -77,10 +79,15 @@ def _plan(directory: Path, file: str, *, only_headed: bool = False) -> Plan | No
 
 
 class PlanReader:
-    """The task list of one loop. It is the same file from the beginning to the end."""
+    """The task list of one loop. It is the same file from the beginning to the end.
 
-    def __init__(self, directory: Path, tasks: str) -> None:
-        self._directory = directory
+    ``added`` returns the tasks that a person added to it.
+    """
+
+    def __init__(
+        self, directory: Path, tasks: str, added: Callable[[], tuple[Task, ...]] = lambda: ()
+    ) -> None:
+        self._directory, self._added = directory, added
         self._is_auto = tasks == AUTO
         self._file = tasks
 
@@ -95,8 +102,9 @@ class PlanReader:
         """Return the current list; ``known`` is the last one. A file that never had a task is not a list."""
         plan = await asyncio.to_thread(read_plan, self._directory, self._file)
         if plan is not None and self._is_auto and not plan.tasks and plan.fault is None:
-            return plan if known is not None and known.tasks else None
-        return plan
+            plan = plan if known is not None and known.tasks else None
+        added = await asyncio.to_thread(self._added)
+        return replace(plan or Plan(""), added=added) if added else plan
 
 
 def read_prompt(directory: Path, file: str) -> str:

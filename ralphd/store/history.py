@@ -98,7 +98,7 @@ class History:
     def backwards(self) -> Iterator[dict[str, Any]]:
         """Iterate over the entries, newest first; the file is read from its end, as far as needed."""
         yield from filter(None, map(_parsed, tuple(reversed(self._waiting))))
-        yield from filter(None, map(_parsed, islice(_last_lines(self._path), MOST_READ_BACK)))
+        yield from newest_first(self._path)
 
     def newest(self, limit: int) -> list[dict[str, Any]]:
         """Return the last entries, newest first."""
@@ -163,10 +163,15 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
+def newest_first(path: Path) -> Iterator[dict[str, Any]]:
+    """Iterate over the entries of a history that somebody else writes, newest first."""
+    return filter(None, map(_parsed, islice(_last_lines(path), MOST_READ_BACK)))
+
+
 def _last_lines(path: Path) -> Iterator[bytes]:
     """Iterate over the lines of a file, the last first, reading backwards by blocks."""
     try:
-        file = path.open("rb")
+        file = open_plain(path)  # a copy in a working directory may be anything
     except OSError:
         return
     with file:
@@ -248,10 +253,8 @@ def _missing(lines: list[bytes], present: bytes) -> list[bytes]:
 
 def save_evidence(directory: Path, sighting: Sighting) -> None:
     """Keep what was seen of a hanging run with the run, or with an attempt. Raises OSError."""
-    lists = {
-        "processes": [asdict(seen) for seen in sighting.processes[:MOST_PROCESSES]],
-        "last_lines": [line[:LONGEST_LINE] for line in sighting.last_lines],
-    }
+    processes = [asdict(seen) for seen in sighting.processes[:MOST_PROCESSES]]
+    lists = {"processes": processes, "last_lines": [line[:LONGEST_LINE] for line in sighting.last_lines]}
     _save(directory / EVIDENCE_FILE, sighting.at, asdict(sighting.explanation) | lists)
 
 

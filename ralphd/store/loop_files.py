@@ -1,4 +1,4 @@
-"""What the built-in loop keeps between its runs: tasks, memory, phases, and the note for the next agent.
+"""What the built-in loop keeps between its runs: tasks, memory, phases, the handoff; and what people send it.
 
 The originals lie in the ralph's home and are on the disk when a method returns; ``.ralph/`` gets copies of
 some. Each write is followed by a failpoint: a loop that dies there resumes from what was written.
@@ -7,25 +7,37 @@ some. Each write is followed by a failpoint: a loop that dies there resumes from
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ralphd import diagnostics
+from ralphd.core.loop.inbox import Inbox, unread
 from ralphd.core.loop.model import Ledger, LoopState, TaskRecord
 from ralphd.core.loop.phases import Phases
 from ralphd.core.loop.pool import changes_at, pool_view
 from ralphd.core.supervision.backoff import LONGEST_TIMEOUT_FACTOR
 from ralphd.core.time import Moment
+from ralphd.errors import DirectoryUnusable
 from ralphd.store import mirror
 from ralphd.store.checkpoint import CheckpointManager, Summary, summary
-from ralphd.store.codec import Codec, LoopFile, peek_file
-from ralphd.store.files import make_private_directory, open_plain, remove_leftovers, set_aside, write_whole
+from ralphd.store.codec import Codec, LoopFile, load_file, peek_file
+from ralphd.store.files import (
+    Broken,
+    as_json,
+    make_private_directory,
+    open_plain,
+    remove_leftovers,
+    set_aside,
+    write_whole,
+)
 from ralphd.store.mirror import CHECKPOINT_FILE, HANDOFF_FILE, TASKS_FILE
 
 VERSION: Final = 1
 MEMORY_FILE: Final = "loop.json"
 PHASES_FILE: Final = "phases.json"
 PROMPT_FILE: Final = "PROMPT-now.md"
+INBOX_FILE: Final = "inbox.json"
 SCRATCH: Final = "snapshot-"
 """The prefix of directories in which git works for the loop; a killed loop leaves them."""
 OWN: Final = (CHECKPOINT_FILE, TASKS_FILE, MEMORY_FILE, PHASES_FILE, HANDOFF_FILE, PROMPT_FILE)
@@ -37,32 +49,22 @@ _MOST_CHARS: Final = 4000
 T = TypeVar("T")
 
 MEMORY: Final = Codec[LoopState](
-    LoopState,
-    moments=("began_at", "until"),
-    names={"task_id": "task", "in_flight": "under_way"},
-    last="under_way out",
-    newer=("last_agent", "agents", "rotates", "under_way", "list_file", "judged"),
-    most=_MOST,
-    most_chars=_MOST_CHARS,
-)
+    LoopState, moments=("began_at", "until"), names={"task_id": "task", "in_flight": "under_way"},
+    newer=("last_agent", "agents", "rotates", "under_way", "list_file", "judged", "notes_read"),
+    last="under_way out", most=_MOST, most_chars=_MOST_CHARS,
+)  # fmt: skip
 _TASK: Final = Codec[TaskRecord](
-    TaskRecord,
-    names={"state": "status"},
+    TaskRecord, names={"state": "status"}, newer=None, most=_MOST, most_chars=_MOST_CHARS,
     last="last_kind reopened timeout_factor unreviewed unjudged reverted commits why tail attempts"
     " last_attempt last_agent last_lines",
-    newer=None,
-    most=_MOST,
-    most_chars=_MOST_CHARS,
-)
+)  # fmt: skip
 _PHASES: Final = Codec[Phases](Phases, newer=("timeout_factor",), most=_MOST)
+_INBOX: Final = Codec[Inbox](Inbox, moments=("added_at",), most=_MOST, most_chars=_MOST_CHARS)
 
 
 def _tasks_json(ledger: Ledger) -> dict[str, Any]:
-    records = {id_: _TASK.dump(record) for id_, record in ledger.items()}
-    # The id is the key already.
-    return {
-        "tasks": {id_: {key: record[key] for key in record if key != "id"} for id_, record in records.items()}
-    }
+    records = [_TASK.dump(record) for record in ledger.values()]
+    return {"tasks": {record.pop("id"): record for record in records}}  # the id is the key
 
 
 def _tasks_of(stored: Mapping[str, Any]) -> Ledger:
@@ -84,33 +86,17 @@ class LoopFiles:
         self.home = home
         self.checkpoints = CheckpointManager(home, directory)
         self.tasks: LoopFile[Ledger] = LoopFile(
-            home / TASKS_FILE,
-            _tasks_json,
-            _tasks_of,
-            empty={},
-            failpoint="loop.tasks",
-            what="the record of the tasks",
-            loss="their failure counts are lost",
-            copy_in=directory,
-        )
+            home / TASKS_FILE, _tasks_json, _tasks_of, empty={}, failpoint="loop.tasks", copy_in=directory,
+            what="the record of the tasks", loss="their failure counts are lost",
+        )  # fmt: skip
         self.memory = LoopFile(
-            home / MEMORY_FILE,
-            MEMORY.dump,
-            MEMORY.load,
-            empty=LoopState(),
-            failpoint="loop.memory",
-            what="the memory of the loop",
-            loss="iterations and costs count from 0",
-        )
+            home / MEMORY_FILE, MEMORY.dump, MEMORY.load, empty=LoopState(), failpoint="loop.memory",
+            what="the memory of the loop", loss="iterations and costs count from 0",
+        )  # fmt: skip
         self.phases: LoopFile[Phases | None] = LoopFile(
-            home / PHASES_FILE,
-            _PHASES.dump,
-            _PHASES.load,
-            empty=None,
-            failpoint="loop.phases",
-            what="what is known of the phases",
-            loss="the attempt starts with the plan again",
-        )
+            home / PHASES_FILE, _PHASES.dump, _PHASES.load, empty=None, failpoint="loop.phases",
+            what="the record of the phases", loss="the attempt starts with the plan again",
+        )  # fmt: skip
         self._directory = directory
 
     def create(self) -> None:
@@ -155,6 +141,38 @@ class LoopFiles:
         return path
 
 
+def peek_inbox(home: Path) -> Inbox:
+    """Return what a person sent to the loop; nothing if the file is damaged. Changes nothing."""
+    return peek_file(home / INBOX_FILE, VERSION, _INBOX.load) or Inbox()
+
+
+def pending_inbox(home: Path) -> Inbox:
+    """Return the same without the notes that an agent got."""
+    inbox, memory = peek_inbox(home), peek_file(home / MEMORY_FILE, VERSION, MEMORY.load) or LoopState()
+    taken_at = None if memory.in_flight is None else memory.in_flight.began_at
+    return replace(inbox, notes=unread(inbox.notes, memory.notes_read, taken_at=taken_at))
+
+
+def change_inbox(home: Path, change: Callable[[Inbox], Inbox]) -> dict[str, Any]:
+    """Change what a person sent to the loop; return it as the API shows it. One caller at a time.
+
+    A damaged file is set aside (F2). Raise what ``change`` raises, NewerState, and DirectoryUnusable.
+    """
+    path = home / INBOX_FILE
+    try:
+        stored = load_file(path, VERSION, _INBOX.load) or Inbox()
+    except Broken:
+        stored = Inbox()
+    memory = peek_file(home / MEMORY_FILE, VERSION, MEMORY.load) or LoopState()
+    inbox = change(replace(stored, notes=unread(stored.notes, memory.notes_read)))
+    try:
+        write_whole(path, as_json({"version": VERSION, **_INBOX.dump(inbox)}))
+    except OSError as fault:
+        raise DirectoryUnusable(f"{path} cannot be written", why=str(fault)) from fault
+    pending = _INBOX.dump(pending_inbox(home))
+    return {key: pending[key] for key in ("tasks", "notes")}
+
+
 def _bounded(text: str) -> str:
     data = text.encode(errors="replace")
     if len(data) <= HANDOFF_BYTES:
@@ -197,9 +215,7 @@ class LoopWatch:
 
     def __init__(self, home: Path) -> None:
         self._checkpoint = FileWatch[Summary](home / CHECKPOINT_FILE, summary)
-        self._memory = FileWatch[LoopState](
-            home / MEMORY_FILE, lambda path: peek_file(path, VERSION, MEMORY.load)
-        )
+        self._memory = FileWatch(home / MEMORY_FILE, lambda path: peek_file(path, VERSION, MEMORY.load))
         self._pool_view: _PoolView | None = None
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ralphd.config.configuration import Difference
 from ralphd.core.delivery import StoredEvent
 from ralphd.core.explanation import NOTHING_YET
+from ralphd.core.loop.inbox import Inbox
 from ralphd.core.supervision import events
 from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.model import RunId
@@ -54,6 +55,7 @@ class MemoryHost:
         self.asked: list[tuple[object, ...]] = []
         self.reloaded: tuple[Difference, ...] | ConfigFaults = ()
         self.measured: Measures | None = None
+        self.inbox = Inbox()
 
     def daemon_view(self) -> dict[str, Any]:
         return {
@@ -140,6 +142,12 @@ class MemoryHost:
         if iteration == 404:
             raise NotUndone("there is nothing to put back", why="iteration 404 was not judged")
         return {"iteration": iteration, "commits": [], "made": [], "ralph": self._ralph(name)}
+
+    async def send(self, name: str, change: Callable[[Inbox, float], Inbox]) -> bytes:
+        self._told("send", name)
+        self.inbox = change(self.inbox, 0.0)
+        tasks, notes = ([asdict(each) for each in sent] for sent in (self.inbox.tasks, self.inbox.notes))
+        return json.dumps({"tasks": tasks, "notes": notes}).encode()
 
     async def report(
         self, name: str, run_id: RunId, report_id: str, digest: str, report: Report

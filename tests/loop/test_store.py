@@ -152,7 +152,7 @@ def test_who_does_not_resume_asks_everybody_and_the_checkpoint_is_kept_aside(pla
 
     assert (memory.iteration, memory.out, resumed) == (0, (), None)
     (said,) = store.news()
-    assert "put aside as" in said
+    assert "it is kept as" in said
     assert store.news() == []
 
 

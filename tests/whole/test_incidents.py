@@ -63,7 +63,7 @@ def test_a_ralph_that_fails_again_and_again_calls_once_also_over_restarts_of_the
         assert len(daemon.events("incident.held_back")) == 2
         assert [entry["what"] for entry in daemon.history("demo", "incident")] == ["held_back"] * 2
         status = person("status", "demo").stdout
-        assert "2 more calls held back, not acknowledged: ralphctl ack demo" in status
+        assert "2 more alerts held back, not acknowledged: ralphctl ack demo" in status
 
         (place / "ok").touch()
         daemon.ask("POST", "/v1/ralphs/demo/start")

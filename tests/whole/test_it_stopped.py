@@ -27,7 +27,7 @@ def test_it_stopped_why_and_what_now(daemon: Daemon, tmp_path: Path, monkeypatch
     assert said.returncode == 1
     first = said.stdout.splitlines()[0]
     assert first.startswith("shop  failed: ") and "claude" in first
-    assert re.search(r"^  called you .* not acknowledged", said.stdout, re.M)
+    assert re.search(r"^  alert .* not acknowledged", said.stdout, re.M)
     needs = re.search(r"^  needs +(.+)$", said.stdout, re.M)
     assert needs is not None and "claude" in needs[1]
     assert "  last change " in said.stdout and "1 of 2" in person("report", cwd=directory).stdout
@@ -42,4 +42,4 @@ def test_it_stopped_why_and_what_now(daemon: Daemon, tmp_path: Path, monkeypatch
     assert person(named[1], "shop").returncode == 0
     daemon.becomes("shop", "done", timeout_s=30)
     assert "- [ ]" not in (directory / "TASKS.md").read_text()
-    assert "called you" not in person("status", cwd=directory).stdout
+    assert "  alert " not in person("status", cwd=directory).stdout

@@ -93,8 +93,8 @@ def test_r9_a_reverted_task_is_open_again_and_its_agent_is_told_why(daemon: Daem
     ]
     first, second, third = (project.prompt(number) for number in (1, 2, 3))
     bad = project.git("rev-parse", "HEAD~3")[:7]
-    assert f"was reverted ({bad}): the tests failed, and pass without it" in second
-    assert "The end of what the tests printed:\n\n````\nFAILED test_header\n```\n````\n" in second
+    assert f"were reverted ({bad}): the tests failed, and pass without it" in second
+    assert "The last lines of the tests' output:\n\n````\nFAILED test_header\n```\n````\n" in second
     assert "Reverted" not in first + third and "Previous Attempt" not in second
     assert [line for line in second if not line.isprintable() and line != "\n"] == []
     log = project.log()
@@ -113,7 +113,11 @@ def test_r9_a_loop_that_is_killed_while_the_tests_run_knows_the_verdict_when_it_
 ) -> None:
     project.begins({"do": "task", "files": {"broken": "yes\n", "../slow": ""}}, {"do": "task", "takes_s": 1})
     wait_for(lambda: (daemon.home / "testing").exists(), timeout_s=LONG_S, what="tests that run")
-    wait_for(lambda: "waits for the verdict: the tests run" in project.log(), timeout_s=LONG_S, what="words")
+    wait_for(
+        lambda: "waiting for the verdict: the tests are running" in project.log(),
+        timeout_s=LONG_S,
+        what="words",
+    )
     assert project.task("US-001")["unjudged"]
 
     os.kill(daemon.view("demo")["ralph_pid"], signal.SIGKILL)

@@ -49,16 +49,16 @@ def _check_the_text(said: str, project: Project) -> None:
     assert max(map(len, said.splitlines())) <= 80
     assert said.startswith("demo  done, ")
     for line in (
-        "done         2 of 2 tasks (prd.json), 2 of them in this time",
+        "done         2 of 2 tasks (prd.json), 2 of them in this span",
         "blocked by   nothing",
-        "goes on      it is done; ralphctl start demo starts it again",
+        "resumes      done; ralphctl start demo starts it again",
         "cost         $0.24, and 1 attempt of unknown cost",
         "commits      2 kept (2 files, +2 −0), 1 reverted",
     ):
         assert f"  {line}\n" in head, said
-    assert f"iteration 1, US-001 story: {bad} reverted: the tests failed, and" in said
+    assert f"iteration 1, story: {bad} reverted: the tests failed, and" in said
     assert "      | FAILED test_header\n" in said
-    assert "to put it back: ralphctl undo demo 1\n" in said
+    assert "to restore it: ralphctl undo demo 1\n" in said
     assert "\x1b" not in said
     assert "rate limit, at " in said
     assert "agent crash, at " in said
@@ -70,7 +70,8 @@ def _check_the_figures(told: dict[str, object], project: Project) -> None:
     assert isinstance(commits, dict)
     assert isinstance(times, list)
     assert commits["kept"] == kept
-    assert cost == {"usd": 0.24, "attempts": 5, "unknown": 1, "estimated": 0}
+    assert isinstance(cost, dict)
+    assert {"usd": 0.24, "attempts": 5, "unknown": 1, "estimated": 0}.items() <= cost.items()
     went = {(each["doing"], each["reason"]) for each in times}
     assert went >= {
         ("work", None), ("undone", None), ("failure", None), ("tests", None), ("wait", "rate_limit"),

@@ -123,7 +123,7 @@ def test_status_shows_who_is_out_with_a_daemon_and_without(daemon: Daemon, perso
 
     assert "agents rotation: claude out until " in shown
     assert "codex out until you act (" in shown
-    assert "gemini in, asked last" in shown
+    assert "gemini in, used last" in shown
     out, fatal, last = daemon.view("demo")["pool"]["agents"]
     assert (out["in"], fatal["in"], fatal["until"], last["last"]) == (False, False, None, True)
     assert out["reason"] and out["until"].endswith("Z")

@@ -66,7 +66,7 @@ def test_a_reverted_commit_is_seen_put_back_and_tested_before_ralph_goes_on(daem
     # put back, told once, and once only
     told = person("undo", "demo", "2")
     assert told.returncode == 0, told
-    assert "put back 1 commit of iteration 2" in told.stdout
+    assert "restored 1 commit of iteration 2" in told.stdout
     assert "next: ralphctl resume demo" in told.stdout
     assert guarded.subjects() == ['Reapply "broken"', 'Revert "broken"', "broken", "good", "first"]
     assert (guarded.place / "broken").exists()

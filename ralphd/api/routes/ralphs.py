@@ -1,6 +1,7 @@
 """Routes of ralphs: register, look, ask something of one, forget."""
 
 import json
+from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Response
@@ -8,6 +9,7 @@ from fastapi import Query, Response
 from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
 from ralphd.api.schemas import (
     ACCEPTED,
+    InboxView,
     IterationsView,
     NoFields,
     RalphName,
@@ -17,6 +19,7 @@ from ralphd.api.schemas import (
     ReloadedRalphView,
     RunsQuery,
     RunsView,
+    SendRequest,
     StartRequest,
     StopRequest,
     UndoneView,
@@ -26,6 +29,7 @@ from ralphd.api.schemas import (
     answers,
     change_object,
 )
+from ralphd.core.loop import inbox
 from ralphd.core.supervision import events as requests
 from ralphd.daemon.registration import Registration
 
@@ -144,6 +148,24 @@ async def list_verdicts(host: TheHost, name: RalphName, query: Annotated[RunsQue
     took (`tests_s`), `refs`, `at`, and whether it was `undone` since. Iterations without a commit have none.
     """
     return json_bytes(json.dumps({"verdicts": await host.past(name, "verdicts", query.limit)}).encode())
+
+
+@router.post("/{name}/tasks", status_code=201, responses=answers(InboxView, 201), dependencies=[NO_QUERY])
+async def add_task(host: TheHost, name: RalphName, asked: SendRequest) -> Response:
+    """Add a task for the built-in loop, which does it in its next iteration. The task list is not changed."""
+    return json_bytes(await host.send(name, partial(inbox.with_task, text=asked.text)), 201)
+
+
+@router.delete("/{name}/tasks/{id}", responses=answers(InboxView), dependencies=[NO_QUERY])
+async def remove_task(host: TheHost, name: RalphName, id: str) -> Response:
+    """Remove an added task, or a pending note by its number. An attempt in progress continues."""
+    return json_bytes(await host.send(name, partial(inbox.without, id=id)))
+
+
+@router.post("/{name}/notes", status_code=201, responses=answers(InboxView, 201), dependencies=[NO_QUERY])
+async def add_note(host: TheHost, name: RalphName, asked: SendRequest) -> Response:
+    """Add a note to the prompt of the built-in loop's next attempt. No later prompt has it."""
+    return json_bytes(await host.send(name, partial(inbox.with_note, text=asked.text)), 201)
 
 
 @router.post("/{name}/undo", responses=answers(UndoneView), dependencies=[NO_QUERY])

@@ -101,7 +101,7 @@ class LoopState:
     ``iteration`` counts the finished ones, ``idle_successes`` the last successful ones in a row without a
     commit (L10). ``agents`` and ``rotates`` are there for readers of the pool. ``in_flight`` and
     ``list_file``, the task list of the loop, outlive a loop that was killed. ``judged`` is the boundary whose
-    verdict was applied last.
+    verdict was applied last. ``notes_read`` is the id of the last note of a person that an agent got.
     """
 
     iteration: int = 0
@@ -115,6 +115,7 @@ class LoopState:
     in_flight: InFlight | None = None
     list_file: str | None = None
     judged: str | None = None
+    notes_read: int = 0
 
 
 # The checkpoint: where a loop was, and why it waits or ended. Written by the loop, read by everyone.
@@ -338,7 +339,8 @@ class AttemptOver:
     """An attempt has ended and its tree is gone. ``plan`` is the current list; ``chance`` is random.
 
     ``worked``: its session is worth resuming; ``promised``: its last message has the promise. ``halted`` says
-    why a person has to act before anything continues, whether the attempt succeeded or not.
+    why a person has to act before anything continues, whether the attempt succeeded or not. ``notes_read`` is
+    the id of the last note of a person in its prompt.
     """
 
     at: Moment
@@ -352,6 +354,7 @@ class AttemptOver:
     lines: tuple[str, ...] = ()
     chance: float = 0.5
     halted: str = ""
+    notes_read: int = 0
 
 
 @dataclass(frozen=True, slots=True)

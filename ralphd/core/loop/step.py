@@ -8,7 +8,7 @@ is in ``core/loop/failures``; steps that both modules take are in ``core/loop/tr
 from collections import Counter
 from dataclasses import replace
 
-from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.loop import model, tasks, transitions
 from ralphd.core.loop.failures import failed, failures_per_round
@@ -245,12 +245,14 @@ def _iteration(loop: Loop, task: Task, agent: str) -> Iteration:
 
 
 def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: LoopPolicy) -> LoopStep:
-    open_before = {each.id for each in tasks.open_tasks(loop.plan, {})} - {iteration.task.id}
+    open_before = tasks.unticked(loop.plan) - {iteration.task.id}
     plan = tasks.latest(loop.plan, event.plan)
     if heir := tasks.renamed(iteration.task, loop.plan, plan):
         loop = replace(loop, ledger=tasks.moved(loop.ledger, iteration.task, heir))
         iteration = replace(iteration, task=heir)
     memory = replace(loop.memory, cost_usd=round(loop.memory.cost_usd + event.cost_usd, 6), in_flight=None)
+    if event.worked or event.finding.kind is None or meaning(event.finding.kind).for_the_task:
+        memory = replace(memory, notes_read=max(memory.notes_read, event.notes_read))
     loop = replace(loop, memory=memory, plan=plan)
     session = event.session or iteration.last_session
     iteration = replace(iteration, commits=iteration.commits + event.commits, last_session=session)
@@ -276,26 +278,31 @@ def _left_open(
     loop: Loop, open_before: set[str], iteration: Iteration, event: model.AttemptOver
 ) -> str | None:
     """Return why a successful attempt got nothing done; None if it finished its task, or another one."""
-    if not tasks.has_tasks(loop.plan):
+    task = iteration.task
+    if not (tasks.has_tasks(loop.plan) or task.added):
         return None
-    task, still_open = iteration.task, {each.id for each in tasks.open_tasks(loop.plan, {})}
-    if task.id not in still_open and tasks.record_of(task, loop.ledger).reverted and not iteration.commits:
+    still_open = tasks.unticked(loop.plan) | ({task.id} if task.added else set())
+    is_done = task.id not in still_open or (task.added and (iteration.commits or event.promised))
+    if is_done and tasks.record_of(task, loop.ledger).reverted and not iteration.commits:
         return "its commits were reverted, and no new one was made"
-    if task.id not in still_open or open_before - still_open:
+    if is_done or (open_before - still_open and not task.added):
         return None
-    if event.plan is None or not event.plan.tasks:
-        gone = "it is gone" if event.plan is None else event.plan.fault or f"{event.plan.file} lists nothing"
+    if task.added:
+        return "the agent finished, but made no commit and did not declare the task done"
+    plan = event.plan
+    if plan is None or not plan.tasks:
+        gone = (plan.fault or f"{plan.file} lists nothing") if plan and plan.file else "it is gone"
         return f"the agent finished, but the task list can no longer be read: {gone}"
     if event.promised:
         count = len(still_open)
         return f"the agent declared that all is done while {count} task{'s are' if count > 1 else ' is'} open"
-    return f"the agent finished, but the task is not checked off in {event.plan.file}"
+    return f"the agent finished, but the task is not checked off in {plan.file}"
 
 
 def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: LoopPolicy) -> LoopStep:
     pool, task = transitions.pool_of(loop, policy).worked(iteration.agent), iteration.task
-    has_list = tasks.has_tasks(loop.plan)
-    complete = not has_list or task.id not in {each.id for each in tasks.open_tasks(loop.plan, {})}
+    has_list = tasks.has_tasks(loop.plan) or task.added
+    complete = not has_list or task.added or task.id not in tasks.unticked(loop.plan)
     ledger = tasks.ended(loop.ledger, task, model.TaskState.COMPLETE if complete else model.TaskState.PENDING)
     idle = 0 if iteration.commits or has_list else loop.memory.idle_successes + 1
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=idle)
@@ -304,7 +311,7 @@ def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: Lo
     summary = "done" if complete else "another task was done"
     summary = summary if has_list else "the agent finished"
     return LoopStep(
-        replace(loop, stage=model.AwaitingVerdict(iteration, event.promised)),
+        replace(loop, stage=model.AwaitingVerdict(iteration, event.promised and not task.added)),
         (
             model.ReportAttempt(iteration, None, event.finding.rule, event.finding.why, "the iteration ends"),
             model.Handoff(""),
@@ -321,7 +328,8 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
         loop = _with_verdict(loop, event.verdict, policy)
     loop = _with_answer(loop, event)
     is_reverted = event.verdict is not None and event.verdict.kind is VerdictKind.REVERTED
-    if not (tasks.has_tasks(plan) or is_reverted):
+    has_added = any(task.added for task in tasks.open_tasks(plan, loop.ledger))
+    if not (tasks.has_tasks(plan) or is_reverted or has_added):
         end = None
         if stage.promised:
             end = EndLoop(0, "complete", "the agent declared that all is done")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.gate.verdict_views import notice_of
+from ralphd.core.loop.inbox import ADDED
 from ralphd.core.loop.model import Ledger, Previous, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.backoff import grown
@@ -18,7 +19,7 @@ from ralphd.core.supervision.backoff import grown
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict import Verdict
 
-PROMPT_ALONE = Task("prompt", "what the prompt asks for", TaskStatus.PENDING)
+PROMPT_ALONE = Task("prompt", "the prompt", TaskStatus.PENDING)
 """Stands for the work where the task list is absent."""
 
 MOST_FAILURE_CHARS = 500
@@ -38,8 +39,8 @@ class Choice:
 
 def is_open(task: Task, ledger: Ledger) -> bool:
     """Return whether work is left on a task: it is not ticked, or its commits or its review failed since."""
-    record = ledger.get(task.id)
-    return task.status is not TaskStatus.DONE or (record is not None and not _may_be_done(record))
+    record = record_of(task, ledger)
+    return not (_is_ticked(task, record) and _may_be_done(record))
 
 
 def open_tasks(plan: Plan | None, ledger: Ledger) -> tuple[Task, ...]:
@@ -48,8 +49,13 @@ def open_tasks(plan: Plan | None, ledger: Ledger) -> tuple[Task, ...]:
 
 
 def tasks_of(plan: Plan | None) -> tuple[Task, ...]:
-    """Return all tasks, done or not."""
-    return plan.tasks if plan is not None and plan.tasks else (PROMPT_ALONE,)
+    """Return all tasks, done or not; those that a person added come first."""
+    return (PROMPT_ALONE,) if plan is None else (*plan.added, *(plan.tasks or (PROMPT_ALONE,)))
+
+
+def unticked(plan: Plan | None) -> set[str]:
+    """Return the ids of the open tasks in the list itself."""
+    return set() if plan is None else {task.id for task in plan.open}
 
 
 def has_tasks(plan: Plan | None) -> bool:
@@ -59,9 +65,9 @@ def has_tasks(plan: Plan | None) -> bool:
 
 def latest(known: Plan | None, read: Plan | None) -> Plan | None:
     """Return the list that counts: if an agent broke, emptied or deleted it, the known one still does."""
-    if not has_tasks(known) or (read is not None and read.tasks and read.fault is None):
+    if known is None or not known.tasks or (read is not None and read.tasks and read.fault is None):
         return read
-    return known
+    return replace(known, added=() if read is None else read.added)
 
 
 def initial_plan(read: Plan | None, list_file: str | None, ledger: Ledger) -> Plan | None:
@@ -71,12 +77,10 @@ def initial_plan(read: Plan | None, list_file: str | None, ledger: Ledger) -> Pl
     """
     if list_file is None:
         return read
-    known = tuple(
-        Task(id_, each.title, TaskStatus.DONE if each.state is TaskState.COMPLETE else TaskStatus.PENDING)
-        for id_, each in ledger.items()
-        if id_ != PROMPT_ALONE.id
-    )
-    return latest(Plan(list_file, known), read)
+    states = {True: TaskStatus.DONE, False: TaskStatus.PENDING}
+    known = (Task(id_, each.title, states[each.state is TaskState.COMPLETE]) for id_, each in ledger.items()
+             if id_ != PROMPT_ALONE.id and not id_.startswith(ADDED))  # fmt: skip
+    return latest(Plan(list_file, tuple(known)), read)
 
 
 def choose(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> Choice:
@@ -173,12 +177,11 @@ def ended(ledger: Ledger, task: Task, state: TaskState) -> Ledger:
 
 def unjudged(before: Ledger, after: Ledger) -> Ledger:
     """Return ``after`` with a verdict expected for each task that was completed since ``before``."""
-    return {
-        id_: replace(each, unjudged=True)
-        if each.state is TaskState.COMPLETE and before.get(id_, each).state is not TaskState.COMPLETE
-        else each
-        for id_, each in after.items()
+    done = TaskState.COMPLETE
+    new = {
+        id_ for id_, each in after.items() if each.state is done and before.get(id_, each).state is not done
     }
+    return {id_: replace(each, unjudged=each.unjudged or id_ in new) for id_, each in after.items()}
 
 
 def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger:
@@ -225,10 +228,8 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger
 def put_back(ledger: Ledger, undone: Iterable[str]) -> Ledger:
     """Forget the reverts at these boundaries: a person restored the commits, and no new ones are needed."""
     boundaries = set(undone)
-    tasks = {
-        id_: each for id_, each in ledger.items() if each.reverted and each.reverted.boundary in boundaries
-    }
-    return {**ledger, **{id_: replace(each, reverted=None) for id_, each in tasks.items()}}
+    tasks = (each for each in ledger.values() if each.reverted and each.reverted.boundary in boundaries)
+    return {**ledger, **{each.id: replace(each, reverted=None) for each in tasks}}
 
 
 def _clean(record: TaskRecord) -> TaskRecord:
@@ -259,11 +260,8 @@ def moved(ledger: Ledger, task: Task, heir: Task) -> Ledger:
 
 def reopened(ledger: Ledger, ids: Iterable[str]) -> Ledger:
     """Open these tasks again, whatever the list says: their commits were reverted."""
-    again = {
-        id_: replace(ledger.get(id_) or TaskRecord(id_), state=TaskState.PENDING, reopened=True)
-        for id_ in ids
-    }
-    return {**ledger, **again}
+    again = (ledger.get(id_) or TaskRecord(id_) for id_ in ids)
+    return {**ledger, **{each.id: replace(each, state=TaskState.PENDING, reopened=True) for each in again}}
 
 
 def sync_with_plan(ledger: Ledger, plan: Plan | None) -> Ledger:
@@ -272,12 +270,16 @@ def sync_with_plan(ledger: Ledger, plan: Plan | None) -> Ledger:
     for task in tasks_of(plan):
         record = record_of(task, ledger)
         state = record.state
-        if task.status is TaskStatus.DONE and _may_be_done(record):
+        if _is_ticked(task, record) and _may_be_done(record):
             state = TaskState.COMPLETE
         elif state in (TaskState.IN_PROGRESS, TaskState.COMPLETE):
             state = TaskState.PENDING
         synced[task.id] = replace(record, title=task.title, state=state)
     return synced
+
+
+def _is_ticked(task: Task, record: TaskRecord) -> bool:
+    return record.state is TaskState.COMPLETE if task.added else task.status is TaskStatus.DONE
 
 
 def _may_be_done(record: TaskRecord) -> bool:

@@ -246,6 +246,8 @@ class PromptBuilder:
     def __init__(self, context: "LoopContext") -> None:
         self._context = context
         self._own = ""
+        self.notes_read = 0
+        """The id of the last note of a person that a prompt had."""
 
     async def load(self) -> None:
         """Read the user's prompt. Raise ConfigFaults if it cannot be used."""
@@ -260,6 +262,8 @@ class PromptBuilder:
             await self.load()
         except RalphdError as fault:
             self._context.console.say(f"the last known prompt is used: {in_one_line(fault)}")
+        notes = await asyncio.to_thread(self._context.store.notes)
+        self.notes_read = max((int(note.id) for note in notes), default=self.notes_read)
         return prompt(
             self._own,
             task=iteration.task,
@@ -268,4 +272,5 @@ class PromptBuilder:
             trouble=await asyncio.to_thread(present_trouble, self._context.settings.directory),
             previous_attempt_context=previous,
             reverted=iteration.reverted,
+            notes=[note.text for note in notes],
         )

@@ -293,6 +293,7 @@ class AttemptRunner:
             lines=result.lines,
             chance=random.random(),  # noqa: S311 - jitter
             halted=outcome.halted,
+            notes_read=self.agents.prompts.notes_read,
         )
 
     # The repository before and after an attempt: what an agent left half done must not trap the next one.

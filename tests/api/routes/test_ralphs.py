@@ -250,3 +250,37 @@ async def test_every_operation_has_a_name_and_every_reply_and_problem_a_schema(a
 def replies_are_described(responses: dict[str, Any]) -> bool:
     good = [reply for status, reply in responses.items() if status.startswith("2") and status != "204"]
     return all(media["schema"] for reply in good for media in reply["content"].values())
+
+
+async def test_tasks_and_notes_are_sent_and_taken_back(api: Whole) -> None:
+    task = await api.client.post("/v1/ralphs/alice/tasks", json={"text": "Fix the header"})
+    note = await api.client.post("/v1/ralphs/alice/notes", json={"text": "Use the new API"})
+    gone = await api.client.delete("/v1/ralphs/alice/tasks/%2B1")
+    left = await api.client.delete("/v1/ralphs/alice/tasks/2")
+
+    assert [reply.status_code for reply in (task, note, gone, left)] == [201, 201, 200, 200]
+    assert [each["text"] for each in task.json()["tasks"]] == ["Fix the header"]
+    assert [each["text"] for each in note.json()["notes"]] == ["Use the new API"]
+    assert (gone.json()["tasks"], left.json()) == ([], {"tasks": [], "notes": []})
+
+
+@pytest.mark.parametrize(("what", "body", "status"), [
+    ("tasks", {"text": ""}, 422),
+    ("tasks", {"text": "x" * 201}, 422),
+    ("tasks", {"title": "x"}, 422),
+    ("tasks", None, 422),
+    ("notes", {"text": "x" * 4001}, 422),
+    ("notes", {"text": "a\0b"}, 422),
+    ("notes", {"text": 7}, 422),
+])  # fmt: skip
+async def test_what_is_no_task_and_no_note_is_refused(
+    api: Whole, what: str, body: dict[str, object] | None, status: int
+) -> None:
+    reply = await api.client.post(f"/v1/ralphs/alice/{what}", json=body)
+    assert (reply.status_code, reply.json()["status"]) == (status, status)
+
+
+async def test_a_task_that_was_not_added_is_not_found(api: Whole) -> None:
+    reply = await api.client.delete("/v1/ralphs/alice/tasks/US-001")
+    assert (reply.status_code, reply.json()["type"]) == (404, "urn:ralphd:problem:not-found")
+    assert (await api.client.post("/v1/ralphs/bob/tasks", json={"text": "x"})).status_code == 404

@@ -72,7 +72,7 @@ def test_r9_the_prompt_shows_the_revert_and_its_reason() -> None:
     text = prompt("Go.", task=plan.tasks[0], plan=plan, reverted=notice_of(FAILED))
 
     assert "reverted (aaaaaaa): the tests failed." in text
-    assert text.endswith("The end of what the tests printed:\n\n````\n```\nred\n````\n")
+    assert text.endswith("The last lines of the tests' output:\n\n````\n```\nred\n````\n")
 
 
 def test_r9_only_what_was_reverted_is_open_again() -> None:

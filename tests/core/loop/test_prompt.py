@@ -102,9 +102,9 @@ def test_the_section_shows_output_in_a_fence() -> None:
         "## Previous Attempt",
         "",
         "This is attempt 2. Attempt 1, by claude, failed (agent crash): exit status 3",
-        "What it had done may still be in the working directory: look before you begin.",
+        "Its changes may still be in the working directory: inspect them before you begin.",
         "",
-        "The last 2 lines that it printed:",
+        "The last 2 lines of its output:",
         "",
         "```",
         "one",
@@ -123,7 +123,7 @@ def test_an_earlier_run_leaves_number_and_agent_out() -> None:
 def test_one_line_is_not_told_in_the_plural() -> None:
     told = previous_attempt(Previous(1, "claude", FailureKind.UNKNOWN, "why", ("one",)), 2)
 
-    assert "\nThe last line that it printed:\n" in told
+    assert "\nThe last line of its output:\n" in told
 
 
 def test_the_present_attempt_is_counted_from_the_iteration() -> None:
@@ -165,7 +165,7 @@ def test_an_indented_fence_ends_nothing() -> None:
 @pytest.mark.parametrize(
     ("commits", "where"),
     [
-        (("abc1234", "def5678"), "; `git show abc1234` shows it."),
+        (("abc1234", "def5678"), "; `git show abc1234` shows them."),
         ((), "."),
     ],
 )
@@ -174,8 +174,8 @@ def test_r9_a_reverted_task_is_told_why(commits: tuple[str, ...], where: str) ->
 
     assert text == (
         "Do.\n\n## Reverted\n\n"
-        f"What was committed for this task was reverted ({', '.join(commits)}): red.\n"
-        f"It is not in the working directory any more{where}\n"
-        "Do the task again, so that the tests pass, and commit it; do not take the revert back.\n\n"
-        "The end of what the tests printed:\n\n```\n1 failed\n```\n"
+        f"The commits for this task were reverted ({', '.join(commits)}): red.\n"
+        f"They are no longer in the working directory{where}\n"
+        "Do the task again so that the tests pass, and commit it. Do not undo the revert.\n\n"
+        "The last lines of the tests' output:\n\n```\n1 failed\n```\n"
     )

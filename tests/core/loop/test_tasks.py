@@ -150,7 +150,7 @@ def test_memories_of_a_task_follow_its_title() -> None:
 
 
 def test_without_a_list_the_prompt_is_a_task() -> None:
-    assert tasks.tasks_of(None) == (Task("prompt", "what the prompt asks for", TaskStatus.PENDING),)
+    assert tasks.tasks_of(None) == (Task("prompt", "the prompt", TaskStatus.PENDING),)
     assert tasks.tasks_of(Plan("prd.json")) == tasks.tasks_of(None)
 
 

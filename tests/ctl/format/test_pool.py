@@ -1,4 +1,4 @@
-"""The pool as a person reads it: who is in, who is out until when and why, who was asked last."""
+"""The pool as a person reads it: who is in, who is out until when and why, who was used last."""
 
 from typing import Any
 

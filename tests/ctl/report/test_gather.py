@@ -243,7 +243,7 @@ def test_the_span_begins_with_the_ralph_where_that_is_younger() -> None:
 
     assert found.since == BEGIN + 4 * HOUR
     assert hours(found) == {"off": 4.0, "work": 2.0}
-    assert found.remarks == ["2 lines of the record could not be read: what was told there is missing"]
+    assert found.remarks == ["2 lines of the history could not be read"]
 
 
 @pytest.mark.parametrize(
@@ -309,9 +309,9 @@ def test_a_clock_that_was_set_back_and_unknown_kinds_are_told_in_words() -> None
     found = summary_of(run(0, 5), entry("sabbath", 6), {"kind": "run"}, run(1, 2, "r2"))
 
     assert [note.partition(": times")[0] for note in found.remarks] == [
-        "left out: 1 entry of the record without a time",
-        "the clock was set back meanwhile",
-        "left out: 1 entry of the kind 'sabbath', which this ralphctl does not know",
+        "left out: 1 entry of the history without a time",
+        "the clock was set back",
+        "left out: 1 entry of kind 'sabbath', unknown to this ralphctl",
     ]
 
 

@@ -98,7 +98,7 @@ def test_what_blocks_it_and_what_to_type(held: Path, golden: Golden) -> None:
         ralph(held, iter(()), name, **view)
         rows = dict(words.page(read(held, name), NOW).rows)
         shown[json.dumps(view, ensure_ascii=False)] = [
-            f"{label}: {rows[label].replace(pages.CODE, '')}" for label in ("blocked by", "goes on")
+            f"{label}: {rows[label].replace(pages.CODE, '')}" for label in ("blocked by", "resumes")
         ]
     golden(shown)
 

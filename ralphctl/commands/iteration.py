@@ -1,0 +1,75 @@
+"""show and diff: one iteration on one page, and its changes as git shows them. They read files."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from ralphctl.cli import completers
+from ralphctl.cli.click_ext import CommonCommand, wants_json
+from ralphctl.client.discovery import check_name, here
+from ralphctl.format.output import clean, columns, has_colour
+from ralphd.errors import NotFound, UsageError
+
+
+def _name_and_number(words: tuple[str, ...], command: str) -> tuple[str | None, str | None]:
+    """Split ``[NAME] [N]``: a last word of digits, or with a colon, is N. Raise UsageError."""
+    numbers = [word for word in words[-1:] if word.isdecimal() or ":" in word]
+    names = words[: len(words) - len(numbers)]
+    if len(names) > 1:
+        why = f"{command} takes one name and the number of an iteration"
+        raise UsageError(f"unexpected {clean(names[1])!r}", why=why, mend=f"ralphctl {command} --help")
+    return check_name(names[0]) if names else None, numbers[0] if numbers else None
+
+
+@click.command(cls=CommonCommand)
+@click.argument("words", nargs=-1, metavar="[NAME] [N]", shell_complete=completers.ralphs)
+def show(words: tuple[str, ...]) -> None:
+    """Show one iteration: task, agent, its words, its changes, verdict, cost and time.
+
+    N is the number that `ralphctl verdicts` shows, RUN:N that of an earlier run. Without N, the last finished
+    iteration. Works without a daemon.
+
+    \b
+      ralphctl show              the last iteration of the ralph in this directory
+      ralphctl show api 3        iteration 3 of api
+      ralphctl show api 12:3     iteration 3 of its run 12
+    """
+    from ralphctl.report import diff, iteration, page, pages, read
+
+    name, number = _name_and_number(words, "show")
+    for source in read.choose(name, here(), os.environ):
+        facts = iteration.find(source, number)
+        if wants_json():
+            click.echo(json.dumps({"name": source.name, **facts.end, "verdict": facts.verdict or None}))
+            continue
+        commits = diff.commit_range(Path(source.directory), facts.commits)
+        changed = diff.stat(Path(source.directory), commits) if commits else []
+        printed = iteration.printed(source, facts)
+        shown = pages.iteration_page(source.name, facts, printed, changed, time.time())
+        click.echo(page.plain_text(shown, columns=columns(sys.stdout), colour=has_colour(sys.stdout)))
+
+
+@click.command(cls=CommonCommand)
+@click.argument("words", nargs=-1, metavar="[NAME] [N]", shell_complete=completers.ralphs)
+def diff(words: tuple[str, ...]) -> int:
+    """Show what iteration N changed, as git shows it; also an iteration that was reverted.
+
+    git uses your own pager and colours. No program that the repository names runs. N is as for
+    `ralphctl show`.
+    """
+    from ralphctl.report import diff as changes
+    from ralphctl.report import iteration, read
+
+    name, number = _name_and_number(words, "diff")
+    source = read.choose(name, here(), os.environ)[0]
+    facts = iteration.find(source, number)
+    commits = changes.commit_range(Path(source.directory), facts.commits)
+    if commits is None:
+        why = "git does not have its commits any more" if facts.commits else "it made no commit"
+        what = f"there is no diff of iteration {facts.number or ''}".rstrip()
+        raise NotFound(f"{what} of {source.name}", why=why, mend=f"ralphctl show {source.name}")
+    return changes.show_diff(Path(source.directory), commits)

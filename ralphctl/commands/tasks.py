@@ -1,0 +1,124 @@
+"""tasks, cost and note: what is to be done, what it costs, and what a person sends to the loop."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from ralphctl.cli import click_ext, completers
+from ralphctl.cli.click_ext import CommonCommand
+from ralphctl.client.discovery import check_name, here
+from ralphctl.commands.report import last_evening, since_option
+from ralphctl.format import state_text
+from ralphctl.format.output import clean, columns, has_colour
+from ralphd.errors import RalphdError, UsageError
+
+
+def _reports(names: Sequence[str], since: float, now: float) -> list[Any]:
+    """Read the report of each ralph, without names that of this directory's, else of all.
+
+    With --json print them, and return none.
+    """
+    from ralphctl.report import model, read
+
+    sources = [] if names else read.choose(None, here(), os.environ)
+    for name in names:
+        sources += read.choose(check_name(name), here(), os.environ)
+    reports = [read.read(source, since, now, now) for source in sources]
+    if click_ext.wants_json():
+        click.echo(json.dumps(model.document(reports, since, now), ensure_ascii=False))
+    return [] if click_ext.wants_json() else reports
+
+
+def _print(pages: Sequence[Any]) -> None:
+    from ralphctl.report.page import plain_text
+
+    width, colour = columns(sys.stdout), has_colour(sys.stdout)
+    click.echo("\n\n".join(plain_text(page, columns=width, colour=colour) for page in pages), nl=bool(pages))
+
+
+@click.command(cls=CommonCommand)
+@click.argument("words", nargs=-1, metavar="[NAME]... | add [NAME] TEXT | remove [NAME] ID",
+                shell_complete=completers.ralphs)  # fmt: skip
+def tasks(words: tuple[str, ...]) -> None:
+    """Show the tasks of NAME: state, tries, cost, last failure; and the notes for the next prompt.
+
+    `add` gives the built-in loop a task, which it does in its next iteration. Your own task list is not
+    changed. The task is done when the agent commits something for it, or declares it done. `remove` takes an
+    added task or a note back.
+
+    \b
+      ralphctl tasks                            the tasks of the ralph in this directory
+      ralphctl tasks add api "Fix the header"   one more task
+      ralphctl tasks remove api +1              take it back
+    """
+    if words[:1] == ("add",):
+        _send(words[1:], "tasks", 'ralphctl tasks add api "Fix the header"')
+    elif words[:1] == ("remove",):
+        client, name, id_ = _addressed(words[1:], "ralphctl tasks remove api +1")
+        if not click_ext.printed_as_json(client.remove_task(name, id_)):
+            click.echo(f"{name}: removed {clean(id_)}")
+    else:
+        from ralphctl.report import pages, read
+
+        reports = _reports(words, 0.0, time.time())
+        _print([pages.tasks_page(report, read.inbox_of(report.source).notes) for report in reports])
+
+
+def _addressed(words: Sequence[str], example: str) -> tuple[Any, str, str]:
+    """Return the client, the ralph and the text of ``[NAME] TEXT``. Raise UsageError."""
+    if not 1 <= len(words) <= 2:
+        raise UsageError("a name and one text are expected; put the text in quotes", mend=example)
+    return *click_ext.the_ralph(words[0] if len(words) == 2 else None), words[-1]
+
+
+def _send(words: Sequence[str], what: str, example: str) -> None:
+    """Send a task or a note to a built-in loop, and print when it is taken up."""
+    client, name, text = _addressed(words, example)
+    reply = client.ask(name, what, {"text": text})
+    if click_ext.printed_as_json(reply):
+        return
+    id_ = clean(reply.value[what][-1]["id"]) if reply.value[what] else ""
+    click.echo(f"{name}: added {what[:-1]} {id_}; the loop's next prompt has it".replace(" ;", ";"))
+    steps = (how for _, how in state_text.next_steps(client.ralph(name).value))
+    if start := next((how for how in steps if how.startswith(("ralphctl start", "ralphctl resume"))), None):
+        click.echo(f"  next: {start}  (the loop does not run)")
+
+
+@click.command(cls=CommonCommand)
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completers.ralphs)
+@since_option
+def cost(names: tuple[str, ...], since: float | None) -> None:
+    """Show what NAME cost since last evening: by agent and task, per hour, and what is left of its budget.
+
+    Without NAME, the ralph of this directory, else all ralphs. Works without a daemon.
+    """
+    from ralphctl.report import text
+    from ralphctl.report.model import ReportCost
+
+    now, seen = time.time(), {}
+    reports = _reports(names, last_evening(now) if since is None else since, now)
+    with suppress(RalphdError):  # only a daemon reads the output of a run
+        seen = {view["name"]: view.get("seen") for view in click_ext.the_client().views()}
+    _print([text.cost_page(report, seen.get(report.source.name) or {}, now) for report in reports])
+    if len(reports) > 1:
+        click.echo(f"\nin all  {text.cost_words(sum((each.summary.cost for each in reports), ReportCost()))}")
+
+
+@click.command(cls=CommonCommand)
+@click.argument("words", nargs=-1, metavar="[NAME] TEXT", shell_complete=completers.ralphs)
+def note(words: tuple[str, ...]) -> None:
+    """Send a note to the agent: the next prompt of NAME's built-in loop contains TEXT, once.
+
+    If the agent cannot work, at a rate limit for example, the next attempt gets the note again. `ralphctl
+    tasks` shows the notes that no agent has got.
+
+    \b
+      ralphctl note api "Use the new API"
+    """
+    _send(words, "notes", 'ralphctl note api "Use the new API"')

@@ -1,0 +1,103 @@
+"""The pages of ``show`` and ``tasks``."""
+
+from collections.abc import Iterator, Sequence
+
+from ralphctl.format.gate_text import commit_words, tests_words
+from ralphctl.format.humanize import clock, count, cut, duration
+from ralphctl.format.output import clean
+from ralphctl.report import text
+from ralphctl.report.history import amount, last_lines, moment
+from ralphctl.report.iteration import IterationFacts
+from ralphctl.report.model import RalphReport, ReportCost
+from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
+from ralphd.core.loop.inbox import Sent
+
+_MOST_PRINTED, _MOST_FILES, _MOST_FAILED, _TAIL, _WHY = 20, 12, 5, 8, 160
+
+
+def iteration_page(
+    name: str, facts: IterationFacts, printed: Sequence[str], changed: Sequence[str], now: float
+) -> ReportPage:
+    """Return one iteration. ``changed`` are git's lines on its changes, the sum last."""
+    which = "" if facts.number is None else f" {facts.number}"
+    title = "Agent output" if facts.attempts else "Output"
+    if len(printed) > _MOST_PRINTED:
+        logs = typed(f"ralphctl logs {name}" + (f" --iteration{which}" if which else ""))
+        title += f" (the last {_MOST_PRINTED} of {len(printed)} lines; all: {logs})"
+    *files, total = [line.strip() for line in changed] or [""]
+    more = [f"… and {len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
+    sections = (
+        PageSection("Failures", tuple(_failed(facts))),
+        _quoted(title, printed[-_MOST_PRINTED:]),
+        _quoted(f"Changes: {clean(total)}", [*files[:_MOST_FILES], *more]),
+        _quoted("End of the failed tests", last_lines(facts.verdict.get("tail"), _TAIL)),
+    )
+    rows = dict(_rows(facts, now))
+    if changed:
+        rows["next"] = f"{typed(f'ralphctl diff {name}{which}')}  (see the changes)"
+    state = (f"iteration{which} of " if which else "") + f"run {clean(facts.run_id[1:7].lstrip('0'))}"
+    shown = tuple(row for row in rows.items() if row[1])
+    return ReportPage(clean(name), state, shown, tuple(section for section in sections if section.items))
+
+
+def _quoted(title: str, lines: Sequence[str]) -> PageSection:
+    return PageSection(title, tuple(PageItem(f"| {clean(line)}") for line in lines))
+
+
+def _rows(facts: IterationFacts, now: float) -> Iterator[tuple[str, str]]:
+    end, attempts, verdict = facts.end, facts.attempts, facts.verdict
+    task = end.get("task") or {}
+    yield "task", clean(task.get("title") or task.get("id") or "")
+    agents = " then ".join(dict.fromkeys(clean(each.get("agent")) for each in attempts))
+    yield "agent", agents + (f", {len(attempts)} attempts" if len(attempts) > 1 else "")
+    began, over = facts.began_at or moment(end.get("started_at")), moment(end.get("at"))
+    for first in attempts[:1]:
+        began = (moment(first.get("at")) or now) - (amount(first.get("duration_s")) or 0.0)
+    since = "" if began is None else f"{clock(began, now)} "
+    took = "" if began is None or over is None else f" ({duration(over - began)})"
+    yield (
+        "time",
+        f"{since + 'to' if since else 'until'} {clock(over, now)}{took}"
+        if over
+        else f"since {since}, not finished",
+    )
+    summary = clean(end.get("summary") or "")
+    yield "result", ": ".join(filter(None, ("failed" if end.get("failed") else "", summary)))
+    cost = ReportCost()
+    for each in attempts:
+        cost.unknown += cost.include(each)
+    tokens = f", {cost.tokens_in:,} tokens in, {cost.tokens_out:,} out" if cost.tokens_in else ""
+    yield "cost", text.cost_words(cost, brief=True) + tokens if attempts else ""
+    if verdict:
+        tests = f" (tests: {words})" if (words := tests_words(verdict)) else ""
+        kind = f"{clean(verdict.get('verdict'))}{', restored by undo' if verdict.get('undone') else ''}"
+        yield "verdict", f"{kind}: {clean(verdict.get('why') or '')}{tests}"
+    yield "commits", commit_words([sha[:7] for sha in facts.commits]) or "none"
+
+
+def _failed(facts: IterationFacts) -> Iterator[PageItem]:
+    for each in [each for each in facts.attempts if each.get("failure_kind")][-_MOST_FAILED:]:
+        kind, why = clean(each["failure_kind"]).replace("_", " "), cut(clean(each.get("why") or ""), _WHY)
+        yield PageItem(f"attempt {each.get('attempt')} by {clean(each.get('agent'))}, {kind}: {why}")
+
+
+def tasks_page(report: RalphReport, notes: Sequence[Sent]) -> ReportPage:
+    """Return each task with its state, tries, cost and last failure; and the notes for the next prompt."""
+    listed, spent = report.tasks, {task.id: task.cost for task in report.summary.tasks}
+    name = clean(report.source.name)
+    if listed is None:
+        add = typed(f'ralphctl tasks add {name} "Fix the header"')
+        return ReportPage(name, "no task list", (("next", f"{add}  (give it a task)"),), ())
+    rows = [("TASK", "STATE", "TRIES", "COST", "LAST FAILURE")]
+    for id_, title, _, why, _, state in listed.listed:
+        cost = spent.get(id_) or ReportCost()
+        price = text.cost_words(cost, brief=True) if cost.attempts else "-"
+        state = "open" if state == "working" and not report.state.runs else state
+        label = clean(f"{id_} {title}" if id_.startswith("+") else title)
+        rows.append((label, state, str(cost.attempts), price, cut(clean(why), _WHY) * (state != "done")))
+    words = f"{listed.done} of {count(listed.total, 'task')} done" + (
+        f" ({listed.file})" if listed.file else ""
+    )
+    pending = (PageItem(f"{note.id}: {cut(clean(' '.join(note.text.split())), _WHY)}") for note in notes)
+    sections = [PageSection("Tasks", (), tuple(rows)), PageSection("Notes for the next prompt", (*pending,))]
+    return ReportPage(name, clean(words), (), tuple(sections[: 1 + bool(notes)]))
