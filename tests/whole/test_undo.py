@@ -29,7 +29,7 @@ def test_a_reverted_commit_is_seen_put_back_and_tested_before_ralph_goes_on(daem
     daemon.start()
     person = Person(daemon)
     guarded.register()
-    assert "has told no end of an iteration" in person("verdicts", "demo").stdout
+    assert "does not report the end of an iteration" in person("verdicts", "demo").stdout
     guarded.does(1, "good")
     guarded.told(1)
     assert refused(daemon)["type"] == WRONG_STATE, "a run lives"

@@ -99,12 +99,8 @@ def choose(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> Choi
 
 def may_be_tried(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> tuple[Task, ...]:
     """Return the open tasks that have not failed too often."""
-    most = max_task_failures
-    return tuple(
-        task
-        for task in open_tasks(plan, ledger)
-        if not is_used_up(record_of(task, ledger).failure_count, most)
-    )
+    most, left = max_task_failures, open_tasks(plan, ledger)
+    return tuple(task for task in left if not is_used_up(record_of(task, ledger).failure_count, most))
 
 
 def is_used_up(failures: int, most: int) -> bool:
@@ -138,15 +134,12 @@ def failed_once(ledger: Ledger, task: Task, failure: Previous) -> Ledger:
     """Record a failed attempt. It counts where the task is at fault; the next one may get more time."""
     record, kind = record_of(task, ledger), failure.kind
     record = replace(
-        record,
+        record, last_kind=kind, last_failure=failure.why[:MOST_FAILURE_CHARS],
         failure_count=record.failure_count + meaning(kind).for_the_task,
         timeout_factor=grown(record.timeout_factor) if kind in TOO_LONG else record.timeout_factor,
-        last_kind=kind,
-        last_failure=failure.why[:MOST_FAILURE_CHARS],
-        last_attempt=failure.attempt,
-        last_agent=failure.agent,
+        last_attempt=failure.attempt, last_agent=failure.agent,
         last_lines=tuple(line[:MOST_KEPT_CHARS] for line in failure.lines),
-    )
+    )  # fmt: skip
     return {**ledger, task.id: record}
 
 
@@ -211,14 +204,10 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger
         if was is not None and was.unjudged:
             count = record.failure_count + 1
             record = replace(
-                record,
-                failure_count=count,
-                last_kind=FailureKind.AGENT_INCOMPLETE,
-                last_failure=note.words[:MOST_FAILURE_CHARS],
-                last_attempt=0,
-                last_lines=(),
+                record, failure_count=count, last_kind=FailureKind.AGENT_INCOMPLETE, last_attempt=0,
+                last_failure=note.words[:MOST_FAILURE_CHARS], last_lines=(),
                 state=record.state if count % a_round else TaskState.FAILED,
-            )
+            )  # fmt: skip
         elif was is not None and was.state is TaskState.FAILED:  # counted already, and put back
             record = replace(record, state=TaskState.FAILED)
         after[id_] = record
