@@ -33,7 +33,7 @@ def main() -> int:
         if error.errno != errno.ENOSPC:
             raise
         _let_stdout_go()
-        output.error(RalphdError("no space left on device", why="the answer is not whole", mend="df -h"))
+        output.error(RalphdError("no space left on device", why="the output is incomplete", mend="df -h"))
         return RalphdError.exit_code
     return code
 
@@ -43,7 +43,7 @@ def _run(arguments: list[str]) -> int:
         from ralphctl.commands import completion
 
         return completion.answer()
-    gc.disable()  # what `status` and `--help` load is no garbage, and to look for some takes 2 ms of 37
+    gc.disable()  # `status` and `--help` create no garbage, and a collection takes 2 ms of 37
     from ralphctl.cli import fast_status
 
     code = fast_status.run(arguments)

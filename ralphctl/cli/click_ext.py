@@ -1,8 +1,7 @@
-"""What all commands share: common options, lazily loaded groups, and the nearest word for an unknown one."""
+"""What all commands share: common options, lazily loaded groups, ralphs by name."""
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import pkgutil
@@ -79,9 +78,10 @@ class LazyGroup(CommonCommand, click.Group):
         """Find the command that ``args`` begin with. Raise UnknownWord with the nearest name."""
         word = args[0]
         if word not in self.table and not word.startswith("-") and not ctx.resilient_parsing:
-            near = difflib.get_close_matches(word, list(self.table), n=1, cutoff=0.5)
-            better = f"{ctx.command_path} {near[0]}" if near else f"{ctx.command_path} --help"
-            raise UnknownWord(f"no command {word!r}", better)
+            from ralphctl.cli.suggest import command_for
+
+            better = command_for(word, self.table, is_root=ctx.parent is None)
+            raise UnknownWord(f"unknown command {word!r}", f"{ctx.command_path} {better or '--help'}")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
@@ -117,7 +117,7 @@ def wants_json() -> bool:
 
 
 def the_client() -> Client:
-    """Return the client for the socket that options, environment and directory lead to."""
+    """Return the client of the daemon that options, environment and directory select."""
     from ralphctl.client.client import Client
 
     socket, directory = socket_given(), discovery.here()
@@ -145,7 +145,7 @@ def printed_as_json(reply: Reply) -> bool:
 
 
 ralph_argument = click.argument("name", required=False, shell_complete=completers.ralphs)
-"""NAME, which may be left out inside a ralph's directory."""
+"""NAME, optional inside a ralph's directory."""
 
 
 def ralph_command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
@@ -154,7 +154,7 @@ def ralph_command(name: str | None = None) -> Callable[[Callable[..., Any]], cli
 
 
 limit_option = click.option(
-    "-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="So many at most."
+    "-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most N."
 )
 
 
@@ -168,9 +168,9 @@ class Number(click.FloatRange):
         """Return the number. Raise click's BadParameter."""
         number = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value} is no number.", param, ctx)
+            self.fail(f"{value} is not a number.", param, ctx)
         return number
 
 
 SECONDS = Number(10**9)
-"""A time to wait."""
+"""A duration in seconds."""

@@ -1,4 +1,4 @@
-"""Words for click's shell completion, passed to ``shell_complete=``: ralphs, keys, webhooks, agents, paths.
+"""Words for click's shell completion, passed to ``shell_complete=``: ralphs, keys, iterations, paths.
 
 A TAB may take 200 ms, so each completer imports what it needs, and a daemon gets half a second to answer.
 """
@@ -50,6 +50,20 @@ def keys(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
 
         names += [f"agents.{agent}.{name}" for agent in KNOWN for name in keys_of(AGENT)]
     return [name for name in names if name.startswith(incomplete)]
+
+
+def ralphs_or_iterations(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
+    """Complete ``undo [NAME] [N]``: a ralph, and the iterations with reverted commits."""
+    words = context.params.get("words") or ()
+    names = [] if words else ralphs(context, parameter, incomplete)
+    try:
+        here = discovery.of_directory(_answer(context, "/status")["ralphs"], discovery.here()) or {}
+        name = words[0] if words else here["name"]
+        judged = _answer(context, f"/ralphs/{name}/verdicts?limit=100")["verdicts"]
+    except (RalphdError, KeyError):
+        judged = []
+    numbers = [str(each["iteration"]) for each in judged if each.get("reverted") and not each.get("undone")]
+    return names + [number for number in numbers if number.startswith(incomplete)]
 
 
 def agents(context: Context, parameter: Parameter, incomplete: str) -> list[str]:

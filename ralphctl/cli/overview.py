@@ -85,6 +85,9 @@ TABLE = {
     "notify": CommandEntry("notify:notify", "For scripts in a run: tell the Regent what it does.", _MORE),
     "completion": CommandEntry("completion:completion", "Print the completion script of a shell.", _MORE),
     "demo": CommandEntry("demo:demo", "See in half a minute what ralphd does.", _MORE),
+    "run": CommandEntry("build:build", "The same as build.", _EVERYDAY),
+    "help": CommandEntry("help:help", "Show the help of a command.", _MORE),
+    "version": CommandEntry("help:version", "Print the version.", _MORE),
 }  # fmt: skip
 
 

@@ -62,7 +62,14 @@ def run(arguments: list[str]) -> int:
 
 
 def _usage(fault: click.ClickException) -> UsageError:
-    what = fault.format_message().rstrip(".")
-    context = getattr(fault, "ctx", None)
-    better = fault.better if isinstance(fault, UnknownWord) else ""
-    return UsageError(what, mend=better or f"{context.command_path if context else 'ralphctl'} --help")
+    what, context = fault.format_message().rstrip("."), getattr(fault, "ctx", None)
+    path = context.command_path if context else "ralphctl"
+    if isinstance(fault, UnknownWord):
+        return UsageError(what, mend=fault.better)
+    better = ""
+    if isinstance(fault, click.NoSuchOption) and context:
+        from ralphctl.cli.suggest import option_for
+
+        what = f"unknown option {fault.option_name!r}"
+        better = option_for(fault.option_name, [each for one in context.command.params for each in one.opts])
+    return UsageError(what, mend=f"{path} {better or '--help'}")

@@ -68,7 +68,7 @@ def until(
             time.sleep(pause_s if timeout_s is None else min(pause_s, max(0.0, timeout_s - waited_s)))
             pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
     except KeyboardInterrupt:
-        progress.say("\nit was only the waiting that ended" + forced(force))
+        progress.say("\nNo longer waiting; the request stays in force" + forced(force))
         raise
     finally:
         progress.clear()
@@ -120,7 +120,7 @@ class _Progress:
         state = reply.value["state"] if reply is not None else "unknown, since ralphd is away"
         return WaitTimeout(
             f"after {self._timeout_s:g} s still waiting for {self._waiting_for}",
-            why=f"{self._name} is {state}; it was only the waiting that ended",
+            why=f"{self._name} is {state}; only the wait ended, the request stays in force",
             mend=self._force or f"ralphctl status {self._name}",
         )
 

@@ -32,44 +32,38 @@ from ralphd.errors import CommandNotStartable, DaemonNotRunning, DirectoryBusy, 
 _BUSY_LIMIT_S = 15.0
 """The shims of a killed build need at most this long to end their trees."""
 _BUSY_PAUSE_S = 0.1
-_IGNORED = "is for the built-in loop, and changes nothing here"
-_DOES = {"done": "start again", "failed": "try again", "paused": "go on"}
-_EXITS = {
-    "done": wire.EXIT_OK,
-    "failed": wire.EXIT_FAILED,
-    "paused": wire.EXIT_PAUSED,
-    "stopped": wire.EXIT_INTERRUPTED,
-    "idle": wire.EXIT_INTERRUPTED,
-}
+_IGNORED = "is ignored: it is for the built-in loop"
+_DOES = {"done": "start again", "failed": "try again", "paused": "continue"}
+_EXITS = {"done": wire.EXIT_OK, "failed": wire.EXIT_FAILED, "paused": wire.EXIT_PAUSED}
 
 
 @click.command(
     cls=start.WithCommand,
     options_metavar="[OPTIONS] [-- COMMAND...]",
-    epilog="Options that take a value, but --name, are keys of ralph.toml too.",
+    epilog="Every option with a value except --name can also be set in ralph.toml.",
 )
 @click.argument("more", nargs=-1, metavar="", shell_complete=completers.files)
-@click.option("--name", help="The ralph's name; the directory's name when left out.")
+@click.option("--name", help="The ralph's name (default: the directory's name).")
 @start.loop_options
 @click.pass_context
 def build(
     ctx: click.Context, /, more: tuple[str, ...], name: str | None, resume: bool, no_resume: bool, **keys: Any
 ) -> int:
-    """Supervise Ralph here, in the foreground: no daemon is needed, and none stays.
+    """Run a loop here, in the foreground, without a daemon. Also called run.
 
     \b
       ralphctl build                  the built-in loop: PROMPT.md, claude; or [ralph] command of ralph.toml
-      ralphctl build -- ./loop.sh     a loop of your own; again with ralphctl build
+      ralphctl build -- ./loop.sh     a loop of your own; later just ralphctl build
 
-    Where the built-in loop left a checkpoint, it is asked what becomes of it: resume, discard, view. Without
-    a terminal it goes on from there.
+    A checkpoint left in the middle of an iteration is shown first: resume or discard it. Without a terminal
+    it is resumed.
 
-    Keys: p pauses after the iteration, s skips a wait, ? shows them all. Ctrl-C asks it to end, a second one
-    ends it now. However this command ends, nothing of it stays alive.
+    Keys: p pauses after the iteration, s skips a wait, ? lists all keys. Ctrl-C stops the loop after its
+    iteration, a second Ctrl-C at once. When this command ends, every process it started has ended.
     From another terminal, in this directory: ralphctl status, logs -f, pause, skip-wait, stop.
 
-    Exits with 0 when it is done, or gets nowhere and stops by itself; 5 at a limit, 1 when it failed, 75 when
-    it is paused, 130 when it was stopped.
+    Exits with 0 when it is done or stops because it makes no progress, 5 at a limit of its own, 1 when it
+    failed, 75 when it is paused, 130 when it was stopped.
     """
     have_streams()
     command = start.command_given(ctx, more, "ralphctl build", mend="ralphctl build -- ./loop.sh")
@@ -82,11 +76,13 @@ def build(
     await_earlier(place, lambda: False, say)
     if command is None:
         command, wish = _settled(directory, place, flags, wish)
+    if command is None:
+        start.offer_init(ctx, Path(directory), flags)
     return _supervised(start.registration(directory, command, name, flags, resume=wish), place)
 
 
 def _supervised(body: dict[str, object], place: Path) -> int:
-    """Run the private daemon from its start to the end of all that it started; return the exit code."""
+    """Run the private daemon until every process it started has ended; return the exit code."""
     daemon = PrivateDaemon(place)
     waker, stops = Waker(), StopSignals(daemon.cut)
     await_earlier(place, lambda: stops.stop, say)  # another build may have started during the question
@@ -102,11 +98,11 @@ def _supervised(body: dict[str, object], place: Path) -> int:
         view = front.view or view
     finally:
         if not daemon.end():
-            say("error: something that it started cannot be ended; see ps -ef")
+            say("error: a process that it started cannot be killed: ps -ef")
     if end is BuildEnd.UNREAD:
         raise BrokenPipeError
     if front.is_cut_short:
-        say("the end of what it printed may be missing here; ralphctl logs has it")
+        say("the end of the output may be missing here: ralphctl logs")
     lines, code = _last_words(end, view, daemon, stops)
     say(front.last_words(lines))
     let_go_of_stderr()
@@ -118,7 +114,7 @@ def _settled(
 ) -> tuple[list[str] | None, bool | None]:
     """Choose the command if none is given: ralph.toml's, else the last build's, else the built-in loop.
 
-    ``--agent`` selects the built-in loop. Ask here what becomes of its checkpoint.
+    ``--agent`` selects the built-in loop. Ask here whether to resume from its checkpoint.
     """
     last = offline.last_build_command(place)
     saved = checkpoint.find(directory, offline.build_homes(place))
@@ -127,9 +123,7 @@ def _settled(
             start.tell_ignored(wish, _IGNORED)
             return None, None
         if last and "agent" not in flags:
-            say(
-                f"as the last time: {clean(' '.join(last))}  (ralphctl build --agent NAME: the built-in loop)"
-            )
+            say(f"as last time: {clean(' '.join(last))}  (built-in loop: ralphctl build --agent NAME)")
             start.tell_ignored(wish, _IGNORED)
             return last, None
     return None, checkpoint.settle(saved, wish, command="ralphctl build")
@@ -151,7 +145,9 @@ def _register(client: Client, body: dict[str, object], stops: StopSignals) -> Vi
         except DaemonNotRunning as gone:
             if stops.at_once:
                 raise KeyboardInterrupt from gone
-            raise StartFailed("the private ralphd has died", wire.EXIT_FAILED, why=gone.what) from gone
+            raise StartFailed(
+                "the private ralphd ended unexpectedly", wire.EXIT_FAILED, why=gone.what
+            ) from gone
         time.sleep(_BUSY_PAUSE_S)
 
 
@@ -164,7 +160,7 @@ def _of_build(fault: RalphdError, directory: str) -> RalphdError:
 def _tell_start(view: View, *, has_keys: bool) -> None:
     say(f"{view['name']}: {state_text.started_words(view) or state_text.state_words(view, time.time())}")
     for line in view.get("notes") or []:
-        if not str(line).startswith("replaced the earlier definition"):  # each build does that
+        if not str(line).startswith(start.REPLACED):  # each build does that
             with suppress(OSError):
                 note(str(line))
     keys = "p pauses after the iteration, s skips a wait, " if has_keys else ""
@@ -177,9 +173,9 @@ def _last_words(
     """Return the closing lines, and the exit code."""
     name = view["name"]
     if end is BuildEnd.AT_ONCE or stops.at_once:
-        lines, code = [f"{name}: ended at once, with all that it had started"], wire.EXIT_INTERRUPTED
+        lines, code = [f"{name}: killed, with every process it started"], wire.EXIT_INTERRUPTED
     elif end is BuildEnd.ALONE and daemon.code != 0:
-        lines = [f"{name}: ended, since its ralphd has died (its log: {daemon.log})"]
+        lines = [f"{name}: killed, because its ralphd ended unexpectedly (log: {daemon.log})"]
         code = wire.EXIT_FAILED
     elif end is BuildEnd.ALONE:  # another command ended it; it stopped the ralph first
         lines, code = [f"{name}: stopped, with its ralphd"], wire.EXIT_INTERRUPTED
@@ -194,7 +190,7 @@ def _next_steps(view: View) -> list[tuple[str, str]]:
     steps.append((_DOES.get(state, "start it again"), again))
     if state == "paused" and state_text.is_built_in(view) and view.get("pause_reason") == "usage_limit":
         other = "claude" if view.get("agent") == "codex" else "codex"
-        steps.append(("another agent goes on meanwhile", f"{again} --fallback {other}"))
+        steps.append(("continue with another agent", f"{again} --fallback {other}"))
     return steps
 
 
@@ -209,7 +205,7 @@ def _settled_words(view: View, now: float) -> list[str]:
     lines = [f"{view['name']}: {said}"]
     if view["state"] in ("paused", "stopped") and state_text.is_built_in(view) and held:
         rows = [f"  {label:<12} {text}" for label, text in checkpoint_text.rows(held, now)]
-        return [*lines, *rows, "  all of it is kept: ralphctl build asks, and goes on from there"]
+        return [*lines, *rows, "  the checkpoint is kept: ralphctl build resumes from it"]
     work = state_text.work_words(view)
     return lines + ([f"  {'work':<12} {work}"] if work else [])
 
@@ -219,4 +215,4 @@ def _settled_code(view: View) -> int:
         return wire.EXIT_LIMIT
     if view["state"] == "stopped" and view.get("message"):  # the loop stopped itself: no progress
         return wire.EXIT_OK
-    return _EXITS[view["state"]]
+    return _EXITS.get(view["state"], wire.EXIT_INTERRUPTED)

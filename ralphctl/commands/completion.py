@@ -26,7 +26,7 @@ def completion(shell: str) -> None:
       fish    ralphctl completion fish > ~/.config/fish/completions/ralphctl.fish
               ln -s ralphctl.fish ~/.config/fish/completions/ralph.fish
 
-    At each TAB the script runs ralphctl, so it stays right after an upgrade.
+    The script runs ralphctl at each TAB, so it does not have to be written again after an upgrade.
     """
     from ralphctl.cli.root import cli
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,9 @@ from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, LazyGroup, wants_json
 from ralphctl.cli.overview import CommandEntry
 from ralphctl.client.discovery import here
-from ralphctl.format.output import clean, note
-from ralphd.errors import DirectoryUnusable
+from ralphctl.format.output import clean, message, note
+from ralphctl.offline.checkpoint import can_ask, confirmed
+from ralphd.errors import ConfigFaults, DirectoryUnusable, UsageError
 
 if TYPE_CHECKING:
     from ralphctl.setup.config_edit import ConfigEdit
@@ -23,11 +26,14 @@ _MOST_NAMED = 5
 config = LazyGroup(
     "config",
     table={
-        "show": CommandEntry("config:show", "Print each value with its origin."),
-        "check": CommandEntry("config:check", "Tell everything that is wrong, together."),
+        "show": CommandEntry("config:show", "Print every value and where it is set."),
+        "get": CommandEntry("config:get", "Print the value of one key."),
+        "explain": CommandEntry("config:explain", "Explain a key: meaning, default, where it is set."),
+        "check": CommandEntry("config:check", "Report all faults in the configuration."),
+        "set": CommandEntry("config:set_", "Set one key in ralph.toml or in your own file."),
+        "unset": CommandEntry("config:unset", "Remove one key."),
+        "edit": CommandEntry("config:edit", "Edit the file in $EDITOR; it is checked before it is saved."),
         "schema": CommandEntry("config:schema", "Print the JSON Schema of ralph.toml, for editors."),
-        "set": CommandEntry("config:set_", "Set one key in ralph.toml, or in your own file."),
-        "unset": CommandEntry("config:unset", "Take one key out of it."),
     },
     help="Show, check and change the configuration of a directory.",
     no_args_is_help=True,
@@ -37,14 +43,14 @@ config = LazyGroup(
 def _directory(given: str | None) -> Path:
     directory = Path(given or here())
     if not directory.is_dir():
-        raise DirectoryUnusable(f"{directory} is no directory")
+        raise DirectoryUnusable(f"{directory} is not a directory")
     return directory.absolute()
 
 
 @click.command(cls=CommonCommand)
 @click.argument("directory", required=False, shell_complete=completers.directories)
 def show(directory: str | None) -> None:
-    """Print each value that holds in DIRECTORY (this one), with where it comes from."""
+    """Print every value in force in DIRECTORY (default: this one), and where it is set."""
     from ralphctl.setup import config_show
 
     click.echo(config_show.show(_directory(directory), os.environ, as_json=wants_json()))
@@ -53,7 +59,7 @@ def show(directory: str | None) -> None:
 @click.command(cls=CommonCommand)
 @click.argument("directory", required=False, shell_complete=completers.directories)
 def check(directory: str | None) -> None:
-    """Check the configuration of DIRECTORY (this one); exits with 78 when anything is wrong."""
+    """Check the configuration of DIRECTORY (default: this one). Exits with 78 if it has faults."""
     from ralphctl.setup import config_show
 
     click.echo(config_show.check(_directory(directory), os.environ, as_json=wants_json()))
@@ -67,16 +73,43 @@ def schema() -> None:
     click.echo(config_show.schema())
 
 
-_user_option = click.option("--user", is_flag=True, help="In your own file, for all directories.")
+_key_argument = click.argument("key", shell_complete=completers.keys)
+_directory_argument = click.argument("directory", required=False, shell_complete=completers.directories)
+_user_option = click.option("--user", is_flag=True, help="Your own file, for all directories.")
+
+
+@click.command(cls=CommonCommand)
+@_key_argument
+@_directory_argument
+def get(key: str, directory: str | None) -> None:
+    """Print the value of KEY in force in DIRECTORY (default: this one)."""
+    from ralphctl.setup import config_show
+
+    click.echo(config_show.get(key, _directory(directory), os.environ, as_json=wants_json()))
+
+
+@click.command(cls=CommonCommand)
+@_key_argument
+@_directory_argument
+def explain(key: str, directory: str | None) -> None:
+    """Explain KEY: what it means, its values, its default, and where it is set. KEY may be a section.
+
+    \b
+      ralphctl config explain regent.max_retries
+      ralphctl config explain git
+    """
+    from ralphctl.setup import config_show
+
+    click.echo(config_show.explain(key, _directory(directory), os.environ))
 
 
 @click.command("set", cls=CommonCommand, context_settings={"ignore_unknown_options": True})
-@click.argument("key", shell_complete=completers.keys)
+@_key_argument
 @click.argument("value")
-@click.argument("directory", required=False, shell_complete=completers.directories)
+@_directory_argument
 @_user_option
 def set_(key: str, value: str, directory: str | None, user: bool) -> None:
-    """Set KEY to VALUE in the ralph.toml that holds in DIRECTORY (this one), or in your own file.
+    """Set KEY to VALUE in the ralph.toml of DIRECTORY (default: this one), or in your own file.
 
     \b
       ralphctl config set regent.max_retries 5
@@ -84,19 +117,53 @@ def set_(key: str, value: str, directory: str | None, user: bool) -> None:
       ralphctl config set agents.claude.model opus
       ralphctl config set --user logs.total_bytes 4294967296
 
-    Lists are written whole: A,B or a TOML list; a command is split as a shell would. Comments and order stay
-    as they are. What check would not accept is not written.
+    A list replaces the earlier one: A,B or a TOML list; a command is split as a shell does it. Comments and
+    order stay as they are. A value that check would reject is not written.
     """
     _edit(key, value, directory, users_own=user)
 
 
 @click.command(cls=CommonCommand)
-@click.argument("key", shell_complete=completers.keys)
-@click.argument("directory", required=False, shell_complete=completers.directories)
+@_key_argument
+@_directory_argument
 @_user_option
 def unset(key: str, directory: str | None, user: bool) -> None:
-    """Take KEY out of the ralph.toml that holds in DIRECTORY (this one), or out of your own file."""
+    """Remove KEY from the ralph.toml of DIRECTORY (default: this one), or from your own file."""
     _edit(key, None, directory, users_own=user)
+
+
+@click.command(cls=CommonCommand)
+@_directory_argument
+@_user_option
+def edit(directory: str | None, user: bool) -> None:
+    """Edit the ralph.toml of DIRECTORY (default: this one), or your own file, in $VISUAL or $EDITOR.
+
+    You edit a copy. It replaces the file once it has no faults; until then the file stays as it is, and your
+    text is kept.
+    """
+    from ralphctl.setup.config_edit import edit_whole
+
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+
+    def run_editor(copy: Path, faults: list[str]) -> None:
+        for line in faults:
+            message(clean(line))
+        if faults and not (can_ask() and confirmed("Edit again? [Y/n]", enter=True)):
+            raise ConfigFaults("the edited text has faults")
+        try:
+            code = subprocess.run([*editor, str(copy)]).returncode
+        except OSError as fault:
+            raise UsageError(
+                f"cannot run the editor: {fault}", mend="EDITOR=nano ralphctl config edit"
+            ) from fault
+        if code:
+            raise UsageError(f"the editor {editor[0]!r} failed (exit {code})")
+
+    file, keys = edit_whole(run_editor, directory=_directory(directory), environ=os.environ, users_own=user)
+    click.echo(
+        f"{_shown(file)}: " + (f"saved ({', '.join(keys[:_MOST_NAMED])})" if keys else "no value changed")
+    )
+    _tell_next(file, keys, users_own=user)
 
 
 def _edit(key: str, value: str | None, given: str | None, *, users_own: bool) -> None:
@@ -104,8 +171,8 @@ def _edit(key: str, value: str | None, given: str | None, *, users_own: bool) ->
 
     directory = _directory(given)
     edit = config_edit.edit_key(key, value, directory=directory, environ=os.environ, users_own=users_own)
-    ralphs = config_show.known_ralphs(edit.file, os.environ, users_own=users_own)
     if wants_json():
+        _, ralphs = config_show.next_steps(edit.file, [edit.key], os.environ, users_own=users_own)
         data = {"file": str(edit.file), "key": edit.key, "was": edit.was, "now": edit.now,
                 "changed": edit.is_changed, "ralphs": ralphs}  # fmt: skip
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
@@ -113,19 +180,30 @@ def _edit(key: str, value: str | None, given: str | None, *, users_own: bool) ->
     click.echo(clean(_edit_line(edit)))
     for warning in config_show.warnings(edit, directory, os.environ):
         note(warning)
-    if not edit.is_changed:
-        return
-    if users_own and edit.key.startswith(("logs.", "webhooks[")):
-        click.echo("  next: ralphctl regent reload  (the daemon goes by what it read last)")
+    if edit.is_changed:
+        _tell_next(edit.file, [edit.key], users_own=users_own)
+
+
+def _tell_next(file: Path, keys: list[str], *, users_own: bool) -> None:
+    """Print the commands without which a change of ``keys`` does not take effect."""
+    from ralphctl.setup import config_show
+
+    for_daemon, ralphs = config_show.next_steps(file, keys, os.environ, users_own=users_own)
+    if for_daemon:
+        click.echo("  next: ralphctl regent reload  (if the daemon is running)")
     for name in ralphs[:_MOST_NAMED]:
-        click.echo(f"  next: ralphctl reload {name}  (it goes by what it was started with)")
+        click.echo(f"  next: ralphctl reload {name}  (it keeps the configuration of its start until then)")
     if len(ralphs) > _MOST_NAMED:
         click.echo(f"  and {len(ralphs) - _MOST_NAMED} more: ralphctl status --all")
 
 
+def _shown(file: Path) -> str:
+    return clean(file.name if file.parent == Path(here()) else file)
+
+
 def _edit_line(edit: ConfigEdit) -> str:
-    file = edit.file.name if edit.file.parent == Path(here()) else str(edit.file)
     if not edit.is_changed:
-        return f"{file}: {edit.key} is {'not set' if edit.now is None else edit.now}; nothing was changed"
+        value = "not set" if edit.now is None else edit.now
+        return f"{_shown(edit.file)}: {edit.key} is {value} already; nothing was changed"
     was = "" if edit.was is None else f"  (was {edit.was})"
-    return f"{file}: {edit.key} {'is not set now' if edit.now is None else f'= {edit.now}'}{was}"
+    return f"{_shown(edit.file)}: {edit.key} {'removed' if edit.now is None else f'= {edit.now}'}{was}"

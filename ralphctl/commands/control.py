@@ -1,4 +1,4 @@
-"""Requests to one ralph: stop, restart, pause, resume, skip-wait, ack, reload, rm; and waiting for it.
+"""Requests to ralphs: stop, restart, pause, resume, rm; to one: skip-wait, ack, reload, wait.
 
 A command that waits prints the outcome and the next useful command.
 """
@@ -6,156 +6,239 @@ A command that waits prints the outcome and the next useful command.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from ralphctl.cli.click_ext import SECONDS, printed_as_json, ralph_command, the_ralph
+from ralphctl.cli import completers
+from ralphctl.cli.click_ext import (
+    SECONDS,
+    CommonCommand,
+    printed_as_json,
+    ralph_command,
+    the_client,
+    the_name,
+    the_ralph,
+    wants_json,
+)
 from ralphctl.client import waiting
-from ralphctl.client.client import Client, Reply
+from ralphctl.client.client import Reply
 from ralphctl.format import state_text
 from ralphctl.format.humanize import asked, count, duration, last_exit, moment
 from ralphctl.format.incident_text import held_back, open_incident
-from ralphctl.format.output import clean, message
+from ralphctl.format.output import clean, error, message
 from ralphctl.format.state_text import change_lines
+from ralphctl.offline.checkpoint import can_ask, confirmed
 from ralphd import wire
+from ralphd.errors import DaemonNotRunning, RalphdError, UsageError
 
 _FINAL = frozenset({"idle", "stopped", "failed", "done"})
 """States that a ralph does not leave without a command."""
 
-_GOALS = {
-    "done": frozenset({"done"}),
-    "paused": frozenset({"paused"}),
-    "stopped": frozenset({"stopped"}),
-    "idle": wire.SETTLED_STATES,
-}
+_GOALS = {goal: frozenset({goal}) for goal in ("done", "paused", "stopped")} | {"idle": wire.SETTLED_STATES}
 
 
-def waiting_options(function: Any) -> Any:
-    """Add ``--no-wait`` and ``--wait-timeout``, as ``_ask_and_wait`` takes them."""
-    function = click.option("--no-wait", is_flag=True, help="Only ask; do not wait until it is so.")(function)
-    return click.option(
-        "--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most (then 124)."
-    )(function)
-
-
-def tell_view(reply: Reply, *, said: str = "") -> None:
-    """Print what happened (``said``, else the state), and the next useful command."""
+def tell_view(reply: Reply, *, text: str = "", more: Sequence[str] = ()) -> None:
+    """Print what happened (``text``, else the state), ``more`` lines, and the next useful command."""
     if printed_as_json(reply):
         return
-    view = reply.value
-    if not said:
-        said, ending = state_text.state_words(view, time.time()), view.get("last_exit")
-        if view["state"] == "stopped" and ending:
-            said += f"; its last run: {clean(last_exit(ending))}"
-    click.echo(f"{view['name']}: {said}")
-    does, how = state_text.next_steps(view)[0]
+    click.echo("\n".join([_line(reply.value, text), *more]))
+    does, how = state_text.next_steps(reply.value)[0]
     click.echo(f"  next: {how}  ({does})")
 
 
+def _line(view: waiting.View, text: str = "") -> str:
+    ending = view.get("last_exit")
+    if not text:
+        text = state_text.state_words(view, time.time())
+        text += f"; last run: {clean(last_exit(ending))}" if view["state"] == "stopped" and ending else ""
+    return f"{view['name']}: {text}"
+
+
+# --- several ralphs -------------------------------------------------------------------------------------
+
+
+def ralphs_command(function: Callable[..., Any]) -> click.Command:
+    """Make a command of ``function`` that takes NAMEs, and ``--all`` as ``every``."""
+    add_names = click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completers.ralphs)
+    add_all = click.option("--all", "every", is_flag=True, help="Every ralph to which this applies.")
+    return click.command(cls=CommonCommand)(add_names(add_all(function)))
+
+
+def waiting_options(function: Any) -> Any:
+    """Add ``--no-wait`` and ``--wait-timeout``."""
+    function = click.option("--no-wait", is_flag=True, help="Return immediately.")(function)
+    return click.option(
+        "--wait-timeout", type=SECONDS, metavar="S", help="Wait at most S seconds (then exit 124)."
+    )(function)
+
+
+def _is_active(view: waiting.View) -> bool:
+    return not waiting.is_settled(view)
+
+
+class _Ralphs:
+    """The ralphs that a command is for. Of several, a fault of one leaves the others alone.
+
+    ``code`` is the worst exit code so far. Raise UsageError for names with ``--all``, UnknownRalph where no
+    name is given and none can be meant.
+    """
+
+    def __init__(
+        self, names: Sequence[str], every: bool, applies: Callable[[waiting.View], bool] = _is_active
+    ) -> None:
+        if every and names:
+            raise UsageError("names and --all are both given", mend="one of them")
+        self.client, self.code = the_client(), wire.EXIT_OK
+        if every:
+            self.names = [view["name"] for view in self.client.views() if applies(view)]
+        else:
+            self.names = [the_name(self.client, name) for name in dict.fromkeys(names or (None,))]
+        self.are_several = every or len(self.names) > 1
+        if not self.names:
+            message("no ralph to which this applies: ralphctl status --all")
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Report a fault with one of several, and continue."""
+        try:
+            yield
+        except RalphdError as fault:
+            if not self.are_several or isinstance(fault, DaemonNotRunning):
+                raise
+            error(fault)
+            self.code = max(self.code, fault.exit_code)
+
+    def tell(self, reply: Reply) -> None:
+        """Print the outcome for one: in one line if there are several."""
+        if not self.are_several:
+            tell_view(reply)
+        elif not printed_as_json(reply):
+            click.echo(_line(reply.value))
+
+
 def _ask_and_wait(
-    client: Client,
-    name: str,
-    action: str,
-    *,
-    no_wait: bool,
-    wait_timeout: float | None,
-    at_once: bool = False,
-    reached: Callable[[waiting.View], bool] = waiting.is_settled,
-    then: str = "",
-) -> Reply:
-    reply = client.ask(name, action, {"now": True} if at_once else {})
-    view = reply.value
-    what, since = asked(view.get("message"))
-    is_at_boundary = bool(what and since)  # a loop that reports its iterations finishes the present one first
-    doing = {"pausing": "Pausing", "stopping": "Stopping"}.get(str(view["state"]))
-    if is_at_boundary and doing:
-        message(f"{doing} after current iteration...")
-    if no_wait or reached(view):
-        return reply
-    return waiting.until(
-        client, name, reached, timeout_s=wait_timeout, directory=view["directory"],
-        waiting_for=f"{name} to {'finish its iteration' if is_at_boundary else 'end its run'}{then}",
-        force="" if at_once else f"ralphctl stop --now {name}", since=since if is_at_boundary else None,
-    )  # fmt: skip
+    ralphs: _Ralphs, action: str, *, no_wait: bool, wait_timeout: float | None, at_once: bool = False
+) -> int:
+    """Send the request to all, then wait for one after the other. Return the exit code."""
+    client, restarts = ralphs.client, action == "restart"
+    until, sent = time.monotonic() + (wait_timeout or 0), []
+    for name in ralphs.names:
+        with ralphs.one():
+            before = client.ralph(name).value.get("run_id") if restarts else None
+            sent.append((name, before, client.ask(name, action, {"now": True} if at_once else {})))
+    for name, run_id, reply in sent:
+
+        def reached(view: waiting.View, run_id: str | None = run_id) -> bool:
+            is_new = restarts and view["state"] != "starting" and view.get("run_id") != run_id
+            return waiting.is_settled(view) or is_new
+
+        with ralphs.one():
+            state, (what, since) = str(reply.value["state"]), asked(reply.value.get("message"))
+            is_at_boundary = bool(what and since)  # a loop that reports finishes its iteration first
+            if is_at_boundary and state in ("pausing", "stopping"):
+                head = f"{name}: " if ralphs.are_several else ""
+                message(f"{head}{state.capitalize()} after current iteration...")
+            if not (no_wait or reached(reply.value)):
+                goal = "finish its iteration" if is_at_boundary else "end its run"
+                reply = waiting.until(
+                    client, name, reached, directory=reply.value["directory"],
+                    timeout_s=max(0.0, round(until - time.monotonic(), 1)) if wait_timeout else wait_timeout,
+                    waiting_for=f"{name} to {goal}{' and start again' if restarts else ''}",
+                    force="" if at_once else f"ralphctl stop --now {name}",
+                    since=since if is_at_boundary else None,
+                )  # fmt: skip
+            ralphs.tell(reply)
+            if restarts and reply.value["state"] == "failed":
+                ralphs.code = max(ralphs.code, wire.EXIT_FAILED)
+    return ralphs.code
 
 
-@ralph_command()
-@click.option("--now", "at_once", is_flag=True, help="Kill the whole tree at once.")
+@ralphs_command
+@click.option("--now", "at_once", is_flag=True, help="Kill all processes at once (SIGKILL).")
 @waiting_options
-def stop(name: str | None, at_once: bool, **wait: Any) -> None:
-    """Stop NAME, and wait until nothing of it is alive.
+def stop(names: tuple[str, ...], every: bool, at_once: bool, **wait: Any) -> int:
+    """Stop each NAME and every process it started, and wait for the end.
 
-    The built-in loop, and one that reports, finishes its iteration; any other command is asked to end
-    (SIGTERM) and killed with all it started when its time is up.
+    The built-in loop, and a loop that reports, finishes its iteration first. Any other command receives
+    SIGTERM, and is killed with all its processes when its grace period is over.
     """
-    client, name = the_ralph(name)
-    tell_view(_ask_and_wait(client, name, "stop", at_once=at_once, **wait))
+    return _ask_and_wait(_Ralphs(names, every), "stop", at_once=at_once, **wait)
 
 
-@ralph_command()
+@ralphs_command
 @waiting_options
-def restart(name: str | None, **wait: Any) -> int:
-    """Stop NAME, then start it; waits until the new run lives."""
-    client, name = the_ralph(name)
-    before = client.ralph(name).value.get("run_id")
-
-    def is_new(view: waiting.View) -> bool:
-        state, run_id = view["state"], view.get("run_id")
-        return waiting.is_settled(view) or bool(state != "starting" and run_id != before)
-
-    reply = _ask_and_wait(client, name, "restart", reached=is_new, then=" and start again", **wait)
-    tell_view(reply)
-    return wire.EXIT_FAILED if reply.value["state"] == "failed" else wire.EXIT_OK
+def restart(names: tuple[str, ...], every: bool, **wait: Any) -> int:
+    """Stop each NAME, then start it again; wait until the new run is up."""
+    return _ask_and_wait(_Ralphs(names, every), "restart", **wait)
 
 
-@ralph_command()
+@ralphs_command
 @waiting_options
-def pause(name: str | None, **wait: Any) -> None:
-    """Pause NAME: its run ends as with stop, and it stays paused until it is resumed.
+def pause(names: tuple[str, ...], every: bool, **wait: Any) -> int:
+    """Pause each NAME: its run ends as with stop, and it stays paused until it is resumed.
 
-    The built-in loop, and one that reports, finishes its iteration first; the built-in one keeps a checkpoint
-    then, from which it goes on. --now of stop does not wait for the iteration.
+    The built-in loop, and a loop that reports, finishes its iteration first; the built-in one saves a
+    checkpoint and resumes from it. To stop without waiting for the iteration: ralphctl stop --now.
     """
-    client, name = the_ralph(name)
-    tell_view(_ask_and_wait(client, name, "pause", **wait))
+    return _ask_and_wait(_Ralphs(names, every), "pause", **wait)
 
 
-@ralph_command()
-def resume(name: str | None) -> None:
-    """Let NAME go on after a pause; the built-in loop goes on from its checkpoint."""
-    client, name = the_ralph(name)
-    tell_view(client.ask(name, "resume"))
+@ralphs_command
+def resume(names: tuple[str, ...], every: bool) -> int:
+    """Resume each paused NAME; the built-in loop continues from its checkpoint."""
+    ralphs = _Ralphs(names, every, applies=lambda view: view["state"] == "paused")
+    for name in ralphs.names:
+        with ralphs.one():
+            ralphs.tell(ralphs.client.ask(name, "resume"))
+    return ralphs.code
+
+
+@ralphs_command
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def rm(names: tuple[str, ...], every: bool, yes: bool) -> int:
+    """Remove each NAME, which must not be running, with its logs, history and checkpoint.
+
+    At a terminal it asks first. The files in its directory stay as they are.
+    """
+    ralphs = _Ralphs(names, every, applies=waiting.is_settled)
+    if ralphs.names and not yes and not wants_json() and can_ask():
+        message("Logs, history and checkpoint go; the files in the working directory stay.")
+        if not confirmed(f"Remove {', '.join(ralphs.names)}? [y/N]"):
+            message("nothing was removed")
+            return wire.EXIT_FAILED
+    for name in ralphs.names:
+        with ralphs.one():
+            where = state_text.directory_name(ralphs.client.ralph(name).value)
+            if not printed_as_json(ralphs.client.forget(name)):
+                click.echo(f"{name}: removed, with its logs, history and checkpoint; {where} was not touched")
+    return ralphs.code
+
+
+# --- one ralph ------------------------------------------------------------------------------------------
 
 
 @ralph_command("skip-wait")
 def skip_wait(name: str | None) -> None:
-    """Let NAME go on now instead of at the end of its wait.
+    """End the current wait of NAME and continue now.
 
-    At your own risk where it waits for a limit: an agent that is asked too soon says so again.
+    If it waits for a limit, the limit may still apply: then the agent reports it again.
     """
     client, name = the_ralph(name)
     reply = client.ask(name, "skip-wait")
     # The run receives it in a moment; until then its view still shows the wait.
     waits = reply.value.get("ralph_pid") and state_text.wait_of(reply.value)
-    tell_view(reply, said="told to wait no longer" if waits else "")
-
-
-@ralph_command()
-def rm(name: str | None) -> None:
-    """Forget NAME, which must not be running. Its directory is left as it is."""
-    client, name = the_ralph(name)
-    if not printed_as_json(client.forget(name)):
-        click.echo(f"{name} is forgotten; its directory is as it was")
+    tell_view(reply, text="continues now" if waits else "")
 
 
 @ralph_command()
 def ack(name: str | None) -> None:
-    """Acknowledge what NAME called you for: no reminder follows.
+    """Acknowledge the alert of NAME: no more reminders.
 
-    What is still to do is told. It is over when NAME works again; status shows it until then. Nothing to
-    acknowledge is no error.
+    Prints what is still to do. The alert is over when NAME works again; status shows it until then. Without
+    an alert this changes nothing and exits with 0.
     """
     client, name = the_ralph(name)
     before = open_incident(client.ralph(name).value)
@@ -171,7 +254,7 @@ def ack(name: str | None) -> None:
     what = clean(str(before.get("message") or "?"))
     click.echo(f"{name}: {done}: " + ", ".join([what, *held_back(before)]))
     if not after:
-        click.echo("  nothing is left to do: it runs, and the next call is told at once")
+        click.echo("  nothing is left to do: it is running, and the next alert is sent at once")
         return
     click.echo(f"  still to do: {clean(str(after.get('needs') or ''))}")
     does, how = state_text.next_steps(reply.value)[0]
@@ -180,10 +263,10 @@ def ack(name: str | None) -> None:
 
 @ralph_command()
 def reload(name: str | None) -> None:
-    """Take up what ralph.toml and your own configuration say now.
+    """Apply the changes in ralph.toml and in your own configuration file.
 
-    Flags and environment are those of the start. A run that lives goes on by the rules it was started with;
-    the next one gets the new ones. With faults nothing changes.
+    Flags and environment stay those of the start. A run that is under way keeps its configuration; the next
+    one gets the new one. If a file has faults, nothing changes.
     """
     client, name = the_ralph(name)
     reply = client.ask(name, "reload")
@@ -193,58 +276,48 @@ def reload(name: str | None) -> None:
     if not changes:
         click.echo(f"{name}: nothing has changed")
         return
-    holds = "from the next run on" if when == "next_run" else "from now on"
-    click.echo(f"{name}: {count(len(changes), 'change')}, {holds}")
+    applies = "from the next run on" if when == "next_run" else "in force now"
+    click.echo(f"{name}: {count(len(changes), 'change')}, {applies}")
     for line in change_lines(changes):
         click.echo(line)
     if when == "next_run":
-        click.echo(f"  next: ralphctl restart {name}  (begin the next run now)")
+        click.echo(f"  next: ralphctl restart {name}  (start the next run now)")
     elif reply.value["ralph"]["state"] == "waiting_for_retry":
-        click.echo(f"  next: ralphctl skip-wait {name}  (the wait under way keeps its end)")
+        click.echo(f"  next: ralphctl skip-wait {name}  (ends the current wait, which keeps its length)")
 
 
 @ralph_command()
-@click.option(
-    "--for",
-    "goal",
-    type=click.Choice(list(_GOALS)),
-    default="idle",
-    show_default=True,
-    help="idle: nothing of it runs, whatever the reason.",
-)
+@click.option("--for", "goal", type=click.Choice(list(_GOALS)), default="idle", show_default=True,
+              help="idle: nothing of it is running, for whatever reason.")  # fmt: skip
 @click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
 def wait(name: str | None, goal: str, wait_timeout: float | None) -> int:
-    """Wait until NAME is done, paused, stopped, or nothing of it runs.
+    """Wait until NAME is done, paused, stopped, or nothing of it is running.
 
-    Exits as status does: 0, 1 failed, 75 paused. When what was waited for cannot come any more, it ends
-    too, with 1 where status would say 0. 124 when --wait-timeout runs out, 3 when no daemon is there at
-    first; one that is restarted meanwhile changes nothing.
+    Exits as status does: 0, 1 failed, 75 paused. It also ends when the goal can no longer be reached, with 1
+    where status would exit with 0. 124 when --wait-timeout runs out, 3 if no daemon is running at the
+    start; a restart of the daemon does not end the wait.
     """
     client, name = the_ralph(name)
     client.ralph(name)  # fail at once without a daemon or such a ralph
     wanted = _GOALS[goal]
     reply = waiting.until(
-        client,
-        name,
-        lambda view: view["state"] in wanted | _FINAL,
-        waiting_for=f"{name} to be {goal}",
-        timeout_s=wait_timeout,
-        remark=_who_it_waits_for,
-    )
+        client, name, lambda view: view["state"] in wanted | _FINAL, waiting_for=f"{name} to be {goal}",
+        timeout_s=wait_timeout, remark=_who_it_waits_for,
+    )  # fmt: skip
     view = reply.value
     if not printed_as_json(reply):
         click.echo(f"{name}: {state_text.state_words(view, time.time())}")
     code = wire.status_exit_code([view["state"]])
     if view["state"] not in wanted:
-        message(f"{name} will not be {goal} by itself any more")
+        message(f"{name} will not be {goal} unless you act")
         return code or wire.EXIT_FAILED
     return code
 
 
 def _who_it_waits_for(view: waiting.View) -> str:
-    """Return that the wait is for a person; empty while something runs, or will."""
+    """Return that a person has to act; empty while something is running, or will be."""
     if view["state"] != "paused" or state_text.wait_of(view).get("until"):
         return ""
     does, how = state_text.next_steps(view)[0]
     state = state_text.state_words(view, time.time())
-    return f"{view['name']} is {state}, and waits for you: {how}  ({does})"
+    return f"{view['name']} is {state}, and needs you: {how}  ({does})"

@@ -79,7 +79,7 @@ def _print_table(judged: list[dict[str, Any]], undo: str) -> None:
 
 
 @click.command(cls=CommonCommand)
-@click.argument("words", nargs=-1, metavar="[NAME] [N]", shell_complete=completers.ralphs)
+@click.argument("words", nargs=-1, metavar="[NAME] [N]", shell_complete=completers.ralphs_or_iterations)
 def undo(words: tuple[str, ...]) -> None:
     """Re-apply the commits of NAME that were reverted in iteration N, by default the last reverted ones.
 

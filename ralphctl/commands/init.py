@@ -1,4 +1,4 @@
-"""``ralphctl init``: write the first files of a ralph into a directory, without a daemon."""
+"""``ralphctl init``: create ralph.toml and PROMPT.md in a directory, without a daemon."""
 
 import os
 import shlex
@@ -19,27 +19,28 @@ from ralphd.errors import DirectoryUnusable
 @click.command(cls=CommonCommand)
 @click.argument("directory", required=False, metavar="[DIR]", shell_complete=completers.directories)
 @click.option("--agent", metavar="NAME", shell_complete=completers.agents,
-              help="The agent to begin with; the first that is installed.")  # fmt: skip
+              help="The first agent to use (default: the first that is installed).")  # fmt: skip
 @click.option("--fallback", metavar="A,B", shell_complete=completers.agents,
-              help="The next agents, in order; none when left out.")  # fmt: skip
-@click.option("--test-command", metavar="COMMAND", help="The tests; told from the files when left out.")
-@click.option("--push/--no-push", "pushes", default=None, help="Push what is kept. Asked; no.")
+              help="The next agents, in order (default: none).")  # fmt: skip
+@click.option("--test-command", metavar="COMMAND", help="The test command (default: found in the files).")
+@click.option("--push/--no-push", "pushes", default=None, help="Push kept commits. Asked; default no.")
 @click.option("--pull/--no-pull", "pulls", default=None,
-              help="Pull with rebase before an iteration. Asked; no.")  # fmt: skip
+              help="Pull with rebase before an iteration. Asked; default no.")  # fmt: skip
 @click.option("--rollback/--no-rollback", "rolls_back", default=None,
-              help="Revert commits that break the tests. Asked.")  # fmt: skip
-@click.option("-y", "--yes", is_flag=True, help="Ask nothing: every question as Enter would answer it.")
-@click.option("--force", is_flag=True, help="Write ralph.toml anew; the old one is kept beside it.")
+              help="Revert commits that break the tests. Asked; default yes.")  # fmt: skip
+@click.option("-y", "--yes", is_flag=True, help="Ask nothing: use the default answers.")
+@click.option("--force", is_flag=True, help="Write a new ralph.toml; the old one is renamed.")
 def init(directory: str | None, fallback: str | None, yes: bool, force: bool, **options: Any) -> None:
-    """Write what a ralph in DIR (this directory) begins with: ralph.toml, PROMPT.md, .ralph/.
+    """Create ralph.toml, PROMPT.md and .ralph/ in DIR (default: this directory).
 
     \b
-      ralphctl init                    look at what is here, ask, write
+      ralphctl init                    inspect the project, ask, write
       ralphctl init ~/project --yes    ask nothing
       ralphctl init --no-push --no-pull --rollback --test-command 'make test'
 
-    Nothing that exists is written over, and nothing of yours is run. Without a terminal nothing is asked:
-    what no flag turns on stays off.
+    No existing file is overwritten, and none of your programs is run. At a terminal it asks about the risks
+    that apply here: reverting needs tests, pushing and pulling need an upstream. Without a terminal it asks
+    nothing, and what no option turns on stays off.
     """
     from ralphctl.commands.start import flags_of
     from ralphctl.setup import init as setup
@@ -50,10 +51,10 @@ def init(directory: str | None, fallback: str | None, yes: bool, force: bool, **
     place = Path(directory or here()).absolute()
     if not place.is_dir():
         mend = "ralphctl init DIR" if place.exists() else f"mkdir -p {shlex.quote(str(place))}"
-        raise DirectoryUnusable(f"{place} is no directory", mend=mend)
+        raise DirectoryUnusable(f"{place} is not a directory", mend=mend)
     project = setup.inspect(place, os.environ, wishes, force=force)
     if not wants_json():
-        click.echo("\n".join(dialog.detected_lines(project)))
+        click.echo("\n".join(dialog.detected_lines(project, wishes.test_command or "")))
     is_answered = yes or (can_ask() and not wants_json())
     ask = partial(dialog.ask, yes=yes) if is_answered else lambda choice, tests: False
     choices = setup.decide(project, wishes, ask)

@@ -39,15 +39,15 @@ regent = LazyGroup(
     "regent",
     table={
         "start": CommandEntry("regent:start", "Start the daemon in the background."),
-        "stop": CommandEntry("regent:stop", "End the daemon, and the runs with it."),
-        "restart": CommandEntry("regent:restart", "Replace the daemon; the runs go on."),
+        "stop": CommandEntry("regent:stop", "Stop the daemon and all runs."),
+        "restart": CommandEntry("regent:restart", "Restart the daemon without interrupting running loops."),
         "reload": CommandEntry("regent:reload", "Read your own configuration file again."),
-        "status": CommandEntry("regent:status", "How the daemon is, and where it keeps things."),
-        "logs": CommandEntry("regent:logs", "The daemon's own log."),
-        "install": CommandEntry("install:install", "Have systemd keep the daemon running."),
-        "uninstall": CommandEntry("install:uninstall", "Undo that; what is written down stays."),
+        "status": CommandEntry("regent:status", "Show the daemon's state and where its files are."),
+        "logs": CommandEntry("regent:logs", "Show the daemon's log."),
+        "install": CommandEntry("install:install", "Install a systemd service for the daemon."),
+        "uninstall": CommandEntry("install:uninstall", "Remove the systemd service; data is kept."),
     },
-    help="Start, stop, restart and look at the daemon itself.",
+    help="Manage the ralphd daemon.",
     no_args_is_help=True,
 )
 
@@ -64,13 +64,13 @@ def _own_client() -> Client:
 
 @click.command(cls=CommonCommand)
 def start() -> None:
-    """Start the daemon in the background, or its service where one is installed; back when it answers.
+    """Start the daemon in the background, or its systemd service if one is installed. Wait until it answers.
 
-    What was to be running when the last daemon ended runs again.
+    Ralphs that were running when the last daemon ended are started again.
     """
     client = _own_client()
     try:
-        reply, said = client.status(), "runs already"
+        reply, said = client.status(), "is running already"
     except DaemonNotRunning:
         start_daemon(socket_given())
         reply, said = client.status(), "started"
@@ -82,13 +82,13 @@ def start() -> None:
 
 
 @click.command(cls=CommonCommand)
-@click.option("--now", "at_once", is_flag=True, help="Kill the trees of all runs at once.")
-@click.option("--leave-runs", is_flag=True, help="Let the runs go on; the next daemon adopts them.")
+@click.option("--now", "at_once", is_flag=True, help="Kill all runs at once (SIGKILL).")
+@click.option("--leave-runs", is_flag=True, help="Leave the runs alone; the next daemon adopts them.")
 @click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
 def stop(at_once: bool, leave_runs: bool, wait_timeout: float | None) -> None:
-    """End the daemon, after every ralph has been stopped as stop does.
+    """Stop the daemon, after stopping every ralph as stop does.
 
-    What was to be running runs again at the next start.
+    Ralphs that were running are started again with the next daemon.
     """
     if at_once and leave_runs:
         raise click.UsageError("--now and --leave-runs exclude each other")
@@ -109,7 +109,7 @@ def stop(at_once: bool, leave_runs: bool, wait_timeout: float | None) -> None:
 
 
 def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Reply:
-    """End the daemon and wait for it. Raise WaitTimeout."""
+    """Stop the daemon and wait for its end. Raise WaitTimeout."""
     pid, began = before["daemon"]["pid"], time.time()
     with closing(DaemonExit(pid, client)) as ending:
         if (unit := systemd.hosting(pid)) is not None:
@@ -131,7 +131,7 @@ def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Re
 @click.command(cls=CommonCommand)
 @click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
 def restart(wait_timeout: float | None) -> None:
-    """Replace the daemon. The runs go on: the new one adopts them, with their pids and logs."""
+    """Restart the daemon. Running loops are not interrupted: the new daemon adopts them."""
     client = _own_client()
     try:
         before: View = client.status().value
@@ -142,7 +142,7 @@ def restart(wait_timeout: float | None) -> None:
             _end(client, before, "leave", wait_timeout)
             start_daemon(socket_given())
     except DaemonNotRunning as away:
-        message(f"nothing to replace: {away.what}")
+        message(f"no daemon to replace: {away.what}")
         before = {"ralphs": []}
         start_daemon(socket_given())
     if printed_as_json(reply := client.status()):
@@ -151,19 +151,16 @@ def restart(wait_timeout: float | None) -> None:
 
 
 def _replaced(before: list[View], after: View) -> list[str]:
-    successors = {view["name"]: view for view in after["ralphs"]}
-    adopted, ended = [], []
-    for view in before:
-        if view["state"] not in _LIVING:
-            continue
-        successor = successors.get(view["name"]) or {}
-        if successor.get("state") in _LIVING and successor.get("run_id") == view.get("run_id"):
-            adopted.append(view["name"])
-        else:
-            ending = successor.get("last_exit")
-            ended.append(f"  {view['name']} ended meanwhile" + (f": {last_exit(ending)}" if ending else ""))
+    living = {view["name"]: view.get("run_id") for view in before if view["state"] in _LIVING}
+    now_living = [(view["name"], view.get("run_id")) for view in after["ralphs"] if view["state"] in _LIVING]
+    adopted = [name for name, run_id in living.items() if (name, run_id) in now_living]
+    endings = {view["name"]: view.get("last_exit") for view in after["ralphs"]}
+    ended = [
+        f"  {name} ended during the restart" + (f": {last_exit(endings[name])}" if endings.get(name) else "")
+        for name in living if name not in adopted
+    ]  # fmt: skip
     said = f"{count(len(adopted), 'run')} adopted" + (f": {', '.join(adopted)}" if adopted else "")
-    return [f"ralphd started anew (pid {after['daemon']['pid']}), {said}", *ended, "  next: ralphctl status"]
+    return [f"ralphd restarted (pid {after['daemon']['pid']}), {said}", *ended, "  next: ralphctl status"]
 
 
 def _living(views: list[View]) -> list[str]:
@@ -174,8 +171,8 @@ def _living(views: list[View]) -> list[str]:
 def reload() -> None:
     """Read your own configuration file (ralph/config.toml) again.
 
-    Its webhooks and logs.total_bytes hold at once. What it says about ralphs holds for each after
-    ralphctl reload NAME. With faults nothing changes.
+    Its webhooks, logs.total_bytes and notify.* apply at once; the rest applies to each ralph after
+    ralphctl reload NAME. If the file has faults, nothing changes.
     """
     reply = (_own_client() if socket_given() else the_client()).reload()
     if printed_as_json(reply):
@@ -185,13 +182,13 @@ def reload() -> None:
         click.echo(f"ralphd (pid {pid}): nothing has changed")
         return
     click.echo("\n".join([f"ralphd (pid {pid}): {count(len(changes), 'change')}", *change_lines(changes)]))
-    if not all(change["key"].startswith(("logs.total_bytes", "webhooks[")) for change in changes):
-        click.echo("  next: ralphctl reload NAME  (for each ralph that is to follow)")
+    if not all(change["key"].startswith(("logs.total_bytes", "notify.", "webhooks[")) for change in changes):
+        click.echo("  next: ralphctl reload NAME  (for each ralph that should use it)")
 
 
 @click.command(cls=CommonCommand)
 def status() -> None:
-    """How the daemon is. Exits with 3 when none is running."""
+    """Show the daemon's state. Exits with 3 if none is running."""
     reply = _own_client().status() if socket_given() else the_client().status()
     if printed_as_json(reply):
         return
@@ -200,9 +197,9 @@ def status() -> None:
     rows = [
         ("started", ago(daemon.get("started_at"), now)),
         ("ralphs", f"{len(reply.value['ralphs'])}, {len(_living(reply.value['ralphs']))} of them running"),
-        ("state in", daemon.get("state_directory")),
+        ("files in", daemon.get("state_directory")),
         ("socket", daemon.get("socket")),
-        ("trees by", daemon.get("tree_means")),
+        ("tracking", daemon.get("tree_means")),
         *(("problem", problem) for problem in daemon.get("problems") or ()),
     ]
     for label, text in rows:
@@ -211,17 +208,17 @@ def status() -> None:
 
 
 @click.command(cls=CommonCommand)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
 @click.option(
     "-n", "--tail", type=click.IntRange(min=0), metavar="N", default=50, help="The last N lines (50)."
 )
 def logs(follow: bool, tail: int) -> None:
-    """The daemon's own log: what it did, and why it did not start."""
+    """Show the daemon's log: what it did, and why it did not start."""
     path = _state_directory() / "ralphd.log"
     try:
         log = path.open("rb")
     except FileNotFoundError as fault:
-        raise NotFound("there is no daemon log yet", why=str(path), mend="ralphctl regent start") from fault
+        raise NotFound("the daemon has no log yet", why=str(path), mend="ralphctl regent start") from fault
     with log:
         _print(deque(log, maxlen=tail))
         if follow:

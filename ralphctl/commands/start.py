@@ -1,8 +1,9 @@
-"""start: supervise a directory's loop, the built-in one or a command; or start a known ralph again."""
+"""start: start a loop in a directory, the built-in one or a command; or start a known ralph again."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +12,22 @@ from typing import Any
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, socket_given, the_client
+from ralphctl.cli.click_ext import CommonCommand, socket_given, the_client, wants_json
 from ralphctl.client import discovery
 from ralphctl.client.client import Client, Reply
 from ralphctl.commands.control import tell_view
 from ralphctl.format import state_text
-from ralphctl.format.output import message, note
+from ralphctl.format.output import clean, message, note
 from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
 from ralphctl.offline.checkpoint import resume_options, wish_of
 from ralphctl.service import daemon
 from ralphd import wire
-from ralphd.errors import DaemonNotRunning, DirectoryUnusable, UnknownRalph, UsageError
+from ralphd.errors import AlreadyRunning, DaemonNotRunning, DirectoryUnusable, UnknownRalph, UsageError
 
 _COMMAND = "ralphctl.command"
+REPLACED = "replaced the earlier definition"
+"""How the daemon's note about it begins."""
 
 
 class WithCommand(CommonCommand):
@@ -45,26 +48,26 @@ def command_given(ctx: click.Context, more: Sequence[str], typed: str, *, mend: 
     ``more`` are words after ``typed`` that belong behind ``--``.
     """
     if more:
-        what = f"what is {more[0]!r}? A command comes after --"
+        what = f"unexpected argument {more[0]!r}: a command comes after --"
         raise UsageError(what, mend=f"{typed} -- {' '.join(more)}")
     command: list[str] | None = ctx.meta.get(_COMMAND)
     if command == []:
-        raise UsageError("there is no command after --", mend=mend)
+        raise UsageError("no command after --", mend=mend)
     for word in command or ():
         check_text(word, "the command")
     return command
 
 
 _KEYS = (
-    ("--agent", str, "NAME", "The agent to begin with."),
+    ("--agent", str, "NAME", "The first agent to use."),
     ("--fallback", str, "A,B", "The next agents, in order; auto: codex,gemini,claude,opencode."),
-    ("--retries-before-fallback", int, "N", "Same agent again, N times."),
+    ("--retries-before-fallback", int, "N", "Retry the same agent N times first."),
     ("--max-task-failures", int, "N", "Skip a task with more than N failures."),
-    ("--timeout", float, "S", "Seconds for an agent process."),
-    ("--iteration-timeout", float, "S", "Seconds for an attempt."),
+    ("--timeout", float, "S", "Time limit of an agent process, in seconds."),
+    ("--iteration-timeout", float, "S", "Time limit of an attempt, in seconds."),
     ("--phase-3-retry-count", int, "N", "Retries of phase 3 (at most 2)."),
-    ("--max-iterations", int, "N", "End after N iterations."),
-    ("--max-cost", float, "USD", "End after that many dollars."),
+    ("--max-iterations", int, "N", "Stop after N iterations."),
+    ("--max-cost", float, "USD", "Stop when the agents have cost this much."),
 )
 
 
@@ -92,33 +95,24 @@ def flags_of(keys: Mapping[str, Any]) -> dict[str, object]:
 
 
 def registration(
-    directory: str,
-    command: Sequence[str] | None,
-    name: str | None,
-    flags: Mapping[str, object],
-    *,
+    directory: str, command: Sequence[str] | None, name: str | None, flags: Mapping[str, object], *,
     resume: bool | None = None,
-) -> dict[str, object]:
+) -> dict[str, object]:  # fmt: skip
     """Return the request that registers a ralph and starts it. Raise UsageError.
 
-    Without a command ralph.toml's applies, else the built-in loop. ``resume`` says whether that continues
-    from its checkpoint; None leaves it to the loop, which does.
+    Without a command that of ralph.toml applies, else the built-in loop. ``resume`` None: the loop resumes
+    from its checkpoint if it has one.
     """
     check_text(directory, "the directory")
-    body = {
-        "directory": os.path.normpath(directory),
-        "command": list(command or ()),
-        "flags": dict(flags),
-        "environment": _environment(),
-        "start": True,
-    }
+    body = {"directory": os.path.normpath(directory), "command": list(command or ()), "flags": dict(flags),
+            "environment": _environment(), "start": True}  # fmt: skip
     return body | ({"name": name} if name else {}) | ({} if resume is None else {"resume": resume})
 
 
 def check_text(text: str, what: str) -> None:
     """Raise UsageError for ``text`` that JSON cannot carry."""
     if not _is_text(text):
-        raise UsageError(f"{what} is not UTF-8: {text!r}", mend="a name that is")
+        raise UsageError(f"{what} is not UTF-8: {text!r}", mend="use a UTF-8 name")
 
 
 def _is_text(text: str) -> bool:
@@ -132,7 +126,7 @@ def _is_text(text: str) -> bool:
 def _environment() -> dict[str, str]:
     environment = dict(os.environ)
     for name in [name for name, value in environment.items() if not _is_text(name + value)]:
-        note(f"the environment variable {name} is not UTF-8; the ralph gets it not")
+        note(f"the environment variable {name} is not UTF-8 and is not passed on")
         del environment[name]
     return environment
 
@@ -140,36 +134,32 @@ def _environment() -> dict[str, str]:
 @click.command(
     cls=WithCommand,
     options_metavar="[OPTIONS]",
-    epilog="Options that take a value, but --name, are keys of ralph.toml too.",
+    epilog="Every option with a value except --name and --branch can also be set in ralph.toml.",
 )
 @click.argument("directory", required=False, metavar="[DIR | NAME] [-- COMMAND...]",
                 shell_complete=completers.ralphs_and_directories)  # fmt: skip
 @click.argument("more", nargs=-1, metavar="", shell_complete=completers.files)
-@click.option("--name", help="The ralph's name; the directory's name when left out.")
-@click.option("--no-autostart", is_flag=True, help="Do not start the daemon when there is none.")
+@click.option("--name", help="The ralph's name (default: the directory's name).")
+@click.option("--branch", metavar="BRANCH", help="Commit to BRANCH; created if it does not exist.")
+@click.option("--replace", "may_replace", is_flag=True, help="Replace the known command of this directory.")
+@click.option("--no-autostart", is_flag=True, help="Do not start the daemon if none is running.")
 @loop_options
 @click.pass_context
 def start(
-    ctx: click.Context,
-    /,
-    directory: str | None,
-    more: tuple[str, ...],
-    name: str | None,
-    no_autostart: bool,
-    resume: bool,
-    no_resume: bool,
-    **keys: Any,
-) -> int:
-    """Supervise Ralph in DIR: the built-in loop, or COMMAND; or start a ralph again that is known.
+    ctx: click.Context, /, directory: str | None, more: tuple[str, ...], name: str | None,
+    branch: str | None, may_replace: bool, no_autostart: bool, resume: bool, no_resume: bool, **keys: Any,
+) -> int:  # fmt: skip
+    """Start a loop in DIR: the built-in one, or COMMAND. Or start a known ralph again by its name.
 
     \b
       ralphctl start ~/project                  the built-in loop: PROMPT.md, claude
       ralphctl start ~/project -- ./loop.sh     a loop of your own
-      ralphctl start                            this directory: its ralph.toml, or again
+      ralphctl start                            this directory: its ralph.toml, or as last time
       ralphctl start NAME                       a known ralph again
+      ralphctl start --branch night             commit to the branch night
 
-    Where the built-in loop left a checkpoint, it is asked what becomes of it; without a terminal it goes on
-    from there.
+    Commits go to the current branch, or to BRANCH. A checkpoint left in the middle of an iteration is shown
+    first: resume or discard it. Without a terminal it is resumed.
     """
     command = command_given(ctx, more, f"ralphctl start {directory}", mend="ralphctl start DIR -- ./loop.sh")
     wish = wish_of(resume, no_resume, command)
@@ -178,15 +168,40 @@ def start(
     client = the_client()
     order = _Order(directory, command, name, flags_of(keys))
     before = _views(client, no_autostart)
+    _settle_replacement(order, before, may_replace=may_replace)
     wish = _settled_wish(order, before, wish)
+    if command is None and not order.is_name and order.known(before) is None:
+        offer_init(ctx, order.directory, order.flags)
+    if branch is not None:
+        _switch(order, before, branch)
     if not no_autostart:
         daemon.ensure(client, socket_given(), tell=message)
-    pids = [view["ralph_pid"] for view in client.views() if view["ralph_pid"]]
-    reply = _start(client, order, wish)
-    tell_view(reply, said=state_text.started_words(reply.value, before=pids))
-    for line in reply.value.get("notes") or []:
-        note(str(line))
-    return wire.EXIT_FAILED if reply.value["state"] == "failed" else wire.EXIT_OK
+    running = [view["ralph_pid"] for view in client.views() if view["ralph_pid"]]
+    return _tell(_start(client, order, wish), running, was_settled=command is not None)
+
+
+def _tell(reply: Reply, running: list[int], *, was_settled: bool) -> int:
+    """Print what was started and where its commits go; return the exit code."""
+    view, branch = reply.value, clean(reply.value.get("branch") or "")
+    more = [f"  commits go to branch {branch}"] if branch else []
+    tell_view(reply, text=state_text.started_words(view, before=running), more=more)
+    for line in view.get("notes") or []:
+        if not (was_settled and str(line).startswith(REPLACED)):
+            note(str(line))
+    return wire.EXIT_FAILED if view["state"] == "failed" else wire.EXIT_OK
+
+
+def offer_init(ctx: click.Context, directory: Path, flags: Mapping[str, object]) -> None:
+    """Offer to run ``ralphctl init`` at a terminal if the built-in loop has no prompt in ``directory``."""
+    if (directory / "PROMPT.md").exists() or wants_json() or not checkpoint.can_ask():
+        return  # the daemon refuses, and its error names init
+    from ralphctl.setup.init import missing_prompt
+
+    if file := missing_prompt(directory, flags, os.environ):
+        message(f"{clean(directory)} has no {clean(file)}, the prompt of the built-in loop.")
+        if checkpoint.confirmed("Run ralphctl init now? [Y/n]", enter=True):
+            root: Any = ctx.find_root().command  # by name: init imports this module
+            ctx.invoke(root.get_command(ctx, "init"), directory=str(directory), yes=False, force=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,20 +223,70 @@ class _Order:
         """True if ``where`` can only be the name of a ralph."""
         return self.where is not None and not self.directory.is_dir()
 
+    def in_directory(self, views: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """Return the ralph of this very directory and name, if there is one."""
+        view = None if self.is_name else discovery.of_directory(views, str(self.directory))
+        if view is None or self.name not in (None, view["name"]):
+            return None
+        return view if self.directory.resolve() == Path(view["directory"]).resolve() else None
+
+    def replaces(self, views: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """Return the ralph that gets another command by this."""
+        view = None if self.command is None else self.in_directory(views)
+        return None if view is None or view["command"] == self.command else view
+
     def known(self, views: list[dict[str, Any]]) -> dict[str, Any] | None:
         """Return the ralph that this starts again; None if it registers one."""
         if self.is_name:
             return next((view for view in views if view["name"] == self.where), None)
-        if self.command is not None:
-            return None
-        view = discovery.of_directory(views, str(self.directory))
-        if view is None or self.name not in (None, view["name"]):
-            return None
-        here = self.directory.resolve() == Path(view["directory"]).resolve()
-        if not here and self.where is not None:
-            return None
-        # An agent is the built-in loop's: a ralph with a command of its own becomes one with that loop.
-        return None if here and view["command"] and "agent" in self.flags else view
+        here = self.in_directory(views)
+        if self.command is not None:  # the same command is registered again: the environment may be another
+            return here if here and here["command"] == self.command and _runs(here) else None
+        if here is not None:
+            # An agent is the built-in loop's: a ralph with a command of its own becomes one with that loop.
+            return None if here["command"] and "agent" in self.flags else here
+        view = discovery.of_directory(views, str(self.directory)) if self.where is None else None
+        return None if view is None or self.name not in (None, view["name"]) else view
+
+    def replacing(self) -> str:
+        """Return what to type to replace the command."""
+        words = [*([self.where] if self.where else []), *(["--name", self.name] if self.name else [])]
+        return shlex.join(["ralphctl", "start", "--replace", *words, "--", *(self.command or ())])
+
+
+def _runs(view: dict[str, Any]) -> bool:
+    return view["state"] not in wire.SETTLED_STATES
+
+
+def _settle_replacement(order: _Order, views: list[dict[str, Any]], *, may_replace: bool) -> None:
+    """Ask before another command replaces the known one. Raise AlreadyRunning, UsageError, StartDeclined."""
+    view = order.replaces(views)
+    if view is None:
+        return
+    name, new = view["name"], clean(shlex.join(order.command or ()))
+    old = clean(shlex.join(view["command"] or ())) or "the built-in loop"
+    if _runs(view):
+        mend = f"ralphctl stop {name}, then {order.replacing()}"
+        raise AlreadyRunning(f"{name} is running here, with {old}", mend=mend)
+    if may_replace:
+        return
+    again = f"ralphctl start {name}  (starts {old})"
+    if wants_json() or not checkpoint.can_ask():
+        what, mend = f"{name} is known here, with another command: {old}", order.replacing()
+        raise UsageError(what, why=f"{new} would replace it", mend=f"{mend}\n{again}")
+    if not checkpoint.confirmed(f"{name} is known here. Replace {old} by {new}? [y/N]"):
+        raise checkpoint.StartDeclined("nothing was started", mend=again)
+
+
+def _switch(order: _Order, views: list[dict[str, Any]], branch: str) -> None:
+    from ralphctl.setup.detect import switch_branch
+
+    view = order.known(views) or order.in_directory(views)
+    if view is not None and _runs(view):
+        mend = f"ralphctl stop {view['name']}, then start it with --branch"
+        raise AlreadyRunning(f"{view['name']} is running: its branch stays as it is", mend=mend)
+    if done := switch_branch(Path(view["directory"]) if view else order.directory, branch):
+        message(clean(done))
 
 
 def _views(client: Client, no_autostart: bool) -> list[dict[str, Any]]:
@@ -235,7 +300,7 @@ def _views(client: Client, no_autostart: bool) -> list[dict[str, Any]]:
 
 
 def _settled_wish(order: _Order, views: list[dict[str, Any]], wish: bool | None) -> bool | None:
-    """Settle what becomes of a checkpoint, before anything is started."""
+    """Decide whether to resume from a checkpoint, before anything is started."""
     view = order.known(views)
     if order.command is not None or (order.is_name and view is None):
         return wish
@@ -246,7 +311,7 @@ def _settled_wish(order: _Order, views: list[dict[str, Any]], wish: bool | None)
             tell_ignored(wish, "changes nothing: ralph.toml has a command")
             return None
     elif view["command"] or view["state"] not in wire.SETTLED_STATES:
-        why = "it has a command of its own" if view["command"] else "it runs already"
+        why = "it has a command of its own" if view["command"] else "it is running already"
         tell_ignored(wish, f"changes nothing: {why}")
         return None
     else:
@@ -268,14 +333,12 @@ def _start(client: Client, order: _Order, wish: bool | None) -> Reply:
     if order.is_name:
         name = str(order.where)
         if order.command is not None or not wire.is_name(name):
-            raise DirectoryUnusable(f"{name} is no directory", mend="ralphctl start DIR")
+            raise DirectoryUnusable(f"{name} is not a directory", mend="ralphctl start DIR")
         try:
             return client.ask(name, "start", again)
         except UnknownRalph as fault:
-            raise UnknownRalph(
-                f"{name} is neither a directory nor a known ralph",
-                mend="ralphctl start DIR, or ralphctl status --all",
-            ) from fault
+            mend = "ralphctl start DIR, or ralphctl status --all"
+            raise UnknownRalph(f"{name} is neither a directory nor a known ralph", mend=mend) from fault
     if (known := order.known(client.views())) is not None:
         return client.ask(str(known["name"]), "start", again)
     directory = str(order.directory)

@@ -97,9 +97,9 @@ def started_words(view: View, *, before: Sequence[int] = ()) -> str:
     if view.get("state") == "stopping":
         return f"is ending{_pid(view)}, and starts again as soon as it has"
     if view.get("ralph_pid") in before:
-        return f"running already{_pid(view)} in {directory_words(view)}"
+        return f"running already{_pid(view)} in {directory_name(view)}"
     verb = {"running": "started", "starting": "starting"}.get(str(view.get("state")))
-    return f"{verb}{_pid(view)} in {directory_words(view)}" if verb else ""
+    return f"{verb}{_pid(view)} in {directory_name(view)}" if verb else ""
 
 
 def next_steps(view: View) -> list[tuple[str, str]]:
@@ -124,7 +124,7 @@ def needed(view: View) -> str:
 
 def _steps(view: View) -> list[tuple[str, str]]:
     name = view.get("name", "")
-    again, logs, follow = f"ralphctl start {name}", f"ralphctl logs {name}", f"ralphctl logs -f {name}"
+    again, follow = f"ralphctl start {name}", f"ralphctl attach {name}"
     why = f"ralphctl explain {name}"
     match view.get("state"):
         case "waiting_for_retry" if wait_of(view).get("reason") == "no_daemon":
@@ -145,7 +145,7 @@ def _steps(view: View) -> list[tuple[str, str]]:
         case "stopped" | "idle":
             return [("start it", again)]
         case "done":
-            return [("see what it did", logs), ("start again", again)]
+            return [("see what it did", f"ralphctl report {name}"), ("start again", again)]
         case "running" if wait_of(view) and is_built_in(view):
             return [("watch it", follow), ("do not wait", f"ralphctl skip-wait {name}")]
         case _:

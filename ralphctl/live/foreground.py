@@ -41,7 +41,7 @@ def say(text: str) -> None:
 class BuildEnd(Enum):
     """Why the view of ``build`` is over."""
 
-    SETTLED = "nothing runs any more"
+    SETTLED = "nothing of it is running"
     AT_ONCE = "a signal asked for it"
     UNREAD = "nobody reads what is printed"
     ALONE = "the daemon is gone"
@@ -73,20 +73,15 @@ class Foreground(LiveView):
     """The ralph of ``build``, from its registration to its end; its log is shown from ``since`` on."""
 
     def __init__(
-        self,
-        daemon: PrivateDaemon,
-        name: str,
-        since: str,
-        last_event: int,
-        stops: StopSignals,
+        self, daemon: PrivateDaemon, name: str, since: str, last_event: int, stops: StopSignals,
         keyboard: Keyboard,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(daemon.client, name, {"since": since}, last_event, keyboard)
         self._daemon, self._stops = daemon, stops
         self.controls = Controls(
             daemon.client, name, self.say, on_reply=self.poll_now,
-            quit_=ViewKey("q", "finish the iteration, then end; so does Ctrl-C", self._quit),
-            more=(("Ctrl-C again", "end it now"),),
+            quit_=ViewKey("q", "finish the iteration, then end (also Ctrl-C)", self._quit),
+            more=(("Ctrl-C again", "end at once"),),
         )  # fmt: skip
         self._problems: list[str] = []
         self._is_stopping = False
@@ -129,12 +124,12 @@ class Foreground(LiveView):
             threading.Thread(target=self._stop, daemon=True).start()
             # Echoed, ^C is on the line, without a newline.
             start = "\n" if sys.stderr.isatty() and not self.keyboard.is_ours else ""
-            self.say(f"{start}stopping: {self.name} is asked to end its run; Ctrl-C again ends it now")
+            self.say(f"{start}stopping {self.name}; press Ctrl-C again to end it at once")
         return None
 
     def _quit(self, view: View) -> None:
         if self._stops.stop:
-            self.say("it is asked to end already; Ctrl-C ends it now")
+            self.say(f"{self.name} is stopping already; Ctrl-C ends it at once")
         self._stops.stop = True
 
     def _stop(self) -> None:
@@ -142,7 +137,7 @@ class Foreground(LiveView):
             try:
                 transport.request([self._daemon.socket], "GET", "/ready", timeout_s=_ANSWER_S)
             except DaemonBusy:
-                self.say("its ralphd does not answer; Ctrl-C again ends everything without it")
+                self.say("its ralphd does not answer; Ctrl-C again ends everything anyway")
             self.client.ask(self.name, "stop")
         self.poll_now()
 
@@ -174,11 +169,11 @@ _LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 class AttachEnd(Enum):
     """Why the view of ``attach`` is over."""
 
-    SETTLED = "nothing of it runs any more"
+    SETTLED = "nothing of it is running"
     LEFT = "a key asked for it"
     INTERRUPTED = "a signal asked for it"
     UNREAD = "nobody reads what is printed"
-    FORGOTTEN = "the daemon knows it no more"
+    FORGOTTEN = "it was removed"
 
 
 class Attached(LiveView):
@@ -191,7 +186,7 @@ class Attached(LiveView):
         self._left: AttachEnd | None = None
         self.controls = Controls(
             client, self.name, self.say, on_reply=self.poll_now, may_stop=True,
-            quit_=ViewKey("q", "leave; it goes on. So does Ctrl-C", self._quit),
+            quit_=ViewKey("q", "detach; the loop keeps running (also Ctrl-C)", self._quit),
         )  # fmt: skip
         for number in _LEAVING:
             signal.signal(number, self._on_signal)

@@ -29,7 +29,7 @@ View: TypeAlias = dict[str, Any]
 _LOCAL_MODES, _CONTROL_CHARACTERS = 3, 6  # positions in what tcgetattr returns
 _SEQUENCES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
 """Arrow keys and a terminal's replies: several bytes each, and none of our keys."""
-_SKIP = "Skip the wait, at your own risk: what it waits for may not be over? [y/N]"
+_SKIP = "Skip the wait? The limit may still apply. [y/N]"
 
 
 class Waker:
@@ -189,11 +189,11 @@ class Controls:
         self._more = more
         self.question: Question | None = None
         keys = [
-            ViewKey("p", "pause it after the iteration", self._pause),
-            ViewKey("s", "skip a wait", self._skip),
+            ViewKey("p", "pause after the iteration", self._pause),
+            ViewKey("s", "skip the wait", self._skip),
             quit_,
-            *([ViewKey("S", "stop it", self._stop)] if may_stop else []),
-            ViewKey("?", "these keys", self._show_keys),
+            *([ViewKey("S", "stop after the iteration", self._stop)] if may_stop else []),
+            ViewKey("?", "list the keys", self._show_keys),
         ]
         self._keys: Mapping[int, ViewKey] = {ord(key.letter): key for key in keys}
 
@@ -208,7 +208,7 @@ class Controls:
             self._keys[key].act(view)
 
     def going(self, view: View) -> str:
-        """Return what the ralph does after nobody watches; ``view`` may not show our latest request yet."""
+        """Return what the ralph does after we detach; ``view`` may not show our latest request yet."""
         requested = self._pending or self._requested_in(view)
         return {"stop": "is stopping", "pause": "is pausing"}.get(requested, "keeps running")
 
@@ -222,30 +222,30 @@ class Controls:
 
     def _skip(self, view: View) -> None:
         if not wait_left(view, time.time()):
-            self._say(f"{self._name} does not wait for a moment now: there is nothing to skip")
+            self._say(f"{self._name} is not waiting: there is nothing to skip")
             return
-        self.question = Question(_SKIP, "yY", self._skip_now, "no: it goes on waiting")
+        self.question = Question(_SKIP, "yY", self._skip_now, "not skipped; still waiting")
 
     def _skip_now(self, view: View) -> None:
         if wait_left(view, time.time()):
-            self._request("skip-wait", done="yes: it waits no longer")
+            self._request("skip-wait", done="wait skipped")
         else:
-            self._say("it is over by itself")
+            self._say("the wait is over already")
 
     def _stop(self, view: View) -> None:
         if view.get("state") == "stopping":
-            self._say(f"it is stopping already; ralphctl stop --now {self._name} does not wait for that")
+            self._say(f"{self._name} is stopping already; at once: ralphctl stop --now {self._name}")
             return
-        text = f"Stop {self._name}? S or y: it is asked to stop; any other key: it goes on [S/N]"
-        self.question = Question(text, "SyY", self._stop_now, "no: it goes on")
+        text = f"Stop {self._name} after this iteration? [y/N]"
+        self.question = Question(text, "SyY", self._stop_now, "not stopped")
 
     def _stop_now(self, view: View) -> None:
-        done = f"{self._name} is asked to stop; ralphctl stop --now {self._name} does not wait for that"
+        done = f"stopping {self._name}; at once: ralphctl stop --now {self._name}"
         self._request("stop", done=done)
 
     def _pause(self, view: View) -> None:
         if "pause" in (self._pending, self._requested_in(view)):
-            self._say("it is asked to pause already")
+            self._say(f"{self._name} is pausing already")
             return
         self._request("pause")  # its Regent logs that it pauses
 

@@ -257,7 +257,7 @@ def countdown_lines(view: Mapping[str, Any], now: float, *, has_keys: bool) -> l
     left, ends = wait_left(view, now), wait_ends_at(view)
     if not left or ends is None:
         return []
-    text, key = f"waiting {_reason(view)}: {left} left", ", s: do not wait" if has_keys else ""
+    text, key = f"waiting {_reason(view)}: {left} left", ", s: skip" if has_keys else ""
     return [f"{text} (until {clock(ends, now)}){key}", text + key, text]
 
 
@@ -279,7 +279,7 @@ def wait_announcement(view: Mapping[str, Any], now: float) -> str:
     if view.get("state") == "waiting_for_retry" or ends is None or ends - now < WORTH_A_LINE_S:
         return ""
     left = duration(ends - now + 0.999)
-    return f"waiting {_reason(view)}, {left} until {clock(ends, now)}; ralphctl skip-wait ends the wait"
+    return f"waiting {_reason(view)}, {left} until {clock(ends, now)}; to skip it: ralphctl skip-wait"
 
 
 def _reason(view: Mapping[str, Any]) -> str:

@@ -121,7 +121,7 @@ def settle(saved: SavedCheckpoint | None, wish: bool | None, *, command: str) ->
         return wish
     if saved.fault:
         return _settle_unusable(saved, wish, command)
-    if wish is None and can_ask():
+    if wish is None and not is_boundary(saved.content) and can_ask():
         wish = _ask(saved)
     if wish is False:
         message(f"starting afresh; the checkpoint is {_kept(saved)}")
@@ -130,6 +130,13 @@ def settle(saved: SavedCheckpoint | None, wish: bool | None, *, command: str) ->
     advice = "" if wish else f"  ({command} --no-resume starts afresh)"
     message(f"resuming from the checkpoint: {where}{advice}")
     return wish
+
+
+def is_boundary(checkpoint: Mapping[str, Any]) -> bool:
+    """Return whether it was saved between two iterations, as by a stop: nothing is half done."""
+    reason = checkpoint.get("pause_reason")
+    is_asked = reason in ("interrupted", "user_requested") and not checkpoint.get("task")
+    return reason == "iteration_boundary" or is_asked
 
 
 def _kept(saved: SavedCheckpoint) -> str:
@@ -150,7 +157,7 @@ def can_ask() -> bool:
 def _settle_unusable(saved: SavedCheckpoint, wish: bool | None, command: str) -> bool | None:
     if wish is not False:
         message(f"the checkpoint cannot be used: {clean(saved.fault)}\n  {clean(saved.path)}")
-        answer = _line("Start without it? [y/N] ") if can_ask() else None
+        answer = ask_line("Start without it? [y/N] ") if can_ask() else None
         if answer is None and saved.is_newer:
             raise NewerState(
                 "nothing was started: the checkpoint is of a newer version",
@@ -174,7 +181,7 @@ def _ask(saved: SavedCheckpoint) -> bool | None:
     """Return True to resume, False to discard, None at the end of input. Raise KeyboardInterrupt."""
     _print_rows(saved)
     while True:
-        answer = _line("Resume, Discard, or View details? [R/d/v] ")
+        answer = ask_line("Resume, Discard, or View details? [R/d/v] ")
         if answer is None:
             return None
         word = answer.strip().lower()
@@ -188,11 +195,24 @@ def _ask(saved: SavedCheckpoint) -> bool | None:
             message("  r (or Enter): resume from it. d: start afresh, it is kept aside. v: show all of it.")
 
 
-def _line(question: str) -> str | None:
+def confirmed(question: str, *, enter: bool = False) -> bool:
+    """Ask on the terminal; ``enter`` is the answer of Enter, the end of input is a no.
+
+    Raise KeyboardInterrupt.
+    """
+    while (answer := ask_line(f"{question} ")) is not None:
+        if answer.lower() in ("", "y", "yes", "n", "no"):
+            return answer[:1] in ("y", "Y") or (enter and not answer)
+        message("type y or n; Enter selects the capital letter")
+        question = question.rpartition("\n")[2]
+    return False
+
+
+def ask_line(question: str) -> str | None:
     """Return what the user types; None at the end of input. Raise KeyboardInterrupt."""
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    try:
+    try:  # Ctrl-C is an answer from the first word of the question on
+        sys.stderr.write(question)
+        sys.stderr.flush()
         line = sys.stdin.readline()
     except KeyboardInterrupt:
         message("\nnothing was changed, and nothing was started")

@@ -180,7 +180,7 @@ def _goes_on_words(report: RalphReport, now: float) -> str:
 def _next_steps(report: RalphReport) -> list[tuple[str, str]]:
     """Return what a person may want to do now, best first."""
     if not report.source.is_build:
-        return state_text.next_steps(report.view)
+        return [step for step in state_text.next_steps(report.view) if step[0] != "see what it did"]
     again = "resume" if report.state.state == "paused" else "start again"
     directory = shlex.quote(clean(report.source.directory))
     return [] if report.state.runs else [(again, f"ralphctl -C {directory} build")]

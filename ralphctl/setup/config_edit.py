@@ -1,4 +1,4 @@
-"""Set or unset one key of a configuration file. Comments and layout stay as well as tomlkit keeps them.
+"""Set or unset one key of a configuration file, or have a person edit the whole; keep comments and layout.
 
 The new text is parsed and validated before it replaces the old file: an edit that would change another key or
 add a fault is refused, and nothing is written.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
+import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 
 import tomlkit
 
+from ralphctl.format.output import message
 from ralphd.config import files
 from ralphd.config.configuration import HIDDEN, home_of
 from ralphd.config.keys import AGENT, SECTIONS, WEBHOOKS, ConfigKey, keys_of
@@ -52,13 +55,12 @@ def edit_key(
     A missing file is created. Raise ConfigFaults, UsageError, DirectoryUnusable or ChangedMeanwhile; then
     nothing was written.
     """
-    path, home = _key_path(key), home_of(environ)
+    path, home = key_path(key), home_of(environ)
     typed = None if value is None else _typed(path, value, users_own=users_own)
-    file = files.user_file(environ, home) if users_own else files.project_file(directory, home)
-    file = file or directory.resolve() / files.PROJECT_FILE
+    file = file_of(directory, environ, users_own=users_own)
     faults = files.layer(file, file.parent, home, users_own=users_own).faults
     broken = [fault for fault in faults if not fault.key]
-    _refuse(broken, f"{file.name} cannot be changed: nothing was written", f"correct it by hand: {file}")
+    _refuse(broken, f"{file.name} cannot be changed: nothing was written", "ralphctl config edit")
     text = file.read_bytes().decode() if file.exists() else ""
     before: Any = tomllib.loads(text)
     try:
@@ -66,8 +68,8 @@ def edit_key(
             before = before[part]
     except (LookupError, TypeError):
         before = None
-    if before is None and value is None and _key_at(path) is None:
-        _check_value(path, "", users_own=True)  # raises the fault of an unknown key
+    if before is None and value is None and key_at(path) is None:
+        check_value(path, "", users_own=True)  # raises the fault of an unknown key
     is_changed = before != typed or type(before) is not type(typed)
     if is_changed:
         edited = edited_text(text, path, typed, file)
@@ -75,8 +77,53 @@ def edit_key(
         known = {(fault.key, fault.text) for fault in faults}
         new = [each for each in after if (each.key, each.text) not in known]
         _refuse([ConfigFault("", each.key, each.text) for each in new])
-        _write(file, text, edited, users_own=users_own)
+        _write(file, text.encode(), edited.encode(), users_own=users_own)
     return ConfigEdit(file, dotted(path), _shown(path, before), _shown(path, typed), is_changed)
+
+
+def file_of(directory: Path, environ: Mapping[str, str], *, users_own: bool) -> Path:
+    """Return the ``ralph.toml`` in force in ``directory``, or the user's own file. It may not exist yet."""
+    home = home_of(environ)
+    file = files.user_file(environ, home) if users_own else files.project_file(directory, home)
+    return file or directory.resolve() / files.PROJECT_FILE
+
+
+def edit_whole(
+    edit: Callable[[Path, list[str]], None], *, directory: Path, environ: Mapping[str, str], users_own: bool
+) -> tuple[Path, list[str]]:
+    """Have ``edit`` change a copy of the file until it has no faults, then save it.
+
+    ``edit`` gets the copy and the faults of the last round. Return the file and the keys that changed. On any
+    exception the file stays as it was, and a text that was changed is kept.
+    """
+    file, home = file_of(directory, environ, users_own=users_own), home_of(environ)
+    before = file.read_bytes() if file.exists() else b""
+    copy, faults = Path(tempfile.mkdtemp(prefix="ralph-edit-")) / file.name, [""]
+    copy.write_bytes(before)
+
+    def values(text: bytes) -> dict[str, object]:
+        layer = files.layer_of(text.decode(errors="surrogateescape"), file, home, users_own=users_own)
+        faults[:] = map(str, layer.faults)
+        settings: dict[str, object] = {name: each.value for name, each in layer.settings.items()}
+        return settings | {WEBHOOKS: {url: hook for url, (hook, _) in layer.webhooks.items()}}
+
+    old = values(before)
+    faults.clear()
+    try:
+        while True:
+            edit(copy, faults)
+            after = copy.read_bytes()
+            new = values(after)
+            if after == before or not faults:
+                break
+        if after != before:
+            _write(file, before, after, users_own=users_own)
+    except BaseException:
+        if copy.exists() and copy.read_bytes() != before:
+            message(f"{file} was not changed; your text is kept in {copy}")
+        raise
+    shutil.rmtree(copy.parent)
+    return file, [name for name in old | new if old.get(name) != new.get(name)]
 
 
 def edited_text(text: str, path: KeyPath, value: object, file: Path) -> str:
@@ -88,34 +135,27 @@ def edited_text(text: str, path: KeyPath, value: object, file: Path) -> str:
         expected, document = tomllib.loads(text), tomlkit.parse(text)
         count = len(expected.get(WEBHOOKS, ()))
         if len(path) > 1 and isinstance(path[1], int) and path[1] > count:
-            raise UsageError(
-                f"there is no {dotted(path)}: nothing was written",
-                why=f"{file.name} has {count} of them, counted from 0",
-                mend=f"{WEBHOOKS}[{count}] is a new one",
-            )
+            why, mend = f"{file.name} has {count} [[webhooks]]", f"{WEBHOOKS}[{count}] adds one"
+            raise UsageError(f"{dotted(path)} does not exist: nothing was written", why=why, mend=mend)
         _put(expected, path, value)
         _put(document, path, value)
         edited = tomlkit.dumps(document)
         if tomllib.loads(edited) == expected:
             return edited
-    raise UsageError(
-        f"{dotted(path)} cannot be changed in {file.name} by a program: nothing was written",
-        why="the file is written in a way in which another key would change too",
-        mend=f"correct it by hand: {file}",
-    )
+    what = f"{dotted(path)} cannot be changed in {file.name} by a program: nothing was written"
+    raise UsageError(what, why="in its layout another key would change too", mend="ralphctl config edit")
 
 
-def _key_path(key: str) -> KeyPath:
+def key_path(key: str) -> KeyPath:
     """``regent.max_retries``, ``agents.claude.model``, ``webhooks[0].url``"""
     path = tuple(int(at) if at else name for name, at in re.findall(r"([^.\[\]]+)|\[(\d{1,4})\]", key))
     if dotted(path) != key or key[:1] in ("", "["):
-        raise UsageError(
-            f"{key!r} is no key", why="a key is SECTION.NAME", mend="ralphctl config show  (lists them all)"
-        )
+        mend = "ralphctl config show  (lists all keys)"
+        raise UsageError(f"{key!r} is not a key", why="a key is SECTION.NAME", mend=mend)
     return path
 
 
-def _key_at(path: KeyPath) -> ConfigKey | None:
+def key_at(path: KeyPath) -> ConfigKey | None:
     match path:
         case (str(section), str(name)) if section in SECTIONS:
             return keys_of(section).get(name)
@@ -133,23 +173,25 @@ def _typed(path: KeyPath, value: str, *, users_own: bool) -> Any:
         or (name in ("secret_file", "secret_env") and value.startswith("whsec_"))
         or (name == "secret_env" and value and not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII))
     ):
-        raise UsageError(
+        what, why = (
             f"{dotted(path)} cannot hold a secret: nothing was written",
-            why="a file of configuration is committed, copied and shown",
-            mend="set secret_file to the name of a file that holds it, or secret_env to that of a variable",
+            "the file is copied, shown",
         )
-    typed = from_text(key, value) if (key := _key_at(path)) else value
+        mend = "set secret_file to the name of a file with the secret, or secret_env to that of a variable"
+        raise UsageError(what, why=why, mend=mend)
+    typed = from_text(key, value) if (key := key_at(path)) else value
     typed = int(typed) if isinstance(typed, float) and typed.is_integer() else typed
-    _check_value(path, typed, users_own=users_own)
+    check_value(path, typed, users_own=users_own)
     return typed
 
 
-def _check_value(path: KeyPath, value: object, *, users_own: bool) -> None:
+def check_value(path: KeyPath, value: object, *, users_own: bool, what: str = "nothing was written") -> None:
     """Raise ConfigFaults for an unknown key and for a value that the key cannot have."""
     tree: dict[str, Any] = {}
     _put(tree, path, value)
     layer = tree_layer(tree, lambda _: "", users_own=users_own, resolve=str)
-    _refuse([ConfigFault("", dotted(path), each.text) for each in layer.faults if each.text != "has no url"])
+    faults = [each for each in layer.faults if each.text != "has no url"]
+    _refuse([ConfigFault("", dotted(path), each.text) for each in faults], what)
 
 
 def _refuse(faults: list[ConfigFault], what: str = "nothing was written", mend: str = "") -> None:
@@ -178,21 +220,20 @@ def _shown(path: KeyPath, value: object) -> str | None:
     return None if value is None else HIDDEN if is_hidden else toml_value(value)
 
 
-def _write(file: Path, before: str, after: str, *, users_own: bool) -> None:
+def _write(file: Path, before: bytes, after: bytes, *, users_own: bool) -> None:
     """Replace the file whole, keeping its mode, its owner where permitted, and a symbolic link to it."""
     real = Path(os.path.realpath(file))
-    if (real.read_bytes() if real.exists() else b"") != before.encode():
-        raise ChangedMeanwhile(f"{real} was changed meanwhile: nothing was written", mend="the same again")
+    if (real.read_bytes() if real.exists() else b"") != before:
+        what = f"{real} was changed by another program: nothing was written"
+        raise ChangedMeanwhile(what, mend="repeat the command")
     try:
         real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = real.stat() if real.exists() else None
-        write_whole(real, after.encode())
+        write_whole(real, after)
         if status is not None:
             with suppress(PermissionError):
                 os.chown(real, status.st_uid, status.st_gid)
         real.chmod(stat.S_IMODE(status.st_mode) if status else 0o600 if users_own else 0o644)
     except OSError as fault:
-        why, mend = fault.strerror or str(fault), f"ls -ld {real.parent} {real}"
-        raise DirectoryUnusable(
-            f"{file} cannot be written: nothing was changed", why=why, mend=mend
-        ) from fault
+        what, why = f"{file} cannot be written: nothing was changed", fault.strerror or str(fault)
+        raise DirectoryUnusable(what, why=why, mend=f"ls -ld {real.parent} {real}") from fault

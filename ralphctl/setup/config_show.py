@@ -7,29 +7,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ralphctl.format.output import wrapped_table
 from ralphctl.offline import state as offline
 from ralphd.config import files
-from ralphd.config.configuration import Configuration, home_of, load
-from ralphd.config.keys import schema as json_schema
-from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME
-from ralphd.config.values import toml_value
-from ralphd.errors import ConfigFaults
+from ralphd.config import keys as known
+from ralphd.config.configuration import HIDDEN, Configuration, home_of, load
+from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, variable_of
+from ralphd.config.values import in_words, toml_value
+from ralphd.errors import ConfigFaults, UsageError
 
 if TYPE_CHECKING:
     from ralphctl.setup.config_edit import ConfigEdit
 
-_NO_EFFECT = "not acted on by this version yet"
+_NO_EFFECT = "accepted, but without effect in this version"
 _SECRET_VARIABLE = re.compile(r"(?i)agents\..*\.env\..*(?:KEY|TOKEN|SECRET|PASSW).*")
 
 
 def show(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) -> str:
     """Return every value with its origin, as TOML with comments. Raise ConfigFaults.
 
-    Agents' environment variables appear by name only: their values may be secrets.
+    Environment variables of agents appear by name only: their values may be secrets.
     """
     configuration = load(directory, environ=environ)
     tree = configuration.tree()
@@ -48,23 +50,83 @@ def check(directory: Path, environ: Mapping[str, str], *, as_json: bool = False)
         return _json({"faults": [], "not_built_yet": configuration.not_built_yet()})
     given = {origin for origin in configuration.origins.values() if origin not in (DEFAULT, DIRECTORYS_NAME)}
     sources = sorted({_source(origin.text) for origin in given})
-    lines = ["no faults; " + ("set by " + ", ".join(sources) if sources else "nothing is set, all defaults")]
+    lines = ["no faults; " + ("set by " + ", ".join(sources) if sources else "all values are defaults")]
     return "\n".join(lines + [f"{key}: {_NO_EFFECT}" for key in configuration.not_built_yet()])
 
 
 def schema() -> str:
     """Return the JSON Schema of ``ralph.toml``."""
-    return _json(json_schema())
+    return _json(known.schema())
 
 
-def known_ralphs(file: Path, environ: Mapping[str, str], *, users_own: bool) -> list[str]:
-    """Return the names of the ralphs that were started with this file and have to be reloaded."""
-    home = home_of(environ)
-    return [
-        str(view["name"])
-        for view in offline.registered_views(environ)
-        if users_own or files.project_file(Path(view["directory"]), home) == file
+def get(key: str, directory: Path, environ: Mapping[str, str], *, as_json: bool = False) -> str:
+    """Return the value of one key: a text as it is, anything else as in TOML.
+
+    Raise UsageError, ConfigFaults.
+    """
+    _, value, origin = _look_up(key, directory, environ)
+    if as_json:
+        return _json({"key": key, "value": value, "origin": origin})
+    return value if isinstance(value, str) else toml_value(value)
+
+
+def explain(key: str, directory: Path, environ: Mapping[str, str]) -> str:
+    """Return what a key means, its default and where it is set; of a section, what its keys mean."""
+    if key in (*known.SECTIONS, known.AGENT, known.WEBHOOKS):
+        rows = [[each.dotted, str(each.schema["description"])] for each in known.keys_of(key).values()]
+        return "\n".join(wrapped_table(rows, [max(len(name) for name, _ in rows), 60], colour=False))
+    entry, value, origin = _look_up(key, directory, environ)
+    own = "--user " if entry.dotted in known.USER_FILE_ONLY else ""
+    variables = [variable_of(entry)] if entry.section in known.SECTIONS else []
+    options = [f"--{flag} of start and build" for flag, name in known.FLAGS.items() if name == key]
+    rows = [
+        ["value", in_words(entry.schema)],
+        ["default", "none: it has to be set" if entry.default is None else toml_value(entry.default)],
+        ["here", f"{toml_value(value)}, set by {origin}" if origin != DEFAULT.text else "the default"],
+        ["also", ", ".join([*options, *variables])],
+        ["set it", f"ralphctl config set {own}{key} VALUE"],
     ]
+    text = textwrap.wrap(str(entry.schema["description"]), 76)
+    shown = wrapped_table([row for row in rows if row[1]], [8, 66], colour=False, indent="  ")
+    return "\n".join([key, *(f"  {line}" for line in text), *shown])
+
+
+def _look_up(key: str, directory: Path, environ: Mapping[str, str]) -> tuple[known.ConfigKey, Any, str]:
+    """Return the key, its value in force as JSON holds it, and its origin."""
+    from ralphctl.setup import config_edit
+
+    entry = config_edit.key_at(path := config_edit.key_path(key))
+    if entry is None and len(path) > 1:
+        config_edit.check_value(path, "", users_own=True, what=f"unknown key {key}")
+    configuration = load(directory, environ=environ)
+    values = {name: value for name, value, _ in configuration.values()}
+    if entry is None or (entry.section == known.WEBHOOKS and key not in values):
+        mend = f"ralphctl config explain {key}" if key in known.SECTIONS else "ralphctl config show"
+        raise UsageError(f"{key} is not a key", mend=mend)
+    value = values.get(key, entry.default)
+    origin = configuration.origins.get(key) or configuration.origins.get(key.rpartition(".")[0], DEFAULT)
+    value = dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else value
+    return entry, list(value) if isinstance(value, tuple) else value, origin.text
+
+
+def next_steps(
+    file: Path, keys: Sequence[str], environ: Mapping[str, str], *, users_own: bool
+) -> tuple[bool, list[str]]:
+    """Return whether the daemon has to read the user's file again for a change of ``keys`` to take effect,
+    and the ralphs that have to be reloaded: those for which no nearer source sets all of these keys.
+    """
+    home, mine = home_of(environ), [key for key in keys if not known.is_daemons(key)]
+
+    def is_for(directory: Path) -> bool:
+        if not users_own:
+            return files.project_file(directory, home) == file
+        project = files.project_file(directory, home)
+        nearer = files.layer(project, directory, home, users_own=False).settings if project else {}
+        return not all(key in nearer for key in mine)
+
+    views = offline.registered_views(environ) if mine else []
+    names = [str(view["name"]) for view in views if is_for(Path(view["directory"]))]
+    return users_own and any(known.is_daemons(key) or key.startswith(known.WEBHOOKS) for key in keys), names
 
 
 def warnings(edit: ConfigEdit, directory: Path, environ: Mapping[str, str]) -> list[str]:
@@ -72,15 +134,15 @@ def warnings(edit: ConfigEdit, directory: Path, environ: Mapping[str, str]) -> l
     name, is_project = edit.file.name, edit.file.name == files.PROJECT_FILE
     sentences = []
     if is_project and edit.now is not None and _SECRET_VARIABLE.fullmatch(edit.key):
-        sentences = [f"{name} is often committed; a secret belongs in the environment of ralphctl start"]
+        sentences = [f"{name} is often committed; put a secret into the environment of ralphctl start"]
     try:
         configuration = load(directory, environ=environ)
     except ConfigFaults as fault:
-        return [*sentences, f"{fault.what}, and nothing is started with that: ralphctl config check"]
+        return [*sentences, f"{fault.what}; no ralph can be started with it: ralphctl config check"]
     origin = configuration.origins.get(edit.key, DEFAULT).text
     is_of_project = Path(_source(origin)).name == files.PROJECT_FILE
     if origin.startswith("environment ") or (is_of_project and not is_project):
-        sentences.append(f"here {edit.key} is set by {origin}, and that counts more")
+        sentences.append(f"no effect here: {origin} sets {edit.key} and takes precedence")
     if edit.key in configuration.not_built_yet():
         sentences.append(f"{edit.key}: {_NO_EFFECT}")
     return sentences

@@ -7,6 +7,7 @@ regular files only and never leaves the directory, and what cannot be read count
 import json
 import os
 import re
+import shlex
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -18,9 +19,12 @@ from ralphctl.format.output import message
 from ralphctl.offline import state as offline
 from ralphctl.offline.processes import ask
 from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, has_task_headings, parse
+from ralphd.errors import DirectoryUnusable
 from ralphd.git import repo
 
 _VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){1,3}(?:-[0-9A-Za-z.-]{1,24})?")
+
+_SWITCH_LIMIT_S = 120.0
 
 _NODE_LOCKS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
 _NODE_TESTS = {"npm": "npm test", "pnpm": "pnpm test", "yarn": "yarn test", "bun": "bun run test"}
@@ -104,6 +108,28 @@ def detect_git(directory: Path, environ: Mapping[str, str]) -> DetectedGit:
         for part in ("NAME", "EMAIL")
     )
     return DetectedGit("", "", root, current.branch, bool(current.commit), upstream, all(identity))
+
+
+def switch_branch(directory: Path, branch: str) -> str:
+    """Switch to ``branch``, created at HEAD if there is none. Return what was done; empty if it was current.
+
+    Git refuses to overwrite changed, untracked and ignored files; other changes stay as they are. Hooks are
+    off. Raise DirectoryUnusable where git refuses: then nothing was changed.
+    """
+    if repo.Repository.find(directory) is None:
+        raise DirectoryUnusable(f"{directory} is not in a git repository", mend="git init, or no --branch")
+    current = (repo.head(directory) or repo.Head(None, None)).branch
+    exists = repo.line(directory, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}") is not None
+    if current == branch:
+        return ""
+    words = ("switch", "--no-guess", "--no-overwrite-ignore", *(() if exists else ("--create",)), branch)
+    if (repo.answer(directory, *words, limit_s=_SWITCH_LIMIT_S) or (1, b""))[0] != 0:
+        why_not = (
+            "files with changes, or untracked ones, would be overwritten, or the branch is in use elsewhere"
+        )
+        mend = f"git -C {shlex.quote(str(directory))} switch {branch}  (shows the reason)"
+        raise DirectoryUnusable(f"git cannot switch to branch {branch}", why=why_not, mend=mend)
+    return f"switched to the {'' if exists else 'new '}branch {branch} (was {current or 'a detached HEAD'})"
 
 
 def task_list(directory: Path, tasks: str) -> Plan | None:

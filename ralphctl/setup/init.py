@@ -86,8 +86,8 @@ def inspect(directory: Path, environ: Mapping[str, str], wishes: InitChoices, *,
     has_toml = _is_file(directory / _TOML) and not force
     if has_toml and wishes != InitChoices():
         mend = "ralphctl config set KEY VALUE  (changes one key)\n"
-        mend += "ralphctl init --force  (writes it anew; the old one is kept beside it)"
-        raise AlreadyThere(f"{_TOML} is there already, and stays as it is: nothing was written", mend=mend)
+        mend += "ralphctl init --force  (writes a new one; the old one is renamed)"
+        raise AlreadyThere(f"{_TOML} exists already: nothing was written", mend=mend)
     flags: dict[str, object] = {"agents.primary": wishes.agent, "agents.fallback": wishes.fallback or None}
     flags["regent.test_command"] = wishes.test_command
     configuration = load(directory if has_toml else None, flags=flags, environ=environ)
@@ -103,6 +103,16 @@ def inspect(directory: Path, environ: Mapping[str, str], wishes: InitChoices, *,
     return InitProject(directory, has_toml, configuration, agents, tests, tasks, git, above)
 
 
+def missing_prompt(directory: Path, flags: Mapping[str, object], environ: Mapping[str, str]) -> str:
+    """Return the prompt file that the built-in loop lacks in ``directory``. Empty if it is there, for a
+    command of ralph.toml's, and with faults in the configuration, which a start reports.
+    """
+    with suppress(RalphdError):
+        ralph = load(directory, flags=flags, environ=environ).ralph
+        return "" if ralph.command or (directory / ralph.prompt_file).exists() else ralph.prompt_file
+    return ""
+
+
 def decide(project: InitProject, wishes: InitChoices, ask: Callable[[str, str], bool]) -> InitChoices:
     """Fill in what the flags leave open; ``ask(name, tests)`` answers for each risk that has a meaning here.
 
@@ -111,7 +121,7 @@ def decide(project: InitProject, wishes: InitChoices, ask: Callable[[str, str], 
     tests = next((each.command for each in project.tests if not each.fault), "")
     tests = tests if wishes.test_command is None else wishes.test_command
     if wishes.rolls_back and not tests.strip():
-        text = "--rollback needs the tests, and no command for them was found"
+        text = "--rollback needs a test command, and none was found"
         raise UsageError(text, mend="ralphctl init --rollback --test-command 'make test'")
     agent = project.agents[0].name if project.agents else project.configuration.agents.primary
     is_open = not (project.has_toml or project.git.fault)
@@ -157,7 +167,7 @@ def write(project: InitProject, choices: InitChoices) -> InitResult:
             path.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
                 made.append(name)
-                path.chmod(path.stat().st_mode & 0o644)  # what a group may write is not believed
+                path.chmod(path.stat().st_mode & 0o644)  # ralphd does not trust what a group may write
                 file.write(text)
     except OSError as fault:
         for name in made:
@@ -165,7 +175,7 @@ def write(project: InitProject, choices: InitChoices) -> InitResult:
                 (directory / name).unlink()
         if kept:
             (directory / kept).rename(directory / _TOML)
-        text = f"{directory} cannot be written to: nothing was written"
+        text = f"cannot write to {directory}: nothing was written"
         mend = f"ls -ld {directory}; df -h {directory}"
         raise DirectoryUnusable(text, why=fault.strerror or str(fault), mend=mend) from fault
     old = dict.fromkeys(name for name in (_TOML, prompt, tasks) if name and name not in made)
@@ -175,8 +185,8 @@ def write(project: InitProject, choices: InitChoices) -> InitResult:
 def toml_text(choices: InitChoices, *, tasks: str) -> str:
     """Return ``ralph.toml`` from its template, each key with its description. ``tasks`` may be empty."""
     values = {name: toml_value(getattr(choices, name)) for name in InitChoices.__dataclass_fields__}
-    values["found_tasks"] = f"Found: {tasks}." if tasks else "None was found: the prompt alone is the task."
-    values["found_tests"] = "" if choices.test_command else "None was found."
+    values["found_tasks"] = f"Found: {tasks}." if tasks else "None found: the prompt alone is the task."
+    values["found_tests"] = "" if choices.test_command else "None found."
 
     def explained(row: re.Match[str]) -> str:
         section, name, value, remark = row.groups(default="")
@@ -200,5 +210,5 @@ def _is_file(path: Path) -> bool:
     """Return whether a file is there. Raise DirectoryUnusable for anything else in its place."""
     if path.is_file() or not os.path.lexists(path):
         return path.is_file()
-    kind = "a directory" if path.is_dir() else "no regular file" if path.exists() else "a link to nothing"
-    raise DirectoryUnusable(f"{path} is {kind}, and a file belongs there", mend=f"mv {path} {path}.old")
+    kind = "a directory" if path.is_dir() else "a special file" if path.exists() else "a broken link"
+    raise DirectoryUnusable(f"{path} is {kind}, not a regular file", mend=f"mv {path} {path}.old")

@@ -2,26 +2,26 @@
 
 import json
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from ralphctl.format.humanize import count
-from ralphctl.format.output import clean, message
+from ralphctl.format.output import clean
+from ralphctl.offline.checkpoint import confirmed
 from ralphctl.setup.init import InitChoices, InitProject, InitResult
 
 _QUESTIONS = {
     "rolls_back": "Revert commits that break the tests ({tests})?",
-    "pushes": "Push what is kept, after every iteration?",
+    "pushes": "Push kept commits after every iteration?",
     "pulls": "Pull with rebase before every iteration?",
 }
 _RISKS = {
-    "rolls_back": "tests that fail by chance undo good work; `ralphctl undo` puts it back",
-    "pushes": "others, and what is deployed from there, get it while you sleep; what is out can be reverted, "
-    "not taken back",
-    "pulls": "commits of others come in unseen, your own unpushed ones are written anew, and a conflict "
-    "stops Ralph",
+    "rolls_back": "flaky tests revert good work; `ralphctl undo` re-applies it",
+    "pushes": "others, and deployments from that branch, receive commits that nobody has reviewed; a pushed "
+    "commit can be reverted, not withdrawn",
+    "pulls": "commits of others arrive unreviewed, your unpushed commits are rebased, and a conflict pauses "
+    "the loop",
 }
 
 
@@ -33,35 +33,27 @@ def ask(choice: str, tests: str, *, yes: bool) -> bool:
     enter = choice == "rolls_back"
     if yes:
         return enter
-    try:  # from the first word of the question on, Ctrl-C is an answer to it
-        message(f"\n{_QUESTIONS[choice].format(tests=clean(tests))}\n  risk: {_RISKS[choice]}")
-        while True:
-            print("[Y/n] " if enter else "[y/N] ", end="", file=sys.stderr, flush=True)
-            line = sys.stdin.buffer.readline().decode(errors="replace")
-            word = line.strip().lower()
-            if not line or word in ("", "y", "yes", "n", "no"):
-                return word.startswith("y") or (enter and bool(line) and not word)
-            message("y or n, or Enter for the one in capitals")
-    except KeyboardInterrupt:
-        message("\nnothing was written")
-        raise
+    question = f"\n{_QUESTIONS[choice].format(tests=clean(tests))}\n  risk: {_RISKS[choice]}\n"
+    return confirmed(question + ("[Y/n]" if enter else "[y/N]"), enter=enter)
 
 
-def detected_lines(project: InitProject) -> Iterator[str]:
-    """Yield what was detected, a row for each subject."""
+def detected_lines(project: InitProject, given: str = "") -> Iterator[str]:
+    """Yield what was detected, one row per subject; ``given`` is the test command of the command line."""
     git, plan = project.git, project.tasks
     agents = ", ".join(f"{each.name} {each.version or '(version unknown)'}" for each in project.agents)
-    tests = "none found; --test-command 'make test' says how they are run"
-    if project.tests:
+    tests = "none found; give them with --test-command 'make test'"
+    if given:
+        tests = f"{given}  (--test-command)"
+    elif project.tests:
         first, *others = project.tests
         tests = f"{first.command}  ({first.source}{'; ' + first.fault if first.fault else ''})"
         tests += f"; not chosen: {', '.join(each.command for each in others)}" if others else ""
-    tasks = "no list; the prompt alone is the task"
+    tasks = "no list found; the prompt alone is the task"
     if plan is not None:
         tasks = plan.fault or f"{plan.file}: {count(len(plan.tasks), 'task')}, {len(plan.open)} open"
     state = (git.branch or "no branch (detached HEAD)") + ("" if git.has_commit else ", no commit yet")
     state += f", upstream {git.upstream}" if git.upstream else ", no upstream"
-    state += "" if Path(git.root) == project.directory.resolve() else f"; a part of {git.root}"
+    state += "" if Path(git.root) == project.directory.resolve() else f"; inside {git.root}"
     yield f"found in {clean(project.directory)}"
     rows = {"agents": agents or "none on PATH", "tests": tests, "tasks": tasks, "git": git.fault or state}
     for label, text in rows.items():
@@ -69,9 +61,9 @@ def detected_lines(project: InitProject) -> Iterator[str]:
 
 
 def written_lines(result: InitResult) -> Iterator[str]:
-    """Yield which files were kept, written and left alone."""
+    """Yield which files were renamed, written and kept."""
     kept = [result.kept] if result.kept else []
-    rows = {"kept the old ralph.toml as": kept, "wrote": result.made, "left alone": result.left_alone}
+    rows = {"renamed the old ralph.toml to": kept, "wrote": result.made, "kept": result.left_alone}
     yield from (f"{words} {clean(', '.join(names))}" for words, names in rows.items() if names)
 
 
@@ -79,12 +71,12 @@ def notes(project: InitProject, choices: InitChoices) -> Iterator[str]:
     """Yield what a person should know before leaving the ralph alone for the night."""
     git = project.git
     if project.above:
-        yield f"until now {project.above} held here; from now on the new ralph.toml does"
+        yield f"the new ralph.toml replaces {project.above} here"
     if git.fault:
-        yield f"{git.fault}: no commits, so nothing can be reverted, pushed or taken back: {git.mend}"
+        yield f"{git.fault}: commits cannot be tracked, reverted or pushed. Try: {git.mend}"
         return
     if not git.has_identity:
-        yield 'git knows no author: git config user.name "…", git config user.email "…"'
+        yield 'git has no author: git config user.name "…"; git config user.email "…"'
     if not git.upstream and (choices.pushes or choices.pulls):
         yield "the branch has no upstream: nothing is pushed or pulled before git push -u REMOTE BRANCH"
 
@@ -94,19 +86,24 @@ def next_lines(
 ) -> Iterator[str]:
     """Yield the commands to type now. ``given`` is the directory as it was typed."""
     base, where = Path(given or ""), f" {_quoted(Path(given))}" if given else ""
-    if project.tasks is None and not (project.has_toml and project.configuration.ralph.command):
-        yield f"echo '- [ ] what is to be done' >> {_quoted(base / 'TASKS.md')}  (and a line for each task)"
+    plan, file = project.tasks, base / (project.tasks.file if project.tasks else "TASKS.md")
+    runs_own = project.has_toml and project.configuration.ralph.command
+    if not runs_own and (plan is None or not (plan.tasks or plan.fault)) and file.suffix != ".json":
+        yield f"echo '- [ ] the first task' >> {_quoted(file)}  (one line per task)"
     if prompt := next((name for name in result.made if name.endswith(".md")), ""):
-        yield f"${{EDITOR:-vi}} {_quoted(base / prompt)}  (say what an agent has to know here)"
+        yield f"${{EDITOR:-vi}} {_quoted(base / prompt)}  (add what an agent has to know about this project)"
     if choices.test_command and not (project.has_toml or project.git.fault or choices.rolls_back):
         key = "regent.rollback_on_test_failure"
         yield f"ralphctl config set {key} true{where}  (revert commits that break the tests)"
     mine = [name for name in result.made if not name.startswith(".ralph/")]
     if mine and not project.git.fault:
         git = f"git -C{where}" if given else "git"
-        yield f"{git} add {shlex.join(mine)} && {git} commit -m ralph  (no clean-up takes it then)"
+        yield f"{git} add {shlex.join(mine)} && {git} commit -m ralph  (so that git clean cannot delete them)"
     if not can_start:
-        yield "ralphctl doctor  (when its agent is installed, this says whether all is well)"
+        yield "ralphctl doctor  (when the agent is installed: checks everything)"
+    if plan is not None and plan.tasks and not plan.open:
+        yield f"ralphctl start{where}  (once {clean(plan.file)} has open tasks: all are done)"
+        return
     yield f"ralphctl start{where}  (then go to bed; in the morning: ralphctl report)"
 
 

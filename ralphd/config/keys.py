@@ -48,6 +48,11 @@ FLAGS: Mapping[str, str] = {
 """The flags of ``start`` and ``build`` that set a key."""
 
 
+def is_daemons(dotted: str) -> bool:
+    """Return whether the daemon alone acts on a key, so that no ralph has to be reloaded for it."""
+    return dotted == "logs.total_bytes" or dotted.startswith("notify.")
+
+
 class BadValue(Exception):
     """A value that its key cannot have. The text names the values that it can have."""
 

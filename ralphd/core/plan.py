@@ -175,7 +175,9 @@ def is_complete(plan: Plan | None, promised: bool) -> bool:
 
 
 AUTO: Final = "auto"
-LISTS: Final = ("prd.json", "fix_plan.md", ".ralph/fix_plan.md", "IMPLEMENTATION_PLAN.md", "TASKS.md")
+LISTS: Final = (
+    "prd.json", "fix_plan.md", ".ralph/fix_plan.md", "IMPLEMENTATION_PLAN.md", "TASKS.md", "TODO.md"
+)  # fmt: skip
 """The files that ``tasks = "auto"`` looks for, in this order."""
 
 HEADED_LISTS: Final = ("PLAN.md", "PRD.md")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND
+from ralphd.config.keys import is_daemons
 from ralphd.errors import RalphdError
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def signature(places: Iterable[Path]) -> Signature:
 def drift_of(account: "RalphRecord") -> Drift:
     """Return what a reload would change, or why it would be refused. Blocks."""
     try:
-        changes = renewed(account).changes
+        changes = [change for change in renewed(account).changes if not is_daemons(change.key)]
     except RalphdError as fault:
         return _bounded([{"fault": line[:LONGEST_FAULT]} for line in (fault.why or fault.what).splitlines()])
     return _bounded([change.as_object() for change in changes])

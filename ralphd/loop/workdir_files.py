@@ -112,7 +112,7 @@ def read_prompt(directory: Path, file: str) -> str:
     try:
         text = read_inside(directory, file, MOST_PROMPT_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
-        raise _unusable(directory, file, "it is not there") from None
+        raise _unusable(directory, file, "it does not exist", "ralphctl init  (creates it)\n") from None
     except Unreadable as fault:
         raise _unusable(directory, file, f"it {fault}") from fault
     except UnicodeDecodeError as fault:
@@ -122,9 +122,9 @@ def read_prompt(directory: Path, file: str) -> str:
     return text
 
 
-def _unusable(directory: Path, file: str, why: str) -> RalphdError:
+def _unusable(directory: Path, file: str, why: str, first: str = "") -> RalphdError:
     return ConfigFaults(
         f"the prompt {directory / file} cannot be used",
         why=why,
-        mend=f"write what Ralph is to do into {file}, or name another file by [ralph] prompt_file",
+        mend=f"{first}write the prompt into {file}, or name another file in [ralph] prompt_file",
     )

@@ -51,7 +51,7 @@ def test_it_goes_on_over_a_restart_of_the_daemon_and_no_line_is_lost_or_comes_tw
     last = len(daemon.ask("GET", "/v1/ralphs/demo/logs?tail=all&stream=stdout").splitlines())
     terminal.shows(f"line {last}\r")
     terminal.type(b"Syes")  # as it is pasted by mistake: who answers has read the question
-    terminal.shows("Stop demo?")
+    terminal.shows("Stop demo after this iteration? [y/N]")
     terminal.type(b"y")
 
     assert terminal.exit_code() == 0
@@ -60,7 +60,7 @@ def test_it_goes_on_over_a_restart_of_the_daemon_and_no_line_is_lost_or_comes_tw
     assert numbers == list(range(1, len(numbers) + 1))
     assert sum("ralphd is away" in line for line in lines) == 1
     assert any("info: demo: stopped" in line for line in lines)
-    assert "demo is asked to stop; ralphctl stop --now demo does not wait for that" in lines
+    assert "stopping demo; at once: ralphctl stop --now demo" in lines
     assert daemon.view("demo")["state"] == "stopped"
     assert terminal.settings() == terminal.before
 
@@ -116,7 +116,7 @@ def test_a_dumb_terminal_gets_plain_lines_and_one_without_utf8_question_marks(
 ) -> None:
     begun(daemon, *player("loop_like", "--wait", 600))
     dumb = attach("demo", TERM="dumb")
-    dumb.shows("ralphctl skip-wait ends the wait")
+    dumb.shows("to skip it: ralphctl skip-wait")
     poor = attach("demo", PYTHONIOENCODING="ascii")
     poor.shows("?? demo ? running")
     Person(daemon)("pause", "demo")
@@ -135,7 +135,7 @@ def test_without_a_terminal_there_are_lines_alone_and_a_closed_pipe_ends_it(daem
     said = person("attach", "demo")
     assert said.returncode == 0
     assert said.stdout.splitlines()[0] == "a\x1b[2Jb"
-    assert "demo: done" in said.stderr and "next: ralphctl logs demo" in said.stderr
+    assert "demo: done" in said.stderr and "next: ralphctl report demo" in said.stderr
     assert person("attach", "nobody").returncode == 4
 
     person.starts(person.directory("other"), COUNT)

@@ -133,7 +133,7 @@ def test_a_command_that_cannot_be_started_leaves_a_known_ralph_as_it_was(person:
     person.starts(place, SLEEPER)
     assert person("stop", "demo").returncode == 0
     before = person.daemon.view("demo")
-    expect_refusal(start(person, place, ["./gone"]), 1, "cannot start ./gone", mend=None)
+    expect_refusal(start(person, place, ["./gone"], "--replace"), 1, "cannot start ./gone", mend=None)
     assert person.daemon.view("demo") == before
     assert person("start", "demo").returncode == 0
 
@@ -146,7 +146,7 @@ def test_a_directory_that_is_missing_is_refused(person: Person) -> None:
         expect_refusal(
             start(person, person.daemon.home / "gone", SLEEPER),
             1,
-            f"{person.daemon.home}/gone is no directory",
+            f"{person.daemon.home}/gone is not a directory",
             mend="ralphctl start DIR",
         )
 
@@ -154,7 +154,7 @@ def test_a_directory_that_is_missing_is_refused(person: Person) -> None:
 def test_a_file_is_no_directory(person: Person) -> None:
     (person.daemon.home / "file").touch()
     with nothing_changes(person):
-        expect_refusal(start(person, person.daemon.home / "file", SLEEPER), 1, "file is no directory")
+        expect_refusal(start(person, person.daemon.home / "file", SLEEPER), 1, "file is not a directory")
 
 
 @AS_USER
@@ -199,12 +199,8 @@ def test_a_ralph_that_runs_is_not_started_again(person: Person) -> None:
     place = person.directory()
     pid = person.starts(place, SLEEPER)["ralph_pid"]
     with nothing_changes(person):
-        expect_refusal(
-            start(person, place, SLEEPER),
-            1,
-            f"demo is running already (pid {pid})",
-            mend="ralphctl restart demo",
-        )
+        again = start(person, place, SLEEPER)
+        assert (again.returncode, f"demo: running already (pid {pid})" in again.stdout) == (0, True), again
 
 
 def test_one_ralph_works_in_a_directory(person: Person) -> None:

@@ -62,7 +62,7 @@ def test_a_build_that_pauses_ends_with_75_and_goes_on_when_it_is_typed_again(bui
     build.start("--", *player("exits", 75))
     assert build.ends_leaving_nothing() == 75
     assert "demo: paused" in build.words()
-    assert "ralphctl build  (go on)" in build.words()
+    assert "ralphctl build  (continue)" in build.words()
     assert build.state()["state"] == "paused"
 
     build.start()

@@ -52,9 +52,9 @@ def test_a_usage_limit_ends_it_with_75_and_the_next_build_asks_and_finishes(
     assert "demo: paused at the agent's usage limit; its limit resets" in words
     assert "  task         task 0\n" in words
     assert "  why          at the agent's usage limit: " in words
-    assert "all of it is kept: ralphctl build asks, and goes on from there" in words
-    assert "next: ralphctl build  (go on)" in words
-    assert "next: ralphctl build --fallback codex  (another agent goes on meanwhile)" in words
+    assert "the checkpoint is kept: ralphctl build resumes from it" in words
+    assert "next: ralphctl build  (continue)" in words
+    assert "next: ralphctl build --fallback codex  (continue with another agent)" in words
 
     status = person("status", cwd=build.directory)
     assert status.returncode == 75
@@ -98,14 +98,14 @@ def test_p_pauses_after_the_iteration_and_resume_finishes(build: Build, person: 
 def test_a_rate_limit_is_told_shown_and_skipped_from_elsewhere(build: Build, person: Person) -> None:
     loop_in(build.daemon, "rate 600", tasks=1)
     build.start("--timeout", "77")
-    build.says("; ralphctl skip-wait ends the wait")
+    build.says("; to skip it: ralphctl skip-wait")
     status = person("status", cwd=build.directory)
     assert status.returncode == 0
     said = r"waiting — rate limit of moody \(.*\): over in (10m|9m 5\ds) "
     assert re.search(said, status.stdout), status.stdout
     assert "ralphctl skip-wait demo  (do not wait)" in status.stdout
 
-    assert person("skip-wait", cwd=build.directory).stdout.startswith("demo: told to wait no longer\n")
+    assert person("skip-wait", cwd=build.directory).stdout.startswith("demo: continues now\n")
 
     assert build.ends_leaving_nothing() == 0
     assert open_tasks(build.directory) == 0
@@ -119,7 +119,7 @@ def test_the_command_of_the_last_time_is_run_again_and_said(build: Build) -> Non
     build.start()
 
     assert build.ends_leaving_nothing() == 0
-    assert "as the last time: true  (ralphctl build --agent NAME: the built-in loop)" in build.words()
+    assert "as last time: true  (built-in loop: ralphctl build --agent NAME)" in build.words()
 
 
 def test_without_a_list_a_loop_that_gets_nowhere_says_so_and_is_no_interruption(build: Build) -> None:

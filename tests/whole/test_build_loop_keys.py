@@ -70,7 +70,7 @@ def test_q_asks_it_to_end_as_the_first_ctrl_c_does_and_a_question_mark_shows_the
     terminal.shows("── demo · running")
     terminal.type(b"?q")
     terminal.shows("q             finish the iteration, then end")
-    terminal.shows("Ctrl-C again ends it now")
+    terminal.shows("press Ctrl-C again to end it at once")
 
     assert terminal.exit_code() == 130
     assert not build.daemon.leftovers()
@@ -92,16 +92,16 @@ def test_s_asks_once_and_only_a_yes_skips_the_wait(build: Build, at: At) -> None
     terminal = at(*player("loop_like", "--wait", 600))
     terminal.shows(COUNTING + "9m 58s left")  # it is counted down
     terminal.type(b"s")
-    terminal.shows("at your own risk")
+    terminal.shows("Skip the wait?")
     terminal.type(b"n")
-    terminal.shows("no: it goes on waiting")
-    assert "skipped" not in terminal.screen()
+    terminal.shows("not skipped; still waiting")
+    assert "wait skipped" not in terminal.screen()
     # The next drawing without the question: a key that comes with "s" in one read is not an answer.
     wait_for(lambda: not any("[y/N]" in line for line in terminal.lines()[-3:]))
     terminal.type(b"s")
     wait_for(lambda: any("[y/N]" in line for line in terminal.lines()[-3:]))
     terminal.type(b"y")
-    terminal.shows("skipped")
+    terminal.shows("wait skipped")
     terminal.type(b"\x03")
 
     assert terminal.exit_code() == 130
@@ -122,7 +122,7 @@ def test_the_countdown_stands_below_the_log_and_is_gone_without_a_trace(at: At) 
 
 def test_without_a_terminal_a_wait_is_one_line_and_no_key_is_read(build: Build) -> None:
     build.start("--", *player("loop_like", "--wait", 600))
-    build.says("; ralphctl skip-wait ends the wait")
+    build.says("; to skip it: ralphctl skip-wait")
     assert "waiting for the agent's rate limit to pass, " in build.words()
     build.says("Ctrl-C stops it")
     build.send(signal.SIGTERM)

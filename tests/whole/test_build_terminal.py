@@ -108,7 +108,7 @@ def test_ctrl_c_once_stops_it_as_stop_does(build: Build) -> None:
     assert terminal.exit_code() == 130
     assert not build.daemon.leftovers()
     terminal.shows("got SIGTERM")
-    terminal.shows("Ctrl-C again ends it now")
+    terminal.shows("press Ctrl-C again to end it at once")
     terminal.shows("demo: stopped")
     assert build.exit_record()["code"] == 0
     assert build.state()["state"] == "stopped"
@@ -119,14 +119,14 @@ def test_ctrl_c_twice_ends_it_now(build: Build) -> None:
     pids = stubborn(terminal)
 
     terminal.type(b"\x03")
-    terminal.shows("Ctrl-C again ends it now")
+    terminal.shows("press Ctrl-C again to end it at once")
     assert all(map(is_alive, pids))
     terminal.type(b"\x03")
 
     assert terminal.exit_code() == 130
     assert not build.daemon.leftovers()
     assert all_gone(pids)
-    terminal.shows("demo: ended at once")
+    terminal.shows("demo: killed")
     assert build.exit_record()["signal"] == signal.SIGKILL
     assert build.state()["state"] == "stopped"
 
@@ -138,7 +138,7 @@ def test_ctrl_c_to_a_ralphd_that_does_not_answer_is_told_and_the_second_one_ends
     os.kill(build.ralphd, signal.SIGSTOP)
 
     terminal.type(b"\x03")
-    terminal.shows("its ralphd does not answer; Ctrl-C again ends everything without it")
+    terminal.shows("its ralphd does not answer; Ctrl-C again ends everything anyway")
     terminal.type(b"\x03")
 
     assert terminal.exit_code() == 130

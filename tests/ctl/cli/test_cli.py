@@ -64,6 +64,18 @@ def test_a_near_miss_is_answered_with_what_was_meant(typed: list[str], meant: st
     assert meant in reply.stderr
 
 
+def test_help_and_version_are_commands_too(ctl: Ctl) -> None:
+    assert ctl("help").stdout == ctl("--help").stdout
+    assert ctl("version").stdout == ctl("--version").stdout
+    assert ctl("help", "config", "set").stdout == ctl("config", "set", "--help").stdout
+    assert json.loads(ctl("--json", "version").stdout)["version"]
+    reply = ctl("help", "top")
+    assert (reply.returncode, "ralphctl status --watch" in reply.stderr) == (2, True)
+    assert ctl("run", "--help").stdout == ctl("build", "--help").stdout.replace(
+        "ralphctl build [", "ralphctl run ["
+    )
+
+
 def test_a_wrong_option_is_told_in_the_same_form(ctl: Ctl, golden: Golden) -> None:
     replies = [ctl("stop", "--nwo"), ctl("stauts"), ctl("regent", "stauts")]
     golden(*replies)

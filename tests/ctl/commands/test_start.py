@@ -90,13 +90,30 @@ def test_inside_a_known_ralphs_directory_it_is_started_again(
     assert daemon.lines() == ["POST /v1/ralphs/api/start"] * 2
 
 
-def test_a_command_in_a_known_directory_replaces_what_was_there(
-    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+def test_another_command_for_a_known_ralph_needs_replace(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path, golden: Golden
 ) -> None:
     accept(daemon)
-    daemon.views = {"api": view(directory=str(tmp_path))}
-    assert ctl("start", "--", "./other.sh").returncode == 0
+    daemon.views = {"api": view(directory=str(tmp_path), state="stopped", ralph_pid=None)}
+    refused = ctl("start", "--", "./other.sh", "a b")
+    assert (refused.returncode, daemon.lines()) == (2, [])
+    assert ctl("start", "--replace", "--", "./other.sh", "a b").returncode == 0
     assert daemon.lines() == [REGISTER]
+    daemon.views = {"api": view(directory=str(tmp_path))}
+    running = ctl("start", "--replace", "--", "./other.sh")
+    assert running.returncode == 1
+    golden(refused, running)
+
+
+def test_the_same_command_again_is_never_asked_about(daemon: FakeDaemon, ctl: Ctl, tmp_path: Path) -> None:
+    accept(daemon, notes=["replaced the earlier definition of this name"])
+    command = view()["command"]
+    daemon.views = {"api": view(directory=str(tmp_path), state="stopped", ralph_pid=None)}
+    reply = ctl("start", "--", *command)
+    assert (reply.returncode, reply.stderr) == (0, "")
+    daemon.views = {"api": view(directory=str(tmp_path))}
+    assert "running already" in ctl("start", "--", *command).stdout
+    assert daemon.lines() == [REGISTER, "POST /v1/ralphs/api/start"]
 
 
 def test_what_is_neither_a_directory_nor_known_is_refused(

@@ -61,7 +61,7 @@ def test_at_twenty_columns_the_state_and_the_time_that_is_left_are_there(golden:
 
 def test_on_a_low_terminal_one_line_is_all_and_a_question_is_never_cut() -> None:
     assert len(said(working(wait=WAIT), rows=1)) == 1
-    question = "Skip the wait, at your own risk: what it waits for may not be over? [y/N]"
+    question = "Skip the wait? The limit may still apply. [y/N]"
     lines = said(working(wait=WAIT), RegionContext(question=question), width=20, rows=1)
     assert " ".join(lines[1:]) == question
 

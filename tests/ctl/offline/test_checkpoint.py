@@ -277,3 +277,15 @@ def test_one_that_is_old_is_told_and_never_passed_over(golden: Golden) -> None:
 
 def test_the_version_that_status_knows_is_that_of_the_loop() -> None:
     assert offline.CHECKPOINT_VERSION == CHECKPOINT_VERSION
+
+
+@pytest.mark.parametrize(
+    ("reason", "task", "is_boundary"),
+    [
+        ("iteration_boundary", {"id": "a"}, True), ("interrupted", None, True),
+        ("user_requested", None, True),
+        ("interrupted", {"id": "a"}, False), ("usage_limit", None, False), (None, None, False),
+    ],
+)  # fmt: skip
+def test_between_two_iterations_nothing_is_asked(reason: object, task: object, is_boundary: bool) -> None:
+    assert checkpoint.is_boundary({"pause_reason": reason, "task": task}) is is_boundary

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ralphctl.cli import root
 from ralphctl.setup import config_edit
 from ralphctl.setup.config_edit import ChangedMeanwhile, ConfigEdit, edit_key, edited_text
-from ralphctl.setup.config_show import known_ralphs, warnings
+from ralphctl.setup.config_show import next_steps, warnings
 from ralphd.errors import ConfigFaults, DirectoryUnusable, UsageError
 from tests.config.conftest import Place
 from tests.ctl.golden_files import Golden, printed, typed
@@ -346,5 +346,6 @@ def test_your_own_file_is_of_all_ralphs_and_lies_below_the_projects(
     home.mkdir(parents=True)
     (home / "ralph.json").write_text('{"directory": "/nowhere"}')
     environ = person.environ | {"RALPHD_STATE_DIR": str(tmp_path / "state")}
-    assert known_ralphs(edit.file, environ, users_own=True) == ["far"]
-    assert known_ralphs(person.toml, environ, users_own=False) == []
+    key = ["regent.max_retries"]
+    assert next_steps(edit.file, key, environ, users_own=True) == (False, ["far"])
+    assert next_steps(person.toml, key, environ, users_own=False) == (False, [])

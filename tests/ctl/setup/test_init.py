@@ -378,7 +378,7 @@ def test_on_a_terminal_each_risk_is_a_question_and_ctrl_c_writes_nothing(
     git(place, "remote", "add", "origin", str(place.parent / "o.git"))
     git(place, "push", "-qu", "origin", "main")
     argv = [sys.executable, "-P", "-m", "ralphctl", "init"]
-    questions = ("Revert commits", "Push what is kept", "Pull with rebase")
+    questions = ("Revert commits", "Push kept commits", "Pull with rebase")
     for last in range(len(questions)):
         with Terminal(argv, cwd=place, environment=environment | environ) as terminal:
             for question in questions[:last]:
@@ -387,13 +387,13 @@ def test_on_a_terminal_each_risk_is_a_question_and_ctrl_c_writes_nothing(
             terminal.shows(questions[last])
             terminal.type(b"\x03")
             assert terminal.exit_code() == 130
-            assert "nothing was written" in terminal.screen()
+            assert "nothing was changed" in terminal.screen()
         assert sorted(path.name for path in place.iterdir()) == [".git", "Makefile"]
 
     with Terminal(argv, cwd=place, environment=environment | environ) as terminal:
         terminal.shows("Revert commits that break the tests (make test)?")
         terminal.type(b"\r")
-        terminal.shows("Push what is kept")
+        terminal.shows("Push kept commits")
         terminal.type(b"what\r")
         terminal.shows("y or n")
         terminal.type(b"y\r")

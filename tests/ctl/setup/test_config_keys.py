@@ -1,0 +1,141 @@
+"""config get, explain and edit: one key in words, and a file that a person's slip cannot lose."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from ralphd.config.keys import SECTIONS, keys_of
+from tests.ctl.conftest import Ctl
+from tests.ctl.golden_files import Golden, Printed
+
+BEFORE = "# mine\n[regent]\nmax_retries = 7  # seven\n"
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    path = tmp_path / "ralph.toml"
+    path.write_text(BEFORE)
+    return path
+
+
+@pytest.fixture
+def edited(ctl: Ctl, tmp_path: Path, toml: Path) -> "Edited":
+    return Edited(ctl, tmp_path)
+
+
+class Edited:
+    """``config edit`` with a script as the editor; ``kept`` is what it left in the temporary directory."""
+
+    def __init__(self, ctl: Ctl, tmp_path: Path) -> None:
+        self._ctl, self._script, self._folder = ctl, tmp_path / "editor", tmp_path / "tmp"
+        self._folder.mkdir()
+
+    def __call__(self, script: str, *words: str) -> Printed:
+        self._script.write_text(f"#!/bin/sh\n{script}\n")
+        self._script.chmod(0o700)
+        more = {"EDITOR": f"{self._script} --flag", "VISUAL": "", "TMPDIR": str(self._folder)}
+        return self._ctl("config", "edit", *words, more=more)
+
+    @property
+    def kept(self) -> list[str]:
+        return [path.read_text() for path in self._folder.glob("*/*")]
+
+
+def test_get_prints_the_value_in_force(ctl: Ctl, toml: Path) -> None:
+    assert ctl("config", "get", "regent.max_retries").stdout == "7\n"
+    assert ctl("config", "get", "ralph.prompt_file").stdout == "PROMPT.md\n"
+    assert ctl("config", "get", "agents.claude.model").stdout == "\n"
+    reply = ctl("--json", "config", "get", "regent.max_retries")
+    assert json.loads(reply.stdout) == {"key": "regent.max_retries", "value": 7, "origin": "ralph.toml:3"}
+
+
+def test_an_environment_is_never_printed(ctl: Ctl, toml: Path) -> None:
+    toml.write_text('[agents.claude]\nenv = { API_KEY = "s3cret" }\n')
+    assert "s3cret" not in ctl("config", "get", "agents.claude.env").stdout
+    assert "s3cret" not in ctl("config", "explain", "agents.claude.env").stdout
+
+
+def test_explain_says_what_a_key_means_and_where_it_is_set(ctl: Ctl, toml: Path, golden: Golden) -> None:
+    golden(
+        ctl("config", "explain", "regent.max_retries"), ctl("config", "explain", "logs.total_bytes"),
+        ctl("config", "explain", "agents.primary"), ctl("config", "explain", "git"),
+        ctl("config", "explain", "webhooks[0].url"), ctl("config", "get", "regent"),
+        ctl("config", "get", "regent.max_retrys"), ctl("config", "get", "nothing.here"),
+    )  # fmt: skip
+
+
+def test_every_key_has_an_explanation(ctl: Ctl, tmp_path: Path) -> None:
+    for section in SECTIONS:
+        out = ctl("config", "explain", section).stdout
+        assert all(key.dotted in out for key in keys_of(section).values())
+
+
+def test_an_edit_without_faults_is_saved(edited: Edited, toml: Path) -> None:
+    toml.chmod(0o640)
+    reply = edited('test "$1" = --flag; sed -i "s/= 7/= 9/" "$2"')
+    assert (reply.returncode, reply.stdout) == (0, "ralph.toml: saved (regent.max_retries)\n"), reply.stderr
+    assert toml.read_text() == BEFORE.replace("7", "9", 1)
+    assert stat.S_IMODE(toml.stat().st_mode) == 0o640
+    assert edited.kept == []
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "text"),
+    [
+        ('sed -i "s/= 7/= many/" "$2"', 78, "max_retries = many"),
+        ('echo "[regent]" > "$2"; echo "max_retrys = 1" >> "$2"', 78, "max_retrys"),
+        ('printf "a = \\"\\377\\"" > "$2"', 78, None),
+        ('sed -i "s/= 7/= 9/" "$2"; exit 3', 2, "= 9"),
+        ('echo "# other" > ralph.toml; sed -i "s/= 7/= 9/" "$2"', 75, "= 9"),
+    ],
+    ids=["not toml", "unknown key", "not utf-8", "editor failed", "changed meanwhile"],
+)
+def test_a_fault_changes_nothing_and_keeps_the_text(
+    script: str, code: int, text: str | None, edited: Edited, toml: Path
+) -> None:
+    reply = edited(script)
+    assert reply.returncode == code, reply.stderr
+    assert toml.read_text() in (BEFORE, "# other\n")
+    assert "your text is kept in " in reply.stderr
+    if text is not None:
+        assert text in edited.kept[0]
+
+
+def test_no_change_and_no_editor_leave_nothing_behind(edited: Edited, toml: Path, ctl: Ctl) -> None:
+    assert edited("true").stdout == "ralph.toml: no value changed\n"
+    missing = ctl("config", "edit", more={"EDITOR": "/not/there", "VISUAL": ""})
+    assert (missing.returncode, "EDITOR=nano" in missing.stderr) == (2, True)
+    assert edited.kept == []
+    assert toml.read_text() == BEFORE
+
+
+def test_your_own_file_is_made_private(edited: Edited, environment: dict[str, str]) -> None:
+    reply = edited('printf "[logs]\\ntotal_bytes = 5000000\\n" > "$2"', "--user")
+    assert reply.returncode == 0, reply.stderr
+    assert "next: ralphctl regent reload" in reply.stdout
+    own = Path(environment["HOME"], ".config", "ralph", "config.toml")
+    assert stat.S_IMODE(own.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("words", "steps"),
+    [
+        ("--user notify.allow_private true", ["ralphctl regent reload"]),
+        ("--user logs.total_bytes 5000000", ["ralphctl regent reload"]),
+        ("--user agents.timeout_seconds 50", ["ralphctl reload api", "ralphctl reload web"]),
+        ("--user regent.max_retries 2", ["ralphctl reload web"]),
+        ("regent.max_retries 2", ["ralphctl reload api"]),
+    ],
+)
+def test_a_change_suggests_only_what_it_needs(words: str, steps: list[str], ctl: Ctl, tmp_path: Path) -> None:
+    for name in ("api", "web"):
+        (tmp_path / name).mkdir()
+        home = tmp_path / "state" / "ralphs" / name
+        home.mkdir(parents=True)
+        (home / "ralph.json").write_text(json.dumps({"directory": str(tmp_path / name), "command": []}))
+    (tmp_path / "api" / "ralph.toml").write_text("[regent]\nmax_retries = 7\n")
+    reply = ctl("config", "set", *words.split(), cwd=tmp_path / "api")
+    lines = [line for line in reply.stdout.splitlines() if "next:" in line]
+    assert [line.split("next: ")[1].split("  (")[0] for line in lines] == steps, reply
