@@ -121,6 +121,8 @@ def edit_whole(
     except BaseException:
         if copy.exists() and copy.read_bytes() != before:
             message(f"{file} was not changed; your text is kept in {copy}")
+        else:
+            shutil.rmtree(copy.parent)
         raise
     shutil.rmtree(copy.parent)
     return file, [name for name in old | new if old.get(name) != new.get(name)]

@@ -105,9 +105,10 @@ def test_a_fault_changes_nothing_and_keeps_the_text(
 
 def test_no_change_and_no_editor_leave_nothing_behind(edited: Edited, toml: Path, ctl: Ctl) -> None:
     assert edited("true").stdout == "ralph.toml: no value changed\n"
-    missing = ctl("config", "edit", more={"EDITOR": "/not/there", "VISUAL": ""})
+    more = {"EDITOR": "/not/there", "VISUAL": "", "TMPDIR": str(toml.parent / "tmp")}
+    missing = ctl("config", "edit", more=more)
     assert (missing.returncode, "EDITOR=nano" in missing.stderr) == (2, True)
-    assert edited.kept == []
+    assert list((toml.parent / "tmp").iterdir()) == []
     assert toml.read_text() == BEFORE
 
 
