@@ -125,6 +125,7 @@ STATE_KEYS: "Kinds" = {
     "agent": TEXT,
     "pool": dict | None,
     "task": dict | None,
+    "tasks": dict | None,
     "wait": dict | None,
     "restarts": int,
     "reverts": int,

@@ -12,19 +12,21 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ralphctl.client import discovery
-from ralphctl.format import checkpoint_text, status_text
 from ralphctl.format.humanize import count
 from ralphctl.format.output import columns, has_colour, message, slow_notice
 from ralphctl.offline import state as offline
-from ralphd import wire
-from ralphd.errors import DaemonNotRunning, UnknownRalph
+from ralphd import __version__, overview, wire
+from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph
 
 TYPE_CHECKING = False  # typing would cost `status` its start-up time
 if TYPE_CHECKING:
     from typing import Any
 
+    View = dict[str, Any]
 
-NO_DAEMON_HERE = "no daemon works here; last known:"
+NAMES = ("status", "ps", "ls", "list")
+NO_DAEMON_HERE = "no daemon here; last known state:"
+NO_DAEMON = "no daemon; last known state:"
 
 
 class StatusQuery:
@@ -32,7 +34,14 @@ class StatusQuery:
 
     name: str | None = None
     socket: str | None = None
-    as_json = every = resources = False
+    form: str | None = None
+    as_json = every = resources = running = quiet = short = False
+
+
+_FLAGS = {
+    "--json": "as_json", "--all": "every", "-a": "every", "--resources": "resources", "--running": "running",
+    "-q": "quiet", "--quiet": "quiet", "--short": "short",
+}  # fmt: skip
 
 
 def run(arguments: Sequence[str]) -> int | None:
@@ -45,22 +54,18 @@ def _parse(arguments: Sequence[str]) -> StatusQuery | None:
     words = iter(arguments)
     query, command, directory = StatusQuery(), None, None
     for word in words:
-        if word == "--json":
-            query.as_json = True
-        elif word in ("-C", "--socket"):
+        if word == "--json" or (command and word in _FLAGS):
+            setattr(query, _FLAGS[word], True)
+        elif word in ("-C", "--socket") or (command and word == "--format"):
             value = next(words, None)
             if value is None or (word == "-C" and directory is not None):
                 return None
             if word == "-C":
                 directory = value
             else:
-                query.socket = value
-        elif command is None and word in ("status", "ps"):
+                setattr(query, "socket" if word == "--socket" else "form", value)
+        elif command is None and word in NAMES:
             command = word
-        elif command and word in ("--all", "-a"):
-            query.every = True
-        elif command and word == "--resources":
-            query.resources = True
         elif command and not word.startswith("-") and query.name is None:
             query.name = word
         else:
@@ -74,6 +79,65 @@ def _parse(arguments: Sequence[str]) -> StatusQuery | None:
 
 def answer(query: StatusQuery) -> int:
     """Print the status, from the daemon or as last known, and return the exit code."""
+    name = discovery.check_name(query.name) if query.name is not None else None
+    directory, head = discovery.here(), ""
+    try:
+        reply, mine = _asked(query, name, directory)
+    except (DaemonNotRunning, UnknownRalph) as fault:
+        known, head = _last_known(query, name, directory, fault)
+        reply, mine = {"version": __version__, "daemon": None, "ralphs": known}, None
+        if not known:
+            if not query.short:
+                raise
+            return fault.exit_code  # a prompt shows no errors
+    views = reply["ralphs"] if mine is None else [mine]
+    code = wire.status_exit_code([view["state"] for view in views])
+    if query.running:
+        views, mine = [view for view in views if overview.is_at_work(view)], None
+    if query.as_json:
+        print(json.dumps({**reply, "ralphs": views}, ensure_ascii=False))
+    elif query.short or query.quiet or query.form is not None:
+        _print_lines(query, views)
+    else:
+        if head:
+            message(head)
+        print(_page(query, views if mine is None else reply["ralphs"], mine, is_offline=bool(head)))
+    return code
+
+
+def _asked(query: StatusQuery, name: str | None, directory: str) -> tuple[View, View | None]:
+    """Return the daemon's reply, and the view of the ralph in ``directory``.
+
+    Raise DaemonNotRunning, or UnknownRalph.
+    """
+    if name:
+        view = json.loads(_request(query, f"/ralphs/{name}", directory))
+        daemon = json.loads(_request(query, "/status", directory)) if query.as_json else {}
+        return {**daemon, "ralphs": [view]}, None
+    reply = json.loads(_request(query, "/status", directory))
+    mine = None if query.every else discovery.of_directory(reply["ralphs"], directory)
+    if not query.every and mine is None and discovery.left_by_build(directory) is not None:
+        raise UnknownRalph("no daemon supervises this directory")
+    return reply, mine
+
+
+def _last_known(
+    query: StatusQuery, name: str | None, directory: str, fault: RalphdError
+) -> tuple[list[View], str]:
+    """Return what the files hold of the ralphs that no daemon knows, and the note about that."""
+    is_away = isinstance(fault, DaemonNotRunning)
+    own = discovery.last_known_view(directory) if is_away else discovery.left_by_build(directory)
+    if own is not None and name in (None, own["name"]) and not query.every:
+        views = [own]
+    else:
+        known = discovery.known_views(builds_only=not is_away)
+        views = [view for view in known if name in (None, view["name"])]
+    if query.as_json:
+        views = [{**view, "checkpoint": offline.checkpoint(view["directory"])} for view in views]
+    return views, NO_DAEMON if is_away else NO_DAEMON_HERE
+
+
+def _request(query: StatusQuery, target: str, directory: str) -> bytes:
     # http.client is half of the start-up time, and --help needs none. It imports ssl for HTTPS, and does
     # without where it is missing: for a process that only prints a status, over a Unix socket, it is.
     is_loaded = sys.modules.setdefault("ssl", None) is not None  # type: ignore[arg-type]  # None: no import
@@ -81,76 +145,56 @@ def answer(query: StatusQuery) -> int:
 
     if not is_loaded:
         del sys.modules["ssl"]
-    name = discovery.check_name(query.name) if query.name is not None else None
-    directory = discovery.here()
-    target = f"/ralphs/{name}" if name else "/status"
-    try:
-        body = transport.request(
-            discovery.candidates(query.socket, os.environ, directory),
-            "GET",
-            target + ("?resources=1" if query.resources else ""),
-            on_slow=slow_notice("ralphd to answer", transport.ANSWER_LIMIT_S),
-        )
-    except DaemonNotRunning:
-        own = discovery.last_known_view(directory)
-        if own is None or name not in (None, own["name"]):
-            raise
-        return _print_last_known(query, own, "no daemon; last known:")
-    except UnknownRalph:
-        if name and (own := discovery.left_by_build(directory)) is not None and own["name"] == name:
-            return _print_last_known(query, own, NO_DAEMON_HERE)
-        raise
-    reply = json.loads(body)
-    views = [reply] if name else reply["ralphs"]
-    mine = None
-    if not (query.every or name):
-        mine = discovery.of_directory(views, directory)
-        if mine is None and (own := discovery.left_by_build(directory)) is not None:
-            return _print_last_known(query, own, NO_DAEMON_HERE)
-    print(body.decode() if query.as_json else _page(views, mine))
-    return wire.status_exit_code([view["state"] for view in ([mine] if mine else views)])
-
-
-def _page(views: Sequence[dict[str, Any]], mine: dict[str, Any] | None) -> str:
-    """Return ``mine`` in full inside its directory, else a single ralph in full, else a table."""
-    now, colour = time.time(), has_colour(sys.stdout)
-    if not views:
-        return "no ralph yet\n  next: ralphctl start DIR -- COMMAND"
-    if mine is None and len(views) > 1:
-        return status_text.table(views, now, colour=colour, columns=columns(sys.stdout))
-    view = mine or views[0]
-    directory = str(view.get("directory") or "/")
-    known = view.get("checkpoint")
-    checkpoint: Mapping[str, Any] | None = offline.checkpoint(directory)
-    fault = "" if isinstance(known, dict) else offline.checkpoint_fault(directory)
-    if isinstance(known, dict):
-        checkpoint = checkpoint_text.fuller(known, checkpoint)
-    text = status_text.ralph(
-        view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, columns=columns(sys.stdout)
+    return transport.request(
+        discovery.candidates(query.socket, os.environ, directory),
+        "GET",
+        target + ("?resources=1" if query.resources else ""),
+        on_slow=None if query.short else slow_notice("ralphd to answer", transport.ANSWER_LIMIT_S),
     )
-    states = [each.get("state") for each in views if each is not view]
-    if not states:
-        return text
-    some = ", ".join(f"{states.count(state)} {state}" for state in ("failed", "paused") if state in states)
-    others = count(len(states), "other ralph") + (f" ({some})" if some else "")
-    return f"{text}\n\nand {others}: ralphctl status --all"
 
 
-def _print_last_known(query: StatusQuery, view: dict[str, Any], head: str) -> int:
-    checkpoint = offline.checkpoint(view["directory"])
-    message(head)
-    if query.as_json:
-        view = {**view, "checkpoint": checkpoint}
-        alone = query.name is not None
-        print(json.dumps(view if alone else {"daemon": None, "last_known": True, "ralphs": [view]}))
-        return wire.status_exit_code([view["state"]])
-    step = ("start the daemon", "ralphctl regent start")
-    if discovery.is_without_daemon(view):
-        step = ("go on" if view["state"] == "paused" else "start again", "ralphctl build")
+def _print_lines(query: StatusQuery, views: Sequence[View]) -> None:
+    from ralphctl.format import table_text
+
+    now, form = time.time(), "{name}" if query.quiet else query.form
+    if lines := table_text.short(views, now) if form is None else table_text.formatted(views, form, now):
+        print(lines)
+
+
+def _page(query: StatusQuery, views: Sequence[View], mine: View | None, *, is_offline: bool) -> str:
+    """Return the ralph of the directory in full, else a single one in full, else a table."""
     now, colour, width = time.time(), has_colour(sys.stdout), columns(sys.stdout)
-    fault = offline.checkpoint_fault(view["directory"])
+    if not views:
+        return "no ralph is running" if query.running else "no ralph yet\n  next: ralphctl start DIR"
+    if mine is None and (len(views) > 1 or query.running):
+        from ralphctl.format import table_text
+
+        steps = {id(view): [_offline_step(view)] for view in views} if is_offline else None
+        return table_text.table(views, now, every=query.every, colour=colour, columns=width, steps=steps)
+    from ralphctl.format import checkpoint_text, status_text
+
+    view = mine or views[0]
+    directory, reported = str(view.get("directory") or "/"), view.get("checkpoint")
+    checkpoint: Mapping[str, Any] | None = offline.checkpoint(directory)
+    fault = "" if isinstance(reported, dict) else offline.checkpoint_fault(directory)
+    if isinstance(reported, dict):
+        checkpoint = checkpoint_text.fuller(reported, checkpoint)
+    step = _offline_step(view) if is_offline else None
     text = status_text.ralph(
         view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, step=step, columns=width
     )
-    print(text)
-    return wire.status_exit_code([view["state"]])
+    others = [each for each in views if each is not view]
+    if not others:
+        return text
+    waiting = sum(map(overview.needs_you, others))
+    some = f" ({waiting} waiting for you)" if waiting else ""
+    return f"{text}\n\nand {count(len(others), 'other')}{some}: ralphctl status --all"
+
+
+def _offline_step(view: View) -> tuple[str, str]:
+    """Return what to do first about a ralph that no daemon supervises."""
+    if discovery.is_without_daemon(view):
+        from ralphctl.format import state_text
+
+        return state_text.build_step(view, os.path.realpath(discovery.here()))
+    return "start the daemon", "ralphctl regent start"

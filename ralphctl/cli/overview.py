@@ -11,21 +11,22 @@ from ralphctl.format.output import columns
 _WIDEST, _NARROWEST = 80, 20
 _PROGRAM = """Usage: ralphctl [OPTIONS] [COMMAND] [ARGS]...
 
-  Keep coding-agent loops running, and honest.
+  Run coding agents unattended: restart them, wait out limits, undo what
+  breaks the tests.
 
-    ralphctl start ~/project                  supervise Ralph there: the built-in loop
+    ralphctl start ~/project                  start the built-in loop there
     ralphctl start ~/project -- ./loop.sh     or a loop of your own
-    ralphctl status                           see how it is
-    ralphctl logs -f                          watch it
-    ralphctl stop                             end it, and all it started
+    ralphctl status                           show state and progress
+    ralphctl attach                           watch it live
+    ralphctl stop                             stop it and every process it started
 """
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 failed, 2 usage, 3 no daemon, 4 no such ralph, 75 paused or try later, "
     "78 configuration, 124 --wait-timeout ran out, 130 interrupted."
 )
-DIRECTORY_HELP = "Go to DIR first."
+DIRECTORY_HELP = "Run as if started in DIR."
 SOCKET_HELP = "The daemon's socket."
-JSON_HELP = "Print the API's reply."
+JSON_HELP = "Output JSON."
 VERSION_HELP = "Print the version."
 OPTIONS = (
     ("--version", VERSION_HELP),
@@ -37,7 +38,10 @@ OPTIONS = (
 
 
 class CommandEntry:
-    """Where a command is loaded from (``module:name`` in ``ralphctl.commands``), and its line in the help."""
+    """Where a command is loaded from (``module:name`` in ``ralphctl.commands``), and its line in the help.
+
+    Commands with the same help text share a line.
+    """
 
     __slots__ = ("help", "hidden", "location", "section")
 
@@ -48,41 +52,41 @@ class CommandEntry:
         self.hidden = hidden
 
 
-_EVERYDAY, _LOOK, _DAEMON, _MORE = "Everyday", "Look", "Daemon", "More"
+_EVERYDAY, _LOOK, _DAEMON, _MORE = "Everyday", "Inspect", "Daemon", "More"
 
 TABLE = {
-    "start": CommandEntry("start:start", "Supervise Ralph in DIR, or start a ralph again.", _EVERYDAY),
-    "init": CommandEntry("init:init", "Write what a ralph begins with into a directory.", _EVERYDAY),
-    "build": CommandEntry("build:build", "The same in the foreground, without a daemon.", _EVERYDAY),
-    "stop": CommandEntry("control:stop", "Stop a ralph; nothing of it stays alive.", _EVERYDAY),
+    "start": CommandEntry("start:start", "Start a loop in DIR, or restart a known one by name.", _EVERYDAY),
+    "init": CommandEntry("init:init", "Create ralph.toml and PROMPT.md in a directory.", _EVERYDAY),
+    "build": CommandEntry("build:build", "Run a loop in the foreground (no daemon).", _EVERYDAY),
+    "stop": CommandEntry("control:stop", "Stop a ralph and every process it started.", _EVERYDAY),
     "restart": CommandEntry("control:restart", "Stop a ralph, then start it.", _EVERYDAY),
     "pause": CommandEntry("control:pause", "Pause a ralph until it is resumed.", _EVERYDAY),
-    "resume": CommandEntry("control:resume", "Let a paused ralph go on.", _EVERYDAY),
-    "skip-wait": CommandEntry("control:skip_wait", "Do not wait any longer; start now.", _EVERYDAY),
-    "ack": CommandEntry("control:ack", "Say that you know what a ralph called you for.", _EVERYDAY),
-    "reload": CommandEntry("control:reload", "Take up a changed configuration.", _EVERYDAY),
+    "resume": CommandEntry("control:resume", "Resume a paused ralph.", _EVERYDAY),
+    "skip-wait": CommandEntry("control:skip_wait", "End the current wait and continue now.", _EVERYDAY),
+    "ack": CommandEntry("control:ack", "Acknowledge an alert; no more reminders.", _EVERYDAY),
+    "reload": CommandEntry("control:reload", "Apply configuration changes.", _EVERYDAY),
     "note": CommandEntry("tasks:note", "Put a note into the next prompt of a ralph.", _EVERYDAY),
     "undo": CommandEntry("guard:undo", "Re-apply commits that the test guard reverted.", _EVERYDAY),
-    "rm": CommandEntry("control:rm", "Forget a ralph that does not run.", _EVERYDAY),
-    "status": CommandEntry("status:status", "What is so, and what to do about it.", _LOOK),
-    "ps": CommandEntry("status:status", "The same as status.", _LOOK, hidden=True),
+    "rm": CommandEntry("control:rm", "Remove a stopped ralph and its logs (your files stay).", _EVERYDAY),
+    "status": CommandEntry("status:status", "Show state, progress, and what to do next.", _LOOK),
+    **{name: CommandEntry("status:status", "The same as status.", _LOOK) for name in ("ls", "list", "ps")},
     "attach": CommandEntry("attach:attach", "Watch a ralph live, with keys to pause and stop it.", _LOOK),
-    "logs": CommandEntry("logs:logs", "What a ralph printed, with the Regent's own lines.", _LOOK),
+    "logs": CommandEntry("logs:logs", "Show a ralph's output and the supervisor's messages.", _LOOK),
     "events": CommandEntry("history:events", "List events, one per line.", _LOOK),
     "explain": CommandEntry("history:explain", "Show why the supervisor last acted, with evidence.", _LOOK),
-    "verdicts": CommandEntry("guard:verdicts", "List test results per iteration: kept, reverted.", _LOOK),
-    "report": CommandEntry("report:report", "What it did since last night, and what it cost.", _LOOK),
+    "verdicts": CommandEntry("guard:verdicts", "List test verdicts: kept, reverted, untested.", _LOOK),
+    "report": CommandEntry("report:report", "Summarize the night: tasks, commits, time, cost.", _LOOK),
     "show": CommandEntry("iteration:show", "Show one iteration on one page.", _LOOK),
     "diff": CommandEntry("iteration:diff", "Show what an iteration changed, with git's own diff.", _LOOK),
     "tasks": CommandEntry("tasks:tasks", "Show the tasks; add one, or remove an added one.", _LOOK),
     "cost": CommandEntry("tasks:cost", "Show costs by ralph, agent and task.", _LOOK),
     "wait": CommandEntry("control:wait", "Wait until a ralph is done, paused, stopped or idle.", _LOOK),
-    "regent": CommandEntry("regent:regent", "Start, stop, restart and look at the daemon itself.", _DAEMON),
-    "webhooks": CommandEntry("webhooks:webhooks", "Be told by Slack, ntfy or a receiver.", _DAEMON),
-    "config": CommandEntry("config:config", "Show and check the configuration of a directory.", _MORE),
-    "doctor": CommandEntry("doctor:doctor", "Look at all that ralphd needs, and say what to do.", _MORE),
-    "classify": CommandEntry("classify:classify", "Say what an agent's output means.", _MORE),
-    "notify": CommandEntry("notify:notify", "For scripts in a run: tell the Regent what it does.", _MORE),
+    "regent": CommandEntry("regent:regent", "Manage the ralphd daemon.", _DAEMON),
+    "webhooks": CommandEntry("webhooks:webhooks", "Manage alerts: Slack, ntfy, your own endpoint.", _DAEMON),
+    "config": CommandEntry("config:config", "Show, check and change the configuration.", _MORE),
+    "doctor": CommandEntry("doctor:doctor", "Check the installation and suggest fixes.", _MORE),
+    "classify": CommandEntry("classify:classify", "Classify an agent's output.", _MORE),
+    "notify": CommandEntry("notify:notify", "Report progress from a script in a run.", _MORE),
     "completion": CommandEntry("completion:completion", "Print the completion script of a shell.", _MORE),
     "demo": CommandEntry("demo:demo", "See in half a minute what ralphd does.", _MORE),
     "run": CommandEntry("build:build", "The same as build.", _EVERYDAY),
@@ -107,11 +111,13 @@ def page(width: int | None = None) -> str:
 
 def sections(table: Mapping[str, CommandEntry]) -> dict[str, list[tuple[str, str]]]:
     """Return the sections of a help page, each with the names of its commands and their help."""
-    rows: dict[str, list[tuple[str, str]]] = {}
+    names: dict[str, dict[str, list[str]]] = {}
     for name, entry in table.items():
         if not entry.hidden:
-            rows.setdefault(entry.section, []).append((name, entry.help))
-    return rows
+            names.setdefault(entry.section, {}).setdefault(entry.help, []).append(name)
+    return {
+        section: [(", ".join(those), help) for help, those in rows.items()] for section, rows in names.items()
+    }
 
 
 def _two_columns(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:

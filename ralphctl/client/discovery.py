@@ -63,7 +63,7 @@ def here() -> str:
         return os.getcwd()
     except OSError as fault:
         raise DirectoryUnusable(
-            "the directory you are in is gone", mend="cd  to one that is there"
+            "the current directory no longer exists", mend="cd  to one that exists"
         ) from fault
 
 
@@ -72,7 +72,7 @@ def change_directory(directory: str) -> None:
     try:
         os.chdir(directory)
     except OSError as fault:
-        raise DirectoryUnusable(f"-C {directory}: cannot go there", why=fault.strerror or "") from fault
+        raise DirectoryUnusable(f"-C {directory}: cannot change to it", why=fault.strerror or "") from fault
 
 
 def check_name(name: str) -> str:
@@ -81,7 +81,7 @@ def check_name(name: str) -> str:
         return name
     raise BadName(
         f"{name!r} is not the name of a ralph",
-        why=f"small letters, digits, '.', '_', '-'; a letter or digit first; at most {wire.MAX_NAME_CHARS}",
+        why=f"allowed: a-z 0-9 . _ -, a letter or digit first, at most {wire.MAX_NAME_CHARS} characters",
         mend="ralphctl status --all",
     )
 
@@ -108,6 +108,17 @@ def last_known_view(directory: str) -> dict[str, Any] | None:
     if (view := offline.nearest_view(directory)) is None:
         return None
     return offline.without_daemon(view, ended_with_it=offline.build_home(view, os.environ) is not None)
+
+
+def known_views(*, builds_only: bool = False) -> list[dict[str, Any]]:
+    """Return all ralphs in the user's state directory, builds included, as far as known without a daemon."""
+    views: dict[str, dict[str, Any]] = {}
+    stored = [each for each in offline.stored_views(os.environ) if each[0] or not builds_only]
+    for is_build, view in sorted(stored, key=lambda each: each[1].get("started_at") or ""):
+        where = view["directory"]  # of several, the last one that worked there
+        is_watched = lock_owner(where) is not None
+        views[where] = view if is_watched else offline.without_daemon(view, ended_with_it=is_build)
+    return list(views.values())
 
 
 def left_by_build(directory: str) -> dict[str, Any] | None:

@@ -32,8 +32,7 @@ from ralphctl.service import systemd, units
 from ralphctl.service.daemon import DaemonExit, start_daemon
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, NotFound, RalphdError
-
-_LIVING = frozenset({"running", "testing", "pausing", "stopping"})
+from ralphd.overview import has_a_run
 
 regent = LazyGroup(
     "regent",
@@ -151,8 +150,8 @@ def restart(wait_timeout: float | None) -> None:
 
 
 def _replaced(before: list[View], after: View) -> list[str]:
-    living = {view["name"]: view.get("run_id") for view in before if view["state"] in _LIVING}
-    now_living = [(view["name"], view.get("run_id")) for view in after["ralphs"] if view["state"] in _LIVING]
+    living = {view["name"]: view.get("run_id") for view in before if _runs(view)}
+    now_living = [(view["name"], view.get("run_id")) for view in after["ralphs"] if _runs(view)]
     adopted = [name for name, run_id in living.items() if (name, run_id) in now_living]
     endings = {view["name"]: view.get("last_exit") for view in after["ralphs"]}
     ended = [
@@ -164,7 +163,11 @@ def _replaced(before: list[View], after: View) -> list[str]:
 
 
 def _living(views: list[View]) -> list[str]:
-    return [view["name"] for view in views if view["state"] in _LIVING]
+    return [view["name"] for view in views if _runs(view)]
+
+
+def _runs(view: View) -> bool:
+    return view.get("state") != "starting" and has_a_run(view)
 
 
 @click.command(cls=CommonCommand)

@@ -23,16 +23,19 @@ def last_evening(now: float) -> float:
 
 
 def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
+    return None if value is None else moment_given(parameter.opts[0], value)
+
+
+def moment_given(option: str, value: str) -> float:
+    """Return the moment that the value of an option stands for. Raise UsageError."""
     from datetime import datetime
 
     parsed = log_text.since(value)
     if parsed is None:
         raise UsageError(
-            f"cannot parse {parameter.opts[0]} {value!r}",
-            why="a time is 8h, 2d, 18:00, '2026-11-21 18:00', RFC 3339, or @seconds since 1970",
-            mend=f"{parameter.opts[0]} 8h",
+            f"cannot parse {option} {value!r}",
+            why="use 8h, 2d, 18:00, '2026-11-21 18:00', RFC 3339, or @seconds since 1970",
+            mend=f"{option} 8h",
         )
     return datetime.fromisoformat(parsed).timestamp()
 

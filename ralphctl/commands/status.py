@@ -4,35 +4,78 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import sys
 import time
+from typing import Any
 
 import click
 
 from ralphctl.cli import fast_status
 from ralphctl.cli.click_ext import ralph_command, socket_given, wants_json
+from ralphctl.client.discovery import check_name, here
 from ralphctl.format.humanize import count
-from ralphd.errors import DaemonBusy, DaemonNotRunning
+from ralphctl.format.output import PLAIN_COLUMNS, columns, has_colour
+from ralphd.errors import DaemonBusy, DaemonNotRunning, UsageError
+from ralphd.wire import status_exit_code
 
 _CLEAR, _CLEAR_BELOW, _HOME, _CLEAR_LINE = "\x1b[2J", "\x1b[J", "\x1b[H", "\x1b[K"
 _WRAP, _DO_NOT_WRAP = "\x1b[?7h", "\x1b[?7l"
 
 
 @ralph_command()
-@click.option("-a", "--all", "every", is_flag=True, help="All ralphs, also inside a ralph's directory.")
+@click.option("-a", "--all", "every", is_flag=True, help="All ralphs: finished ones, and outside DIR too.")
+@click.option("--running", is_flag=True, help="Only those that work or wait.")
+@click.option("-q", "--quiet", is_flag=True, help="Only names, one per line.")
+@click.option("--short", is_flag=True, help="One line for a prompt or a status bar; no errors.")
+@click.option("--format", "form", metavar="FORM", help="A line per ralph, such as '{name} {state}'.")
+@click.option("--night", is_flag=True, help="The night as a strip of cells, with its totals.")
+@click.option("--since", metavar="TIME", help="Where --night begins: 8h, 18:00.  [18:00 yesterday]")
 @click.option("--resources", is_flag=True, help="With processor and memory use.")
-@click.option("-w", "--watch", is_flag=True, help="Show it anew every second, until Ctrl-C.")
-def status(name: str | None, every: bool, resources: bool, watch: bool) -> int:
-    """How NAME is, or the ralph of this directory, or all of them.
+@click.option("-w", "--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
+def status(
+    name: str | None, *, night: bool, since: str | None, watch: bool, every: bool, **options: Any
+) -> int:
+    """Show NAME, or the ralph of this directory, or all of them.
 
-    Exits with 1 when one has failed, else 75 when one is paused, else 0. Without a daemon it tells what is
-    last known in this directory; 3 only where there is nothing to read.
+    The states are working, testing, limited (by the agent's vendor), waiting, paused, failed, stopped, done.
+    The exit code is 1 if a ralph has failed, else 75 if one is paused, else 0. Without a daemon, the last
+    known state is shown; 3 if there is none.
+
+    \b
+      ralphctl status --format '{name} {state} {tasks} {cost}'
+      ralphctl status --night --since 22:00
     """
+    if night:
+        return _night(name, since, every=every)
+    if since is not None:
+        raise UsageError("--since needs --night", mend="ralphctl status --night")
     query = fast_status.StatusQuery()
-    query.name, query.socket, query.as_json = name, socket_given(), wants_json()
-    query.every, query.resources = every, resources
+    query.name, query.socket, query.as_json, query.every = name, socket_given(), wants_json(), every
+    for option, value in options.items():
+        setattr(query, option, value)
     return _watch(query) if watch else fast_status.answer(query)
+
+
+def _night(name: str | None, since: str | None, *, every: bool) -> int:
+    """Print the night, read from the files: with and without a daemon."""
+    from ralphctl.commands.report import last_evening, moment_given
+    from ralphctl.report import night, read
+
+    now = time.time()
+    begin = last_evening(now) if since is None else moment_given("--since", since)
+    if begin >= now:
+        raise UsageError("--since is in the future", mend="ralphctl status --night --since 8h")
+    sources = read.choose(None if name is None else check_name(name), here(), os.environ, every=every)
+    width = columns(sys.stdout) or PLAIN_COLUMNS
+    strips = night.strips(sources, begin, now, width)
+    if wants_json():
+        print(json.dumps(night.document(strips, begin, now), ensure_ascii=False))
+    else:
+        colour, encoding = has_colour(sys.stdout), sys.stdout.encoding
+        print(night.page(strips, begin, now, width, encoding=encoding, colour=colour))
+    return status_exit_code([strip.row.word for strip in strips])
 
 
 def _watch(query: fast_status.StatusQuery) -> int:

@@ -1,7 +1,7 @@
 """A checkpoint in words: where a loop was, why it paused, what is saved with it.
 
-Any text in it may be somebody else's. A daemon reports less of it than the file holds: how many files are not
-committed, not which.
+Any text in it may have been written by others. A daemon reports only the number of uncommitted
+files.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def fuller(reported: object, copy: View | None) -> View | None:
 
 
 def rows(checkpoint: View, now: float) -> list[tuple[str, str]]:
-    """Return label and text of all that is shown before the question what becomes of it."""
+    """Return label and text of what is shown before the question whether to resume."""
     saved = ago(checkpoint.get("created_at"), now)
     labelled = [
         ("task", _task(checkpoint)),
         ("iteration", _iteration(checkpoint)),
         ("agent", _text(checkpoint.get("agent"))),
         ("why", _why(checkpoint)),
-        ("may go on", until(checkpoint.get("resume_at"), now)),
+        ("resumes", until(checkpoint.get("resume_at"), now)),
         ("saved", f"{saved}; {_TOO_OLD}" if is_old(checkpoint, now) else saved),
         ("cost", _cost(checkpoint)),
         ("uncommitted", uncommitted(checkpoint)),
@@ -38,18 +38,21 @@ def rows(checkpoint: View, now: float) -> list[tuple[str, str]]:
 
 
 def summary(checkpoint: View, now: float, *, runs: bool = False) -> list[str]:
-    """Return the same in two or three lines; a ralph that ``runs`` shows its wait in its state."""
-    task, resumes = _task(checkpoint), "" if runs else until(checkpoint.get("resume_at"), now)
-    where = [f"iteration {_iteration(checkpoint)}", f"task {task}" if task else ""]
-    where.append(_text(checkpoint.get("agent")))
-    rest = [_why(checkpoint), f"may go on {resumes}" if resumes else ""]
-    rest.append(f"saved {ago(checkpoint.get('created_at'), now)}")
-    rest += [_cost(checkpoint), uncommitted(checkpoint)]
-    lines = [", ".join(filter(None, parts)) for parts in (where, rest)]
-    return [*lines, _TOO_OLD] if is_old(checkpoint, now) else lines
+    """Return the same in two or three lines; of a ralph that ``runs``, only what its state does not show."""
+    task, resumes = _task(checkpoint), until(checkpoint.get("resume_at"), now)
+    iteration, saved = (
+        f"iteration {_iteration(checkpoint)}",
+        f"saved {ago(checkpoint.get('created_at'), now)}",
+    )
+    where = [iteration, f"task {task}" if task else "", _text(checkpoint.get("agent"))]
+    rest = [_why(checkpoint), f"resumes {resumes}" if resumes else "", saved, _cost(checkpoint)]
+    lines = (
+        [[iteration, saved, uncommitted(checkpoint)]] if runs else [where, [*rest, uncommitted(checkpoint)]]
+    )
+    return [", ".join(filter(None, parts)) for parts in lines] + [_TOO_OLD] * is_old(checkpoint, now)
 
 
-_TOO_OLD = "older than 7 days: look at it before you go on"
+_TOO_OLD = "older than 7 days: check it before you resume"
 
 
 def brief(checkpoint: View, now: float) -> str:

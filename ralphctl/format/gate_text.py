@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ralphctl.format.humanize import View, ago, clock, count, duration, moment, part, since_words
 from ralphctl.format.output import PLAIN_COLUMNS, clean, wrapped_table
+from ralphd.overview import has_a_run
 
-_LIVING = frozenset({"running", "pausing", "stopping"})
 _SHOWN_COMMITS = 3
 
 
@@ -15,7 +15,8 @@ def gate_rows(view: View, now: float) -> list[tuple[str, str]]:
     """Return the rows of ``status``: what the tests say of the tree, and what was reverted last."""
     if not (guard := part(view, "guard")):
         return []
-    rows = [("tests", _baseline(guard, now, is_living=view.get("state") in _LIVING))]
+    is_living = has_a_run(view) and view.get("state") not in ("starting", "testing")
+    rows = [("tests", _baseline(guard, now, is_living=is_living))]
     if last := guard.get("reverted"):
         rows.append(("reverted", _reverted(last, now)))
     if view.get("pause_reason") == "guard" and view.get("message"):
@@ -24,7 +25,7 @@ def gate_rows(view: View, now: float) -> list[tuple[str, str]]:
 
 
 def testing_words(view: View, now: float) -> str:
-    """Return since when the tests run: continues ``running the tests``."""
+    """Return since when the tests run: follows ``testing``."""
     return since_words(" for ", part(view, "guard").get("testing_since"), now)
 
 

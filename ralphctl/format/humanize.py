@@ -30,33 +30,33 @@ _EXITS = {
     130: "interrupted",
 }
 _WAITS = {
-    "crash": "to start again after a failure",
+    "crash": "to restart after a failure",
     "iteration_pause": "between two iterations",
-    "restart": 'to start its next run, as restart = "always" asks',
-    "resources": "since the machine could not start it just now",
-    "restart_limit": "since it was restarted too often within an hour",
+    "restart": 'for its next run (restart = "always")',
+    "resources": "because the machine could not start it",
+    "restart_limit": "because of too many restarts within an hour",
     "usage_limit": "for the agent's usage limit to reset",
     "rate_limit": "for the agent's rate limit to pass",
-    "transient": "to try again after a passing fault of the agent's service",
-    "retry": "to try the agent again",
-    "outage": "for an agent's service to come back",
-    "requested": "because you asked",
-    "no_daemon": "for a ralphd that starts it again",
-    "unknown": "for a reason that was not given",
+    "transient": "to retry after a temporary error of the agent's service",
+    "retry": "to retry the agent",
+    "outage": "for an agent's service to return",
+    "requested": "as requested",
+    "no_daemon": "for a daemon to restart it",
+    "unknown": "for an unknown reason",
 }
 _PAUSES = {
-    "requested": "because you asked",
-    "user_requested": "because you asked",
-    "usage_limit": "at the agent's usage limit",
-    "rate_limit": "at the agent's rate limit",
-    "outage": "since no agent's service could be reached",
-    "timeout": "after an agent ran out of time",
-    "stall": "after an agent hung",
-    "error": "after an error",
-    "guard": "by the guard: a person has to look at its commits",
-    "interrupted": "when it was interrupted",
+    "requested": "as requested",
+    "user_requested": "as requested",
+    "usage_limit": "the agent's usage limit is reached",
+    "rate_limit": "the agent's rate limit is reached",
+    "outage": "no agent's service could be reached",
+    "timeout": "an agent timed out",
+    "stall": "an agent hung",
+    "error": "an error",
+    "guard": "the guard needs you to review its commits",
+    "interrupted": "interrupted",
     "iteration_boundary": "before an iteration",
-    "unknown": "its command asked for it, without a reason",
+    "unknown": "its command requested it",
 }
 
 
@@ -96,6 +96,12 @@ def clock(at: float, now: float) -> str:
             return f"{name} {time.strftime('%H:%M', local)}"
     form = "%a %d %b %H:%M" if local[0] == today[0] else "%d %b %Y %H:%M"
     return time.strftime(form, local)
+
+
+def minute(at: float, now: float) -> str:
+    """Return a moment without its seconds: ``07:00``, ``tomorrow 03:00``."""
+    words = clock(at, now)
+    return words[:5] if words[2:3] == ":" else words
 
 
 def since_words(before: str, at: object, now: float, after: str = "") -> str:
@@ -161,7 +167,7 @@ def wait_words(reason: object) -> str:
 
 
 def pause_words(reason: object) -> str:
-    """Return why it is paused: continues ``paused …``."""
+    """Return why it is paused: follows ``paused: ``."""
     return _PAUSES.get(str(reason), f"({clean(reason)})") if reason else ""
 
 

@@ -7,66 +7,73 @@ may have written any text in it, so control characters are made visible.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 
 from ralphctl.format import gate_text, humanize
-from ralphctl.format.humanize import View, count, part, pause_words, since_words, until, wait_words
+from ralphctl.format.humanize import View, count, duration, minute, moment, part, since_words, wait_words
 from ralphctl.format.output import BLUE, GREEN, RED, YELLOW, clean
+from ralphd import overview
 
-COLOURS = {
-    "running": GREEN,
-    "testing": GREEN,
-    "starting": GREEN,
-    "done": BLUE,
-    "failed": RED,
-    "paused": YELLOW,
-    "waiting_for_retry": YELLOW,
-    "pausing": YELLOW,
-    "stopping": YELLOW,
-}
+COLOURS = dict.fromkeys(("paused", "waiting", "limited"), YELLOW)
+COLOURS |= {"working": GREEN, "testing": GREEN, "done": BLUE, "failed": RED}
+"""By word (``ralphd.overview``)."""
 _TASK_CHARS = 60
 
 
 def state_words(view: View, now: float) -> str:
-    """Return the state with its reason, a wait with its countdown."""
-    pid, why = _pid(view), message_words(view)
-    reason = f"waiting {wait_words(wait_of(view).get('reason', 'unknown'))}"
-    over = until(wait_of(view).get("until"), now)
-    waits = f", {reason}{f': over {over}' if over else ''}" if wait_of(view) else ""
-    ended = since_words(", ", view.get("finished_at"), now, " ago")
-    match view.get("state"):
-        case "idle":
-            return "idle: registered, never started"
-        case "running":
-            return f"running{since_words(' for ', view.get('started_at'), now)}{pid}{waits}"
-        case "testing":
-            return f"running the tests{gate_text.testing_words(view, now)}{pid}"
-        case "waiting_for_retry":
-            return f"{reason}; starts {over}" if over else reason
-        case "pausing" | "stopping" as state:
-            what, at = humanize.asked(view.get("message"))
-            since = "" if at is None else f", asked {humanize.duration(now - at)} ago"
-            return f"{state}: {clean(what) or 'its run was asked to end'}{since}{pid}{waits}"
-        case "paused":
-            paused = f"paused {pause_words(view.get('pause_reason'))}".rstrip()
-            return f"{paused}; resumes by itself {over}" if over else paused
-        case "stopped":
-            return f"stopped{why}{ended if why else ended.removeprefix(',')}"
+    """Return the state with its times and its reason: ``failed: exit 1, 2m 5s ago``."""
+    word, state, why = clean(overview.word(view)), view.get("state"), reason(view, now)
+    notes = [f"pid {view['ralph_pid']}"] if view.get("ralph_pid") and overview.has_a_run(view) else []
+    span = ago = ""
+    if word in (*overview.FINISHED, "failed"):
+        ago = since_words(", " if why else " ", view.get("finished_at"), now, " ago")
+    elif word == "testing":
+        span = gate_text.testing_words(view, now)
+    elif state == "running" and word == "working":
+        span = since_words(" for ", view.get("started_at"), now)
+    elif (ends := moment(overview.Row(view).until)) is not None and ends > now:
+        span, notes = f" until {minute(ends, now)}", [f"{duration(ends - now + 0.999)} left", *notes]
+    elif ends is not None:
+        notes = ["due now", *notes]
+    between = f" ({', '.join(notes)})" if notes else ""
+    return f"{word}{span}{between}{f': {why}' if why else ''}{ago}"
+
+
+def reason(view: View, now: float) -> str:
+    """Return why a ralph is in its state, without the state and its times; empty where it just works."""
+    state = view.get("state")
+    match overview.word(view):
+        case "limited" | "waiting":
+            return _wait_reason(view)
         case "failed":
-            return f"failed: {why_failed(view)}{ended}"
-        case "done":
-            return f"done{why}{ended}"
-        case other:
-            return clean(other)
+            return why_failed(view)
+        case "paused":
+            return clean(humanize.pause_words(view.get("pause_reason")) or view.get("message") or "")
+        case "stopped" | "done":
+            return "registered, never started" if state == "idle" else clean(view.get("message") or "")
+        case _ if state in ("pausing", "stopping"):
+            what, at = humanize.asked(view.get("message"))
+            since = "" if at is None else f", requested {duration(now - at)} ago"
+            verb = "pauses" if state == "pausing" else "stops"
+            return (clean(what) or f"{verb} as soon as its run has ended") + since
+        case _:
+            return "starting" if state == "starting" else ""
+
+
+def _wait_reason(view: View) -> str:
+    wait = wait_of(view)
+    if overview.word(view) == "limited" and not wait:
+        limit = part(part(view, "seen"), "limit")
+        return f"{clean(limit.get('agent'))}: {clean(limit.get('name') or 'usage limit')} (seen in output)"
+    own = clean(wait.get("reason") or "unknown").strip()
+    if own in overview.LIMITS:
+        return humanize.pause_words(own)
+    return own.rstrip(".") if " " in own else wait_words(own)
 
 
 def _pid(view: View) -> str:
     return f" (pid {view['ralph_pid']})" if view.get("ralph_pid") else ""
-
-
-def message_words(view: View) -> str:
-    """Return the Regent's message after a colon; empty without one."""
-    return f": {clean(view['message'])}" if view.get("message") else ""
 
 
 def wait_of(view: View) -> View:
@@ -80,7 +87,7 @@ def why_failed(view: View) -> str:
         return clean(view["message"])
     errors = view.get("consecutive_errors") or 0
     ending = view.get("last_exit")
-    how = humanize.last_exit(ending) if ending else "it could not go on"
+    how = humanize.last_exit(ending) if ending else "it could not continue"
     return f"{how}, {errors} times in a row" if errors > 1 else how
 
 
@@ -95,10 +102,12 @@ def started_words(view: View, *, before: Sequence[int] = ()) -> str:
     ``before`` are the pids that ran before the start: a start of one of those changed nothing.
     """
     if view.get("state") == "stopping":
-        return f"is ending{_pid(view)}, and starts again as soon as it has"
+        return f"is ending{_pid(view)}, and restarts then"
     if view.get("ralph_pid") in before:
-        return f"running already{_pid(view)} in {directory_name(view)}"
+        return f"already running{_pid(view)} in {directory_name(view)}"
     verb = {"running": "started", "starting": "starting"}.get(str(view.get("state")))
+    if view.get("state") == "waiting_for_retry" and view.get("ralph_pid"):
+        verb = "started"
     return f"{verb}{_pid(view)} in {directory_name(view)}" if verb else ""
 
 
@@ -111,45 +120,46 @@ def next_steps(view: View) -> list[tuple[str, str]]:
     return [(does, do), *((does, how) for does, how in steps if how not in do)]
 
 
-def is_stuck(view: View) -> bool:
-    """Return whether it failed, or is paused without an end."""
-    is_paused = view.get("state") == "paused" and not wait_of(view).get("until")
-    return is_paused or view.get("state") == "failed"
-
-
 def needed(view: View) -> str:
     """Return the command that an incident asks for while the ralph cannot continue without it."""
-    return clean(part(view, "incident").get("do") or "") if is_stuck(view) else ""
+    return clean(part(view, "incident").get("do") or "") if overview.needs_you(view) else ""
 
 
 def _steps(view: View) -> list[tuple[str, str]]:
     name = view.get("name", "")
-    again, follow = f"ralphctl start {name}", f"ralphctl attach {name}"
+    again, done, follow = f"ralphctl start {name}", f"ralphctl report {name}", f"ralphctl attach {name}"
     why = f"ralphctl explain {name}"
     match view.get("state"):
         case "waiting_for_retry" if wait_of(view).get("reason") == "no_daemon":
-            return [("starts it again", "ralphctl regent start")]
+            return [("restarts it", "ralphctl regent start")]
+        case "waiting_for_retry" | "running" if view.get("ralph_pid") and wait_of(view) and is_built_in(view):
+            return [("watch it", follow), ("do not wait", f"ralphctl skip-wait {name}")]
         case "waiting_for_retry":
             return [("see why", why), ("do not wait", f"ralphctl skip-wait {name}")]
         case "paused" if view.get("pause_reason") == "guard":
-            undo = ("put reverted commits back", f"ralphctl undo {name}")
-            steps = [("see why", f"ralphctl verdicts {name}"), ("then go on", f"ralphctl resume {name}")]
+            undo = ("re-apply reverted commits", f"ralphctl undo {name}")
+            steps = [("see why", f"ralphctl verdicts {name}"), ("then resume", f"ralphctl resume {name}")]
             return [steps[0], undo, steps[1]] if part(view, "guard").get("reverted") else steps
         case "paused":
             now = " now" if wait_of(view).get("until") else ""
-            return [(f"go on{now}", f"ralphctl resume {name}")]
+            return [(f"resume{now}", f"ralphctl resume {name}")]
         case "stopping" | "pausing":
-            return [("do not wait for it", f"ralphctl stop --now {name}")]
+            return [("stop immediately", f"ralphctl stop --now {name}")]
         case "failed":
-            return [("see why", why), ("start again", again)]
+            return [("see why", why), ("start it again", again)]
         case "stopped" | "idle":
             return [("start it", again)]
         case "done":
-            return [("see what it did", f"ralphctl report {name}"), ("start again", again)]
-        case "running" if wait_of(view) and is_built_in(view):
-            return [("watch it", follow), ("do not wait", f"ralphctl skip-wait {name}")]
+            return [("see what it did", done), ("start it again", again)]
         case _:
             return [("watch it", follow)]
+
+
+def build_step(view: View, here: str = "") -> tuple[str, str]:
+    """Return what continues a ralph of ``ralphctl build``: the effect, and the command to type ``here``."""
+    does, directory = "continue" if view.get("state") == "paused" else "start it again", view.get("directory")
+    there = f" -C {shlex.quote(clean(directory or '.'))}" if directory != here else ""
+    return does, f"ralphctl{there} build"
 
 
 def directory_words(view: View) -> str:
@@ -166,14 +176,14 @@ def directory_name(view: View) -> str:
 
 def work_words(view: View) -> str:
     """Return iterations, task, agent and cost; empty if none is known."""
-    task, cost_usd = view.get("task"), view.get("total_cost_usd")
-    if task and isinstance(task, dict):
-        task = task.get("title") or task.get("id") or "?"
+    task = view.get("task")
+    row, seen = overview.Row(view), " (seen in output)"
     parts = [
+        "{} of {} tasks done".format(*row.tasks) if row.tasks else "",
         count(view["iteration"], "iteration") if view.get("iteration") else "",
-        f"task {humanize.cut(clean(task), _TASK_CHARS)}" if task else "",
-        clean(view.get("agent") or ""),
-        f"${cost_usd:.2f}" if cost_usd else "",
+        f"task {humanize.cut(clean(row.task or task), _TASK_CHARS)}" if task else "",
+        clean(row.agent),
+        f"${row.cost_usd:.2f}{'' if view.get('total_cost_usd') else seen}" if row.cost_usd else "",
     ]
     return ", ".join(filter(None, parts))
 
@@ -203,9 +213,9 @@ def drift_rows(view: View) -> list[str]:
     lines = [
         f"  {clean(each['fault']) if each.get('fault') else _change(each, 'now', 'pinned')}" for each in drift
     ]
-    head = f"the configuration was changed; to have it from the next run on: ralphctl reload {name}"
+    head = f"the configuration has changed; to apply it to the next run: ralphctl reload {name}"
     if not any(each.get("key") for each in drift):
-        head = "the configuration was changed and is not right now; until it is, nothing changes:"
+        head = "the configuration has changed and is invalid; until it is fixed, nothing changes:"
     if len(lines) > _MOST_ROWS + 1:
         lines[_MOST_ROWS:] = [f"  and {len(lines) - _MOST_ROWS} more: ralphctl --json status {name}"]
     return [head, *lines]

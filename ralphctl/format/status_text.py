@@ -1,8 +1,6 @@
-"""What ``status`` prints: one ralph in full, or several as a table and then those that need a person.
+"""What ``status`` prints of one ralph: its state, its work, and what to do next.
 
-Any key of a view may be missing, and others may have written any text in it. The table cuts what does not fit
-where that matters least: the end of a state's reason, the beginning of a directory. The name is never cut,
-since people type it next.
+Any key of a view may be missing, and others may have written any text in it.
 """
 
 from __future__ import annotations
@@ -12,19 +10,14 @@ from collections.abc import Iterator, Sequence
 
 from ralphctl.format import checkpoint_text, humanize, state_text
 from ralphctl.format.gate_text import gate_rows
-from ralphctl.format.humanize import View, ago, count, moment, part, since_words, wrapped
+from ralphctl.format.humanize import View, ago, count, part, wrapped
 from ralphctl.format.incident_text import incident_rows, pool_rows
 from ralphctl.format.output import BOLD, DIM, clean, paint
-from ralphctl.format.state_text import directory_words, wait_of
+from ralphctl.format.state_text import directory_words
+from ralphd import overview
 
 _LABEL = 12
 _NARROWEST = 20
-_HEADS = ("NAME", "STATE", "RESTARTS", "LAST OUTPUT", "DIRECTORY")
-_RESOURCES = ("CPU TIME", "MEMORY", "PROCESSES")
-_STATE, _DIRECTORY = 1, 4
-_GAP = "  "
-_NARROW_STATE, _NARROW_DIRECTORY = 22, 14
-_LONGEST_STATE = 60  # where no terminal limits the width
 
 
 def ralph(
@@ -48,7 +41,7 @@ def ralph(
         steps = [step, *([("then what it needs", do)] if (do := state_text.needed(view)) else [])]
     saved = [clean(checkpoint_fault)] if checkpoint_fault else []
     if checkpoint and not saved:
-        saved = checkpoint_text.summary(checkpoint, now, runs=bool(view.get("ralph_pid")))
+        saved = checkpoint_text.summary(checkpoint, now, runs=overview.has_a_run(view))
     notes = view.get("notes")
     rows = [
         *incident_rows(view, now, daemon=daemon),
@@ -72,7 +65,7 @@ def _under(label: str, lines: Sequence[str]) -> list[tuple[str, str]]:
 def _head(view: View, now: float, columns: int | None, *, colour: bool) -> str:
     name, state = clean(view.get("name") or "?"), state_text.state_words(view, now)
     room = len(state) if columns is None else max(columns - len(name) - 2, _NARROWEST)
-    shade = state_text.COLOURS.get(str(view.get("state")), BOLD)
+    shade = state_text.COLOURS.get(overview.word(view), BOLD)
     lines = [paint(line, shade, on=colour) for line in wrapped(state, room)]
     return f"{paint(name, BOLD, on=colour)}  " + "\n    ".join(lines)
 
@@ -117,121 +110,6 @@ def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
 def _agents(view: View, now: float) -> list[str]:
     pool = part(view, "pool")
     agents = pool.get("agents", [])
-    is_choice = len(agents) > 1 or any(not agent["in"] for agent in agents)
+    is_limited = overview.word(view) == "limited"  # then the state shows until when, and why
+    is_choice = len(agents) > 1 or (not is_limited and any(not agent["in"] for agent in agents))
     return pool_rows(pool, now) if is_choice else []
-
-
-def table(views: Sequence[View], now: float, *, colour: bool = False, columns: int | None = None) -> str:
-    """Return several ralphs, one per line of at most ``columns``, then those that need a person."""
-    heads = _HEADS + (_RESOURCES if any(view.get("resources") for view in views) else ())
-    rows = [[*_cells(view, now), *state_text.resource_cells(view)][: len(heads)] for view in views]
-    widths = _widths([heads, *rows], columns)
-    lines = [paint(_line(heads, widths), DIM, on=colour)]
-    for view, row in zip(views, rows, strict=True):
-        row[_STATE] = humanize.cut(row[_STATE], widths[_STATE])
-        row[_DIRECTORY] = _fitting(row[_DIRECTORY], view, widths[_DIRECTORY])
-        lines.append(
-            _line(
-                row, widths, state_colour=state_text.COLOURS.get(str(view.get("state"))) if colour else None
-            )
-        )
-    return "\n".join([*lines, *_drifted(views), *_needed(views, columns)])
-
-
-def _cells(view: View, now: float) -> tuple[str, ...]:
-    return (
-        clean(view.get("name") or "?"),
-        _marked(brief_state(view, now), view),
-        str(view.get("restarts") or 0),
-        since_words("", view.get("last_output_at"), now, " ago") or "never",
-        directory_words(view),
-    )
-
-
-def _marked(state: str, view: View) -> str:
-    """Mark the state of a drifted configuration with a ``*`` at its first word, which is never cut."""
-    if not view.get("drift"):
-        return state
-    word, gap, rest = state.partition(" ")
-    return f"{word.rstrip(':,')}*{word[len(word.rstrip(':,')) :]}{gap}{rest}"
-
-
-def _drifted(views: Sequence[View]) -> list[str]:
-    names = [clean(view.get("name")) for view in views if view.get("drift")]
-    if not names:
-        return []
-    which = names[0] if len(names) == 1 else "NAME"
-    return ["", f"* its configuration was changed since it was started: ralphctl status {which}"]
-
-
-def brief_state(view: View, now: float) -> str:
-    """Return the state in few words, the least important last, so that it can be cut."""
-    wait = wait_of(view)
-    ends, ended = moment(wait.get("until")), since_words(" ", view.get("finished_at"), now, " ago")
-    left = "" if ends is None else f" {humanize.duration(ends - now + 0.999)} more"
-    waits = f"waiting{left} {humanize.wait_words(wait.get('reason', 'unknown'))}"
-    match view.get("state"):
-        case "idle":
-            return "idle, never started"
-        case "running":
-            return (
-                f"running, {waits}" if wait else "running" + since_words(" for ", view.get("started_at"), now)
-            )
-        case "testing":
-            return "running the tests"
-        case "waiting_for_retry":
-            return waits
-        case "paused":
-            return f"paused{left} {humanize.pause_words(view.get('pause_reason'))}".rstrip()
-        case "stopped":
-            return f"stopped{ended}"
-        case "failed":
-            # The exit alone says as much as the Regent's own message, if that is long.
-            is_long = str(view.get("message") or "").startswith("Ralph exited (")
-            return f"failed{ended}: {state_text.why_failed({**view, 'message': None} if is_long else view)}"
-        case "done":
-            return f"done{ended}{state_text.message_words(view)}"
-        case other:
-            return clean(other)
-
-
-def _widths(rows: Sequence[Sequence[str]], columns: int | None) -> list[int]:
-    """Return the width of each column; 0 leaves it out."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    if columns is None:
-        widths[_STATE] = min(widths[_STATE], _LONGEST_STATE)
-        return widths
-    state, directory = widths[_STATE], widths[_DIRECTORY]
-    room = columns - sum(widths) - len(_GAP) * (len(widths) - 1) + state + directory
-    if room < _NARROW_STATE + _NARROW_DIRECTORY:
-        widths[_STATE], widths[_DIRECTORY] = min(state, max(room + len(_GAP), _NARROW_STATE)), 0
-    elif room < state + directory:
-        widths[_DIRECTORY] = min(directory, max(room - state, _NARROW_DIRECTORY))
-        widths[_STATE] = min(state, room - widths[_DIRECTORY])
-    return widths
-
-
-def _fitting(words: str, view: View, width: int) -> str:
-    """Return the directory with its branch (``words``), or without it, or the end of it."""
-    if len(words) <= width or len(words := state_text.directory_name(view)) <= width:
-        return words
-    return "…" + words[len(words) - width + 1 :] if width else ""
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], *, state_colour: str | None = None) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True) if width]
-    if state_colour:
-        padded[_STATE] = paint(padded[_STATE], state_colour, on=True)
-    return _GAP.join(padded).rstrip()
-
-
-def _needed(views: Sequence[View], columns: int | None) -> list[str]:
-    needed = sorted(filter(state_text.is_stuck, views), key=lambda view: view["state"] != "failed")
-    lines = ["", "These wait for you:"] if needed else []
-    for view in needed:
-        name = clean(view.get("name"))
-        steps = [f"{does}: {how}" for does, how in state_text.next_steps(view)]
-        line = f"  {name}: {', '.join(steps)}"
-        fits = columns is None or len(line) <= columns
-        lines += [line] if fits else [f"  {name}:", *(f"    {step}" for step in steps)]
-    return lines

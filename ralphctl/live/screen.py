@@ -276,7 +276,8 @@ def wait_left(view: Mapping[str, Any], now: float) -> str:
 def wait_announcement(view: Mapping[str, Any], now: float) -> str:
     """Return a line to print once without a region; empty for a wait that the Regent logs itself."""
     ends = wait_ends_at(view)
-    if view.get("state") == "waiting_for_retry" or ends is None or ends - now < WORTH_A_LINE_S:
+    is_logged = view.get("state") == "waiting_for_retry" and not view.get("ralph_pid")
+    if is_logged or ends is None or ends - now < WORTH_A_LINE_S:
         return ""
     left = duration(ends - now + 0.999)
     return f"waiting {_reason(view)}, {left} until {clock(ends, now)}; to skip it: ralphctl skip-wait"

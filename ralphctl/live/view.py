@@ -30,7 +30,7 @@ from ralphctl.live import news, screen
 from ralphctl.live.keys import Controls, Keyboard, View
 from ralphctl.live.news import Panel, PanelKind
 from ralphctl.offline import state as offline
-from ralphd import wire
+from ralphd import overview, wire
 from ralphd.errors import RalphdError
 
 T = TypeVar("T")
@@ -313,7 +313,6 @@ class LiveView:
 
 _HINT = "?: keys"
 LEAST_WIDTH = 10
-_STATES = {"waiting_for_retry": "waiting", "testing": "running the tests"}
 _MOST_QUESTION_LINES = 6
 
 
@@ -365,7 +364,7 @@ def _parts(view: View, context: RegionContext, now: float) -> list[tuple[int, st
     cost = view.get("total_cost_usd") or seen.get("cost_usd")
     parts = [
         (0, clean(str(view.get("name") or "?"))),
-        (1, context.trouble or clean(_STATES.get(state, state))),
+        (1, context.trouble or clean(overview.word(view))),
         (4, duration(now - began) if runs and began is not None else ""),
         (2, _iteration(view)),
         (5, clean(str(view.get("agent") or seen.get("agent") or ""))),

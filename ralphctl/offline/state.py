@@ -12,7 +12,7 @@ import json
 import os
 import stat
 
-from ralphd import wire
+from ralphd import overview, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_BYTES = 1 << 20
-_HAS_A_RUN = ("starting", "running", "testing", "pausing", "stopping")
 
 
 def is_flocked(inode: int) -> bool:
@@ -105,7 +104,7 @@ def _view_of_checkpoint(directory: str) -> dict[str, Any] | None:
     return view | {
         "state": "paused" if rests else "stopped",
         "pause_reason": reason if rests else None,
-        "notes": ["known by its checkpoint alone: whether a loop works here now is not"],
+        "notes": ["known from its checkpoint alone; a loop may be running here"],
     }
 
 
@@ -117,21 +116,22 @@ def without_daemon(view: dict[str, Any], *, ended_with_it: bool = False) -> dict
     """
     view, state = {**view}, view["state"]
     again = view.get("goal") == "running" and not ended_with_it
-    later = "; it starts again as soon as a ralphd runs" if again else ""
+    later = "; it restarts as soon as a daemon runs" if again else ""
     wait = {"reason": "no_daemon", "until": None} if again else None
-    if state in _HAS_A_RUN and _lives(view.get("ralph_pid"), view.get("run_id")):
-        view["notes"] = ["no ralphd watches it now"]
-    elif state in _HAS_A_RUN:
+    has_run = overview.has_a_run(view)
+    if has_run and _lives(view.get("ralph_pid"), view.get("run_id")):
+        view["notes"] = ["no daemon supervises it now"]
+    elif has_run:
         view.update(state="waiting_for_retry" if again else "stopped", ralph_pid=None, wait=wait)
         view["notes"] = [
-            f"it was {state} when its ralphd ended; its process is gone, and nobody saw how{later}"
+            f"it was {state} when its daemon ended; its process is gone, its exit status unknown{later}"
         ]
     elif state == "waiting_for_retry":
         view.update(state=state if again else "stopped", wait=wait)
-        view["notes"] = [f"it was waiting to start again when its ralphd ended{later}"]
+        view["notes"] = [f"it was waiting to restart when its daemon ended{later}"]
     elif view.get("wait"):
         view.update(wait=None)
-        view["notes"] = ["it was to go on by itself, but no ralphd is there to see to that"]
+        view["notes"] = ["it was due to continue automatically, but no daemon runs"]
     return view
 
 
@@ -154,11 +154,7 @@ def _lives(pid: object, run_id: object) -> bool:
 def build_home(view: dict[str, Any], environ: Mapping[str, str]) -> str | None:
     """Return the home kept by a private ralphd of ``ralphctl build``; None if the last run was another's."""
     builds = os.path.join(wire.state_directory(environ), "build")
-    try:
-        directories = os.listdir(builds)
-    except OSError:
-        return None
-    homes = (_home_in(os.path.join(builds, directory), view) for directory in directories)
+    homes = (_home_in(os.path.join(builds, directory), view) for directory in _names(builds))
     return next((home for home in homes if home), None)
 
 
@@ -191,26 +187,44 @@ def task_position(view: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[
     return (ids.index(task["id"]) + 1, len(ids)) if task.get("id") in ids else None
 
 
+def stored_views(environ: Mapping[str, str]) -> Iterator[tuple[bool, dict[str, Any]]]:
+    """Yield each ralph in the state directory: whether a build left it, and its last view."""
+    state = wire.state_directory(environ)
+    builds = [(True, os.path.join(state, "build", name)) for name in _names(os.path.join(state, "build"))]
+    homes = [
+        (is_build, os.path.join(kept, "ralphs", name))
+        for is_build, kept in [(False, state), *builds]
+        for name in _names(os.path.join(kept, "ralphs"))
+    ]
+    for is_build, home in homes:
+        definition = read_file(os.path.join(home, "ralph.json")) or {}
+        if isinstance(directory := definition.get("directory"), str):
+            saved = read_file(os.path.join(home, "regent-state.json")) or {}
+            view = view_of(saved, directory) | {"name": os.path.basename(home)}
+            kept = {key: definition[key] for key in ("command", "goal") if key in definition}
+            yield is_build, view | kept
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
 def registered_views(environ: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return name, directory, command and state of each registered ralph.
 
     A ralph whose goal is to run counts as starting: the next daemon starts it.
     """
-    ralphs = os.path.join(wire.state_directory(environ), "ralphs")
-    try:
-        names = sorted(os.listdir(ralphs))
-    except OSError:
-        return []
     views = []
-    for name in names:
-        saved = read_file(os.path.join(ralphs, name, "ralph.json"))
-        if saved is None or not isinstance(saved.get("directory"), str):
-            continue
-        state = (read_file(os.path.join(ralphs, name, "regent-state.json")) or {}).get("state")
-        is_starting = saved.get("goal") == "running" and state not in ("paused", "done", "failed")
-        view = {"name": name, "directory": saved["directory"], "command": saved.get("command")}
-        views.append(view | {"state": "starting" if is_starting else "stopped"})
-    return views
+    for is_build, view in stored_views(environ):
+        if not is_build:
+            rests = view["state"] in ("paused", "done", "failed")
+            is_starting = view.get("goal") == "running" and not rests
+            known = {key: view.get(key) for key in ("name", "directory", "command")}
+            views.append(known | {"state": "starting" if is_starting else "stopped"})
+    return sorted(views, key=lambda view: view["name"])
 
 
 def build_state_directory(directory: str, name: str | None, environ: Mapping[str, str]) -> Path:
@@ -257,10 +271,10 @@ def checkpoint_fault(directory: str) -> str:
         return ""
     saved = read_file(path)
     if saved is None:
-        return f"damaged, and kept as it is: {path}"
+        return f"damaged, left unchanged: {path}"
     version = saved.get("version")
     if isinstance(version, int) and version > CHECKPOINT_VERSION:
-        return f"of a newer version ({version}), and kept as it is: {path}"
+        return f"of a newer version ({version}), left unchanged: {path}"
     return ""
 
 

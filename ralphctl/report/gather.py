@@ -174,7 +174,8 @@ class Gatherer:
         first_at = min(self._first_at, current.started_at or self._first_at)
         if reader.is_whole and first_at < float("inf"):
             summary.since = min(max(summary.since, first_at), summary.until)
-        summary.shares = shares(self._timeline.finish(current, now), summary.since, summary.until)
+        summary.stretches = self._timeline.finish(current, now)
+        summary.shares = shares(summary.stretches, summary.since, summary.until)
         for run_id, *costs in self._without_cost:
             if run_id not in self._runs_with_costs:  # else the run reports its costs apart from its attempts
                 for cost in costs:

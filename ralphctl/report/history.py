@@ -41,13 +41,6 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _LATEST: Final = 32_503_680_000.0  # 3000-01-01: every later step can still format what is before it
 _RUN_FAILURES: Final = frozenset({"failed", "stalled", "timeout", "lost", "refused", "gave_up"})
 _LINE_CHARS: Final = 400
-_WAIT_REASONS: Final = {
-    "usage_limit": ("usage limit", "limit resets", " is out"),  # is out: no agent is left before a reset
-    "rate_limit": ("rate limit",),
-    "outage": ("reach its service", "outage"),
-    "retry": ("failed",),
-}
-"""By reason, what the waits for it say in their own words."""
 
 
 @dataclass(slots=True)
@@ -143,14 +136,6 @@ def failure_of(entry: HistoryEntry) -> str | None:
         return f"run {outcome}" if text(outcome) in _RUN_FAILURES else None
     kind = entry.get("failure_kind")
     return None if kind is None and outcome != "lost" else text(kind) or "lost"
-
-
-def wait_reason(value: object) -> str:
-    """Return the known reason that a wait's own words stand for, else these words."""
-    words = text(value).strip()
-    plain = words.casefold().replace("_", " ")
-    known = (reason for reason, parts in _WAIT_REASONS.items() if any(part in plain for part in parts))
-    return next(known, words or "unknown")
 
 
 def moment(value: Any) -> Moment | None:

@@ -162,6 +162,7 @@ class SpanSummary:
     since: Moment
     until: Moment
     shares: Sequence[TimeShare] = ()
+    stretches: Sequence[Any] = ()
     tasks: Sequence[ReportTask] = ()
     undone: Sequence[ReportRevert] = ()
     agents: Sequence[ReportAgent] = ()

@@ -17,9 +17,9 @@ from ralphctl.offline import processes
 from ralphctl.offline import state as offline
 from ralphctl.report import model
 from ralphctl.report.gather import Gatherer
-from ralphctl.report.history import HistoryReader, amount, moment, text, wait_reason, whole
+from ralphctl.report.history import HistoryReader, amount, moment, text, whole
 from ralphctl.setup.detect import task_list
-from ralphd import wire
+from ralphd import overview, wire
 from ralphd.core.loop.inbox import ADDED, Inbox, Sent
 from ralphd.core.plan import Plan, TaskStatus
 from ralphd.core.time import rfc3339
@@ -33,14 +33,17 @@ _PLAIN: Final = ("--no-ext-diff", "--no-textconv", "--diff-merges=first-parent")
 _NUMSTAT: Final = re.compile(r"(?:^|\0)\n*(\d+|-)\t(\d+|-)\t([^\0]+)")  # a dash for a binary file
 
 
-def choose(name: str | None, directory: str, environ: Mapping[str, str]) -> list[model.ReportSource]:
-    """Return the ralph of this name; without a name that of ``directory``, else all. Raise UnknownRalph.
+def choose(
+    name: str | None, directory: str, environ: Mapping[str, str], *, every: bool = False
+) -> list[model.ReportSource]:
+    """Return the ralph of this name; without a name that of ``directory``, else ``every`` one.
 
     Of several with the name, that of ``directory`` comes first, then the daemon's, then those of ``build``.
+    Raise UnknownRalph.
     """
     sources = known(environ)
     here = nearest(directory, sources)
-    if here is not None and name in (None, here.name):
+    if here is not None and name in (None, here.name) and not (every and name is None):
         return [here]
     if name is None and not sources:
         why = "there is none in this directory, nor in the state directory"
@@ -81,16 +84,23 @@ def _worked_at(source: model.ReportSource) -> float:
 
 def read(source: model.ReportSource, since: float, until: float, now: float) -> model.RalphReport:
     """Read one ralph's files, and ask git what its commits changed."""
+    definition, view, summary = gathered(source, since, until, now)
+    changed = diffstat(Path(source.directory), summary.kept) if summary.kept else None
+    state, budget_usd = reported_state(view), amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0
+    return model.RalphReport(source, view, state, summary, _tasks(source, definition), changed, budget_usd)
+
+
+def gathered(
+    source: model.ReportSource, since: float, until: float, now: float
+) -> tuple[View, View, model.SpanSummary]:
+    """Return a ralph's definition and view, and what its history says about the span."""
     definition = _file(source.home / _DEFINITION) if source.home else {}
     view = _view(source, definition)
-    state = reported_state(view)
     reader, gatherer = HistoryReader(source.path(_HISTORY)), Gatherer(since, until)
     for entry in reader.entries(rfc3339(since)):
         gatherer.add(entry)
-    summary = gatherer.finish(state, now, reader)
-    changed = diffstat(Path(source.directory), summary.kept) if summary.kept else None
-    budget_usd = amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0
-    return model.RalphReport(source, view, state, summary, _tasks(source, definition), changed, budget_usd)
+    return definition, view, gatherer.finish(reported_state(view), now, reader)
+
 
 
 def _view(source: model.ReportSource, definition: View) -> View:
@@ -114,9 +124,9 @@ def reported_state(view: View) -> model.ReportedState:
     agents = part(view, "pool").get("agents")
     pool = [each for each in agents if isinstance(each, dict)] if isinstance(agents, list) else []
     out = [each for each in pool if each.get("in") is False and each.get("until") is None]
-    run_id = text(view.get("run_id")) if state in model.HAS_A_RUN else ""
+    run_id = text(view.get("run_id")) if overview.has_a_run(view) else ""
     return model.ReportedState(
-        state, wait_reason(wait.get("reason")) if wait else None, goes_on_at,
+        state, overview.known_reason(text(wait.get("reason"))) if wait else None, goes_on_at,
         has_stopped and text(view.get("pause_reason")) not in model.REQUESTED_PAUSES,
         tuple(name for each in out if (name := text(each.get("name")))),
         run_id, moment(view.get("started_at")) if run_id else None,

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 
 from ralphctl.format import state_text
 from ralphctl.format.gate_text import commit_words
-from ralphctl.format.humanize import View, clock, count, cut, duration, until, wait_words
+from ralphctl.format.humanize import View, clock, count, cut, duration, minute, until, wait_words
 from ralphctl.format.output import clean
 from ralphctl.report.model import MICRO, TIME_USES, WAITS, RalphReport, ReportCost, ReportRevert, ReportTask
 from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
 
 _MOST_DONE, _MOST, _MOST_TIMES, _MOST_SHAS = 20, 12, 4, 2
-_STARTS = ("resume", "go on", "then go on", "start")
+_STARTS = ("continue", "then resume", "resume", "start")
 _TITLE_CHARS, _WHY_CHARS = 60, 160
 
 
@@ -116,7 +116,7 @@ def _rows(report: RalphReport, now: float) -> Iterator[tuple[str, str]]:
     if summary.calls:
         last = summary.calls[-1]
         times_called = "once" if len(summary.calls) == 1 else f"{len(summary.calls)} times, last"
-        yield "alerts", f"{times_called} at {_minute(last.at, now)}: {_why(last.message)}"
+        yield "alerts", f"{times_called} at {minute(last.at, now)}: {_why(last.message)}"
     if not summary.last_at and not report.state.runs:
         further = typed(f"ralphctl report {report.source.name} --since 7d")
         yield "note", f"nothing was recorded in this span; an earlier start: {further}"
@@ -181,9 +181,8 @@ def _next_steps(report: RalphReport) -> list[tuple[str, str]]:
     """Return what a person may want to do now, best first."""
     if not report.source.is_build:
         return [step for step in state_text.next_steps(report.view) if step[0] != "see what it did"]
-    again = "resume" if report.state.state == "paused" else "start again"
-    directory = shlex.quote(clean(report.source.directory))
-    return [] if report.state.runs else [(again, f"ralphctl -C {directory} build")]
+    view = {**report.view, "directory": report.source.directory}
+    return [] if report.state.runs else [state_text.build_step(view)]
 
 
 def _commits(report: RalphReport) -> str:
@@ -221,7 +220,7 @@ def _worked_on(task: ReportTask, now: float) -> PageItem:
     parts += [cost_words(task.cost, brief=True)] if task.cost.attempts else []
     name = f"{_task_words(task.id, task.title)}: {', '.join(parts if numbers else parts[1:])}"
     if task.done_at is not None:
-        return PageItem(f"{_minute(task.done_at, now)}  {name}")
+        return PageItem(f"{minute(task.done_at, now)}  {name}")
     failures = f"{count(task.failures, 'failure')}, the last: {cut(clean(task.last_failure), _WHY_CHARS)}"
     return PageItem(name, more=(failures,) if task.failures else ())
 
@@ -230,7 +229,7 @@ def _undone(revert: ReportRevert, report: RalphReport, now: float) -> PageItem:
     source = report.source
     number = "" if revert.iteration is None else f" {revert.iteration}"
     if revert.put_back_at is not None:
-        way_back = f"restored at {_minute(revert.put_back_at, now)}"
+        way_back = f"restored at {minute(revert.put_back_at, now)}"
     elif source.is_build:  # no daemon knows this ralph
         oldest = revert.commits[-1]
         search = f"git -C {shlex.quote(source.directory)} log --grep 'This reverts commit {oldest}'"
@@ -239,7 +238,7 @@ def _undone(revert: ReportRevert, report: RalphReport, now: float) -> PageItem:
         way_back = f"to restore it: {typed(f'ralphctl undo {source.name}{number}')}"
     task = _task_words(revert.task["id"], revert.task["title"]) if revert.task else "no task reported"
     what = f"{f'iteration{number}, ' if number else ''}{task}: {commit_words(list(revert.commits))} reverted"
-    text = f"{_minute(revert.at, now)}  {what}: {_why(revert.why)}"
+    text = f"{minute(revert.at, now)}  {what}: {_why(revert.why)}"
     return PageItem(text, tuple(map(clean, revert.tail)), (way_back,))
 
 
@@ -248,7 +247,7 @@ def _failures(report: RalphReport, now: float) -> Iterator[PageItem]:
         why = f": {cut(clean(failure.why), _WHY_CHARS)}" if failure.why else ""
         times = f"{failure.count} times, last at" if failure.count > 1 else "at"
         kind = clean(failure.kind.replace("_", " "))
-        yield PageItem(f"{kind}, {times} {_minute(failure.last_at, now)}{why}")
+        yield PageItem(f"{kind}, {times} {minute(failure.last_at, now)}{why}")
 
 
 def _times(report: RalphReport) -> Iterator[tuple[str, str, str]]:
@@ -317,12 +316,6 @@ def usd_words(usd: float) -> str:
 
 def _why(reason: str) -> str:
     return cut(clean(reason), _WHY_CHARS) or "no reason recorded"
-
-
-def _minute(at: float, now: float) -> str:
-    """Return a moment without its seconds."""
-    words = clock(at, now)
-    return words[:5] if words[2:3] == ":" else words
 
 
 def _task_words(id_: str | None, title: str) -> str:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from ralphctl.report.history import HistoryEntry, amount, failure_of, moment, text, wait_reason
+from ralphctl.report.history import HistoryEntry, amount, failure_of, moment, text
 from ralphctl.report.model import MICRO, REQUESTED_PAUSES, TIME_USES, WAITS, ReportedState, TimeShare
 from ralphd.core.time import Moment
+from ralphd.overview import known_reason
 
 EARLY_S: Final = 600.0
 """An opaque run that fails sooner than this was a failure; a run that fails later had worked first."""
@@ -103,7 +104,7 @@ class Timeline:
         run = self._runs[of[0]]
         self._end_wait(run, at)
         if (until := moment(entry.get("until"))) is not None and until > at:
-            run.wait = at, until, _label("wait", wait_reason(entry.get("reason"))), None
+            run.wait = at, until, _label("wait", known_reason(text(entry.get("reason")))), None
 
     def wait_over(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._end_wait(self._runs[of[0]], at)

@@ -296,6 +296,7 @@ class IncidentView(_of(wire.INCIDENT_KEYS)):  # type: ignore[misc]
 _PARTS = {
     "pool": (PoolView | None, ...),
     "task": (TaskView | None, ...),
+    "tasks": (dict[Literal["done", "total"], int] | None, ...),
     "wait": (WaitView | None, ...),
     "last_exit": (LastExitView | None, ...),
     "command": (list[str], ...),

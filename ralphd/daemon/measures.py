@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd.core.supervision.model import HAS_A_RUN
+from ralphd.store.state import shown_state
 
 if TYPE_CHECKING:
     from ralphd.core.time import Moment
@@ -74,7 +75,7 @@ def _of_ralph(regent: "Regent", now: "Moment") -> RalphMeasures:
     output_at, wait = facts.last_output_at, supervision.wait
     return RalphMeasures(
         name=regent.name,
-        state=supervision.state.kind,
+        state=shown_state(supervision, own_loop=account.policy.own_loop),
         has_a_run=isinstance(supervision.state, HAS_A_RUN),
         restarts=supervision.tally.restarts,
         consecutive_errors=supervision.tally.consecutive_errors,

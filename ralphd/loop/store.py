@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ralphd.core.gate.verdict_views import heard
 from ralphd.core.loop.inbox import Sent, plan_tasks, unread
 from ralphd.core.loop.model import Checkpoint, CheckpointTask, Ledger, Loop, LoopState, SaveCheckpoint
+from ralphd.core.loop.tasks import progress
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.git.snapshot import snapshot
 from ralphd.store.gate import look_into
@@ -113,8 +114,11 @@ class LoopStore:
         with self._reporting("cannot save tasks.json or loop.json"):
             if after.ledger != before.ledger:
                 self._files.tasks.save(after.ledger)
-            if after.memory != before.memory:
-                self._files.memory.save(after.memory)
+            known, memory = (
+                replace(loop.memory, tasks=progress(loop.plan, loop.ledger)) for loop in (before, after)
+            )
+            if memory != known:
+                self._files.memory.save(memory)
 
     def save_checkpoint(
         self, order: SaveCheckpoint, memory: LoopState, now: Moment, max_iterations: int

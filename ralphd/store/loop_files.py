@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 MEMORY: Final = Codec[LoopState](
     LoopState, moments=("began_at", "until"), names={"task_id": "task", "in_flight": "under_way"},
-    newer=("last_agent", "agents", "rotates", "under_way", "list_file", "judged", "notes_read"),
+    newer=("last_agent", "agents", "rotates", "under_way", "list_file", "judged", "notes_read", "tasks"),
     last="under_way out", most=_MOST, most_chars=_MOST_CHARS,
 )  # fmt: skip
 _TASK: Final = Codec[TaskRecord](
@@ -222,6 +222,15 @@ class LoopWatch:
     def checkpoint(self) -> Summary | None:
         """The checkpoint that the loop would resume."""
         return self._checkpoint.value
+
+    @property
+    def tasks(self) -> dict[str, int] | None:
+        """How many tasks are done, and how many there are; None where that is not known."""
+        memory = self._memory.value
+        if memory is None or memory.tasks is None:
+            return None
+        done, total = memory.tasks
+        return {"done": done, "total": total}
 
     def look(self) -> None:
         """Read what was written since; it costs two stats."""

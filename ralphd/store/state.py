@@ -101,11 +101,12 @@ _SHOWN_FACTS: Final = Codec[Facts](
 
 @dataclass(frozen=True, slots=True)
 class RegentState:
-    """The content of ``regent-state.json``. ``pool`` is only shown: the loop keeps it in ``loop.json``."""
+    """The content of ``regent-state.json``. ``pool`` and ``tasks`` are only shown: the loop keeps them."""
 
     supervision: Supervision
     facts: Facts = Facts()
     pool: Mapping[str, Any] | None = None
+    tasks: Mapping[str, int] | None = None
 
     def to_json(self, definition: Definition) -> dict[str, Any]:
         """Return what is shown, and then the exact supervision and facts, from which a new daemon resumes."""
@@ -116,19 +117,19 @@ class RegentState:
         """Return the part of the view that a file can show: the keys of ``wire.STATE_KEYS``."""
         current, facts = self.supervision, _SHOWN_FACTS.dump(self.facts)
         state, tally, reports = current.state, current.tally, current.said
-        is_tested = reports.testing and isinstance(state, model.Running | model.Starting)
         shown = {
             **facts,
             **asdict(tally),
             "total_cost_usd": tally.cost_usd,
             "version": STATE_VERSION,
             "name": definition.name,
-            "state": "testing" if is_tested else state.kind,
+            "state": shown_state(current, own_loop=definition.runs_own_loop),
             "goal": current.goal.value,
             "mode": definition.configuration.get("values", {}).get("ralph", {}).get("mode", "loop"),
             "passed": _passed(current),
             "agent": reports.agent,
             "pool": self.pool,
+            "tasks": self.tasks,
             "task": None if reports.task is None else asdict(reports.task),
             "wait": current.wait and {"reason": current.wait.reason, "until": rfc3339(current.wait.until)},
             "pause_reason": state.reason if isinstance(state, model.Paused) else None,
@@ -143,6 +144,15 @@ class RegentState:
     def from_json(cls, stored: Mapping[str, Any]) -> "RegentState":
         """Return the state in ``stored``. Raises ValueError or KeyError."""
         return cls(SUPERVISION.load(stored["supervision"]), _FACTS.load(stored["facts"]))
+
+
+def shown_state(current: Supervision, *, own_loop: bool) -> str:
+    """Return the state's name for people and scripts: a wait of the built-in loop is one of the ralph."""
+    state, reports = current.state, current.said
+    if reports.testing and isinstance(state, model.Running | model.Starting):
+        return "testing"
+    waits = own_loop and reports.wait is not None and isinstance(state, model.Running)
+    return "waiting_for_retry" if waits else state.kind
 
 
 def message(current: Supervision) -> str | None:

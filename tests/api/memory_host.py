@@ -205,6 +205,7 @@ def a_view(name: str, directory: str, command: list[str]) -> dict[str, Any]:
         "passed": None,
         "agent": None,
         "pool": None,
+        "tasks": None,
         "task": None,
         "wait": None,
         "restarts": 0,

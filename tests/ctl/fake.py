@@ -17,9 +17,9 @@ JSON = "application/json"
 
 
 def view(name: str = "api", **changes: Any) -> dict[str, Any]:
-    """A ralph as the daemon shows it."""
+    """A ralph as the daemon shows it; one that waits has no run, unless ``ralph_pid`` is given."""
     return {
-        "ralph_pid": 4711,
+        "ralph_pid": None if changes.get("state") == "waiting_for_retry" else 4711,
         "iteration": 7,
         "consecutive_errors": 0,
         "last_output_at": "2026-11-21T06:59:48.000000Z",
@@ -36,6 +36,7 @@ def view(name: str = "api", **changes: Any) -> dict[str, Any]:
         "passed": None,
         "agent": None,
         "pool": None,
+        "tasks": None,
         "task": None,
         "wait": None,
         "restarts": 0,

@@ -67,6 +67,7 @@ MEMORY = LoopState(
     in_flight=InFlight(8, 2, "codex", "US-1", "story 1", parse_rfc3339("2026-11-22T01:10:00Z")),
     judged="r000001-3fa9c1d2/7",
     notes_read=3,
+    tasks=(2, 5),
 )
 PHASES = Phases(
     task_id="US-1",

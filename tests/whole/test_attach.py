@@ -47,7 +47,7 @@ def test_it_goes_on_over_a_restart_of_the_daemon_and_no_line_is_lost_or_comes_tw
     terminal.shows("ralphd is away: waiting for it")
     terminal.shows("demo · ralphd is away")
     daemon.start()
-    wait_for(lambda: "── demo · running" in terminal.lines()[-1], what="the daemon seen again")
+    wait_for(lambda: "── demo · working" in terminal.lines()[-1], what="the daemon seen again")
     last = len(daemon.ask("GET", "/v1/ralphs/demo/logs?tail=all&stream=stdout").splitlines())
     terminal.shows(f"line {last}\r")
     terminal.type(b"Syes")  # as it is pasted by mistake: who answers has read the question
@@ -95,7 +95,7 @@ def test_p_pauses_it_and_the_view_ends_as_status_does(daemon: Daemon, attach: At
     terminal.shows("Regent: Pausing after current iteration...")
 
     assert terminal.exit_code() == 75
-    terminal.shows("info: demo: paused because you asked")
+    terminal.shows("info: demo: paused: as requested")
     terminal.shows("next: ralphctl resume demo")
     assert terminal.settings() == terminal.before
 
@@ -118,7 +118,7 @@ def test_a_dumb_terminal_gets_plain_lines_and_one_without_utf8_question_marks(
     dumb = attach("demo", TERM="dumb")
     dumb.shows("to skip it: ralphctl skip-wait")
     poor = attach("demo", PYTHONIOENCODING="ascii")
-    poor.shows("?? demo ? running")
+    poor.shows("?? demo ? limited")
     Person(daemon)("pause", "demo")
 
     assert dumb.exit_code() == 75

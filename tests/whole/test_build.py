@@ -77,8 +77,8 @@ def test_a_usage_limit_with_a_known_reset_ends_it_with_75_too(build: Build, pers
     build.start("--", *player("exits", 75))
 
     assert build.ends_leaving_nothing() == 75
-    assert "demo: paused at the agent's usage limit; its limit resets in" in build.words()
-    assert "resumes by itself" not in build.words() + person("status", cwd=build.directory).stdout
+    assert "demo: paused: the agent's usage limit is reached; its limit resets in" in build.words()
+    assert "resumes automatically" not in build.words() + person("status", cwd=build.directory).stdout
 
 
 def test_a_limit_that_was_set_ends_it_with_5(build: Build) -> None:
@@ -152,7 +152,7 @@ def test_another_terminal_sees_it_and_its_log(build: Build, person: Person) -> N
 
     status = person("status", cwd=build.directory)
     assert status.returncode == 0
-    assert f"demo  running for 0s (pid {build.run_record()['pid']})" in status.stdout
+    assert f"demo  working for 0s (pid {build.run_record()['pid']})" in status.stdout
     assert person("logs", cwd=build.directory).stdout == "hello\n"
     assert "ralph.started" in person("events", cwd=build.directory).stdout
 
@@ -174,11 +174,11 @@ def test_a_pause_from_another_terminal_is_answered_and_ends_it_with_75(build: Bu
     reply = person("pause", cwd=build.directory)
 
     assert reply.returncode == 0
-    assert "demo: paused because you asked" in reply.stdout
+    assert "demo: paused: as requested" in reply.stdout
     assert build.ends_leaving_nothing() == 75
     status = person("status", cwd=build.directory)
     assert status.returncode == 75
-    assert "ralphctl build  (go on)" in status.stdout
+    assert "ralphctl build  (continue)" in status.stdout
 
 
 def test_who_waits_elsewhere_hears_of_the_end_though_its_ralphd_is_gone_by_then(

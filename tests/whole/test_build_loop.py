@@ -49,19 +49,19 @@ def test_a_usage_limit_ends_it_with_75_and_the_next_build_asks_and_finishes(
     build.start()
     assert build.ends_leaving_nothing() == 75
     words = build.words()
-    assert "demo: paused at the agent's usage limit; its limit resets" in words
+    assert "demo: paused: the agent's usage limit is reached; its limit resets" in words
     assert "  task         task 0\n" in words
-    assert "  why          at the agent's usage limit: " in words
+    assert "  why          the agent's usage limit is reached: " in words
     assert "the checkpoint is kept: ralphctl build resumes from it" in words
     assert "next: ralphctl build  (continue)" in words
     assert "next: ralphctl build --fallback codex  (continue with another agent)" in words
 
     status = person("status", cwd=build.directory)
     assert status.returncode == 75
-    assert "demo  paused at the agent's usage limit" in status.stdout
+    assert "demo  paused: the agent's usage limit is reached" in status.stdout
     assert "checkpoint   iteration 1, task task 0, moody" in status.stdout
-    assert "next         ralphctl build  (go on)" in status.stdout
-    [reset] = set(re.findall(r"(?:limit resets|may go on +)(?: in \w+ )?.*\((\d\d:\d\d:\d\d)\)", words))
+    assert "next         ralphctl build  (continue)" in status.stdout
+    [reset] = set(re.findall(r"(?:limit resets|resumes +)(?: in \w+ )?.*\((\d\d:\d\d:\d\d)\)", words))
     assert f", resets {reset} (in " in build.out()
 
     with at_a_terminal(build) as terminal:
@@ -86,7 +86,7 @@ def test_p_pauses_after_the_iteration_and_resume_finishes(build: Build, person: 
         terminal.shows("Pausing after current iteration...")
         release(build.daemon)
         assert terminal.exit_code() == 75
-        terminal.shows("demo: paused because you asked")
+        terminal.shows("demo: paused: as requested")
         assert terminal.settings() == terminal.before
     assert open_tasks(build.directory) == 1
 
@@ -101,7 +101,7 @@ def test_a_rate_limit_is_told_shown_and_skipped_from_elsewhere(build: Build, per
     build.says("; to skip it: ralphctl skip-wait")
     status = person("status", cwd=build.directory)
     assert status.returncode == 0
-    said = r"waiting — rate limit of moody \(.*\): over in (10m|9m 5\ds) "
+    said = r"limited until .* \((10m|9m 5\ds) left, pid \d+\): rate limit of moody"
     assert re.search(said, status.stdout), status.stdout
     assert "ralphctl skip-wait demo  (do not wait)" in status.stdout
 

@@ -59,7 +59,7 @@ def test_p_pauses_after_the_iteration_and_everything_else_is_passed_over(build: 
     assert terminal.exit_code() == 75
     assert not build.daemon.leftovers()
     terminal.shows("finished")
-    terminal.shows("info: demo: paused because you asked")
+    terminal.shows("info: demo: paused: as requested")
     assert terminal.settings() == terminal.before
 
 

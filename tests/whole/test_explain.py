@@ -144,7 +144,7 @@ def test_what_a_person_did_since_is_told_beside_what_was_to_follow(
     said = person("explain", "demo")
 
     assert "  action    the next run starts at" in said.stdout
-    assert said.stdout.endswith("  now       paused because you asked\n")
+    assert said.stdout.endswith("  now       paused: as requested\n")
 
 
 def test_a_stop_and_a_limit_are_told_too(daemon: Daemon, witness: Witness, person: Person) -> None:

@@ -47,7 +47,7 @@ def _check_the_text(said: str, project: Project) -> None:
     bad = project.git("rev-parse", "HEAD~3")[:7]
     head = "\n".join(said.splitlines()[:24])
     assert max(map(len, said.splitlines())) <= 80
-    assert said.startswith("demo  done, ")
+    assert said.startswith("demo  done ")
     for line in (
         "done         2 of 2 tasks (prd.json), 2 of them in this span",
         "blocked by   nothing",

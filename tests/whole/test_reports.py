@@ -221,7 +221,7 @@ def test_signals_reach_a_command_only_when_its_hello_said_so(daemon: Daemon, per
     wait_for(lambda: output(daemon)[-1] == "SIGUSR1", what="the pause")
     assert output(daemon)[len(heard) + 2 :] == ["SIGUSR1"]
     assert daemon.view("demo")["state"] == "pausing"
-    assert "pausing: ends when its iteration is finished, asked" in person("status", "demo").stdout
+    assert "ends when its iteration is finished, requested" in person("status", "demo").stdout
     assert person("stop", "--now", "demo").returncode == 0
 
 
@@ -452,7 +452,7 @@ def test_a_wait_is_shown_with_its_countdown_until_it_is_over(
     assert view["wait"]["reason"] == "usage limit of claude"
     month_s = 31 * 86400
     assert view["wait"]["until"] < time.strftime("%Y-%m-%dT", time.gmtime(time.time() + month_s + 86400))
-    assert "usage limit of claude: over in 3" in person("status", "demo").stdout
+    assert "demo  limited until " in person("status", "demo").stdout
     [told] = daemon.events("wait.started")
     assert told["data"]["message"] == "Ralph is waiting: usage limit of claude"
     daemon.restart()

@@ -27,9 +27,9 @@ def test_a_pause_names_the_way_on_and_resume_finishes(daemon: Daemon, person: Pe
 
     status = person("status", "demo")
     assert status.returncode == 75
-    assert status.stdout.startswith("demo  paused because you asked\n")
-    assert "checkpoint   iteration 2 of 9\n               because you asked, saved " in status.stdout
-    assert "next         ralphctl resume demo  (go on)" in status.stdout
+    assert status.stdout.startswith("demo  paused: as requested\n")
+    assert "checkpoint   iteration 2 of 9\n               as requested, saved " in status.stdout
+    assert "next         ralphctl resume demo  (resume)" in status.stdout
 
     assert person("resume", "demo").returncode == 0
     daemon.becomes("demo", "done", timeout_s=60)
@@ -44,9 +44,9 @@ def test_a_start_without_the_checkpoint_keeps_it_aside(daemon: Daemon, person: P
     held = json.loads((daemon.files("demo") / "checkpoint.json").read_text())
     assert held["pause_reason"] == "usage_limit"
     status = person("status", "demo").stdout
-    assert "demo  paused at the agent's usage limit; resumes by itself in " in status
-    assert "next         ralphctl resume demo  (go on now)" in status
-    assert "These wait for you" not in person("status", "--all").stdout
+    assert "demo  limited until " in status
+    assert "next         ralphctl resume demo  (resume now)" in status
+    assert "Needs you" not in person("status", "--all").stdout
 
     said = person("start", "demo", "--no-resume")
 

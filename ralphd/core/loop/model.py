@@ -101,7 +101,8 @@ class LoopState:
     ``iteration`` counts the finished ones, ``idle_successes`` the last successful ones in a row without a
     commit (L10). ``agents`` and ``rotates`` are there for readers of the pool. ``in_flight`` and
     ``list_file``, the task list of the loop, outlive a loop that was killed. ``judged`` is the boundary whose
-    verdict was applied last. ``notes_read`` is the id of the last note of a person that an agent got.
+    verdict was applied last. ``notes_read`` is the id of the last note of a person that an agent got, and
+    ``tasks`` how many are done, and how many there are, for readers too.
     """
 
     iteration: int = 0
@@ -116,6 +117,7 @@ class LoopState:
     list_file: str | None = None
     judged: str | None = None
     notes_read: int = 0
+    tasks: tuple[int, int] | None = None
 
 
 # The checkpoint: where a loop was, and why it waits or ended. Written by the loop, read by everyone.

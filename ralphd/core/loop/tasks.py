@@ -58,6 +58,14 @@ def unticked(plan: Plan | None) -> set[str]:
     return set() if plan is None else {task.id for task in plan.open}
 
 
+def progress(plan: Plan | None, ledger: Ledger) -> tuple[int, int] | None:
+    """Return how many tasks are done, and how many there are; None without a list."""
+    if not has_tasks(plan):
+        return None
+    total = len(tasks_of(plan))
+    return total - len(open_tasks(plan, ledger)), total
+
+
 def has_tasks(plan: Plan | None) -> bool:
     """Return whether there is a list with at least one task."""
     return plan is not None and bool(plan.tasks)

@@ -134,7 +134,7 @@ class RalphRecord:
     def same(self) -> tuple[object, ...]:
         """Return what ``view`` is made of: as long as it is equal, so is the view."""
         held = (self.definition, self.in_force, self.drift)
-        return (self._supervision, self._facts, *held, self._summary, self._pool)
+        return (self._supervision, self._facts, *held, self._summary, self._pool, self._kept.tasks)
 
     @property
     def _summary(self) -> Summary | None:
@@ -145,7 +145,11 @@ class RalphRecord:
         return self._kept.pool(self._services.clock.now()) if self.definition.runs_own_loop else None
 
     def _record(self) -> RegentState:
-        return RegentState(self._supervision, self._facts, self._pool)
+        return self._state(self._supervision, self._facts)
+
+    def _state(self, supervision: model.Supervision, facts: Facts) -> RegentState:
+        tasks = self._kept.tasks if self.definition.runs_own_loop else None
+        return RegentState(supervision, facts, self._pool, tasks)
 
     def redefine(self, definition: Definition) -> None:
         """Take another definition, from the next run on; saved with the next write."""
@@ -208,7 +212,7 @@ class RalphRecord:
         diagnostics.reach("account.before_state")
         async with self._writing:
             if learnt or answer.supervision != self._supervision or self._unsaved:
-                await self._save(RegentState(answer.supervision, replace(self._facts, **learnt), self._pool))
+                await self._save(self._state(answer.supervision, replace(self._facts, **learnt)))
                 diagnostics.reach("account.state_saved")
             self._supervision = answer.supervision
             self._facts = replace(self._facts, **learnt)  # others may have learnt something since
@@ -245,9 +249,9 @@ class RalphRecord:
     async def look_at_loop_files(self) -> None:
         """Read the built-in loop's checkpoint and pool."""
         if self.definition.runs_own_loop:
-            before = self._pool
+            before = self._pool, self._kept.tasks
             await asyncio.to_thread(self._kept.look)
-            self._stale = self._stale or self._pool != before
+            self._stale = self._stale or (self._pool, self._kept.tasks) != before
 
     def _audience(self, facts: Facts) -> Audience:
         return Audience(self.definition, facts, self.configuration.destinations())

@@ -11,6 +11,7 @@ import pytest
 
 from ralphctl.format import status_text
 from ralphctl.offline import state as offline
+from ralphd import wire
 from tests.ctl.conftest import SEVEN, Ctl
 from tests.ctl.fake import FakeDaemon, problem, view
 from tests.ctl.golden_files import Golden
@@ -115,12 +116,85 @@ def test_inside_a_directory_its_ralph_is_shown_and_the_others_are_counted(
     assert ctl("status", "--all", cwd=below).returncode == 1
 
 
-def test_json_is_the_reply_as_it_came(daemon: FakeDaemon, ctl: Ctl) -> None:
-    daemon.views = {"api": view(state="paused")}
+def test_json_has_one_shape_for_all_one_and_those_of_a_directory(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    (tmp_path / "api").mkdir()
+    daemon.views = {"api": view(state="paused", directory=str(tmp_path / "api")), "web": view("web")}
     reply = ctl("status", "--json")
-    assert json.loads(reply.stdout)["ralphs"] == [daemon.views["api"]]
+    everything = json.loads(reply.stdout)
+    assert list(everything) == ["version", "daemon", "ralphs"]
+    assert everything["ralphs"] == list(daemon.views.values())
     assert reply.returncode == 75
-    assert json.loads(ctl("--json", "status", "api").stdout) == daemon.views["api"]
+    one = everything | {"ralphs": [daemon.views["api"]]}
+    assert json.loads(ctl("--json", "status", "api").stdout) == one
+    assert json.loads(ctl("status", "--json", cwd=tmp_path / "api").stdout) == one
+    assert json.loads(ctl("status", "--json", "--all", cwd=tmp_path / "api").stdout) == everything
+
+
+@pytest.mark.parametrize("name", ["status", "ls", "list", "ps"])
+def test_status_has_the_names_of_other_tools(name: str, daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"web": view("web"), "api": view(state="failed"), "old": view("old", state="done")}
+    assert ctl(name, "-q").stdout.split() == ["api", "web", "old"]
+    assert ctl(name, "--running", "-q").stdout.split() == ["web"]
+
+
+def test_finished_ralphs_are_counted_unless_all_are_finished(
+    daemon: FakeDaemon, ctl: Ctl, golden: Golden
+) -> None:
+    daemon.views = {
+        "api": view(), "old": view("old", state="done"), "e1": view("e1", state="stopped"),
+        "e2": view("e2", state="stopped"),
+    }  # fmt: skip
+    some, every = ctl("status"), ctl("status", "--all")
+    del daemon.views["api"]
+    golden(some, every, ctl("status"))
+
+
+def test_a_line_for_a_prompt_shows_no_error(daemon: FakeDaemon, ctl: Ctl, golden: Golden) -> None:
+    wait = {"reason": "usage_limit", "until": "2026-11-21T20:31:00Z"}
+    limited = view("infra", state="waiting_for_retry", wait=wait, ralph_pid=4711)
+    daemon.views = {"api": view(state="failed"), "web": view("web"), "infra": limited}
+    golden(ctl("status", "--short"), ctl("status", "--short", "infra"), ctl("status", "--short", "nobody"))
+    daemon.views = {}
+    assert ctl("status", "--short").stdout == ""
+
+
+def test_a_prompt_without_a_daemon_is_silent(ctl: Ctl) -> None:
+    reply = ctl("status", "--short")
+    assert (reply.stdout, reply.stderr, reply.returncode) == ("", "", 3)
+
+
+def test_a_format_names_fields_and_a_wrong_one_is_told_with_all_names(
+    daemon: FakeDaemon, ctl: Ctl, golden: Golden
+) -> None:
+    tasks = {"done": 2, "total": 5}
+    daemon.views = {"api": view(tasks=tasks, agent="claude"), "web": view("web", state="failed")}
+    golden(
+        ctl("status", "--format", r"{name}\t{state:8}|{tasks} {agent} {cost} {until}"),
+        *(ctl("status", "--format", form) for form in ("{nmae}", "{0}", "{", "{name.x}")),
+    )
+
+
+def test_without_a_daemon_all_ralphs_of_the_state_directory_are_a_table(
+    ctl: Ctl, golden: Golden, environment: dict[str, str], tmp_path: Path
+) -> None:
+    state = Path(wire.state_directory(environment))
+    for home, changes in (
+        ("ralphs/api", {"state": "failed", "message": "exit 1"}),
+        ("ralphs/web", {"state": "done"}),
+        ("build/bld-12345678/ralphs/bld", {"state": "paused", "pause_reason": "user_requested"}),
+    ):
+        kept, name = state / home, home.rpartition("/")[2]
+        kept.mkdir(parents=True)
+        saved = view(name, goal="stopped", run_id=f"r000001-{name}", ralph_pid=None, **changes)
+        definition = {"directory": f"/somewhere/{name}", "command": []}
+        (kept / "ralph.json").write_text(json.dumps(definition))
+        (kept / "regent-state.json").write_text(json.dumps(saved))
+    shown = ctl("status", "--all")
+    golden(shown)
+    assert shown.returncode == 1
+    assert [each["name"] for each in json.loads(ctl("status", "bld", "--json").stdout)["ralphs"]] == ["bld"]
 
 
 def test_a_refusal_is_told_with_why_and_what_to_do(daemon: FakeDaemon, ctl: Ctl, golden: Golden) -> None:
@@ -331,7 +405,7 @@ def test_watch_shows_it_again_until_it_is_ended(
     )  # fmt: skip
     try:
         assert watch.stdout is not None
-        assert watch.stdout.readline().startswith("api  running")
+        assert watch.stdout.readline().startswith("api  working")
         daemon.views = {"api": view(state="done")}
         assert any(line.startswith("api  done") for line in watch.stdout)
     finally:

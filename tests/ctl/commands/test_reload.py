@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl.format import status_text
+from ralphctl.format import status_text, table_text
 from ralphctl.format.state_text import drift_rows
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, problem, view
@@ -50,7 +50,7 @@ def test_a_view_without_drift_says_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"state": "idle"}, {"state": "failed", "finished_at": None}])
 def test_the_table_marks_a_state_with_a_star_and_explains_it(changes: dict[str, Any], golden: Golden) -> None:
-    golden(status_text.table([view(drift=[DRIFT], **changes), view("other")], NOW, columns=100))
+    golden(table_text.table([view(drift=[DRIFT], **changes), view("other")], NOW, columns=100))
 
 
 def test_reload_prints_what_changes_and_when(daemon: FakeDaemon, ctl: Ctl, golden: Golden) -> None:
@@ -131,7 +131,7 @@ def test_regent_reload_without_a_daemon_ends_with_3(ctl: Ctl) -> None:
 def test_the_table_has_columns_for_resources_when_they_are_asked_for(golden: Golden) -> None:
     used = {"cpu_s": 754.2, "rss_bytes": 91_000_000, "processes": 3}
     views = [view(resources=used), view("other", resources=None)]
-    shown = status_text.table(views, NOW, columns=120)
+    shown = table_text.table(views, NOW, columns=120)
 
-    golden(shown, status_text.table([view(), view("other")], NOW, columns=120))
+    golden(shown, table_text.table([view(), view("other")], NOW, columns=120))
     assert all(len(line) <= 120 for line in shown.splitlines())

@@ -32,7 +32,7 @@ def test_on_a_terminal_a_line_tells_how_it_is_meanwhile_and_is_gone_at_the_end(
     daemon.views = {"api": view(task={"title": "Parse"})}
     words = [sys.executable, "-P", "-m", "ralphctl", "wait", "api"]
     with Terminal(words, cwd=tmp_path, environment=environment | {"TERM": "xterm"}, columns=40) as terminal:
-        terminal.shows("s: api is running for ")
+        terminal.shows("s: api is working for ")
         threading.Timer(0.05, daemon.views.__setitem__, ("api", view(state="done"))).start()
         assert terminal.exit_code() == 0
         shown = terminal.screen()

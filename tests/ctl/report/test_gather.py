@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphctl.report.gather import Gatherer
-from ralphctl.report.history import HistoryReader, wait_reason
+from ralphctl.report.history import HistoryReader
 from ralphctl.report.model import MICRO, ReportCost, ReportedState, SpanSummary
 from ralphctl.report.read import reported_state
 from ralphd.core.time import rfc3339
+from ralphd.overview import known_reason
 
 BEGIN = 1_795_244_400.0  # 2026-11-21 07:00:00 UTC
 HOUR = 3600.0
@@ -254,11 +255,11 @@ def test_the_span_begins_with_the_ralph_where_that_is_younger() -> None:
         ("no agent can reach its service", "outage"),
         ("claude failed (agent crash), try 1 of 2 follows", "retry"),
         ("for the tide, which turns at noon", "for the tide, which turns at noon"),
-        (None, "unknown"),
+        ("", "unknown"),
     ],
 )
-def test_waits_of_one_kind_are_told_together_whatever_their_words(told: str | None, reason: str) -> None:
-    assert wait_reason(told) == reason
+def test_waits_of_one_kind_are_told_together_whatever_their_words(told: str, reason: str) -> None:
+    assert known_reason(told) == reason
 
 
 def test_waits_for_rare_reasons_count_as_other() -> None:

@@ -6,16 +6,28 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ralphd.api.schemas import RalphView
 from ralphd.core.loop.model import Checkpoint, Cooldown, LoopState, PauseReason
-from ralphd.core.supervision.model import Goal, Paused, RunId, Running, Step, Supervision
+from ralphd.core.supervision.model import (
+    Goal,
+    Paused,
+    RunId,
+    Running,
+    RunReports,
+    Step,
+    Supervision,
+    Wait,
+)
 from ralphd.core.supervision.reports import AttemptFinished, IterationFinished, IterationStarted, Reported
+from ralphd.daemon.measures import measured
 from ralphd.daemon.ralph.record import ActiveConfiguration, RalphRecord
 from ralphd.daemon.regent import Regent
 from ralphd.store.checkpoint import CheckpointManager
 from ralphd.store.events import EventStore
 from ralphd.store.loop_files import LoopFiles
-from ralphd.store.state import RegentState
+from ralphd.store.state import RegentState, shown_state
 from tests.daemon.test_regent_view import a_regent
 
 HELD = Checkpoint(1_700_000_000.0, iteration=3, pause_reason=PauseReason.USAGE_LIMIT, agent="claude")
@@ -114,6 +126,43 @@ async def test_the_view_and_the_state_file_show_who_is_in_the_pool(tmp_path: Pat
     await account.freshen()  # the copy is written with the next look round, without a transition
     assert json.loads((tmp_path / ".ralph" / "regent-state.json").read_text())["pool"] == shown
     await events.close()
+
+
+async def test_a_wait_of_the_built_in_loop_is_a_state_in_view_and_file(tmp_path: Path) -> None:
+    reports = RunReports(wait=Wait("claude: 5-hour limit", 9e9))
+    waiting = Supervision(Goal.RUNNING, Running(RUN), said=reports)
+    regent, account, events = await a_loop(tmp_path, waiting)
+    LoopFiles(account.files.home, tmp_path).memory.save(replace(POOL, tasks=(2, 5)))
+
+    await account.look_at_loop_files()
+    await account.freshen()
+
+    shown = json.loads(regent.view_bytes())
+    RalphView.model_validate(shown)
+    assert (shown["state"], shown["tasks"]) == ("waiting_for_retry", {"done": 2, "total": 5})
+    saved = json.loads((tmp_path / ".ralph" / "regent-state.json").read_text())
+    assert (saved["state"], saved["tasks"]) == (shown["state"], shown["tasks"])
+    assert account.supervision.state.kind == "running"
+    measures = measured([regent], account._services, events, 0.0)
+    assert measures.ralphs[0].state == "waiting_for_retry"
+    assert measures.ralphs[0].has_a_run
+    await events.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "own_loop", "testing", "shown"),
+    [
+        (Running(RUN), True, False, "waiting_for_retry"),
+        (Running(RUN), False, False, "running"),
+        (Running(RUN), True, True, "testing"),
+        (Paused("usage_limit"), True, False, "paused"),
+    ],
+)
+def test_only_a_wait_of_the_built_in_loop_at_work_is_shown_as_a_state(
+    state: Running | Paused, own_loop: bool, testing: bool, shown: str
+) -> None:
+    current = Supervision(Goal.RUNNING, state, said=RunReports(wait=Wait("tide", 2.0), testing=testing))
+    assert shown_state(current, own_loop=own_loop) == shown
 
 
 async def test_a_command_of_ones_own_has_no_pool_whatever_lies_in_its_home(tmp_path: Path) -> None:

@@ -1,0 +1,113 @@
+"""The night as a strip of cells per ralph, with its totals: read from the histories, without a daemon.
+
+A cell shows what most of its time was used for. A revert and a call for a person are always shown: they are
+what one looks for, and last a moment only.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ralphctl.format import state_text
+from ralphctl.format.humanize import count, duration, minute, wrapped
+from ralphctl.format.output import DIM, RED, clean, paint
+from ralphctl.report import read
+from ralphctl.report.model import ReportCost, ReportSource, SpanSummary
+from ralphctl.report.text import cost_words
+from ralphctl.report.times import Stretch, shares
+from ralphd import __version__, overview
+from ralphd.core.time import rfc3339
+
+_MOST_CELLS, _LEAST_CELLS = 72, 8
+_SHADES = state_text.COLOURS | {"reverted": RED}
+_HOURS = (1, 2, 3, 4, 6, 12, 24)
+
+
+@dataclass(frozen=True, slots=True)
+class NightStrip:
+    """One ralph's night: a word of ``overview.CELLS`` for each cell."""
+
+    row: overview.Row
+    cells: Sequence[str]
+    summary: SpanSummary
+
+
+def strips(sources: Sequence[ReportSource], since: float, until: float, width: int) -> list[NightStrip]:
+    """Return the strips, those that need a person first, for a screen of ``width`` columns."""
+    nights = [read.gathered(source, since, until, until)[1:] for source in sources]
+    summaries = {id(view): summary for view, summary in nights}
+    names = max((len(source.name) for source in sources), default=0)
+    number = max(_LEAST_CELLS, min(_MOST_CELLS, width - names - 2))
+    rows = [(row, summaries[id(row.view)]) for row in overview.rows(view for view, _ in nights)]
+    return [NightStrip(row, _cells(summary, since, until, number), summary) for row, summary in rows]
+
+
+def _cells(summary: SpanSummary, since: float, until: float, number: int) -> list[str]:
+    width_s = (until - since) / number
+    within: list[list[Stretch]] = [[] for _ in range(number)]
+    for stretch in summary.stretches:
+        first, last = (int((at - since) / width_s) for at in stretch[:2])
+        for i in range(max(first, 0), min(last, number - 1) + 1):
+            within[i].append(stretch)
+    cells = []
+    for i, stretches in enumerate(within):
+        most = shares(stretches, since + i * width_s, since + (i + 1) * width_s)[0]
+        cells.append(overview.cell(most.doing, most.reason))
+    marks = [(call.at, "failed") for call in summary.calls]
+    marks += [(each.at, "reverted") for each in summary.undone]
+    return overview.marked(cells, marks, since, until)
+
+
+def page(
+    strips: Sequence[NightStrip], since: float, until: float, width: int, *, encoding: str, colour: bool
+) -> str:
+    """Return the strips below each other, the hours, the legend, and the totals."""
+    look = overview.CELLS if encoding.lower().startswith("utf") else overview.PLAIN_CELLS
+    names, number = max(len(strip.row.name) for strip in strips), len(strips[0].cells)
+    begin = time.strftime("%a %d %b %H:%M", time.localtime(since))
+    head = f"{begin} to now, {minute(until, until)}; one cell is {duration((until - since) / number)}"
+    lines = [paint(line, DIM, on=colour) for line in wrapped(head, width)]
+    for strip in strips:
+        drawn = (
+            paint(look[word], _SHADES.get(word, DIM), on=colour and word in _SHADES) for word in strip.cells
+        )
+        lines.append(f"{clean(strip.row.name).ljust(names)}  {''.join(drawn)}".rstrip())
+    lines.append(f"{'':{names}}  {_hours(since, until, number)}".rstrip())
+    legend = "  ".join(f"{look[word]}\xa0{word}" for word in overview.CELLS if word != "stopped")
+    lines += [line.replace("\xa0", " ") for line in wrapped(legend, width)]
+    return "\n".join([*lines, "", *(line for text in _totals(strips) for line in wrapped(text, width))])
+
+
+def _hours(since: float, until: float, number: int) -> str:
+    """Return the full hours below their cells, as many as have room."""
+    cell_s, begin, line = (until - since) / number, time.localtime(since), [" "] * number
+    step = next((step for step in _HOURS if step * 3600 / cell_s >= 4), _HOURS[-1])
+    at = since + 3600 - begin.tm_min * 60 - begin.tm_sec
+    while (i := int((at - since) / cell_s)) + 2 <= number:
+        if time.localtime(at).tm_hour % step == 0:
+            line[i : i + 2] = time.strftime("%H", time.localtime(at))
+        at += 3600
+    return "".join(line)
+
+
+def _totals(strips: Sequence[NightStrip]) -> Iterator[str]:
+    for strip in strips:
+        done = " ({} of {} in all)".format(*strip.row.tasks) if strip.row.tasks else ""
+        yield f"{clean(strip.row.name)}: {strip.row.word}, {_figures([strip.summary], done)}"
+    if len(strips) > 1:
+        yield f"together: {_figures([strip.summary for strip in strips])}"
+
+
+def _figures(summaries: Sequence[SpanSummary], done: str = "") -> str:
+    tasks, kept, reverted = (
+        sum(len(getattr(each, key)) for each in summaries) for key in ("done", "kept", "reverted")
+    )
+    cost = cost_words(sum((each.cost for each in summaries), ReportCost()), brief=True)
+    return f"{count(tasks, 'task')} done{done}, {count(kept, 'commit')} kept, {reverted} reverted, {cost}"
+
+
+def document(strips: Sequence[NightStrip], since: float, until: float) -> dict[str, object]:
+    """Return what ``--json`` prints."""
+    cells = [{"name": strip.row.name, "state": strip.row.word, "cells": strip.cells} for strip in strips]
+    span = {"since": rfc3339(since), "until": rfc3339(until)}
+    return {"version": __version__, "daemon": None, "night": span, "ralphs": cells}

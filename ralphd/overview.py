@@ -1,0 +1,172 @@
+"""What every screen shows of ralphs: a word per state, the order, the totals, and the strip of a night.
+
+Pure functions over views (the keys of ``ralphd.wire.VIEW_KEYS``), whether a daemon or a file supplied them,
+so any key may be missing. Each screen formats times and colours itself. Nothing is imported: ``status`` loads
+this module, and what it loads costs start-up time.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    View = Mapping[str, Any]
+
+WORDS = ("failed", "paused", "working", "testing", "limited", "waiting", "stopped", "done")
+"""All words for a state, in the order of a list of ralphs."""
+FINISHED = frozenset({"stopped", "done"})
+_WORDS = dict.fromkeys(("starting", "running", "pausing", "stopping"), "working")
+_WORDS |= {"idle": "stopped", "waiting_for_retry": "waiting"}
+_RUNS = frozenset({"starting", "running", "testing", "pausing", "stopping"})
+_WAITS_WITHIN = _RUNS | {"waiting_for_retry"}
+_CAN_WAIT = ("running", "waiting_for_retry", "paused")
+LIMITS = frozenset({"usage_limit", "rate_limit"})
+_WAIT_PHRASES = {
+    "usage_limit": ("usage limit", "limit reset", "-hour limit", "weekly limit", " is out"),
+    "rate_limit": ("rate limit",),
+    "outage": ("reach its service", "outage"),
+    "retry": ("failed",),
+}
+"""By reason, what the waits for it say where a run gives no reason but a sentence."""
+
+
+class Row:
+    """One ralph in a list. ``needs_you``: nothing continues before a person acts.
+
+    ``until`` is the RFC 3339 time at which a wait ends. ``tasks`` are how many are done, and how many there
+    are. ``seen`` is what was recognised in the output of a loop that reports nothing itself.
+    """
+
+    __slots__ = (
+        "agent",
+        "cost_usd",
+        "last_at",
+        "name",
+        "needs_you",
+        "task",
+        "tasks",
+        "until",
+        "view",
+        "word",
+    )
+
+    def __init__(self, view: "View") -> None:
+        seen, tasks = _part(view, "seen"), _part(view, "tasks")
+        counts = tasks.get("done"), tasks.get("total")
+        task = view.get("task")
+        self.view = view
+        self.name = str(view.get("name") or "?")
+        self.word = word(view)
+        self.needs_you = needs_you(view)
+        self.until = _part(view, "wait").get("until") or _part(seen, "limit").get("resets_at")
+        self.tasks = counts if all(type(count) is int for count in counts) else None
+        self.task = str(task.get("title") or task.get("id") or "") if isinstance(task, dict) else ""
+        self.agent = str(view.get("agent") or seen.get("agent") or "")
+        costs = (view.get("total_cost_usd"), seen.get("cost_usd"))
+        self.cost_usd = next((cost for cost in costs if isinstance(cost, int | float) and cost), None)
+        self.last_at = (view.get("finished_at") if self.word in FINISHED else None) or view.get(
+            "last_output_at"
+        )
+
+
+def word(view: "View") -> str:
+    """Return the one word for a ralph's state; a state that is not known stands for itself."""
+    state, wait = str(view.get("state")), _part(view, "wait")
+    if state in _CAN_WAIT and (wait.get("until") or state != "paused"):
+        if wait_reason(view) in LIMITS or _part(view, "seen").get("limit"):
+            return "limited"
+        if wait and state == "running":
+            return "waiting"
+    return _WORDS.get(state, state)
+
+
+def wait_reason(view: "View") -> str:
+    """Return why a ralph waits, as one of the known reasons; else in the run's own words.
+
+    The built-in loop reports a sentence, and saves the reason in its checkpoint.
+    """
+    wait, saved = _part(view, "wait"), _part(view, "checkpoint").get("pause_reason")
+    reason = str(wait.get("reason") or "").strip()
+    if wait and saved in LIMITS and " " in reason and view.get("command") == []:
+        return str(saved)
+    return known_reason(reason) if wait else ""
+
+
+def known_reason(words: str) -> str:
+    """Return the known reason that a wait's own words stand for, else these words."""
+    words = words.strip()
+    plain = words.casefold().replace("_", " ")
+    known = (reason for reason, parts in _WAIT_PHRASES.items() if any(part in plain for part in parts))
+    return next(known, words or "unknown")
+
+
+def needs_you(view: "View") -> bool:
+    """Return whether the ralph failed, or is paused without an end."""
+    ends = _part(view, "wait").get("until")
+    return view.get("state") in (("failed",) if ends else ("failed", "paused"))
+
+
+def has_a_run(view: "View") -> bool:
+    """Return whether a run lives or starts: the built-in loop may wait within a run."""
+    return view.get("state") in (_WAITS_WITHIN if view.get("ralph_pid") else _RUNS)
+
+
+def is_at_work(view: "View") -> bool:
+    """Return whether the ralph works, tests or waits, and continues without a person."""
+    return word(view) not in FINISHED and not needs_you(view)
+
+
+def rows(views: "Iterable[View]") -> list[Row]:
+    """Return the ralphs as rows: those that need a person first, then those at work, then the others."""
+
+    def order(row: Row) -> tuple[bool, int, str]:
+        return not row.needs_you, WORDS.index(row.word) if row.word in WORDS else len(WORDS), row.name
+
+    return sorted(map(Row, views), key=order)
+
+
+def folded(rows: "Sequence[Row]") -> "tuple[Sequence[Row], Sequence[Row]]":
+    """Return the rows to show, and those to count only: the finished ones, unless all are."""
+    open_rows = [row for row in rows if row.word not in FINISHED]
+    return (open_rows, [row for row in rows if row.word in FINISHED]) if open_rows else (rows, [])
+
+
+def totals(rows: "Iterable[Row]") -> dict[str, int]:
+    """Return how many ralphs need a person (``needs you``), and how many others are in each state."""
+    keys = ["needs you" if row.needs_you else row.word for row in rows]
+    return {key: keys.count(key) for key in ("needs you", *WORDS, *keys) if key in keys}
+
+
+def _part(view: "View", key: str) -> "View":
+    value = view.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+# --- the strip of a night -----------------------------------------------------------------------------------
+
+CELLS = {
+    "working": "█", "waiting": "▒", "limited": "░", "testing": "T", "reverted": "R", "failed": "✗",
+    "stopped": " ",
+}  # fmt: skip
+"""The cell for each state of a strip, in the order of its legend."""
+PLAIN_CELLS = CELLS | {"working": "#", "waiting": "-", "limited": ".", "failed": "x"}
+"""The same for terminals without these characters."""
+_USES = {"tests": "testing", "hang": "failed", "failure": "failed", "off": "stopped", "person": "stopped"}
+
+
+def cell(use: str, reason: str | None) -> str:
+    """Return the state that a stretch of time is drawn as; ``use`` and ``reason`` are those of a report."""
+    if use == "wait":
+        return "limited" if reason in LIMITS else "waiting"
+    return _USES.get(use, "working")
+
+
+def marked(
+    cells: "Sequence[str]", marks: "Iterable[tuple[float, str]]", since: float, until: float
+) -> list[str]:
+    """Return the cells from ``since`` to ``until`` with the moments in ``marks`` drawn over them."""
+    result, width_s = list(cells), (until - since) / len(cells)
+    for at, state in marks:
+        if since <= at <= until:
+            result[min(int((at - since) / width_s), len(result) - 1)] = state
+    return result

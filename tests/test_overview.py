@@ -1,0 +1,122 @@
+"""What every screen shows of ralphs: words, order, totals, and the cells of a night."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralphd import overview, wire
+from ralphd.overview import CELLS, WORDS, Row, cell, folded, marked, rows, totals, word
+
+AT = "2026-11-21T20:31:00Z"
+LIMIT = {"reason": "usage_limit", "until": AT}
+SENTENCE = {"reason": "claude stopped, resets soon", "until": AT}
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        ({"state": "idle"}, "stopped"),
+        ({"state": "starting"}, "working"),
+        ({"state": "running"}, "working"),
+        ({"state": "running", "wait": {"reason": "tide", "until": AT}}, "waiting"),
+        ({"state": "running", "wait": LIMIT}, "limited"),
+        ({"state": "running", "wait": {"reason": "rate limit of claude", "until": AT}}, "limited"),
+        ({"state": "running", "seen": {"limit": {"resets_at": AT}}}, "limited"),
+        ({"state": "waiting_for_retry", "wait": {"reason": "crash", "until": AT}}, "waiting"),
+        ({"state": "waiting_for_retry", "wait": SENTENCE}, "waiting"),
+        (
+            {
+                "state": "waiting_for_retry",
+                "wait": SENTENCE,
+                "command": [],
+                "checkpoint": {"pause_reason": "usage_limit"},
+            },
+            "limited",
+        ),
+        (
+            {"state": "waiting_for_retry", "wait": SENTENCE, "checkpoint": {"pause_reason": "usage_limit"}},
+            "waiting",
+        ),
+        ({"state": "testing", "wait": LIMIT}, "testing"),
+        ({"state": "pausing", "wait": LIMIT}, "working"),
+        ({"state": "stopping"}, "working"),
+        ({"state": "paused", "pause_reason": "usage_limit"}, "paused"),
+        ({"state": "paused", "wait": LIMIT}, "limited"),
+        ({"state": "failed"}, "failed"),
+        ({"state": "done"}, "done"),
+        ({"state": "of the future"}, "of the future"),
+        ({}, "None"),
+    ],
+)
+def test_each_state_has_one_word(view: dict[str, Any], expected: str) -> None:
+    assert word(view) == expected
+
+
+def test_every_state_has_a_word_of_the_list() -> None:
+    assert {word({"state": state}) for state in wire.STATES} <= set(WORDS)
+
+
+def test_those_that_need_a_person_come_first_and_finished_ones_last() -> None:
+    states = ["done", "running", "paused", "testing", "failed", "stopped"]
+    views = [{"name": state, "state": state} for state in states]
+    ordered = rows(views)
+    assert [row.name for row in ordered] == ["failed", "paused", "running", "testing", "stopped", "done"]
+    _, rest = folded(ordered)
+    assert [row.name for row in rest] == ["stopped", "done"]
+    assert totals(ordered) == {"needs you": 2, "working": 1, "testing": 1, "stopped": 1, "done": 1}
+    assert folded(rest) == (rest, [])
+
+
+def test_a_pause_with_an_end_needs_nobody() -> None:
+    assert not overview.needs_you({"state": "paused", "wait": LIMIT})
+    assert overview.needs_you({"state": "paused"})
+
+
+def test_the_built_in_loop_may_wait_within_a_run() -> None:
+    assert overview.has_a_run({"state": "waiting_for_retry", "ralph_pid": 7})
+    assert not overview.has_a_run({"state": "waiting_for_retry", "ralph_pid": None})
+
+
+def test_cost_and_agent_seen_in_the_output_count_where_nothing_is_reported() -> None:
+    seen = {"cost_usd": 0.11, "agent": "codex"}
+    assert (Row({"seen": seen}).cost_usd, Row({"seen": seen}).agent) == (0.11, "codex")
+    assert Row({"seen": seen, "total_cost_usd": 1.0}).cost_usd == 1.0
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*wire.VIEW_KEYS, "seen"]), json_values))
+def test_any_view_has_a_row(view: dict[str, Any]) -> None:
+    row = rows([view])[0]
+    assert row.word
+    assert folded([row])
+    assert totals([row])
+
+
+@pytest.mark.parametrize(
+    ("use", "reason", "expected"),
+    [
+        ("work", None, "working"), ("undone", None, "working"), ("between", None, "working"),
+        ("tests", None, "testing"), ("wait", "usage_limit", "limited"), ("wait", "crash", "waiting"),
+        ("hang", None, "failed"), ("failure", None, "failed"), ("person", None, "stopped"),
+        ("off", None, "stopped"),
+    ],
+)  # fmt: skip
+def test_each_use_of_time_has_its_cell(use: str, reason: str | None, expected: str) -> None:
+    assert cell(use, reason) == expected
+    assert expected in CELLS
+
+
+def test_a_moment_is_drawn_over_the_cell_it_falls_into() -> None:
+    cells = ["working"] * 4
+    assert marked(cells, [(0.0, "failed"), (100.0, "reverted"), (101.0, "failed")], 0.0, 100.0) == [
+        "failed", "working", "working", "reverted",
+    ]  # fmt: skip
+    assert len(set(CELLS.values())) == len(set(overview.PLAIN_CELLS.values())) == len(CELLS)
