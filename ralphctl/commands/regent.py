@@ -69,7 +69,7 @@ def start() -> None:
     """
     client = _own_client()
     try:
-        reply, said = client.status(), "is running already"
+        reply, said = client.status(), "is already running"
     except DaemonNotRunning:
         start_daemon(socket_given())
         reply, said = client.status(), "started"

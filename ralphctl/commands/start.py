@@ -311,7 +311,7 @@ def _settled_wish(order: _Order, views: list[dict[str, Any]], wish: bool | None)
             tell_ignored(wish, "changes nothing: ralph.toml has a command")
             return None
     elif view["command"] or view["state"] not in wire.SETTLED_STATES:
-        why = "it has a command of its own" if view["command"] else "it is running already"
+        why = "it has a command of its own" if view["command"] else "it is already running"
         tell_ignored(wish, f"changes nothing: {why}")
         return None
     else:

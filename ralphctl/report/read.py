@@ -86,7 +86,10 @@ def read(source: model.ReportSource, since: float, until: float, now: float) -> 
     """Read one ralph's files, and ask git what its commits changed."""
     definition, view, summary = gathered(source, since, until, now)
     changed = diffstat(Path(source.directory), summary.kept) if summary.kept else None
-    state, budget_usd = reported_state(view), amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0
+    state, budget_usd = (
+        reported_state(view),
+        amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0,
+    )
     return model.RalphReport(source, view, state, summary, _tasks(source, definition), changed, budget_usd)
 
 
@@ -100,7 +103,6 @@ def gathered(
     for entry in reader.entries(rfc3339(since)):
         gatherer.add(entry)
     return definition, view, gatherer.finish(reported_state(view), now, reader)
-
 
 
 def _view(source: model.ReportSource, definition: View) -> View:

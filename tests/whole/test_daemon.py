@@ -78,7 +78,7 @@ def test_a_person_that_starts_it_twice_is_told_that_it_runs(daemon: Daemon, pers
     daemon.start()
     said = person("regent", "start")
     assert said.returncode == 0, said
-    assert f"ralphd is running already (pid {daemon.pid})" in said.stdout
+    assert f"ralphd is already running (pid {daemon.pid})" in said.stdout
 
 
 def test_two_daemons_that_start_at_once_become_one(daemon: Daemon) -> None:

@@ -112,7 +112,7 @@ def test_the_same_command_again_is_never_asked_about(daemon: FakeDaemon, ctl: Ct
     reply = ctl("start", "--", *command)
     assert (reply.returncode, reply.stderr) == (0, "")
     daemon.views = {"api": view(directory=str(tmp_path))}
-    assert "running already" in ctl("start", "--", *command).stdout
+    assert "already running" in ctl("start", "--", *command).stdout
     assert daemon.lines() == [REGISTER, "POST /v1/ralphs/api/start"]
 
 
