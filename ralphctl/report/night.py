@@ -1,6 +1,6 @@
 """The night as a strip of cells per ralph, with its totals: read from the histories, without a daemon.
 
-A cell shows what most of its time was used for. A revert and a call for a person are always shown: they are
+A cell shows what most of its time was used for, leaving out the time in which nothing ran. A revert and a call for a person are always shown: they are
 what one looks for, and last a moment only.
 """
 
@@ -51,8 +51,9 @@ def _cells(summary: SpanSummary, since: float, until: float, number: int) -> lis
             within[i].append(stretch)
     cells = []
     for i, stretches in enumerate(within):
-        most = shares(stretches, since + i * width_s, since + (i + 1) * width_s)[0]
-        cells.append(overview.cell(most.doing, most.reason))
+        parts = shares(stretches, since + i * width_s, since + (i + 1) * width_s)
+        words = [overview.cell(part.doing, part.reason) for part in parts]
+        cells.append(next((word for word in words if word != "stopped"), "stopped"))
     marks = [(call.at, "failed") for call in summary.calls]
     marks += [(each.at, "reverted") for each in summary.undone]
     return overview.marked(cells, marks, since, until)
