@@ -39,8 +39,8 @@ def demo() -> int:
         printer.check(not sandbox.home.exists(), f"{sandbox.home} is removed", f"{sandbox.home} still exists")
         printer.say(f"All checks passed, in {time.monotonic() - began:.0f} s. Now with your own loop:")
         printer.say("    ralphctl start ~/your/project -- ./loop.sh")
-        printer.say("or with the built-in loop and a PROMPT.md:")
-        printer.say("    ralphctl start ~/your/project")
+        printer.say("or, with the built-in loop, in your project:")
+        printer.say("    ralphctl init && ralphctl start")
     except DemoInterrupted as interruption:
         message("interrupted; the processes of the demo were ended, its directory was removed")
         return 128 + int(interruption.args[0])

@@ -262,7 +262,7 @@ def test_a_name_that_is_none_is_refused(name: str, person: Person) -> None:
     place = person.directory()
     with nothing_changes(person):
         said = person("start", str(place), f"--name={name}", "--", *SLEEPER)
-        expect_refusal(said, 2, "is not the name of a ralph", why="letters, digits")
+        expect_refusal(said, 2, "is not the name of a ralph", why="a letter or digit first")
 
 
 @pytest.mark.parametrize(

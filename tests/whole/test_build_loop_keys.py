@@ -67,7 +67,7 @@ def test_q_asks_it_to_end_as_the_first_ctrl_c_does_and_a_question_mark_shows_the
     build: Build, at: At
 ) -> None:
     terminal = at(*player("loop_like"))
-    terminal.shows("── demo · running")
+    terminal.shows("── demo · working")
     terminal.type(b"?q")
     terminal.shows("q             finish the iteration, then end")
     terminal.shows("press Ctrl-C again to end it at once")

@@ -73,7 +73,7 @@ def test_r4_a_red_tree_is_told_once_and_nothing_is_blamed_before_it_is_green(
     assert not any("not green" in note for note in daemon.view("demo")["notes"])
     guarded.does(3, "broken")
     assert guarded.verdict(3)["kind"] == "reverted"
-    told = [line for line in guarded.said() if "before Ralph begins" in line]
+    told = [line for line in guarded.said() if "before Ralph starts" in line]
     assert told == ["The tests fail before Ralph starts: commits are not judged until they pass"]
     assert daemon.events("ralph.escalated") == []
 

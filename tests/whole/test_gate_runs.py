@@ -143,7 +143,7 @@ def test_what_a_loop_commits_after_its_last_boundary_is_judged_at_its_good_end_e
     undone = Person(daemon)("undo", "demo")
     assert undone.returncode == 0, undone
     later = guarded.git("rev-parse", "--short=7", "HEAD~1")
-    assert f"  {later} had no verdict yet and will get none" in undone.stdout
+    assert f"  {later} had no verdict and will get none" in undone.stdout
     assert not [note for note in daemon.view("demo")["notes"] if "is not judged" in note]
 
     # without a daemon the verdicts are read from the history

@@ -51,7 +51,7 @@ def test_fifty_runs_are_adopted_with_the_same_pids(daemon: Daemon) -> None:
 
 def adoption_s(daemon: Daemon) -> float:
     """From the first to the last word of the log about an adoption."""
-    lines = [line for line in (daemon.state / "ralphd.log").read_text().splitlines() if "taken over" in line]
+    lines = [line for line in (daemon.state / "ralphd.log").read_text().splitlines() if "adopted" in line]
     seconds = [
         int(hour) * 3600 + int(minute) * 60 + float(second)
         for line in lines

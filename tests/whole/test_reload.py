@@ -88,7 +88,7 @@ def test_a_broken_file_is_told_and_changes_nothing(daemon: Daemon, person: Perso
 
     wait_for(lambda: daemon.view("demo")["drift"], timeout_s=LOOK_ROUND_S, what="drift")
     shown = person("status", "demo").stdout
-    assert "the configuration was changed and is not right now; until it is, nothing changes:" in shown
+    assert "the configuration has changed and is invalid; until it is fixed, nothing changes:" in shown
     assert "max_retires: unknown key" in shown
     assert daemon.status()["daemon"]["status"] == "ok"
     assert len(daemon.events("config.drifted")) == 1
