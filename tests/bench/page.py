@@ -15,33 +15,37 @@ from tests.bench.table import OURS, Line, Verdict, cells
 PAGE = Path(__file__).parents[2] / "docs/performance.md"
 WIDTH = 115
 HEAD = (
-    "Written by `make bench`, whole, for the machine it ran on; run it, and it writes this page anew for"
-    " yours. Other supervisors, from PyPI and npm, run beside ralphd in the same run, over the same children."
+    "Written by `make bench` for the machine it ran on. If you run it, it writes this page again for your"
+    " machine. It measures ralphd and other supervisors from PyPI and npm in the same bench run, with the"
+    " same programs to supervise."
 )
 HOW_TO_READ = (
-    "In brackets after a peer's figure: ours divided by it. Below 1 ralphd needs less than the peer, above 1"
-    " more. **Ratios of one run are what counts**; times and CPU differ between machines, and by 10 to 30 %"
-    " between two runs.",
-    "`machine` is what this machine can do without any supervisor, measured in the same run: the least there"
-    " is.",
-    "Figures are medians; where a row has rounds, all take turns in each, so that a busy minute meets all"
-    " alike.",
-    "CPU is the kernel's own count for a process and its threads, which other work on the machine moves"
-    " little.",
-    "† gates: when one is missed, `make bench` fails. The others inform: a missed goal is told, and stays"
-    " here.",
-    "Peers are set so that they look good where that is fair: supervisord `startsecs=0`; circus"
-    " `check_delay=0.1` (default 5: it polls, so its restarts get 50 times quicker, and its idle CPU dearer);"
-    " pm2 without its limit of restarts. Everything else is their default.",
-    "They are compared with a ralphd that does more meanwhile: a process beside each run that lets it survive"
-    " kill -9 of the daemon, a time for every line, state that is synced.",
+    "A *row* is one measurement. A *peer* is one of the other supervisors. A *child* is a program that a"
+    " supervisor runs. The *daemon* is the supervisor's main process; ralphd also has a *shim*, a small"
+    " process, for each child.",
+    "The number in brackets after a peer's figure is ralphd's figure divided by the peer's. Below 1,"
+    " ralphd needs less than the peer; above 1, it needs more. **Compare these ratios**: times and CPU"
+    " differ between machines, and by 10 to 30 % between two bench runs.",
+    "The column `machine` shows what this machine needs without any supervisor, measured in the same"
+    " bench run. No supervisor can need less.",
+    "Figures are medians. If a row is measured in several rounds, each supervisor takes its turn in every"
+    " round, so that a busy minute affects all alike.",
+    "CPU is the CPU time that the kernel counts for a process and its threads. Other work on the machine"
+    " changes it little.",
+    "† marks the goals that must be met: if one is missed, `make bench` fails. Other missed goals are"
+    " only listed on this page.",
+    "The peers have settings that make them look good where that is fair: supervisord `startsecs=0`;"
+    " circus `check_delay=0.1` instead of 5, which makes its restarts 50 times faster and raises its idle"
+    " CPU; pm2 without its limit of restarts. All other settings are the defaults.",
+    "ralphd does work that the peers do not do: it runs a shim for each child, so that the child survives"
+    " a kill -9 of the daemon; it stores a time for every line; and it syncs its state to disk.",
 )
 NOT_MEASURED = (
-    "Real disks: how long one takes to sync is left out of the restart row (its files are in memory). Ralphs"
-    " with agents in them, whose work is far dearer than anything here.",
-    "systemd, runit and s6, which come with the system and not by pip or npm. systemd ends whole control"
-    " groups, as ralphd does where it may, and can run ralphd.",
-    "Peers with settings for one row alone, other versions of them, other kernels.",
+    "How long a real disk takes to sync: in the restart row all files are in memory. Ralphs with agents:"
+    " the work of an agent costs far more than anything measured here.",
+    "systemd, runit and s6, because they come with the system and not from pip or npm. systemd kills"
+    " whole control groups, as ralphd does where it may, and can run ralphd.",
+    "Peers with settings for a single row, other versions of the peers, other kernels.",
 )
 LARGE = "500 children: `make bench ARGS=--full` (some minutes longer)."
 

@@ -344,9 +344,12 @@ WRONG: Mapping[str, tuple[Callable[[Path], int], str]] = {
     "a pipe": (lambda _: os.dup(os.pipe()[0]), "no socket"),
     "a datagram socket": (
         lambda _: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach(),
-        "no Unix stream socket",
+        "not a Unix stream socket",
     ),
-    "a network socket": (lambda _: socket.create_server(("127.0.0.1", 0)).detach(), "no Unix stream socket"),
+    "a network socket": (
+        lambda _: socket.create_server(("127.0.0.1", 0)).detach(),
+        "not a Unix stream socket",
+    ),
     "one that does not listen": (_not_listening, "nobody listens"),
     "one without a path": (_abstract, "it has no path"),
 }

@@ -88,7 +88,7 @@ def test_an_added_task_is_done_next_and_only_the_ledger_says_that_it_is_done() -
 
     play.feed(over(PLAN, commits=1))
     (finished,) = play.ordered(FinishIteration)
-    assert (finished.complete, finished.summary) == (True, "+1 is done")
+    assert (finished.complete, finished.summary) == (True, "done")
     play.feed(Judged(21.0, Next.CONTINUE, PLAN))
 
     assert started(play) == ["+1", "A"]
