@@ -140,7 +140,7 @@ class Gatherer:
     def _cost(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._runs_with_costs.add(of[0])
         if (usd := amount(entry.get("usd"))) is not None:
-            for tally in (self._task({}), self._agent(None)):
+            for tally in (self._task({}), self._agent(text(entry.get("source")) or None)):
                 tally.cost.micro_usd += round(usd * MICRO)
 
     def _failed(self, kind: str, why: str, at: Moment) -> None:

@@ -1,7 +1,7 @@
 """The night as a strip of cells per ralph, with its totals: read from the histories, without a daemon.
 
-A cell shows what most of its time was used for, leaving out the time in which nothing ran. A revert and a call for a person are always shown: they are
-what one looks for, and last a moment only.
+A cell shows what most of its time was used for, leaving out the time in which nothing ran. A revert and an
+alert are always shown: they are what people look for, and last only a moment.
 """
 
 import time

@@ -406,6 +406,9 @@ class Regent:
             await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
         await self._inbox.put(_Envelope(events.RunEnded(ending)))
         await live.output.count(COUNTED_AT_END_BYTES)
+        if not self.account.supervision.tally.cost_usd:
+            async with self._alone:  # the history has one writer at a time
+                await self.account.records.enter_seen(record.run_id, ending.at, live.output.seen or {})
         # S7: what works in the directory and is not the run's is reported, never killed.
         since = record.started_at or record.ended_at
         await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before

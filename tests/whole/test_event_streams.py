@@ -48,6 +48,8 @@ def test_logs_shows_text_and_the_store_keeps_what_was_printed(daemon: Daemon, pe
     assert person("logs", "demo", "--raw", "--stream", "stdout").stdout.splitlines() == PRINTED
     assert daemon.ask("GET", "/v1/ralphs/demo/logs?stream=stdout").decode().splitlines() == PRINTED
     assert person("logs", "demo", "-t").stdout.splitlines()[1].endswith("I fixed it.")
+    wait_for(lambda: "cost         $0.11\n" in person("cost", "demo").stdout, what="the cost in the history")
+    assert "seen in output  $0.11" in person("report", "demo").stdout
     assert person("logs", "demo", "--grep", "x = 2", "--stream", "stdout").stdout == "    + x = 2\n"
     daemon.kill()
     kept = person("logs", "-n", "4", cwd=person.directory())

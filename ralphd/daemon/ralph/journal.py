@@ -54,6 +54,12 @@ class Journal:
         data = end_data(ending, meaning, record=record, commit=commit, word=word)
         await self.enter("run", ending.run_id, ending.at, data)
 
+    async def enter_seen(self, run_id: str, at: Moment, seen: Mapping[str, Any]) -> None:
+        """Enter the cost that the output of an ended run showed, which the run did not report itself."""
+        if usd := seen.get("cost_usd"):
+            data = {"run_id": run_id, "usd": usd, "source": "seen in output"}
+            await self.enter("cost", f"{run_id}/seen", at, data)
+
     async def enter_fact(self, fact: events.Event, before: Supervision) -> bool:
         """Enter a report, a verdict or an undo. Return whether there was anything to enter."""
         match fact:
