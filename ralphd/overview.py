@@ -37,43 +37,35 @@ class Row:
     are. ``seen`` is what was recognised in the output of a loop that reports nothing itself.
     """
 
-    __slots__ = (
-        "agent",
-        "cost_usd",
-        "last_at",
-        "name",
-        "needs_you",
-        "task",
-        "tasks",
-        "until",
-        "view",
-        "word",
-    )
-
     def __init__(self, view: "View") -> None:
-        seen, tasks = _part(view, "seen"), _part(view, "tasks")
+        seen, tasks = part(view, "seen"), part(view, "tasks")
         counts = tasks.get("done"), tasks.get("total")
         task = view.get("task")
         self.view = view
         self.name = str(view.get("name") or "?")
         self.word = word(view)
         self.needs_you = needs_you(view)
-        self.until = _part(view, "wait").get("until") or _part(seen, "limit").get("resets_at")
+        self.until = part(view, "wait").get("until") or part(seen, "limit").get("resets_at")
         self.tasks = counts if all(type(count) is int for count in counts) else None
         self.task = str(task.get("title") or task.get("id") or "") if isinstance(task, dict) else ""
         self.agent = str(view.get("agent") or seen.get("agent") or "")
         costs = (view.get("total_cost_usd"), seen.get("cost_usd"))
         self.cost_usd = next((cost for cost in costs if isinstance(cost, int | float) and cost), None)
-        self.last_at = (view.get("finished_at") if self.word in FINISHED else None) or view.get(
-            "last_output_at"
-        )
+        finished_at = view.get("finished_at") if self.word in FINISHED else None
+        self.last_at = finished_at or view.get("last_output_at")
+
+
+def part(view: "View", key: str) -> "View":
+    """Return the object under ``key``; an empty one for anything else."""
+    value = view.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def word(view: "View") -> str:
     """Return the one word for a ralph's state; a state that is not known stands for itself."""
-    state, wait = str(view.get("state")), _part(view, "wait")
+    state, wait = str(view.get("state")), part(view, "wait")
     if state in _CAN_WAIT and (wait.get("until") or state != "paused"):
-        if wait_reason(view) in LIMITS or _part(view, "seen").get("limit"):
+        if wait_reason(view) in LIMITS or part(view, "seen").get("limit"):
             return "limited"
         if wait and state == "running":
             return "waiting"
@@ -85,7 +77,7 @@ def wait_reason(view: "View") -> str:
 
     The built-in loop reports a sentence, and saves the reason in its checkpoint.
     """
-    wait, saved = _part(view, "wait"), _part(view, "checkpoint").get("pause_reason")
+    wait, saved = part(view, "wait"), part(view, "checkpoint").get("pause_reason")
     reason = str(wait.get("reason") or "").strip()
     if wait and saved in LIMITS and " " in reason and view.get("command") == []:
         return str(saved)
@@ -102,7 +94,7 @@ def known_reason(words: str) -> str:
 
 def needs_you(view: "View") -> bool:
     """Return whether the ralph failed, or is paused without an end."""
-    ends = _part(view, "wait").get("until")
+    ends = part(view, "wait").get("until")
     return view.get("state") in (("failed",) if ends else ("failed", "paused"))
 
 
@@ -135,11 +127,6 @@ def totals(rows: "Iterable[Row]") -> dict[str, int]:
     """Return how many ralphs need a person (``needs you``), and how many others are in each state."""
     keys = ["needs you" if row.needs_you else row.word for row in rows]
     return {key: keys.count(key) for key in ("needs you", *WORDS, *keys) if key in keys}
-
-
-def _part(view: "View", key: str) -> "View":
-    value = view.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 # --- the strip of a night -----------------------------------------------------------------------------------

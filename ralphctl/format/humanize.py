@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from ralphctl.format.output import clean
+from ralphd.overview import part as part
 
 TYPE_CHECKING = False  # typing would cost `status` its start-up time
 if TYPE_CHECKING:
@@ -58,12 +59,6 @@ _PAUSES = {
     "iteration_boundary": "before an iteration",
     "unknown": "its command requested it",
 }
-
-
-def part(view: View, key: str) -> View:
-    """Return the object under ``key``; an empty one for anything else."""
-    value = view.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 def moment(text: object) -> float | None:
