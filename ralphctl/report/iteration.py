@@ -17,7 +17,7 @@ from ralphctl.report.model import ReportSource
 from ralphd.core import record
 from ralphd.core.failures import agent_events
 from ralphd.core.gate.verdict_views import verdicts
-from ralphd.core.text import plain, plain_lines
+from ralphd.core.text import plain
 from ralphd.errors import NotFound, UsageError
 from ralphd.store.files import open_plain
 from ralphd.store.history import newest_first
@@ -104,8 +104,5 @@ def _written(file: Path, agent: str) -> Iterator[str]:
     known = known_as(agent)
     parser = agent_of(known, AgentSpec()).parser() if known else TextParser()
     for event in chain.from_iterable(map(parser.line, lines)):
-        match event:
-            case agent_events.AgentText(text=words) | agent_events.Warned(text=words):
-                yield from plain_lines(words)
-            case agent_events.ToolUse(name=name, about=about):
-                yield plain(f"[{name}] {about.partition(chr(10))[0]}".rstrip())
+        said = agent_events.AgentText(event.text) if isinstance(event, agent_events.Warned) else event
+        yield from agent_events.shown_lines(said)

@@ -139,14 +139,9 @@ class EventText(EventStreams):
 
 
 def _lines(stream: AgentStream, sign: AgentEvent, at: Moment) -> Iterator[str]:
-    match sign:
-        case agent_events.AgentText(text=words):
-            yield from plain_lines(words)
-        case agent_events.ToolUse(name=name, about=about):
-            yield plain(f"[{name}] {about.partition(chr(10))[0]}".rstrip())
-        case _:
-            if words := _report(stream, sign, at):
-                yield plain(f"{stream.agent.name}: {words}".replace("\n", " "))
+    yield from agent_events.shown_lines(sign)
+    if words := _report(stream, sign, at):
+        yield plain(f"{stream.agent.name}: {words}".replace("\n", " "))
 
 
 def _report(stream: AgentStream, sign: AgentEvent, at: Moment) -> str:

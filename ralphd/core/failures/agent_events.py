@@ -6,12 +6,13 @@ distinguished from work. Times are seconds of a clock that nobody can set.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from ralphd.core.explanation import Explanation, Figure, in_seconds
+from ralphd.core.text import plain, plain_lines
 from ralphd.core.time import Moment
 
 # The events of an agent while it runs: the small set that the streams of all CLIs come down to.
@@ -161,6 +162,15 @@ class Traits:
     judges: bool
     is_told: bool
     is_more_than_empty: bool
+
+
+def shown_lines(event: AgentEvent) -> Iterator[str]:
+    """Yield the lines that people see of a text or of a tool use; of any other event none."""
+    match event:
+        case AgentText(text=text):
+            yield from plain_lines(text)
+        case ToolUse(name=name, about=about):
+            yield plain(f"[{name}] {about.partition(chr(10))[0]}".rstrip())
 
 
 def traits_of(signs: Sequence[AgentEvent]) -> Traits:

@@ -163,13 +163,10 @@ class AgentOutput:
 
     def _record(self, event: AgentEvent, show: Callable[[str], None]) -> None:
         match event:
-            case agent_events.AgentText(text=text):
+            case agent_events.AgentText() | agent_events.ToolUse():
                 self.worked, self.retrying = True, None
-                for line in plain_lines(text):
+                for line in agent_events.shown_lines(event):
                     show(line)
-            case agent_events.ToolUse(name=name, about=about):
-                self.worked, self.retrying = True, None
-                show(plain(f"[{name}] {about.partition(chr(10))[0]}".rstrip()))
             case agent_events.Spent():
                 self.figures = event.after(self.figures)
             case agent_events.Started(session=session, model=model):
