@@ -16,6 +16,7 @@ from ralphctl.cli.completers import META_SOCKET
 from ralphctl.cli.overview import DIRECTORY_HELP, JSON_HELP, SOCKET_HELP, sections
 from ralphctl.cli.overview import CommandEntry as CommandEntry  # with the rest, for groups of commands
 from ralphctl.client import discovery
+from ralphd.errors import UsageError
 
 if TYPE_CHECKING:
     from ralphctl.client.client import Client, Reply
@@ -156,6 +157,22 @@ def ralph_command(name: str | None = None) -> Callable[[Callable[..., Any]], cli
 limit_option = click.option(
     "-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most N."
 )
+
+
+def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Return the moment that an option names. Raise UsageError."""
+    from ralphctl.format.log_text import since
+
+    at, option = None if value is None else since(value), parameter.opts[0]
+    if value is not None and at is None:
+        why = "use 8h, 10m, 07:00, '2026-11-21 20:00', RFC 3339, or @seconds since 1970"
+        raise UsageError(f"{option} {value!r} is not a time", why=why, mend=f"{option} 8h")
+    return at
+
+
+def time_option(name: str, purpose: str) -> Callable[[Any], Any]:
+    """Return an option whose value is a moment, in seconds since the epoch."""
+    return click.option(name, callback=_moment, metavar="TIME", help=purpose)
 
 
 class Number(click.FloatRange):

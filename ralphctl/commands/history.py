@@ -13,12 +13,11 @@ from typing import Any
 
 import click
 
-from ralphctl.cli.click_ext import ralph_command, the_client, the_ralph, wants_json
+from ralphctl.cli.click_ext import ralph_command, the_client, the_ralph, time_option, wants_json
 from ralphctl.client.discovery import check_name, here
 from ralphctl.format import explanation, state_text
 from ralphctl.format.event_text import event_words
 from ralphctl.format.humanize import moment
-from ralphctl.format.log_text import since as moment_of
 from ralphctl.format.output import clean, columns, has_colour, message
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 
@@ -34,20 +33,20 @@ _NAME_WIDTH = 12
 @click.option("-f", "--follow", is_flag=True, help="Wait for new events, across restarts of the daemon.")
 @click.option("-n", "--tail", type=click.IntRange(0, _MOST), metavar="N",
               help="Show the last N events (20; all with --since; 0 with -f).")  # fmt: skip
-@click.option("--since", metavar="TIME", help="Show events from TIME on: 10m, 07:00, 2026-11-21T20:00Z.")
+@time_option("--since", "Show events from TIME on: 10m, 07:00, 2026-11-21T20:00Z.")
 @click.option("--type", "kind", metavar="TYPE", help="Show only TYPE: ralph.paused, 'commit.*'.")
-def events(name: str | None, follow: bool, tail: int | None, since: str | None, kind: str | None) -> None:
+def events(name: str | None, follow: bool, tail: int | None, since: float | None, kind: str | None) -> None:
     """List events of NAME, or of all ralphs and the daemon, one per line.
 
     Without a daemon, the events that are kept on disk are listed.
     """
     if name is not None:
         check_name(name)
-    begin, client = None if since is None else _epoch(since), the_client()
+    client = the_client()
 
     def is_asked(event: dict[str, Any]) -> bool:
         fits = name in (None, event["ralph"]) and (kind is None or fnmatchcase(event["type"], kind))
-        return fits and (begin is None or (moment(event["at"]) or 0.0) >= begin)
+        return fits and (since is None or (moment(event["at"]) or 0.0) >= since)
 
     tail = (0 if follow else 20 if since is None else _MOST) if tail is None else tail
     # The daemon keeps one history for all ralphs, so the last N of one are picked from many.
@@ -62,13 +61,6 @@ def events(name: str | None, follow: bool, tail: int | None, since: str | None, 
         coming = streams.events(client, past[-1]["id"] if past else 0)
     for event in itertools.chain(shown, filter(is_asked, coming)):
         print(json.dumps(event) if wants_json() else _line(event, width), flush=True)
-
-
-def _epoch(text: str) -> float:
-    if (at := moment_of(text)) is None:
-        why = "10m, 2h, 07:00, '2026-11-21 20:00', RFC 3339, or @seconds since 1970"
-        raise UsageError(f"cannot parse --since {text!r}", why=why, mend="ralphctl events --since 10m")
-    return datetime.fromisoformat(at).timestamp()
 
 
 def _past(client: Client, name: str | None, number: int, *, follow: bool) -> list[dict[str, Any]]:

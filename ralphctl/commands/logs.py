@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, the_client, the_name, wants_json
+from ralphctl.cli.click_ext import CommonCommand, the_client, the_name, time_option, wants_json
 from ralphctl.client import transport
 from ralphctl.client.discovery import here, left_by_build
 from ralphctl.format import log_text
 from ralphctl.format.output import has_colour, message
 from ralphctl.format.state_text import state_words
+from ralphd.core.time import rfc3339
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 
 if TYPE_CHECKING:
@@ -33,25 +34,12 @@ def _tail(context: click.Context, parameter: click.Parameter, value: str | None)
     raise click.BadParameter(f"{value!r} is not a number of lines; give a number, or all", context, parameter)
 
 
-def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value is None:
-        return None
-    moment = log_text.since(value)
-    if moment is None:
-        raise UsageError(
-            f"{parameter.opts[0]} {value!r} is not a time",
-            why="use 10m, 2h, 07:00, '2026-11-21 20:00', RFC 3339, or @seconds since 1970",
-            mend=f"{parameter.opts[0]} 10m",
-        )
-    return moment
-
-
 @click.command(cls=CommonCommand)
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completers.ralphs)
 @click.option("-f", "--follow", is_flag=True, help="Print new lines until the ralph has ended.")
 @click.option("-n", "--tail", callback=_tail, metavar="N", help=f"The last N lines ({_TAIL}), or all.")
-@click.option("--since", callback=_moment, metavar="TIME", help="From TIME on: 10m, 07:00, RFC 3339.")
-@click.option("--until", callback=_moment, metavar="TIME", help="Lines before TIME.")
+@time_option("--since", "From TIME on: 10m, 07:00, RFC 3339.")
+@time_option("--until", "Lines before TIME.")
 @click.option("--iteration", metavar="N", help="Only iteration N, as verdicts numbers it; or RUN:N.")
 @click.option("--task", metavar="ID", help="Only the iterations that worked on this task.")
 @click.option("--stream", type=click.Choice(["stdout", "stderr", "regent"]), help="Only these lines.")
@@ -61,7 +49,7 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("-t", "--timestamps", is_flag=True, help="Print the time of each line.")
 def logs(
     names: tuple[str, ...], follow: bool, iteration: str | None, task: str | None, verbose: bool, raw: bool,
-    timestamps: bool, **query: str | None,
+    timestamps: bool, **query: Any,
 ) -> None:  # fmt: skip
     """Show the output of NAME over all its runs, with the supervisor's own messages.
 
@@ -77,7 +65,8 @@ def logs(
     if (iteration or task) and (follow or query["since"] or query["until"]):
         raise click.UsageError("--iteration and --task exclude --follow, --since and --until.")
     client = the_client()
-    words = {key: word for key, word in query.items() if word is not None}
+    given = {key: word for key, word in query.items() if word is not None}
+    words = {key: rfc3339(word) if isinstance(word, float) else word for key, word in given.items()}
     words["events"] = "verbose" if verbose else "raw" if raw or wants_json() else "text"
     if not (iteration or task or {"tail", "since"} & {*words}):
         words["tail"] = _TAIL

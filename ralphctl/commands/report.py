@@ -8,9 +8,8 @@ import time
 
 import click
 
-from ralphctl.cli.click_ext import CommonCommand, ralph_argument, wants_json
+from ralphctl.cli.click_ext import CommonCommand, ralph_argument, time_option, wants_json
 from ralphctl.client.discovery import check_name, here
-from ralphctl.format import log_text
 from ralphctl.format.output import columns, has_colour
 from ralphd.errors import UsageError
 
@@ -22,33 +21,13 @@ def last_evening(now: float) -> float:
     return time.mktime((today.tm_year, today.tm_mon, today.tm_mday - 1, 18, 0, 0, 0, 0, -1))
 
 
-def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    return None if value is None else moment_given(parameter.opts[0], value)
-
-
-def moment_given(option: str, value: str) -> float:
-    """Return the moment that the value of an option stands for. Raise UsageError."""
-    from datetime import datetime
-
-    parsed = log_text.since(value)
-    if parsed is None:
-        raise UsageError(
-            f"cannot parse {option} {value!r}",
-            why="use 8h, 2d, 18:00, '2026-11-21 18:00', RFC 3339, or @seconds since 1970",
-            mend=f"{option} 8h",
-        )
-    return datetime.fromisoformat(parsed).timestamp()
-
-
-since_option = click.option(
-    "--since", callback=_moment, metavar="WHEN", help="Start: 8h, 18:00, 2026-11-21.  [18:00 yesterday]"
-)
+since_option = time_option("--since", "Start: 8h, 18:00, 2026-11-21.  [18:00 yesterday]")
 
 
 @click.command(cls=CommonCommand)
 @ralph_argument
 @since_option
-@click.option("--until", callback=_moment, metavar="WHEN", help="End.  [now]")
+@time_option("--until", "End.  [now]")
 @click.option("--md", is_flag=True, help="Print Markdown.")
 def report(name: str | None, since: float | None, until: float | None, md: bool) -> None:
     """Show what NAME did since last evening: tasks, commits, reverts, times, costs, and what to do next.

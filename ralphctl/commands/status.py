@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ralphctl.cli import fast_status
-from ralphctl.cli.click_ext import ralph_command, socket_given, wants_json
+from ralphctl.cli.click_ext import ralph_command, socket_given, time_option, wants_json
 from ralphctl.client.discovery import check_name, here
 from ralphctl.format.humanize import count
 from ralphctl.format.output import PLAIN_COLUMNS, columns, has_colour
@@ -31,11 +31,11 @@ _WRAP, _DO_NOT_WRAP = "\x1b[?7h", "\x1b[?7l"
 @click.option("--short", is_flag=True, help="One line for a prompt or a status bar; no errors.")
 @click.option("--format", "form", metavar="FORM", help="A line per ralph, such as '{name} {state}'.")
 @click.option("--night", is_flag=True, help="The night as a strip of cells, with its totals.")
-@click.option("--since", metavar="TIME", help="Where --night begins: 8h, 18:00.  [18:00 yesterday]")
+@time_option("--since", "Where --night begins: 8h, 18:00.  [18:00 yesterday]")
 @click.option("--resources", is_flag=True, help="With processor and memory use.")
 @click.option("-w", "--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
 def status(
-    name: str | None, *, night: bool, since: str | None, watch: bool, every: bool, **options: Any
+    name: str | None, *, night: bool, since: float | None, watch: bool, every: bool, **options: Any
 ) -> int:
     """Show NAME, or the ralph of this directory, or all of them.
 
@@ -58,13 +58,13 @@ def status(
     return _watch(query) if watch else fast_status.answer(query)
 
 
-def _night(name: str | None, since: str | None, *, every: bool) -> int:
+def _night(name: str | None, since: float | None, *, every: bool) -> int:
     """Print the night, read from the files: with and without a daemon."""
-    from ralphctl.commands.report import last_evening, moment_given
+    from ralphctl.commands.report import last_evening
     from ralphctl.report import night, read
 
     now = time.time()
-    begin = last_evening(now) if since is None else moment_given("--since", since)
+    begin = last_evening(now) if since is None else since
     if begin >= now:
         raise UsageError("--since is in the future", mend="ralphctl status --night --since 8h")
     sources = read.choose(None if name is None else check_name(name), here(), os.environ, every=every)

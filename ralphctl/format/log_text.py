@@ -95,8 +95,8 @@ def _local(at: str) -> datetime:
     return datetime.fromisoformat(at).astimezone()
 
 
-def since(text: str, *, now: float | None = None) -> str | None:
-    """Return RFC 3339 for ``10m``, ``2h``, ``@epoch``, ``07:00`` or ``2026-11-21 20:00``; None otherwise.
+def since(text: str, *, now: float | None = None) -> float | None:
+    """Return the moment of ``10m``, ``2h``, ``@epoch``, ``07:00`` or ``2026-11-21 20:00``; None otherwise.
 
     A time without a zone is local; a time without a day is today's.
     """
@@ -109,9 +109,10 @@ def since(text: str, *, now: float | None = None) -> str | None:
         else:
             day = f"{datetime.fromtimestamp(now):%Y-%m-%d} " if len(text) <= 8 and ":" in text else ""
             moment = datetime.fromisoformat(day + text).timestamp()
-        return datetime.fromtimestamp(moment).astimezone().isoformat()
+        datetime.fromtimestamp(moment).astimezone()
     except (ValueError, OverflowError, OSError):
         return None
+    return moment
 
 
 _SIZES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
