@@ -13,7 +13,7 @@ from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
 from ralphd.core.loop.tasks import unreviewed
 from ralphd.core.plan import Plan, parallel_words
-from ralphd.core.text import truncate
+from ralphd.core.text import one_line, truncate
 from ralphd.core.time import Moment, rfc3339
 from ralphd.loop.console import Console, span
 
@@ -154,10 +154,7 @@ def _moment(at: Moment | None) -> str | None:
 
 def _line(text: str | None) -> str | None:
     """Return ``text`` as the API accepts it: one line of printable characters, truncated."""
-    if text is None:
-        return None
-    plain = "".join(each if each.isprintable() else " " for each in text)
-    return " ".join(plain.split())[: MOST_LINE_CHARS - 1]
+    return None if text is None else one_line(text, MOST_LINE_CHARS - 1)
 
 
 def report_order(
@@ -212,7 +209,8 @@ def failure_line(
 def iteration_line(order: model.FinishIteration, verdict: "Verdict | None") -> str:
     """Return the line about the end of an iteration, after the verdict on its commits."""
     is_reverted = verdict is not None and verdict.kind is VerdictKind.REVERTED
-    how = "its commits were reverted, and its task is open again" if is_reverted else order.summary
+    how = "failed" if order.failed else order.summary  # why, its last attempt's line has said
+    how = "its commits were reverted, and its task is open again" if is_reverted else how
     return f"iteration {order.iteration.number}: {truncate(how, MOST_SHOWN_CHARS)}"
 
 
