@@ -52,7 +52,7 @@ def _run(arguments: list[str]) -> int:
         return code
     from ralphctl.cli import overview
 
-    if overview.is_help(arguments):
+    if arguments in ([], ["--help"], ["-h"]):
         print(overview.page())
         return wire.EXIT_OK
     gc.enable()

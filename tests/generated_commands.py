@@ -48,9 +48,8 @@ def commands(group: LazyGroup, context: click.Context) -> Iterator[tuple[click.C
 def _overview(group: LazyGroup) -> str:
     sections: dict[str, list[str]] = {}
     for name, each in group.table.items():
-        if not each.hidden:
-            row = f"| [`{name}`](#ralphctl-{name}) | {_cell(each.help)} |"
-            sections.setdefault(each.section, []).append(row)
+        row = f"| [`{name}`](#ralphctl-{name}) | {_cell(each.help)} |"
+        sections.setdefault(each.section, []).append(row)
     tables = ["\n".join([f"| {name} | |", "| --- | --- |", *rows]) for name, rows in sections.items()]
     return "\n\n".join(["## All of them", *tables])
 
@@ -69,11 +68,7 @@ def _sections(group: LazyGroup, context: click.Context, shared: set[str]) -> Ite
 
 def _overview_of(group: LazyGroup, context: click.Context) -> str:
     prefix = context.command_path.replace(" ", "-")
-    rows = [
-        f"| [`{name}`](#{prefix}-{name}) | {_cell(each.help)} |"
-        for name, each in group.table.items()
-        if not each.hidden
-    ]
+    rows = [f"| [`{name}`](#{prefix}-{name}) | {_cell(each.help)} |" for name, each in group.table.items()]
     return "\n".join(["| command | does |", "| --- | --- |", *rows])
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import pkgutil
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,7 +67,7 @@ class LazyGroup(CommonCommand, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the help."""
-        return [name for name, entry in self.table.items() if not entry.hidden]
+        return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command ``cmd_name``; None if there is no such command."""
@@ -136,6 +137,16 @@ def the_ralph(name: str | None) -> tuple[Client, str]:
     """Return the client, and the name as ``the_name`` does."""
     client = the_client()
     return client, the_name(client, name)
+
+
+def name_and_number(words: Sequence[str], command: str, numbers: str) -> tuple[str | None, str | None]:
+    """Split ``[NAME] [N]``, where N matches the pattern ``numbers``. Raise UsageError, BadName."""
+    found = [word for word in words[-1:] if re.fullmatch(numbers, word)]
+    names = words[: len(words) - len(found)]
+    if len(names) > 1:
+        why = f"{command} takes one name and the number of an iteration"
+        raise UsageError(f"unexpected {names[1]!r}", why=why, mend=f"ralphctl {command} --help")
+    return discovery.check_name(names[0]) if names else None, found[0] if found else None
 
 
 def printed_as_json(reply: Reply) -> bool:

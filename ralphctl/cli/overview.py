@@ -43,13 +43,8 @@ class CommandEntry:
     Commands with the same help text share a line.
     """
 
-    __slots__ = ("help", "hidden", "location", "section")
-
-    def __init__(self, location: str, help: str, section: str = "Commands", hidden: bool = False) -> None:
-        self.location = location
-        self.help = help
-        self.section = section
-        self.hidden = hidden
+    def __init__(self, location: str, help: str, section: str = "Commands") -> None:
+        self.location, self.help, self.section = location, help, section
 
 
 _EVERYDAY, _LOOK, _DAEMON, _MORE = "Everyday", "Inspect", "Daemon", "More"
@@ -95,11 +90,6 @@ TABLE = {
 }  # fmt: skip
 
 
-def is_help(arguments: Sequence[str]) -> bool:
-    """Return whether the command line asks for the help page and nothing else."""
-    return list(arguments) in ([], ["--help"], ["-h"])
-
-
 def page(width: int | None = None) -> str:
     """Return the help page, ``width`` columns wide (those of the terminal, 80 at most)."""
     width = max(_NARROWEST, min(_WIDEST, width or columns(sys.stdout) or _WIDEST))
@@ -113,8 +103,7 @@ def sections(table: Mapping[str, CommandEntry]) -> dict[str, list[tuple[str, str
     """Return the sections of a help page, each with the names of its commands and their help."""
     names: dict[str, dict[str, list[str]]] = {}
     for name, entry in table.items():
-        if not entry.hidden:
-            names.setdefault(entry.section, {}).setdefault(entry.help, []).append(name)
+        names.setdefault(entry.section, {}).setdefault(entry.help, []).append(name)
     return {
         section: [(", ".join(those), help) for help, those in rows.items()] for section, rows in names.items()
     }

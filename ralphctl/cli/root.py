@@ -17,12 +17,6 @@ class _Root(LazyGroup):
         return overview.page()
 
 
-def _version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value and not context.resilient_parsing:
-        click.echo(f"ralphctl {__version__}")
-        context.exit()
-
-
 @click.pass_context
 def _help_without_a_command(context: click.Context) -> None:
     if context.invoked_subcommand is None:
@@ -37,11 +31,8 @@ cli = _Root(
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     callback=_help_without_a_command,
-    params=[
-        click.Option(["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_version,
-                     help=overview.VERSION_HELP),
-    ],
-)  # fmt: skip
+)
+click.version_option(__version__, message="ralphctl %(version)s", help=overview.VERSION_HELP)(cli)
 
 
 def run(arguments: list[str]) -> int:

@@ -14,6 +14,7 @@ from ralphctl.cli import completers
 from ralphctl.cli.click_ext import (
     CommonCommand,
     limit_option,
+    name_and_number,
     printed_as_json,
     ralph_command,
     the_ralph,
@@ -22,10 +23,8 @@ from ralphctl.cli.click_ext import (
 from ralphctl.client import transport
 from ralphctl.client.discovery import here
 from ralphctl.format import gate_text, state_text
-from ralphctl.format.output import clean, columns, has_colour, message
-from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, UnknownRalph, UsageError
-
-_UNDO = "  next: ralphctl undo {} ITER  (re-apply the reverted commits of an iteration)"
+from ralphctl.format.output import columns, has_colour, message
+from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, UnknownRalph
 
 
 @ralph_command()
@@ -45,7 +44,7 @@ def verdicts(name: str | None, limit: int) -> None:
     if printed_as_json(reply):
         return
     if judged := reply.value["verdicts"]:
-        _print_table(judged, _UNDO.format(name))
+        _print_table(judged, name)
     else:
         click.echo("\n".join(gate_text.none_yet(client.ralph(name).value)))
 
@@ -58,24 +57,22 @@ def _print_from_files(name: str | None, limit: int, fault: RalphdError) -> None:
     if on_disk is None:
         raise fault
     known_as, judged = on_disk
-    message(
-        ("no daemon is running" if isinstance(fault, DaemonNotRunning) else "no daemon works here")
-        + "; verdicts kept on disk:"
-    )
+    away = "no daemon is running" if isinstance(fault, DaemonNotRunning) else "no daemon works here"
+    message(f"{away}; verdicts kept on disk:")
     if wants_json():
         print(json.dumps({"verdicts": judged}))
     elif not judged:
-        click.echo(gate_text.none_kept(known_as))
+        click.echo(f"{known_as}: no verdicts are recorded; only a daemon knows whether the guard is on")
     else:
-        _print_table(judged, _UNDO.format(known_as))
+        _print_table(judged, known_as)
 
 
-def _print_table(judged: list[dict[str, Any]], undo: str) -> None:
-    """Print the verdicts, then ``undo`` if one of them can be undone."""
+def _print_table(judged: list[dict[str, Any]], name: str) -> None:
+    """Print the verdicts, and how to undo a revert if there is one."""
     width, colour = columns(sys.stdout), has_colour(sys.stdout)
     click.echo(gate_text.verdict_table(judged, time.time(), columns=width, colour=colour))
     if any(each.get("reverted") and not each.get("undone") for each in judged):
-        click.echo(f"\n{undo}")
+        click.echo(f"\n  next: ralphctl undo {name} ITER  (re-apply the reverted commits of an iteration)")
 
 
 @click.command(cls=CommonCommand)
@@ -87,7 +84,8 @@ def undo(words: tuple[str, ...]) -> None:
     pause NAME first. The tests run again before the next start. An argument of digits only is N. It works
     without a daemon too: none can start meanwhile.
     """
-    name, iteration = _name_and_number(words)
+    name, number = name_and_number(words, "undo", r"[0-9]{1,15}")
+    iteration = None if number is None else int(number)
     try:
         client, name = the_ralph(name)
         undone = client.ask(name, "undo", {"iteration": iteration}).value
@@ -120,15 +118,3 @@ def _undone_alone(name: str | None, iteration: int | None, fault: RalphdError) -
     if "detail" in answer:
         raise transport.error_of(500, done.stdout.encode())
     return answer
-
-
-def _name_and_number(words: tuple[str, ...]) -> tuple[str | None, int | None]:
-    numbers = [word for word in words[-1:] if word.isascii() and word.isdecimal()]
-    names = words[: len(words) - len(numbers)]
-    if len(names) > 1 or any(len(number) > 15 for number in numbers):
-        raise UsageError(
-            f"what is {clean(words[-1])!r}?",
-            why="undo takes a name and a number",
-            mend="ralphctl undo --help",
-        )
-    return names[0] if names else None, int(numbers[0]) if numbers else None

@@ -9,20 +9,12 @@ from pathlib import Path
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, wants_json
-from ralphctl.client.discovery import check_name, here
-from ralphctl.format.output import clean, columns, has_colour
-from ralphd.errors import NotFound, UsageError
+from ralphctl.cli.click_ext import CommonCommand, name_and_number, wants_json
+from ralphctl.client.discovery import here
+from ralphctl.format.output import columns, has_colour
+from ralphd.errors import NotFound
 
-
-def _name_and_number(words: tuple[str, ...], command: str) -> tuple[str | None, str | None]:
-    """Split ``[NAME] [N]``: a last word of digits, or with a colon, is N. Raise UsageError."""
-    numbers = [word for word in words[-1:] if word.isdecimal() or ":" in word]
-    names = words[: len(words) - len(numbers)]
-    if len(names) > 1:
-        why = f"{command} takes one name and the number of an iteration"
-        raise UsageError(f"unexpected {clean(names[1])!r}", why=why, mend=f"ralphctl {command} --help")
-    return check_name(names[0]) if names else None, numbers[0] if numbers else None
+_NUMBERS = r"\d+|.*:.*"
 
 
 @click.command(cls=CommonCommand)
@@ -40,7 +32,7 @@ def show(words: tuple[str, ...]) -> None:
     """
     from ralphctl.report import diff, iteration, page, pages, read
 
-    name, number = _name_and_number(words, "show")
+    name, number = name_and_number(words, "show", _NUMBERS)
     for source in read.choose(name, here(), os.environ):
         facts = iteration.find(source, number)
         if wants_json():
@@ -64,7 +56,7 @@ def diff(words: tuple[str, ...]) -> int:
     from ralphctl.report import diff as changes
     from ralphctl.report import iteration, read
 
-    name, number = _name_and_number(words, "diff")
+    name, number = name_and_number(words, "diff", _NUMBERS)
     source = read.choose(name, here(), os.environ)[0]
     facts = iteration.find(source, number)
     commits = changes.commit_range(Path(source.directory), facts.commits)
