@@ -182,7 +182,9 @@ class EventParser(TextParser):
             case "message":
                 return self._words(rule, data)
             case "tool":
-                name = _name(data, rule.name) or _first_name(at(data, rule.named))
+                named = at(data, rule.named)
+                first = next(iter(named), "") if isinstance(named, dict) else ""
+                name = _name(data, rule.name) or text(first, reading.NAME_CHARS)
                 about = reading.about(at(data, rule.input)) or reading.short(text(at(data, rule.about)))
                 return (ToolUse(name, about),)
             case "retry":
@@ -253,10 +255,6 @@ def _has(data: dict[str, Any], wanted: Mapping[Place, object]) -> bool:
 
 def _name(data: dict[str, Any], place: Place) -> str:
     return text(at(data, place), reading.NAME_CHARS)
-
-
-def _first_name(value: object) -> str:
-    return text(next(iter(value), ""), reading.NAME_CHARS) if isinstance(value, dict) else ""
 
 
 def _retry(rule: EventRule, data: dict[str, Any]) -> agent_events.RetryingItself:

@@ -55,17 +55,15 @@ def happened_at(event: reports.Reported) -> Moment:
 
 def progress_line(entry: Entry) -> str:
     """Format an attempt for ``progress.md``."""
+    at, took = entry.get("at"), entry.get("duration_s")
     parts = [
-        _when(entry.get("at")), _numbered("iteration", entry.get("iteration")),
-        _task_words(entry.get("task")), _agent(entry), _outcome(entry), _duration(entry.get("duration_s")),
-        _cost(entry), _numbered("commits", entry.get("commits")) if entry.get("commits") else "",
+        f"{at[:10]} {at[11:19]}" if isinstance(at, str) else "",
+        _numbered("iteration", entry.get("iteration")), _task_words(entry.get("task")), _agent(entry),
+        _outcome(entry), in_seconds(took) if isinstance(took, int | float) else "", _cost(entry),
+        _numbered("commits", entry.get("commits")) if entry.get("commits") else "",
         _cut(entry.get("next"), _MOST_WORDS_CHARS),
     ]  # fmt: skip
     return "- " + " · ".join(part for part in parts if part) + "\n"
-
-
-def _when(at: object) -> str:
-    return f"{at[:10]} {at[11:19]}" if isinstance(at, str) else ""
 
 
 def _numbered(word: str, number: object) -> str:
@@ -91,10 +89,6 @@ def _outcome(entry: Entry) -> str:
     if not kind:
         return outcome
     return f"{outcome}: {kind}" + (f" ({why})" if why else "")
-
-
-def _duration(duration_s: object) -> str:
-    return in_seconds(duration_s) if isinstance(duration_s, int | float) else ""
 
 
 def _cost(entry: Entry) -> str:

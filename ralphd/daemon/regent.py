@@ -355,7 +355,7 @@ class Regent:
             lock = self.holds.take()
             self.account.take_up()
             if await self.gate.prepare():
-                self.gate.test_baseline()
+                self.gate.start(self.gate.test_baseline())
                 return events.GateRunBegan(now(), None)  # their result orders the run again
             directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
             began = self._begin(self._commits.begin())  # beside the spawn: no command is as quick as that

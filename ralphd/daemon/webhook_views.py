@@ -43,9 +43,9 @@ class Hook:
     ralphs: tuple[str, ...] | None = None
     added: Added | None = None
 
-    def public_only(self) -> "Hook":
-        """Return the same webhook without access to private addresses."""
-        return replace(self, destination=replace(self.destination, allow_private=False))
+    def with_(self, **changes: Any) -> "Hook":
+        """Return the same webhook with these changes of its destination."""
+        return replace(self, destination=replace(self.destination, **changes))
 
 
 def configured(
@@ -74,8 +74,7 @@ def _named(hooks: Mapping[str, Hook]) -> dict[str, Hook]:
     for id, hook in sorted(hooks.items(), key=lambda item: not item[1].destination.name):
         to, taken = hook.destination, names.values()
         names[id] = to.name if to.name and to.name not in taken else default_name(to, taken)
-    named = {id: replace(hook.destination, name=names[id]) for id, hook in hooks.items()}
-    return {id: replace(hook, destination=named[id]) for id, hook in hooks.items()}
+    return {id: hook.with_(name=names[id]) for id, hook in hooks.items()}
 
 
 def _of_files(configuration: Configuration, directory: Path | None) -> list[tuple[Destination, str]]:

@@ -229,7 +229,7 @@ class DaemonsWebhooks:
         if self._users.present.notify.allow_private:
             return every
         # Added webhooks reach private addresses only as long as the user's own file allows it.
-        return {id: hook if hook.place else hook.public_only() for id, hook in every.items()}
+        return {id: hook if hook.place else hook.with_(allow_private=False) for id, hook in every.items()}
 
     def _get(self, key: str) -> Hook:
         """Return the webhook with this id or name. Raises NotFound."""

@@ -368,7 +368,8 @@ def _tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
     at_first = not run.reverted
     if result is Result.RED and at_first and run.baseline is not Baseline.GREEN:
         return _tree_is(run, Result.RED, policy)  # nothing can follow from it (R4)
-    again = len(run.runs) <= _most_retries(run, policy)
+    unanswered = any(each in _NO_ANSWER for each in run.runs)
+    again = len(run.runs) <= max(policy.test_retries, unanswered)
     if again and result in (Result.RED, *_NO_ANSWER):
         return replace(run, order=RunTests())
     if result is Result.RED:
@@ -378,11 +379,6 @@ def _tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
     if result is Result.RED and run.boundary.dirty:
         return replace(run, order=SetAside())
     return _tree_is(run, result, policy)
-
-
-def _most_retries(run: GateRun, policy: GatePolicy) -> int:
-    unanswered = any(each in _NO_ANSWER for each in run.runs)
-    return max(policy.test_retries, 1) if unanswered else policy.test_retries
 
 
 def _put_back(run: GateRun, policy: GatePolicy) -> GateRun:

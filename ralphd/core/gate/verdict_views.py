@@ -185,7 +185,8 @@ def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | st
                 commits=tuple(map(str, entry["reverted"])),
             )
         if is_undone and (is_first or iteration is None):
-            why, is_first = f"{_which(entry)} is put back already", False
+            of = "" if number is None else f" of iteration {number}"
+            why, is_first = f"what was reverted{of} is put back already", False
         elif is_first and iteration is not None:
             is_so = f"{entry.get('verdict')}, since {entry.get('why')}"
             why, is_first = f"nothing of iteration {iteration} was reverted: it is {is_so}", False
@@ -237,8 +238,3 @@ def _judged(newest_first: Iterable[Entry]) -> Iterable[tuple[Entry, bool]]:
 
 def _boundary(entry: Entry) -> str:
     return str(entry.get("key")).removesuffix("/verdict")
-
-
-def _which(entry: Entry) -> str:
-    number = entry.get("iteration")
-    return "what was reverted" if number is None else f"what was reverted of iteration {number}"

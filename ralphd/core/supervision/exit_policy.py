@@ -67,18 +67,15 @@ def outcome(state: State, ending: ExitFacts, said: RunReports) -> Outcome:
     if ending.lost:
         return Outcome.LOST
     if ending.signal is None and ending.code is not None:
-        if (word := last_word(ending, said)) is not None and (meant := _meant_by(word)) is not None:
-            return meant
+        word = last_word(ending, said)
+        if word is not None and word.code == 0 and word.reason == NO_PROGRESS:
+            return Outcome.NO_PROGRESS
+        if word is not None and word.code == 1:
+            return Outcome.GAVE_UP
         if said.hello and ending.code in _HELLO_ENDED_WITH:
             return _HELLO_ENDED_WITH[ending.code]
         return _ENDED_WITH.get(ending.code, Outcome.FAILED)
     return Outcome.FAILED
-
-
-def _meant_by(word: LastWord) -> Outcome | None:
-    if word.code == 0 and word.reason == NO_PROGRESS:
-        return Outcome.NO_PROGRESS
-    return Outcome.GAVE_UP if word.code == 1 else None
 
 
 def last_word(ending: ExitFacts, said: RunReports) -> LastWord | None:

@@ -345,7 +345,9 @@ def _finished(
     With ``counts`` the count of errors is cleared (C3).
     """
     tally, said = current.tally, replace(current.said, iterates=True, wait=None)
-    if policy.mode is Mode.LOOP and not _is_repeated(tally, report, policy):
+    # The built-in loop, killed before it had noted that it was counted, finishes an iteration again.
+    is_repeated = policy.own_loop and report.number is not None and report.number == tally.last_number
+    if policy.mode is Mode.LOOP and not is_repeated:
         tally = replace(tally, iteration=tally.iteration + 1)
     if policy.own_loop:
         tally = replace(tally, last_number=report.number)
@@ -360,11 +362,6 @@ def _finished(
         state = Stopping(current.state.run_id, at, None, asked=False)
         after = replace(after, said=replace(said, limit=limit), state=state)
     return _given_time(after, at, policy, (*wait_ended(current), announcement))
-
-
-def _is_repeated(tally: Tally, report: IterationFinished, policy: Policy) -> bool:
-    """Whether it was counted: the built-in loop, killed before it had noted that, finishes it again."""
-    return policy.own_loop and report.number is not None and report.number == tally.last_number
 
 
 def _given_time(current: Supervision, at: Moment, policy: Policy, actions: tuple[Announce, ...]) -> Step:

@@ -153,11 +153,8 @@ class Gate:
         self._tests_baseline = ranges.needs_baseline(self._memory.state)
         return self._tests_baseline
 
-    def test_baseline(self) -> None:
+    async def test_baseline(self) -> None:
         """Run the tests in place, before the first run; ``BaselineTested`` is posted (R4)."""
-        self.start(self._test_baseline())
-
-    async def _test_baseline(self) -> None:
         try:
             ran = await self.worker.run_tests()
         finally:
