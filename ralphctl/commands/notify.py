@@ -18,6 +18,7 @@ from ralphctl.cli.click_ext import CommonCommand, LazyGroup, Number, printed_as_
 from ralphctl.cli.overview import CommandEntry
 from ralphctl.client import discovery
 from ralphctl.client.client import Client, Reply
+from ralphctl.format.gate_text import commit_words
 from ralphctl.format.output import error, message
 from ralphd import wire
 from ralphd.errors import (
@@ -41,7 +42,6 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SECONDS, _USD, _COUNT = Number(10**9), Number(10**6), click.IntRange(0, 10**9)
 """The API's own bounds, checked here for a message in the words of the command line."""
 _MOST_WORD_CHARS, _MOST_LINE_CHARS, _MOST_TEXT_CHARS = 100, 500, 4000
-_MOST_NAMED = 3
 _FORMS = "use 2026-11-22T03:00:00Z, or +90s, +15m, +2h from now, or over"
 
 
@@ -158,9 +158,7 @@ def _from_now(text: str, now: float) -> datetime:
 def verdict_words(verdict: Mapping[str, Any]) -> str:
     """Return ``reverted abc1234: the tests failed, and pass without it``."""
     about = verdict["reverted"] if verdict["kind"] == "reverted" else verdict["commits"]
-    names = [sha[:7] for sha in about[:_MOST_NAMED]]
-    more = f" and {len(about) - _MOST_NAMED} more" if len(about) > _MOST_NAMED else ""
-    return f"{verdict['kind']}{' ' * bool(names)}{', '.join(names)}{more}: {verdict['why']}"
+    return f"{verdict['kind']} {commit_words([sha[:7] for sha in about])}".rstrip() + f": {verdict['why']}"
 
 
 def without_empty(words: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,11 +116,7 @@ def check_text(text: str, what: str) -> None:
 
 
 def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text == text.encode(errors="replace").decode()
 
 
 def _environment() -> dict[str, str]:

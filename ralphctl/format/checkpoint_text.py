@@ -40,15 +40,12 @@ def rows(checkpoint: View, now: float) -> list[tuple[str, str]]:
 def summary(checkpoint: View, now: float, *, runs: bool = False) -> list[str]:
     """Return the same in two or three lines; of a ralph that ``runs``, only what its state does not show."""
     task, resumes = _task(checkpoint), until(checkpoint.get("resume_at"), now)
-    iteration, saved = (
-        f"iteration {_iteration(checkpoint)}",
-        f"saved {ago(checkpoint.get('created_at'), now)}",
-    )
+    iteration = f"iteration {_iteration(checkpoint)}"
+    saved = f"saved {ago(checkpoint.get('created_at'), now)}"
     where = [iteration, f"task {task}" if task else "", _text(checkpoint.get("agent"))]
     rest = [_why(checkpoint), f"resumes {resumes}" if resumes else "", saved, _cost(checkpoint)]
-    lines = (
-        [[iteration, saved, uncommitted(checkpoint)]] if runs else [where, [*rest, uncommitted(checkpoint)]]
-    )
+    lines = [[iteration, saved]] if runs else [where, rest]
+    lines[-1].append(uncommitted(checkpoint))
     return [", ".join(filter(None, parts)) for parts in lines] + [_TOO_OLD] * is_old(checkpoint, now)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ralphctl.format.humanize import View, ago, clock, count, duration, moment, part, since_words
+from ralphctl.format.humanize import View, ago, clock, count, duration, moment, part
 from ralphctl.format.output import PLAIN_COLUMNS, clean, wrapped_table
 from ralphd.overview import has_a_run
 
@@ -22,11 +22,6 @@ def gate_rows(view: View, now: float) -> list[tuple[str, str]]:
     if view.get("pause_reason") == "guard" and view.get("message"):
         rows.append(("look at", clean(view["message"])))
     return rows
-
-
-def testing_words(view: View, now: float) -> str:
-    """Return since when the tests run: follows ``testing``."""
-    return since_words(" for ", part(view, "guard").get("testing_since"), now)
 
 
 def _baseline(guard: View, now: float, *, is_living: bool) -> str:
@@ -83,11 +78,6 @@ def none_yet(view: View) -> list[str]:
         return [f"{name}: no commit was judged: {clean(off[0])}"]
     how = f"  to enable it, add these lines, with your test command, to ralph.toml; ralphctl reload {name}:"
     return [f"{name}: no commit was judged: {_OFF}", how, *(f"    {each}" for each in SWITCH.splitlines())]
-
-
-def none_kept(name: str) -> str:
-    """Return the same for a ralph that no daemon answers for."""
-    return f"{clean(name)}: no verdicts are recorded; only a daemon knows whether the guard is on"
 
 
 def verdict_table(

@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from ralphctl.format import gate_text, humanize
+from ralphctl.format import humanize
 from ralphctl.format.humanize import View, count, duration, minute, moment, part, since_words, wait_words
 from ralphctl.format.output import BLUE, GREEN, RED, YELLOW, clean
 from ralphd import overview
@@ -29,7 +29,7 @@ def state_words(view: View, now: float) -> str:
     if word in (*overview.FINISHED, "failed"):
         ago = since_words(", " if why else " ", view.get("finished_at"), now, " ago")
     elif word == "testing":
-        span = gate_text.testing_words(view, now)
+        span = since_words(" for ", part(view, "guard").get("testing_since"), now)
     elif state == "running" and word == "working":
         span = since_words(" for ", view.get("started_at"), now)
     elif (ends := moment(overview.Row(view).until)) is not None and ends > now:

@@ -42,7 +42,8 @@ def hook_lines(hook: View, now: float, *, colour: bool = False) -> Iterator[str]
 def _known(hook: View, now: float) -> Iterator[tuple[str, str]]:
     yield "id", clean(hook["id"])
     yield "format", clean(hook["format"])
-    yield "events", ", ".join(map(clean, hook["on"])) + _whose(hook)
+    whose = f" of {', '.join(map(clean, hook['ralphs']))}" if hook["ralphs"] else ""
+    yield "events", ", ".join(map(clean, hook["on"])) + whose
     yield "from", clean(hook["place"]) if hook["place"] else f"added {ago(hook['added_at'], now)}"
     yield "secret", _secret(hook["secret"])
     if hook["allow_private"]:
@@ -52,10 +53,6 @@ def _known(hook: View, now: float) -> Iterator[tuple[str, str]]:
         yield "", f"ralphctl webhooks test {clean(hook['name'])}  (enables it if it succeeds)"
     last = hook["last"]
     yield "last", "no message yet" if last is None else f"{_event_words(last)}: {state_words(last, now)}"
-
-
-def _whose(hook: View) -> str:
-    return f" of {', '.join(map(clean, hook['ralphs']))}" if hook["ralphs"] else ""
 
 
 def _secret(secret: View | None) -> str:

@@ -69,10 +69,9 @@ def page(
     head = f"{begin} to now, {minute(until, until)}; one cell is {duration((until - since) / number)}"
     lines = [paint(line, DIM, on=colour) for line in wrapped(head, width)]
     for strip in strips:
-        drawn = (
-            paint(look[word], _SHADES.get(word, DIM), on=colour and word in _SHADES) for word in strip.cells
-        )
-        lines.append(f"{clean(strip.row.name).ljust(names)}  {''.join(drawn)}".rstrip())
+        shades = [(word, _SHADES.get(word, "") if colour else "") for word in strip.cells]
+        drawn = "".join(paint(look[word], shade, on=bool(shade)) for word, shade in shades)
+        lines.append(f"{clean(strip.row.name).ljust(names)}  {drawn}".rstrip())
     lines.append(f"{'':{names}}  {_hours(since, until, number)}".rstrip())
     legend = "  ".join(f"{look[word]}\xa0{word}" for word in overview.CELLS if word != "stopped")
     lines += [line.replace("\xa0", " ") for line in wrapped(legend, width)]

@@ -55,12 +55,8 @@ def _rows(facts: IterationFacts, now: float) -> Iterator[tuple[str, str]]:
         began = (moment(first.get("at")) or now) - (amount(first.get("duration_s")) or 0.0)
     since = "" if began is None else f"{clock(began, now)} "
     took = "" if began is None or over is None else f" ({duration(over - began)})"
-    yield (
-        "time",
-        f"{since + 'to' if since else 'until'} {clock(over, now)}{took}"
-        if over
-        else f"since {since}, not finished",
-    )
+    time = f"{since + 'to' if since else 'until'} {clock(over, now)}{took}" if over else ""
+    yield "time", time or f"since {since}, not finished"
     summary = clean(end.get("summary") or "")
     yield "result", ": ".join(filter(None, ("failed" if end.get("failed") else "", summary)))
     cost = ReportCost()
@@ -95,9 +91,8 @@ def tasks_page(report: RalphReport, notes: Sequence[Sent]) -> ReportPage:
         state = "open" if state == "working" and not report.state.runs else state
         label = clean(f"{id_} {title}" if id_.startswith("+") else title)
         rows.append((label, state, str(cost.attempts), price, cut(clean(why), _WHY) * (state != "done")))
-    words = f"{listed.done} of {count(listed.total, 'task')} done" + (
-        f" ({listed.file})" if listed.file else ""
-    )
+    file = f" ({listed.file})" if listed.file else ""
+    words = f"{listed.done} of {count(listed.total, 'task')} done{file}"
     pending = (PageItem(f"{note.id}: {cut(clean(' '.join(note.text.split())), _WHY)}") for note in notes)
     sections = [PageSection("Tasks", (), tuple(rows)), PageSection("Notes for the next prompt", (*pending,))]
     return ReportPage(name, clean(words), (), tuple(sections[: 1 + bool(notes)]))

@@ -86,11 +86,9 @@ def read(source: model.ReportSource, since: float, until: float, now: float) -> 
     """Read one ralph's files, and ask git what its commits changed."""
     definition, view, summary = gathered(source, since, until, now)
     changed = diffstat(Path(source.directory), summary.kept) if summary.kept else None
-    state, budget_usd = (
-        reported_state(view),
-        amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0,
-    )
-    return model.RalphReport(source, view, state, summary, _tasks(source, definition), changed, budget_usd)
+    state, tasks = reported_state(view), _tasks(source, definition)
+    budget_usd = amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0
+    return model.RalphReport(source, view, state, summary, tasks, changed, budget_usd)
 
 
 def gathered(

@@ -175,12 +175,9 @@ def _typed(path: KeyPath, value: str, *, users_own: bool) -> Any:
         or (name in ("secret_file", "secret_env") and value.startswith("whsec_"))
         or (name == "secret_env" and value and not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII))
     ):
-        what, why = (
-            f"{dotted(path)} cannot hold a secret: nothing was written",
-            "the file is copied, shown",
-        )
+        what = f"{dotted(path)} cannot hold a secret: nothing was written"
         mend = "set secret_file to the name of a file with the secret, or secret_env to that of a variable"
-        raise UsageError(what, why=why, mend=mend)
+        raise UsageError(what, why="the file is copied, shown", mend=mend)
     typed = from_text(key, value) if (key := key_at(path)) else value
     typed = int(typed) if isinstance(typed, float) and typed.is_integer() else typed
     check_value(path, typed, users_own=users_own)
