@@ -153,16 +153,14 @@ def edit(directory: str | None, user: bool) -> None:
         try:
             code = subprocess.run([*editor, str(copy)]).returncode
         except OSError as fault:
-            raise UsageError(
-                f"cannot run the editor: {fault}", mend="EDITOR=nano ralphctl config edit"
-            ) from fault
+            mend = "EDITOR=nano ralphctl config edit"
+            raise UsageError(f"cannot run the editor: {fault}", mend=mend) from fault
         if code:
             raise UsageError(f"the editor {editor[0]!r} failed (exit {code})")
 
     file, keys = edit_whole(run_editor, directory=_directory(directory), environ=os.environ, users_own=user)
-    click.echo(
-        f"{_shown(file)}: " + (f"saved ({', '.join(keys[:_MOST_NAMED])})" if keys else "no value changed")
-    )
+    done = f"saved ({', '.join(keys[:_MOST_NAMED])})" if keys else "no value changed"
+    click.echo(f"{_shown(file)}: {done}")
     _tell_next(file, keys, users_own=user)
 
 

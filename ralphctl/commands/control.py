@@ -26,8 +26,8 @@ from ralphctl.cli.click_ext import (
 from ralphctl.client import waiting
 from ralphctl.client.client import Reply
 from ralphctl.format import state_text
-from ralphctl.format.humanize import asked, count, duration, last_exit, moment
-from ralphctl.format.incident_text import held_back, open_incident
+from ralphctl.format.humanize import asked, count, duration, last_exit, moment, part
+from ralphctl.format.incident_text import held_back
 from ralphctl.format.output import clean, error, message
 from ralphctl.format.state_text import change_lines
 from ralphctl.offline.checkpoint import can_ask, confirmed
@@ -241,11 +241,11 @@ def ack(name: str | None) -> None:
     an alert this changes nothing and exits with 0.
     """
     client, name = the_ralph(name)
-    before = open_incident(client.ralph(name).value)
+    before = part(client.ralph(name).value, "incident")
     reply = client.ask(name, "ack")
     if printed_as_json(reply):
         return
-    now, after = time.time(), open_incident(reply.value)
+    now, after = time.time(), part(reply.value, "incident")
     if not before:
         click.echo(f"{name}: nothing to acknowledge; it is {state_text.state_words(reply.value, now)}")
         return

@@ -96,7 +96,7 @@ def undo(words: tuple[str, ...]) -> None:
         return
     click.echo("\n".join(gate_text.undone_lines(undone)))
     view = undone["ralph"]
-    does, how = ("continue", f"ralphctl resume {view['name']}")
+    does, how = "continue", f"ralphctl resume {view['name']}"
     if view.get("state") != "paused":
         starts = (step for step in state_text.next_steps(view) if step[1].startswith("ralphctl start"))
         does, how = next(starts, ("show its state", f"ralphctl status {view['name']}"))

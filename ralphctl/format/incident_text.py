@@ -8,17 +8,12 @@ from ralphctl.format.output import clean
 _AT_REST = frozenset({"failed", "paused"})
 
 
-def open_incident(view: View) -> View:
-    """Return the open incident of a view; empty if there is none."""
-    return part(view, "incident")
-
-
 def incident_rows(view: View, now: float, *, daemon: bool = True) -> list[tuple[str, str]]:
     """Return since when a person is called, whether that is acknowledged, and what is needed.
 
     Without a ``daemon`` nothing can be acknowledged.
     """
-    if not (incident := open_incident(view)):
+    if not (incident := part(view, "incident")):
         return []
     at_rest = view.get("state") in _AT_REST
     ack = f": ralphctl ack {clean(view.get('name') or '')}" if daemon else ""

@@ -44,9 +44,9 @@ class LogPrinter:
             self.end()
         name = f"{record['ralph']} | " if "ralph" in record else ""
         if "gap" in record:
-            self._line(f"{name}[ralphd] gap in the log: {record['gap']}")
+            self._write(f"{name}[ralphd] gap in the log: {record['gap']}\n")
         elif source[1] == "regent":
-            self._line(name + self._regent(record))
+            self._write(f"{name}{self._regent(record)}\n")
         else:
             *lines, last = record["text"].split("\n")  # an agent's event may have several
             for line in lines:
@@ -83,9 +83,6 @@ class LogPrinter:
 
     def _stamp(self, record: dict[str, Any]) -> str:
         return _local(record["at"]).isoformat(timespec="milliseconds") + " " if self.timestamps else ""
-
-    def _line(self, text: str) -> None:
-        self._write(text + "\n")
 
     def _write(self, text: str) -> None:
         self.out.write(text.encode(self.encoding, "replace"))

@@ -116,9 +116,8 @@ def _wait(event: Event, now: float) -> Panel | None:
     if not message or ends is None or at is None or ends - at < WORTH_A_LINE_S / 2:
         return None
     what = clean(localised(message.removeprefix("Ralph is waiting: "), now))
-    return Panel(
-        PanelKind.INFO, "waiting", (what, f"waits {duration(ends - at + 0.999)}, until {clock(ends, now)}")
-    )
+    lines = what, f"waits {duration(ends - at + 0.999)}, until {clock(ends, now)}"
+    return Panel(PanelKind.INFO, "waiting", lines)
 
 
 def terminal_alert(event: Event) -> str:

@@ -289,9 +289,8 @@ def _open(report: RalphReport) -> Iterator[PageItem]:
 
 
 def _spent(report: RalphReport) -> str:
-    return (
-        "unknown; its command reports no cost" if report.has_untold_costs else cost_words(report.summary.cost)
-    )
+    known = "" if report.has_untold_costs else cost_words(report.summary.cost)
+    return known or "unknown; its command reports no cost"
 
 
 def cost_words(cost: ReportCost, *, brief: bool = False) -> str:

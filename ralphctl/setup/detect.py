@@ -124,9 +124,7 @@ def switch_branch(directory: Path, branch: str) -> str:
         return ""
     words = ("switch", "--no-guess", "--no-overwrite-ignore", *(() if exists else ("--create",)), branch)
     if (repo.answer(directory, *words, limit_s=_SWITCH_LIMIT_S) or (1, b""))[0] != 0:
-        why_not = (
-            "files with changes, or untracked ones, would be overwritten, or the branch is in use elsewhere"
-        )
+        why_not = "changed or untracked files would be overwritten, or the branch is in use elsewhere"
         mend = f"git -C {shlex.quote(str(directory))} switch {branch}  (shows the reason)"
         raise DirectoryUnusable(f"git cannot switch to branch {branch}", why=why_not, mend=mend)
     return f"switched to the {'' if exists else 'new '}branch {branch} (was {current or 'a detached HEAD'})"

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ralphd import diagnostics
 from ralphd.core.loop.inbox import Inbox, unread
@@ -203,20 +203,13 @@ class FileWatch(Generic[T]):
             self.value = None if signature is None else self._read(self._path)
 
 
-class _PoolView(NamedTuple):
-    memory: LoopState
-    made_at: Moment
-    until: Moment
-    view: dict[str, Any] | None
-
-
 class LoopWatch:
     """The checkpoint and the pool of agents in a ralph's home, as others see them. ``look`` blocks."""
 
     def __init__(self, home: Path) -> None:
         self._checkpoint = FileWatch[Summary](home / CHECKPOINT_FILE, summary)
         self._memory = FileWatch(home / MEMORY_FILE, lambda path: peek_file(path, VERSION, MEMORY.load))
-        self._pool_view: _PoolView | None = None
+        self._pool_view: tuple[LoopState, Moment, Moment, dict[str, Any] | None] | None = None
 
     @property
     def checkpoint(self) -> Summary | None:
@@ -229,8 +222,7 @@ class LoopWatch:
         memory = self._memory.value
         if memory is None or memory.tasks is None:
             return None
-        done, total = memory.tasks
-        return {"done": done, "total": total}
+        return dict(zip(("done", "total"), memory.tasks, strict=True))
 
     def look(self) -> None:
         """Read what was written since; it costs two stats."""
@@ -242,7 +234,6 @@ class LoopWatch:
         memory, shown = self._memory.value, self._pool_view
         if memory is None:
             return None
-        if shown is None or shown.memory is not memory or not shown.made_at <= at < shown.until:
-            shown = _PoolView(memory, at, changes_at(memory, at), pool_view(memory, at))
-            self._pool_view = shown
-        return shown.view
+        if shown is None or shown[0] is not memory or not shown[1] <= at < shown[2]:
+            self._pool_view = shown = memory, at, changes_at(memory, at), pool_view(memory, at)
+        return shown[3]

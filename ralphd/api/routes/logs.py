@@ -96,14 +96,10 @@ def _plain(item: Item) -> bytes:
         case Gap(reason=reason):
             return f"[ralphd] gap in the log: {reason}\n".encode()
         case LogRecord(stream="regent"):
-            return _regent_line(item)
+            clock = time.strftime("%H:%M:%S", time.localtime(parse_rfc3339(item.at)))
+            return f"[{clock}]  🛡️  Regent: ".encode() + item.text + b"\n"
         case LogRecord(text=text, partial=partial):
             return text if partial else text + b"\n"
-
-
-def _regent_line(record: LogRecord) -> bytes:
-    clock = time.strftime("%H:%M:%S", time.localtime(parse_rfc3339(record.at)))
-    return f"[{clock}]  🛡️  Regent: ".encode() + record.text + b"\n"
 
 
 def _asked(query: LogsQuery) -> LogQuery:

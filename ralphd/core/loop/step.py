@@ -262,9 +262,8 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, po
         iteration = replace(iteration, session=event.session if event.worked else None)
         return transitions.end_by_request(loop, iteration).preceded_by(report)
     if event.halted:  # another attempt would come to the same end
-        report = model.ReportAttempt(
-            iteration, finding.kind, finding.rule, finding.why, "the loop ends until you act"
-        )
+        follows = "the loop ends until you act"
+        report = model.ReportAttempt(iteration, finding.kind, finding.rule, finding.why, follows)
         saved = model.SaveCheckpoint(PauseReason.ERROR, iteration, None, event.halted)
         return transitions.ended(loop, EndLoop(78, "review", event.halted), saved, report)
     if finding.kind is not None:
@@ -308,8 +307,7 @@ def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: Lo
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=idle)
     ledger = tasks.unjudged(loop.ledger, tasks.sync_with_plan(ledger, loop.plan))
     loop = transitions.with_pool(replace(loop, ledger=ledger, memory=memory, failing=0), pool)
-    summary = "done" if complete else "another task was done"
-    summary = summary if has_list else "the agent finished"
+    summary = "the agent finished" if not has_list else "done" if complete else "another task was done"
     return LoopStep(
         replace(loop, stage=model.AwaitingVerdict(iteration, event.promised and not task.added)),
         (

@@ -99,7 +99,5 @@ def shown(item: Item) -> dict[str, object]:
         return {"gap": item.reason, "cursor": str(item.cursor)}
     assert isinstance(item, LogRecord), "only plain text is read in whole blocks"
     text = item.text.decode("utf-8", "replace")
-    return {
-        **{"at": item.at, "stream": item.stream, "text": text},
-        **{"partial": item.partial, "cursor": str(item.cursor)},
-    }
+    place = {"partial": item.partial, "cursor": str(item.cursor)}
+    return {"at": item.at, "stream": item.stream, "text": text, **place}
