@@ -17,8 +17,8 @@ WORDS = ("failed", "paused", "working", "testing", "limited", "waiting", "stoppe
 FINISHED = frozenset({"stopped", "done"})
 _WORDS = dict.fromkeys(("starting", "running", "pausing", "stopping"), "working")
 _WORDS |= {"idle": "stopped", "waiting_for_retry": "waiting"}
-_RUNS = frozenset({"starting", "running", "testing", "pausing", "stopping"})
-_WAITS_WITHIN = _RUNS | {"waiting_for_retry"}
+RUNS = frozenset({"starting", "running", "testing", "pausing", "stopping"})
+_WAITS_WITHIN = RUNS | {"waiting_for_retry"}
 _CAN_WAIT = ("running", "waiting_for_retry", "paused")
 LIMITS = frozenset({"usage_limit", "rate_limit"})
 _WAIT_PHRASES = {
@@ -100,7 +100,7 @@ def needs_you(view: "View") -> bool:
 
 def has_a_run(view: "View") -> bool:
     """Return whether a run lives or starts: the built-in loop may wait within a run."""
-    return view.get("state") in (_WAITS_WITHIN if view.get("ralph_pid") else _RUNS)
+    return view.get("state") in (_WAITS_WITHIN if view.get("ralph_pid") else RUNS)
 
 
 def is_at_work(view: "View") -> bool:

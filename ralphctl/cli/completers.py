@@ -78,13 +78,9 @@ def files(context: Context, parameter: Parameter, incomplete: str) -> list[Compl
     return [CompletionItem(incomplete, type="file")]
 
 
-def ralphs_and_directories(
-    context: Context, parameter: Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    return [
-        *directories(context, parameter, incomplete),
-        *map(CompletionItem, ralphs(context, parameter, incomplete)),
-    ]
+def ralphs_and_directories(context: Context, parameter: Parameter, incomplete: str) -> list[Any]:
+    names = map(CompletionItem, ralphs(context, parameter, incomplete))
+    return [*directories(context, parameter, incomplete), *names]
 
 
 def directories(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem[str]]:

@@ -11,8 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 
@@ -30,14 +29,8 @@ _BEGINNING = ("tail", "since")
 _MOST_BATCHES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRequest:
-    """The next request of a stream, given what has been received."""
-
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    silence_s: float | None = None
+StreamRequest: TypeAlias = tuple[str, Mapping[str, str], Mapping[str, str], float | None]
+"""The next request of a stream: path, query, headers, and how long the stream may be silent."""
 
 
 def _report_away() -> None:
@@ -84,7 +77,7 @@ def log_batches(
         words = {**query, "follow": "true", "format": "json"}
         if cursor is not None:
             words = {key: word for key, word in words.items() if key not in _BEGINNING} | {"cursor": cursor}
-        return StreamRequest(f"/ralphs/{name}/logs", words, {})
+        return f"/ralphs/{name}/logs", words, {}, None
 
     def is_over() -> bool:
         return "ends" in query and client.ralph(name).value["state"] in wire.SETTLED_STATES
@@ -103,7 +96,7 @@ def events(
     last = after
 
     def request() -> StreamRequest:
-        return StreamRequest("/events", {}, {"Last-Event-ID": str(last)}, _SILENCE_LIMIT_S)
+        return "/events", {}, {"Last-Event-ID": str(last)}, _SILENCE_LIMIT_S
 
     for event in events_of(itertools.chain.from_iterable(_following(client, request, on_away))):
         last = event["id"]
@@ -132,15 +125,14 @@ def _following(
 
 
 def _batches(client: Client, request: StreamRequest) -> Iterator[list[bytes]]:
+    path, query, headers, silence_s = request
     connection = transport.connect(client.paths, timeout_s=_CONNECT_LIMIT_S)
     connection.close()  # it showed which of the sockets answers, and that its owner may be trusted
-    limit = httpx.Timeout(_CONNECT_LIMIT_S, read=request.silence_s)
+    limit = httpx.Timeout(_CONNECT_LIMIT_S, read=silence_s)
     with (
         short_address(connection.path) as address,
         httpx.Client(transport=httpx.HTTPTransport(uds=address), trust_env=False, timeout=limit) as http,
-        http.stream(
-            "GET", f"http://ralphd{wire.API}{request.path}", params=request.query, headers=request.headers
-        ) as response,
+        http.stream("GET", f"http://ralphd{wire.API}{path}", params=query, headers=headers) as response,
     ):
         if response.status_code >= 400:
             raise transport.error_of(response.status_code, response.read())

@@ -26,17 +26,8 @@ _HAND_OVER_LIMIT_S = 30.0
 
 
 @click.command(cls=CommonCommand)
-@click.option(
-    "--system",
-    is_flag=True,
-    help="Install the machine's service; starts at boot. Needs root and --user.",
-)
-@click.option(
-    "--user",
-    "account",
-    metavar="NAME",
-    help="With --system: the user of the daemon and its runs.",
-)
+@click.option("--system", is_flag=True, help="The machine's service; starts at boot. Needs root and --user.")
+@click.option("--user", "account", metavar="NAME", help="With --system: the user of the daemon and its runs.")
 @click.option("--print", "only_print", is_flag=True, help="Print the unit; install nothing.")
 @click.option("--force", is_flag=True, help="Replace a unit that was edited, and keep a copy.")
 def install(system: bool, account: str | None, only_print: bool, force: bool) -> None:

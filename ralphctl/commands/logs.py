@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,16 @@ from ralphctl.client.discovery import here, left_by_build
 from ralphctl.format import log_text
 from ralphctl.format.output import has_colour, message
 from ralphctl.format.state_text import state_words
-from ralphd.core.time import rfc3339
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 
 if TYPE_CHECKING:
     from ralphctl.client.client import Client
 
 _TAIL = "100"
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
 
 
 def _tail(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -66,7 +70,7 @@ def logs(
         raise click.UsageError("--iteration and --task exclude --follow, --since and --until.")
     client = the_client()
     given = {key: word for key, word in query.items() if word is not None}
-    words = {key: rfc3339(word) if isinstance(word, float) else word for key, word in given.items()}
+    words = {key: _rfc3339(word) if isinstance(word, float) else word for key, word in given.items()}
     words["events"] = "verbose" if verbose else "raw" if raw or wants_json() else "text"
     if not (iteration or task or {"tail", "since"} & {*words}):
         words["tail"] = _TAIL

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ralphctl.report.history import amount, whole
+from ralphd import overview
 from ralphd.core.time import Moment, rfc3339
 
 MICRO: Final = 1_000_000
 REQUESTED_PAUSES: Final = frozenset({"requested", "user_requested"})
 _VERSION: Final = 1
 """The version of the JSON form. A new key does not raise it."""
-HAS_A_RUN: Final = frozenset({"starting", "running", "testing", "pausing", "stopping"})
 _VIEW_KEYS = ("state", "message", "pause_reason", "agent", "branch", "iteration", "total_cost_usd", "notes")
 
 
@@ -203,7 +203,7 @@ class ReportedState(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        return self.state in HAS_A_RUN
+        return self.state in overview.RUNS
 
     @property
     def is_blocked(self) -> bool:

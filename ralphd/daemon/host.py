@@ -199,9 +199,8 @@ class Host:
 
     async def undo_alone(self, home: "Path", iteration: int | None) -> dict[str, Any]:
         """Restore what the gate has reverted, while no daemon supervises anything in this state directory."""
-        regent = await lifecycle.load(home, self._roster, self._services, [])
-        if regent is None:
-            regent = self._roster.get(home.name)
+        loaded = await lifecycle.load(home, self._roster, self._services, [])
+        regent = loaded or self._roster.get(home.name)
         try:
             undone = await regent.undo(iteration, is_alone=True)
         finally:

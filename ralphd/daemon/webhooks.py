@@ -168,10 +168,8 @@ class DaemonsWebhooks:
         """Send a test now and return the answer; a success enables a webhook that had answered 410."""
         to = self._get(id).destination
         id, at = to.id, self._services.clock.now()
-        data = {
-            "message": "A test from ralphd: alerts arrive here when a ralph needs you.",
-            "do": "ralphctl status",
-        }
+        message = "A test from ralphd: alerts arrive here when a ralph needs you."
+        data = {"message": message, "do": "ralphctl status"}
         event = StoredEvent(0, TEST_TYPE, rfc3339(at), None, None, data)
         began = time.monotonic()
         answer = await self._courier.ask(to, event, f"msg_test_{secrets.token_hex(8)}")
@@ -199,11 +197,8 @@ class DaemonsWebhooks:
 
     async def replay(self, delivery_id: int) -> View:
         """Send the message of a delivery again, under the same id. Raises NotFound, WebhookConflict."""
-        missing = NotFound(
-            f"there is no delivery {delivery_id}",
-            why="deliveries are kept as long as their event, 30 days",
-            mend="ralphctl webhooks deliveries",
-        )
+        kept, mend = "deliveries are kept as long as their event, 30 days", "ralphctl webhooks deliveries"
+        missing = NotFound(f"there is no delivery {delivery_id}", why=kept, mend=mend)
         stored = await self._events.delivery(delivery_id)
         if stored is None:
             if why := self._events.degraded:

@@ -125,11 +125,9 @@ class DeliveryWorker:
             if destination
             else Unreached("the webhook is no longer configured")
         )
-        where = (
-            f"{destination.name or destination.id} ({destination.label})"
-            if destination
-            else "a webhook that is no longer configured"
-        )
+        where = "a webhook that is no longer configured"
+        if destination:
+            where = f"{destination.name or destination.id} ({destination.label})"
         extra = {"event_type": delivery.event.type, "ralph": delivery.event.ralph, "where": where}
         match sequel(answer, delivery, now=self._clock(), jitter=self._jitter()):
             case Delivered():

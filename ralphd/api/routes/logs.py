@@ -29,10 +29,7 @@ router = routes("/v1/ralphs", "ralphs")
 
 @router.get("/{name}/logs", responses={200: LOG}, response_class=Response)
 async def read_log(
-    request: Request,
-    host: TheHost,
-    name: RalphName,
-    query: Annotated[LogsQuery, Query()],
+    request: Request, host: TheHost, name: RalphName, query: Annotated[LogsQuery, Query()]
 ) -> StreamReply:
     """What a ralph printed, with the Regent's own lines between, over all runs that are kept.
 

@@ -109,10 +109,7 @@ async def acknowledge(host: TheHost, name: RalphName, nothing: NoFields | None =
 
 
 @router.post(
-    "/{name}/reload",
-    status_code=202,
-    responses=answers(ReloadedRalphView, 202),
-    dependencies=[NO_QUERY],
+    "/{name}/reload", status_code=202, responses=answers(ReloadedRalphView, 202), dependencies=[NO_QUERY]
 )
 async def reload_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Pin a ralph to what its files say now, with the flags and the environment of its start.

@@ -43,11 +43,7 @@ def explain_end(
 
 _SAID_SO: Final[Mapping[Outcome, tuple[str, str, str]]] = {
     Outcome.LIMIT: ("E2", "Your limit was reached", "exit 5 of a run that sent hello means a limit"),
-    Outcome.REFUSED: (
-        "E2",
-        "Ralph refused to run",
-        "exit 2 or 78 of a run that sent hello is not retried",
-    ),
+    Outcome.REFUSED: ("E2", "Ralph refused to run", "exit 2 or 78 of a run that sent hello is not retried"),
     Outcome.GAVE_UP: ("E2", "Ralph gave up", "exit 1 with a reported reason is not retried"),
     Outcome.NO_PROGRESS: (
         "L10",

@@ -26,11 +26,8 @@ def why_not(current: model.Supervision, event: Event) -> str | None:
         case SkipWaitRequested() if (
             isinstance(current.state, model.Running) and current.said.wait is not None
         ):
-            return (
-                None
-                if current.said.signals
-                else "its command waits on its own and does not support skip-wait"
-            )
+            its_own = "its command waits on its own and does not support skip-wait"
+            return None if current.said.signals else its_own
         case SkipWaitRequested() if not _waits(current):
             return f"it is {current.state.kind} and not waiting"
         case Reported():

@@ -34,13 +34,7 @@ class LogReader:
     """
 
     def __init__(
-        self,
-        runs: Runs,
-        start: Start,
-        query: LogQuery,
-        *,
-        block_bytes: int,
-        limit: Cursor | None = None,
+        self, runs: Runs, start: Start, query: LogQuery, *, block_bytes: int, limit: Cursor | None = None
     ) -> None:
         self._runs, self._until, self._sieve = runs, query.until, records.Sieve(query)
         self._query, self._block_bytes, self._limit = query, block_bytes, limit

@@ -76,8 +76,8 @@ def test_what_is_asked_for_reaches_the_daemon(daemon: FakeDaemon, ctl: Ctl) -> N
     )  # fmt: skip
     assert reply.returncode == 0, reply.stderr
     assert daemon.asked[-1].query == {
-        "tail": "all", "stream": "stderr", "grep": "a b&c", "since": "1970-01-01T00:00:00.000000Z",
-        "until": "2026-11-21T07:00:00.000000Z", "format": "json", "events": "text",
+        "tail": "all", "stream": "stderr", "grep": "a b&c", "since": "1970-01-01T00:00:00+00:00",
+        "until": "2026-11-21T07:00:00+00:00", "format": "json", "events": "text",
     }  # fmt: skip
 
 
