@@ -29,7 +29,7 @@ def commands_page() -> str:
     """The text of ``docs/commands.md``."""
     context = click.Context(cli, info_name="ralphctl")
     shared = {_names(each) for each in cli.params}
-    common = [(f"`{names}`", _cell(told)) for names, told in overview.OPTIONS]
+    common = [(f"`{names}`", _cell(told)) for names, told in overview.OPTIONS.items()]
     parts = [INTRODUCTION, _overview(cli), COMMON, _table(common), *_sections(cli, context, shared)]
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from ralphctl.cli import completers
 from ralphctl.cli.completers import META_SOCKET
-from ralphctl.cli.overview import DIRECTORY_HELP, JSON_HELP, SOCKET_HELP, sections
+from ralphctl.cli.overview import OPTIONS, sections
 from ralphctl.cli.overview import CommandEntry as CommandEntry  # with the rest, for groups of commands
 from ralphctl.client import discovery
 from ralphd.errors import UsageError
@@ -42,11 +42,11 @@ def _common_options() -> list[click.Parameter]:
     """Return ``-C``, ``--socket`` and ``--json``, valid before and after the command."""
     return [
         click.Option(["-C", "directory_"], metavar="DIR", expose_value=False, is_eager=True, callback=_go,
-                     shell_complete=completers.directories, help=DIRECTORY_HELP),
+                     shell_complete=completers.directories, help=OPTIONS["-C DIR"]),
         click.Option(["--socket"], metavar="PATH", expose_value=False, callback=_remember(META_SOCKET),
-                     shell_complete=completers.files, help=SOCKET_HELP),
+                     shell_complete=completers.files, help=OPTIONS["--socket PATH"]),
         click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember(_JSON),
-                     help=JSON_HELP),
+                     help=OPTIONS["--json"]),
     ]  # fmt: skip
 
 

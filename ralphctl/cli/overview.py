@@ -24,17 +24,13 @@ EXIT_CODES = (
     "Exit codes: 0 ok, 1 failed, 2 usage, 3 no daemon, 4 no such ralph, 75 paused or try later, "
     "78 configuration, 124 --wait-timeout ran out, 130 interrupted."
 )
-DIRECTORY_HELP = "Run as if started in DIR."
-SOCKET_HELP = "The daemon's socket."
-JSON_HELP = "Output JSON."
-VERSION_HELP = "Print the version."
-OPTIONS = (
-    ("--version", VERSION_HELP),
-    ("-C DIR", DIRECTORY_HELP),
-    ("--socket PATH", SOCKET_HELP),
-    ("--json", JSON_HELP),
-    ("-h, --help", "Show this message and exit."),
-)
+OPTIONS = {
+    "--version": "Print the version.",
+    "-C DIR": "Run as if started in DIR.",
+    "--socket PATH": "The daemon's socket.",
+    "--json": "Output JSON.",
+    "-h, --help": "Show this message and exit.",
+}
 
 
 class CommandEntry:
@@ -94,7 +90,7 @@ def page(width: int | None = None) -> str:
     """Return the help page, ``width`` columns wide (those of the terminal, 80 at most)."""
     width = max(_NARROWEST, min(_WIDEST, width or columns(sys.stdout) or _WIDEST))
     blocks = [_PROGRAM]
-    for head, rows in (("Options", OPTIONS), *sections(TABLE).items()):
+    for head, rows in (("Options", [*OPTIONS.items()]), *sections(TABLE).items()):
         blocks.append("\n".join([f"{head}:", *_two_columns(rows, width)]) + "\n")
     return "\n".join([*blocks, *(f"  {line}" for line in textwrap.wrap(EXIT_CODES, width - 2))])
 

@@ -32,7 +32,7 @@ cli = _Root(
     context_settings={"help_option_names": ["-h", "--help"]},
     callback=_help_without_a_command,
 )
-click.version_option(__version__, message="ralphctl %(version)s", help=overview.VERSION_HELP)(cli)
+click.version_option(__version__, message="ralphctl %(version)s", help=overview.OPTIONS["--version"])(cli)
 
 
 def run(arguments: list[str]) -> int:

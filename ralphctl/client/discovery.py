@@ -36,11 +36,9 @@ def lock_owner_above(directory: str) -> str | None:
 
 def lock_owner(directory: str) -> str | None:
     """Return the socket that the live ``.ralph/lock`` of this very directory names."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(
-            os.path.join(directory, ".ralph", "lock"),
-            os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-        )
+        descriptor = os.open(os.path.join(directory, ".ralph", "lock"), flags)
     except OSError:
         return None
     try:
@@ -62,9 +60,8 @@ def here() -> str:
     try:
         return os.getcwd()
     except OSError as fault:
-        raise DirectoryUnusable(
-            "the current directory no longer exists", mend="cd  to one that exists"
-        ) from fault
+        what = "the current directory no longer exists"
+        raise DirectoryUnusable(what, mend="cd  to one that exists") from fault
 
 
 def change_directory(directory: str) -> None:

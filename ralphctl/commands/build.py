@@ -145,9 +145,8 @@ def _register(client: Client, body: dict[str, object], stops: StopSignals) -> Vi
         except DaemonNotRunning as gone:
             if stops.at_once:
                 raise KeyboardInterrupt from gone
-            raise StartFailed(
-                "the private ralphd ended unexpectedly", wire.EXIT_FAILED, why=gone.what
-            ) from gone
+            what = "the private ralphd ended unexpectedly"
+            raise StartFailed(what, wire.EXIT_FAILED, why=gone.what) from gone
         time.sleep(_BUSY_PAUSE_S)
 
 

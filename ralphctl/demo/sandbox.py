@@ -67,9 +67,8 @@ class Sandbox:
         missing, or when something cannot be removed.
         """
         if missing := [name for name in ("git", "setsid") if shutil.which(name) is None]:
-            raise DemoFailed(
-                f"the demo needs {' and '.join(missing)}", mend="install it, then: ralphctl demo"
-            )
+            what = f"the demo needs {' and '.join(missing)}"
+            raise DemoFailed(what, mend="install it, then: ralphctl demo")
         processes.become_reaper()  # every process of the demo stays below this one
         for number in _ENDED_BY:
             if signal.getsignal(number) is not signal.SIG_IGN:

@@ -88,9 +88,8 @@ def login_result(name: str, command: str, answer: ProgramOutput | None, keys: Se
     field = _FIELD.search(text)  # of a JSON object: counts for more than words around it
     if field[1] == "false" if field else _NOT_LOGGED_IN.search(text):
         if keys:
-            return unknown(
-                f"not logged in, but {keys[0]} is set: the first attempt will show whether it works"
-            )
+            text = f"not logged in, but {keys[0]} is set: the first attempt will show whether it works"
+            return unknown(text)
         return warning(f"not logged in, according to {command}", known.login_command(name) or "")
     if field or (answer.code == 0 and _LOGGED_IN.search(text)):
         return ok(f"logged in, according to {command}")

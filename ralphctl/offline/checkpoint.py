@@ -101,11 +101,9 @@ def wish_of(resume: bool, no_resume: bool, command: list[str] | None) -> bool | 
         raise UsageError("--resume and --no-resume are both given", mend="one of them, or none to be asked")
     given = "--resume" if resume else "--no-resume" if no_resume else ""
     if given and command is not None:
-        raise UsageError(
-            f"{given} is for the built-in loop, and a command is given",
-            why="a command of your own keeps its checkpoints by itself",
-            mend=f"leave out {given}, or leave out the command",
-        )
+        what = f"{given} is for the built-in loop, and a command is given"
+        why = "a command of your own keeps its checkpoints by itself"
+        raise UsageError(what, why=why, mend=f"leave out {given}, or leave out the command")
     return resume if given else None
 
 
@@ -159,11 +157,9 @@ def _settle_unusable(saved: SavedCheckpoint, wish: bool | None, command: str) ->
         message(f"the checkpoint cannot be used: {clean(saved.fault)}\n  {clean(saved.path)}")
         answer = ask_line("Start without it? [y/N] ") if can_ask() else None
         if answer is None and saved.is_newer:
-            raise NewerState(
-                "nothing was started: the checkpoint is of a newer version",
-                why=f"{saved.path}: {saved.fault}",
-                mend=f"install the newer ralphd again; or {command} --no-resume, which keeps it aside",
-            )
+            what = "nothing was started: the checkpoint is of a newer version"
+            mend = f"install the newer ralphd again; or {command} --no-resume, which keeps it aside"
+            raise NewerState(what, why=f"{saved.path}: {saved.fault}", mend=mend)
         if answer is not None and answer.lower() not in ("y", "yes"):
             raise StartDeclined("nothing was started", mend=f"less {saved.path}, then {command}")
     if not saved.is_copy:

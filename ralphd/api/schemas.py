@@ -608,10 +608,7 @@ LOG: dict[str, Any] = {
     "content": {"text/plain": _TEXT, "application/x-ndjson": _TEXT},
 }
 EVENTS: dict[str, Any] = {"description": "Server-sent events.", "content": {"text/event-stream": _TEXT}}
-METRICS: dict[str, Any] = {
-    "description": "The Prometheus text format.",
-    "content": {"text/plain": _TEXT},
-}
+METRICS: dict[str, Any] = {"description": "The Prometheus text format.", "content": {"text/plain": _TEXT}}
 PROBLEM: dict[str, Any] = {
     "description": "What went wrong, why, and what to do.",
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},

@@ -227,7 +227,9 @@ def sequel(answer: Answer, delivery: Delivery, *, now: "Moment", jitter: float) 
         return Disable(why)
     if delivery.failures >= len(RETRY_AFTER_S) and now - delivery.queued_at >= GIVE_UP_AFTER_S:
         return GiveUp(why)
-    return Retry(now + max(_delay_s(answer, delivery.failures, jitter), _asked_for_s(answer, now)), why)
+    steps = RETRY_AFTER_S if isinstance(answer, ReceiverReply) else UNREACHED_AFTER_S
+    delay_s = steps[min(delivery.failures, len(steps) - 1)] * (0.9 + 0.2 * jitter)
+    return Retry(now + max(delay_s, _asked_for_s(answer, now)), why)
 
 
 def why_failed(answer: Answer) -> str | None:
@@ -246,11 +248,6 @@ def why_failed(answer: Answer) -> str | None:
 def is_gone(answer: Answer) -> bool:
     """Return whether the receiver answered 410."""
     return isinstance(answer, ReceiverReply) and answer.status == _GONE
-
-
-def _delay_s(answer: Answer, failures: int, jitter: float) -> float:
-    steps = RETRY_AFTER_S if isinstance(answer, ReceiverReply) else UNREACHED_AFTER_S
-    return steps[min(failures, len(steps) - 1)] * (0.9 + 0.2 * jitter)
 
 
 def _asked_for_s(answer: Answer, now: "Moment") -> float:

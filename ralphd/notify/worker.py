@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from ralphd import diagnostics
+from ralphd.core import delivery as outgoing
 from ralphd.core.delivery import Delivered, Delivery, Destination, Disable, GiveUp, Retry, Unreached, sequel
 from ralphd.core.time import Moment
 from ralphd.notify.client import WebhookClient
@@ -120,13 +121,10 @@ class DeliveryWorker:
         if why := self._known().why_gone(delivery.destination):
             await self._outbox.failed(delivery.id, why, None)
             return
-        answer = (
-            await self._courier.ask(destination, delivery.event, delivery.message_id)
-            if destination
-            else Unreached("the webhook is no longer configured")
-        )
+        answer: outgoing.Answer = Unreached("the webhook is no longer configured")
         where = "a webhook that is no longer configured"
         if destination:
+            answer = await self._courier.ask(destination, delivery.event, delivery.message_id)
             where = f"{destination.name or destination.id} ({destination.label})"
         extra = {"event_type": delivery.event.type, "ralph": delivery.event.ralph, "where": where}
         match sequel(answer, delivery, now=self._clock(), jitter=self._jitter()):

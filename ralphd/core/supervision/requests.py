@@ -16,6 +16,7 @@ from ralphd.core.time import Moment
 def why_not(current: model.Supervision, event: Event) -> str | None:
     """Return why a request does not fit the state of the ralph, or None."""
     settled = isinstance(current.state, model.SETTLED)
+    is_paused = isinstance(current.state, model.Paused) and current.state.resume_at is not None
     match event:
         case PauseRequested() if settled:
             return f"it is {current.state.kind}: there is nothing to pause"
@@ -28,18 +29,12 @@ def why_not(current: model.Supervision, event: Event) -> str | None:
         ):
             its_own = "its command waits on its own and does not support skip-wait"
             return None if current.said.signals else its_own
-        case SkipWaitRequested() if not _waits(current):
+        case SkipWaitRequested() if not (is_paused or isinstance(current.state, model.Waiting)):
             return f"it is {current.state.kind} and not waiting"
         case Reported():
             return reports.why_not(current, event)
         case _:
             return None
-
-
-def _waits(current: model.Supervision) -> bool:
-    return isinstance(current.state, model.Waiting) or (
-        isinstance(current.state, model.Paused) and current.state.resume_at is not None
-    )
 
 
 def start(current: model.Supervision, at: Moment) -> model.Step:
@@ -195,9 +190,8 @@ def announced(event: events.CommitsRestored | events.LeftBehind) -> tuple[model.
 
 
 def _left_behind(event: events.LeftBehind) -> tuple[model.Announce, ...]:
-    repaired = model.Announce(
-        "state.recovered", f"Repaired what the run left behind: {'; '.join(event.done)}"
-    )
+    text = f"Repaired what the run left behind: {'; '.join(event.done)}"
+    repaired = model.Announce("state.recovered", text)
     left = model.Announce("guard.blocked", f"The run left something unfinished: {'; '.join(event.told)}")
     return (*((repaired,) if event.done else ()), *((left,) if event.told else ()))
 
