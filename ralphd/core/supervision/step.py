@@ -54,8 +54,7 @@ def step(current: model.Supervision, event: events.Event, policy: model.Policy) 
         case events.CommitsRestored() | events.LeftBehind():
             return model.Step(current, requests.announced(event))
         case events.FellSilent():
-            warning = model.Announce("ralph.stall_warning", event.text)
-            return model.Step(current, (warning,) if current.has_run(event.run_id) else ())
+            return _fell_silent(current, event)
         case events.Overran():
             return _overran(current, event, policy)
         case events.Committed():
@@ -218,6 +217,11 @@ def _grace_over(current: model.Supervision, event: events.GraceOver, policy: mod
             return model.Step(current, (model.KillTree(run_id),))
         case _:
             return model.Step(current)
+
+
+def _fell_silent(current: model.Supervision, event: events.FellSilent) -> model.Step:
+    warning = model.Announce("ralph.stall_warning", event.text)
+    return model.Step(current, (warning,) if current.has_run(event.run_id) else ())
 
 
 def _overran(current: model.Supervision, event: events.Overran, policy: model.Policy) -> model.Step:
