@@ -173,10 +173,11 @@ def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | st
     why = f"iteration {iteration} was not judged" if iteration is not None else "nothing was reverted so far"
     is_first = True
     for entry, is_undone in _judged(newest_first):
-        if iteration is not None and entry.get("iteration") != iteration:
+        number = entry.get("iteration")
+        if iteration is not None and number != iteration:
             continue
         if entry.get("reverted") and not is_undone:
-            number, task = entry.get("iteration"), entry.get("task")
+            task = entry.get("task")
             return ToUndo(
                 boundary_id=_boundary(entry),
                 run_id=str(entry.get("run_id")),
