@@ -177,7 +177,7 @@ def test_an_undo_that_conflicts_with_later_work_is_refused_and_all_is_as_it_was(
 
     why = refusal(revert.undo(world.tree.path, [undone.revert]))
 
-    assert why == f"conflict: {undone.revert[:7]} and later changes of code"
+    assert why == f"conflict of {undone.revert[:7]} with later changes in code"
     assert everything(world.tree) == all_
 
 

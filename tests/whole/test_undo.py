@@ -140,7 +140,7 @@ def test_without_a_daemon_it_is_put_back_as_by_one_and_a_conflict_names_the_git_
     # put back, written down, and seen by the next daemon
     told = person("undo", "demo", "1")
     assert told.returncode == 0, told
-    assert "put back 1 commit of iteration 1" in told.stdout
+    assert "restored 1 commit of iteration 1" in told.stdout
     assert guarded.subjects()[0] == 'Reapply "broken"'
     kept = person("events", "demo", "--type", "commit.*").stdout
     assert [line.split()[3] for line in kept.splitlines()] == ["commit.reverted", "commit.restored"]

@@ -211,7 +211,7 @@ def test_a_conflict_with_a_later_commit_is_refused_and_all_is_as_it_was(tree: Wo
     before = everything(tree)
 
     assert refusal(revert(tree.path, [bad], head=late, label=LABEL)) == (
-        f"conflict: {bad[:7]} and later changes of src/code"
+        f"conflict of {bad[:7]} with later changes in src/code"
     )
     assert everything(tree) == before
 
@@ -327,7 +327,7 @@ def test_hooks_filters_drivers_and_other_programs_of_the_repository_are_not_run(
     driver = refusal(revert(tree.path, [bad], head=late, label=LABEL))
     lfs = refusal(revert(tree.path, [late], head=late, label=LABEL))
 
-    assert driver == f"conflict: {bad[:7]} and later changes of a.odd"
+    assert driver == f"conflict of {bad[:7]} with later changes in a.odd"
     assert lfs == "files go through a filter (LFS or the like), which is not run: big.lfs"
     assert not ran.exists()
     assert everything(tree) == before
