@@ -121,7 +121,8 @@ def iteration_spans(
     """Return where the log of some iterations lies, the oldest first, in the words of a query.
 
     ``iteration`` is ``N``, of several with this number the newest, or ``RUN:N``. An iteration lasts from its
-    first attempt, else from the end of the one before, to the start of the next one.
+    first attempt, else from the end of the one before, to the start of the next one. ``task`` is an id or a
+    title, in any case.
     """
     run, _, number = (iteration or "").rpartition(":")
     spans: list[dict[str, str]] = []
@@ -129,7 +130,10 @@ def iteration_spans(
         runs = entry["run_id"], entry["run_id"][1:].partition("-")[0].lstrip("0"), ""
         if iteration is not None and (str(entry["iteration"]) != number or run not in runs):
             continue
-        if task is not None and (entry.get("task") or {}).get("id") != task:
+        about = entry.get("task") or {}
+        if task is not None and task.casefold() not in (
+            str(about.get(key) or "").casefold() for key in ("id", "title")
+        ):
             continue
         begin = _began(newest_first, at)
         end = _began(newest_first, at - 1) or entry["at"] if at else None
@@ -141,22 +145,18 @@ def iteration_spans(
 
 
 def _began(newest_first: Sequence[Mapping[str, Any]], at: int) -> str | None:
-    """Return when an iteration began: after the end of the one before, and shortly before its first attempt.
+    """Return when an iteration began: with its first attempt, else after the end of the iteration before.
 
     None if that is not known: it is the first one of its run.
     """
     entry, earlier = newest_first[at], newest_first[at + 1 : at + 2]
-    moments = []
-    if earlier and earlier[0]["at"] and (entry["attempts"] or earlier[0]["run_id"] == entry["run_id"]):
-        moments.append(datetime.fromisoformat(earlier[0]["at"]) + _STAMPED_LATE)
-    if entry["attempts"] and isinstance(entry["attempts"][0].get("duration_s"), int | float):
-        first = entry["attempts"][0]
-        began = datetime.fromisoformat(first["at"]) - timedelta(seconds=first["duration_s"])
-        moments = [min(max(*moments, began - _LEAD), began) if moments else began - _LEAD]
-    return moments[0].isoformat() if moments else None
+    first = next(iter(entry["attempts"]), {})
+    if isinstance(first.get("duration_s"), int | float):
+        return (datetime.fromisoformat(first["at"]) - timedelta(seconds=first["duration_s"])).isoformat()
+    if earlier and earlier[0]["at"] and (first or earlier[0]["run_id"] == entry["run_id"]):
+        return (datetime.fromisoformat(earlier[0]["at"]) + _STAMPED_LATE).isoformat()
+    return None
 
 
 _STAMPED_LATE = timedelta(milliseconds=3)
 """How long after an iteration ended its last line can get its time."""
-_LEAD = timedelta(seconds=1)
-"""How long before an attempt the first line about its iteration can be."""

@@ -133,7 +133,8 @@ def entry(number: int, ended: str | None, *, run: str = "r000002-bbbbbbbb", task
     attempt = {"at": f"2026-11-21T{ended}Z", "duration_s": 60.0} if task and ended else None
     return {
         "run_id": run, "iteration": number, "at": ended and f"2026-11-21T{ended}Z",
-        "task": {"id": task} if task else None, "attempts": [attempt] if attempt else [],
+        "task": {"id": task, "title": f"Parse {task}"} if task else None,
+        "attempts": [attempt] if attempt else [],
     }  # fmt: skip
 
 
@@ -149,14 +150,15 @@ OWN = [entry(2, "07:05:00"), entry(1, "07:02:00")]
 @pytest.mark.parametrize(
     ("entries", "iteration", "task", "expected"),
     [
-        (BUILT_IN, "3", None, [("since", "07:08:59", None)]),
-        (BUILT_IN, "2", None, [("since", "07:03:59", "07:08:59")]),
-        (BUILT_IN, "1", None, [("since", "07:00:59", "07:03:59")]),
-        (BUILT_IN, "1:1", None, [("since", "05:58:59", "07:00:59")]),
-        (BUILT_IN, "r000001-aaaaaaaa:1", None, [("since", "05:58:59", "07:00:59")]),
-        (BUILT_IN, None, "b", [("since", "07:03:59", "07:08:59")]),
-        (BUILT_IN, None, "a", [("since", "05:58:59", "07:00:59"), ("since", "07:00:59", "07:03:59"),
-                               ("since", "07:08:59", None)]),
+        (BUILT_IN, "3", None, [("since", "07:09:00", None)]),
+        (BUILT_IN, "2", None, [("since", "07:04:00", "07:09:00")]),
+        (BUILT_IN, "1", None, [("since", "07:01:00", "07:04:00")]),
+        (BUILT_IN, "1:1", None, [("since", "05:59:00", "07:01:00")]),
+        (BUILT_IN, "r000001-aaaaaaaa:1", None, [("since", "05:59:00", "07:01:00")]),
+        (BUILT_IN, None, "PARSE B", [("since", "07:04:00", "07:09:00")]),
+        (BUILT_IN, None, "b", [("since", "07:04:00", "07:09:00")]),
+        (BUILT_IN, None, "a", [("since", "05:59:00", "07:01:00"), ("since", "07:01:00", "07:04:00"),
+                               ("since", "07:09:00", None)]),
         (OWN, "1", None, [("cursor", "r000002-bbbbbbbb:1:0:0", "07:02:00.003000")]),
         (OWN, "2", None, [("since", "07:02:00.003000", None)]),
         (BUILT_IN, "9", None, []),
@@ -189,7 +191,7 @@ def test_an_iteration_is_asked_for_by_its_time(daemon: FakeDaemon, ctl: Ctl, gol
     daemon.on("GET /v1/ralphs/api/iterations", lambda _: Answer({"iterations": BUILT_IN}))
     daemon.on(LOGS, lambda _: Answer(as_lines(record(1, "one"))))
     assert ctl("logs", "api", "--iteration", "2").stdout == "one\n"
-    assert daemon.asked[-1].query["since"] == "2026-11-21T07:03:59+00:00"
+    assert daemon.asked[-1].query["since"] == "2026-11-21T07:04:00+00:00"
     assert ctl("logs", "api", "--task", "a").stdout == "one\n" * 3
     unknown = ctl("logs", "api", "--iteration", "9"), ctl("logs", "api", "--task", "none")
     golden(*unknown, ctl("logs", "api", "--iteration", "2", "-f"))
