@@ -123,7 +123,7 @@ class EventParser(TextParser):
     def figures(self, rule: EventRule, data: dict[str, Any]) -> Figures:
         read = sum(reading.count(at(data, place)) for place in rule.tokens_in)
         written = sum(reading.count(at(data, place)) for place in rule.tokens_out)
-        return Figures(reading.number(at(data, rule.cost_usd)), read, written)
+        return Figures(reading.number(at(data, rule.cost_usd), reading.MAX_COST_USD), read, written)
 
     def end(self, rule: EventRule, data: dict[str, Any]) -> Signs:
         if not self.is_good(rule, data):

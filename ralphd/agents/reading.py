@@ -28,6 +28,8 @@ _MAX_BLOCKS: Final = 1000
 _MAX_HEADERS: Final = 64
 _MAX_SESSIONS: Final = 200
 _MAX_NUMBER: Final = 1e15
+_MAX_EPOCH: Final = 1e14  # in milliseconds: in the year 5138
+MAX_COST_USD: Final = 1e6
 
 # Reads one value and returns its end; without what json.loads does for each line besides.
 _decoded: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # missing in the stubs
@@ -75,11 +77,11 @@ def text(value: object, most: int = MESSAGE_CHARS) -> str:
     return cut if cut.isascii() else cut.encode("utf-8", "replace").decode()  # JSON can hold half a character
 
 
-def number(value: object) -> float | None:
-    """Return a number that makes sense, from 0 on; None for anything else."""
+def number(value: object, most: float = _MAX_NUMBER) -> float | None:
+    """Return a number that makes sense, from 0 to ``most``; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 <= value <= _MAX_NUMBER else None
+    return float(value) if 0 <= value <= most else None
 
 
 def whole(value: object) -> int | None:
@@ -102,7 +104,7 @@ def http_status(value: object) -> int | None:
 
 def epoch(value: object) -> float | None:
     """Return a moment from an epoch in seconds or milliseconds."""
-    moment = number(value)
+    moment = number(value, _MAX_EPOCH)
     if not moment:
         return None
     return moment / 1000 if moment > 1e11 else moment

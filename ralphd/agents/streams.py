@@ -63,6 +63,7 @@ class EventStreams:
 
     def __init__(self) -> None:
         self._spent = Figures()  # by streams that are over
+        self._has_failed = False
         self._streams: dict[tuple[str, str], AgentStream] = {}
         self._agents: dict[str, Agent] = {}  # their parsers know what earlier sessions had cost
 
@@ -75,7 +76,9 @@ class EventStreams:
                 return None
             return self._on_event(*self._read(name, data, line), data, parse_rfc3339(at))
         except Exception:  # a parser that cannot read a line must not hide it
-            logger.exception("an event of an agent cannot be read")
+            if not self._has_failed:  # a flood of such lines must not fill the daemon's log
+                logger.exception("an event of an agent cannot be read")
+            self._has_failed = True
             return None
 
     def _on_event(self, stream: AgentStream, signs: Signs, data: dict[str, Any], at: Moment) -> str:

@@ -23,8 +23,8 @@ def claude(session: str = "s-1", cost: float = 0.11, text: str = "I fixed it.") 
     )  # fmt: skip
 
 
-def limited(session: str = "s-1") -> list[str]:
-    info = {"status": "rejected", "resetsAt": 1795304674, "rateLimitType": "five_hour"}
+def limited(session: str = "s-1", resets_at: int = 1795304674) -> list[str]:
+    info = {"status": "rejected", "resetsAt": resets_at, "rateLimitType": "five_hour"}
     words = "You've hit your 5-hour limit"
     message = {"role": "assistant", "model": "<synthetic>", "content": [{"type": "text", "text": words}]}
     return lines(

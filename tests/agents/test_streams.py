@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.agents.streams import EventCounter, EventText
+from ralphd.agents.streams import EventCounter, EventStreams, EventText
 from tests.agents import streams
 from tests.agents.streams import AT, CODEX, CODEX_LIMITED, GEMINI, OPENCODE, claude, limited
 
@@ -120,6 +120,27 @@ def test_a_resumed_session_counts_what_it_added() -> None:
     seen = counted([*claude("s-1", 0.10), *claude("s-1", 0.25)]).seen
     assert seen is not None
     assert seen["cost_usd"] == 0.25
+
+
+@pytest.mark.parametrize("cost", [-1, 1e6 + 1, 2e15])
+def test_a_cost_that_makes_no_sense_is_ignored(cost: float) -> None:
+    seen = counted([*claude("s-1", 0.10), *claude("s-2", cost)]).seen
+    assert seen is not None
+    assert seen["cost_usd"] == 0.10
+
+
+def test_a_reset_that_no_calendar_has_is_unknown() -> None:
+    seen = counted(limited(resets_at=960_000_000_000_000)).seen
+    assert seen is not None
+    assert seen["limit"] == LIMIT | {"resets_at": None}
+
+
+def test_events_that_cannot_be_read_are_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EventCounter, "_on_event", EventStreams._on_event)  # raises
+    counted(claude() * 10)
+    assert [each.message for each in caplog.records] == ["an event of an agent cannot be read"]
 
 
 def test_two_sessions_at_one_time_are_kept_apart() -> None:
