@@ -198,6 +198,12 @@ def _details(data: Mapping[str, Any]) -> Iterator[str]:
         yield from filter(str.strip, map(text, parts))
 
 
+def without_past_limit(seen: dict[str, Any] | None, now: Moment) -> dict[str, Any] | None:
+    """Return what was seen, without a limit whose reset is past."""
+    until = ((seen or {}).get("limit") or {}).get("resets_at")
+    return seen | {"limit": None} if seen and until and until <= rfc3339(now) else seen
+
+
 class EventCounter(EventStreams):
     """Count what the events of a run's output report: ``seen``, as the API shows it.
 
@@ -214,10 +220,10 @@ class EventCounter(EventStreams):
         name = stream.agent.name
         for sign in signs:
             if isinstance(sign, Limited):
-                self._reached(name, sign.name, sign.resets_at)
+                self._reached(name, sign.name, sign.resets_at, at)
             elif isinstance(sign, FinalEvent) and not sign.good:
                 self._look_for_limit(stream, sign, at)
-            elif isinstance(sign, FinalEvent) and self._limit and self._limit["agent"] == name:
+            elif isinstance(sign, FinalEvent):
                 self._limit = None
         figures = _sum(self._spent, *(each.figures for each in self._streams.values()))
         cost = figures.cost_usd and round(figures.cost_usd, 6)
@@ -226,7 +232,10 @@ class EventCounter(EventStreams):
         self.seen = {"agent": name, "session_id": session, "limit": self._limit, "cost_usd": cost, **tokens}
         return ""
 
-    def _reached(self, agent: str, limit: str, until: Moment | None) -> None:
+    def _reached(self, agent: str, limit: str, until: Moment | None, at: Moment) -> None:
+        from ralphd.core.failures.resets import LONGEST_S
+
+        until = None if until and until - at > LONGEST_S else until
         self._limit = {"agent": agent, "name": limit, "resets_at": until and rfc3339(until)}
 
     def _look_for_limit(self, stream: AgentStream, end: FinalEvent, at: Moment) -> None:
@@ -237,4 +246,4 @@ class EventCounter(EventStreams):
         evidence = Evidence(verdict=end, own_lines=stream.parser.own_lines(), partial=True)
         found = classify(evidence, rules, now=at)
         if found.kind is FailureKind.USAGE_LIMIT and not (self._limit and self._limit["agent"] == agent.name):
-            self._reached(agent.name, "", None if found.reset is None else found.reset.until)
+            self._reached(agent.name, "", None if found.reset is None else found.reset.until, at)

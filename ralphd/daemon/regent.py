@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ralphd import diagnostics, errors
+from ralphd.agents.streams import without_past_limit
 from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET
 from ralphd.core.gate.verdict import GateRun, Verdict
 from ralphd.core.supervision import events, model, reports
@@ -135,7 +136,7 @@ class Regent:
     def _seen(self) -> dict[str, Any] | None:
         """What the last run's output shows of its agents."""
         live = self._live or self._past
-        return live.output.seen if live else None
+        return without_past_limit(live.output.seen, self._services.clock.now()) if live else None
 
     def view(self) -> dict[str, Any]:
         means = None if self._live is None else self._live.record.tree_means

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.agents.streams import EventCounter, EventStreams, EventText
+from ralphd.agents.streams import EventCounter, EventStreams, EventText, without_past_limit
 from tests.agents import streams
 from tests.agents.streams import AT, CODEX, CODEX_LIMITED, GEMINI, OPENCODE, claude, limited
 
@@ -154,16 +154,27 @@ def test_two_sessions_at_one_time_are_kept_apart() -> None:
     ("printed", "limit"),
     [
         (limited(), LIMIT),
-        ([*limited(), *CODEX], LIMIT),
+        ([*limited(), *CODEX], None),
+        (limited(resets_at=4_000_000_000), LIMIT | {"resets_at": None}),
         (CODEX_LIMITED, {"agent": "codex", "name": "", "resets_at": "2026-11-21T23:44:00.000000Z"}),
         ([*limited(), *claude()], None),
         (CODEX, None),
     ],
 )
-def test_a_limit_is_seen_until_the_agent_succeeds(printed: list[str], limit: object) -> None:
+def test_a_limit_is_seen_until_an_agent_succeeds(printed: list[str], limit: object) -> None:
     seen = counted(printed).seen
     assert seen is not None
     assert seen["limit"] == limit
+
+
+def test_a_limit_ends_with_its_reset() -> None:
+    seen = counted(limited()).seen
+    assert without_past_limit(None, 0.0) is None
+    assert seen is not None and seen["limit"] == LIMIT
+    assert without_past_limit(seen, 1795304673.9) is seen
+    assert without_past_limit(seen, 1795304674.0) == seen | {"limit": None}
+    unknown = seen | {"limit": LIMIT | {"resets_at": None}}
+    assert without_past_limit(unknown, 1e10) is unknown
 
 
 def test_what_is_kept_of_many_sessions_is_bounded() -> None:

@@ -2,11 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from ralphd import wire
 from ralphd.api.schemas import RalphView
 from ralphd.config.configuration import Configuration
 from ralphd.core.supervision.model import Supervision
+from ralphd.core.time import rfc3339
+from ralphd.daemon.ralph.live_run import LiveRun
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.services import EventPublisher, Services
@@ -15,6 +19,7 @@ from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
 from ralphd.store.history import History
 from ralphd.store.state import Definition, RalphFiles, RegentState
+from tests.daemon.ralph.test_live_run import NOON, HeldClock
 
 
 async def a_regent(place: Path) -> tuple[Regent, EventStore]:
@@ -61,4 +66,16 @@ async def test_a_view_is_serialised_anew_only_when_something_has_changed(tmp_pat
 
     regent.account.notes = ["news"]
     assert json.loads(regent.view_bytes())["notes"] == ["news"]
+    await events.close()
+
+
+async def test_a_limit_in_the_output_leaves_the_view_when_its_reset_is_past(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    regent._services.clock = clock = HeldClock()
+    limit = {"agent": "claude", "name": "", "resets_at": rfc3339(NOON + 60)}
+    output = SimpleNamespace(seen={"agent": "claude", "limit": limit})
+    regent._past = cast("LiveRun", SimpleNamespace(output=output))
+    assert json.loads(regent.view_bytes())["seen"]["limit"] == limit
+    clock.run_for(60)
+    assert json.loads(regent.view_bytes())["seen"]["limit"] is None
     await events.close()

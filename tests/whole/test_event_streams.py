@@ -1,9 +1,11 @@
 """A loop of one's own that prints agents' event streams: shown as text, counted, and stored as printed."""
 
+import time
 from pathlib import Path
 
 import pytest
 
+from ralphd.core.time import rfc3339
 from tests.agents.streams import CODEX, claude, limited
 from tests.helpers import wait_for
 from tests.terminal import Terminal
@@ -61,12 +63,13 @@ def test_costs_and_limits_are_seen_in_the_output_and_again_after_a_restart(
     daemon: Daemon, person: Person
 ) -> None:
     daemon.start()
-    place, command = loop(person, "demo", [*PRINTED, *limited("s-2")], "sleep 60")
+    resets_at = int(time.time()) + 3600
+    place, command = loop(person, "demo", [*PRINTED, *limited("s-2", resets_at)], "sleep 60")
     person.starts(place, command)
     assert daemon.view("demo")["total_cost_usd"] == 0.0
     expected = {
         "agent": "claude", "session_id": "s-2", "cost_usd": 0.11, "tokens_in": 2000, "tokens_out": 40,
-        "limit": {"agent": "claude", "name": "five_hour", "resets_at": "2026-11-21T23:44:34.000000Z"},
+        "limit": {"agent": "claude", "name": "five_hour", "resets_at": rfc3339(resets_at)},
     }  # fmt: skip
     wait_for(lambda: daemon.view("demo")["seen"] == expected, timeout_s=20, what="the output counted")
     assert daemon.view("demo")["state"] == "running"
