@@ -111,6 +111,7 @@ class Regent:
         self._timers = Timers(services, self.post)
         self.gate = Gate(account, services, self.post)
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._counting: asyncio.Task[Any] | None = None
         self._alone = asyncio.Lock()
         self.incidents = Incidents(account, services, self._alone)
         self._spawn_fault: errors.RalphdError | None = None
@@ -451,8 +452,8 @@ class Regent:
         if (run_id := self.living) is not None and (commits := await self._commits.commits()):
             self.post(events.Committed(self._services.clock.now(), run_id, commits))
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
-        if self._live is not None:
-            await self._live.output.count()
+        if self._live is not None and (self._counting is None or self._counting.done()):
+            self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
         await self.account.freshen()
         self._settle()
 

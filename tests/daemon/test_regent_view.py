@@ -1,5 +1,6 @@
 """What a ralph looks like to the API."""
 
+import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from typing import cast
 from ralphd import wire
 from ralphd.api.schemas import RalphView
 from ralphd.config.configuration import Configuration
-from ralphd.core.supervision.model import Supervision
+from ralphd.core.supervision.model import RunId, Supervision
 from ralphd.core.time import rfc3339
 from ralphd.daemon.ralph.live_run import LiveRun
 from ralphd.daemon.ralph.record import RalphRecord
@@ -78,4 +79,28 @@ async def test_a_limit_in_the_output_leaves_the_view_when_its_reset_is_past(tmp_
     assert json.loads(regent.view_bytes())["seen"]["limit"] == limit
     clock.run_for(60)
     assert json.loads(regent.view_bytes())["seen"]["limit"] is None
+    await events.close()
+
+
+async def test_a_poll_does_not_wait_for_the_output_to_be_counted(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    began, is_over = [], asyncio.Event()
+
+    async def count() -> None:
+        began.append(1)
+        await is_over.wait()
+
+    output = SimpleNamespace(count=count)
+    regent._live = cast("LiveRun", SimpleNamespace(output=output, run_id=RunId("r000001-0badcafe")))
+    async with asyncio.timeout(20):
+        for _ in range(2):
+            await regent.look_round()
+            await asyncio.sleep(0)
+            assert len(began) == 1
+        is_over.set()
+        await asyncio.gather(*regent._tasks)
+        await regent.look_round()
+        await asyncio.gather(*regent._tasks)
+    assert len(began) == 2
+    regent._let_go()
     await events.close()
