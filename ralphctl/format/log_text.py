@@ -150,7 +150,7 @@ def _began(newest_first: Sequence[Mapping[str, Any]], at: int) -> str | None:
     None if that is not known: it is the first one of its run.
     """
     entry, earlier = newest_first[at], newest_first[at + 1 : at + 2]
-    first = next(iter(entry["attempts"]), {})
+    first: Mapping[str, Any] = next(iter(entry["attempts"]), {})
     if isinstance(first.get("duration_s"), int | float):
         return (datetime.fromisoformat(first["at"]) - timedelta(seconds=first["duration_s"])).isoformat()
     if earlier and earlier[0]["at"] and (first or earlier[0]["run_id"] == entry["run_id"]):
