@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,12 +169,12 @@ def start(
     wish = _settled_wish(order, before, wish)
     if command is None and not order.is_name and order.known(before) is None:
         offer_init(ctx, order.directory, order.flags)
-    if branch is not None:
-        _switch(order, before, branch)
     if not no_autostart:
         daemon.ensure(client, socket_given(), tell=message)
-    running = [view["ralph_pid"] for view in client.views() if view["ralph_pid"]]
-    return _tell(_start(client, order, wish), running, was_settled=command is not None)
+    with nullcontext() if branch is None else _on_branch(order, before, branch):
+        running = [view["ralph_pid"] for view in client.views() if view["ralph_pid"]]
+        reply = _start(client, order, wish)
+    return _tell(reply, running, was_settled=command is not None)
 
 
 def _tell(reply: Reply, running: list[int], *, was_settled: bool) -> int:
@@ -274,15 +275,14 @@ def _settle_replacement(order: _Order, views: list[dict[str, Any]], *, may_repla
         raise checkpoint.StartDeclined("nothing was started", mend=again)
 
 
-def _switch(order: _Order, views: list[dict[str, Any]], branch: str) -> None:
-    from ralphctl.setup.detect import switch_branch
+def _on_branch(order: _Order, views: list[dict[str, Any]], branch: str) -> AbstractContextManager[None]:
+    from ralphctl.setup.detect import on_branch
 
     view = order.known(views) or order.in_directory(views)
     if view is not None and _runs(view):
         mend = f"ralphctl stop {view['name']}, then start it with --branch"
         raise AlreadyRunning(f"{view['name']} is running: its branch stays as it is", mend=mend)
-    if done := switch_branch(Path(view["directory"]) if view else order.directory, branch):
-        message(clean(done))
+    return on_branch(Path(view["directory"]) if view else order.directory, branch)
 
 
 def _views(client: Client, no_autostart: bool) -> list[dict[str, Any]]:

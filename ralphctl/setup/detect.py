@@ -12,14 +12,15 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ralphctl.format.output import message
+from ralphctl.format.output import clean, message
 from ralphctl.offline import state as offline
 from ralphctl.offline.processes import ask
 from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, has_task_headings, parse
-from ralphd.errors import DirectoryUnusable
+from ralphd.errors import DirectoryUnusable, RalphdError, UsageError
 from ralphd.git import repo
 
 _VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){1,3}(?:-[0-9A-Za-z.-]{1,24})?")
@@ -110,24 +111,45 @@ def detect_git(directory: Path, environ: Mapping[str, str]) -> DetectedGit:
     return DetectedGit("", "", root, current.branch, bool(current.commit), upstream, all(identity))
 
 
-def switch_branch(directory: Path, branch: str) -> str:
-    """Switch to ``branch``, created at HEAD if there is none. Return what was done; empty if it was current.
+@contextmanager
+def on_branch(directory: Path, branch: str) -> Iterator[None]:
+    """Switch to ``branch``, created at HEAD if there is none; switch back if the block raises a refusal.
 
     Git refuses to overwrite changed, untracked and ignored files; other changes stay as they are. Hooks are
-    off. Raise DirectoryUnusable where git refuses: then nothing was changed.
+    off. Raise UsageError, or DirectoryUnusable where git refuses: then nothing was changed. A daemon that was
+    lost is no refusal: its loop may be at work.
     """
+
+    def git(*words: str) -> bool:
+        return (repo.answer(directory, *words, limit_s=_SWITCH_LIMIT_S) or (1, b""))[0] == 0
+
     if repo.Repository.find(directory) is None:
         raise DirectoryUnusable(f"{directory} is not in a git repository", mend="git init, or no --branch")
-    current = (repo.head(directory) or repo.Head(None, None)).branch
-    exists = repo.line(directory, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}") is not None
-    if current == branch:
-        return ""
-    words = ("switch", "--no-guess", "--no-overwrite-ignore", *(() if exists else ("--create",)), branch)
-    if (repo.answer(directory, *words, limit_s=_SWITCH_LIMIT_S) or (1, b""))[0] != 0:
+    is_odd = re.fullmatch(r"@|refs/.*|[0-9a-f]{40}|[0-9a-f]{64}", branch)
+    if is_odd or repo.line(directory, "check-ref-format", "--branch", branch) != branch:
+        raise UsageError(f"{branch!r} is not a valid branch name", mend="ralphctl start --branch night")
+    was = repo.head(directory) or repo.Head(None, None)
+    new = not git("show-ref", "--verify", f"refs/heads/{branch}")
+    if new and git("show-ref", "--verify", f"refs/tags/{branch}"):
+        raise UsageError(f"{branch!r} is a tag, not a branch", mend="ralphctl start --branch night")
+    if was.branch == branch:
+        yield
+        return
+    switch = ("switch", "--no-guess", "--no-overwrite-ignore")
+    if not git(*switch, *(("--create",) if new else ()), branch):
         why_not = "changed or untracked files would be overwritten, or the branch is in use elsewhere"
-        mend = f"git -C {shlex.quote(str(directory))} switch {branch}  (shows the reason)"
+        mend = f"git -C {shlex.quote(str(directory))} switch {shlex.quote(branch)}  (shows the reason)"
         raise DirectoryUnusable(f"git cannot switch to branch {branch}", why=why_not, mend=mend)
-    return f"switched to the {'' if exists else 'new '}branch {branch} (was {current or 'a detached HEAD'})"
+    old = was.branch or "a detached HEAD"
+    message(clean(f"switched to the {'new ' if new else ''}branch {branch} (was {old})"))
+    try:
+        yield
+    except RalphdError as fault:
+        back = ("checkout", "--no-overwrite-ignore", str(was.branch or was.commit), "--")
+        if fault.status < 500 and git(*(back if was.commit else (*switch, "--create", old))):
+            message(clean(f"switched back to {old}"))
+            _ = new and git("branch", "--delete", branch)
+        raise
 
 
 def task_list(directory: Path, tasks: str) -> Plan | None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ralphctl.setup.detect import on_branch
+from ralphd.errors import DaemonNotRunning, InternalError, RalphdError, UsageError
 from tests.terminal import Terminal
 from tests.whole.harness import Daemon
 from tests.whole.loops import loop_in, open_tasks, release
@@ -110,6 +112,40 @@ def test_a_branch_never_costs_work(kind: str, daemon: Daemon, person: Person) ->
     assert not mine or (place / mine).read_text() == "mine\n"
     assert not (place / "hooked").exists()
     assert person("status", "--json").stdout.count('"name"') == 0
+
+
+@pytest.mark.parametrize("at", ["main", "detached", "unborn", "night exists"])
+def test_a_refused_start_switches_back(at: str, person: Person) -> None:
+    place = person.directory("demo") if at == "unborn" else repository(person)
+    if at == "unborn":
+        git(place, "init", "-q", "-b", "main")
+    elif at != "main":
+        git(place, *(("switch", "-q", "--detach") if at == "detached" else ("branch", "night")))
+    before = (place / ".git" / "HEAD").read_text(), git(place, "branch", "--list")
+    for command in ((), ("--", "/not/there")):
+        said = person("start", "--branch", "night", *command, cwd=place)
+        assert said.returncode != 0 and "switched back to " in said.stderr, said
+        assert ((place / ".git" / "HEAD").read_text(), git(place, "branch", "--list")) == before
+
+
+def test_a_name_that_is_no_branch_is_refused_with_the_reason(person: Person) -> None:
+    place = repository(person)
+    git(place, "tag", "v1")
+    commit = git(place, "rev-parse", "HEAD").strip()
+    for name in ("a b", "../x", "HEAD", "-f", "a..b", "", "@", "@{-1}", "refs/heads/x", commit, "v1"):
+        with pytest.raises(UsageError) as refused, on_branch(place, name):
+            pass
+        why = "is a tag, not a branch" if name == "v1" else "is not a valid branch name"
+        assert str(refused.value).startswith(f"{name!r} {why}")
+    assert (branch(place), git(place, "branch", "--list")) == ("main", "* main\n")
+
+
+@pytest.mark.parametrize("lost", [DaemonNotRunning("gone"), InternalError("bug")])
+def test_a_lost_daemon_leaves_the_branch_to_its_loop(lost: RalphdError, person: Person) -> None:
+    place = repository(person)
+    with pytest.raises(type(lost)), on_branch(place, "night"):
+        raise lost
+    assert branch(place) == "night"
 
 
 def test_changes_that_are_in_nobodys_way_come_along(person: Person) -> None:
