@@ -143,7 +143,7 @@ def edit(directory: str | None, user: bool) -> None:
     """
     from ralphctl.setup.config_edit import edit_whole
 
-    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    wanted = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
 
     def run_editor(copy: Path, faults: list[str]) -> None:
         for line in faults:
@@ -151,12 +151,12 @@ def edit(directory: str | None, user: bool) -> None:
         if faults and not (can_ask() and confirmed("Edit again? [Y/n]", enter=True)):
             raise ConfigFaults("the edited text has faults")
         try:
-            code = subprocess.run([*editor, str(copy)]).returncode
-        except OSError as fault:
+            code = subprocess.run([*shlex.split(wanted), str(copy)]).returncode
+        except (OSError, ValueError) as fault:
             mend = "EDITOR=nano ralphctl config edit"
             raise UsageError(f"cannot run the editor: {fault}", mend=mend) from fault
         if code:
-            raise UsageError(f"the editor {editor[0]!r} failed (exit {code})")
+            raise UsageError(f"the editor {wanted!r} failed (exit {code})")
 
     file, keys = edit_whole(run_editor, directory=_directory(directory), environ=os.environ, users_own=user)
     done = f"saved ({', '.join(keys[:_MOST_NAMED])})" if keys else "no value changed"

@@ -101,6 +101,9 @@ def edit_whole(
     copy, faults = Path(tempfile.mkdtemp(prefix="ralph-edit-")) / file.name, [""]
     copy.write_bytes(before)
 
+    def written() -> bytes | None:
+        return copy.read_bytes() if copy.is_file() and os.access(copy, os.R_OK) else None
+
     def values(text: bytes) -> dict[str, object]:
         layer = files.layer_of(text.decode(errors="surrogateescape"), file, home, users_own=users_own)
         faults[:] = map(str, layer.faults)
@@ -112,19 +115,20 @@ def edit_whole(
     try:
         while True:
             edit(copy, faults)
-            after = copy.read_bytes()
+            if (after := written()) is None:
+                raise UsageError("the editor left no file that can be read: nothing was changed")
             new = values(after)
             if after == before or not faults:
                 break
         if after != before:
             _write(file, before, after, users_own=users_own)
     except BaseException:
-        if copy.exists() and copy.read_bytes() != before:
+        if written() not in (None, before):
             message(f"{file} was not changed; your text is kept in {copy}")
         else:
-            shutil.rmtree(copy.parent)
+            shutil.rmtree(copy.parent, ignore_errors=True)
         raise
-    shutil.rmtree(copy.parent)
+    shutil.rmtree(copy.parent, ignore_errors=True)
     return file, [name for name in old | new if old.get(name) != new.get(name)]
 
 

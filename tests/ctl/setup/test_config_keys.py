@@ -112,6 +112,21 @@ def test_no_change_and_no_editor_leave_nothing_behind(edited: Edited, toml: Path
     assert toml.read_text() == BEFORE
 
 
+@pytest.mark.parametrize(
+    "script", ['rm "$2"', 'rm "$2"; mkdir "$2"', 'rm "$2"; mkfifo "$2"', 'rm -r "$(dirname "$2")"']
+)
+def test_an_editor_that_leaves_no_file_changes_nothing(script: str, edited: Edited, toml: Path) -> None:
+    reply = edited(script)
+    assert (reply.returncode, reply.stderr.count("the editor left no file")) == (2, 1), reply.stderr
+    assert "Traceback" not in reply.stderr and toml.read_text() == BEFORE and edited.kept == []
+
+
+def test_an_editor_with_an_open_quote_is_refused(toml: Path, ctl: Ctl) -> None:
+    reply = ctl("config", "edit", more={"EDITOR": "ed1 'x", "VISUAL": ""})
+    assert (reply.returncode, "cannot run the editor: No closing quotation" in reply.stderr) == (2, True)
+    assert "Traceback" not in reply.stderr and toml.read_text() == BEFORE
+
+
 def test_your_own_file_is_made_private(edited: Edited, environment: dict[str, str]) -> None:
     reply = edited('printf "[logs]\\ntotal_bytes = 5000000\\n" > "$2"', "--user")
     assert reply.returncode == 0, reply.stderr
