@@ -76,4 +76,5 @@ def _settled_words(view: dict[str, Any], now: float) -> list[str]:
     does, how = state_text.next_steps(view)[0]
     if view["state"] != "done" and offline.build_home(view, os.environ) is not None:
         does, how = ("continue" if view["state"] == "paused" else "start again"), "ralphctl build"
-    return [f"{view['name']}: {state_text.state_words(view, now)}", f"next: {how}  ({does})"]
+    did = f": {work}" if view["state"] == "done" and (work := state_text.work_words(view)) else ""
+    return [f"{view['name']}: {state_text.state_words(view, now)}{did}", f"next: {how}  ({does})"]

@@ -42,7 +42,9 @@ def ralph(
     saved = [clean(checkpoint_fault)] if checkpoint_fault else []
     if checkpoint and not saved:
         saved = checkpoint_text.summary(checkpoint, now, runs=overview.has_a_run(view))
-    notes = view.get("notes")
+    notes = given if isinstance(given := view.get("notes"), list) else []
+    if view.get("tasks"):  # they are counted below; the note has the numbers of the start
+        notes = [note for note in notes if not str(note).startswith("the task list is ")]
     rows = [
         *incident_rows(view, now, daemon=daemon),
         ("last change", _last_change(view, now)),
@@ -51,7 +53,7 @@ def ralph(
         *_under("checkpoint", saved),
         *_facts(view, now, daemon=daemon),
         *_under("changed", state_text.drift_rows(view)),
-        *[("note", clean(line)) for line in (notes if isinstance(notes, list) else [])],
+        *[("note", clean(line)) for line in notes],
         *_under("next", [f"{command}  ({what})" for what, command in steps]),
     ]
     rows = [(label, text) for label, text in rows if text]

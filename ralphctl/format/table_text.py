@@ -103,9 +103,10 @@ def _row(
         first = _broken(words, room)[0]
         yield _line([*cells[:_NOW], first, *cells[_NOW + 1 :]], widths, shade)
     rest = words.removeprefix(first).strip().removeprefix("-")
-    below = _broken(rest, (columns or _MOST_NOW + indent) - indent) if rest else []
+    room = (columns or _MOST_NOW + indent) - indent
+    below = _broken(rest, room) if rest else []
     if len(below) >= _MOST_LINES:
-        below[_MOST_LINES - 1 :] = [f"all of it: ralphctl status {cells[0]}"]
+        below = [*_broken(rest, room, _MOST_LINES - 1), f"all of it: ralphctl status {cells[0]}"]
     yield from (f"{' ' * indent}{line}" for line in below)
 
 
@@ -130,8 +131,9 @@ def _line(cells: Sequence[str], widths: Sequence[int], shade: str = "") -> str:
     return _GAP.join(padded).rstrip()
 
 
-def _broken(text: str, width: int | None) -> list[str]:
-    return textwrap.wrap(text, max(width or len(text), 1), break_on_hyphens=False) or [""]
+def _broken(text: str, width: int | None, most: int | None = None) -> list[str]:
+    width = max(width or len(text), 1)
+    return textwrap.wrap(text, width, break_on_hyphens=False, max_lines=most, placeholder="…") or [""]
 
 
 def short(views: Sequence[View], now: float) -> str:

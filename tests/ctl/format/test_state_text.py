@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl.commands import build
+from ralphctl.commands import attach, build
 from ralphctl.format import humanize, state_text, status_text
 from ralphctl.live.screen import countdown_lines, wait_announcement
 from ralphd import wire
@@ -183,3 +183,16 @@ def test_what_a_start_advises_is_said_in_the_words_of_build(golden: Golden) -> N
         "no claude", mend="install it, or name another one: ralphctl start --agent NAME"
     )
     golden(build._of_build(fault, "/x").mend)
+
+
+def test_status_has_no_count_of_tasks_from_the_start() -> None:
+    notes = ["the task list is TASKS.md: 5 tasks, 5 open at the start", "not a git repository"]
+    shown = status_text.ralph(view(tasks={"done": 5, "total": 5}, notes=notes), NOW)
+    assert "at the start" not in shown and "not a git repository" in shown
+    assert "at the start" in status_text.ralph(view(notes=notes), NOW)
+
+
+def test_attach_ends_with_the_tasks_and_the_cost() -> None:
+    done = view(state="done", tasks={"done": 2, "total": 2}, total_cost_usd=0.22, finished_at=None)
+    words = attach._settled_words(done, NOW)[0]
+    assert words.startswith("api: done: 2 of 2 tasks done") and words.endswith("$0.22")
