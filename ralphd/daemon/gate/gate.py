@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 RED_BEFORE: Final = "the tests are not green: commits are not judged until they are"
 NO_BOUNDARY: Final = (
-    "no commit is judged: the command reports no end of an iteration at which it waits. One line in its "
-    "loop does: ralphctl notify iteration-finished --wait"
+    "commits are judged only if the command reports the end of each iteration and waits: "
+    "ralphctl notify iteration-finished --wait"
 )
 UNJUDGED: Final = (
     "what was committed after {since} is not judged: its run ended before the iteration did. The first "

@@ -23,6 +23,7 @@ OPTIONS = ["--now", "--no-wait", "--wait-timeout", "--all", "--json", "--socket"
         ("kill", "stop --now"), ("down", "stop"), ("up", "start"), ("delete", "rm"),
         ("describe", "explain"),
         ("get", "status"), ("tail", "logs -f"), ("edit", "config edit"), ("LOG", "logs"),
+        ("add", "tasks add"), ("tell", "note"), ("pr", "diff"),
         ("restat", "restart"), ("zzzz", ""), ("x", ""),
     ],
 )  # fmt: skip
