@@ -103,10 +103,9 @@ def _row(
         first = _broken(words, room)[0]
         yield _line([*cells[:_NOW], first, *cells[_NOW + 1 :]], widths, shade)
     rest = words.removeprefix(first).strip().removeprefix("-")
-    room = (columns or _MOST_NOW + indent) - indent
-    below = _broken(rest, room) if rest else []
-    if len(below) >= _MOST_LINES:
-        below = [*_broken(rest, room, _MOST_LINES - 1), f"all of it: ralphctl status {cells[0]}"]
+    below = _broken(rest, (columns or _MOST_NOW + indent) - indent, _MOST_LINES - 1) if rest else []
+    if below and below[-1].endswith("…"):
+        below.append(f"all of it: ralphctl status {cells[0]}")
     yield from (f"{' ' * indent}{line}" for line in below)
 
 

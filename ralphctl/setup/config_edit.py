@@ -101,9 +101,6 @@ def edit_whole(
     copy, faults = Path(tempfile.mkdtemp(prefix="ralph-edit-")) / file.name, [""]
     copy.write_bytes(before)
 
-    def written() -> bytes | None:
-        return copy.read_bytes() if copy.is_file() and os.access(copy, os.R_OK) else None
-
     def values(text: bytes) -> dict[str, object]:
         layer = files.layer_of(text.decode(errors="surrogateescape"), file, home, users_own=users_own)
         faults[:] = map(str, layer.faults)
@@ -115,15 +112,16 @@ def edit_whole(
     try:
         while True:
             edit(copy, faults)
-            if (after := written()) is None:
-                raise UsageError("the editor left no file that can be read: nothing was changed")
+            if not copy.is_file():
+                raise UsageError("the editor left no file: nothing was changed")
+            after = copy.read_bytes()
             new = values(after)
             if after == before or not faults:
                 break
         if after != before:
             _write(file, before, after, users_own=users_own)
     except BaseException:
-        if written() not in (None, before):
+        if copy.is_file() and copy.read_bytes() != before:
             message(f"{file} was not changed; your text is kept in {copy}")
         else:
             shutil.rmtree(copy.parent, ignore_errors=True)

@@ -125,18 +125,16 @@ def on_branch(directory: Path, branch: str) -> Iterator[None]:
 
     if repo.Repository.find(directory) is None:
         raise DirectoryUnusable(f"{directory} is not in a git repository", mend="git init, or no --branch")
-    is_odd = re.fullmatch(r"@|refs/.*|[0-9a-f]{40}|[0-9a-f]{64}", branch)
-    if is_odd or repo.line(directory, "check-ref-format", "--branch", branch) != branch:
-        raise UsageError(f"{branch!r} is not a valid branch name", mend="ralphctl start --branch night")
     was = repo.head(directory) or repo.Head(None, None)
     new = not git("show-ref", "--verify", f"refs/heads/{branch}")
-    if new and git("show-ref", "--verify", f"refs/tags/{branch}"):
-        raise UsageError(f"{branch!r} is a tag, not a branch", mend="ralphctl start --branch night")
+    tag = new and git("show-ref", "--verify", f"refs/tags/{branch}")
+    is_odd = re.fullmatch(r"@|refs/.*|[0-9a-f]{40}|[0-9a-f]{64}", branch)
+    if tag or is_odd or repo.line(directory, "check-ref-format", "--branch", branch) != branch:
+        raise UsageError(f"{branch!r} is {'a tag' if tag else 'not a valid branch name'}")
     if was.branch == branch:
         yield
         return
-    switch = ("switch", "--no-guess", "--no-overwrite-ignore")
-    if not git(*switch, *(("--create",) if new else ()), branch):
+    if not git("switch", "--no-guess", "--no-overwrite-ignore", *(("--create",) if new else ()), branch):
         why_not = "changed or untracked files would be overwritten, or the branch is in use elsewhere"
         mend = f"git -C {shlex.quote(str(directory))} switch {shlex.quote(branch)}  (shows the reason)"
         raise DirectoryUnusable(f"git cannot switch to branch {branch}", why=why_not, mend=mend)
@@ -145,8 +143,9 @@ def on_branch(directory: Path, branch: str) -> Iterator[None]:
     try:
         yield
     except RalphdError as fault:
-        back = ("checkout", "--no-overwrite-ignore", str(was.branch or was.commit), "--")
-        if fault.status < 500 and git(*(back if was.commit else (*switch, "--create", old))):
+        back = ["checkout", "--no-overwrite-ignore", str(was.branch or was.commit), "--"]
+        back = back if was.commit else ["symbolic-ref", "HEAD", f"refs/heads/{old}"]
+        if fault.status < 500 and git(*back):
             message(clean(f"switched back to {old}"))
             _ = new and git("branch", "--delete", branch)
         raise

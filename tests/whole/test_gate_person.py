@@ -48,6 +48,17 @@ def test_a_guard_without_tests_or_without_a_repository_is_told_at_the_start(
     assert not (daemon.home / "ran").exists(), "with the guard off no tests are run"
 
 
+def test_the_note_about_boundaries_is_a_condition(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    (guarded.place / "ralph.toml").write_text(
+        '[regent]\nrollback_on_test_failure = true\ntest_command = "true"\n'
+    )
+    started = Person(daemon)("start", str(guarded.place), "--", "sleep", "600")
+    said = " ".join(started.stderr.split())
+    assert "commits are judged only if the command reports the end of each iteration and waits: " in said
+    assert "no commit is judged" not in said
+
+
 def test_tests_that_cannot_be_run_keep_ralph_from_being_started(daemon: Daemon, guarded: Guarded) -> None:
     daemon.start()
     guarded.register(tests="no-such-program --all")

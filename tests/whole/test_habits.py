@@ -135,7 +135,7 @@ def test_a_name_that_is_no_branch_is_refused_with_the_reason(person: Person) -> 
     for name in ("a b", "../x", "HEAD", "-f", "a..b", "", "@", "@{-1}", "refs/heads/x", commit, "v1"):
         with pytest.raises(UsageError) as refused, on_branch(place, name):
             pass
-        why = "is a tag, not a branch" if name == "v1" else "is not a valid branch name"
+        why = "is a tag" if name == "v1" else "is not a valid branch name"
         assert str(refused.value).startswith(f"{name!r} {why}")
     assert (branch(place), git(place, "branch", "--list")) == ("main", "* main\n")
 
