@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from ralphctl.client import discovery, transport
 from ralphctl.format.output import slow_notice
+from ralphctl.offline.state import none_works_in
 from ralphd.errors import UnknownRalph
 
 # A start waits for its command to be executed, which the daemon bounds at 10 s.
@@ -94,11 +95,7 @@ class Client:
         if view is None and len(views) == 1:
             view = views[0]
         if view is None:
-            raise UnknownRalph(
-                f"no ralph works in {directory}",
-                why="give its name, or go to its directory",
-                mend="ralphctl status --all",
-            )
+            raise none_works_in(directory, (str(each["name"]) for each in views))
         return str(view["name"])
 
     def register(self, registration: Mapping[str, object]) -> Reply:

@@ -33,16 +33,16 @@ def show(words: tuple[str, ...]) -> None:
     from ralphctl.report import diff, iteration, page, pages, read
 
     name, number = name_and_number(words, "show", _NUMBERS)
-    for source in read.choose(name, here(), os.environ):
-        facts = iteration.find(source, number)
-        if wants_json():
-            click.echo(json.dumps({"name": source.name, **facts.end, "verdict": facts.verdict or None}))
-            continue
-        commits = diff.commit_range(Path(source.directory), facts.commits)
-        changed = diff.stat(Path(source.directory), commits) if commits else []
-        printed = iteration.printed(source, facts)
-        shown = pages.iteration_page(source.name, facts, printed, changed, time.time())
-        click.echo(page.plain_text(shown, columns=columns(sys.stdout), colour=has_colour(sys.stdout)))
+    source = read.choose_one(name, here(), os.environ)
+    facts = iteration.find(source, number)
+    if wants_json():
+        click.echo(json.dumps({"name": source.name, **facts.end, "verdict": facts.verdict or None}))
+        return
+    commits = diff.commit_range(Path(source.directory), facts.commits)
+    changed = diff.stat(Path(source.directory), commits) if commits else []
+    printed = iteration.printed(source, facts)
+    shown = pages.iteration_page(source.name, facts, printed, changed, time.time())
+    click.echo(page.plain_text(shown, columns=columns(sys.stdout), colour=has_colour(sys.stdout)))
 
 
 @click.command(cls=CommonCommand)
@@ -57,7 +57,7 @@ def diff(words: tuple[str, ...]) -> int:
     from ralphctl.report import iteration, read
 
     name, number = name_and_number(words, "diff", _NUMBERS)
-    source = read.choose(name, here(), os.environ)[0]
+    source = read.choose_one(name, here(), os.environ)
     facts = iteration.find(source, number)
     commits = changes.commit_range(Path(source.directory), facts.commits)
     if commits is None:

@@ -16,6 +16,7 @@ from ralphctl.offline import state
 from ralphd import wire
 from ralphd.core.gate.verdict_views import verdicts as verdicts_in
 from ralphd.core.time import parse_rfc3339
+from ralphd.errors import UnknownRalph
 from ralphd.store.history import History, load_evidence
 
 
@@ -59,17 +60,20 @@ def verdicts(directory: str, name: str | None, limit: int) -> tuple[str, list[di
 
 
 def find(directory: str, name: str | None) -> tuple[str, Path] | None:
-    """Return the name and the home of the ralph that ``records`` describes."""
+    """Return the name and the home of the ralph that ``records`` describes.
+
+    Raise UnknownRalph where no name is given, no ralph works, and several are known.
+    """
     view = state.nearest_view(directory)
     if view is not None and name in (None, view["name"]) and (home := state.home(view, os.environ)):
         return str(view["name"]), Path(home)
     root = Path(wire.state_directory(os.environ))
-    for pattern in ("ralphs/*", "build/*/ralphs/*"):
-        homes = [home for home in root.glob(pattern) if name in (None, home.name)]
-        if homes and (name is not None or len(homes) == 1):
-            newest = max(homes, key=lambda home: home.stat().st_mtime)
-            return newest.name, newest
-    return None
+    kept = [[home for home in root.glob(pattern) if name in (None, home.name)]
+            for pattern in ("ralphs/*", "build/*/ralphs/*")]  # fmt: skip
+    if len(names := {home.name for homes in kept for home in homes}) > 1 and view is None:
+        raise state.none_works_in(directory, names)
+    newest = max(kept[0] or kept[1], key=lambda home: home.stat().st_mtime, default=None)
+    return (newest.name, newest) if newest and len(names) == 1 else None
 
 
 def events(directory: str, name: str | None, limit: int) -> list[dict[str, Any]] | None:
@@ -77,7 +81,9 @@ def events(directory: str, name: str | None, limit: int) -> list[dict[str, Any]]
 
     A copy of the file is read: SQLite would write to the original even to read it.
     """
-    known = find(directory, name)
+    known = None
+    with suppress(UnknownRalph):  # without a name, all of them are meant
+        known = find(directory, name)
     if known is None and name is not None:
         return None
     source = Path(wire.state_directory(os.environ)) if known is None else known[1].parent.parent

@@ -13,10 +13,11 @@ import os
 import stat
 
 from ralphd import overview, wire
+from ralphd.errors import UnknownRalph
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import Any
 
@@ -203,6 +204,13 @@ def stored_views(environ: Mapping[str, str]) -> Iterator[tuple[bool, dict[str, A
             view = view_of(saved, directory) | {"name": os.path.basename(home)}
             kept = {key: definition[key] for key in ("command", "goal") if key in definition}
             yield is_build, view | kept
+
+
+def none_works_in(directory: str, names: Iterable[str]) -> UnknownRalph:
+    """Return the error of a command that needs one ralph, typed where none works; ``names`` are known."""
+    known = ", ".join(sorted({*names})[:12])
+    why = "give its name, or go to its directory" + (f"\nknown: {known}" if known else "")
+    return UnknownRalph(f"no ralph works in {directory}", why=why, mend="ralphctl status --all")
 
 
 def _names(directory: str) -> list[str]:

@@ -54,6 +54,14 @@ def choose(
     return chosen if name is None else [max(chosen, key=lambda each: (not each.is_build, _worked_at(each)))]
 
 
+def choose_one(name: str | None, directory: str, environ: Mapping[str, str]) -> model.ReportSource:
+    """Return the ralph of this name, else that of ``directory``, else the only one. Raise UnknownRalph."""
+    chosen = choose(name, directory, environ)
+    if len(names := {source.name for source in chosen}) > 1:
+        raise offline.none_works_in(directory, names)
+    return choose(names.pop(), directory, environ)[0]
+
+
 def known(environ: Mapping[str, str]) -> list[model.ReportSource]:
     """Return all ralphs with files in the user's state directory or in that of ``ralphctl build``."""
     state, sources = Path(wire.state_directory(environ)), []

@@ -14,6 +14,7 @@ from ralphctl.report import diff, iteration
 from ralphctl.report.model import ReportSource
 from ralphd.errors import NotFound, UsageError
 from tests.ctl.conftest import Ctl
+from tests.ctl.fake import FakeDaemon, view
 from tests.ctl.golden_files import Golden
 from tests.git.work_tree import WorkTree
 from tests.written_nights import attempt, entry, write
@@ -191,6 +192,26 @@ def test_a_pager_of_the_users_configuration_is_found(tmp_path: Path, monkeypatch
         monkeypatch.delenv(name, raising=False)
     (tmp_path / ".gitconfig").write_text("[core]\n\tpager = delta --dark\n")
     assert diff.pager({}) == "delta --dark"
+
+
+def test_of_several_ralphs_one_has_to_be_named(
+    planted: WorkTree, ctl: Ctl, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    daemon.stop()
+    for command in ("show", "diff", "verdicts"):
+        assert ctl(command).returncode == 0, "the only one may be taken"
+    build = tmp_path / "state" / "build" / "aaa-1" / "ralphs" / "aaa"
+    write(build, tmp_path / "elsewhere", iter([finished(1, NOW - 100)]), run_id=LATER)
+    daemon.views = {name: view(name, directory=f"/nowhere/{name}") for name in ("demo", "zeta")}
+    for with_daemon in (False, True):
+        if with_daemon:
+            daemon.start()
+        for command in ("show", "diff", "explain", "verdicts"):
+            said = ctl(command)
+            assert (said.returncode, said.stdout) == (4, ""), (command, said)
+            assert said.stderr.startswith("error: no ralph works in /") and "known: aaa, demo" in said.stderr
+            assert command in ("explain", "verdicts") or ctl(command, cwd=planted.path).returncode == 0
+    assert ctl("events").returncode == 0 and ctl("cost").returncode == 0, "all of them are meant"
 
 
 def on_a_terminal(words: tuple[str, ...], environment: dict[str, str], cwd: Path) -> str:
