@@ -61,7 +61,11 @@ def diff(words: tuple[str, ...]) -> int:
     facts = iteration.find(source, number)
     commits = changes.commit_range(Path(source.directory), facts.commits)
     if commits is None:
-        why = "git does not have its commits any more" if facts.commits else "it made no commit"
-        what = f"there is no diff of iteration {facts.number or ''}".rstrip()
-        raise NotFound(f"{what} of {source.name}", why=why, mend=f"ralphctl show {source.name}")
+        why = changes.fault(Path(source.directory), facts.commits) if facts.commits else "it made no commit"
+        which = (
+            f"run {facts.run_id[1:7].lstrip('0')}" if facts.number is None else f"iteration {facts.number}"
+        )
+        raise NotFound(
+            f"there is no diff of {which} of {source.name}", why=why, mend=f"ralphctl show {source.name}"
+        )
     return changes.show_diff(Path(source.directory), commits)

@@ -17,6 +17,7 @@ from ralphd.git import repo
 
 _NO_TITLE: Final = ((), ("--format=",))
 _PLAIN: Final = ("--no-show-signature", "--no-notes", "--diff-merges=first-parent")
+_PARENTS: Final = ("log", "--no-walk=unsorted", "--ignore-missing", *_PLAIN[:2], "--format=%H %P")
 _NO_FETCH: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 
 
@@ -52,10 +53,17 @@ def range_of(parents: Mapping[str, Sequence[str]]) -> CommitRange:
 
 def commit_range(directory: Path, shas: Sequence[str]) -> CommitRange | None:
     """Return the range of these commits, oldest first; None if git knows none of them."""
-    words = ("log", "--no-walk=unsorted", "--ignore-missing", *_PLAIN[:2], "--format=%H %P", *shas, "--")
-    code, printed = (shas and repo.answer(directory, *words, env=_NO_FETCH)) or (1, b"")
+    code, printed = (shas and repo.answer(directory, *_PARENTS, *shas, "--", env=_NO_FETCH)) or (1, b"")
     parents = {sha: tuple(above) for sha, *above in map(str.split, printed.decode().splitlines())}
     return range_of(parents) if parents and code == 0 else None
+
+
+def fault(directory: Path, shas: Sequence[str]) -> str:
+    """Return why git has no range of these commits: the first line of its error, else that they are gone."""
+    words, no_answer = (*_PARENTS, *shas, "--"), (1, b"git does not answer")
+    code, said = repo.answer(directory, *words, env=_NO_FETCH, stderr=subprocess.STDOUT) or no_answer
+    line = plain(said.decode(errors="replace").partition("\n")[0])
+    return line if code else "git does not have its commits any more"
 
 
 def stat(directory: Path, of: CommitRange) -> list[str]:

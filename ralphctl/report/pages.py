@@ -58,6 +58,8 @@ def _rows(facts: IterationFacts, now: float) -> Iterator[tuple[str, str]]:
     time = f"{since + 'to' if since else 'until'} {clock(over, now)}{took}" if over else ""
     yield "time", time or f"since {since}, not finished"
     summary = clean(end.get("summary") or "")
+    if summary and verdict.get("verdict") == "reverted" and not verdict.get("undone"):
+        summary += ", then reverted"
     yield "result", ": ".join(filter(None, ("failed" if end.get("failed") else "", summary)))
     cost = ReportCost()
     for each in attempts:

@@ -292,12 +292,12 @@ def printable(text: str) -> str:
 
 
 def started(
-    directory: Path, *words: str, stdin: int, stdout: int, env: Mapping[str, str] | None = None
-) -> "subprocess.Popen[bytes]":
+    directory: Path, *words: str, stdin: int, stdout: int, stderr: int = subprocess.DEVNULL,
+    env: Mapping[str, str] | None = None,
+) -> "subprocess.Popen[bytes]":  # fmt: skip
     """Start git in a process group of its own, for ``ended`` to end. Raises OSError."""
     argv, environment = call(directory, *words, env=env)
-    null = subprocess.DEVNULL
-    return subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=null, env=environment, process_group=0)
+    return subprocess.Popen(argv, env=environment, process_group=0, stdin=stdin, stdout=stdout, stderr=stderr)
 
 
 def call(
@@ -321,15 +321,14 @@ def ended(git: "subprocess.Popen[bytes]") -> None:
 
 
 def answer(
-    directory: Path,
-    *words: str,
-    limit_s: float | None = None,
-    given: bytes = b"",
-    env: Mapping[str, str] | None = None,
-) -> tuple[int, bytes] | None:
+    directory: Path, *words: str, limit_s: float | None = None, given: bytes = b"",
+    env: Mapping[str, str] | None = None, stderr: int = subprocess.DEVNULL,
+) -> tuple[int, bytes] | None:  # fmt: skip
     """Return git's exit code and output, with ``given`` on its input; None when it is too slow or absent."""
     try:
-        git = started(directory, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        git = started(
+            directory, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=env
+        )
     except OSError:
         return None
     with git:

@@ -211,7 +211,9 @@ def test_of_several_ralphs_one_has_to_be_named(
             assert (said.returncode, said.stdout) == (4, ""), (command, said)
             assert said.stderr.startswith("error: no ralph works in /") and "known: aaa, demo" in said.stderr
             assert command in ("explain", "verdicts") or ctl(command, cwd=planted.path).returncode == 0
-    assert ctl("events").returncode == 0 and ctl("cost").returncode == 0, "all of them are meant"
+    daemon.stop()
+    assert ctl("cost").returncode == 0, "all of them are meant"
+    assert "no ralphd is running" in ctl("events").stderr, "and here: it has no events to show"
 
 
 def on_a_terminal(words: tuple[str, ...], environment: dict[str, str], cwd: Path) -> str:
@@ -250,6 +252,19 @@ def test_show_has_it_all_on_one_page(planted: WorkTree, ctl: Ctl, golden: Golden
     assert max(map(len, narrow.stdout.splitlines())) <= 20
     document = json.loads(ctl("show", "demo", "2", "--json").stdout)
     assert (document["iteration"], document["verdict"]["verdict"]) == (2, "reverted")
+    assert "is done, then reverted\n" in ctl("show", "demo", "2").stdout
+    assert "then reverted" not in ctl("show", "demo", "1").stdout
+
+
+def test_why_there_is_no_diff_is_in_gits_own_words(planted: WorkTree, ctl: Ctl, tmp_path: Path) -> None:
+    assert diff.fault(planted.path, ["0" * 40]) == "git does not have its commits any more"
+    planted.git("config", "core.bare", "notabool")
+    refused = ctl("diff", "demo", "2")
+    assert refused.returncode == 4 and "there is no diff of iteration 2 of demo" in refused.stderr
+    assert "fatal: bad boolean config value 'notabool' for 'core.bare'" in refused.stderr
+    write(tmp_path / "state" / "ralphs" / "flood", tmp_path / "flood",
+          iter([entry("run", RUN, NOW - 50, run_id=RUN, code=3, signal=None)]), run_id=RUN)  # fmt: skip
+    assert "there is no diff of run 3 of flood\n" in ctl("diff", "flood").stderr
 
 
 def test_what_cannot_be_shown_is_one_clear_message(planted: WorkTree, ctl: Ctl, golden: Golden) -> None:
