@@ -87,13 +87,10 @@ class Client:
         views = self.views()
         view = discovery.of_directory(views, directory)
         if view is None and (left := discovery.left_by_build(directory)) is not None:
-            raise UnknownRalph(
-                f"no daemon works in {left['directory']}: its ralph was that of ralphctl build",
-                why="the ralphs that a daemon works for have to be named here",
-                mend="ralphctl build, or ralphctl status --all",
-            )
-        if view is None and len(views) == 1:
-            view = views[0]
+            what = f"no daemon works in {left['directory']}: its ralph was that of ralphctl build"
+            why = "the ralphs that a daemon works for have to be named here"
+            raise UnknownRalph(what, why=why, mend="ralphctl build, or ralphctl status --all")
+        view = views[0] if view is None and len(views) == 1 else view
         if view is None:
             raise none_works_in(directory, (str(each["name"]) for each in views))
         return str(view["name"])
@@ -183,17 +180,11 @@ class Client:
     def _call(
         self, method: str, path: str, words: Mapping[str, object] | None, *, limit_s: float = _CHANGE_LIMIT_S
     ) -> Reply:
-        return Reply(
-            transport.request(
-                self.paths,
-                method,
-                path,
-                None if words is None else json.dumps(words),
-                timeout_s=limit_s,
-                on_slow=slow_notice("ralphd to answer", limit_s) if self._reports_waits else None,
-                on_connect=self._connected,
-            )
-        )
+        given = None if words is None else json.dumps(words)
+        on_slow = slow_notice("ralphd to answer", limit_s) if self._reports_waits else None
+        body = transport.request(self.paths, method, path, given, timeout_s=limit_s, on_slow=on_slow,
+                                 on_connect=self._connected)  # fmt: skip
+        return Reply(body)
 
     def _parts(self, path: str) -> Iterator[bytes]:
         with transport.exchange(

@@ -76,11 +76,8 @@ def check_name(name: str) -> str:
     """Return ``name`` if it is valid as a ralph's name. Raise BadName."""
     if wire.is_name(name):
         return name
-    raise BadName(
-        f"{name!r} is not the name of a ralph",
-        why=f"allowed: a-z 0-9 . _ -, a letter or digit first, at most {wire.MAX_NAME_CHARS} characters",
-        mend="ralphctl status --all",
-    )
+    why = f"allowed: a-z 0-9 . _ -, a letter or digit first, at most {wire.MAX_NAME_CHARS} characters"
+    raise BadName(f"{name!r} is not the name of a ralph", why=why, mend="ralphctl status --all")
 
 
 def of_directory(views: Sequence[dict[str, Any]], directory: str) -> dict[str, Any] | None:

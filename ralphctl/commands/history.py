@@ -20,6 +20,7 @@ from ralphctl.format.event_text import event_words
 from ralphctl.format.humanize import moment
 from ralphctl.format.output import clean, columns, has_colour, message
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
+from ralphd.wire import EVENT_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ def events(name: str | None, follow: bool, tail: int | None, since: float | None
     """
     if name is not None:
         check_name(name)
+    if kind is not None and not any(fnmatchcase(each, kind) for each in EVENT_TYPES):
+        from ralphd.config.values import did_you_mean
+
+        near = did_you_mean(kind, EVENT_TYPES, cutoff=0.3)
+        raise UsageError(f"no event has the type {kind!r}{near}", mend="ralphctl events --type 'commit.*'")
     client = the_client()
 
     def is_asked(event: dict[str, Any]) -> bool:
@@ -98,6 +104,8 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
     Every hang stays readable: --list names them, --run and --attempt show one. None of these needs a daemon.
     """
     now = time.time()
+    if sum((run is not None, attempt is not None, lists)) > 1:
+        raise UsageError("--list, --run and --attempt exclude one another", mend="ralphctl explain --list")
     try:
         client, name = the_ralph(name)
         reply = client.explain(name)

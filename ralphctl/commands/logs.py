@@ -137,11 +137,9 @@ def _parts(
     entries = client.iterations(name, 1000).value["iterations"]
     if not (parts := log_text.iteration_spans(entries, iteration, task)):
         what = f"iteration {iteration}" if iteration else f"iteration of task {task}"
-        raise UsageError(
-            f"{name}: no {what} is known",
-            why="iterations are known if the ralph reports them, as the built-in loop does",
-            mend=f"ralphctl verdicts {name}, or ralphctl logs {name} --since 2h",
-        )
+        why = "iterations are known if the ralph reports them, as the built-in loop does"
+        mend = f"ralphctl verdicts {name}, or ralphctl logs {name} --since 2h"
+        raise UsageError(f"{name}: no {what} is known", why=why, mend=mend)
     return [{**part, **words} for part in parts]
 
 

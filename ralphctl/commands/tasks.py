@@ -16,7 +16,7 @@ from ralphctl.client.discovery import check_name, here
 from ralphctl.commands.report import last_evening, since_option
 from ralphctl.format import state_text
 from ralphctl.format.output import clean, columns, has_colour
-from ralphd.errors import RalphdError, UsageError
+from ralphd.errors import NotFound, RalphdError, UsageError
 
 
 def _reports(names: Sequence[str], since: float, now: float) -> list[Any]:
@@ -61,6 +61,8 @@ def tasks(words: tuple[str, ...]) -> None:
         _send(words[1:], "tasks", 'ralphctl tasks add api "Fix the header"')
     elif words[:1] == ("remove",):
         client, name, id_ = _addressed(words[1:], "ralphctl tasks remove api +1")
+        if not id_.removeprefix("+").isalnum():  # it would be another route of the API
+            raise NotFound(f"no added task {id_[:80]!r}", mend="ralphctl tasks")
         if not click_ext.printed_as_json(client.remove_task(name, id_)):
             click.echo(f"{name}: removed {clean(id_)}")
     else:
@@ -105,9 +107,11 @@ def cost(names: tuple[str, ...], since: float | None) -> None:
     reports = _reports(names, last_evening(now) if since is None else since, now)
     with suppress(RalphdError):  # only a daemon reads the output of a run
         seen = {view["name"]: view.get("seen") for view in click_ext.the_client().views()}
-    _print([text.cost_page(report, seen.get(report.source.name) or {}, now) for report in reports])
+    pairs = [(report, seen.get(report.source.name) or {}) for report in reports]
+    _print([text.cost_page(report, found, now) for report, found in pairs])
     if len(reports) > 1:
-        click.echo(f"\nin all  {text.cost_words(sum((each.summary.cost for each in reports), ReportCost()))}")
+        costs = (report.summary.cost + text.seen_cost(report, found) for report, found in pairs)
+        click.echo(f"\nin all  {text.cost_words(sum(costs, ReportCost()))}")
 
 
 @click.command(cls=CommonCommand)

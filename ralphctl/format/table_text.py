@@ -6,8 +6,10 @@ title of a task is cut. Columns that do not fit are left out, those at the right
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from string import Formatter
 
 from ralphctl.format import humanize, state_text
 from ralphctl.format.humanize import View, count, cut, moment, since_words
@@ -26,14 +28,9 @@ _LEFT_OUT = (6, 4, 5, 2, _NOW)
 
 
 def table(
-    views: Sequence[View],
-    now: float,
-    *,
-    every: bool = True,
-    colour: bool = False,
-    columns: int | None = None,
-    steps: dict[int, list[tuple[str, str]]] | None = None,
-) -> str:
+    views: Sequence[View], now: float, *, every: bool = True, colour: bool = False,
+    columns: int | None = None, steps: dict[int, list[tuple[str, str]]] | None = None,
+) -> str:  # fmt: skip
     """Return several ralphs, then the next steps of those that need a person.
 
     Finished ones are only counted, unless ``every`` one is to be shown. ``steps`` replaces the next steps, by
@@ -150,13 +147,21 @@ def formatted(views: Sequence[View], form: str, now: float) -> str:
     """Return a line per ralph in the user's ``form``, such as ``{name} {state}``. Raise UsageError."""
     form, values = form.replace(r"\t", "\t").replace(r"\n", "\n"), dict[str, str]()
     try:
-        return "\n".join(form.format_map(values := fields(row, now)) for row in overview.rows(views))
-    except (KeyError, ValueError, IndexError, AttributeError) as fault:
+        return "\n".join(_filled(form, values := fields(row, now)) for row in overview.rows(views))
+    except (KeyError, ValueError) as fault:
         which = f"{fault} is not a field" if isinstance(fault, KeyError) else str(fault)
-        known = ", ".join(values)
-        raise UsageError(
-            f"--format: {which}", why=f"fields: {known}", mend="--format '{name} {state}'"
-        ) from None
+        known = f"fields: {', '.join(values)}"
+        raise UsageError(f"--format: {which}", why=known, mend="--format '{name} {state}'") from None
+
+
+def _filled(form: str, values: dict[str, str]) -> str:
+    """Fill in a form that only names ``values``, with widths up to 200. Raise KeyError, ValueError."""
+    for _, name, spec, _ in Formatter().parse(form):
+        if name is not None and name not in values:
+            raise KeyError(name)
+        if "{" in (spec or "") or any(int(width) > 200 for width in re.findall(r"\d+", spec or "")):
+            raise ValueError(f"the width in {spec!r} is not a number up to 200")
+    return form.format_map(values)
 
 
 def fields(row: Row, now: float) -> dict[str, str]:

@@ -37,16 +37,10 @@ def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     from ralphd.process.log.rendered import rendered, shown
 
     tail = words.get("tail", "all")
-    since = words.get("since")
-    until = words.get("until")
-    query = LogQuery(
-        tail=None if tail == "all" else int(tail),
-        since=None if since is None else parse_rfc3339(since),
-        until=None if until is None else parse_rfc3339(until),
-        stream=words.get("stream"),
-        grep=words.get("grep"),
-        whole_events=words.get("events") != "raw",
-    )
+    since, until = (parse_rfc3339(words[key]) if key in words else None for key in ("since", "until"))
+    query = LogQuery(tail=None if tail == "all" else int(tail), since=since, until=until,
+                     grep=words.get("grep"), stream=words.get("stream"),
+                     whole_events=words.get("events") != "raw")  # fmt: skip
     read = RalphLog(runs).read
     verbose = words.get("events") == "verbose"
     items = rendered(read, query, lambda: EventText(verbose=verbose, grep=query.grep).line)

@@ -74,8 +74,8 @@ def cost_page(report: RalphReport, seen: View, now: float) -> ReportPage:
     """
     whole = page(report, now)
     found = dict(whole.rows)
-    if report.has_untold_costs and isinstance(usd := seen.get("cost_usd"), int | float):
-        found["cost"] = f"{usd_words(usd)} (seen in output of the current run)"
+    if found_cost := seen_cost(report, seen).micro_usd:
+        found["cost"] = f"{usd_words(found_cost / MICRO)} (seen in output of the current run)"
     rate, cost = report.usd_per_hour, report.summary.cost
     found["per hour"] = usd_words(rate) if rate else ""
     found["tokens"] = f"{cost.tokens_in:,} in, {cost.tokens_out:,} out" if cost.tokens_in else ""
@@ -84,6 +84,12 @@ def cost_page(report: RalphReport, seen: View, now: float) -> ReportPage:
     rows = [(key, found[key]) for key in keys if found[key]]
     costs = tuple(section for section in whole.sections if section.title.startswith("Cost by"))
     return ReportPage(whole.name, whole.state, tuple(rows), costs)
+
+
+def seen_cost(report: RalphReport, seen: View) -> ReportCost:
+    """Return what the output of a run showed that reports no costs itself."""
+    usd = seen.get("cost_usd") if report.has_untold_costs else None
+    return ReportCost(round(usd * MICRO) if isinstance(usd, int | float) else 0)
 
 
 def _brief(view: View) -> View:

@@ -135,3 +135,21 @@ def test_without_a_daemon_it_says_what_starts_one(ctl: Ctl) -> None:
     reply = ctl("explain", "api")
 
     assert (reply.returncode, reply.stderr) == (3, ctl("status").stderr)
+
+
+def test_a_type_that_no_event_has_and_two_ways_to_name_an_explanation_are_refused(ctl: Ctl) -> None:
+    near = ctl("events", "--type", "comit.revert")
+    assert (near.returncode, near.stdout) == (2, "")
+    assert "no event has the type 'comit.revert', did you mean commit.reverted?" in near.stderr
+    assert ctl("events", "--type", "commit.*").returncode == 3, "no daemon is running"
+    for words in (("--list",), ("--attempt", "1:1"), ("--attempt", "1:1", "--list")):
+        both = ctl("explain", "api", "--run", "1", *words)
+        assert (both.returncode, both.stdout) == (2, "") and "exclude one another" in both.stderr
+
+
+def test_what_no_route_can_name_is_no_added_task(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view("api")}
+    for id_ in ("", "../x", ".."):
+        refused = ctl("tasks", "remove", "api", id_)
+        assert (refused.returncode, refused.stdout) == (4, "")
+        assert refused.stderr.startswith(f"error: no added task {id_!r}\n"), refused

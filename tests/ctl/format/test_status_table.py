@@ -13,6 +13,7 @@ import pytest
 
 from ralphctl.format import table_text
 from ralphd import wire
+from ralphd.errors import UsageError
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import FakeDaemon, view
 from tests.ctl.format.test_state_text import LIMIT, NOW
@@ -87,6 +88,17 @@ def test_what_a_terminal_would_obey_is_shown_instead() -> None:
         table_text.short([nasty], NOW),
     ):
         assert not set(shown) & {"\x1b", "\x9b", "\r"}
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["{name.__class__}", "{name[0]}", "{}", "{name:>99999999999}", "{name:{name.x}}", "{name:>201}"],
+)
+def test_a_format_has_fields_only_and_bounded_widths(form: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        table_text.formatted([view("a")], form, NOW)
+    assert refused.value.why.startswith("fields: name, state, ")
+    assert table_text.formatted([view("a")], "{name:*>200.3}{{", NOW) == "*" * 199 + "a{"
 
 
 def test_a_ralph_that_continues_by_itself_does_not_need_you(golden: Golden) -> None:

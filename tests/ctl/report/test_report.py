@@ -18,6 +18,7 @@ from ralphctl.report import text as words
 from ralphctl.report.history import HistoryReader
 from ralphctl.report.model import RalphReport
 from ralphd.core.time import rfc3339
+from tests.ctl import fake
 from tests.ctl.conftest import Ctl
 from tests.ctl.golden_files import Golden
 from tests.written_nights import attempt, entry, night, write
@@ -140,6 +141,19 @@ def test_what_a_command_cost_that_tells_nothing_is_unknown(held: Path, ctl: Ctl,
             "several": dict(overview.rows)["cost"],
         }
     )
+
+
+def test_the_sum_of_costs_includes_what_the_output_of_a_run_shows(
+    held: Path, ctl: Ctl, daemon: fake.FakeDaemon
+) -> None:
+    told = {"run_id": "r1", "iteration": 1, "task": None}
+    ralph(held, iter([attempt(NOW - 60, told, 1, cost=0.5)]))
+    ralph(held, iter([entry("run", "r1", NOW - 60, run_id="r1", started_at=rfc3339(NOW - 900))]), "loop")
+    path = held / "ralphs" / "loop" / "ralph.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"command": ["./loop.sh"]}))
+    daemon.views = {name: fake.view(name, seen={"cost_usd": 1.25}) for name in ("demo", "loop")}
+    said = ctl("cost").stdout
+    assert "$1.25 (seen in output of the current run)" in said and said.endswith("\nin all  $1.75\n"), said
 
 
 def test_other_peoples_text_moves_no_terminal_and_breaks_no_markdown(held: Path, golden: Golden) -> None:
