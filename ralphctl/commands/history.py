@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -44,10 +45,8 @@ def events(name: str | None, follow: bool, tail: int | None, since: float | None
     if name is not None:
         check_name(name)
     if kind is not None and not any(fnmatchcase(each, kind) for each in EVENT_TYPES):
-        from ralphd.config.values import did_you_mean
-
-        near = did_you_mean(kind, EVENT_TYPES, cutoff=0.3)
-        raise UsageError(f"no event has the type {kind!r}{near}", mend="ralphctl events --type 'commit.*'")
+        near = f"did you mean {get_close_matches(kind, EVENT_TYPES, 1, 0)[0]}?"
+        raise UsageError(f"no event has the type {kind!r}, {near}", mend="ralphctl events --type 'commit.*'")
     client = the_client()
 
     def is_asked(event: dict[str, Any]) -> bool:

@@ -62,10 +62,7 @@ def diff(words: tuple[str, ...]) -> int:
     commits = changes.commit_range(Path(source.directory), facts.commits)
     if commits is None:
         why = changes.fault(Path(source.directory), facts.commits) if facts.commits else "it made no commit"
-        which = (
-            f"run {facts.run_id[1:7].lstrip('0')}" if facts.number is None else f"iteration {facts.number}"
-        )
-        raise NotFound(
-            f"there is no diff of {which} of {source.name}", why=why, mend=f"ralphctl show {source.name}"
-        )
+        run, name = f"run {facts.run_id[1:7].lstrip('0')}", source.name
+        which = run if facts.number is None else f"iteration {facts.number}"
+        raise NotFound(f"there is no diff of {which} of {name}", why=why, mend=f"ralphctl show {name}")
     return changes.show_diff(Path(source.directory), commits)
