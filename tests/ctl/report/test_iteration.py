@@ -257,7 +257,7 @@ def test_show_has_it_all_on_one_page(planted: WorkTree, ctl: Ctl, golden: Golden
 
 
 def test_why_there_is_no_diff_is_in_gits_own_words(planted: WorkTree, ctl: Ctl, tmp_path: Path) -> None:
-    assert diff.fault(planted.path, ["0" * 40]) == "git does not have its commits any more"
+    assert diff.fault(planted.path, ["0" * 40]) == "git no longer has its commits"
     planted.git("config", "core.bare", "notabool")
     refused = ctl("diff", "demo", "2")
     assert refused.returncode == 4 and "there is no diff of iteration 2 of demo" in refused.stderr
