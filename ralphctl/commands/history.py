@@ -119,9 +119,8 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
         _, kept = _kept(name)
         shown, state = reply.value, state_text.state_words(view, now) if view else ""
     if lists:
-        lines = [
-            json.dumps(each) if wants_json() else explanation.kept_line(each, name, now) for each in kept
-        ]
+        as_json, line = wants_json(), explanation.kept_line
+        lines = [json.dumps(each) if as_json else line(each, name, now) for each in kept]
         click.echo("\n".join(lines or [f"no explanation is kept for {name} yet"]))
         return
     if run is not None or attempt is not None:

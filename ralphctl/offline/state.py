@@ -124,9 +124,8 @@ def without_daemon(view: dict[str, Any], *, ended_with_it: bool = False) -> dict
         view["notes"] = ["no daemon supervises it now"]
     elif has_run:
         view.update(state="waiting_for_retry" if again else "stopped", ralph_pid=None, wait=wait)
-        view["notes"] = [
-            f"it was {state} when its daemon ended; its process is gone, its exit status unknown{later}"
-        ]
+        lost = f"it was {state} when its daemon ended; its process is gone, its exit status unknown{later}"
+        view["notes"] = [lost]
     elif state == "waiting_for_retry":
         view.update(state=state if again else "stopped", wait=wait)
         view["notes"] = [f"it was waiting to restart when its daemon ended{later}"]

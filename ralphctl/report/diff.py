@@ -62,9 +62,8 @@ def fault(directory: Path, shas: Sequence[str]) -> str:
     """Return why git has no range of these commits: the first line of its error, else that they are gone."""
     words, no_answer = (*_PARENTS, *shas, "--"), (1, b"git does not answer")
     code, said = repo.answer(directory, *words, env=_NO_FETCH, stderr=subprocess.STDOUT) or no_answer
-    return (
-        plain(said.decode(errors="replace").partition("\n")[0]) if code else "git no longer has its commits"
-    )
+    line = said.decode(errors="replace").partition("\n")[0]
+    return plain(line) if code else "git no longer has its commits"
 
 
 def stat(directory: Path, of: CommitRange) -> list[str]:

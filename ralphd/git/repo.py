@@ -326,9 +326,8 @@ def answer(
 ) -> tuple[int, bytes] | None:  # fmt: skip
     """Return git's exit code and output, with ``given`` on its input; None when it is too slow or absent."""
     try:
-        git = started(
-            directory, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=env
-        )
+        pipe = subprocess.PIPE
+        git = started(directory, *words, stdin=pipe, stdout=pipe, stderr=stderr, env=env)
     except OSError:
         return None
     with git:
