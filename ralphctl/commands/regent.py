@@ -25,7 +25,7 @@ from ralphctl.cli.overview import CommandEntry
 from ralphctl.client import discovery, waiting
 from ralphctl.client.client import Client, Reply
 from ralphctl.client.waiting import View
-from ralphctl.format.humanize import ago, clock, count, last_exit
+from ralphctl.format.humanize import ago, clock, count, last_exit, moment
 from ralphctl.format.output import clean, message, neutralise
 from ralphctl.format.state_text import change_lines
 from ralphctl.service import systemd, units
@@ -240,7 +240,10 @@ def _print(lines: Iterable[bytes]) -> None:
         if not sys.stdout.isatty():
             sys.stdout.buffer.write(line)
         else:
-            sys.stdout.write(neutralise(line.decode("utf-8", "replace").rstrip("\n")) + "\n")
+            first, space, rest = line.decode("utf-8", "replace").rstrip("\n").partition(" ")
+            if (at := moment(first)) is not None:  # the file has UTC, the screen the reader's zone
+                first = time.strftime("%F %T", time.localtime(at))
+            sys.stdout.write(neutralise(first + space + rest) + "\n")
         sys.stdout.flush()
 
 

@@ -15,6 +15,7 @@ from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
 from tests.ctl.golden_files import Golden, without_remark
 from tests.helpers import is_alive, wait_for
+from tests.terminal import Terminal
 
 # Stands in for `python -m ralphd --background`: the parent returns when the daemon answers.
 BACKGROUND = """
@@ -163,6 +164,21 @@ def test_logs_shows_the_daemons_own_log_also_without_a_daemon(
     assert nothing.returncode == 4
     (tmp_path / "state" / "ralphd.log").write_text("".join(f"line {i}\n" for i in range(100)))
     golden(nothing, ctl("regent", "logs", "-n", "2"))
+
+
+def test_logs_on_a_terminal_are_in_the_zone_of_the_reader(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    log = "2026-11-21T22:30:00.123Z INFO ready: pid 7\nTraceback (most recent call last):\nalone\n"
+    (tmp_path / "state" / "ralphd.log").write_text(log)
+    zone = environment | {"TZ": "Asia/Seoul", "TERM": "xterm"}
+    command = [sys.executable, "-P", "-m", "ralphctl", "regent", "logs"]
+    with Terminal(command, cwd=tmp_path, environment=zone) as terminal:
+        assert terminal.exit_code() == 0
+        terminal.shows("2026-11-22 07:30:00 INFO ready: pid 7")
+        terminal.shows("Traceback (most recent call last):")
+    piped = subprocess.run(command, env=zone, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert piped.stdout == log
 
 
 def test_logs_follows_through_a_rotation(environment: dict[str, str], tmp_path: Path) -> None:
