@@ -86,7 +86,7 @@ def watching(run: WatchedRun, clock: Clock) -> StallMonitor:
 # What the output of a run shows of agents that the run started itself.
 
 COUNTED_BYTES, COUNTED_AT_END_BYTES = 4 << 20, 16 << 20
-"""So much output is read at a time, and when the run has ended."""
+"""The most output, in bytes, that is read in one poll, and once after the end of the run."""
 
 
 class OutputCounter:
@@ -101,7 +101,7 @@ class OutputCounter:
         self._alone = asyncio.Lock()
 
     async def count(self, limit_bytes: int = COUNTED_BYTES) -> None:
-        """Count what was printed since the last call, up to a limit."""
+        """Count what was printed since the last call, at most ``limit_bytes``; the rest comes next time."""
         async with self._alone:
             printed_at = self._log.last_output_at(self._run_id) or 0.0
             if self._is_on and printed_at != self._counted_at:
