@@ -36,8 +36,8 @@ def loop(person: Person, name: str, lines: list[str], then: str = "true") -> tup
     return place, ["sh", "-c", f"cat printed; {then}"]
 
 
-def done(person: Person, name: str, lines: list[str]) -> None:
-    person.starts(*loop(person, name, lines))
+def done(person: Person, name: str, lines: list[str], then: str = "true") -> None:
+    person.starts(*loop(person, name, lines, then))
     person.daemon.becomes(name, "done")
 
 
@@ -107,6 +107,20 @@ def test_a_follower_ends_with_the_ralphs_and_names_them(daemon: Daemon, person: 
         sorted(line.split(" | ")[1] for line in both if "Regent" not in line) == ["begun"] * 2 + ["over"] * 2
     )
     assert person("logs", "-f", "one", "-n", "0").stdout == ""
+
+
+def test_a_cost_that_the_run_reports_itself_is_not_counted_twice(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    done(person, "demo", PRINTED, "ralphctl notify cost 0.5")
+    person("start", "demo")
+    wait_for(lambda: kept(daemon).count('"kind":"run"') == 2, what="the end of the second run")
+    wait_for(lambda: (daemon.view("demo")["seen"] or {}).get("cost_usd") == 0.11, what="the output counted")
+    assert kept(daemon).count('"usd":0.5') == 2
+    assert "/seen" not in kept(daemon)
+
+
+def kept(daemon: Daemon) -> str:
+    return (daemon.files("demo") / "history.jsonl").read_text()
 
 
 def test_attach_shows_text_on_a_narrow_terminal(daemon: Daemon, person: Person) -> None:
