@@ -13,7 +13,7 @@ from typing import Any
 from click import Context, Parameter
 from click.shell_completion import CompletionItem
 
-from ralphctl.client import discovery, transport
+from ralphctl.client import discovery
 from ralphd import wire
 from ralphd.errors import RalphdError
 
@@ -88,5 +88,7 @@ def directories(context: Context, parameter: Parameter, incomplete: str) -> list
 
 
 def _answer(context: Context, path: str) -> Any:
+    from ralphctl.client import transport
+
     sockets = discovery.candidates(context.meta.get(META_SOCKET), os.environ, discovery.here())
     return json.loads(transport.request(sockets, "GET", path, timeout_s=_LIMIT_S))

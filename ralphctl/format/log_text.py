@@ -154,9 +154,9 @@ def _began(newest_first: Sequence[Mapping[str, Any]], at: int) -> str | None:
     if isinstance(first.get("duration_s"), int | float):
         return (datetime.fromisoformat(first["at"]) - timedelta(seconds=first["duration_s"])).isoformat()
     if earlier and earlier[0]["at"] and (first or earlier[0]["run_id"] == entry["run_id"]):
-        return (datetime.fromisoformat(earlier[0]["at"]) + _STAMPED_LATE).isoformat()
+        return (datetime.fromisoformat(earlier[0]["at"]) + STAMPED_LATE).isoformat()
     return None
 
 
-_STAMPED_LATE = timedelta(milliseconds=3)
+STAMPED_LATE = timedelta(milliseconds=3)
 """How long after an iteration ended its last line can get its time."""

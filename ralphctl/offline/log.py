@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sqlite3
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -27,10 +24,11 @@ def records(directory: str, name: str | None, words: Mapping[str, str]) -> Itera
     state directory, else among those of ``ralphctl build``. None without one.
     """
     known = find(directory, name)
-    return None if known is None else _records(known[1] / "runs", words)
+    return None if known is None else of_runs(known[1] / "runs", words)
 
 
-def _records(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def of_runs(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Return the records of a directory of runs, as ``records`` does."""
     from ralphd.agents.streams import EventText
     from ralphd.process.log.log import RalphLog  # loads asyncio, which verdicts do without
     from ralphd.process.log.records import LogQuery
@@ -75,6 +73,10 @@ def events(directory: str, name: str | None, limit: int) -> list[dict[str, Any]]
 
     A copy of the file is read: SQLite would write to the original even to read it.
     """
+    import shutil
+    import sqlite3
+    import tempfile
+
     known = None
     with suppress(UnknownRalph):  # without a name, all of them are meant
         known = find(directory, name)

@@ -5,26 +5,25 @@ A run that reports no iterations counts as one iteration.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from ralphctl.format.humanize import View, last_exit
-from ralphctl.report.history import commits, moment, text, whole
+from ralphctl.format.log_text import RALPH, STAMPED_LATE
+from ralphctl.offline import log
+from ralphctl.report.history import amount, commits, moment, text, whole
 from ralphctl.report.model import ReportSource
 from ralphd.core import record
-from ralphd.core.failures import agent_events
 from ralphd.core.gate.verdict_views import verdicts
 from ralphd.core.text import plain
+from ralphd.core.time import rfc3339
 from ralphd.errors import NotFound, UsageError
-from ralphd.store.files import open_plain
 from ralphd.store.history import newest_first
 
 _MOST: Final = 1000
-_KEPT_BYTES: Final = 256 << 10
-_MOST_LOGGED: Final = 200
+_MOST_LOGGED: Final = 60
 _WANTED: Final = re.compile(r"(?:r?0*(\d{1,9}(?:-[0-9a-f]{8})?):)?(\d{1,15})")
 
 
@@ -33,7 +32,7 @@ class IterationFacts:
     """What is known of an iteration: its end with its attempts, as its run reported them, and its verdict.
 
     ``commits``, oldest first, are those that were judged, else those that the run reported. ``began_at`` is
-    the end of the one before it in the same run.
+    the start of its first attempt, else the end of the one before it in the same run, else the run's start.
     """
 
     run_id: str
@@ -61,13 +60,21 @@ def find(source: ReportSource, wanted: str | None) -> IterationFacts:
         is_run = match[1] in (None, run_id[1:].lstrip("0"), run_id[1:7].lstrip("0"))
         if not wanted or (is_run and number == int(match[2])):
             before = past[i + 1] if i + 1 < len(past) else {}
-            began_at = moment(before.get("at")) if before.get("run_id") == run_id else None
+            attempts = end.get("attempts") or ()
             same = (each for each in judged if text(each.get("run_id")) == run_id and _fits(each, end))
             verdict = next(same, {})
             shas = commits(verdict.get("commits"))[::-1] or commits(end.get("commits"))
-            return IterationFacts(run_id, number, end, verdict, began_at, shas, end.get("attempts") or ())
+            return IterationFacts(run_id, number, end, verdict, _began(end, before), shas, attempts)
     what = f"no iteration {wanted} in its history" if wanted else "not finished an iteration"
     raise NotFound(f"{source.name} has {what}", mend=f"ralphctl report {source.name}")
+
+
+def _began(end: View, before: View) -> float | None:
+    for first in (end.get("attempts") or ())[:1]:
+        if (at := moment(first.get("at"))) is not None:
+            return at - (amount(first.get("duration_s")) or 0.0)
+    is_same_run = before.get("run_id") == end.get("run_id")
+    return moment(before.get("at") if is_same_run else end.get("started_at"))
 
 
 def _fits(verdict: View, end: View) -> bool:
@@ -77,32 +84,11 @@ def _fits(verdict: View, end: View) -> bool:
 
 
 def printed(source: ReportSource, facts: IterationFacts) -> list[str]:
-    """Return what the last attempt's agent wrote, tool uses included; else the log of the iteration."""
+    """Return the last lines of the iteration in its log, without those of ralphd and of the built-in loop."""
     runs = (source.home or Path(source.directory) / ".ralph") / "runs"
-    for attempt in reversed(facts.attempts):
-        directory = f"{facts.number or 0:05d}-{whole(attempt.get('attempt')) or 0:02d}*"
-        kept = (runs / facts.run_id / "attempts").glob(f"{directory}/stdout")
-        files = sorted(kept, key=lambda file: file.stat().st_mtime)
-        if lines := [line for file in files for line in _written(file, text(attempt.get("agent")))]:
-            return lines
-    from ralphd.process.log.log import RalphLog
-    from ralphd.process.log.records import LogQuery, LogRecord
-
-    since = facts.began_at or moment(facts.end.get("started_at"))
-    found = RalphLog(runs).read(LogQuery(tail=_MOST_LOGGED, since=since, until=moment(facts.end.get("at"))))
-    return [plain(each.text.decode(errors="replace")) for each in found
-            if isinstance(each, LogRecord) and each.stream != "regent"]  # fmt: skip
-
-
-def _written(file: Path, agent: str) -> Iterator[str]:
-    from ralphd.agents.known import agent_of, known_as
-    from ralphd.agents.parsers import TextParser
-    from ralphd.config.specs import AgentSpec
-
-    with open_plain(file) as opened:
-        lines = opened.read(_KEPT_BYTES).decode(errors="replace").splitlines()
-    known = known_as(agent)
-    parser = agent_of(known, AgentSpec()).parser() if known else TextParser()
-    for event in chain.from_iterable(map(parser.line, lines)):
-        said = agent_events.AgentText(event.text) if isinstance(event, agent_events.Warned) else event
-        yield from agent_events.shown_lines(said)
+    since, until = facts.began_at, moment(facts.end.get("at"))
+    words = {"tail": str(_MOST_LOGGED)} | ({"since": rfc3339(since)} if since else {})
+    late = {"until": rfc3339(until + STAMPED_LATE.total_seconds())} if until else {}
+    own = [each for each in log.of_runs(runs, words | late) if each.get("stream") in ("stdout", "stderr")]
+    lines = (line for each in own for line in each["text"].split("\n"))
+    return [plain(line) for line in lines if not line.startswith(RALPH)]

@@ -6,7 +6,7 @@ from ralphctl.format.gate_text import commit_words, tests_words
 from ralphctl.format.humanize import clock, count, cut, duration
 from ralphctl.format.output import clean
 from ralphctl.report import text
-from ralphctl.report.history import amount, last_lines, moment
+from ralphctl.report.history import last_lines, moment
 from ralphctl.report.iteration import IterationFacts
 from ralphctl.report.model import RalphReport, ReportCost
 from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
@@ -23,7 +23,7 @@ def iteration_page(
     title = "Agent output" if facts.attempts else "Output"
     if len(printed) > _MOST_PRINTED:
         logs = typed(f"ralphctl logs {name}" + (f" --iteration{which}" if which else ""))
-        title += f" (the last {_MOST_PRINTED} of {len(printed)} lines; all: {logs})"
+        title += f" (the last {_MOST_PRINTED} lines; all: {logs})"
     *files, total = [line.strip() for line in changed] or [""]
     more = [f"… and {len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
     sections = (
@@ -50,9 +50,7 @@ def _rows(facts: IterationFacts, now: float) -> Iterator[tuple[str, str]]:
     yield "task", clean(task.get("title") or task.get("id") or "")
     agents = " then ".join(dict.fromkeys(clean(each.get("agent")) for each in attempts))
     yield "agent", agents + (f", {len(attempts)} attempts" if len(attempts) > 1 else "")
-    began, over = facts.began_at or moment(end.get("started_at")), moment(end.get("at"))
-    for first in attempts[:1]:
-        began = (moment(first.get("at")) or now) - (amount(first.get("duration_s")) or 0.0)
+    began, over = facts.began_at, moment(end.get("at"))
     since = "" if began is None else f"{clock(began, now)} "
     took = "" if began is None or over is None else f" ({duration(over - began)})"
     time = f"{since + 'to' if since else 'until'} {clock(over, now)}{took}" if over else ""

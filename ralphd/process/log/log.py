@@ -5,7 +5,6 @@ it finds out by polling what was written, rotated or deleted. A follower costs n
 written a few system calls 25 times a second, 5 times once the run has ended.
 """
 
-import asyncio
 import logging
 import os
 import shutil
@@ -13,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
@@ -21,6 +20,9 @@ from ralphd.process.log import records
 from ralphd.process.log.positions import LIMIT_BYTES, Start, find_start, last_lines
 from ralphd.process.log.records import Chunk, Cursor, Gap, Item, LogLine, LogQuery, LogRecord, LogText
 from ralphd.process.log.segments import REGENT_LOG, Hole, RegentStream, RunFiles, Runs, SegmentStream
+
+if TYPE_CHECKING:
+    import asyncio
 
 # Read the runs of a ralph one after the other, each merged by time with the Regent's lines about it.
 
@@ -245,7 +247,7 @@ class RalphLog:
             reader.close()
 
     async def follow(
-        self, query: LogQuery, *, stopping: asyncio.Event, ended: Callable[[], bool] = lambda: False
+        self, query: LogQuery, *, stopping: "asyncio.Event", ended: Callable[[], bool] = lambda: False
     ) -> AsyncGenerator[list[Item], None]:
         """Yield what ``read`` gives, in batches, and then what comes, until ``stopping`` or past ``until``.
 
@@ -254,6 +256,8 @@ class RalphLog:
         Continues into later runs. A line is seen within 50 ms; the first one of a run that begins more than
         a second after the last line within 250 ms. Close it (``aclose``) to close the open file.
         """
+        import asyncio  # not loaded by a reader without a daemon
+
         runs = Runs(self._path)
         search = find_start(runs, query, self._block_bytes)
         while (start := next(search)) is None:

@@ -13,6 +13,7 @@ import pytest
 from ralphctl.report import diff, iteration
 from ralphctl.report.model import ReportSource
 from ralphd.errors import NotFound, UsageError
+from ralphd.process.log.records import stored_time
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import FakeDaemon, view
 from tests.ctl.golden_files import Golden
@@ -238,12 +239,17 @@ def on_a_terminal(words: tuple[str, ...], environment: dict[str, str], cwd: Path
 
 
 def test_show_has_it_all_on_one_page(planted: WorkTree, ctl: Ctl, golden: Golden) -> None:
-    kept = planted.path.parents[1] / "state" / "ralphs" / "demo" / "runs" / RUN / "attempts" / "00002-02"
-    kept.mkdir(parents=True)
+    run = planted.path.parents[1] / "state" / "ralphs" / "demo" / "runs" / RUN
+    run.mkdir(parents=True)
     said = ({"type": "text", "text": f"Step {number}.\nIt is done."} for number in range(15))
     used = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "sh test.sh"}}
-    events = ({"type": "assistant", "message": {"content": [each]}} for each in (*said, used))
-    (kept / "stdout").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    events = (
+        {"type": "assistant", "message": {"content": [each]}, "session_id": "s"} for each in (*said, used)
+    )
+    lines = ("Ralph: iteration 2: Write the parser", *map(json.dumps, events), "Ralph: iteration 2: done")
+    stamps = (NOW - 110, *[NOW - 60] * 16, NOW - 49)
+    parts = (f"{stored_time(at)} stdout F {line}\n" for at, line in zip(stamps, lines, strict=True))
+    (run / "log.000001").write_text("".join(parts))
     replies = [ctl("show"), ctl("show", "demo", "1"), ctl("show", "demo", "2", more={"COLUMNS": "40"})]
     for reply in replies:
         reply.stdout = re.sub(r"(commits +)[0-9a-f]{7}", r"\1abc1234", reply.stdout)
