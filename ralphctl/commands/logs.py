@@ -135,7 +135,15 @@ def _parts(
     if not (iteration or task):
         return [words]
     entries = client.iterations(name, 1000).value["iterations"]
-    if not (parts := log_text.iteration_spans(entries, iteration, task)):
+
+    def find(part: Mapping[str, str], line: str) -> str | None:
+        words = {"tail": "all", "stream": "stdout", "grep": line, **part}
+        found = (
+            record["at"] for record in client.log(name, words) if record.get("text", "").startswith(line)
+        )
+        return next(found, None)
+
+    if not (parts := log_text.iteration_spans(entries, iteration, task, find)):
         what = f"iteration {iteration}" if iteration else f"iteration of task {task}"
         why = "iterations are known if the ralph reports them, as the built-in loop does"
         mend = f"ralphctl verdicts {name}, or ralphctl logs {name} --since 2h"

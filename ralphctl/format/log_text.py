@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeAlias
@@ -116,13 +116,17 @@ _SIZES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def iteration_spans(
-    newest_first: Sequence[Mapping[str, Any]], iteration: str | None, task: str | None
+    newest_first: Sequence[Mapping[str, Any]],
+    iteration: str | None,
+    task: str | None,
+    find: Callable[[Mapping[str, str], str], str | None],
 ) -> list[dict[str, str]]:
     """Return where the log of some iterations lies, the oldest first, in the words of a query.
 
-    ``iteration`` is ``N``, of several with this number the newest, or ``RUN:N``. An iteration lasts from its
-    first attempt, else from the end of the one before, to the start of the next one. ``task`` is an id or a
-    title, in any case.
+    ``iteration`` is ``N``, of several with this number the newest, or ``RUN:N``. ``task`` is an id or a
+    title, in any case. ``find`` returns when a part of the log, given as a query, has the first line that
+    begins with a text: an iteration lasts from the loop's line about it to the line about the next one.
+    Without such a line it begins with its first attempt, else at the end of the iteration before.
     """
     run, _, number = (iteration or "").rpartition(":")
     spans: list[dict[str, str]] = []
@@ -135,13 +139,31 @@ def iteration_spans(
             str(about.get(key) or "").casefold() for key in ("id", "title")
         ):
             continue
-        begin = _began(newest_first, at)
-        end = _began(newest_first, at - 1) or entry["at"] if at else None
+        begin = _marked(newest_first, at, find)
+        end = _marked(newest_first, at - 1, find) or (entry["at"] if at else None)
         start = {"since": begin} if begin else {"cursor": f"{entry['run_id']}:1:0:0"}
         spans.insert(0, {"tail": "all", **start} | ({"until": end} if end else {}))
         if iteration is not None:
             break
     return spans
+
+
+def _marked(
+    newest_first: Sequence[Mapping[str, Any]], at: int, find: Callable[[Mapping[str, str], str], str | None]
+) -> str | None:
+    """Return when an iteration began, by the loop's line about it; -1 is the one that runs now, if any."""
+    began = _began(newest_first, at) if at >= 0 else None
+    earlier = next(iter(newest_first[at + 1 : at + 2]), {})
+    number = newest_first[at]["iteration"] if at >= 0 else (earlier["iteration"] or 0) + 1
+    if earlier.get("at"):
+        start = {"since": earlier["at"]}
+    elif began:
+        start = {"cursor": f"{newest_first[at]['run_id']}:1:0:0"}
+    else:
+        return None
+    line_at = find(start | ({"until": began} if began else {}), f"{RALPH}iteration {number}: ")
+    # The log compares microseconds: one earlier excludes the line from the iteration before.
+    return (datetime.fromisoformat(line_at) - timedelta(microseconds=1)).isoformat() if line_at else began
 
 
 def _began(newest_first: Sequence[Mapping[str, Any]], at: int) -> str | None:

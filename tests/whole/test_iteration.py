@@ -48,13 +48,16 @@ def test_an_iteration_that_was_reverted_has_its_page_and_its_diff(daemon: Daemon
     daemon.becomes("demo", "done", timeout_s=LONG_S)
 
     shown, diff = person("show", "demo", "1"), person("diff", "1", cwd=project.place)
-    last = person("show", cwd=project.place)
+    last, logged = person("show", cwd=project.place), person("logs", "demo", "--iteration", "2").stdout
 
     bad = project.git("rev-parse", "HEAD~3")[:7]
     assert f"  commits      {bad}\n" in shown.stdout and "verdict      reverted: the tests" in shown.stdout
     assert "| FAILED test_header" in shown.stdout and "Agent output\n" in shown.stdout
     assert "+++ b/broken\n@@ -0,0 +1 @@\n+yes\n" in diff.stdout
     assert last.stdout.startswith("demo  iteration 3 of run 1\n")
+    lines = [line.partition("Ralph: ")[2] for line in logged.splitlines() if "Ralph: iteration " in line]
+    assert len(lines) == 2 and all(line.startswith("iteration 2: ") for line in lines), logged
+    assert "Ralph: iteration 2: " in logged.splitlines()[0], logged
     assert shown.stderr + diff.stderr + last.stderr == ""
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -179,12 +179,33 @@ def test_the_part_of_the_log_that_is_an_iterations(
             value.removeprefix(day).removesuffix("+00:00"),
             end and end.removeprefix(day).removesuffix("+00:00"),
         )
-        for span in iteration_spans(entries, iteration, task)
+        for span in iteration_spans(entries, iteration, task, lambda *_: None)
         for key, value, end in [
             (*next(each for each in span.items() if each[0] != "tail"), span.get("until"))
         ]
     ]
     assert spans == expected
+
+
+def test_an_iteration_lasts_from_its_own_line_to_the_next_ones() -> None:
+    asked: list[tuple[dict[str, str], str]] = []
+
+    def find(part: Mapping[str, str], line: str) -> str:
+        asked.append(({**part}, line))
+        return f"2026-11-21T07:0{len(asked)}:00.000001999Z"
+
+    spans = iteration_spans(BUILT_IN, "2", None, find) + iteration_spans(BUILT_IN, "3", None, find)
+
+    assert [(span["since"][14:26], span["until"][14:26]) for span in spans] == [
+        ("01:00+00:00", "02:00+00:00"), ("03:00+00:00", "04:00+00:00")
+    ]  # fmt: skip
+    day = "2026-11-21T07:"
+    assert asked == [
+        ({"since": f"{day}02:00Z", "until": f"{day}04:00+00:00"}, "Ralph: iteration 2: "),
+        ({"since": f"{day}05:00Z", "until": f"{day}09:00+00:00"}, "Ralph: iteration 3: "),
+        ({"since": f"{day}05:00Z", "until": f"{day}09:00+00:00"}, "Ralph: iteration 3: "),
+        ({"since": f"{day}10:00Z"}, "Ralph: iteration 4: "),
+    ]
 
 
 def test_an_iteration_is_asked_for_by_its_time(daemon: FakeDaemon, ctl: Ctl, golden: Golden) -> None:
