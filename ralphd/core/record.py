@@ -5,6 +5,7 @@ Entries of ``history.jsonl`` come in as they were read; any key may be missing.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from ralphd.core.explanation import in_seconds
@@ -17,7 +18,8 @@ from ralphd.core.time import Moment, rfc3339
 Entry: TypeAlias = Mapping[str, Any]
 
 PROGRESS_HEADER: Final = (
-    "# Progress\n\nOne line per attempt, newest last. Times are UTC. See also history.jsonl\n\n"
+    "# Progress\n\nOne line per attempt, newest last. Times are local, with their offset from UTC."
+    " See also history.jsonl\n\n"
 )
 _MOST_TITLE_CHARS: Final = 60
 _MOST_WORDS_CHARS: Final = 200
@@ -55,15 +57,22 @@ def happened_at(event: reports.Reported) -> Moment:
 
 def progress_line(entry: Entry) -> str:
     """Format an attempt for ``progress.md``."""
-    at, took = entry.get("at"), entry.get("duration_s")
+    took = entry.get("duration_s")
     parts = [
-        f"{at[:10]} {at[11:19]}" if isinstance(at, str) else "",
+        _local(entry.get("at")),
         _numbered("iteration", entry.get("iteration")), _task_words(entry.get("task")), _agent(entry),
         _outcome(entry), in_seconds(took) if isinstance(took, int | float) else "", _cost(entry),
         _numbered("commits", entry.get("commits")) if entry.get("commits") else "",
         _cut(entry.get("next"), _MOST_WORDS_CHARS),
     ]  # fmt: skip
     return "- " + " · ".join(part for part in parts if part) + "\n"
+
+
+def _local(at: object) -> str:
+    try:
+        return datetime.fromisoformat(str(at)).astimezone().isoformat(" ", "seconds")
+    except (ValueError, OverflowError):
+        return ""
 
 
 def _numbered(word: str, number: object) -> str:

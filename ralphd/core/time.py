@@ -21,6 +21,21 @@ def parse_rfc3339(text: str) -> Moment:
     return moment.timestamp()
 
 
+_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+
+
+def with_zone(text: str) -> str:
+    """Return ``text`` with its RFC 3339 times as ``2026-11-21 23:41 CET``, in the machine's time zone."""
+
+    def local(stamp: re.Match[str]) -> str:
+        try:
+            return datetime.fromisoformat(stamp[0]).astimezone().strftime("%Y-%m-%d %H:%M %Z")
+        except (ValueError, OverflowError):
+            return stamp[0]
+
+    return _STAMP.sub(local, text)
+
+
 def in_minutes(duration_s: float) -> str:
     """Format a duration that has lasted: ``under a minute``, ``40 min``, ``2 h 10 min``, ``3 d 4 h``."""
     minutes = int(max(0.0, duration_s) // 60)

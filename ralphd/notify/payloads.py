@@ -1,7 +1,7 @@
 """The body of a webhook: the event and its facts as JSON, or text for people in Slack, ntfy or on a desktop.
 
 Names, messages and output come from agents and repositories: nothing in them becomes markup, a mention or a
-header, and a text for people is short.
+header, and a text for people is short. People read times in this machine's zone, with its name.
 """
 
 import base64
@@ -13,6 +13,7 @@ from typing import Any
 from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Format, StoredEvent
 from ralphd.core.text import one_line, truncate
+from ralphd.core.time import with_zone
 from ralphd.wire import EVENTS
 
 MOST_MESSAGE_CHARS = 1500
@@ -121,8 +122,7 @@ def _where(event: StoredEvent, facts: AlertFacts) -> str:
     # With the time, since a message may be delivered long after its event.
     directory = facts.directory or _text(event, "directory", MOST_LINE_CHARS)
     cost = "" if facts.cost_tonight_usd is None else f"${facts.cost_tonight_usd:.2f} tonight"
-    when = f"{event.at[:16].replace('T', ' ')} UTC"
-    parts = (one_line(part, MOST_LINE_CHARS) for part in (facts.host, directory, cost, when))
+    parts = (one_line(part, MOST_LINE_CHARS) for part in (facts.host, directory, cost, with_zone(event.at)))
     return " · ".join(filter(None, parts))
 
 
@@ -130,5 +130,5 @@ def _text(event: StoredEvent, key: str, most: int) -> str:
     value = event.data.get(key)
     if not isinstance(value, str):
         return ""
-    lines = [line for each in value.splitlines() if (line := one_line(each, most))]
+    lines = [line for each in with_zone(value).splitlines() if (line := one_line(each, most))]
     return truncate("\n".join(lines), most)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ralphd.core.explanation import Explanation, Sighting
 from ralphd.core.record import PROGRESS_HEADER, progress_line
-from ralphd.core.time import Moment, rfc3339
+from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.store.files import Broken, as_json, open_plain, read_json, set_aside, write_whole
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ EXPLANATION_FILE: Final = "explanation.json"
 MOST_PROCESSES: Final = 200
 LONGEST_LINE: Final = 500
 _BLOCK: Final = 1 << 16
-_ATTEMPT_LINE: Final = re.compile(rb"- (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ")
+_ATTEMPT_LINE: Final = re.compile(rb"- (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)([+-]\d\d:\d\d)? ")
 
 
 class History:
@@ -239,14 +239,16 @@ class ProgressFile:
 
 
 def _missing(lines: list[bytes], present: bytes) -> list[bytes]:
-    # Compared by time, since an earlier version may have worded a line differently. Of the attempts in the
-    # second of the last line, the file has the first ones.
-    def time_of(line: bytes) -> bytes:
-        match = _ATTEMPT_LINE.match(line)
-        return match[1] if match else b""
+    # Compared by time, since an earlier version may have worded a line differently, and wrote UTC without an
+    # offset. Of the attempts in the second of the last line, the file has the first ones.
+    def time_of(line: bytes) -> Moment:
+        if match := _ATTEMPT_LINE.match(line):
+            with suppress(ValueError):
+                return parse_rfc3339((match[1] + (match[2] or b"Z")).decode())
+        return 0.0
 
     times = [time_of(line) for line in present.splitlines()[-LOOKED_BACK:]]
-    last = max(times, default=b"")
+    last = max(times, default=0.0)
     same = [line for line in lines if time_of(line) == last]
     return [*same[times.count(last) :], *(line for line in lines if time_of(line) > last)]
 

@@ -126,31 +126,37 @@ def test_what_is_told_after_the_daemon_was_away_keeps_its_own_time_which_is_neve
         assert happened_at(replace(told, report=replace(what, ended_at=NOW + 90.0))) == NOW
 
 
+@pytest.mark.usefixtures("berlin")
 def test_an_attempt_is_one_line_for_people() -> None:
     assert progress_line(entry("attempt", **WHOLE.data())) == (
-        "- 2026-11-21 20:01:02 · iteration 3 · US-2 Parse the list · claude (attempt 2, address)"
+        "- 2026-11-21 21:01:02+01:00 · iteration 3 · US-2 Parse the list · claude (attempt 2, address)"
         " · failed: rate_limit (API Error: 429) · 61 s · $0.25 (estimated) · commits 1 · waits 60 s\n"
     )
 
 
+@pytest.mark.usefixtures("berlin")
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        (AttemptFinished("claude", "ok").data(), "- 2026-11-21 20:01:02 · claude · ok\n"),
+        (AttemptFinished("claude", "ok").data(), "- 2026-11-21 21:01:02+01:00 · claude · ok\n"),
         (
             AttemptFinished("aider", "ok", cost_source=CostSource.UNKNOWN).data(),
-            "- 2026-11-21 20:01:02 · aider · ok · cost unknown\n",
+            "- 2026-11-21 21:01:02+01:00 · aider · ok · cost unknown\n",
         ),
-        ({"agent": "a\nb" * 99, "task": "none", "why": 7}, f"- 2026-11-21 20:01:02 · {('a b' * 99)[:59]}…\n"),
-        ({}, "- 2026-11-21 20:01:02\n"),
+        (
+            {"agent": "a\nb" * 99, "task": "none", "why": 7},
+            f"- 2026-11-21 21:01:02+01:00 · {('a b' * 99)[:59]}…\n",
+        ),
+        ({}, "- 2026-11-21 21:01:02+01:00\n"),
+        ({"at": "2026-99-99T20:01:02Z", "agent": "a"}, "- a\n"),
         ({"at": None, "agent": "a" * 60}, f"- {'a' * 60}\n"),
-        ({"commits": 0}, "- 2026-11-21 20:01:02\n"),
-        ({"task": {"id": "US-2", "title": ""}}, "- 2026-11-21 20:01:02 · US-2\n"),
-        ({"task": {"id": "Parse", "title": "Parse"}}, "- 2026-11-21 20:01:02 · Parse\n"),
-        ({"outcome": "failed", "failure_kind": "stall"}, "- 2026-11-21 20:01:02 · failed: stall\n"),
-        ({"cost_usd": 0.25}, "- 2026-11-21 20:01:02 · $0.25\n"),
-        ({"cost_usd": 0.25, "cost_source": "reported"}, "- 2026-11-21 20:01:02 · $0.25\n"),
-        ({"cost_usd": 0, "cost_source": "reported"}, "- 2026-11-21 20:01:02 · $0.00\n"),
+        ({"commits": 0}, "- 2026-11-21 21:01:02+01:00\n"),
+        ({"task": {"id": "US-2", "title": ""}}, "- 2026-11-21 21:01:02+01:00 · US-2\n"),
+        ({"task": {"id": "Parse", "title": "Parse"}}, "- 2026-11-21 21:01:02+01:00 · Parse\n"),
+        ({"outcome": "failed", "failure_kind": "stall"}, "- 2026-11-21 21:01:02+01:00 · failed: stall\n"),
+        ({"cost_usd": 0.25}, "- 2026-11-21 21:01:02+01:00 · $0.25\n"),
+        ({"cost_usd": 0.25, "cost_source": "reported"}, "- 2026-11-21 21:01:02+01:00 · $0.25\n"),
+        ({"cost_usd": 0, "cost_source": "reported"}, "- 2026-11-21 21:01:02+01:00 · $0.00\n"),
     ],
 )
 def test_what_is_not_known_is_left_out_and_a_line_stays_a_line(data: dict[str, Any], line: str) -> None:

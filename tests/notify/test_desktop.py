@@ -42,7 +42,7 @@ def session(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{tmp_path}:/usr/bin:/bin", "DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere"}
 
 
-async def test_an_alert_is_shown_as_plain_text(session: dict[str, str], tmp_path: Path) -> None:
+async def test_an_alert_is_shown_as_plain_text(session: dict[str, str], tmp_path: Path, berlin: None) -> None:
     await shown(session, QUIET, ALERT)
 
     assert (tmp_path / "called").read_text().splitlines() == [
@@ -52,7 +52,7 @@ async def test_an_alert_is_shown_as_plain_text(session: dict[str, str], tmp_path
         "demo: needs you",
         "giving up &lt;b&gt;",
         "$ ralphctl explain demo",
-        "buildbox · 2026-11-21 20:00 UTC",
+        "buildbox · 2026-11-21 21:00 CET",
         "| boom",
     ]
 

@@ -13,6 +13,7 @@ from ralphd.core.delivery import Format, StoredEvent
 from ralphd.notify.payloads import MOST_MESSAGE_CHARS, MOST_NTFY_BYTES, header_text, posted
 from ralphd.wire import EVENT_TYPES, EVENTS
 
+pytestmark = pytest.mark.usefixtures("berlin")
 CALL = StoredEvent(
     7,
     "ralph.escalated",
@@ -47,7 +48,7 @@ def test_slack_shows_what_happened_what_to_type_and_the_output() -> None:
         "Needed: a look at why",
         "Task: Parse dates",
         "`ralphctl explain demo`",
-        "buildbox · /srv/demo · $1.50 tonight · 2026-11-21 20:00 UTC",
+        "buildbox · /srv/demo · $1.50 tonight · 2026-11-21 21:00 CET",
         "```",
         "1 failed",
         "Error: 'boom' &lt;b&gt;",
@@ -64,7 +65,7 @@ def test_ntfy_shows_the_same_with_its_headers() -> None:
         "Needed: a look at why",
         "Task: Parse dates",
         "$ ralphctl explain demo",
-        "buildbox · /srv/demo · $1.50 tonight · 2026-11-21 20:00 UTC",
+        "buildbox · /srv/demo · $1.50 tonight · 2026-11-21 21:00 CET",
         "| 1 failed",
         "| Error: `boom` <b>",
     ]
@@ -103,7 +104,7 @@ def test_people_never_see_raw_keys() -> None:
 
     assert slack(event, AlertFacts("buildbox")).splitlines() == [
         "*demo: iteration finished*",
-        "buildbox · 2026-11-21 20:00 UTC",
+        "buildbox · 2026-11-21 21:00 CET",
     ]
 
 
@@ -114,6 +115,17 @@ def test_nobody_is_mentioned_and_nothing_linked_by_what_an_agent_wrote() -> None
     assert "<" not in text and ">" not in text
     assert "&lt;!channel&gt;" in text and "&amp; more" in text
     assert "`rm`" in text and "``" not in text
+
+
+def test_a_time_in_a_message_is_local_for_people_alone() -> None:
+    message = "claude is not used until 2026-11-21T23:30:00.000000Z: limit, see 2026-99-21T23:30:00Z"
+    event = replace(CALL, type="agent.exhausted", data={"message": message})
+    here = "claude is not used until 2026-11-22 00:30 CET: limit, see 2026-99-21T23:30:00Z"
+
+    assert here in slack(event)
+    assert here in posted(event, Format.NTFY, FACTS).payload.decode()
+    sent = json.loads(posted(event, Format.JSON, FACTS).payload)
+    assert (sent["timestamp"], sent["data"]["data"]["message"]) == (CALL.at, message)
 
 
 @pytest.mark.parametrize("form", [Format.SLACK, Format.NTFY])

@@ -63,7 +63,7 @@ def test_what_a_daemon_that_died_did_not_write_is_added_by_the_next_one(tmp_path
     ]
 
 
-def test_lines_in_the_words_of_an_earlier_version_are_not_written_again(tmp_path: Path) -> None:
+def test_lines_in_the_words_of_an_earlier_version_are_not_written_again(tmp_path: Path, berlin: None) -> None:
     history, path = History(tmp_path / "history.jsonl"), tmp_path / "progress.md"
     enter(history, 1)
     enter(history, 2)
@@ -71,7 +71,25 @@ def test_lines_in_the_words_of_an_earlier_version_are_not_written_again(tmp_path
 
     ProgressFile(path, history.newest).follow()
 
-    assert [line[:21] for line in lines(path)] == ["- 2023-11-14 22:13:21", "- 2023-11-14 22:13:22"]
+    assert [line[:27] for line in lines(path)] == [
+        "- 2023-11-14 22:13:21 in ot",
+        "- 2023-11-14 23:13:22+01:00",
+    ]
+
+
+def test_lines_of_another_zone_are_not_written_again(tmp_path: Path, berlin: None) -> None:
+    history, path = History(tmp_path / "history.jsonl"), tmp_path / "progress.md"
+    enter(history, 1)
+    enter(history, 2)
+    text = "- 2023-11-14 17:13:21-05:00 of New York\n- 2023-99-14 22:13:21 no time\n"
+    path.write_text(PROGRESS_HEADER + text)
+
+    ProgressFile(path, history.newest).follow()
+
+    assert [line[:27] for line in lines(path)][::2] == [
+        "- 2023-11-14 17:13:21-05:00",
+        "- 2023-11-14 23:13:22+01:00",
+    ]
 
 
 def test_a_full_one_loses_its_older_half_and_no_part_of_a_line(tmp_path: Path) -> None:
