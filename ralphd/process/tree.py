@@ -67,6 +67,14 @@ def descendants(pid: int) -> list[int]:
     return list(shim.below(pid))
 
 
+def ancestors(pid: int) -> list[int]:
+    """Return the processes above ``pid``, the nearest first."""
+    above: list[int] = []
+    while (stat := shim.process_stat(pid)) is not None and (pid := stat[1]):
+        above.append(pid)
+    return above
+
+
 def sweep(run_id: RunId, cgroup: Path | None, *, limit_s: float) -> tuple[dict[int, str], bool]:
     """Kill the tree of a run whose shim is gone; return what was signalled, and whether nothing is left (S6).
 
@@ -101,7 +109,7 @@ def strangers(directory: Path, since: Moment, run_ids: Collection[RunId]) -> lis
 
     They are reported, never killed (S7): containers, servers of a terminal multiplexer. Excluded are this
     process, the shims and cookie carriers of the runs, all descendants of these, and what a person runs:
-    ralphctl, and every process with a terminal.
+    ralphctl, every process with a terminal, and what a program from before ``since`` has started.
     """
     roots = {os.getpid(), *_shims(run_ids), *(pid for run_id in run_ids for pid in carriers(run_id))}
     known = roots.union(*map(descendants, roots))
@@ -113,6 +121,7 @@ def strangers(directory: Path, since: Moment, run_ids: Collection[RunId]) -> lis
         and (stat := shim.process_stat(pid)) is not None
         and moment_of(stat[2]) > since
         and not is_a_persons(stat[4], shim.arguments(pid).split(b"\0"))
+        and not _is_of_an_older(pid, int(stat[4][3]), since)
     ]
 
 
@@ -125,6 +134,14 @@ def is_a_persons(stat: Sequence[bytes], arguments: Sequence[bytes]) -> bool:
     names = {word.rpartition(b"/")[2] for word in arguments[:2]}
     is_alias = b"ralph" in names and arguments[0] == os.fsencode(sys.executable)
     return stat[4] != b"0" or b"ralphctl" in names or is_alias or b"ralphctl" in arguments[2:4]
+
+
+def _is_of_an_older(pid: int, session: int, since: Moment) -> bool:
+    # A run begins with a session of its own, and no process can enter an existing session. An orphan of a run
+    # gets init or another reaper as its parent, which is above us, too; no other parent is older.
+    above = {session, *set(ancestors(pid)).difference(ancestors(os.getpid()))}
+    starts = [ticks for each in above if (ticks := start_ticks(each)) is not None]
+    return any(moment_of(ticks) <= since for ticks in starts)
 
 
 def _shims(run_ids: Collection[RunId]) -> list[int]:

@@ -12,7 +12,7 @@ import pytest
 
 from ralphd.core.supervision.model import RunId
 from ralphd.process import tree
-from ralphd.process.shim import children, process_stat, signal_if
+from ralphd.process.shim import all_pids, children, process_stat, signal_if
 from ralphd.process.tree import Stranger
 from tests.helpers import eventually, is_alive, wait_for
 from tests.players import player
@@ -150,6 +150,34 @@ async def test_a_stranger_in_the_directory_is_reported_and_left_alone(stage: Sta
     finally:
         for stranger in seen():
             os.kill(stranger.pid, signal.SIGKILL)
+
+
+async def test_what_an_older_program_starts_is_no_stranger_and_what_escaped_is(stage: Stage) -> None:
+    fifo, clean = stage.home / "go", {"PATH": os.environ["PATH"]}
+    os.mkfifo(fifo)
+    language_servers = f"read go <{fifo}; sleep 64 & setsid sleep 65 & wait"
+    editor = ["setsid", "--fork", "/bin/sh", "-c", language_servers]
+    subprocess.run(editor, cwd=stage.home, env=clean, check=True)
+
+    def started() -> dict[str, int]:
+        ours = {pid: tree.command_line(pid) for pid in all_pids() if tree._works_in(pid, stage.home)}
+        return {command: pid for pid, command in ours.items()}
+
+    try:
+        await eventually(lambda: any("read go" in command for command in started()))
+        began_at = time.time() + 0.02  # start times are cut to 0.01 s
+        await eventually(lambda: time.time() > began_at + 0.02)
+        fifo.write_text("now\n")
+        double_fork = ["setsid", "--fork", "/bin/sh", "-c", "sleep 66 & exit"]
+        subprocess.run(double_fork, cwd=stage.home, env=clean, check=True)
+        await eventually(lambda: {"sleep 64", "sleep 65", "sleep 66"} <= set(started()))
+
+        seen = tree.strangers(stage.home, began_at, [])
+
+        assert [stranger.command for stranger in seen] == ["sleep 66"]
+    finally:
+        for pid in started().values():
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
