@@ -43,6 +43,11 @@ class Reporter:
         self.commits: tuple[str, ...] = ()
         self._agent: str | None = None
 
+    @property
+    def has_regent(self) -> bool:
+        """Whether a Regent receives the reports now, and logs what they mean."""
+        return self._settings.is_supervised and not self._reports.is_away
+
     def working(self, agent: str) -> None:
         """Report which agent works now, if that has changed. The first report announces the signals."""
         if agent != self._agent:
@@ -182,7 +187,8 @@ def report_order(
         case model.EndRest():
             reporter.waiting(None, "")
         case model.EndLoop():
-            if not order.logged:
+            # The Regent logs every other end, if it can.
+            if not order.logged and (order.resume_at is not None or not reporter.has_regent):
                 console.say(_end_words(order, console.moment))
             reporter.ending(order)
 
@@ -197,11 +203,13 @@ def failure_line(
         return f"attempt {iteration.attempt} by {iteration.agent} failed ({kind}): {why}; next: {order.next}"
     what = why if "limit" in why.lower() else f"{kind}: {why}"
     when = ""
-    if reset is not None and reset.until > now:
-        verb = "probably resets" if reset.confidence is Confidence.GUESSED else "resets"
-        when = f", {verb} {shown(reset.until)} (in {span(reset.until - now)})"
-    elif order.until is not None:
-        when = f", reset not known, next try {shown(order.until)} (in {span(order.until - now)})"
+    if order.until is not None:
+        verb = " until"
+        if reset is None or reset.until <= now:
+            verb = ", reset not known, next try"
+        elif reset.confidence is Confidence.GUESSED:
+            verb = ", probably until"
+        when = f"{verb} {shown(order.until)} (in {span(order.until - now)})"
     follows = f". No{order.next[2:]}." if order.next.startswith("no ") else f"; {order.next}"
     return f"{iteration.agent}: {what}{when}{follows}"
 
@@ -251,6 +259,6 @@ def _end_words(order: model.EndLoop, shown: Callable[[Moment], str]) -> str:
         78: "cannot continue" if order.reason == "review" else "cannot start",
         130: "stopped",
     }
-    later = "" if order.resume_at is None else f"; the limit resets {shown(order.resume_at)}"
+    later = "" if order.resume_at is None else f" until {shown(order.resume_at)}"
     verb = "stopped" if order.reason == "no_progress" else words.get(order.code, "ended")
     return f"{verb}: {order.why}{later}"

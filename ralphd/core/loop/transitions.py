@@ -84,10 +84,9 @@ def exhausted(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) 
         return ended(loop, EndLoop(1, "no_agent", why), saved)
     kind = "" if "usage limit" in first.reason.lower() else "usage limit: "
     why = f"{first.agent}: {kind}{first.reason}"
-    reset_at = first.until - policy.reset_margin_s  # a scheduled resume adds the margin again (E1)
-    if policy.pause_when_exhausted and reset_at > at:
-        saved = model.SaveCheckpoint(PauseReason.USAGE_LIMIT, iteration, reset_at, why)
-        return ended(loop, EndLoop(75, PauseReason.USAGE_LIMIT, why, reset_at), saved)
+    if policy.pause_when_exhausted and first.until - policy.reset_margin_s > at:
+        saved = model.SaveCheckpoint(PauseReason.USAGE_LIMIT, iteration, first.until, why)
+        return ended(loop, EndLoop(75, PauseReason.USAGE_LIMIT, why, first.until), saved)
     wait = Rest(first.until, PauseReason.USAGE_LIMIT, why)
     return rest(loop, iteration, at, wait, policy, for_an_agent=True)
 

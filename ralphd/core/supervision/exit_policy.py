@@ -151,7 +151,7 @@ def _tally_after(current: Supervision, ending: ExitFacts, meant: Outcome, policy
 def _after_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
     word = last_word(ending, current.said)
     if not policy.supervised and meant is not Outcome.ASKED:
-        return _after_unwatched_end(current, ending, meant)
+        return _after_unwatched_end(current, ending, meant, policy)
     match meant:
         case Outcome.ASKED:
             return _after_asked_end(_counted(current, ending, policy))
@@ -190,7 +190,9 @@ def _limited(current: Supervision, limit: str | None, word: LastWord | None) -> 
     return current.enter(Done("limit", limit), Announce("ralph.done", text))
 
 
-def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome) -> Step:
+def _after_unwatched_end(
+    current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy
+) -> Step:
     """P6: announce how it ended, nothing else."""
     word = last_word(ending, current.said)
     match meant:
@@ -199,7 +201,7 @@ def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome
         case Outcome.LIMIT:
             return _limited(current, current.said.limit, word)
         case Outcome.PAUSED:
-            return _paused(current, ending, resume_at=None)
+            return _paused(current, ending, policy, resume_at=None)
         case Outcome.NO_PROGRESS:
             return _stopped_by_itself(current, word)
         case _:
@@ -239,24 +241,24 @@ def _after_good_end(current: Supervision, ending: ExitFacts, policy: Policy) -> 
 def _after_pause(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
     """Exit 75 (E1): a usage limit with a known reset ends by itself, a margin after the reset.
 
-    A reset in the past was wrong: it is probed like an unknown one.
+    The built-in loop has added the margin. A reset in the past was wrong: it is probed like an unknown one.
     """
     if ending.pause_reason != "usage_limit" or ending.resume_at is None:
-        return _paused(current, ending, resume_at=None)
-    resume_at = ending.resume_at + policy.reset_margin_s
-    return _paused(
-        current, ending, resume_at=resume_at if resume_at > ending.at else ending.at + PROBE_AFTER_S
-    )
+        return _paused(current, ending, policy, resume_at=None)
+    resume_at = ending.resume_at + (0.0 if policy.own_loop else policy.reset_margin_s)
+    resume_at = resume_at if resume_at > ending.at else ending.at + PROBE_AFTER_S
+    return _paused(current, ending, policy, resume_at=resume_at)
 
 
-def _paused(current: Supervision, ending: ExitFacts, *, resume_at: Moment | None) -> Step:
+def _paused(current: Supervision, ending: ExitFacts, policy: Policy, *, resume_at: Moment | None) -> Step:
     reason = ending.pause_reason or "exit 75, no reason is known"
     word = last_word(ending, current.said)
     why = "" if word is None else word.why
-    text = f"Ralph paused: {reason}" + (f" — {why}" if why else "")
-    announcement = Announce("ralph.paused", text, wait_until=resume_at)
+    text = f"Ralph paused: {why or reason.replace('_', ' ')}"
+    is_logged = policy.own_loop and word is not None and word.resume_at is not None  # by the loop
+    told = (None, resume_at, (("message", text),)) if is_logged else (text, resume_at)
     wake = () if resume_at is None else (WakeAt(resume_at),)
-    return current.enter(Paused(reason, resume_at, why), announcement, *wake)
+    return current.enter(Paused(reason, resume_at, why), Announce("ralph.paused", *told), *wake)
 
 
 def _stopped_by_itself(current: Supervision, word: LastWord | None) -> Step:

@@ -105,16 +105,14 @@ def assert_ends(loop: Loop, orders: tuple[LoopOrder, ...], saved: SaveCheckpoint
     assert loop.stage == Finished(end.code)
 
 
-def test_us008_a_loop_that_pauses_instead_goes_on_at_the_reset_itself_to_which_others_add_the_margin() -> (
-    None
-):
+def test_us008_a_loop_that_pauses_instead_resumes_when_its_agent_returns() -> None:
     policy = replace(POLICY, pause_when_exhausted=True)
 
     step = exhausted(out_until(500.0), HERE, 100.0, policy)
 
     why = "codex: usage limit: weekly limit"
-    saved = SaveCheckpoint(PauseReason.USAGE_LIMIT, HERE, 440.0, why)
-    assert_ends(step.loop, step.orders, saved, EndLoop(75, "usage_limit", why, 440.0))
+    saved = SaveCheckpoint(PauseReason.USAGE_LIMIT, HERE, 500.0, why)
+    assert_ends(step.loop, step.orders, saved, EndLoop(75, "usage_limit", why, 500.0))
 
 
 def test_us008_a_reset_that_is_reached_already_is_waited_for_and_not_paused_for() -> None:

@@ -312,7 +312,7 @@ def test_where_all_agents_are_out_a_loop_may_pause_at_its_beginning_already() ->
 
     play = begun("A", policy=policy, memory=LoopState(out=(Cooldown("claude", "limit", FAR),)))
 
-    assert (play.end.code, play.end.resume_at) == (75, FAR - policy.reset_margin_s)
+    assert (play.end.code, play.end.resume_at) == (75, FAR)
 
 
 def test_h5_a_wait_that_was_saved_after_its_end_is_over() -> None:

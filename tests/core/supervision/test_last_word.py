@@ -127,7 +127,17 @@ def test_e1_the_reason_and_the_reset_of_a_pause_are_those_that_the_run_says() ->
     until = NOW + 600 + POLICY.reset_margin_s
     assert answered.supervision.state == Paused("usage_limit", until, "claude is at its limit")
     assert orders(answered) == (WakeAt(until),)
-    assert texts(answered) == ["Ralph paused: usage_limit — claude is at its limit"]
+    assert texts(answered) == ["Ralph paused: claude is at its limit"]
+
+
+def test_e1_the_built_in_loop_has_added_the_margin_and_logged_the_pause() -> None:
+    word = LastWord(75, "usage_limit", "claude is at its limit", NOW + 660)
+    answered = ends(USAGE_LIMIT, word, policy=replace(POLICY, own_loop=True))
+
+    assert answered.supervision.state == Paused("usage_limit", NOW + 660, "claude is at its limit")
+    assert texts(answered) == []
+    message = ("message", "Ralph paused: claude is at its limit")
+    assert Announce("ralph.paused", None, NOW + 660, (message,)) in answered.actions
 
 
 @pytest.mark.parametrize(
