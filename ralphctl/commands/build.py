@@ -200,10 +200,11 @@ def _settled_words(view: View, now: float) -> list[str]:
     if view["state"] == "paused":
         resets = until((held or {}).get("resume_at") or state_text.wait_of(view).get("until"), now)
         is_known = "reset not known" not in str((held or {}).get("why"))
-        said += f"; {'its limit resets' if is_known else 'next try'} {resets}" if resets else ""
+        said += f"; {'its limit ends' if is_known else 'next try'} {resets}" if resets else ""
     lines = [f"{view['name']}: {said}"]
     if view["state"] in ("paused", "stopped") and state_text.is_built_in(view) and held:
         rows = [f"  {label:<12} {text}" for label, text in checkpoint_text.rows(held, now)]
+        rows = [row for row in rows if not row.startswith("  resumes ")]
         return [*lines, *rows, "  the checkpoint is kept: ralphctl build resumes from it"]
     work = state_text.work_words(view)
     return lines + ([f"  {'work':<12} {work}"] if work else [])

@@ -37,13 +37,22 @@ def rows(checkpoint: View, now: float) -> list[tuple[str, str]]:
     return [(label, text) for label, text in labelled if text]
 
 
-def summary(checkpoint: View, now: float, *, runs: bool = False) -> list[str]:
-    """Return the same in two or three lines; of a ralph that ``runs``, only what its state does not show."""
+def summary(checkpoint: View, now: float, state: str = "", *, runs: bool = False) -> list[str]:
+    """Return the same in two or three lines, without what the words of its ``state`` show.
+
+    Of a ralph that ``runs`` they show all but two things.
+    """
     task, resumes = _task(checkpoint), until(checkpoint.get("resume_at"), now)
     iteration = f"iteration {_iteration(checkpoint)}"
     saved = f"saved {ago(checkpoint.get('created_at'), now)}"
     where = [iteration, f"task {task}" if task else "", _text(checkpoint.get("agent"))]
-    rest = [_why(checkpoint), f"resumes {resumes}" if resumes else "", saved, _cost(checkpoint)]
+    shown = clean(checkpoint.get("why") or pause_words(checkpoint.get("pause_reason")))
+    rest = [
+        "" if shown in state else _why(checkpoint),
+        f"resumes {resumes}" if resumes else "",
+        saved,
+        _cost(checkpoint),
+    ]
     lines = [[iteration, saved]] if runs else [where, rest]
     lines[-1].append(uncommitted(checkpoint))
     return [", ".join(filter(None, parts)) for parts in lines] + [_TOO_OLD] * is_old(checkpoint, now)

@@ -41,7 +41,9 @@ def ralph(
         steps = [step, *([("then what it needs", do)] if (do := state_text.needed(view)) else [])]
     saved = [clean(checkpoint_fault)] if checkpoint_fault else []
     if checkpoint and not saved:
-        saved = checkpoint_text.summary(checkpoint, now, runs=overview.has_a_run(view))
+        saved = checkpoint_text.summary(
+            checkpoint, now, state_text.state_words(view, now), runs=overview.has_a_run(view)
+        )
     notes = given if isinstance(given := view.get("notes"), list) else []
     if view.get("tasks"):  # they are counted below; the note has the numbers of the start
         notes = [note for note in notes if not str(note).startswith("the task list is ")]

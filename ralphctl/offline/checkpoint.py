@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from ralphctl.format import checkpoint_text
+from ralphctl.format.humanize import moment
 from ralphctl.format.output import BOLD, DIM, clean, has_colour, message, paint
 from ralphctl.offline import state as offline
 from ralphctl.offline.state import CHECKPOINT_FILE, CHECKPOINT_VERSION
@@ -119,7 +120,7 @@ def settle(saved: SavedCheckpoint | None, wish: bool | None, *, command: str) ->
         return wish
     if saved.fault:
         return _settle_unusable(saved, wish, command)
-    if wish is None and not is_boundary(saved.content) and can_ask():
+    if wish is None and not (is_boundary(saved.content) or _is_limit_over(saved.content)) and can_ask():
         wish = _ask(saved)
     if wish is False:
         message(f"starting afresh; the checkpoint is {_kept(saved)}")
@@ -135,6 +136,11 @@ def is_boundary(checkpoint: Mapping[str, Any]) -> bool:
     reason = checkpoint.get("pause_reason")
     is_asked = reason in ("interrupted", "user_requested") and not checkpoint.get("task")
     return reason == "iteration_boundary" or is_asked
+
+
+def _is_limit_over(checkpoint: Mapping[str, Any]) -> bool:
+    resets = moment(checkpoint.get("resume_at"))
+    return checkpoint.get("pause_reason") == "usage_limit" and resets is not None and resets <= time.time()
 
 
 def _kept(saved: SavedCheckpoint) -> str:

@@ -88,7 +88,8 @@ def next_lines(
     base, where = Path(given or ""), f" {_quoted(Path(given))}" if given else ""
     plan, file = project.tasks, base / (project.tasks.file if project.tasks else "TASKS.md")
     runs_own = project.has_toml and project.configuration.ralph.command
-    if not runs_own and (plan is None or not (plan.tasks or plan.fault)) and file.suffix != ".json":
+    has_none = not runs_own and (plan is None or not (plan.tasks or plan.fault))
+    if has_none and file.suffix != ".json":
         yield f"echo '- [ ] the first task' >> {_quoted(file)}  (one line per task)"
     if prompt := next((name for name in result.made if name.endswith(".md")), ""):
         yield f"${{EDITOR:-vi}} {_quoted(base / prompt)}  (add what an agent has to know about this project)"
@@ -96,6 +97,8 @@ def next_lines(
         key = "regent.rollback_on_test_failure"
         yield f"ralphctl config set {key} true{where}  (revert commits that break the tests)"
     mine = [name for name in result.made if not name.startswith(".ralph/")]
+    if mine and not runs_own and plan is not None and not Path(plan.file).is_absolute():
+        mine.append(plan.file)
     if mine and not project.git.fault:
         git = f"git -C{where}" if given else "git"
         yield f"{git} add {shlex.join(mine)} && {git} commit -m ralph  (so that git clean cannot delete them)"
@@ -103,6 +106,9 @@ def next_lines(
         yield "ralphctl doctor  (when the agent is installed: checks everything)"
     if plan is not None and plan.tasks and not plan.open:
         yield f"ralphctl start{where}  (once {clean(plan.file)} has open tasks: all are done)"
+        return
+    if has_none and plan is not None:
+        yield f"ralphctl start{where}  (once {clean(plan.file)} has a task)"
         return
     yield f"ralphctl start{where}  (then go to bed; in the morning: ralphctl report)"
 

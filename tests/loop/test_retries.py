@@ -99,7 +99,7 @@ def test_t5_the_seconds_of_an_own_agent_are_waited_for(night: Night) -> None:
     code, log = night.ends()
 
     assert code == 0, log
-    assert re.search(r"Ralph: mine: .*usage limit.*, resets \S+ \(in [012]\.\d s\)", log), log
+    assert re.search(r"Ralph: mine: .*usage limit.* until \S+ \(in [012]\.\d s\)", log), log
     assert "not known" not in log
 
 

@@ -47,7 +47,7 @@ def test_a_night_of_common_troubles_ends_with_each_task_done_once(night: Night) 
         log,
         "4 of 4 tasks open",
         "rate limit",
-        ", resets ",
+        " until ",
         "(agent crash)",
         "(transient)",
         "(agent incomplete)",
@@ -78,7 +78,7 @@ def test_a_usage_limit_hands_the_task_to_the_next_agent_and_the_first_one_comes_
 
     assert code == 0, log
     assert night.did() == [("claude", "usage_limit"), ("codex", "task"), ("claude", "task")]
-    assert shown(log, "claude: ", ", resets ", "codex continues")
+    assert shown(log, "claude: ", " until ", "codex continues")
     assert night.failures() == [0, 0]
 
 

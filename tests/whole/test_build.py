@@ -77,7 +77,7 @@ def test_a_usage_limit_with_a_known_reset_ends_it_with_75_too(build: Build, pers
     build.start("--", *player("exits", 75))
 
     assert build.ends_leaving_nothing() == 75
-    assert "demo: paused: the agent's usage limit is reached; its limit resets in" in build.words()
+    assert "demo: paused: the agent's usage limit is reached; its limit ends in" in build.words()
     assert "resumes automatically" not in build.words() + person("status", cwd=build.directory).stdout
 
 

@@ -49,7 +49,7 @@ def test_a_usage_limit_ends_it_with_75_and_the_next_build_asks_and_finishes(
     build.start()
     assert build.ends_leaving_nothing() == 75
     words = build.words()
-    assert "demo: paused: the agent's usage limit is reached; its limit resets" in words
+    assert "demo: paused: the agent's usage limit is reached; its limit ends" in words
     assert "  task         task 0\n" in words
     assert "  why          the agent's usage limit is reached: " in words
     assert "the checkpoint is kept: ralphctl build resumes from it" in words
@@ -61,8 +61,8 @@ def test_a_usage_limit_ends_it_with_75_and_the_next_build_asks_and_finishes(
     assert "demo  paused: the agent's usage limit is reached" in status.stdout
     assert "checkpoint   iteration 1, task task 0, moody" in status.stdout
     assert "next         ralphctl build  (continue)" in status.stdout
-    [reset] = set(re.findall(r"(?:limit resets|resumes +)(?: in \w+ )?.*\((\d\d:\d\d:\d\d)\)", words))
-    assert f", resets {reset} (in " in build.out()
+    [reset] = set(re.findall(r"limit ends.*\((\d\d:\d\d:\d\d)\)", words))
+    assert f" until {reset} (in " in build.out()
 
     with at_a_terminal(build) as terminal:
         terminal.shows(QUESTION)

@@ -190,9 +190,7 @@ def _limited(current: Supervision, limit: str | None, word: LastWord | None) -> 
     return current.enter(Done("limit", limit), Announce("ralph.done", text))
 
 
-def _after_unwatched_end(
-    current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy
-) -> Step:
+def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
     """P6: announce how it ended, nothing else."""
     word = last_word(ending, current.said)
     match meant:
