@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,13 @@ def option_for(option: str, known: Iterable[str]) -> str:
     calm = [each for each in near if each not in _STRONG_OPTIONS]
     is_slip = near and distance(name, near[0]) == 1
     return calm[0] if calm else near[0] if is_slip else ""
+
+
+def event_type_for(word: str, types: Iterable[str]) -> str:
+    """Return the event type that ``word`` means, else the one with the nearest spelling."""
+    rows: Mapping[str, str] = _ALIASES["event_types"]
+    meant = (each for each, words in rows.items() if word.lower() in words.split())
+    return next(meant, "") or get_close_matches(word, types, 1, 0)[0]
 
 
 def only_looks(command: str) -> bool:

@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
 import click
 
+from ralphctl.cli import suggest
 from ralphctl.cli.click_ext import ralph_command, the_client, the_ralph, time_option, wants_json
 from ralphctl.client.discovery import check_name, here
 from ralphctl.format import explanation, state_text
@@ -45,7 +45,7 @@ def events(name: str | None, follow: bool, tail: int | None, since: float | None
     if name is not None:
         check_name(name)
     if kind is not None and not any(fnmatchcase(each, kind) for each in EVENT_TYPES):
-        near = f"did you mean {get_close_matches(kind, EVENT_TYPES, 1, 0)[0]}?"
+        near = f"did you mean {suggest.event_type_for(kind, EVENT_TYPES)}?"
         raise UsageError(f"no event has the type {kind!r}, {near}", mend="ralphctl events --type 'commit.*'")
     client = the_client()
 

@@ -108,10 +108,10 @@ def cost(names: tuple[str, ...], since: float | None) -> None:
     with suppress(RalphdError):  # only a daemon reads the output of a run
         seen = {view["name"]: view.get("seen") for view in click_ext.the_client().views()}
     pairs = [(report, seen.get(report.source.name) or {}) for report in reports]
-    _print([text.cost_page(report, found, now) for report, found in pairs])
     if len(reports) > 1:
         costs = (report.summary.cost + text.seen_cost(report, found) for report, found in pairs)
-        click.echo(f"\nin all  {text.cost_words(sum(costs, ReportCost()))}")
+        click.echo(f"in all  {text.cost_words(sum(costs, ReportCost()))}\n")
+    _print([text.cost_page(report, found, now) for report, found in pairs])
 
 
 @click.command(cls=CommonCommand)

@@ -46,6 +46,7 @@ def table(
         lines += _row(row, texts, widths, columns, colour=colour)
     counts = ", ".join(f"{number} {key}" for key, number in overview.totals(rest).items())
     notes = [f"and {counts}: ralphctl status --all"] if rest else []
+    notes += _waits(rows, now)
     if changed := [clean(view.get("name")) for view in views if view.get("drift")]:
         notes.append(f"* configuration changed since the start: ralphctl status {changed[0]}")
     lines += [line for note in notes for line in _broken(note, columns)]
@@ -57,6 +58,16 @@ def table(
             why = f"  ({does})"
             lines.append(step + (why if columns is None or len(step + why) <= columns else ""))
     return "\n".join(lines)
+
+
+def _waits(rows: Sequence[Row], now: float) -> Iterator[str]:
+    """Yield a line for each agent whose limit several ralphs wait for."""
+    limited = [row for row in rows if row.word == "limited" and row.agent]
+    for agent in sorted({row.agent for row in limited}):
+        waiting = [row for row in limited if row.agent == agent]
+        if len(waiting) > 1:
+            first = min(waiting, key=lambda row: moment(row.until) or now)
+            yield f"{clean(agent)} {state_cell(first, now)}: {', '.join(clean(row.name) for row in waiting)}"
 
 
 def _cells(row: Row, now: float) -> tuple[str, ...]:

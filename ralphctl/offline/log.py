@@ -16,6 +16,9 @@ from ralphd.core.time import parse_rfc3339
 from ralphd.errors import UnknownRalph
 from ralphd.store.history import History, load_evidence
 
+_EVENT_FILES = ("events.db", "events.db-wal")
+_MOST_COPIES = 5
+
 
 def records(directory: str, name: str | None, words: Mapping[str, str]) -> Iterator[dict[str, Any]] | None:
     """Return a ralph's log records as the API words them, for the words of a query.
@@ -73,7 +76,6 @@ def events(directory: str, name: str | None, limit: int) -> list[dict[str, Any]]
 
     A copy of the file is read: SQLite would write to the original even to read it.
     """
-    import shutil
     import sqlite3
     import tempfile
 
@@ -85,14 +87,37 @@ def events(directory: str, name: str | None, limit: int) -> list[dict[str, Any]]
     source = Path(wire.state_directory(os.environ)) if known is None else known[1].parent.parent
     query = "SELECT id, type, at, ralph, run_id, data FROM events WHERE ?1 IN ('', ralph)"
     with tempfile.TemporaryDirectory() as copies, suppress(OSError, sqlite3.Error, ValueError):
-        for file in ("events.db", "events.db-wal"):
-            if (source / file).exists():
-                shutil.copyfile(source / file, Path(copies, file), follow_symlinks=False)
+        _copy_events(source, Path(copies))
         with closing(sqlite3.connect(Path(copies, "events.db"))) as database:
             rows = database.execute(f"{query} ORDER BY id DESC LIMIT ?2", (name or "", limit)).fetchall()
         keys = ("id", "type", "at", "ralph", "run_id")
         return [dict(zip(keys, row[:5], strict=True)) | {"data": json.loads(row[5])} for row in rows[::-1]]
     return None
+
+
+def _copy_events(source: Path, copies: Path) -> None:
+    """Copy the database with its log, again if they changed meanwhile.
+
+    A daemon that ends moves the rows of the log into the database, and removes the log.
+    """
+    import shutil
+
+    for _ in range(_MOST_COPIES):
+        before = _changed_at(source)
+        for name in _EVENT_FILES:
+            (copies / name).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(source / name, copies / name, follow_symlinks=False)
+        if before == _changed_at(source):
+            return
+
+
+def _changed_at(source: Path) -> dict[str, int]:
+    times = {}
+    for name in _EVENT_FILES:
+        with suppress(FileNotFoundError):
+            times[name] = (source / name).stat().st_mtime_ns
+    return times
 
 
 def explanations(home: Path) -> list[dict[str, Any]]:

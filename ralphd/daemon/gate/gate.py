@@ -151,6 +151,8 @@ class Gate:
         head = await asyncio.to_thread(self._git.position)
         await self._memory.save(ranges.before_run(self._memory.state, head, is_iteration=is_iteration))
         self._tests_baseline = ranges.needs_baseline(self._memory.state)
+        if self._tests_baseline:
+            await self._account.note_head()  # `start` says which branch gets the commits
         return self._tests_baseline
 
     async def test_baseline(self) -> None:

@@ -141,6 +141,7 @@ def test_a_type_that_no_event_has_and_two_ways_to_name_an_explanation_are_refuse
     near = ctl("events", "--type", "comit.revert")
     assert (near.returncode, near.stdout) == (2, "")
     assert "no event has the type 'comit.revert', did you mean commit.reverted?" in near.stderr
+    assert "did you mean ralph.stalled?" in ctl("events", "--type", "hang").stderr
     assert ctl("events", "--type", "commit.*").returncode == 3, "no daemon is running"
     for words in (("--list",), ("--attempt", "1:1"), ("--attempt", "1:1", "--list")):
         both = ctl("explain", "api", "--run", "1", *words)

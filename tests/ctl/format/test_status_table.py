@@ -169,3 +169,13 @@ def test_a_page_that_is_watched_neither_wraps_nor_scrolls(
 def test_a_limit_seen_in_the_output_is_shown_for_that_ralph(golden: Golden) -> None:
     seen = {"agent": "claude", "limit": {"agent": "claude", "name": "five_hour", "resets_at": LIMIT["until"]}}
     golden(table_text.table([view(seen=seen), view("b")], NOW, columns=100))
+
+
+def test_one_line_names_those_that_wait_for_the_same_agent() -> None:
+    waits = {"wait": {"reason": "usage_limit", "until": "2026-11-21T09:00:00Z"}, "agent": "claude"}
+    views = [view(name, **waits) for name in ("api", "infra")] + [view("web", agent="claude")]
+
+    said = table_text.table(views, NOW, columns=80).splitlines()
+
+    assert [line for line in said if ": api, infra" in line] == ["claude limited until 09:00: api, infra"]
+    assert not any(": api" in line for line in table_text.table(views[1:], NOW).splitlines())
