@@ -38,7 +38,7 @@ def ralph(
     daemon = step is None
     steps = state_text.next_steps(view)
     if step is not None:  # the daemon comes first: what an incident asks for needs one
-        steps = [step, *([("then what it needs", do)] if (do := state_text.needed(view)) else [])]
+        steps = [step, *([("then fix the cause", do)] if (do := state_text.needed(view)) else [])]
     saved = [clean(checkpoint_fault)] if checkpoint_fault else []
     if checkpoint and not saved:
         saved = checkpoint_text.summary(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ralphctl.setup.config_edit import ConfigEdit
 
 _NO_EFFECT = "accepted, but without effect in this version"
+_APPLIES_AT_START = frozenset({"idle", "stopped", "failed", "done"})
 _SECRET_VARIABLE = re.compile(r"(?i)agents\..*\.env\..*(?:KEY|TOKEN|SECRET|PASSW).*")
 
 
@@ -113,7 +114,8 @@ def next_steps(
     file: Path, keys: Sequence[str], environ: Mapping[str, str], *, users_own: bool
 ) -> tuple[bool, list[str]]:
     """Return whether the daemon has to read the user's file again for a change of ``keys`` to take effect,
-    and the ralphs that have to be reloaded: those for which no nearer source sets all of these keys.
+    and the ralphs that have to be reloaded: of those that run, wait or are paused, the ones for which no
+    nearer source sets all of these keys.
     """
     home, mine = home_of(environ), [key for key in keys if not known.is_daemons(key)]
 
@@ -124,8 +126,9 @@ def next_steps(
         nearer = files.layer(project, directory, home, users_own=False).settings if project else {}
         return not all(key in nearer for key in mine)
 
-    views = offline.registered_views(environ) if mine else []
-    names = [str(view["name"]) for view in views if is_for(Path(view["directory"]))]
+    stored = [view for is_build, view in offline.stored_views(environ) if not is_build] if mine else []
+    live = (view for view in stored if view["state"] not in _APPLIES_AT_START)
+    names = sorted(str(view["name"]) for view in live if is_for(Path(view["directory"])))
     return users_own and any(known.is_daemons(key) or key.startswith(known.WEBHOOKS) for key in keys), names
 
 

@@ -140,8 +140,7 @@ def _is_of_an_older(pid: int, session: int, since: Moment) -> bool:
     # A run begins with a session of its own, and no process can enter an existing session. An orphan of a run
     # gets init or another reaper as its parent, which is above us, too; no other parent is older.
     above = {session, *set(ancestors(pid)).difference(ancestors(os.getpid()))}
-    starts = [ticks for each in above if (ticks := start_ticks(each)) is not None]
-    return any(moment_of(ticks) <= since for ticks in starts)
+    return any((ticks := start_ticks(each)) is not None and moment_of(ticks) <= since for each in above)
 
 
 def _shims(run_ids: Collection[RunId]) -> list[int]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -103,4 +104,14 @@ async def test_a_poll_does_not_wait_for_the_output_to_be_counted(tmp_path: Path)
         await asyncio.gather(*regent._tasks)
     assert len(began) == 2
     regent._let_go()
+    await events.close()
+
+
+async def test_the_first_output_is_not_before_the_start(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    regent.account._facts = replace(regent.account.facts, started_at=NOON)
+
+    regent.account.note_output(NOON - 0.004)
+
+    assert regent.account.facts.last_output_at == NOON
     await events.close()

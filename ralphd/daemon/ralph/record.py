@@ -293,6 +293,8 @@ class RalphRecord:
 
     def note_output(self, at: Moment | None) -> None:
         """Note when the run last printed something; ``freshen`` saves it."""
+        if at is not None and self._facts.started_at is not None:
+            at = max(at, self._facts.started_at)  # times of files lag behind the clock by some milliseconds
         if at is not None and at != self._facts.last_output_at:
             self._facts = replace(self._facts, last_output_at=at)
             self._stale = True

@@ -146,11 +146,12 @@ def test_your_own_file_is_made_private(edited: Edited, environment: dict[str, st
     ],
 )
 def test_a_change_suggests_only_what_it_needs(words: str, steps: list[str], ctl: Ctl, tmp_path: Path) -> None:
-    for name in ("api", "web"):
+    for name, state in {"api": "running", "web": "paused", "old": "done", "bad": "failed"}.items():
         (tmp_path / name).mkdir()
         home = tmp_path / "state" / "ralphs" / name
         home.mkdir(parents=True)
         (home / "ralph.json").write_text(json.dumps({"directory": str(tmp_path / name), "command": []}))
+        (home / "regent-state.json").write_text(json.dumps({"state": state}))
     (tmp_path / "api" / "ralph.toml").write_text("[regent]\nmax_retries = 7\n")
     reply = ctl("config", "set", *words.split(), cwd=tmp_path / "api")
     lines = [line for line in reply.stdout.splitlines() if "next:" in line]
