@@ -144,7 +144,7 @@ def test_l9_nothing_is_pushed_that_a_person_has_to_look_at(daemon: Daemon, proje
     assert project.subject("origin/main") == "start"
     log = project.log()
     assert "push: " not in log
-    assert "paused: needs your review: the tests fail without these commits too" in log
+    assert "Ralph paused: the tests fail without these commits too" in log
     (daemon.home / "red").unlink()
     daemon.ask("POST", "/v1/ralphs/demo/resume", {})
     daemon.becomes("demo", "done", timeout_s=LONG_S)

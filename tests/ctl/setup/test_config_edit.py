@@ -318,6 +318,7 @@ def test_the_command_says_what_was_changed_what_counts_more_and_what_to_type(
     home = tmp_path / "state" / "ralphs" / "demo"
     home.mkdir(parents=True)
     (home / "ralph.json").write_text(f'{{"directory": "{person.place.directory}"}}')
+    (home / "regent-state.json").write_text('{"state": "paused"}')
     monkeypatch.setenv("HOME", str(person.place.home))
     monkeypatch.setenv("RALPHD_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("RALPH_REGENT_MAX_RETRIES", "9")
@@ -345,6 +346,7 @@ def test_your_own_file_is_of_all_ralphs_and_lies_below_the_projects(
     home = tmp_path / "state" / "ralphs" / "far"
     home.mkdir(parents=True)
     (home / "ralph.json").write_text('{"directory": "/nowhere"}')
+    (home / "regent-state.json").write_text('{"state": "running"}')
     environ = person.environ | {"RALPHD_STATE_DIR": str(tmp_path / "state")}
     key = ["regent.max_retries"]
     assert next_steps(edit.file, key, environ, users_own=True) == (False, ["far"])
