@@ -52,6 +52,27 @@ def keys(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def values(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
+    """Complete the value of a key that has few of them."""
+    from ralphd.config.keys import AGENT, SECTIONS, keys_of
+
+    section, _, name = str(context.params.get("key") or "").rpartition(".")
+    table = keys_of(section if section in SECTIONS else AGENT)
+    schema = table[name].schema if name in table else {}
+    words = ["true", "false"] if schema.get("type") == "boolean" else schema.get("enum", ())
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def deliveries(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Complete the number of a delivery, explained by its event and webhook."""
+    try:
+        found = _answer(context, "/deliveries?limit=100")["deliveries"]
+    except RalphdError:
+        return []
+    items = (CompletionItem(str(each["id"]), help=f"{each['event']['type']}, {each['name']}") for each in found)
+    return [item for item in items if item.value.startswith(incomplete)]
+
+
 def ralphs_or_iterations(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
     """Complete ``undo [NAME] [N]``: a ralph, and the iterations with reverted commits."""
     words = context.params.get("words") or ()

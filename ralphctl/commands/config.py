@@ -105,7 +105,7 @@ def explain(key: str, directory: str | None) -> None:
 
 @click.command("set", cls=CommonCommand, context_settings={"ignore_unknown_options": True})
 @_key_argument
-@click.argument("value")
+@click.argument("value", shell_complete=completers.values)
 @_directory_argument
 @_user_option
 def set_(key: str, value: str, directory: str | None, user: bool) -> None:

@@ -251,8 +251,8 @@ def ack(name: str | None) -> None:
         return
     known = moment(before.get("acknowledged_at"))
     done = "acknowledged" if known is None else f"acknowledged already, {duration(now - known)} ago"
-    what = clean(str(before.get("message") or "?"))
-    click.echo(f"{name}: {done}: " + ", ".join([what, *held_back(before)]))
+    what = [clean(str(before.get("message") or "?"))] if known is None else []
+    click.echo(": ".join(filter(None, (name, done, ", ".join([*what, *held_back(before)])))))
     if not after:
         click.echo("  nothing is left to do: it is running, and the next alert is sent at once")
         return

@@ -18,7 +18,7 @@ from ralphctl.cli.click_ext import ralph_command, the_client, the_ralph, time_op
 from ralphctl.client.discovery import check_name, here
 from ralphctl.format import explanation, state_text
 from ralphctl.format.event_text import event_words
-from ralphctl.format.humanize import moment
+from ralphctl.format.humanize import cut, moment
 from ralphctl.format.output import clean, columns, has_colour, message
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 from ralphd.wire import EVENT_TYPES
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _MOST = 10_000
 _NAME_WIDTH = 12
+_MOST_STATE = 100
 
 
 @ralph_command()
@@ -117,7 +118,7 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
         name, shown, state = known, kept[0] if kept else {}, ""
     else:
         _, kept = _kept(name)
-        shown, state = reply.value, state_text.state_words(view, now) if view else ""
+        shown, state = reply.value, cut(state_text.state_words(view, now), _MOST_STATE) if view else ""
     if lists:
         as_json, line = wants_json(), explanation.kept_line
         lines = [json.dumps(each) if as_json else line(each, name, now) for each in kept]

@@ -163,7 +163,7 @@ def deliveries(key: str | None, limit: int) -> None:
 
 
 @click.command(cls=CommonCommand)
-@click.argument("delivery", type=click.IntRange(0, (1 << 63) - 1))
+@click.argument("delivery", type=click.IntRange(0, (1 << 63) - 1), shell_complete=completers.deliveries)
 def replay(delivery: int) -> None:
     """Send the message of DELIVERY again, under the same webhook-id; a pending one is sent now."""
     reply = the_client().replay(delivery)

@@ -5,7 +5,7 @@ A cost that is not known is called unknown; it is never shown as 0.
 
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ralphctl.format import state_text
 from ralphctl.format.gate_text import commit_words
@@ -27,15 +27,16 @@ def page(report: RalphReport, now: float) -> ReportPage:
     summary = report.summary
     begun = [task for task in summary.tasks if task.done_at is None and task.id is not None]
     length = duration(summary.until - summary.since)
+    known = {failure.why for failure in summary.failures}  # their section has the whole text
     sections = (
         _section("Done", [_worked_on(task, now) for task in summary.done], report, _MOST_DONE),
-        _section("Started, not done", [_worked_on(task, now) for task in begun], report),
+        _section("Started, not done", [_worked_on(task, now, known) for task in begun], report),
         _section("Reverted", [_undone(each, report, now) for each in summary.undone], report),
         PageSection(f"Where the time went ({length})", rows=tuple(_times(report))),
         _section("Failures", list(_failures(report, now)), report),
         PageSection("Cost by agent", rows=tuple(_agents(report))),
         PageSection("Cost by task", (), tuple(_costs(report)), _rest(len(summary.tasks), report)),
-        _section("Still open", list(_open(report)), report),
+        _section("Still open", list(_open(report, {task.id for task in begun}, known)), report),
     )
     name, state = clean(report.source.name), state_text.state_words(_brief(report.view), now)
     shown = tuple(section for section in sections if section.items or section.rows)
@@ -219,7 +220,7 @@ def _rest(number: int, report: RalphReport, most: int = _MOST) -> str:
     return f"… and {number - most} more: {all_of_them}" if number > most else ""
 
 
-def _worked_on(task: ReportTask, now: float) -> PageItem:
+def _worked_on(task: ReportTask, now: float, known: Collection[str] = ()) -> PageItem:
     numbers, shas = task.iterations, list(task.kept)
     parts = [f"iteration {numbers[0]}" if len(numbers) == 1 else count(len(numbers), "iteration")]
     parts.append(count(len(shas), "commit") if len(shas) > _MOST_SHAS else commit_words(shas) or "no commit")
@@ -227,7 +228,9 @@ def _worked_on(task: ReportTask, now: float) -> PageItem:
     name = f"{_task_words(task.id, task.title)}: {', '.join(parts if numbers else parts[1:])}"
     if task.done_at is not None:
         return PageItem(f"{minute(task.done_at, now)}  {name}")
-    failures = f"{count(task.failures, 'failure')}, the last: {cut(clean(task.last_failure), _WHY_CHARS)}"
+    failures = count(task.failures, "failure")
+    if task.last_failure not in known:
+        failures += f", the last: {cut(clean(task.last_failure), _WHY_CHARS)}"
     return PageItem(name, more=(failures,) if task.failures else ())
 
 
@@ -282,12 +285,14 @@ def _attempts(cost: ReportCost) -> str:
     return count(cost.attempts, "attempt") if cost.attempts else "reported separately"
 
 
-def _open(report: RalphReport) -> Iterator[PageItem]:
+def _open(report: RalphReport, begun: Collection[str | None], known: Collection[str]) -> Iterator[PageItem]:
     for task in report.tasks.open if report.tasks else ():
+        if task.id in begun and not task.used_up:
+            continue
         words = _task_words(task.id, task.title)
         if task.failures:
             words += f": failed {count(task.failures, 'time')}{'; not retried' if task.used_up else ''}"
-            words += f", last: {cut(clean(task.why), _WHY_CHARS)}" if task.why else ""
+            words += f", last: {cut(clean(task.why), _WHY_CHARS)}" if task.why not in {"", *known} else ""
         yield PageItem(words)
 
 

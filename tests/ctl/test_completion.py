@@ -99,10 +99,15 @@ def test_a_daemon_names_its_ralphs_and_webhooks(
     hooks = [{"name": "home", "where": "ntfy.sh"}, {"name": "slack", "where": "slack"}]
     daemon.views = {"far": view(name="far")}
     daemon.on("GET /v1/webhooks", lambda request: Answer({"webhooks": hooks}))
+    sent = [{"id": id_, "event": {"type": "ralph.done"}, "name": "home"} for id_ in (41, 42, 51)]
+    daemon.on("GET /v1/deliveries", lambda request: Answer({"deliveries": sent}))
     lines = {
         "ralph stop ": {"far"},
         "ralph webhooks test ": {"home", "slack"},
         "ralph webhooks remove h": {"home"},
+        "ralph webhooks replay 4": {"41", "42"},
+        "ralph config set agents.strategy ": {"fallback", "rotate"},
+        "ralph config set regent.enabled t": {"true"},
     }
 
     assert completed(lines, scripts, shell_environment) == list(lines.values())

@@ -232,13 +232,15 @@ def _unexplained(evidence: Evidence) -> Classification:
     if evidence.code is None and evidence.signal is None:
         why = "how it ended is unknown, and its output does not say why"
         return Classification(FailureKind.UNKNOWN, "nothing known", why)
+    error = first_error(evidence.own_lines)
     if not evidence.printed:
-        return Classification(FailureKind.AGENT_CRASH, "no output", f"it printed nothing on stdout; {ended}")
+        why = f"{ended}: {_short(error)}" if error else f"it printed nothing on stdout; {ended}"
+        return Classification(FailureKind.AGENT_CRASH, "no output", why)
     if evidence.code == 0:
         why = "exit status 0, but its final event is missing"
         return Classification(FailureKind.AGENT_CRASH, "no final event", why)
     why = f"{ended}, and its output does not say why"
-    if error := first_error(evidence.own_lines):
+    if error:
         why = f"{ended}: {_short(error)}"
     elif line := last_line(evidence.own_lines):
         why = f"{ended}; last line: {_short(line)}"

@@ -124,6 +124,11 @@ def test_exit_0_without_any_output_is_a_crash() -> None:
     assert _kind(Evidence(code=0, printed=False), SILENT) is K.AGENT_CRASH
 
 
+def test_what_an_agent_without_output_wrote_to_stderr_is_its_reason() -> None:
+    found = classify(Evidence(code=1, printed=False, own_lines=("Error: no tool",)), SILENT, now=NOW)
+    assert (found.rule, found.why) == ("no output", "exit status 1: Error: no tool")
+
+
 @pytest.mark.parametrize(
     ("status", "message", "kind"),
     [
