@@ -69,7 +69,9 @@ def deliveries(context: Context, parameter: Parameter, incomplete: str) -> list[
         found = _answer(context, "/deliveries?limit=100")["deliveries"]
     except RalphdError:
         return []
-    items = (CompletionItem(str(each["id"]), help=f"{each['event']['type']}, {each['name']}") for each in found)
+    items = (
+        CompletionItem(str(each["id"]), help=f"{each['event']['type']}, {each['name']}") for each in found
+    )
     return [item for item in items if item.value.startswith(incomplete)]
 
 
