@@ -12,6 +12,7 @@ from ralphctl.format.explanation import localised
 from ralphctl.format.humanize import clock, duration, moment
 from ralphctl.format.output import clean
 from ralphctl.live.screen import WORTH_A_LINE_S
+from ralphd.overview import LIMITS
 
 View: TypeAlias = Mapping[str, Any]
 Event: TypeAlias = Mapping[str, Any]
@@ -61,9 +62,8 @@ def panels(events: Iterable[Event], view: View, now: float) -> list[Panel]:
     for event in events:
         panel = _panel(event, view, now)
         if panel is not None and after_failure and event["type"] in _FOLLOW:
-            is_known = event["type"] == "agent.exhausted" and event["data"].get("until")
-            until = () if is_known else panel.lines[-1:]  # the panel of the failure has the reason
-            result[-1] = replace(result[-1], lines=(*result[-1].lines, *until))
+            # The panel of the failure has the reason.
+            result[-1] = replace(result[-1], lines=(*result[-1].lines, *panel.lines[-1:]))
         elif panel is not None:
             result.append(panel)
             after_failure = event["type"] == "attempt.finished"
@@ -79,6 +79,8 @@ def _panel(event: Event, view: View, now: float) -> Panel | None:
             return _wait(event, now)
         case "ralph.escalated" if view.get("state") in _SETTLES:
             return None
+        case "agent.exhausted" if data.get("until"):
+            return None  # a limit: the log line says all of it, and nobody has to act
     if kind not in _TITLES:
         return None
     panel_kind, title = _TITLES[kind]
@@ -92,8 +94,8 @@ def _panel(event: Event, view: View, now: float) -> Panel | None:
 
 def _attempt(data: Mapping[str, Any], view: View, now: float) -> Panel | None:
     failure = str(data.get("failure_kind") or "")
-    if not failure and data.get("outcome") != "failed":
-        return None
+    if failure in LIMITS or (not failure and data.get("outcome") != "failed"):
+        return None  # the log line of a limit says all of it
     who = f"attempt {data.get('attempt') or '?'}" + (f" by {data['agent']}" if data.get("agent") else "")
     lines = [str(data["why"])] if data.get("why") else []
     if failure in _OUT_OF_TIME:

@@ -131,7 +131,7 @@ def without_daemon(view: dict[str, Any], *, ended_with_it: bool = False) -> dict
         view["notes"] = [f"it was waiting to restart when its daemon ended{later}"]
     elif view.get("wait"):
         view.update(wait=None)
-        view["notes"] = ["it was due to continue automatically, but no daemon runs"]
+        view["notes"] = [] if ended_with_it else ["it was due to continue automatically, but no daemon runs"]
     return view
 
 

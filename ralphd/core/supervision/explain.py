@@ -159,7 +159,7 @@ def _done(after: Supervision, policy: Policy) -> str:
         case Waiting(reason=reason, until=until):
             return f"the next run starts at {rfc3339(until)} ({reason.value.replace('_', ' ')})"
         case Paused(reason=reason, resume_at=float() as until):
-            return f"paused ({reason}); resumes automatically at {rfc3339(until)}"
+            return f"paused ({reason}) until {rfc3339(until)}"
         case Paused(reason=reason):
             return f"paused ({reason}), until you resume it"
         case Failed():

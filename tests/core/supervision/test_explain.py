@@ -430,7 +430,7 @@ def test_the_silence_of_a_run_that_ended_by_itself_is_explained_beside_its_end()
 @pytest.mark.parametrize(
     ("ending", "done"),
     [
-        (USAGE_LIMIT, "paused (usage_limit); resumes automatically at 2026-11-21T22:01:00.000000Z"),
+        (USAGE_LIMIT, "paused (usage_limit) until 2026-11-21T22:01:00.000000Z"),
         (replace(USAGE_LIMIT, resume_at=None), "paused (usage_limit), until you resume it"),
         (EXIT_0, "nothing left to do"),
     ],
