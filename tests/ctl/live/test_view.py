@@ -191,7 +191,7 @@ def test_a_region_is_drawn_by_rich_once_and_then_only_when_it_says_something_els
 def test_a_limit_has_no_panel_but_that_of_a_wait_that_can_be_skipped() -> None:
     at, until = "2026-11-21T07:00:00Z", "2026-11-21T09:00:00Z"
     events = [
-        {"type": "attempt.finished", "at": at, "data": {"failure_kind": "usage_limit", "why": "5-hour usage limit"}},
+        {"type": "attempt.finished", "at": at, "data": {"failure_kind": "usage_limit", "why": "a limit"}},
         {"type": "agent.exhausted", "at": at, "data": {"agent": "claude", "until": until}},
         {"type": "wait.started", "at": at, "data": {"until": until, "message": "Ralph is waiting: claude"}},
     ]  # fmt: skip
