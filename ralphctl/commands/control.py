@@ -124,7 +124,7 @@ def _ask_and_wait(
 ) -> int:
     """Send the request to all, then wait for one after the other. Return the exit code."""
     client, restarts = ralphs.client, action == "restart"
-    until, sent = time.monotonic() + (wait_timeout or 0), []
+    began, sent, left_s = time.monotonic(), [], wait_timeout
     for name in ralphs.names:
         with ralphs.one():
             before = client.ralph(name).value.get("run_id") if restarts else None
@@ -145,12 +145,14 @@ def _ask_and_wait(
                 goal = "finish its iteration" if is_at_boundary else "end its run"
                 reply = waiting.until(
                     client, name, reached, directory=reply.value["directory"],
-                    timeout_s=max(0.0, round(until - time.monotonic(), 1)) if wait_timeout else wait_timeout,
+                    timeout_s=left_s,
                     waiting_for=f"{name} to {goal}{' and start again' if restarts else ''}",
                     force="" if at_once else f"ralphctl stop --now {name}",
                     since=since if is_at_boundary else None,
                 )  # fmt: skip
             ralphs.tell(reply)
+            if wait_timeout is not None:
+                left_s = max(0.0, round(began + wait_timeout - time.monotonic(), 1))
             if restarts and reply.value["state"] == "failed":
                 ralphs.code = max(ralphs.code, wire.EXIT_FAILED)
     return ralphs.code
