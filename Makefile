@@ -5,6 +5,8 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
 MUTANTS_VENV ?= .venv-mutants
 MUTANTS_STAMP = $(MUTANTS_VENV)/.ready
+AUDIT_VENV ?= .venv-audit
+QUIET = --quiet --disable-pip-version-check
 
 # `make install`: an environment of its own, so that no project sees ralphd's Python packages.
 DATA = $(or $(XDG_DATA_HOME),$(HOME)/.local/share)
@@ -13,15 +15,16 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants nights clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants audit constraints nights clean
 
 dev: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml tests/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ralphd needs Python 3.11 or later; try make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install $(QUIET) --require-hashes -r tests/constraints.txt
+	@$(BIN)/python -m pip install $(QUIET) --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q ralphd ralphctl $(VENV)/lib || true
 	@touch $@
 
@@ -29,7 +32,8 @@ install:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ralphd needs Python 3.11 or later; try make install PYTHON=python3.12")'
 	@echo "installing into $(OWN)"
 	@test -x "$(OWN)/bin/python" || $(PYTHON) -m venv "$(OWN)"
-	@"$(OWN)/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt .
+	@"$(OWN)/bin/python" -m pip install $(QUIET) --require-hashes -r constraints.txt
+	@"$(OWN)/bin/python" -m pip install $(QUIET) --no-deps .
 	@mkdir -p "$(LINKS)" "$(DATA)/bash-completion/completions" "$(DATA)/zsh/site-functions" "$(CONFIG)/fish/completions"
 	@for name in $(COMMANDS); do link="$(LINKS)/$$name"; there=$$(readlink "$$link"); \
 	  if test "$$there" = "$(OWN)/bin/$$name" || ! test -e "$$link" -o -L "$$link"; then ln -sfn "$(OWN)/bin/$$name" "$$link"; \
@@ -129,14 +133,32 @@ nights: $(STAMP)
 mutants: $(MUTANTS_STAMP)
 	@$(MUTANTS_VENV)/bin/python -m tests.mutants $(ONLY) $(if $(FUNCTION),--function $(FUNCTION)) $(if $(WORKERS),--workers $(WORKERS))
 
-$(MUTANTS_STAMP): pyproject.toml constraints.txt
+$(MUTANTS_STAMP): pyproject.toml tests/mutants/constraints.txt
 	@test -x $(MUTANTS_VENV)/bin/python || $(PYTHON) -m venv $(MUTANTS_VENV)
 	@echo "setting up $(MUTANTS_VENV) (once)"
-	@$(MUTANTS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mutants]'
+	@$(MUTANTS_VENV)/bin/python -m pip install $(QUIET) --require-hashes -r tests/mutants/constraints.txt
+	@$(MUTANTS_VENV)/bin/python -m pip install $(QUIET) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Pins every package, by version and hash, for the three environments; after a change of a dependency.
+# UPGRADE=--upgrade also takes the newest versions.
+constraints: $(AUDIT_VENV)/.ready
+	@for each in "constraints.txt" "tests/constraints.txt --extra dev" "tests/mutants/constraints.txt --extra dev --extra mutants"; do \
+	  $(AUDIT_VENV)/bin/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-annotate --allow-unsafe \
+	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(UPGRADE) --output-file $$each pyproject.toml || exit; done
+
+# Compares the pinned packages with the database of known vulnerabilities; needs a network, and is not part of `check`.
+audit: $(AUDIT_VENV)/.ready
+	@$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r tests/mutants/constraints.txt || \
+	  { echo "audit: not passed. Either it lists vulnerable packages above, or it found no network"; exit 1; }
+
+$(AUDIT_VENV)/.ready:
+	@$(PYTHON) -m venv $(AUDIT_VENV)
+	@$(AUDIT_VENV)/bin/python -m pip install $(QUIET) pip-tools==7.6.2 pip-audit==2.10.1
 	@touch $@
 
 bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-bench $(MUTANTS_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-bench $(MUTANTS_VENV) $(AUDIT_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
