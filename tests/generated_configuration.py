@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ralphd.config.keys import AGENT, FLAGS, NOT_BUILT, SECTIONS, USER_FILE_ONLY, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import variable_of
-from ralphd.config.specs import A_YEAR_S, MIB
+from ralphd.config.specs import A_YEAR_S
 from ralphd.config.values import in_words, toml_value
 
 INTRODUCTION = """\
@@ -46,11 +46,13 @@ SAYS = {
     "phases": "Attempts that plan, implement, review and address.",
     "git": "The repository: pushes, pulls, repairs.",
     "logs": "How much output is kept.",
+    "limits": "Memory, processes and CPU of runs, and when a start waits.",
     WEBHOOKS: "Receivers of events. One table for each address.",
     "notify": "Alerts for people.",
 }
 ORDER = [
-    *("project", "ralph", "regent", "agents", AGENT, "retry", "phases", "git", "logs", WEBHOOKS, "notify")
+    *("project", "ralph", "regent", "agents", AGENT, "retry", "phases", "git", "logs"),
+    *("limits", WEBHOOKS, "notify"),
 ]
 HEAD = "| key | type | default | purpose | also set by |\n| --- | --- | --- | --- | --- |"
 FLAG_OF = {path: flag for flag, path in FLAGS.items()}
@@ -81,8 +83,6 @@ def _is(key: ConfigKey) -> str:
     schema = key.schema
     if schema.get("maximum") == A_YEAR_S:
         return "seconds, from 0 to a year"
-    if schema.get("minimum") == MIB:
-        return "bytes, from 1 MiB to 1 PiB"
     return in_words(schema).replace("|", "\\|")
 
 

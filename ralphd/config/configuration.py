@@ -16,6 +16,7 @@ from ralphd.config.keys import AGENT, NOT_BUILT, SECTIONS, WEBHOOKS, ConfigKey, 
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, ConfigFault, Layer, Origin, Setting, dotted
 from ralphd.config.values import fit_name, toml_value
 from ralphd.core.delivery import Destination, Format
+from ralphd.core.limits import RunLimits
 from ralphd.core.stall_detector import SilenceLimits
 from ralphd.core.supervision.model import Mode, Policy, Restart
 from ralphd.errors import ConfigFaults, NewerState
@@ -50,6 +51,7 @@ class Configuration:
     phases: specs.PhasesSpec = field(default_factory=specs.PhasesSpec)
     git: specs.GitSpec = field(default_factory=specs.GitSpec)
     logs: specs.LogsSpec = field(default_factory=specs.LogsSpec)
+    limits: specs.LimitsSpec = field(default_factory=specs.LimitsSpec)
     notify: specs.NotifySpec = field(default_factory=specs.NotifySpec)
     webhooks: tuple[specs.WebhookSpec, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -60,7 +62,7 @@ class Configuration:
         given |= {"restart": Restart(self.ralph.restart), "mode": Mode(self.ralph.mode)}
         return Policy(supervised=self.regent.enabled, **given)
 
-    def limits(self) -> SilenceLimits:
+    def silence_limits(self) -> SilenceLimits:
         """Return how long a run may be silent, and what counts as evidence that it works (H1 to H6)."""
         return SilenceLimits(
             hang_timeout_s=self.regent.hang_timeout_seconds,
@@ -71,6 +73,9 @@ class Configuration:
             switches_per_s=self.regent.evidence_switches_per_s,
             max_run_s=self.regent.max_run_seconds,
         )
+
+    def run_limits(self) -> RunLimits:
+        return RunLimits(**asdict(self.limits))
 
     def destinations(self) -> tuple[Destination, ...]:
         return tuple(map(_destination, self.webhooks))

@@ -19,6 +19,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "phases": specs.PhasesSpec,
     "git": specs.GitSpec,
     "logs": specs.LogsSpec,
+    "limits": specs.LimitsSpec,
     "notify": specs.NotifySpec,
 }
 AGENT = "agents.NAME"
@@ -29,7 +30,10 @@ NOT_BUILT: frozenset[str] = frozenset()
 """Keys that are understood and that this version does not act on; `start` warns when one is set."""
 
 USER_FILE_ONLY = frozenset(
-    ["logs.run_bytes", "logs.total_bytes", "webhooks.allow_private", "notify.allow_private", "notify.desktop"]
+    [
+        *("logs.run_bytes", "logs.total_bytes", "webhooks.allow_private", "notify.allow_private"),
+        *("notify.desktop", *(f"limits.{item.name}" for item in fields(specs.LimitsSpec))),
+    ]
 )
 """What a repository, and so an agent, must not decide."""
 

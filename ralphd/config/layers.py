@@ -198,7 +198,7 @@ def from_text(key: ConfigKey, text: str) -> object:
         match kind:
             case "boolean":
                 return _TRUTH.get(text.strip().lower(), text)
-            case "integer":
+            case "integer" | ["integer", "string"]:
                 return int(text)
             case "number":
                 return float(text)

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from ralphd.config.values import an_address, event_patterns, hook_name, storable, variables
+from ralphd.core.limits import size_in_bytes
 
 A_YEAR_S = 365 * 24 * 3600
 MIB = 1 << 20
@@ -28,7 +29,14 @@ def key(default: Any, purpose: str) -> Any:
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=A_YEAR_S, allow_inf_nan=False)]
 Minutes: TypeAlias = Annotated[float, Field(ge=0, le=A_YEAR_S / 60, allow_inf_nan=False)]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
-Bytes: TypeAlias = Annotated[int, Field(ge=MIB, le=1 << 50)]
+_SIZE = {"type": ["integer", "string"]}
+Bytes: TypeAlias = Annotated[
+    int, Field(ge=MIB, le=1 << 50, json_schema_extra=_SIZE), BeforeValidator(size_in_bytes)
+]
+MostBytes: TypeAlias = Annotated[
+    int, Field(ge=0, le=1 << 50, json_schema_extra=_SIZE), BeforeValidator(size_in_bytes)
+]
+Weight: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]
 Dollars: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 Factor: TypeAlias = Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -197,6 +205,20 @@ class LogsSpec:
 
     run_bytes: Bytes = key(64 * MIB, "The most output that is kept of one run.")
     total_bytes: Bytes = key(2048 * MIB, "The most output that is kept of all runs of all ralphs.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsSpec:
+    """``[limits]``, in the user's own file only."""
+
+    max_memory_bytes: MostBytes = key(0, "The most memory of a run; 0 for no limit. Needs a control group.")
+    max_processes: Count = key(
+        0, "The most processes and threads of a run; 0 for no limit. Needs a control group."
+    )
+    cpu_weight: Weight = key(0, "CPU share beside other runs; the default of Linux is 100; 0 leaves it.")
+    require_cgroup: bool = key(False, "Refuse to start a run without a control group (cgroup v2).")
+    min_free_memory: Share = key(0.05, "A start waits while a smaller share of the memory is available.")
+    max_running: Count = key(0, "A start waits while this number of ralphs has a run; 0 for no limit.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ralphd.core.delivery import ID_CHARS, Destination
+from ralphd.core.limits import size_text
 from ralphd.wire import EVENT_TYPES, is_name
 
 
@@ -27,6 +28,9 @@ def in_words(schema: Mapping[str, Any]) -> str:
     match schema["type"]:
         case "boolean":
             return "true or false"
+        case ["integer", "string"]:
+            least, most = size_text(schema["minimum"]), size_text(schema["maximum"])
+            return f'a size from {least} to {most}, as "8GiB" or in bytes'
         case "integer":
             return f"a whole number from {schema['minimum']:.0f} to {schema['maximum']:.0f}"
         case "number":

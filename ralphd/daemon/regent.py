@@ -5,6 +5,7 @@ never waits for another. Watchers, timers and the gate run in tasks of their own
 """
 
 import asyncio
+import errno
 import json
 import logging
 import time
@@ -30,10 +31,11 @@ from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.services import Services, Timers
 from ralphd.process.log.log import RalphLog
+from ralphd.process.machine import free_memory
 from ralphd.process.rundir import ExitRecord, RunRecord, next_run_directory
 from ralphd.process.shim import command_line
 from ralphd.process.spawn import Run
-from ralphd.process.tree import Stranger, strangers
+from ralphd.process.tree import Stranger, strangers, writable_cgroup
 from ralphd.store.history import load_evidence, save_explanation
 
 
@@ -359,13 +361,16 @@ class Regent:
             if await self.gate.prepare():
                 self.gate.start(self.gate.test_baseline())
                 return events.GateRunBegan(now(), None)  # their result orders the run again
+            self._admit()
             directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
             began = self._begin(self._commits.begin())  # beside the spawn: no command is as quick as that
             run = await Run.spawn(directory, spec_of(self.account, self._services, directory), lock)
         except (errors.CommandNotStartable, errors.DirectoryBusy, errors.DirectoryUnusable) as fault:
+            self._services.living.discard(self.name)
             self._spawn_fault = fault
             return events.SpawnFailed(now(), f"{fault.what}: {fault.why}" if fault.why else fault.what)
         except OSError as fault:
+            self._services.living.discard(self.name)
             return events.SpawnPostponed(now(), fault.strerror or str(fault))
         if (born := await run.ready()) is None:
             raise errors.InternalError(f"{directory.run_id} was started and left no record of it")
@@ -373,11 +378,25 @@ class Regent:
         self.adopt(run, born)
         return events.Spawned(born.started_at, born.run_id)
 
+    def _admit(self) -> None:
+        """Raise OSError while the start has to wait, CommandNotStartable where it is refused (A11)."""
+        limits, living = self.account.configuration.run_limits(), self._services.living
+        if limits.require_cgroup and writable_cgroup() is None:
+            raise errors.CommandNotStartable(
+                "no run can start without a control group",
+                why="[limits] require_cgroup is set, and ralphd cannot create control groups (v2) here",
+                mend="run ralphd under systemd: ralphctl regent install",
+            )
+        if why := limits.why_wait(free_memory(), len(living - {self.name})):
+            raise OSError(errno.EAGAIN, why)
+        living.add(self.name)
+
     def adopt(self, run: Run, record: RunRecord) -> None:
         """Watch a run, of our own or of an earlier daemon (P1)."""
         clock, post = self._services.clock, self.post
         live = self._live = LiveRun(run, record, self.account, log=self.log, clock=clock, post=post)
         self.account.note_run(record)
+        self._services.living.add(self.name)
         self._begin(self._await_end(live, self._begin(live.watch())))
 
     async def _explain(
@@ -399,6 +418,7 @@ class Regent:
         watch.cancel()
         commits = await self._commits.commits()
         self._live, self._past = None, live
+        self._services.living.discard(self.name)
         self.account.note_gone()
         await self.after_run(record)
         ending = await ending_of(self.account, self.log, record)

@@ -15,6 +15,7 @@ from ralphd.config.values import fit_name, run_environment
 from ralphd.errors import BadName, ConfigFaults, DirectoryBusy, DirectoryUnusable, NameTaken
 from ralphd.git.diagnostics import in_the_way, unsupported
 from ralphd.git.repo import Repository, head
+from ralphd.process.tree import enabled_controllers
 from ralphd.store.mirror import Mirror
 from ralphd.store.state import Definition
 
@@ -156,6 +157,8 @@ def notes_on(
 
         notes += notes_on_loop(directory, configuration, environment)
     notes += notes_on_gate(directory, configuration)
+    if lacking := configuration.run_limits().unavailable(enabled_controllers()):
+        notes.append(lacking)
     notes += [
         f"{key} is set, and this version does nothing about it yet" for key in configuration.not_built_yet()
     ]

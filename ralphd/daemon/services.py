@@ -76,6 +76,7 @@ class Services:
     """What a Regent needs besides its ralph. Runs create their files under ``umask``.
 
     ``tied`` is the pipe at whose end of file daemon and runs end (P5); None for a daemon of its own.
+    ``living`` are the ralphs that have a run.
     """
 
     state_directory: Path
@@ -87,6 +88,7 @@ class Services:
     tied: int | None = None
     systemd: Systemd = field(default_factory=Systemd)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    living: set[str] = field(default_factory=set)
     _troubles: dict[str, str] = field(default_factory=dict)
     _untold: list[str] = field(default_factory=list)
 

@@ -77,3 +77,13 @@ def local_zone() -> tzinfo:
             return ZoneInfo.from_file(opened)
     except (OSError, ValueError, LookupError):  # no such file, no such name
         return datetime.now().astimezone().tzinfo or UTC
+
+
+def free_memory() -> float:
+    """Return the share of the memory that is available; 1 where the kernel does not tell."""
+    try:
+        lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+        sizes = {words[0]: int(words[1]) for words in lines if len(words) > 1}
+        return sizes["MemAvailable:"] / sizes["MemTotal:"]
+    except (OSError, ValueError, LookupError, ZeroDivisionError):
+        return 1.0

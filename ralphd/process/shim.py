@@ -68,6 +68,7 @@ DRAIN_S = 2.0
 SWEEP_S = 10.0
 FREEZE_S = 2.0
 PAUSE_S = 0.002
+OOM_SCORE_ADJ = b"500"
 REMOVE_S = 0.5
 
 CAUGHT = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGCHLD)
@@ -623,6 +624,8 @@ class Shim:
         if (leaf := self._intent["cgroup"]) is not None:
             _quietly(os.mkdir, leaf)
             self._cgroup = leaf if os.path.isdir(leaf) else None
+            for name, number in self._intent.get("limits", {}).items():
+                _quietly(_write, f"{leaf}/{name}", number.encode())
         environment = self._environment()
         ends = [os.pipe() for _ in range(4)]
         (out_r, out_w), (err_r, err_w), (gate_r, gate_w), (report_r, report_w) = ends
@@ -721,6 +724,8 @@ class Shim:
             _default_signals()
             os.umask(self._intent["umask"])
             _die_with(shim_pid)
+            # Without memory the kernel ends runs first: the daemon and we keep our own value (A11).
+            _quietly(_write, "/proc/self/oom_score_adj", OOM_SCORE_ADJ)
             os.write(report, b"cgroup\n" if self._enter_cgroup() else b"plain\n")
             stage = "chdir"
             os.chdir(self._intent["directory"])
@@ -742,7 +747,9 @@ class Shim:
             if self._cgroup:
                 _write(f"{self._cgroup}/cgroup.procs", b"0")
         except OSError:  # the subreaper remains
-            return False
+            self._cgroup = None
+        if self._cgroup is None and self._intent.get("require_cgroup"):
+            raise OSError(errno.EACCES, "no control group")
         return self._cgroup is not None
 
     # while it runs

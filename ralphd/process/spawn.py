@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralphd import diagnostics
+from ralphd.core.limits import UNLIMITED, RunLimits
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, rfc3339
 from ralphd.errors import CommandNotStartable
@@ -70,6 +71,7 @@ class RunSpec:
     run_bytes: int
     definition: Mapping[str, object]
     tied: int | None = None
+    limits: RunLimits = UNLIMITED
 
 
 class Run:
@@ -233,6 +235,8 @@ def _write_intent(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool)
             "umask": spec.umask,
             "run_bytes": spec.run_bytes,
             "cgroup": None if group is None else str(group / f"ralphd-{spec.run_id}"),
+            "limits": dict(spec.limits.files()),
+            "require_cgroup": spec.limits.require_cgroup,
             "boot_id": tree.boot_id(),
             "intended_at": rfc3339(time.time()),
             "definition": dict(spec.definition),

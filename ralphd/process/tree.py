@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,8 @@ from ralphd.process.shim import command_line as command_line
 SETTLE_S = 0.01
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROBE = "ralphd-trial-"
+SUBGROUP = "ralphd-daemon"
+"""As in the unit: DelegateSubgroup= (systemd 254)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +167,31 @@ def _works_in(pid: int, directory: Path) -> bool:
 def writable_cgroup() -> Path | None:
     """Return a control group (v2) that takes leaves for our runs; None where there is none (S7).
 
-    It is our own group, as ``/proc/self/mountinfo`` shows it. Its ``subtree_control`` is never written: with
-    controllers enabled below, a group may hold no processes of its own, and we are in it.
+    It is our own group, as ``/proc/self/mountinfo`` shows it, or the one above if systemd has put us into
+    ``SUBGROUP``. Only then are controllers enabled: a group that has them enabled below holds no processes.
     """
     own = _own_cgroup()
-    return own if own is not None and _takes_leaves(own) else None
+    groups = [] if own is None else [own.parent, own] if own.name == SUBGROUP else [own]
+    return next(filter(_takes_leaves, groups), None)
+
+
+@cache
+def enabled_controllers() -> frozenset[str] | None:
+    """Return the controllers that limit our runs' control groups; None where there are no such groups.
+
+    They are enabled here where we are in a group of our own beside the runs' (``SUBGROUP``).
+    """
+    if (group := writable_cgroup()) is None:
+        return None
+    enabled = group / "cgroup.subtree_control"
+    for name in ("memory", "pids", "cpu"):
+        with suppress(OSError):  # EBUSY: the group holds processes; ENOENT: it has no such controller
+            if group != _own_cgroup():
+                enabled.write_text(f"+{name}")
+    try:
+        return frozenset(enabled.read_text().split())
+    except OSError:
+        return frozenset()
 
 
 def tree_means() -> str:

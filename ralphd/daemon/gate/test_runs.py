@@ -159,6 +159,7 @@ class GateTests:
             run_bytes=min(LOG_BYTES, account.configuration.logs.run_bytes),
             definition={},
             tied=self._services.tied,
+            limits=account.configuration.run_limits(),
         )
 
 

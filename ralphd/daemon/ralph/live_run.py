@@ -150,7 +150,7 @@ class LiveRun:
             directory=self.run.directory.path,
             log=log,
             observer=lambda since: Observer(RunTree(self.record), WorkTree(directory, since=since)),
-            limits=self._account.configuration.limits(),
+            limits=self._account.configuration.silence_limits(),
             said=lambda: self._account.supervision.said,
             heard=lambda: self._reports,
             post=post,
@@ -202,6 +202,7 @@ def spec_of(account: "RalphRecord", services: "Services", directory: RunDirector
         run_bytes=account.configuration.logs.run_bytes,
         definition=definition.to_json(),
         tied=services.tied,
+        limits=account.configuration.run_limits(),
     )
 
 

@@ -157,7 +157,7 @@ class AgentRunner:
             directory=settings.directory,
             keep=keep,
             timeout_s=timeout_s,
-            limits=replace(settings.configuration.limits(), max_run_s=0.0),
+            limits=replace(settings.configuration.silence_limits(), max_run_s=0.0),
             exit_grace_s=settings.configuration.agents.exit_grace_seconds,
             crash_grace_s=settings.configuration.agents.crash_pattern_grace_seconds,
             lost_grace_s=settings.configuration.agents.transient_pattern_grace_seconds,
