@@ -90,7 +90,8 @@ RuntimeDirectoryPreserve=yes
 NoNewPrivileges=yes
 CapabilityBoundingSet=
 RestrictRealtime=yes
-SystemCallFilter=~@clock @module @obsolete @raw-io @reboot @swap
+ProtectKernelModules=yes
+SystemCallFilter=~@clock @module @obsolete @raw-io @reboot @swap syslog
 SystemCallErrorNumber=EPERM
 """
 _SOCKET = """

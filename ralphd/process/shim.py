@@ -73,6 +73,7 @@ REMOVE_S = 0.5
 
 CAUGHT = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGCHLD)
 IGNORED = (_signal.SIGHUP, _signal.SIGPIPE, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU)
+WRAPPED_IGNORE = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGUSR1, _signal.SIGUSR2)
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -588,6 +589,7 @@ class Shim:
     ) -> None:
         self._directory, self._intent, self._handed, self._tied = directory, intent, handed, tied
         self._run_id = str(intent["run_id"])
+        self._wrapper: list[str] = intent.get("wrapper") or []
         self._stamp = Stamp()
         self._log = Log(directory, int(intent["run_bytes"]), self._stamp)
         self._reserve = self._reserved()
@@ -733,7 +735,9 @@ class Shim:
                 os._exit(127)
             stage = "exec"
             _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-            _execute(list(self._intent["command"]), environment)
+            for number in WRAPPED_IGNORE if self._wrapper else ():  # process/sandbox/box.py says why
+                _signal.signal(number, _signal.SIG_IGN)
+            _execute([*self._wrapper, *self._intent["command"]], environment)
         except OSError as error:
             os.write(report, f"{stage} {error.errno or 0}\n".encode())
         except BaseException:  # nothing may escape: this is a second copy of the shim
@@ -808,13 +812,20 @@ class Shim:
         # boundary. Any other gets nothing but SIGTERM, with its whole group: a script does not forward it.
         # SIGCONT follows, since a stopped process cannot act on SIGTERM.
         has_announced = os.path.exists(f"{self._directory}/signals")
-        send = os.kill if has_announced else os.killpg
+        send = self._signal_command if has_announced else os.killpg
         if number in (_signal.SIGUSR1, _signal.SIGUSR2):
             if has_announced:
-                _quietly(os.kill, self._leader, number)
+                _quietly(self._signal_command, self._leader, number)
         elif self._leader > 1:  # a group of 0 or 1 would be everybody
             _quietly(send, self._leader, _signal.SIGTERM)
             _quietly(send, self._leader, _signal.SIGCONT)
+
+    def _signal_command(self, leader: int, number: int) -> None:
+        if not self._wrapper:
+            os.kill(leader, number)
+        for init in children(leader)[:1] if self._wrapper else []:  # the box: bwrap, its init, the command
+            for pid in children(init)[:1]:
+                signal_if(pid, number, lambda _, stat: stat[1] == init)  # noqa: B023
 
     def reap(self) -> bool:
         """Reap all children that have ended; return True if no child is left at all."""

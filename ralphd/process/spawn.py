@@ -58,7 +58,7 @@ class RunSpec:
 
     ``environment`` is set last, over what ``environment_file`` (a JSON object, 0600) holds; without that
     file, over a few of the daemon's own variables (SHIM_KEEPS). ``tied`` is the read end of a pipe: at its
-    end of file the shim ends the run, whatever else is alive (P5).
+    end of file the shim ends the run, whatever else is alive (P5). ``wrapper`` are words before the command.
     """
 
     run_id: RunId
@@ -72,6 +72,7 @@ class RunSpec:
     definition: Mapping[str, object]
     tied: int | None = None
     limits: RunLimits = UNLIMITED
+    wrapper: tuple[str, ...] = ()
 
 
 class Run:
@@ -229,6 +230,7 @@ def _write_intent(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool)
             "run_id": spec.run_id,
             "ralph": spec.ralph,
             "command": list(spec.command),
+            "wrapper": list(spec.wrapper),
             "directory": str(spec.directory),
             "environment_file": None if spec.environment_file is None else str(spec.environment_file),
             "environment": {**spec.environment, "RALPH_NAME": spec.ralph, COOKIE: spec.run_id},

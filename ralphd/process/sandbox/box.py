@@ -1,0 +1,107 @@
+"""The command line of bubblewrap around a command: the level ``box`` (A2).
+
+Inside, the machine is read-only except for what is listed. Pid and ipc namespaces are its own, so that it
+sees and signals no other process. /tmp and /run are empty, which hides docker.sock, ssh-agent, tmux and the
+user's bus. From outside, its processes are ordinary ones below the shim, with their cookie and their pids.
+"""
+
+# Theory of operation
+#
+# The outer bwrap is the leader of the run. If it dies, the kernel kills its pid namespace (die-with-parent).
+# So a SIGTERM for the process group must not end it: the command would lose the time that it has to end. The
+# shim therefore starts it with WRAPPED_IGNORE ignored, and the command inside gets the default actions back.
+#
+# A socket that is bound as a file stays the old one when the next daemon creates another. So its directory is
+# bound, one that holds nothing but a hard link to the socket (``share_socket``).
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PROBE_S = 2.0
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+KEPT = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
+"""What root needs to work with files. Without SYS_ADMIN and SYS_PTRACE it cannot leave."""
+NAMES = ("/run/systemd/resolve", "/run/nscd", "/run/NetworkManager/resolv.conf")
+"""What /etc/resolv.conf may point to."""
+_RESET = (
+    "import os,signal as s,sys\n"
+    "for n in s.valid_signals()-{s.SIGKILL,s.SIGSTOP}: s.signal(n,s.SIG_DFL)\n"
+    "try: os.execvp(sys.argv[1],sys.argv[1:])\n"
+    "except OSError as e: print(sys.argv[1],e.strerror,sep=': ',file=sys.stderr)\n"
+    "os._exit(126 if os.path.exists(sys.argv[1]) else 127)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What a command in the box can reach.
+
+    ``git`` are the repository's git directory and common directory; their hooks and configuration are
+    read-only. ``hidden`` is the state directory; ``readable`` is shown of it. ``proxy`` is only a variable:
+    with ``net`` a program may ignore it.
+    """
+
+    directory: Path
+    git: tuple[Path, ...]
+    hidden: Path
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    net: bool = True
+    proxy: str = ""
+
+
+def wrapper(box: Box) -> tuple[str, ...]:
+    """Return the words to put before the command. Paths that do not exist are left out."""
+    words = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL"]
+    if os.geteuid() == 0:  # of others, bubblewrap keeps none in any case
+        words += [word for name in KEPT for word in ("--cap-add", f"CAP_{name}")]
+    words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    words += ["--tmpfs", "/tmp", "--tmpfs", "/var/tmp", "--tmpfs", "/run"]  # noqa: S108
+    words += _bound("--ro-bind-try", NAMES)
+    words += _bound("--bind-try", (*box.writable, box.directory))
+    for each in dict.fromkeys(box.git):  # as mount points they cannot be renamed
+        words += _bound("--bind-try", (each,)) + _git_rules(each)
+    words += ["--tmpfs", str(box.hidden), *_bound("--ro-bind-try", box.readable)]
+    words += [word for name in PROXIES if box.proxy for word in ("--setenv", name, box.proxy)]
+    words += [] if box.net else ["--unshare-net"]
+    return (*words, "--chdir", str(box.directory), "--", sys.executable, "-I", "-S", "-E", "-c", _RESET)
+
+
+def _bound(how: str, paths: Iterable[str | Path]) -> list[str]:
+    return [word for path in paths for word in (how, str(path), str(path))]
+
+
+def _git_rules(git: Path) -> list[str]:
+    hooks = git / "hooks"
+    is_there = hooks.is_dir() and not hooks.is_symlink()
+    empty = ["--tmpfs", str(hooks), "--remount-ro", str(hooks)]
+    rules = _bound("--ro-bind", (hooks,)) if is_there else empty if (git / "config").exists() else []
+    return rules + _bound("--ro-bind-try", (git / "config", git / "config.worktree"))
+
+
+def share_socket(socket: Path, folder: Path) -> None:
+    """Let ``folder`` hold a link to the daemon's socket and nothing else. Raise OSError."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileNotFoundError):
+        (folder / socket.name).unlink()
+    (folder / socket.name).hardlink_to(socket)
+
+
+@cache
+def why_unavailable() -> str | None:
+    """Return why no box can be made here, by making one; None where it can."""
+    if shutil.which("bwrap") is None:
+        return "bubblewrap is not installed (the program bwrap is not on PATH)"
+    words = ["bwrap", "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return f"bubblewrap cannot be started: {fault}"
+    return None if done.returncode == 0 else done.stderr.strip() or f"bubblewrap exits with {done.returncode}"
