@@ -59,7 +59,8 @@ def _secret(secret: View | None) -> str:
     if secret is None:
         return "none: messages are not signed"
     name = clean(secret["name"])
-    return f"in the environment of ralphd, {name}" if secret["origin"] == "environment" else f"in {name}"
+    words = {"environment": "in the environment of ralphd, ", "command": "printed by "}
+    return words.get(secret["origin"], "in ") + name
 
 
 def delivery_lines(delivery: View, now: float, *, colour: bool = False) -> Iterator[str]:

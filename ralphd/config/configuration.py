@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ralphd.config import files, layers, specs
-from ralphd.config.keys import AGENT, NOT_BUILT, SECTIONS, WEBHOOKS, ConfigKey, keys_of
+from ralphd.config.keys import AGENT, NOT_BUILT, SECRETS, SECTIONS, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, ConfigFault, Layer, Origin, Setting, dotted
 from ralphd.config.values import fit_name, toml_value
 from ralphd.core.delivery import Destination, Format
@@ -192,9 +192,9 @@ def _merged(given: list[Layer]) -> Configuration:
         for url, (entry, origin) in layer.webhooks.items():
             # One address in both files: the nearer one holds, but what it may not or does not set stays.
             lower = webhooks[url][0] if url in webhooks else entry
-            signed = entry if entry.secret_file or entry.secret_env else lower
+            signed = entry if any(getattr(entry, name) for name in SECRETS) else lower
             private = entry.allow_private or lower.allow_private
-            hook = replace(entry, secret_file=signed.secret_file, secret_env=signed.secret_env)
+            hook = replace(entry, **{name: getattr(signed, name) for name in SECRETS})
             webhooks[url] = (replace(hook, allow_private=private), origin)
     sections: dict[str, Any] = {
         section: SECTIONS[section](**_given(settings, section)) for section in SECTIONS

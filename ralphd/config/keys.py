@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
+from itertools import combinations
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -24,6 +25,7 @@ SECTIONS: Mapping[str, type[Any]] = {
 }
 AGENT = "agents.NAME"
 WEBHOOKS = "webhooks"
+SECRETS = ("secret_file", "secret_env", "secret_cmd")
 _SPECS: Mapping[str, type[Any]] = {**SECTIONS, AGENT: specs.AgentSpec, WEBHOOKS: specs.WebhookSpec}
 
 NOT_BUILT: frozenset[str] = frozenset()
@@ -31,7 +33,8 @@ NOT_BUILT: frozenset[str] = frozenset()
 
 USER_FILE_ONLY = frozenset(
     [
-        *("logs.run_bytes", "logs.total_bytes", "webhooks.allow_private", "notify.allow_private"),
+        *("logs.run_bytes", "logs.total_bytes", "webhooks.allow_private", "webhooks.secret_cmd"),
+        "notify.allow_private",
         *("notify.desktop", *(f"limits.{item.name}" for item in fields(specs.LimitsSpec))),
     ]
 )
@@ -113,8 +116,8 @@ def schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of ``ralph.toml`` and of the user's file, for editors."""
     properties = {section: _table(section) for section in SECTIONS}
     properties["agents"]["additionalProperties"] = _table(AGENT)
-    one_secret = {"required": ["secret_file", "secret_env"]}
-    webhook = {**_table(WEBHOOKS), "required": ["url"], "not": one_secret}
+    two_secrets = [{"required": list(pair)} for pair in combinations(SECRETS, 2)]
+    webhook = {**_table(WEBHOOKS), "required": ["url"], "not": {"anyOf": two_secrets}}
     properties[WEBHOOKS] = {"type": "array", "items": webhook}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -7,9 +7,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ralphd.config.keys import AGENT, FLAGS, SECTIONS, USER_FILE_ONLY, WEBHOOKS, BadValue, ConfigKey, keys_of
+from ralphd.config.keys import (
+    AGENT,
+    FLAGS,
+    SECRETS,
+    SECTIONS,
+    USER_FILE_ONLY,
+    WEBHOOKS,
+    BadValue,
+    ConfigKey,
+    keys_of,
+)
 from ralphd.config.specs import WebhookSpec
 from ralphd.config.values import did_you_mean, printable
+from ralphd.core.delivery import CREDENTIAL
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 Place: TypeAlias = Callable[[KeyPath], str]
@@ -135,13 +146,14 @@ class _TreeReader:
         values = {setting.key.name: setting.value for setting in scratch.layer.settings.values()}
         if "url" not in entry:
             self.fault(path, "has no url")
-        if values.get("secret_file") and values.get("secret_env"):
-            self.fault(path, "has both secret_file and secret_env; keep one")
+        given = [name for name in SECRETS if values.get(name)]
+        if len(given) > 1:
+            self.fault(path, f"has both {given[0]} and {given[1]}; keep one")
         if "url" not in values:
             return
         if values["url"] in self.layer.webhooks:
             self.fault((*path, "url"), "is there twice; put all its events in one `on`")
-        if named := values.get("secret_file"):
+        if (named := values.get("secret_file")) and not named.startswith(CREDENTIAL):
             values["secret_file"] = self.resolve(named)
         self.layer.webhooks[values["url"]] = (WebhookSpec(**values), Origin(self.place(path)))
 

@@ -226,8 +226,13 @@ class WebhookSpec:
     """``[[webhooks]]``: one address. The secret is named here, never held."""
 
     url: Annotated[FilledText, AfterValidator(an_address)] = key(MISSING, "The destination, http or https.")
-    secret_file: Text = key("", "A file that holds the signing secret; relative to this file.")
+    secret_file: Text = key(
+        "", "A file that holds the signing secret, relative to this file; or credential:NAME of systemd."
+    )
     secret_env: Text = key("", "A variable of the daemon's environment that holds the secret.")
+    secret_cmd: FilledTexts = key(
+        (), "A command that prints the secret, run for each message, for at most 2 s. In your own file only."
+    )
     on: Annotated[FilledTexts, AfterValidator(event_patterns)] = key(
         ("ralph.escalated",), "The events to send; '*' matches any letters."
     )

@@ -81,6 +81,7 @@ class Destination:
     secret_file: str | None = None
     secret_env: str | None = None
     name: str = ""
+    secret_cmd: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -267,6 +268,10 @@ def _asked_for_s(answer: Answer, now: "Moment") -> float:
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the name of a form, not a secret
 SECRET_BYTES = 32
 """Random bytes in a generated secret."""
+
+
+CREDENTIAL = "credential:"
+"""A ``secret_file`` that names a file of ``$CREDENTIALS_DIRECTORY`` (systemd, LoadCredential=)."""
 
 
 class BadSecret(ValueError):

@@ -95,6 +95,8 @@ def hook_view(hook: Hook, gone: Gone | None, last: KeptDelivery | None) -> View:
     if to.secret_file is not None:
         is_made = hook.added is not None and hook.added.is_made and hook.place is None
         secret = {"origin": "made" if is_made else "file", "name": to.secret_file}
+    elif to.secret_cmd:
+        secret = {"origin": "command", "name": to.secret_cmd[0]}
     elif to.secret_env is not None:
         secret = {"origin": "environment", "name": to.secret_env}
     return {

@@ -6,9 +6,13 @@ The signing secret is read for each message and kept nowhere.
 import asyncio
 import logging
 import os
+import select
+import signal
 import stat
+import subprocess
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
@@ -20,6 +24,7 @@ from ralphd.core.time import Moment
 from ralphd.notify.payloads import posted
 
 _SECRET_BYTES = 4096
+SECRET_LIMIT_S = 2.0
 
 
 def key_of(destination: Destination, environ: Mapping[str, str]) -> bytes | None:
@@ -27,13 +32,56 @@ def key_of(destination: Destination, environ: Mapping[str, str]) -> bytes | None
 
     Raise BadSecret, whose text has the reason and never the secret.
     """
+    if destination.secret_cmd:
+        return delivery.secret_key(_printed(destination.secret_cmd))
     if destination.secret_file is not None:
-        return delivery.secret_key(_text(Path(destination.secret_file).expanduser()))
+        return delivery.secret_key(_text(_secret_path(destination.secret_file, environ)))
     if destination.secret_env is not None:
         if destination.secret_env not in environ:
             raise BadSecret(f"{destination.secret_env} is not set in the environment of ralphd")
         return delivery.secret_key(environ[destination.secret_env])
     return None
+
+
+def _secret_path(named: str, environ: Mapping[str, str]) -> Path:
+    if not named.startswith(delivery.CREDENTIAL):
+        return Path(named).expanduser()
+    name = named.removeprefix(delivery.CREDENTIAL)
+    if "CREDENTIALS_DIRECTORY" not in environ:
+        raise BadSecret(f"{named}: the unit of ralphd has no LoadCredential=")
+    if not name or "/" in name:
+        raise BadSecret(f"{named} is not the name of a credential")
+    return Path(environ["CREDENTIALS_DIRECTORY"], name)
+
+
+def _printed(argv: Sequence[str]) -> str:
+    """Return what a command prints; kill it, with its process group, after its end or at its limit."""
+    until, printed = time.monotonic() + SECRET_LIMIT_S, b""
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
+    except OSError as error:
+        raise BadSecret(f"secret_cmd: {argv[0]}: {error.strerror}") from error
+    assert process.stdout is not None
+    with process.stdout as out:
+        try:
+            while select.select([out], [], [], max(until - time.monotonic(), 0))[0]:
+                piece = os.read(out.fileno(), _SECRET_BYTES)
+                printed += piece
+                if not piece or len(printed) > _SECRET_BYTES:
+                    break
+            code = process.wait(max(until - time.monotonic(), 0.01))
+        except subprocess.TimeoutExpired as error:
+            raise BadSecret(f"secret_cmd: {argv[0]} did not end within {SECRET_LIMIT_S:g} s") from error
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if code != 0 or len(printed) > _SECRET_BYTES:
+        why = f"exits with {code}" if code else f"prints more than {_SECRET_BYTES} bytes"
+        raise BadSecret(f"secret_cmd: {argv[0]} {why}")
+    return printed.decode(errors="replace")
 
 
 def _text(path: Path) -> str:

@@ -16,6 +16,7 @@ from tests.whole.harness import Daemon
 from tests.whole.person import Person
 
 ALLOWED = "[notify]\nallow_private = true\n"
+SECRET = "whsec_aHVzaCBodXNoIGh1c2g="
 AT_ONCE = "[regent]\nmax_retries = 1\n"
 
 
@@ -74,6 +75,21 @@ def test_a_message_is_sent_again_by_the_next_daemon_and_its_secret_is_nowhere(da
     for each in (first, second):
         body = Webhook(secret).verify(each.body, each.headers)
         assert body["data"]["data"]["message"].startswith("Ralph exited (exit 1)")
+
+
+def test_a_command_of_the_own_file_prints_the_secret_and_a_repository_cannot_name_one(daemon: Daemon) -> None:
+    person = Person(daemon)
+    with receiving() as receiver:
+        hook = f'[[webhooks]]\nurl = "{receiver.url}"\nsecret_cmd = ["/bin/echo", "{SECRET}"]\n'
+        person.configures(ALLOWED + hook + "allow_private = true\n")
+        daemon.start()
+        listed = person("webhooks", "list").stdout
+        assert "printed by /bin/echo" in listed and SECRET not in listed
+        fails_for_good(person)
+        [first] = arrived(receiver, 1)
+    Webhook(SECRET).verify(first.body, first.headers)
+    said = person("start", str(person.directory("other", toml=hook)), "--", *player("exits", 1))
+    assert said.returncode == 78 and "the user's own file" in said.stderr, said
 
 
 def test_a_receiver_that_is_gone_gets_nothing_until_a_person_tests_it(daemon: Daemon) -> None:
