@@ -83,7 +83,7 @@ def test_a_command_of_the_own_file_prints_the_secret_and_a_repository_cannot_nam
         hook = f'[[webhooks]]\nurl = "{receiver.url}"\nsecret_cmd = ["/bin/echo", "{SECRET}"]\n'
         person.configures(ALLOWED + hook + "allow_private = true\n")
         daemon.start()
-        listed = person("webhooks", "list").stdout
+        listed = person("webhooks", "show", "127.0.0.1").stdout
         assert "printed by /bin/echo" in listed and SECRET not in listed
         fails_for_good(person)
         [first] = arrived(receiver, 1)

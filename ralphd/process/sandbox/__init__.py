@@ -1,1 +1,1 @@
-"""What keeps a run from the rest of the machine (A1, A2)."""
+"""The sandbox of runs: what the machine allows."""
