@@ -34,7 +34,7 @@ _WAITS = {
     "crash": "to restart after a failure",
     "iteration_pause": "between two iterations",
     "restart": 'for its next run (restart = "always")',
-    "resources": "because the machine lacks resources, or max_running is reached",
+    "resources": "for free memory, disk space or a place (max_running)",
     "restart_limit": "because of too many restarts within an hour",
     "usage_limit": "for the agent's usage limit to reset",
     "rate_limit": "for the agent's rate limit to pass",
