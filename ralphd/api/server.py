@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ralphd.api.errors import problem
 from ralphd.errors import DaemonBusy, HandedOverUnusable, RalphdError, SocketUnusable, UsageError
+from ralphd.process.tree import start_ticks
 
 MAX_PATH_BYTES = 107
 """What fits ``sun_path`` beside its closing NUL (unix(7))."""
@@ -220,6 +221,8 @@ class Peer:
     pid: int
     uid: int
     gid: int
+    ticks: int | None = None
+    """When it started, in clock ticks since boot: a later process of the same pid differs."""
 
     @property
     def is_welcome(self) -> bool:
@@ -229,7 +232,8 @@ class Peer:
 
 def peer_of(connection: socket.socket) -> Peer:
     """Return the process at the other end of a Unix socket."""
-    return Peer(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return Peer(pid, uid, gid, start_ticks(pid))
 
 
 class PeerProtocol(H11Protocol):

@@ -29,7 +29,10 @@ NOT_BUILT: frozenset[str] = frozenset()
 """Keys that are understood and that this version does not act on; `start` warns when one is set."""
 
 USER_FILE_ONLY = frozenset(
-    ["logs.run_bytes", "logs.total_bytes", "webhooks.allow_private", "notify.allow_private", "notify.desktop"]
+    [
+        *("logs.run_bytes", "logs.total_bytes", "regent.runs_may"),
+        *("webhooks.allow_private", "notify.allow_private", "notify.desktop"),
+    ]
 )
 """What a repository, and so an agent, must not decide."""
 
@@ -50,7 +53,7 @@ FLAGS: Mapping[str, str] = {
 
 def is_daemons(dotted: str) -> bool:
     """Return whether the daemon alone acts on a key, so that no ralph has to be reloaded for it."""
-    return dotted == "logs.total_bytes" or dotted.startswith("notify.")
+    return dotted in ("logs.total_bytes", "regent.runs_may") or dotted.startswith("notify.")
 
 
 class BadValue(Exception):
