@@ -4,6 +4,7 @@ Replies themselves are bytes, made by their owners; tests compare the keys.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,6 +32,10 @@ def checked_name(name: str) -> str:
 def without_nul(text: str) -> str:
     if "\0" in text:
         raise ValueError("may not hold a NUL character")
+    try:
+        os.fsencode(text)  # half of a surrogate pair; one that stands for a byte of a file name is accepted
+    except UnicodeEncodeError:
+        raise ValueError("may not hold half of a surrogate pair") from None
     return text
 
 

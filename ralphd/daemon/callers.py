@@ -43,6 +43,9 @@ class Callers:
         ralph = None if owner is None else owner.name
         return Caller(peer.pid, peer.uid, run_id, ralph, command_line(peer.pid))
 
+    def is_within(self, peer: ConnectedProcess) -> bool:
+        return self.caller(peer).run_id is not None
+
     def _owner(self, run_id: RunId) -> "Regent | None":
         """Return the Regent of a run or test run, also of one that has ended."""
         regents: list[Regent] = [*self._roster]
