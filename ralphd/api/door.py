@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ralphd.api.errors import problem
-from ralphd.core.door import REPORT, requested
-from ralphd.errors import WithinRun
+from ralphd.core.door import REPORT, Caller, requested
+from ralphd.errors import Forbidden, WithinRun
 
 if TYPE_CHECKING:
     from ralphd.daemon.host import Host
@@ -41,3 +42,14 @@ class Door:
         await self._app(scope, receive, watched)
         if status < 300 and asked.action != REPORT:
             await host.callers.record(caller, asked)
+
+
+def check_reporter(request: Request, run_id: str) -> None:
+    """Raise Forbidden unless a process of the run ``run_id`` sent the request."""
+    caller: Caller = request.scope["state"]["caller"]
+    if caller.run_id != run_id:
+        raise Forbidden(
+            f"the report for {run_id} is refused",
+            why=f"pid {caller.pid}, which sent it, does not belong to that run",
+            mend="report from the script that the ralph runs",
+        )

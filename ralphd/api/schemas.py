@@ -596,7 +596,8 @@ class ExplanationView(SilenceView):
     """Why the last thing was done to a ralph; of a run that lives, the state of the watch over it.
 
     ``rule`` is the mark of a rule, ``because`` its words. ``evidence`` is what was saved of a silent run,
-    ``verdict`` why the commits of the last iteration that was judged were kept, reverted or neither.
+    ``verdict`` why the commits of the last iteration that was judged were kept, reverted or neither,
+    ``request`` the last request that was carried out, ``{at, action, by}``.
     """
 
     at: str | None = None
@@ -605,6 +606,7 @@ class ExplanationView(SilenceView):
     living: bool
     evidence: dict[str, Any] | None
     verdict: SilenceView | None = None
+    request: dict[str, Any] | None = None
 
 
 _TEXT = {"schema": {"type": "string"}}

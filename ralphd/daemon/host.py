@@ -15,9 +15,9 @@ from ralphd.core.supervision.model import SETTLED, Paused, RunId
 from ralphd.core.time import rfc3339
 from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
-from ralphd.daemon.callers import Callers
 from ralphd.daemon.lifecycle import HowToEnd, Roster
 from ralphd.daemon.measures import Measures, measured
+from ralphd.daemon.ralph.callers import Callers
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.registration import Registration, candidate
 from ralphd.daemon.reload import renewed

@@ -6,6 +6,7 @@ the cookie in the environment outlives both. One sign is enough; what cannot be 
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from ralphd.core.door import UNKNOWN_RUN
 from ralphd.core.supervision.model import RunId
@@ -15,6 +16,17 @@ from ralphd.process.tree import ancestors, start_ticks
 _LEAF = re.compile(rb"/ralphd-(r\d+-[0-9a-f]+)(?=/|$)", re.MULTILINE)
 _DIRECTORY = re.compile(rb".*/(r\d+-[0-9a-f]+)", re.DOTALL)
 _COOKIE = re.compile(shim.COOKIE.encode() + rb"=(r\d+-[0-9a-f]+)")
+
+
+class ConnectedProcess(Protocol):
+    """The process at the other end of a connection, as the kernel named it when it connected."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def uid(self) -> int: ...
+    @property
+    def ticks(self) -> int | None: ...
 
 
 def run_of(pid: int, uid: int, ticks: int | None, is_known: Callable[[RunId], bool]) -> RunId | None:

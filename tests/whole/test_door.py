@@ -18,7 +18,7 @@ MUTINY = (
     "tasks add Rest", "note Rest", "webhooks add http://127.0.0.1:9/",
     "regent stop --now", "regent restart", "regent reload", "regent uninstall",
     "config set regent.test_command true", "config set --user regent.runs_may all",
-    "start --replace . -- true",
+    "start .. -- true",
 )  # fmt: skip
 
 
@@ -193,3 +193,19 @@ def test_the_tests_of_the_gate_are_within_too(daemon: Daemon, person: Person, tm
 
     wait_for(lambda: told.exists() and told.read_text() == "77\n", what="the refusal")
     assert json.loads(json.dumps(daemon.becomes("demo", "running")["goal"])) == "running"
+
+
+def test_a_request_is_recorded_with_who_sent_it(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    person.starts(person.directory(), list(player("sleeper")))
+
+    assert person("stop", "demo").returncode == 0
+
+    entry = daemon.history("demo", "request")[-1]
+    by = entry["by"]
+    assert (entry["action"], by["uid"], by["run_id"]) == ("stop", os.geteuid(), None)
+    assert by["pid"] > 0
+    assert f"demo: stop requested by pid {by['pid']}" in (daemon.state / "ralphd.log").read_text()
+    explained = person("explain", "demo")
+    assert f"request   stop by pid {by['pid']}" in explained.stdout, explained
+    assert f"uid {os.geteuid()}" in explained.stdout

@@ -7,11 +7,10 @@ from typing import Annotated
 from fastapi import Body, Request, Response
 
 from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.door import check_reporter
 from ralphd.api.report_models import ReportBody, in_core
 from ralphd.api.schemas import ExplanationView, RalphName, ReportAnswerView, answers
-from ralphd.core.door import Caller
 from ralphd.core.supervision.model import RunId
-from ralphd.errors import Forbidden
 
 router = routes("/v1/ralphs", "reports")
 
@@ -26,13 +25,7 @@ async def report(
     than the one that lives, or a second one under a used id, is refused (409, `stale-report`). So is one from
     a process that does not belong to that run (403, `forbidden`).
     """
-    caller: Caller = request.scope["state"]["caller"]
-    if caller.run_id != body.run_id:
-        raise Forbidden(
-            f"the report for {body.run_id} is refused",
-            why=f"pid {caller.pid}, which sent it, does not belong to that run",
-            mend="report from the script that the ralph runs",
-        )
+    check_reporter(request, body.run_id)
     answer = await host.report(name, RunId(body.run_id), body.id, digest_of(body), in_core(body))
     return json_bytes(json.dumps(answer).encode())
 

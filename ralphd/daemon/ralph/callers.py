@@ -1,13 +1,13 @@
 """Who sends requests: the run that a process belongs to, what it may request, and the record of that."""
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ralphd.core.door import Caller, RefusalCounter, RequestedAction, is_permitted, refusal_text
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import rfc3339
 from ralphd.errors import RalphdError
-from ralphd.process.peer_run import run_of
+from ralphd.process.peer_run import ConnectedProcess, run_of
 from ralphd.process.shim import command_line
 
 if TYPE_CHECKING:
@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from ralphd.daemon.services import Services, UserConfiguration
 
 logger = logging.getLogger(__name__)
-
-
-class ConnectedProcess(Protocol):
-    """The process at the other end of a connection, as the kernel named it when it connected."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def uid(self) -> int: ...
-    @property
-    def ticks(self) -> int | None: ...
 
 
 class Callers:
@@ -91,7 +80,7 @@ class Callers:
             at = self._services.clock.now()
             key = f"{asked.action}/{rfc3339(at)}/{caller.pid}"
             data = {"action": asked.action, "by": caller.shown()}
-            await regent.account.records.enter("request", key, at, data)
+            await regent.enter_request(key, at, data)
 
     def _find(self, ralph: str | None) -> "Regent | None":
         try:
