@@ -79,7 +79,8 @@ class Callers:
         if (regent := self._find(asked.ralph)) is not None:
             at = self._services.clock.now()
             key = f"{asked.action}/{rfc3339(at)}/{caller.pid}"
-            data = {"action": asked.action, "by": caller.shown()}
+            run_id = regent.account.facts.run_id
+            data = {"run_id": run_id, "action": asked.action, "by": caller.shown()}
             await regent.enter_request(key, at, data)
 
     def _find(self, ralph: str | None) -> "Regent | None":
