@@ -1,6 +1,7 @@
 """Build the parts of the daemon, serve, and stop them in the reverse order."""
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -11,12 +12,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ralphd import __version__
 from ralphd.api.server import Listener
 from ralphd.daemon.host import Host
 from ralphd.daemon.services import EventPublisher, Services
+from ralphd.diagnostics import LogLimit
 from ralphd.errors import PROBLEM_PREFIX, DaemonBusy, DirectoryUnusable, RalphdError
 from ralphd.notify.client import WebhookClient
 from ralphd.notify.desktop import show_alerts
@@ -102,6 +104,7 @@ async def serve(settings: DaemonSettings, ready: Callable[[], None]) -> None:
             await _undo(settings.undo, settings.state_directory / "ralphs", host)
             return
         _obey_signals(host)
+        _report_exhaustion()
         if settings.tied is not None:
             _end_with(settings.tied, host)
         _write_commands(services.commands)
@@ -127,12 +130,13 @@ async def _serve_until_shutdown(
     from ralphd.api.app import create_app
     from ralphd.api.server import ApiServer
 
-    server = ApiServer(create_app(host), listener)
+    server = ApiServer(create_app(host), listener, is_within=host.callers.is_within)
+    keep_reachable = server.keep_reachable(report=lambda problem: services.trouble("socket", problem))
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.run_until_asked())
         others = [
             tasks.create_task(work)
-            for work in (server.keep_reachable(), sender.run(), host.look_round(), host.prune())
+            for work in (keep_reachable, sender.run(), host.look_round(), host.prune())
         ]
         others.append(tasks.create_task(show_alerts(host.hub, host.webhooks.facts_of, os.environ)))
         await services.news.tell("daemon.started", {"pid": os.getpid(), "version": __version__})
@@ -163,6 +167,20 @@ def _end_with(tied: int, host: Host) -> None:
             ending.append(loop.create_task(host.shutdown("now")))
 
     loop.add_reader(tied, end)
+
+
+def _report_exhaustion() -> None:
+    """Log once a minute, without a traceback, that no descriptor is left for another connection."""
+    limit = LogLimit(logger)
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        fault = context.get("exception")
+        if isinstance(fault, OSError) and fault.errno in (errno.EMFILE, errno.ENFILE):
+            limit.warn("no descriptor is left for another connection; it is accepted when one is free")
+        else:
+            loop.default_exception_handler(context)
+
+    asyncio.get_running_loop().set_exception_handler(handle)
 
 
 def _obey_signals(host: Host) -> None:

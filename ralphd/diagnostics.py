@@ -50,6 +50,25 @@ def start_logging(path: Path, *, foreground: bool) -> None:
         logging.getLogger(quiet).setLevel(logging.WARNING)
 
 
+class LogLimit:
+    """Writes warnings about one thing, at most one in EVERY_S; the next one has the number left out."""
+
+    EVERY_S = 60.0
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger, self._since, self._left_out = logger, -self.EVERY_S, 0
+
+    def warn(self, text: str) -> None:
+        """Write ``text``, or count it."""
+        now = time.monotonic()
+        if now - self._since < self.EVERY_S:
+            self._left_out += 1
+            return
+        more = f" ({self._left_out} more in the meantime)" if self._left_out else ""
+        self._since, self._left_out = now, 0
+        self._logger.warning("%s%s", text, more)
+
+
 # Named places where a test can end this process, to prove that any line may be the last.
 
 

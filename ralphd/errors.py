@@ -207,6 +207,21 @@ class Forbidden(RalphdError):
     slug, status, exit_code = "forbidden", 403, 1
 
 
+class WithinRun(RalphdError):
+    """A process of a supervised run requested what runs may not request (`[regent] runs_may`)."""
+
+    slug, status, exit_code = "from-within-a-run", 403, 77
+
+    def __init__(
+        self,
+        what: str = "refused: this is a supervised run; continue with your task",
+        *,
+        why: str = "",
+        mend: str = "",
+    ) -> None:
+        super().__init__(what, why=why, mend=mend)
+
+
 class InternalError(RalphdError):
     """A bug: the daemon continues, and its log has the traceback."""
 

@@ -65,6 +65,7 @@ EVENTS = {
     "guard.blocked": ("commits were not judged", 4, "warning"),
     "agent.exhausted": ("", 2, ""),
     "agent.returned": ("", 2, ""),
+    "agent.refused": ("tried to control its supervision", 3, "no_entry"),
     "incident.held_back": ("", 2, ""),
     "incident.acknowledged": ("", 2, ""),
     "incident.closed": ("", 2, ""),
@@ -83,6 +84,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_LIMIT = 5
 EXIT_PAUSED = 75
+EXIT_WITHIN_RUN = 77
 EXIT_TIMED_OUT = 124
 EXIT_INTERRUPTED = 130
 

@@ -85,6 +85,11 @@ TOLD: Mapping[str, Told] = {
     "agent.exhausted": _told(
         "an agent is not used until `until`, or until a person acts", "message agent reason until"
     ),
+    "agent.refused": _told(
+        "a process of a run requested what a run may not request; `count` are its requests since the last"
+        " such event, at most one a minute",
+        "message action count by",
+    ),
     "agent.returned": _told("the agent is used again", "message agent"),
     "wait.started": _told("nothing runs until `until`, or a run reported that it waits", "until", "message"),
     "wait.ended": _told("the wait is over", at_times="message"),

@@ -23,6 +23,7 @@ MEANS = {
     69: "A program that the command needs is not installed.",
     wire.EXIT_PAUSED: "Paused, or try again later. `status`, `wait`, `build`: a ralph is paused. "
     "`notify iteration-finished --wait`: the loop is to pause.",
+    wire.EXIT_WITHIN_RUN: "Refused: typed in a supervised run, which may only read and report for itself.",
     78: "The configuration, or a required file, is not usable.",
     wire.EXIT_TIMED_OUT: "`--wait-timeout` expired. The request itself stays in effect.",
     wire.EXIT_INTERRUPTED: "Interrupted by Ctrl-C. `build`: its ralph was stopped.",

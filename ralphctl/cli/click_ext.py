@@ -17,7 +17,7 @@ from ralphctl.cli.completers import META_SOCKET
 from ralphctl.cli.overview import OPTIONS, sections
 from ralphctl.cli.overview import CommandEntry as CommandEntry  # with the rest, for groups of commands
 from ralphctl.client import discovery
-from ralphd.errors import UsageError
+from ralphd.errors import UsageError, WithinRun
 
 if TYPE_CHECKING:
     from ralphctl.client.client import Client, Reply
@@ -116,6 +116,12 @@ def socket_given() -> str | None:
 def wants_json() -> bool:
     """Return whether ``--json`` was given."""
     return bool(click.get_current_context().meta.get(_JSON))
+
+
+def refuse_within_run() -> None:
+    """Raise WithinRun in a run: for what changes something without a request that the daemon could refuse."""
+    if os.environ.get("RALPH_RUN_ID"):
+        raise WithinRun
 
 
 def the_client() -> Client:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, LazyGroup, wants_json
+from ralphctl.cli.click_ext import CommonCommand, LazyGroup, refuse_within_run, wants_json
 from ralphctl.cli.overview import CommandEntry
 from ralphctl.client.discovery import here
 from ralphctl.format.output import clean, message, note
@@ -167,6 +167,7 @@ def edit(directory: str | None, user: bool) -> None:
 def _edit(key: str, value: str | None, given: str | None, *, users_own: bool) -> None:
     from ralphctl.setup import config_edit, config_show
 
+    refuse_within_run()
     directory = _directory(given)
     edit = config_edit.edit_key(key, value, directory=directory, environ=os.environ, users_own=users_own)
     if wants_json():

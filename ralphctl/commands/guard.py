@@ -17,6 +17,7 @@ from ralphctl.cli.click_ext import (
     name_and_number,
     printed_as_json,
     ralph_command,
+    refuse_within_run,
     the_ralph,
     wants_json,
 )
@@ -107,6 +108,7 @@ def _undone_alone(name: str | None, iteration: int | None, fault: RalphdError) -
     """Have a ralphd that does nothing else undo it. Raise ``fault`` where no files are kept."""
     from ralphctl.offline import log as offline_log
 
+    refuse_within_run()
     if (known := offline_log.find(here(), name)) is None:
         raise fault
     what = known[0] if iteration is None else f"{known[0]}:{iteration}"

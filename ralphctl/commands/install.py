@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from ralphctl.cli.click_ext import CommonCommand, wants_json
+from ralphctl.cli.click_ext import CommonCommand, refuse_within_run, wants_json
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
 from ralphctl.format.output import SlowNotice, message, note
@@ -159,6 +159,7 @@ def _tell_linger(name: str, linger: bool | None) -> None:
 @click.option("--force", is_flag=True, help="Remove a unit that was edited, and keep a copy.")
 def uninstall(system: bool, force: bool) -> None:
     """Stop the service and its runs, and remove its unit; data is kept."""
+    refuse_within_run()
     service = SystemdService(is_system=system)
     path = service.unit_file(os.environ)
     if not os.path.lexists(path):

@@ -18,6 +18,7 @@ from ralphctl.cli.click_ext import (
     CommonCommand,
     LazyGroup,
     printed_as_json,
+    refuse_within_run,
     socket_given,
     the_client,
 )
@@ -131,6 +132,7 @@ def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Re
 @click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
 def restart(wait_timeout: float | None) -> None:
     """Restart the daemon. Running loops are not interrupted: the new daemon adopts them."""
+    refuse_within_run()
     client = _own_client()
     try:
         before: View = client.status().value

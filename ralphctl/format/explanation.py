@@ -59,6 +59,7 @@ class _Page:
         yield from self._labelled("run", self._run())
         yield from self._explained(view)
         yield from self._labelled("now", state)
+        yield from self._labelled("request", self._request())
         if silence := self._silence(evidence):
             yield ""
             yield from self._head("silence: ", silence)
@@ -81,6 +82,16 @@ class _Page:
         if state == "over" and self._view.get("at"):
             state = f"ended {ago(self._view['at'], self._now)}"
         return f"{clean(self._view['run_id'])}, {state}"
+
+    def _request(self) -> str:
+        """Return the last request, and who sent it."""
+        request, by = part(self._view, "request"), part(part(self._view, "request"), "by")
+        if not by:
+            return ""
+        command, run = clean(by.get("command") or ""), clean(by.get("run_id") or "")
+        who = f"pid {by.get('pid')}" + (f" ({command})" if command else "") + f", uid {by.get('uid')}"
+        within = f", within run {run}" if run else ""
+        return f"{clean(request.get('action'))} by {who}{within}, {ago(request.get('at'), self._now)}"
 
     def _silence(self, evidence: View) -> View:
         """Return the part about silence: the daemon's, or the saved one if only an earlier daemon knew it."""

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 import ralphd
+from ralphd.api.door import Door
 from ralphd.api.errors import LastResort, add_handlers
 from ralphd.api.limits import RequestLimits
 from ralphd.api.routes import daemon, events, logs, ralphs, reports, webhooks
@@ -43,7 +44,7 @@ def create_app(host: "Host") -> Api:
             "logs": False,
             "operation_spans": False,
         },
-        middleware=[Middleware(LastResort), Middleware(RequestLimits)],
+        middleware=[Middleware(LastResort), Middleware(RequestLimits), Middleware(Door)],
     )
     app.state.host = host
     app.state.turnstile = Turnstile()

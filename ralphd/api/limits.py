@@ -17,6 +17,9 @@ LINGER_BYTES = 16 * MAX_BODY_BYTES
 """How long, and how much of, a refused body is read: a client that still sends could not read the reply."""
 
 
+HOSTS = frozenset({b"ralphd", b"localhost"})
+
+
 class ClientGone(Exception):
     """The client hung up before its request was whole."""
 
@@ -58,6 +61,12 @@ def _fault(scope: Scope, headers: dict[bytes, bytes], length: int, *, has_body: 
             why="only browser pages send it, and no web page may steer a ralph",
             mend="leave the Origin header out",
         )
+    if b"sec-fetch-site" in headers or _host_of(headers) not in HOSTS:
+        return Forbidden(
+            "the request is refused: it is addressed to another host, or a browser sent it",
+            why="a forwarded socket must not serve web pages",
+            mend="use http://ralphd/ or http://localhost/",
+        )
     if _escapes(scope):
         return NotFound(
             "the path of the request is refused",
@@ -73,6 +82,10 @@ def _fault(scope: Scope, headers: dict[bytes, bytes], length: int, *, has_body: 
             mend="add the header Content-Type: application/json",
         )
     return None
+
+
+def _host_of(headers: dict[bytes, bytes]) -> bytes:
+    return headers.get(b"host", b"ralphd").lower().partition(b":")[0]  # HTTP/1.0 needs none
 
 
 def _escapes(scope: Scope) -> bool:

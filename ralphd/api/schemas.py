@@ -4,6 +4,7 @@ Replies themselves are bytes, made by their owners; tests compare the keys.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,6 +32,10 @@ def checked_name(name: str) -> str:
 def without_nul(text: str) -> str:
     if "\0" in text:
         raise ValueError("may not hold a NUL character")
+    try:
+        os.fsencode(text)  # half of a surrogate pair; one that stands for a byte of a file name is accepted
+    except UnicodeEncodeError:
+        raise ValueError("may not hold half of a surrogate pair") from None
     return text
 
 
@@ -591,7 +596,8 @@ class ExplanationView(SilenceView):
     """Why the last thing was done to a ralph; of a run that lives, the state of the watch over it.
 
     ``rule`` is the mark of a rule, ``because`` its words. ``evidence`` is what was saved of a silent run,
-    ``verdict`` why the commits of the last iteration that was judged were kept, reverted or neither.
+    ``verdict`` why the commits of the last iteration that was judged were kept, reverted or neither,
+    ``request`` the last request that was carried out, ``{at, action, by}``.
     """
 
     at: str | None = None
@@ -600,6 +606,7 @@ class ExplanationView(SilenceView):
     living: bool
     evidence: dict[str, Any] | None
     verdict: SilenceView | None = None
+    request: dict[str, Any] | None = None
 
 
 _TEXT = {"schema": {"type": "string"}}

@@ -5,20 +5,33 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import socket
 import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from ralphd.api.errors import problem
-from ralphd.errors import DaemonBusy, HandedOverUnusable, RalphdError, SocketUnusable, UsageError
+from ralphd.diagnostics import LogLimit
+from ralphd.errors import (
+    DaemonBusy,
+    HandedOverUnusable,
+    RalphdError,
+    SocketUnusable,
+    UsageError,
+    in_one_line,
+)
+from ralphd.process.tree import start_ticks
 
 MAX_PATH_BYTES = 107
 """What fits ``sun_path`` beside its closing NUL (unix(7))."""
@@ -206,8 +219,12 @@ def _bind_private(listening: socket.socket, address: str) -> None:
 
 MAX_CONNECTIONS = 512
 """More are cut at once: file descriptors are needed to supervise."""
-FIRST_REQUEST_S = 30.0
-"""The time limit for the first request of a connection; uvicorn would wait for ever."""
+KEPT_CONNECTIONS = 8
+"""Of these, so many only serve processes that belong to no run."""
+OTHER_DESCRIPTORS = 32
+"""What the daemon needs besides connections, at least; the rest of a small limit is shared with followers."""
+HEAD_S = 30.0
+"""The time limit for the head of each request; uvicorn would wait for ever."""
 
 _UCRED = struct.Struct("3i")
 logger = logging.getLogger(__name__)
@@ -220,6 +237,8 @@ class Peer:
     pid: int
     uid: int
     gid: int
+    ticks: int | None = None
+    """When it started, in clock ticks since boot: a later process of the same pid differs."""
 
     @property
     def is_welcome(self) -> bool:
@@ -229,7 +248,17 @@ class Peer:
 
 def peer_of(connection: socket.socket) -> Peer:
     """Return the process at the other end of a Unix socket."""
-    return Peer(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return Peer(pid, uid, gid, start_ticks(pid))
+
+
+def most_connections(descriptors: int) -> int:
+    """Return the most connections for a limit of descriptors: a follower needs two besides its connection."""
+    return max(2 * KEPT_CONNECTIONS, min(MAX_CONNECTIONS, (descriptors - OTHER_DESCRIPTORS) // 3))
+
+
+def _is_outside(peer: Peer) -> bool:
+    return False
 
 
 class PeerProtocol(H11Protocol):
@@ -240,28 +269,55 @@ class PeerProtocol(H11Protocol):
     """
 
     _silence: asyncio.TimerHandle | None = None
+    _refused = LogLimit(logger)
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        is_within: Callable[[Peer], bool] = _is_outside,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._is_within = is_within
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Let the connection in, or cut it."""
         peer = peer_of(transport.get_extra_info("socket"))
-        if not peer.is_welcome or len(self.connections) >= MAX_CONNECTIONS:
-            logger.warning("connection refused", extra={"peer_pid": peer.pid, "peer_uid": peer.uid})
+        if not peer.is_welcome or self._is_full(peer):
+            why = "too many connections" if peer.is_welcome else "another user"
+            self._refused.warn(f"connection refused: {why} (pid {peer.pid}, uid {peer.uid})")
             self.transport = transport
             transport.abort()
             return
         self.app_state = {**self.app_state, "peer": peer, "abort": transport.abort}
         super().connection_made(transport)
-        self._silence = self.loop.call_later(FIRST_REQUEST_S, self._cut_if_silent)
+        self._limit_head()
+
+    def _is_full(self, peer: Peer) -> bool:
+        left = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) - len(self.connections)
+        return left <= 0 or (left <= KEPT_CONNECTIONS and self._is_within(peer))
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request. The time limit of a head begins with its first byte."""
+        super().data_received(data)
+        self._limit_head()
+
+    def _limit_head(self) -> None:
+        is_expected = self.conn.their_state is h11.IDLE and not self.transport.is_closing()
+        if is_expected and self._silence is None:
+            self._silence = self.loop.call_later(HEAD_S, self.transport.abort)
+        elif not is_expected and self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer of the first request."""
+        """Stop the timer of the head."""
         if self._silence is not None:
             self._silence.cancel()
         super().connection_lost(exc)
-
-    def _cut_if_silent(self) -> None:
-        if self.cycle is None:
-            self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP with a problem document, unless a reply is under way."""
@@ -285,10 +341,14 @@ KEEP_ALIVE_S = 30
 class ApiServer(uvicorn.Server):
     """The API on a Unix socket. Serves until ``ask_to_exit``; the listener closes with it."""
 
-    def __init__(self, app: ASGIApp, listener: Listener) -> None:
+    def __init__(
+        self, app: ASGIApp, listener: Listener, *, is_within: Callable[[Peer], bool] = _is_outside
+    ) -> None:
+        """``is_within`` returns whether a peer belongs to a run: for it fewer connections are kept."""
+        self._protocol = partial(PeerProtocol, is_within=is_within)
         config = uvicorn.Config(
             app,
-            http=PeerProtocol,
+            http=self._protocol,  # type: ignore[arg-type]  # called as the class would be
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -296,7 +356,7 @@ class ApiServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             date_header=False,
-            backlog=BACKLOG,
+            backlog=1,  # asyncio accepts so many at a time, and logs each that finds no descriptor
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         )
@@ -312,6 +372,7 @@ class ApiServer(uvicorn.Server):
     async def main_loop(self) -> None:
         """Wait without uvicorn's ten polls per second: an idle daemon costs nothing."""
         await self.on_tick(0)
+        self._listener.socket.listen(BACKLOG)
         await self._exit.wait()
 
     def ask_to_exit(self) -> None:
@@ -326,16 +387,23 @@ class ApiServer(uvicorn.Server):
         finally:
             self._listener.close()
 
-    async def keep_reachable(self, *, every_s: float = 5.0) -> None:
-        """Bind the socket again whenever its file is gone or replaced. Runs until cancelled."""
+    async def keep_reachable(
+        self, *, every_s: float = 5.0, report: Callable[[str | None], None] = lambda problem: None
+    ) -> None:
+        """Bind the socket again whenever its file is gone or replaced. Runs until cancelled.
+
+        ``report`` gets the reason why that fails, and None once it succeeds.
+        """
         while True:
             await asyncio.sleep(every_s)
-            if self._listener.is_reachable():
-                continue
-            try:
-                await self._listen_anew()
-            except (RalphdError, OSError) as fault:
-                logger.error("the socket is missing and cannot be created again: %s", fault)
+            problem = None
+            if not self._listener.is_reachable():
+                try:
+                    await self._listen_anew()
+                except (RalphdError, OSError) as fault:
+                    text = in_one_line(fault) if isinstance(fault, RalphdError) else str(fault)
+                    problem = f"{self._listener.path} does not lead to this daemon: {text}"
+            report(problem)
 
     async def _listen_anew(self) -> None:
         fresh = Listener.bind(self._listener.path)
@@ -360,7 +428,9 @@ class ApiServer(uvicorn.Server):
 
     async def _serve_on(self, listener: Listener) -> asyncio.Server:
         def protocol() -> PeerProtocol:
-            return PeerProtocol(self.config, self.server_state, self.lifespan.state)
+            return self._protocol(self.config, self.server_state, self.lifespan.state)
 
         loop = asyncio.get_running_loop()
-        return await loop.create_server(protocol, sock=listener.socket, backlog=BACKLOG)
+        server = await loop.create_server(protocol, sock=listener.socket, backlog=1)
+        listener.socket.listen(BACKLOG)
+        return server

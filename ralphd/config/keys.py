@@ -33,9 +33,9 @@ NOT_BUILT: frozenset[str] = frozenset()
 
 USER_FILE_ONLY = frozenset(
     [
-        *("logs.run_bytes", "logs.total_bytes", "webhooks.allow_private", "webhooks.secret_cmd"),
-        "notify.allow_private",
-        *("notify.desktop", *(f"limits.{item.name}" for item in fields(specs.LimitsSpec))),
+        *("logs.run_bytes", "logs.total_bytes", "regent.runs_may"),
+        *("webhooks.allow_private", "webhooks.secret_cmd", "notify.allow_private", "notify.desktop"),
+        *(f"limits.{item.name}" for item in fields(specs.LimitsSpec)),
     ]
 )
 """What a repository, and so an agent, must not decide."""
@@ -57,7 +57,7 @@ FLAGS: Mapping[str, str] = {
 
 def is_daemons(dotted: str) -> bool:
     """Return whether the daemon alone acts on a key, so that no ralph has to be reloaded for it."""
-    return dotted == "logs.total_bytes" or dotted.startswith("notify.")
+    return dotted in ("logs.total_bytes", "regent.runs_may") or dotted.startswith("notify.")
 
 
 class BadValue(Exception):

@@ -43,6 +43,9 @@ Share: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Percent: TypeAlias = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Text: TypeAlias = Annotated[str, AfterValidator(storable)]
 FilledText: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(storable)]
+RunsMay: TypeAlias = Annotated[
+    tuple[Literal["stop-self", "pause-self", "start", "all"], ...], Field(strict=False)
+]
 Texts: TypeAlias = Annotated[tuple[Text, ...], Field(strict=False)]
 FilledTexts: TypeAlias = Annotated[tuple[FilledText, ...], Field(strict=False)]
 
@@ -113,6 +116,11 @@ class RegentSpec:
     evidence_io_bytes: Count = key(4096, "Bytes transferred in 30 s that are strong evidence of life.")
     evidence_cpu_percent: Percent = key(2.0, "Share of one core that is weak evidence of life.")
     evidence_switches_per_s: Count = key(10, "Context switches that are weak evidence of life.")
+    runs_may: RunsMay = key(
+        (),
+        "What processes of a run may request of the daemon besides reading and reports of their own run."
+        " In the user's own file only.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

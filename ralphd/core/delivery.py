@@ -316,8 +316,16 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
-_METADATA = frozenset(map(ipaddress.ip_address, ("169.254.169.254", "100.100.100.200", "fd00:ec2::254")))
+_METADATA = tuple(
+    map(
+        ipaddress.ip_network,
+        ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::/32", "fd20:ce::/64"),
+    )
+)
 """Where clouds hand out a machine's credentials. Link-local addresses, which most of them are, count too."""
+_NOT_PUBLIC = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "3fff::/20")))
+"""Reserved networks that ``is_global`` of older Python versions takes for public."""
+_BROADCAST = ipaddress.ip_address("255.255.255.255")
 
 
 def why_not(addresses: Iterable[str], *, allow_private: bool) -> str | None:
@@ -329,6 +337,8 @@ def why_not(addresses: Iterable[str], *, allow_private: bool) -> str | None:
     every = list(addresses)
     if any(map(is_metadata, every)):
         return "the address is link-local or a cloud metadata service, which is never allowed"
+    if any(map(_is_of_many, every)):
+        return "the address is that of a group, not of one host, which is never allowed"
     if not allow_private and not all(map(is_public, every)):
         return "the address is private; only your own configuration file can allow that"
     return None
@@ -342,6 +352,8 @@ def is_public(address: str) -> bool:
     ip = _innermost(outer)
     if isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local:
         return False
+    if any(ip in net for net in _NOT_PUBLIC):
+        return False
     # is_global alone lets multicast through.
     return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified or ip.is_link_local)
 
@@ -349,7 +361,12 @@ def is_public(address: str) -> bool:
 def is_metadata(address: str) -> bool:
     """Return whether an address is link-local or that of a cloud's metadata service."""
     ip = _innermost(ipaddress.ip_address(address))
-    return ip.is_link_local or ip in _METADATA
+    return ip.is_link_local or any(ip in net for net in _METADATA)
+
+
+def _is_of_many(address: str) -> bool:
+    ip = _innermost(ipaddress.ip_address(address))
+    return ip.is_multicast or ip == _BROADCAST
 
 
 def _innermost(ip: _Address) -> _Address:

@@ -17,6 +17,7 @@ from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
 from ralphd.daemon.lifecycle import HowToEnd, Roster
 from ralphd.daemon.measures import Measures, measured
+from ralphd.daemon.ralph.callers import Callers
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.registration import Registration, candidate
 from ralphd.daemon.reload import renewed
@@ -66,6 +67,7 @@ class Host:
         self._roster = Roster(services.state_directory / "ralphs")
         self._admission = Admission(self._roster, services)
         self._users = UserConfiguration(services)
+        self.callers = Callers(self._roster, services, self._users)
         self.webhooks = DaemonsWebhooks(
             services, events, self._users, self._roster, courier=courier, nudge=sender.nudge
         )
@@ -91,9 +93,10 @@ class Host:
         await lifecycle.look_round(self._roster, self._services, self.events)
 
     async def prune(self) -> None:
-        """Delete old logs and events once a minute, until cancelled."""
+        """Once a minute, until cancelled: delete old logs and events, report refusals that were counted."""
         while True:
             await asyncio.sleep(PRUNE_EVERY_S)
+            await self.callers.report_held()
             total_bytes = self._users.present.logs.total_bytes
             await lifecycle.prune_all(self._roster, total_bytes=total_bytes)
             await self.events.prune(self._services.clock.now() - EVENTS_KEPT_S)

@@ -22,7 +22,7 @@ from ralphd.core.gate.verdict import GateRun, Verdict
 from ralphd.core.supervision import events, model, reports
 from ralphd.core.supervision.explain import explain_end
 from ralphd.core.supervision.step import step
-from ralphd.core.time import rfc3339
+from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
 from ralphd.daemon.ralph.incidents import Incidents
@@ -169,6 +169,7 @@ class Regent:
         run_id = self.living or self.account.facts.run_id
         if run_id is None:
             return {"run_id": None, "living": False, **asdict(NOTHING_YET), "evidence": None, "verdict": None}
+        request = await asyncio.to_thread(self.account.records.last_request)
         verdict = await asyncio.to_thread(self.account.records.explained) if self.gate.is_on else None
         explanation, evidence = await asyncio.to_thread(load_evidence, self.account.files.runs / run_id)
         if self._live is not None and self._live.run_id == run_id:
@@ -177,7 +178,7 @@ class Regent:
         elif explanation is None:
             explanation = asdict(NOT_KNOWN)
         about = {"run_id": run_id, "living": self.living == run_id, "evidence": evidence, "verdict": verdict}
-        return {**explanation, **about}
+        return {**explanation, **about, "request": request}
 
     # --- the inbox --------------------------------------------------------------------------------------
 
@@ -258,6 +259,11 @@ class Regent:
             finally:
                 self._settle()
             return done
+
+    async def enter_request(self, key: str, at: Moment, data: dict[str, Any]) -> None:
+        """Enter a request that was carried out into the history, which has one writer at a time."""
+        async with self._alone:
+            await self.account.records.enter("request", key, at, data)
 
     async def supervise(self) -> None:
         """Carry out one item after the other, until cancelled. Cancelled, it leaves the run alone."""

@@ -9,8 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from ralphd.api.server import Peer
 from ralphd.config.configuration import Difference
 from ralphd.core.delivery import StoredEvent
+from ralphd.core.door import Caller, RequestedAction
 from ralphd.core.explanation import NOTHING_YET
 from ralphd.core.loop.inbox import Inbox
 from ralphd.core.supervision import events
@@ -40,6 +42,28 @@ PAST: dict[str, dict[str, Any]] = {
 }
 
 
+class MemoryCallers:
+    """Takes every process for one of the run that lives; ``refused`` and ``recorded`` hold what was noted."""
+
+    def __init__(self) -> None:
+        self.run_id = RunId("r000001-aaaaaaaa")
+        self.may = True
+        self.refused: list[RequestedAction] = []
+        self.recorded: list[RequestedAction] = []
+
+    def caller(self, peer: Peer) -> Caller:
+        return Caller(peer.pid, peer.uid, self.run_id, "alice")
+
+    def permits(self, caller: Caller, asked: RequestedAction) -> bool:
+        return self.may
+
+    async def refuse(self, caller: Caller, asked: RequestedAction) -> None:
+        self.refused.append(asked)
+
+    async def record(self, caller: Caller, asked: RequestedAction) -> None:
+        self.recorded.append(asked)
+
+
 class MemoryHost:
     """Answers like the daemon's host; ``asked`` holds what was asked of it."""
 
@@ -56,6 +80,7 @@ class MemoryHost:
         self.reloaded: tuple[Difference, ...] | ConfigFaults = ()
         self.measured: Measures | None = None
         self.inbox = Inbox()
+        self.callers = MemoryCallers()
 
     def daemon_view(self) -> dict[str, Any]:
         return {

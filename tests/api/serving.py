@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,7 +13,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from ralphd.api.app import Api, create_app
-from ralphd.api.server import ApiServer, Listener
+from ralphd.api.server import ApiServer, Listener, Peer
 from ralphd.store.events import EventStore
 from tests.api.memory_host import MemoryHost
 from tests.helpers import eventually
@@ -65,10 +65,12 @@ def short_address(path: Path) -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def serve(app: ASGIApp, path: Path) -> AsyncIterator[Served]:
+async def serve(
+    app: ASGIApp, path: Path, *, is_within: Callable[[Peer], bool] = lambda peer: False
+) -> AsyncIterator[Served]:
     """Serve an application at ``path``; everything is over when the block is."""
     listener = Listener.bind(path)
-    server = ApiServer(app, listener)
+    server = ApiServer(app, listener, is_within=is_within)
     serving = asyncio.create_task(server.run_until_asked())
     with short_address(path) as address:
         transport = httpx.AsyncHTTPTransport(uds=address)

@@ -198,7 +198,7 @@ async def test_two_requests_on_one_connection_are_both_answered(api: Whole) -> N
 async def test_a_connection_that_never_gets_to_a_request_is_cut(
     api: Whole, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(server, "FIRST_REQUEST_S", 0.1)
+    monkeypatch.setattr(server, "HEAD_S", 0.1)
 
     assert await api.served.raw(said) == b""
 
@@ -206,7 +206,7 @@ async def test_a_connection_that_never_gets_to_a_request_is_cut(
 async def test_a_stream_outlives_the_time_in_which_a_request_has_to_begin(
     api: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "FIRST_REQUEST_S", 0.05)
+    monkeypatch.setattr(server, "HEAD_S", 0.05)
 
     async with api.client.stream("GET", "/v1/events") as reply:
         lines = reply.aiter_lines()
@@ -214,3 +214,37 @@ async def test_a_stream_outlives_the_time_in_which_a_request_has_to_begin(
         assert await api.served.raw(b"") == b""  # opened later, and cut by now
         await api.host.tell("ralph.started", 1)
         assert [await anext(lines), (await anext(lines))[:4]] == ["", "id: "]
+
+
+async def test_the_head_of_a_later_request_has_the_same_time_limit(
+    api: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEAD_S", 0.1)
+    one = b"GET /v1/ready HTTP/1.1\r\nHost: ralphd\r\n"
+
+    def second_head() -> bytes:
+        with api.served.connect() as connection:
+            connection.sendall(one + b"\r\n")
+            assert b'{"ready":true}' in connection.recv(4096)
+            connection.sendall(one)
+            return connection.recv(1)
+
+    assert await asyncio.to_thread(second_head) == b""
+
+
+@pytest.mark.parametrize(
+    "header", [{"host": "evil.example"}, {"host": "127.0.0.1:8080"}, {"sec-fetch-site": "same-origin"}]
+)
+async def test_a_forwarded_socket_serves_no_web_page(api: Whole, header: dict[str, str]) -> None:
+    reply = await api.client.get("/v1/status", headers=header)
+
+    assert (reply.status_code, reply.json()["type"]) == (403, "urn:ralphd:problem:forbidden")
+    assert (await api.client.get("/v1/ready", headers={"host": "LocalHost:80"})).status_code == 200
+
+
+async def test_half_of_a_surrogate_pair_is_refused(api: Whole) -> None:
+    body = b'{"directory":"/x\\ud800"}'
+    reply = await api.client.post("/v1/ralphs", content=body, headers={"content-type": "application/json"})
+
+    assert reply.status_code == 422
+    assert "surrogate" in reply.json()["why"]

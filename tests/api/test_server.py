@@ -157,7 +157,7 @@ async def test_a_socket_whose_file_is_gone_is_made_anew_and_open_connections_go_
     for _ in range(2):
         api.served.path.unlink()
         await eventually(api.served.path.exists)
-        fresh = await api.served.raw(b"GET /v1/ready HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n")
+        fresh = await api.served.raw(b"GET /v1/ready HTTP/1.1\r\nHost: ralphd\r\nConnection: close\r\n\r\n")
         assert fresh.startswith(b"HTTP/1.1 200")
         assert (await api.client.get("/v1/ready")).status_code == 200
         assert stat.S_IMODE(api.served.path.lstat().st_mode) == 0o600
@@ -166,16 +166,19 @@ async def test_a_socket_whose_file_is_gone_is_made_anew_and_open_connections_go_
 
 
 async def test_a_socket_that_cannot_be_made_anew_yet_is_made_once_it_can(tmp_path: Path) -> None:
+    problems: list[str | None] = []
     async with serve_host(tmp_path) as api:
         path = api.served.path
-        keeping = asyncio.create_task(api.served.server.keep_reachable(every_s=0.01))
+        work = api.served.server.keep_reachable(every_s=0.01, report=problems.append)
+        keeping = asyncio.create_task(work)
         path.unlink()
         path.mkdir()
-        await asyncio.sleep(0.05)
+        await eventually(lambda: any(problems))
         assert not keeping.done()
 
         path.rmdir()
         await eventually(path.is_socket)
+        await eventually(lambda: problems[-1] is None)
         keeping.cancel()
 
     assert not path.exists()

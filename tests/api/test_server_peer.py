@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from ralphd.api.server import Peer
+from ralphd.api.server import Peer, most_connections
 from tests.api.serving import Whole, serve
 
 STRANGER = """
@@ -74,7 +74,7 @@ def test_only_our_own_user_and_root_are_welcome() -> None:
 async def test_more_connections_than_the_bound_are_cut_and_the_others_live(
     api: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ralphd.api.server.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("ralphd.api.server.most_connections", lambda descriptors: 3)
     assert (await api.client.get("/v1/health")).status_code == 200
 
     more = [api.served.connect() for _ in range(4)]
@@ -84,3 +84,28 @@ async def test_more_connections_than_the_bound_are_cut_and_the_others_live(
     assert (await api.client.get("/v1/health")).status_code == 200
     for one in more:
         one.close()
+
+
+async def test_the_last_connections_are_kept_for_processes_of_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_within = True
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    monkeypatch.setattr("ralphd.api.server.most_connections", lambda descriptors: 9)
+    async with serve(answer, tmp_path / "s", is_within=lambda peer: is_within) as served:
+        first = served.connect()
+        second = served.connect()
+        assert await asyncio.to_thread(second.recv, 1) == b""
+        is_within = False
+        assert (await served.client.get("/")).status_code == 204
+        first.close()
+        second.close()
+
+
+@pytest.mark.parametrize(("descriptors", "most"), [(64, 16), (256, 74), (1024, 330), (4096, 512)])
+def test_connections_are_bounded_by_the_limit_of_descriptors(descriptors: int, most: int) -> None:
+    assert most_connections(descriptors) == most

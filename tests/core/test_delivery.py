@@ -352,10 +352,17 @@ def test_addresses_of_the_internet_are_public(address: str) -> None:
         "::ffff:0:a00:1",
         "::169.254.169.254",
         "4000::1",
+        "192.0.0.9",
+        "3fff::1",
     ],
 )
 def test_all_other_addresses_are_not_whatever_they_hide_in(address: str) -> None:
     assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:224.0.0.1"])
+def test_a_group_is_never_sent_to(address: str) -> None:
+    assert "group" in (why_not([address], allow_private=True) or "")
 
 
 def test_one_private_address_among_public_ones_is_enough_to_refuse_a_name() -> None:
@@ -380,6 +387,10 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse_a_name() -> N
         "fd00:ec2::254",
         "100.100.100.200",
         "2001::5601:5601",
+        "168.63.129.16",
+        "192.0.0.192",
+        "fd00:ec2::23",
+        "fd20:ce::254",
     ],
 )
 def test_a_metadata_service_is_never_reached_whatever_is_allowed(address: str) -> None:

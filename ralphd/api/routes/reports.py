@@ -4,9 +4,10 @@ import hashlib
 import json
 from typing import Annotated
 
-from fastapi import Body, Response
+from fastapi import Body, Request, Response
 
 from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.door import check_reporter
 from ralphd.api.report_models import ReportBody, in_core
 from ralphd.api.schemas import ExplanationView, RalphName, ReportAnswerView, answers
 from ralphd.core.supervision.model import RunId
@@ -15,12 +16,16 @@ router = routes("/v1/ralphs", "reports")
 
 
 @router.post("/{name}/reports", responses=answers(ReportAnswerView), dependencies=[NO_QUERY])
-async def report(host: TheHost, name: RalphName, body: Annotated[ReportBody, Body()]) -> Response:
+async def report(
+    request: Request, host: TheHost, name: RalphName, body: Annotated[ReportBody, Body()]
+) -> Response:
     """What a run tells its Regent. Acted upon once: sent again under the same id it gets the same answer.
 
     The run that reports is named by `run_id`, the `RALPH_RUN_ID` of its environment. A report of another run
-    than the one that lives, or a second one under a used id, is refused (409, `stale-report`).
+    than the one that lives, or a second one under a used id, is refused (409, `stale-report`). So is one from
+    a process that does not belong to that run (403, `forbidden`).
     """
+    check_reporter(request, body.run_id)
     answer = await host.report(name, RunId(body.run_id), body.id, digest_of(body), in_core(body))
     return json_bytes(json.dumps(answer).encode())
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ralphd.daemon.services import Services
 
 
+_ENTRIES_LOOKED_AT = 200
+
+
 class Journal:
     """What happened to one ralph, each fact entered once, by its key. For its Regent alone."""
 
@@ -103,6 +106,11 @@ class Journal:
 
     def verdicts(self, limit: int) -> list[dict[str, Any]]:
         return verdicts(self.history.backwards(), limit)
+
+    def last_request(self) -> dict[str, Any] | None:
+        """Return the last request that was carried out, if it is among the newest entries. Blocks."""
+        newest = islice(self.history.backwards(), _ENTRIES_LOOKED_AT)
+        return next((entry for entry in newest if entry.get("kind") == "request"), None)
 
     def explained(self) -> dict[str, Any] | None:
         """Explain the last verdict; None where there is none. Blocks."""

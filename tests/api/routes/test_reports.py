@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from ralphd.api.report_models import ReportBody
 from ralphd.api.routes.reports import digest_of
-from ralphd.core.supervision.model import LastWord, ReportedTask
+from ralphd.core.supervision.model import LastWord, ReportedTask, RunId
 from ralphd.core.supervision.reports import (
     AgentExhausted,
     AgentReturned,
@@ -210,6 +210,7 @@ async def test_numbers_and_texts_that_cannot_be_written_down_are_refused(api: Wh
 
 
 async def test_a_stale_report_is_a_conflict_that_says_why(api: Whole) -> None:
+    api.host.callers.run_id = RunId("r000000-00000000")
     reply = await api.client.post(PATH, json=report("heartbeat") | {"run_id": "r000000-00000000"})
 
     assert reply.status_code == 409

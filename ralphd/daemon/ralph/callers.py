@@ -1,0 +1,90 @@
+"""Who sends requests: the run that a process belongs to, what it may request, and the record of that."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from ralphd.core.door import Caller, RefusalCounter, RequestedAction, is_permitted, refusal_text
+from ralphd.core.supervision.model import RunId
+from ralphd.core.time import rfc3339
+from ralphd.errors import RalphdError
+from ralphd.process.peer_run import ConnectedProcess, run_of
+from ralphd.process.shim import command_line
+
+if TYPE_CHECKING:
+    from ralphd.daemon.lifecycle import Roster
+    from ralphd.daemon.regent import Regent
+    from ralphd.daemon.services import Services, UserConfiguration
+
+logger = logging.getLogger(__name__)
+
+
+class Callers:
+    """Identifies the processes that send requests. Used on the event loop only."""
+
+    def __init__(self, roster: "Roster", services: "Services", users: "UserConfiguration") -> None:
+        self._roster, self._services, self._users = roster, services, users
+        self._refusals = RefusalCounter()
+
+    def caller(self, peer: ConnectedProcess) -> Caller:
+        """Return who sent a request, as of now."""
+        run_id = run_of(peer.pid, peer.uid, peer.ticks, lambda each: self._owner(each) is not None)
+        owner = None if run_id is None else self._owner(run_id)
+        ralph = None if owner is None else owner.name
+        return Caller(peer.pid, peer.uid, run_id, ralph, command_line(peer.pid))
+
+    def is_within(self, peer: ConnectedProcess) -> bool:
+        return self.caller(peer).run_id is not None
+
+    def _owner(self, run_id: RunId) -> "Regent | None":
+        """Return the Regent of a run or test run, also of one that has ended."""
+        regents: list[Regent] = [*self._roster]
+        for regent in regents:
+            if run_id in (regent.living, regent.gate.test_run):
+                return regent
+        for regent in regents:
+            home = regent.account.files.home
+            if (home / "runs" / run_id).is_dir() or (home / "tests" / run_id).is_dir():
+                return regent
+        return None
+
+    def permits(self, caller: Caller, asked: RequestedAction) -> bool:
+        return is_permitted(asked, caller, self._users.present.regent.runs_may)
+
+    async def refuse(self, caller: Caller, asked: RequestedAction) -> None:
+        """Report a refusal, at most once per run and action in a minute."""
+        if count := self._refusals.count(caller, asked, self._services.clock.now()):
+            await self._report(caller, asked, count)
+
+    async def report_held(self) -> None:
+        """Report the refusals that were only counted."""
+        for caller, asked, count in self._refusals.due(self._services.clock.now()):
+            await self._report(caller, asked, count)
+
+    async def _report(self, caller: Caller, asked: RequestedAction, count: int) -> None:
+        text = refusal_text(caller, asked, count)
+        data = {"message": text, "action": asked.action, "count": count, "by": caller.shown()}
+        logger.warning("%s", text, extra={"ralph": caller.ralph})
+        regent = self._find(caller.ralph)
+        await self._services.news.tell(
+            "agent.refused",
+            data,
+            ralph=caller.ralph,
+            run_id=caller.run_id,
+            destinations=() if regent is None else regent.account.configuration.destinations(),
+        )
+
+    async def record(self, caller: Caller, asked: RequestedAction) -> None:
+        """Enter a request that was carried out into the log, and into the history of its ralph."""
+        logger.info("%s requested by %s", asked.action, caller, extra={"ralph": asked.ralph})
+        if (regent := self._find(asked.ralph)) is not None:
+            at = self._services.clock.now()
+            key = f"{asked.action}/{rfc3339(at)}/{caller.pid}"
+            run_id = regent.account.facts.run_id
+            data = {"run_id": run_id, "action": asked.action, "by": caller.shown()}
+            await regent.enter_request(key, at, data)
+
+    def _find(self, ralph: str | None) -> "Regent | None":
+        try:
+            return None if ralph is None else self._roster.find(ralph)
+        except RalphdError:
+            return None

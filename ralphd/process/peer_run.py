@@ -1,0 +1,67 @@
+"""Determine which run a process belongs to, by three independent signs (A3).
+
+A control group cannot be left without rights, descent from the shim cannot be left while the shim lives, and
+the cookie in the environment outlives both. One sign is enough; what cannot be examined counts as within.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from ralphd.core.door import UNKNOWN_RUN
+from ralphd.core.supervision.model import RunId
+from ralphd.process import shim
+from ralphd.process.tree import ancestors, start_ticks
+
+_LEAF = re.compile(rb"/ralphd-(r\d+-[0-9a-f]+)(?=/|$)", re.MULTILINE)
+_DIRECTORY = re.compile(rb".*/(r\d+-[0-9a-f]+)", re.DOTALL)
+_COOKIE = re.compile(shim.COOKIE.encode() + rb"=(r\d+-[0-9a-f]+)")
+
+
+class ConnectedProcess(Protocol):
+    """The process at the other end of a connection, as the kernel named it when it connected."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def uid(self) -> int: ...
+    @property
+    def ticks(self) -> int | None: ...
+
+
+def run_of(pid: int, uid: int, ticks: int | None, is_known: Callable[[RunId], bool]) -> RunId | None:
+    """Return the run that the process ``pid``, which started at ``ticks``, belongs to; None if to none.
+
+    ``is_known`` tells the runs of this daemon from those of others. A process that is gone, or whose pid was
+    reused since, is of an unknown run: whoever still uses its connection may be anywhere.
+    """
+    if pid == 0:  # outside of our pid namespace, where no run of ours can be
+        return None
+    signs = (_by_group, _by_descent, lambda each: _by_cookie(each, uid))
+    candidates = (RunId(run_id.decode()) for sign in signs for run_id in sign(pid))
+    known = next((run_id for run_id in candidates if run_id == UNKNOWN_RUN or is_known(run_id)), None)
+    return UNKNOWN_RUN if ticks is None or start_ticks(pid) != ticks else known
+
+
+def _by_group(pid: int) -> Iterator[bytes]:
+    try:
+        yield from reversed(_LEAF.findall(shim.read_bytes(f"/proc/{pid}/cgroup")))
+    except OSError:
+        return
+
+
+def _by_descent(pid: int) -> Iterator[bytes]:
+    for above in ancestors(pid):
+        words = shim.arguments(above).split(b"\0")
+        if any(b"import shim" in word for word in words):
+            yield from (found[1] for word in words if (found := _DIRECTORY.fullmatch(word)))
+
+
+def _by_cookie(pid: int, uid: int) -> Iterator[bytes]:
+    try:
+        environment = shim.read_bytes(f"/proc/{pid}/environ")
+    except OSError:  # root's cannot be read by others: group and descent have to suffice
+        if uid != 0:
+            yield UNKNOWN_RUN.encode()
+        return
+    yield from (found[1] for word in environment.split(b"\0") if (found := _COOKIE.fullmatch(word)))

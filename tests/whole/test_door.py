@@ -1,0 +1,211 @@
+"""The socket's door (A3): a run may read and report for itself; it does not stop its own supervision."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import wait_for
+from tests.players import player
+from tests.whole.harness import Daemon, View
+from tests.whole.person import Person
+from tests.whole.witnesses import Witness
+
+REFUSAL = "error: refused: this is a supervised run; continue with your task"
+MUTINY = (
+    "stop --now", "pause", "restart", "reload", "skip-wait", "undo", "rm demo", "ack",
+    "tasks add Rest", "note Rest", "webhooks add http://127.0.0.1:9/",
+    "regent stop --now", "regent restart", "regent reload", "regent uninstall",
+    "config set regent.test_command true", "config set --user regent.runs_may all",
+    "start .. -- true",
+)  # fmt: skip
+
+
+@pytest.fixture
+def person(daemon: Daemon) -> Person:
+    return Person(daemon)
+
+
+def types(person: Person, *commands: str, name: str = "demo", then: str = "sleep 600") -> list[str]:
+    """Have a run type these commands; the exit code and the output of each, once the last one has ended."""
+    daemon = person.daemon
+    directory, told = person.directory(name), daemon.root / f"{name}-told"
+    lines = [f"{each} >out 2>&1; printf '%s %s\\n' $? \"$(tr '\\n' '~' <out)\" >>{told}" for each in commands]
+    daemon.ask(
+        "POST",
+        "/v1/ralphs",
+        {
+            "directory": str(directory),
+            "name": name,
+            "command": ["/bin/sh", "-c", "\n".join([*lines, f"echo end >>{told}", then])],
+            "environment": person.environment,
+        },
+    )
+    wait_for(lambda: told.exists() and told.read_text().endswith("end\n"), timeout_s=40, what="the commands")
+    return told.read_text().splitlines()[:-1]
+
+
+def refusals(daemon: Daemon) -> list[View]:
+    return [event["data"] for event in daemon.events("agent.refused")]
+
+
+def test_a_run_cannot_stop_or_change_its_supervision(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+
+    replies = types(person, *(f"ralphctl {each}" for each in MUTINY))
+
+    assert replies == [f"77 {REFUSAL}~"] * len(MUTINY), list(zip(MUTINY, replies, strict=False))
+    view = daemon.view("demo")
+    assert (view["state"], view["goal"], view["run_id"]) == (
+        "running",
+        "running",
+        daemon.run_directories("demo")[-1].name,
+    )
+    assert {each["action"] for each in refusals(daemon)} >= {"stop", "pause", "reload", "shutdown", "rm"}
+    assert not (person.directory() / "ralph.toml").exists()
+
+
+def test_a_run_reads_and_reports_for_itself(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+
+    replies = types(person, "ralphctl status --json", "ralphctl notify cost 0.5", "ralphctl logs")
+
+    assert [each.partition(" ")[0] for each in replies] == ["0", "0", "0"], replies
+    assert daemon.view("demo")["total_cost_usd"] == 0.5
+    assert refusals(daemon) == []
+
+
+def test_refusals_are_reported_once_a_minute_with_the_process(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+
+    types(person, *["ralphctl pause"] * 3)
+
+    [refusal] = refusals(daemon)
+    run = daemon.view("demo")["run_id"]
+    assert (refusal["action"], refusal["count"]) == ("pause", 1)
+    assert refusal["by"]["run_id"] == run
+    assert refusal["by"]["uid"] == os.geteuid()
+    assert "ralphctl pause" in refusal["by"]["command"]
+    [event] = daemon.events("agent.refused")
+    assert (event["ralph"], event["run_id"]) == ("demo", run)
+    assert f"Refused: ralphctl pause demo from within run {run}" in (daemon.state / "ralphd.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "disguise",
+    ["env -i", "env -i setsid", "setsid -w env -u RALPH_RUN_ID", "sh -c '(exec \"$@\" &) ; sleep 5' -"],
+)
+def test_a_disguise_does_not_help(daemon: Daemon, person: Person, disguise: str) -> None:
+    socket = daemon.state / "ralphd.sock"
+    ctl = f"{daemon.state}/bin/ralphctl --socket {socket} stop demo --now"
+    daemon.start()
+
+    types(person, f"{disguise} {ctl}")
+
+    wait_for(lambda: refusals(daemon), what="a refusal")
+    assert daemon.view("demo")["state"] == "running"
+
+
+@pytest.mark.parametrize(
+    ("may", "command", "state"),
+    [("stop-self", "stop", "stopped"), ("pause-self", "pause", "paused"), ("all", "stop", "stopped")],
+)
+def test_the_users_own_file_permits_more(
+    daemon: Daemon, person: Person, may: str, command: str, state: str
+) -> None:
+    daemon.configure(f'[regent]\nruns_may = ["{may}"]\n')
+    daemon.start()
+    Witness.of(daemon, "other").register()
+
+    [reply] = types(person, "ralphctl stop other", then=f"ralphctl {command}; sleep 600")
+
+    assert reply.startswith("0 " if may == "all" else "77 "), reply
+    daemon.becomes("demo", state, timeout_s=60)
+
+
+def test_runs_may_is_the_users_alone(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    place = person.directory(toml='[regent]\nruns_may = ["all"]\n')
+
+    said = person("start", str(place), "--", "true")
+
+    assert said.returncode == 78
+    assert "regent.runs_may: can only be set in the user's own file" in said.stderr
+
+
+def test_a_report_for_another_ralph_is_refused(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    run = Witness.of(daemon, "other").register()["run_id"]
+    forged = f"env RALPH_NAME=other RALPH_RUN_ID={run} ralphctl notify cost 9999"
+
+    [reply] = types(person, forged)
+
+    assert reply.startswith(("77 ", "1 ")), reply
+    assert "refused" in reply
+    assert daemon.view("other")["total_cost_usd"] == 0
+
+
+def test_a_report_from_outside_of_the_run_is_refused(daemon: Daemon, witness: Witness) -> None:
+    daemon.start()
+    run = witness.register()["run_id"]
+    body = {"run_id": run, "id": "1", "kind": "cost", "usd": 9999}
+
+    reply = daemon.api("POST", "/v1/ralphs/demo/reports", body, from_outside=True)
+
+    assert (reply.status, reply.body["type"]) == (403, "urn:ralphd:problem:forbidden")
+    assert daemon.view("demo")["total_cost_usd"] == 0
+
+
+def test_a_run_of_an_earlier_daemon_is_still_one(daemon: Daemon, person: Person, tmp_path: Path) -> None:
+    daemon.start()
+    go = tmp_path / "go"
+    told = tmp_path / "told"
+    script = f"until test -e {go}; do sleep 0.05; done; ralphctl stop demo; echo $? > {told}; sleep 600"
+    person.starts(person.directory(), ["/bin/sh", "-c", script])
+    daemon.restart()
+
+    go.touch()
+
+    wait_for(lambda: told.exists() and told.read_text() == "77\n", what="the refusal")
+    assert daemon.view("demo")["state"] == "running"
+
+
+def test_the_tests_of_the_gate_are_within_too(daemon: Daemon, person: Person, tmp_path: Path) -> None:
+    from tests.whole.guarded import Guarded
+
+    guarded, told = Guarded.of(daemon), tmp_path / "told"
+    daemon.start()
+    test = f"{daemon.state}/bin/ralphctl --socket {daemon.state}/ralphd.sock stop demo; echo $? > {told}"
+    flags = {"regent.rollback_on_test_failure": True, "regent.test_command": test}
+
+    daemon.ask(
+        "POST",
+        "/v1/ralphs",
+        {
+            "directory": str(guarded.place),
+            "name": "demo",
+            "command": [*player("sleeper")],
+            "environment": person.environment,
+            "flags": flags,
+        },
+    )
+
+    wait_for(lambda: told.exists() and told.read_text() == "77\n", what="the refusal")
+    assert json.loads(json.dumps(daemon.becomes("demo", "running")["goal"])) == "running"
+
+
+def test_a_request_is_recorded_with_who_sent_it(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    person.starts(person.directory(), list(player("sleeper")))
+
+    assert person("stop", "demo").returncode == 0
+
+    entry = daemon.history("demo", "request")[-1]
+    by = entry["by"]
+    assert (entry["action"], by["uid"], by["run_id"]) == ("stop", os.geteuid(), None)
+    assert by["pid"] > 0
+    assert f"demo: stop requested by pid {by['pid']}" in (daemon.state / "ralphd.log").read_text()
+    explained = person("explain", "demo")
+    assert f"request   stop by pid {by['pid']}" in explained.stdout, explained
+    assert f"uid {os.geteuid()}" in explained.stdout
