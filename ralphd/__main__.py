@@ -27,7 +27,7 @@ def main() -> None:
     settings = DaemonSettings(
         state_directory=Path(wire.state_directory(environ)),
         socket_path=Path(given.socket or wire.socket_path(environ)).absolute(),
-        umask=umask,
+        umask=umask | 0o022,  # what a run makes is never for everybody to write
         tied=given.tied,
         undo=given.undo,
         # A daemon in the background or of a client is not a service, whatever its parent is.

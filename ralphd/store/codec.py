@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ralphd import diagnostics
 from ralphd.core.time import parse_rfc3339, rfc3339
+from ralphd.plain_files import peek
 from ralphd.store import files, mirror
 from ralphd.store.files import Broken, as_json
 
@@ -159,7 +160,7 @@ def load_file(path: Path, version: int, read: Callable[[dict[str, Any]], T]) -> 
 
 def peek_file(path: Path, version: int, read: Callable[[dict[str, Any]], T]) -> T | None:
     """Return the same for a file that somebody else writes: None for a damaged one, which is left alone."""
-    stored = files.peek(path)
+    stored = peek(path)
     if stored is None or stored.get("version") != version:
         return None
     try:

@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 from ralphd import diagnostics
 from ralphd.core.delivery import Delivery, DeliveryState, KeptDelivery, StoredEvent
 from ralphd.errors import NewerState
-from ralphd.store.files import corrupt_name, status_of
+from ralphd.plain_files import status_of
+from ralphd.store.files import corrupt_name
 
 logger = logging.getLogger(__name__)
 
