@@ -1,7 +1,7 @@
 """Find the daemon's socket and the ralph that a command means, from the directory it was typed in.
 
 A ``.ralph/lock`` names the daemon that supervises its directory, for people: agents can write it, so nothing
-is sent to the socket that it names. A ``ralphctl build`` is found in the state directory. ``status`` loads it.
+is sent to the socket that it names. A ``ralphctl build`` is found in the state directory. Loaded early.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ralphd import diagnostics
 from ralphd.core.time import parse_rfc3339, rfc3339
-from ralphd.plain_files import peek
+from ralphd.plain_files import peek, sync_directory
 from ralphd.store import files, mirror
 from ralphd.store.files import Broken, as_json
 
@@ -219,7 +219,7 @@ class LoopFile(Generic[T]):
             # The copy goes first: a copy without an original looks like a checkpoint to be taken over.
             mirror.drop(self.copy_in, self.path.name)
         self.path.unlink(missing_ok=True)
-        files.sync_directory(self.path.parent)
+        sync_directory(self.path.parent)
         diagnostics.reach(f"{self.failpoint}_cleared")
 
     def _refuse_newer(self) -> None:
