@@ -61,12 +61,12 @@ def _run(settings: "DaemonSettings", ready: Callable[[], None], *, foreground: b
 
     try:
         faulthandler.enable()  # the watchdog's SIGABRT leaves word of where every thread was
-        lock = own(settings.state_directory)
+        owned = own(settings.state_directory)
         diagnostics.start_logging(settings.state_directory / "ralphd.log", foreground=foreground)
         try:
-            asyncio.run(serve(settings, ready))
+            asyncio.run(serve(settings, owned, ready))
         finally:
-            lock.release()
+            owned.release()
     except RalphdError as fault:
         print(f"ralphd: {fault}", file=sys.stderr)  # noqa: T201 - this is its only word
         return fault.exit_code
