@@ -27,7 +27,7 @@ def main() -> None:
     settings = DaemonSettings(
         state_directory=Path(wire.state_directory(environ)),
         socket_path=Path(given.socket or wire.socket_path(environ)).absolute(),
-        umask=umask,
+        umask=umask | 0o022,  # what a run makes is never for everybody to write
         tied=given.tied,
         undo=given.undo,
         # A daemon in the background or of a client is not a service, whatever its parent is.
@@ -61,12 +61,12 @@ def _run(settings: "DaemonSettings", ready: Callable[[], None], *, foreground: b
 
     try:
         faulthandler.enable()  # the watchdog's SIGABRT leaves word of where every thread was
-        lock = own(settings.state_directory)
+        owned = own(settings.state_directory)
         diagnostics.start_logging(settings.state_directory / "ralphd.log", foreground=foreground)
         try:
-            asyncio.run(serve(settings, ready))
+            asyncio.run(serve(settings, owned, ready))
         finally:
-            lock.release()
+            owned.release()
     except RalphdError as fault:
         print(f"ralphd: {fault}", file=sys.stderr)  # noqa: T201 - this is its only word
         return fault.exit_code

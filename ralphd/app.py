@@ -19,17 +19,20 @@ from ralphd.api.server import Listener
 from ralphd.daemon.host import Host
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.diagnostics import LogLimit
-from ralphd.errors import PROBLEM_PREFIX, DaemonBusy, DirectoryUnusable, RalphdError
+from ralphd.errors import PROBLEM_PREFIX, DaemonBusy, DirectoryBusy, DirectoryUnusable, RalphdError
 from ralphd.notify.client import WebhookClient
 from ralphd.notify.desktop import show_alerts
 from ralphd.notify.hub import Hub
 from ralphd.notify.worker import DeliveryWorker
+from ralphd.process.lock import DirectoryLock
 from ralphd.process.machine import Clock, raise_own_limit
 from ralphd.store.events import EventStore
 from ralphd.store.files import Held, Lock, make_private_directory, remove_leftovers, write_whole
 from ralphd.systemd import Systemd
 
 logger = logging.getLogger(__name__)
+
+OWNERSHIP_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,49 @@ class DaemonSettings:
     systemd: Systemd = field(default_factory=Systemd)
 
 
-def own(state_directory: Path) -> Lock:
+@dataclass(slots=True)
+class Ownership:
+    """The locks on the state directory: on itself, and on ``lock`` in it, which names the owner.
+
+    A run can delete the file. The lock on the directory keeps a second daemon out all the same.
+    """
+
+    directory: DirectoryLock
+    file: Lock
+
+    @classmethod
+    def acquire(cls, state_directory: Path) -> "Ownership":
+        """Take both locks. Raise Held, with what the owner wrote."""
+        try:
+            directory = DirectoryLock.acquire(state_directory)
+        except DirectoryBusy as busy:
+            raise Held(busy.why.removeprefix("held by pid ")) from busy
+        try:
+            return cls(directory, Lock.acquire(state_directory / "lock", f"{os.getpid()}\n"))
+        except BaseException:
+            directory.release()
+            raise
+
+    async def keep(self) -> None:
+        """Restore a deleted lock file, until cancelled."""
+        while True:
+            await asyncio.sleep(OWNERSHIP_EVERY_S)
+            if not self.file.in_place():
+                logger.warning("%s was deleted; it is restored", self.file.path)
+                self.file.release()
+                with suppress(OSError, Held):
+                    self.file = Lock.acquire(self.file.path, f"{os.getpid()}\n")
+
+    def release(self) -> None:
+        self.directory.release()
+        self.file.release()  # last: who waits for the next daemon looks at the file
+
+
+def own(state_directory: Path) -> Ownership:
     """Lock the state directory, or raise DaemonBusy, which names the owner, and change nothing."""
     make_private_directory(state_directory)
     try:
-        lock = Lock.acquire(state_directory / "lock", f"{os.getpid()}\n")
+        owned = Ownership.acquire(state_directory)
     except Held as held:
         owner = held.owner_text.strip() or "unknown"
         raise DaemonBusy(
@@ -61,7 +102,7 @@ def own(state_directory: Path) -> Lock:
             mend="ralphctl regent status; or give this one its own RALPHD_STATE_DIR",
         ) from held
     remove_leftovers(state_directory)
-    return lock
+    return owned
 
 
 def _write_commands(folder: Path) -> None:
@@ -75,10 +116,10 @@ def _write_commands(folder: Path) -> None:
         logger.warning("runs may not find ralphctl: %s", fault)
 
 
-async def serve(settings: DaemonSettings, ready: Callable[[], None]) -> None:
+async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], None]) -> None:
     """Be the daemon until asked to end. ``ready`` is called once it has adopted what lives and answers.
 
-    The caller holds the state directory (``own``). Raises RalphdError.
+    The caller holds the state directory (``owned``). Raises RalphdError.
     """
     raise_own_limit()
     async with AsyncExitStack() as parts:
@@ -110,6 +151,8 @@ async def serve(settings: DaemonSettings, ready: Callable[[], None]) -> None:
         _write_commands(services.commands)
         await host.recover()
         listener = handed_over or Listener.bind(settings.socket_path)
+        keeper = asyncio.create_task(owned.keep())
+        parts.callback(keeper.cancel)
         await _serve_until_shutdown(host, services, sender, listener, ready)
 
 

@@ -186,14 +186,14 @@ def socket_path(environ: "Mapping[str, str]") -> str:
     return environ.get("RALPHD_SOCKET") or os.path.join(state_directory(environ), "ralphd.sock")
 
 
-def socket_candidates(environ: "Mapping[str, str]", signpost: str | None = None) -> "Iterator[str]":
+def socket_candidates(environ: "Mapping[str, str]", build: str | None = None) -> "Iterator[str]":
     """Yield the paths where a client looks for the socket, best first.
 
-    ``signpost`` is the socket that a live ``.ralph/lock`` of the working directory names, if there is one.
+    ``build`` is the socket of a ``ralphctl build`` in the working directory, if one runs there.
     """
     if given := environ.get("RALPHD_SOCKET"):
         yield given
-    if signpost:
-        yield signpost
+    if build:
+        yield build
     yield os.path.join(state_directory(environ), "ralphd.sock")
     yield "/run/ralphd/ralphd.sock"

@@ -329,7 +329,7 @@ def test_the_socket_is_looked_for_in_the_order_that_is_told() -> None:
     heading = "Where `ralphctl` looks for the socket"
     told = re.findall(r"^\d\. (.*)$", sections()[heading], re.MULTILINE)
     environ = {"RALPHD_SOCKET": "$RALPHD_SOCKET", "RALPHD_STATE_DIR": "/the state directory"}
-    looked = list(wire.socket_candidates(environ, "a living `.ralph/lock`"))
+    looked = list(wire.socket_candidates(environ, "`build/NAME-HASH`"))
 
     assert len(looked) == len(told)
     for place, words in zip(looked, told, strict=True):

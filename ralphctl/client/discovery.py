@@ -1,7 +1,7 @@
 """Find the daemon's socket and the ralph that a command means, from the directory it was typed in.
 
-A ``.ralph/lock`` names the daemon that supervises its directory; what ``ralphctl build`` left is known by its
-files alone. Loaded by ``status``.
+A ``.ralph/lock`` names the daemon that supervises its directory, for people: agents can write it, so nothing
+is sent to the socket that it names. A ``ralphctl build`` is found in the state directory. Loaded early.
 """
 
 from __future__ import annotations
@@ -26,7 +26,26 @@ def candidates(given: str | None, environ: Mapping[str, str], directory: str) ->
     """Return where the socket may be, best first; ``given`` by ``--socket`` it is the only one."""
     if given:
         return [os.path.abspath(given)]
-    return list(dict.fromkeys(wire.socket_candidates(environ, lock_owner_above(directory))))
+    return list(dict.fromkeys(wire.socket_candidates(environ, build_socket(environ, directory))))
+
+
+def build_socket(environ: Mapping[str, str], directory: str) -> str | None:
+    """Return the socket of the ``ralphctl build`` that runs here or in the nearest directory above it."""
+    homes = offline.build_directories(environ)
+    for above in offline.upward(directory) if homes else ():
+        for home in homes:
+            if home.endswith(offline.build_digest(above)) and _is_held(os.path.join(home, "lock")):
+                return os.path.join(home, "ralphd.sock")
+        if lock_owner(above):  # another daemon works here: a build further up does not know this directory
+            return None
+    return None
+
+
+def _is_held(lock: str) -> bool:
+    try:
+        return offline.is_flocked(os.lstat(lock).st_ino)
+    except OSError:
+        return False
 
 
 def lock_owner_above(directory: str) -> str | None:
@@ -43,7 +62,6 @@ def lock_owner(directory: str) -> str | None:
         return None
     try:
         about = os.fstat(descriptor)
-        # Another user's file must not lead to that user's socket: `start` sends the environment there.
         if about.st_uid not in (os.geteuid(), 0) or not offline.is_flocked(about.st_ino):
             return None
         content = json.loads(os.read(descriptor, _LOCK_BYTES))

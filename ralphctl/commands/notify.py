@@ -72,12 +72,12 @@ def client_of_run(given: str | None, environ: Mapping[str, str]) -> Client:
     def find() -> list[str]:
         try:
             directory = discovery.here()
-        except DirectoryUnusable:  # deleted; no signpost is above it
+        except DirectoryUnusable:  # deleted
             directory = "/"
         if given or not environ.get("RALPHD_SOCKET"):
             return discovery.candidates(given, environ, directory)
-        signpost = discovery.lock_owner_above(directory)
-        return list(dict.fromkeys(path for path in (environ["RALPHD_SOCKET"], signpost) if path))
+        build = discovery.build_socket(environ, directory)
+        return list(dict.fromkeys(path for path in (environ["RALPHD_SOCKET"], build) if path))
 
     return Client(find)
 

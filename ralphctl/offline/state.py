@@ -153,8 +153,7 @@ def _lives(pid: object, run_id: object) -> bool:
 
 def build_home(view: dict[str, Any], environ: Mapping[str, str]) -> str | None:
     """Return the home kept by a private ralphd of ``ralphctl build``; None if the last run was another's."""
-    builds = os.path.join(wire.state_directory(environ), "build")
-    homes = (_home_in(os.path.join(builds, directory), view) for directory in _names(builds))
+    homes = (_home_in(kept, view) for kept in build_directories(environ))
     return next((home for home in homes if home), None)
 
 
@@ -190,7 +189,7 @@ def task_position(view: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[
 def stored_views(environ: Mapping[str, str]) -> Iterator[tuple[bool, dict[str, Any]]]:
     """Yield each ralph in the state directory: whether a build left it, and its last view."""
     state = wire.state_directory(environ)
-    builds = [(True, os.path.join(state, "build", name)) for name in _names(os.path.join(state, "build"))]
+    builds = [(True, kept) for kept in build_directories(environ)]
     homes = [
         (is_build, os.path.join(kept, "ralphs", name))
         for is_build, kept in [(False, state), *builds]
@@ -239,15 +238,26 @@ def build_state_directory(directory: str, name: str | None, environ: Mapping[str
 
     The hash is of the resolved directory, to keep directories of the same name apart.
     """
-    import hashlib
     from pathlib import Path
 
     from ralphd.config.values import fit_name
 
     real = os.path.realpath(directory)
-    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:8]
     called = name or fit_name(os.path.basename(real))
-    return Path(wire.state_directory(environ), "build", f"{called}-{digest}")
+    return Path(wire.state_directory(environ), "build", called + build_digest(real))
+
+
+def build_digest(real: str) -> str:
+    """Return what the name of a build's state directory ends in, for a resolved directory."""
+    import hashlib
+
+    return "-" + hashlib.sha256(os.fsencode(real)).hexdigest()[:8]
+
+
+def build_directories(environ: Mapping[str, str]) -> list[str]:
+    """Return the state directories of all builds."""
+    builds = os.path.join(wire.state_directory(environ), "build")
+    return [os.path.join(builds, name) for name in _names(builds)]
 
 
 def build_homes(state_directory: Path) -> list[Path]:

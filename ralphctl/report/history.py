@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 from ralphd.core.text import strip_controls
 from ralphd.core.time import Moment
-from ralphd.store.files import open_plain
+from ralphd.plain_files import open_plain
 
 HistoryEntry: TypeAlias = Mapping[str, Any]
 

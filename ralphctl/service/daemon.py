@@ -294,11 +294,9 @@ def _builds_already(socket: str) -> DirectoryBusy:
 
 def refuse_if_supervised(directory: str, own_socket: str) -> None:
     """Raise DirectoryBusy if another daemon's Regent supervises ``directory``."""
-    socket = discovery.lock_owner(directory)
-    if socket is None or socket == own_socket:
-        return
+    sockets = [path for path in discovery.candidates(None, os.environ, directory) if path != own_socket]
     try:
-        views = Client(lambda: [socket]).views()
+        views = Client(lambda: sockets).views()
     except DaemonNotRunning:  # it is ending; the directory's lock decides
         return
     real = os.path.realpath(directory)

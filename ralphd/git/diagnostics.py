@@ -18,10 +18,12 @@ from ralphd.git import repo
 from ralphd.git.locks import lock_files, lock_message, wait_for_lock
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone, name_list
+from ralphd.plain_files import read_plain
 
 SUPPORT_LIMIT_S: Final = 10.0
 _LIMIT_S: Final = 2.0
 _MOST_NAMES: Final = 10
+_HEAD_BYTES: Final = 4096
 _UNFINISHED: Final = (
     (("rebase-merge", "rebase-apply/rebasing"), "a rebase", "rebase"),
     (("rebase-apply/applying",), "git am", "am"),
@@ -80,8 +82,9 @@ def in_the_way(directory: Path) -> tuple[str, ...]:
         return (*lines, *half_done)
     head = repository.git / "HEAD"
     with suppress(OSError):
-        text = head.read_text(errors="replace")
-        if not (text.startswith("ref:") or head.is_symlink()):  # old gits made HEAD a symlink to its branch
+        # An old git made HEAD a symlink to its branch.
+        text = "ref:" if head.is_symlink() else read_plain(head, _HEAD_BYTES).decode(errors="replace")
+        if not text.startswith("ref:"):
             belongs = "what is committed here belongs to no branch (git switch BRANCH)"
             lines.append(f"HEAD is detached at {short_sha(text)}: {belongs}")
     return tuple(lines)

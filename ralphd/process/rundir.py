@@ -5,7 +5,6 @@ reader never sees half a record. A record that is broken or of a newer version c
 then judged by what is left. The formats are stable, since after an upgrade old shims meet a new daemon.
 """
 
-import errno
 import fcntl
 import json
 import os
@@ -13,16 +12,20 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.plain_files import read_plain, sync_directory
 from ralphd.process.shim import FORMAT_VERSION
 
 T = TypeVar("T")
 LOCK_S = 0.1
+MAX_RECORD_BYTES = 8 << 20
+MAX_PID = 1 << 22
+MAX_COUNT = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ class ExitRecord:
 
     ``code`` and ``signal`` are both None for a command that could not be started (``fault`` says why) and
     for a lost run. ``swept`` are the processes that were killed with the run, ``survivors`` those that could
-    not be. Of ``log_bytes`` of output, ``dropped_bytes`` were lost to a full disk.
+    not be. Of ``log_bytes`` of output, ``dropped_bytes`` were lost to a full disk. ``unverified``: the kernel
+    did not report how the shim ended, so the run may have written the record itself.
     """
 
     run_id: RunId
@@ -81,6 +85,7 @@ class ExitRecord:
     fault: StartFault | None = None
     lost: bool = False
     log_bytes: int = 0
+    unverified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +196,6 @@ def write_record(path: Path, record: Mapping[str, object]) -> None:
     sync_directory(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable. Raise OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some file systems cannot, and need not
-            raise
-    finally:
-        os.close(descriptor)
-
-
 def _number(name: str) -> int:
     digits = name[1:].partition("-")[0]
     return int(digits) if name.startswith("r") and digits.isascii() and digits.isdigit() else 0
@@ -216,12 +209,27 @@ def _modified_at(path: Path) -> Moment:
 
 
 def _read(path: Path, parse: Callable[[dict[str, Any]], T]) -> T | None:
-    """Return the record in a file; None when it is missing, broken or of another version."""
+    """Return the record in a file; None when it is missing, broken, of another version or of another run.
+
+    A run can write here, so every value is checked by type and range, and nothing is converted.
+    """
     try:
-        value = json.loads(path.read_bytes())
-        return parse(value) if value["version"] == FORMAT_VERSION else None
-    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        value = json.loads(read_plain(path, MAX_RECORD_BYTES))
+        is_ours = value["version"] == FORMAT_VERSION and value["run_id"] == path.parent.name
+        return parse(value) if is_ours else None
+    except (OSError, ValueError, OverflowError, RecursionError, KeyError, TypeError):
         return None
+
+
+def verified(record: ExitRecord | None, shim_status: int | None) -> ExitRecord | None:
+    """Return the record if it counts once its shim ended with ``shim_status``, else None.
+
+    A shim exits with 0 after it wrote the record. Any other end (a signal: minus its number) makes the run
+    lost, whatever the file states. Status None: the kernel did not report it.
+    """
+    if record is None or shim_status not in (0, None):
+        return None
+    return replace(record, unverified=shim_status is None)
 
 
 def _optional(parse: Callable[[Any], T], value: object) -> T | None:
@@ -231,13 +239,13 @@ def _optional(parse: Callable[[Any], T], value: object) -> T | None:
 def _run_record(value: Mapping[str, Any]) -> RunRecord:
     return RunRecord(
         run_id=RunId(str(value["run_id"])),
-        pid=int(value["pid"]),
-        start_ticks=int(value["start_ticks"]),
-        shim_pid=int(value["shim_pid"]),
-        shim_start_ticks=int(value["shim_start_ticks"]),
-        boot_id=str(value["boot_id"]),
-        tree_means=str(value["tree_means"]),
-        cgroup=_optional(Path, value["cgroup"]),
+        pid=_whole(value["pid"], 1, MAX_PID),
+        start_ticks=_whole(value["start_ticks"]),
+        shim_pid=_whole(value["shim_pid"], 1, MAX_PID),
+        shim_start_ticks=_whole(value["shim_start_ticks"]),
+        boot_id=_text(value["boot_id"]),
+        tree_means=_text(value["tree_means"]),
+        cgroup=_optional(lambda path: own_group(path, value["run_id"]), value["cgroup"]),
         started_at=parse_rfc3339(value["started_at"]),
     )
 
@@ -247,25 +255,41 @@ def _exit_record(value: Mapping[str, Any]) -> ExitRecord:
         raise ValueError("neither a code nor a signal nor an error")
     return ExitRecord(
         run_id=RunId(str(value["run_id"])),
-        code=_optional(_integer, value["code"]),
-        signal=_optional(_integer, value["signal"]),
+        code=_optional(lambda code: _whole(code, 0, 255), value["code"]),
+        signal=_optional(lambda number: _whole(number, 1, 64), value["signal"]),
         started_at=_optional(parse_rfc3339, value["started_at"]),
         ended_at=parse_rfc3339(value["ended_at"]),
-        oom=_optional(bool, value["oom"]),
+        oom=value["oom"] if value["oom"] is None else value["oom"] is True,
         swept=_processes(value["swept"]),
         survivors=_processes(value["survivors"]),
-        dropped_bytes=int(value["dropped_bytes"]),
-        fault=_optional(lambda error: StartFault(int(error["errno"]), str(error["text"])), value["error"]),
-        log_bytes=int(value["log_bytes"]),
+        dropped_bytes=_whole(value["dropped_bytes"]),
+        fault=_optional(
+            lambda fault: StartFault(_whole(fault["errno"]), _text(fault["text"])), value["error"]
+        ),
+        log_bytes=_whole(value["log_bytes"]),
     )
 
 
-def _integer(value: object) -> int:
+def _whole(value: object, least: int = 0, most: int = MAX_COUNT) -> int:
     # An exit code decides what happens next, so nothing is converted: int() would take True and "0" too.
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
         return value
-    raise TypeError(f"not an integer: {value!r}")
+    raise ValueError(f"not an integer from {least} to {most}: {value!r}")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"not a string: {value!r}")
+
+
+def own_group(path: object, run_id: str) -> Path:
+    """Return the path of a run's control group. Raise ValueError for a foreign one: it would be killed."""
+    group = Path(_text(path))
+    if group.is_absolute() and group.name == f"ralphd-{run_id}" and ".." not in group.parts:
+        return group
+    raise ValueError(f"not the control group of {run_id}: {path!r}")
 
 
 def _processes(values: Sequence[Mapping[str, Any]]) -> tuple[SweptProcess, ...]:
-    return tuple(SweptProcess(int(value["pid"]), str(value["command"])) for value in values)
+    return tuple(SweptProcess(_whole(value["pid"], 1, MAX_PID), _text(value["command"])) for value in values)

@@ -1075,4 +1075,4 @@ def main(arguments: "list[str]") -> None:
         shim.pump()
         shim.finish()
     if os.fstat(2).st_size == 0:
-        os.unlink(f"{directory}/shim.err")
+        _quietly(os.unlink, f"{directory}/shim.err")

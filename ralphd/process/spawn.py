@@ -10,10 +10,10 @@
 #   the shim. So "locked" means a shim lives or is being born, and at no moment can a second daemon mistake
 #   a starting run for a finished one.
 # - The end is awaited on the shim's pidfd, which becomes readable however the shim dies and serves our own
-#   and adopted shims alike. How the run ended is read from ``exit.json`` and from nowhere else (S6): an
-#   exit status is known only to the parent, and after an adoption that is not us. A shim killed before it
-#   wrote the record leaves a lost run: code null, never 0, and its tree is swept before anything may
-#   follow.
+#   and adopted shims alike. How the run ended is read from ``exit.json`` (S6), which counts only if the
+#   kernel reports that the shim exited with 0: a run can kill its shim and write the record itself. Such a
+#   run is lost: code null, never 0, and its tree is swept before anything may follow. Where the kernel does
+#   not report the end of an adopted shim (before Linux 6.15), the record is marked unverified.
 # - A pid from a file is never signalled as it stands. It is pinned by a pidfd first; then start time and
 #   boot id are compared (S8). In this order the process cannot be replaced between the comparison and the
 #   signal.
@@ -37,7 +37,16 @@ from ralphd.errors import CommandNotStartable
 from ralphd.process import shim, tree
 from ralphd.process.lock import DirectoryLock, holders
 from ralphd.process.machine import as_at_start
-from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord, StartFault, SweptProcess, write_record
+from ralphd.process.rundir import (
+    ExitRecord,
+    RunDirectory,
+    RunRecord,
+    StartFault,
+    SweptProcess,
+    own_group,
+    verified,
+    write_record,
+)
 from ralphd.process.shim import COOKIE, FORMAT_VERSION, TIED
 from ralphd.process.start_errors import LACKING, environment_of, not_startable, read_report
 
@@ -86,6 +95,7 @@ class Run:
         self._shim_pid, self._pidfd = shim_pid, pidfd
         self._shim_end: asyncio.Future[None] | None = None
         self._record: RunRecord | None = None
+        self._shim_status: int | None = None
 
     def __del__(self) -> None:
         if self._pidfd >= 0:
@@ -94,8 +104,15 @@ class Run:
     @property
     def record(self) -> RunRecord | None:
         """The run's processes; None only for a run adopted in the middle of its start, until ``ready``."""
-        self._record = self._record or self.directory.run_record()
+        if self._record is None and (found := self.directory.run_record()) and self._names_our_shim(found):
+            self._record = found
         return self._record
+
+    def _names_our_shim(self, record: RunRecord) -> bool:
+        # The file may be forged; a run that was started or adopted here is of this boot, whatever it states.
+        if self._shim_pid:
+            return record.shim_pid == self._shim_pid
+        return tree.start_ticks(record.shim_pid) == record.shim_start_ticks
 
     @classmethod
     async def spawn(
@@ -146,13 +163,15 @@ class Run:
         Cancellation leaves the run alone. It may be awaited again, and by several tasks.
         """
         await self._shim_gone()
-        if record := self.directory.exit_record():
+        record = verified(self.directory.exit_record(), self._shim_status)
+        if record and not record.unverified:
             return record
         ended_at, swept, pause_s = time.time(), dict[int, str](), POLL_S
-        while not await asyncio.to_thread(sweep, self.directory, swept, limit_s=SWEEP_SLICE_S):
+        origin = (True, self._record.cgroup if self._record else _origin(self.directory)[1])
+        while not await asyncio.to_thread(sweep, self.directory, swept, limit_s=SWEEP_SLICE_S, origin=origin):
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        return lost(self.directory, ended_at, swept)
+        return record or lost(self.directory, ended_at, swept, origin=origin)
 
     def terminate(self) -> None:
         """Have the shim send SIGTERM and SIGCONT to the command's process group."""
@@ -180,7 +199,7 @@ class Run:
             except OSError:
                 return False
             # Only now: the pid may have been another process's until the descriptor pinned it.
-            if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id):
+            if tree.start_ticks(record.shim_pid) == record.shim_start_ticks:
                 self._shim_pid, self._pidfd = record.shim_pid, pidfd
             else:
                 os.close(pidfd)
@@ -195,6 +214,8 @@ class Run:
                 self._shim_end = loop.create_future()
                 loop.add_reader(self._pidfd, self._note_shim_end, loop, self._shim_end)
             await asyncio.shield(self._shim_end)
+            if self._shim_status is None:
+                self._shim_status = await tree.reported_end(self._pidfd, self._shim_pid)
             return
         # A shim without a readable record: it cannot be pinned, but its lock ends with it.
         while self.directory.is_locked():  # noqa: ASYNC110
@@ -203,7 +224,8 @@ class Run:
     def _note_shim_end(self, loop: asyncio.AbstractEventLoop, end: asyncio.Future[None]) -> None:
         loop.remove_reader(self._pidfd)
         with suppress(ChildProcessError):  # an adopted shim is not our child
-            os.waitpid(self._shim_pid, os.WNOHANG)
+            pid, status = os.waitpid(self._shim_pid, os.WNOHANG)
+            self._shim_status = os.waitstatus_to_exitcode(status) if pid else None
         if not end.done():
             end.set_result(None)
 
@@ -289,20 +311,28 @@ def _start_shim(directory: RunDirectory, lock: DirectoryLock | None, tied: int |
 def read_ended(directory: RunDirectory) -> ExitRecord:
     """Return how a run without a shim ended. Call it only when nothing holds the run's lock.
 
-    Without an exit record the run is lost: processes that carry its cookie are killed first, for SWEEP_S
-    seconds at most. Nothing may be started before its ``survivors`` are gone. ``ended_at`` is the last change
-    in its directory. A run of another boot is not examined and nothing is signalled (S8).
+    Kill the processes that carry its cookie first, for SWEEP_S seconds at most. Without an exit record the
+    run is lost, and nothing may be started before its ``survivors`` are gone; with one it is unverified,
+    since nobody saw the end. ``ended_at`` is the last change in its directory. A run of another boot is not
+    examined, and nothing is signalled (S8).
     """
-    if record := directory.exit_record():
-        return record
-    swept: dict[int, str] = {}
+    ended_at, swept = directory.last_trace_at(), dict[int, str]()
     sweep(directory, swept, limit_s=SWEEP_S)
-    return lost(directory, directory.last_trace_at(), swept)
+    return verified(directory.exit_record(), None) or lost(directory, ended_at, swept)
 
 
-def sweep(directory: RunDirectory, swept: dict[int, str], *, limit_s: float) -> bool:
-    """Kill what is left of a run without a shim and add it to ``swept``; return True if nothing is left."""
-    is_of_this_boot, cgroup = _origin(directory)
+def sweep(
+    directory: RunDirectory,
+    swept: dict[int, str],
+    *,
+    limit_s: float,
+    origin: tuple[bool, Path | None] | None = None,
+) -> bool:
+    """Kill what is left of a run without a shim and add it to ``swept``; return True if nothing is left.
+
+    ``origin``: whether the run is of this boot, and its control group; without it, as its files state.
+    """
+    is_of_this_boot, cgroup = origin or _origin(directory)
     if not is_of_this_boot:
         return True
     killed, is_empty = tree.sweep(directory.run_id, cgroup, limit_s=limit_s)
@@ -310,10 +340,16 @@ def sweep(directory: RunDirectory, swept: dict[int, str], *, limit_s: float) -> 
     return is_empty
 
 
-def lost(directory: RunDirectory, ended_at: Moment, swept: dict[int, str]) -> ExitRecord:
+def lost(
+    directory: RunDirectory,
+    ended_at: Moment,
+    swept: dict[int, str],
+    *,
+    origin: tuple[bool, Path | None] | None = None,
+) -> ExitRecord:
     """Return the record of a run whose end nobody saw: neither code nor signal, never 0."""
     record = directory.run_record()
-    survivors = tree.carriers(directory.run_id) if _origin(directory)[0] else []
+    survivors = tree.carriers(directory.run_id) if (origin or _origin(directory))[0] else []
     return ExitRecord(
         run_id=directory.run_id,
         code=None,
@@ -334,8 +370,14 @@ def _origin(directory: RunDirectory) -> tuple[bool, Path | None]:
     if record := directory.run_record():
         return record.boot_id == tree.boot_id(), record.cgroup
     intent = directory.intent() or {}
-    leaf = intent.get("cgroup")
-    return intent.get("boot_id") in (None, tree.boot_id()), None if leaf is None else Path(str(leaf))
+    return intent.get("boot_id") in (None, tree.boot_id()), _group_of(directory)
+
+
+def _group_of(directory: RunDirectory) -> Path | None:
+    try:
+        return own_group((directory.intent() or {}).get("cgroup"), directory.run_id)
+    except (TypeError, ValueError):
+        return None
 
 
 def who_runs(directory: RunDirectory) -> RunRecord | None:
@@ -354,8 +396,8 @@ def who_runs(directory: RunDirectory) -> RunRecord | None:
         if shim_ticks is None or not leaders:
             continue
         ticks, pid = min(leaders)
-        leaf = (directory.intent() or {}).get("cgroup")
-        cgroup = Path(leaf) if isinstance(leaf, str) and Path(leaf).is_dir() else None
+        leaf = _group_of(directory)
+        cgroup = leaf if leaf is not None and leaf.is_dir() else None
         return RunRecord(
             run_id=directory.run_id,
             pid=pid,

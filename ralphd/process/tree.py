@@ -12,7 +12,11 @@
 # The scans and signals live in ``shim``, which cannot import us. Nothing here signals a process that is not
 # pinned by a descriptor and examined again first.
 
+import asyncio
+import fcntl
 import os
+import signal
+import struct
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -34,6 +38,9 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROBE = "ralphd-trial-"
 SUBGROUP = "ralphd-daemon"
 """As in the unit: DelegateSubgroup= (systemd 254)."""
+REAPED_S = 2.0
+_PIDFD_INFO = struct.Struct("=Q52xi")  # struct pidfd_info: its mask and exit code, 64 bytes (linux/pidfd.h)
+_PIDFD_GET_INFO, _PIDFD_INFO_EXIT = 0xC000FF0B | _PIDFD_INFO.size << 16, 1 << 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,29 @@ def moment_of(ticks: int) -> Moment:
 def is_same(pid: int, ticks: int, boot: str) -> bool:
     """Return True if ``pid`` is still the process that was started at ``ticks`` in the boot ``boot``."""
     return boot == boot_id() and start_ticks(pid) == ticks
+
+
+async def reported_end(pidfd: int, pid: int) -> int | None:
+    """Return how a process that is not our child ended: its exit code, or minus the signal; None if unknown.
+
+    The kernel reports it once its parent has reaped it, from Linux 6.15; until then it is a zombie's.
+    """
+    until = time.monotonic() + REAPED_S
+    while (status := _status_of(pidfd, pid)) is None and time.monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(SETTLE_S)
+    return None if status is None else os.waitstatus_to_exitcode(status)
+
+
+def _status_of(pidfd: int, pid: int) -> int | None:
+    stat = shim.process_stat(pid)  # before the question: a zombie that is gone by then has left its answer
+    try:
+        answer = fcntl.ioctl(pidfd, _PIDFD_GET_INFO, _PIDFD_INFO.pack(_PIDFD_INFO_EXIT, 0))
+        if _PIDFD_INFO.unpack(answer)[0] & _PIDFD_INFO_EXIT:
+            return int(_PIDFD_INFO.unpack(answer)[1])
+        signal.pidfd_send_signal(pidfd, 0)  # the pid is still this process's
+    except OSError:
+        return None
+    return int(stat[4][49]) if stat and stat[0] == "Z" and len(stat[4]) > 49 else None
 
 
 def descendants(pid: int) -> list[int]:

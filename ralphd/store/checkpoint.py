@@ -16,9 +16,10 @@ from typing import Any, Final, TypeAlias
 
 from ralphd.core.loop.model import CHECKPOINT_VERSION, Checkpoint
 from ralphd.core.time import Moment, parse_rfc3339
+from ralphd.plain_files import peek, sync_directory
 from ralphd.store import mirror
 from ralphd.store.codec import Codec, LoopFile, Unfit
-from ralphd.store.files import as_json, peek, sync_directory, write_whole
+from ralphd.store.files import as_json, write_whole
 from ralphd.store.mirror import CHECKPOINT_FILE, Mirror
 
 DISCARDED_KEPT: Final = 5

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ralphd import diagnostics
 from ralphd.core.time import parse_rfc3339, rfc3339
+from ralphd.plain_files import peek, sync_directory
 from ralphd.store import files, mirror
 from ralphd.store.files import Broken, as_json
 
@@ -159,7 +160,7 @@ def load_file(path: Path, version: int, read: Callable[[dict[str, Any]], T]) -> 
 
 def peek_file(path: Path, version: int, read: Callable[[dict[str, Any]], T]) -> T | None:
     """Return the same for a file that somebody else writes: None for a damaged one, which is left alone."""
-    stored = files.peek(path)
+    stored = peek(path)
     if stored is None or stored.get("version") != version:
         return None
     try:
@@ -218,7 +219,7 @@ class LoopFile(Generic[T]):
             # The copy goes first: a copy without an original looks like a checkpoint to be taken over.
             mirror.drop(self.copy_in, self.path.name)
         self.path.unlink(missing_ok=True)
-        files.sync_directory(self.path.parent)
+        sync_directory(self.path.parent)
         diagnostics.reach(f"{self.failpoint}_cleared")
 
     def _refuse_newer(self) -> None:

@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 from ralphd import diagnostics
 from ralphd.core.delivery import Delivery, DeliveryState, KeptDelivery, StoredEvent
 from ralphd.errors import NewerState
-from ralphd.store.files import corrupt_name, status_of
+from ralphd.plain_files import status_of
+from ralphd.store.files import corrupt_name
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +128,11 @@ class Database:
 
 def _opened(path: Path) -> sqlite3.Connection:
     # SQLite would create the file with the umask's mode, and follow a link.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)  # a file that was there keeps the mode that somebody gave it
+    finally:
+        os.close(descriptor)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         # Set before the first access to the file, so that the WAL needs no shared index.

@@ -4,7 +4,6 @@ Every reader opens regular files only, without following links and without block
 belongs to agents, which can put anything there.
 """
 
-import errno
 import fcntl
 import json
 import os
@@ -14,13 +13,13 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ralphd import diagnostics
 from ralphd.errors import DirectoryUnusable, NewerState
+from ralphd.plain_files import open_plain, reason
 
 MAX_JSON_BYTES = 64 << 20
-MAX_PEEK_BYTES = 1 << 20
 _TEMPORARY = ".ralphd-tmp"
 _OWNER_TEXT_BYTES = 4096
 
@@ -104,17 +103,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def peek(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file of any owner, 1 MiB at most; None for anything else."""
-    try:
-        with open_plain(path) as file:
-            data = file.read(MAX_PEEK_BYTES + 1)
-        content = json.loads(data) if len(data) <= MAX_PEEK_BYTES else None
-    except (OSError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def refuse_newer(path: Path, version: object, known: int) -> None:
     """Raise NewerState for a version that this ralphd does not know (F2)."""
     if isinstance(version, int) and version > known:
@@ -128,32 +116,6 @@ def refuse_newer(path: Path, version: object, known: int) -> None:
 def as_json(content: Mapping[str, Any]) -> bytes:
     """Return the bytes of a JSON file. What is not Unicode in a text becomes question marks."""
     return json.dumps(content, indent=2, ensure_ascii=False).encode(errors="replace") + b"\n"
-
-
-def open_plain(path: Path, flags: int = os.O_RDONLY) -> BinaryIO:
-    """Open a regular file, without following a link. Raises OSError, for anything else too."""
-    # O_NONBLOCK: a FIFO in place of the file must not block us.
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError("not a plain file")
-    return os.fdopen(fd, "rb" if flags == os.O_RDONLY else "ab")
-
-
-def status_of(path: Path) -> os.stat_result | None:
-    """Return the status of a regular file; None for anything else, or if missing."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return None
-    return status if stat.S_ISREG(status.st_mode) else None
-
-
-def reason(error: Exception) -> str:
-    """Return why a file could not be used."""
-    if isinstance(error, OSError):
-        return "a symbolic link" if error.errno == errno.ELOOP else error.strerror or str(error)
-    return str(error)
 
 
 def set_aside(path: Path) -> Path | None:
@@ -205,8 +167,8 @@ class Lock:
     def acquire(cls, path: Path, text: str) -> "Lock":
         """Take the lock and write ``text`` into it for others. Raises Held, with the owner's text."""
         while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            lock = cls(path, fd)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            lock = cls(path, fd := os.open(path, flags, 0o600))
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -216,6 +178,8 @@ class Lock:
             except BaseException:
                 os.close(fd)
                 raise
+            if os.fstat(fd).st_nlink > 1:  # a hard link: the text would overwrite the other name's file
+                path.unlink(missing_ok=True)
             if lock.in_place():
                 lock.write(text)
                 return lock
@@ -240,12 +204,6 @@ class Lock:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-
-
-def sync_directory(path: Path) -> None:
-    """Have the names in a directory on the disk. Raises OSError."""
-    with _directory_fd(path) as directory:
-        os.fsync(directory)
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from typing import Any, Final
 from ralphd.core.explanation import Explanation, Sighting
 from ralphd.core.record import PROGRESS_HEADER, progress_line
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
-from ralphd.store.files import Broken, as_json, open_plain, read_json, set_aside, write_whole
+from ralphd.plain_files import open_plain
+from ralphd.store.files import Broken, as_json, read_json, set_aside, write_whole
 
 logger = logging.getLogger(__name__)
 

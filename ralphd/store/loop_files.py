@@ -19,6 +19,7 @@ from ralphd.core.loop.pool import changes_at, pool_view
 from ralphd.core.supervision.backoff import LONGEST_TIMEOUT_FACTOR
 from ralphd.core.time import Moment
 from ralphd.errors import DirectoryUnusable
+from ralphd.plain_files import open_plain
 from ralphd.store import mirror
 from ralphd.store.checkpoint import CheckpointManager, Summary, summary
 from ralphd.store.codec import Codec, LoopFile, load_file, peek_file
@@ -26,7 +27,6 @@ from ralphd.store.files import (
     Broken,
     as_json,
     make_private_directory,
-    open_plain,
     remove_leftovers,
     set_aside,
     write_whole,

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.errors import DirectoryUnusable
-from ralphd.store.files import open_plain, peek, refuse_newer, status_of, write_whole
+from ralphd.plain_files import open_plain, peek, status_of
+from ralphd.store.files import refuse_newer, write_whole
 
 NAME: Final = ".ralph"
 STATE_FILE: Final = "regent-state.json"
@@ -91,6 +92,8 @@ class Mirror:
 
     def _history_sizes(self, history: Path) -> tuple[int | None, int | None]:
         wanted, have = status_of(history), status_of(self.path / HISTORY_FILE)
+        if have is not None and have.st_nlink > 1:  # somebody's other file: replace it, append nothing
+            have = None
         return wanted and wanted.st_size, have and have.st_size
 
     def remove(self) -> None:

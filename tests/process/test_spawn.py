@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,7 @@ async def test_a_run_that_ended_meanwhile_is_not_adopted_and_its_status_is_read(
     directory = RunDirectory(next(stage.runs.iterdir()))
 
     assert Run.adopt(directory) is None
-    assert read_ended(directory) == record
+    assert read_ended(directory) == replace(record, unverified=True)  # nobody saw how its shim ended
     assert record.code == 42
 
 
@@ -224,7 +225,7 @@ async def test_a_broken_exit_record_counts_as_none(stage: Stage, garbage: bytes)
     assert record.code is None
 
 
-async def test_no_signal_is_ever_sent_by_the_records_of_another_boot(stage: Stage) -> None:
+async def test_a_dead_run_of_another_boot_is_not_examined(stage: Stage) -> None:
     run = await stage.spawn(player("sleeper"), allow_cgroup=False)
     assert run.record is not None
     path = run.directory.path / "run.json"
@@ -233,18 +234,15 @@ async def test_no_signal_is_ever_sent_by_the_records_of_another_boot(stage: Stag
         json.dumps({**json.loads(true_record), "boot_id": "00000000-0000-0000-0000-000000000000"})
     )
 
-    adopted = Run.adopt(run.directory)
-    assert adopted is not None
-    adopted.terminate()
-    adopted.kill_tree()
     record = read_ended(run.directory)  # as after a reboot: another process has the pid by now
     assert record.lost
     assert record.swept == record.survivors == ()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(adopted.ended(), 0.2)
-
     assert is_alive(run.record.pid if run.record else 0)
-    path.write_bytes(true_record)
+
+    adopted = Run.adopt(run.directory)  # its lock is held: it lives, whatever the file states
+    assert adopted is not None
+    adopted.kill_tree()
+    assert not (await adopted.ended()).lost
 
 
 async def test_no_signal_is_sent_to_a_pid_that_was_used_again(stage: Stage) -> None:

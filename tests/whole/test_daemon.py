@@ -74,6 +74,25 @@ def test_a_second_daemon_gives_way_at_once_and_names_the_first(
     assert daemon.words().count("ready: pid") == 1
 
 
+def test_a_deleted_lock_file_lets_no_second_daemon_in_and_is_restored(daemon: Daemon) -> None:
+    daemon.start()
+    lock = daemon.state / "lock"
+    lock.unlink()
+    second = ralphd(daemon, RALPHD_SOCKET=str(daemon.root / "other.sock"))
+    assert second.returncode == 75, second
+    assert f"another ralphd (pid {daemon.pid}) owns {daemon.state}" in second.stderr
+    wait_for(lock.exists, what="the restored lock file")
+    assert lock.read_text() == f"{daemon.pid}\n"
+
+
+def test_events_of_an_open_mode_are_private_again(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.kill()
+    (daemon.state / "events.db").chmod(0o644)
+    daemon.start()
+    assert (daemon.state / "events.db").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_person_that_starts_it_twice_is_told_that_it_runs(daemon: Daemon, person: Person) -> None:
     daemon.start()
     said = person("regent", "start")

@@ -136,6 +136,7 @@ def end_data(
         "reason": None if word is None else word.reason,
         "why": None if word is None else word.why or None,
         "oom": None if record is None else record.oom,
+        "unverified": record is not None and record.unverified,
         "commit": commit,
         "swept": [{"pid": each.pid, "command": each.command} for each in swept],
         "dropped_bytes": 0 if record is None else record.dropped_bytes,

@@ -13,7 +13,9 @@ import pytest
 
 from ralphctl.cli import overview
 from ralphctl.cli.overview import TABLE
+from ralphctl.client import discovery
 from ralphctl.format import humanize
+from ralphctl.offline import state as offline
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
 from tests.ctl.golden_files import Golden, printed
@@ -134,24 +136,38 @@ def signpost(tmp_path: Path) -> Iterator[Path]:
         yield lock
 
 
-def test_the_live_signpost_of_a_directory_leads_to_its_daemon(
-    ctl: Ctl, signpost: Path, tmp_path: Path
+def test_a_planted_lock_receives_nothing(
+    ctl: Ctl, signpost: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
+    """An agent can write and hold ``.ralph/lock``; ``start`` sends the whole environment."""
     daemon = FakeDaemon(tmp_path / "p.sock")
     try:
         daemon.views = {"private": view("private")}
-        assert "private" in ctl("status", cwd=signpost.parents[1]).stdout
-        assert ctl("status", cwd=tmp_path).returncode == 3
+        project = signpost.parents[1]
+        assert discovery.lock_owner(str(project)) == str(daemon.path), "it is well forged"
+        for typed in ("status", "stop", "logs"):
+            assert "private" not in ctl(typed, cwd=project).stdout
+        assert str(daemon.path) not in discovery.candidates(None, environment, str(project))
+        assert daemon.asked == []
     finally:
         daemon.stop()
 
 
-def test_a_signpost_that_nobody_holds_leads_nowhere(ctl: Ctl, tmp_path: Path) -> None:
-    (tmp_path / ".ralph").mkdir()
-    (tmp_path / ".ralph" / "lock").write_text(json.dumps({"socket": str(tmp_path / "p.sock")}))
-    daemon = FakeDaemon(tmp_path / "p.sock")
+def test_a_build_that_runs_in_the_directory_is_found_in_the_state_directory(
+    ctl: Ctl, environment: dict[str, str], tmp_path: Path
+) -> None:
+    project = tmp_path / "project" / "sub"
+    project.mkdir(parents=True)
+    home = offline.build_state_directory(str(project.parent), "p", environment)
+    home.mkdir(parents=True)
+    daemon = FakeDaemon(home / "ralphd.sock")
     try:
-        assert ctl("status").returncode == 3
+        daemon.views = {"private": view("private")}
+        assert ctl("status", cwd=project).returncode == 3, "nobody holds its lock"
+        with (home / "lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            assert "private" in ctl("status", cwd=project).stdout
+            assert ctl("status", cwd=tmp_path).returncode == 3
     finally:
         daemon.stop()
 
