@@ -98,6 +98,7 @@ class RangeCommit:
     sha: str
     parents: tuple[str, ...]
     subject: str
+    reverts: str = ""
 
 
 def pulled(git: GitRunner, commits: tuple[RangeCommit, ...], *, before: str | None) -> frozenset[str]:
@@ -182,6 +183,53 @@ def _reflog(log: Path) -> Iterator[tuple[str, bytes]]:
             yield line[2].decode(), line[3]
 
 
+# Which commits of a range a run made.
+#
+# The environment of a run sets the zlib level of git's objects, which the header of a loose object shows, and
+# which nothing else uses by default. Commits, merges, rebases and amends of the run are marked by that. The
+# reflog would be the obvious place, but GIT_REFLOG_ACTION replaces the messages in which git finds the branch
+# of ``git checkout -`` and in which we find pulls.
+
+RUN_SETTING: Final = "'core.looseCompression=2'"
+_OF_RUN: Final = b"\x78\x5e"
+_LEVELS_OF_RUN: Final = frozenset("2345")
+REVERTS_COMMIT: Final = re.compile(r"^This reverts commit ([0-9a-f]{40,64})[.,]", re.MULTILINE)
+
+
+def run_setting(inherited: str) -> str:
+    """Return GIT_CONFIG_PARAMETERS for a run, which marks the commits that it makes."""
+    return f"{inherited} {RUN_SETTING}".strip()
+
+
+def made_by_run(git: GitRunner, sha: str) -> bool | None:
+    """Return whether a commit has the mark of a run; None if it is packed, or the level is configured."""
+    if _LEVELS_OF_RUN.intersection(git.compression):
+        return None
+    try:
+        with (git.repository.common / "objects" / sha[:2] / sha[2:]).open("rb") as file:
+            return file.read(len(_OF_RUN)) == _OF_RUN
+    except OSError:
+        return None
+
+
+def _rewritten_by_other(git: GitRunner, before: str, after: str, judged: tuple[RangeCommit, ...]) -> bool:
+    """Return whether ``before`` was left only by a rewrite of commits that no run made, and not by a run."""
+    lost = _range(git, after, before) if judged else ()
+    if not (lost and lost[-1].parents[:1] == judged[-1].parents[:1]):
+        return False
+    if any(made_by_run(git, each.sha) is not False for each in lost):
+        return False
+    runs = [each.sha for each in judged if made_by_run(git, each.sha) is not False]
+    # An amend and a rebase keep the author and the date.
+    return not runs or _authors(git, runs).isdisjoint(_authors(git, [each.sha for each in lost]))
+
+
+def _authors(git: GitRunner, shas: list[str]) -> set[str]:
+    given = "".join(f"{sha}\n" for sha in shas).encode()
+    words = (*LOG, "--no-walk=unsorted", "--stdin", "--format=%at %ae")
+    return set(git.text(*words, given=given).split("\0"))
+
+
 # Where HEAD is, and what is between it and an earlier position.
 
 
@@ -242,6 +290,10 @@ def boundary(directory: Path, before: Position) -> Boundary:
         came = pulled(git, judged, before=before.head)
         unpushed = _not_in_upstream(git, after.head, before.head) if judged else None
         trouble = trouble_of(git, dirty.unmerged)
+        descends = not is_whole or (bool(judged) and judged[-1].parents[:1] == (before.head,))
+        old, new = before.head, after.head
+        rewritten = bool(old and new and not descends and _rewritten_by_other(git, old, new, judged))
+        by_run = {each.sha: made_by_run(git, each.sha) for each in judged}
     except NotDone as why:
         return Boundary(before, after, trouble=str(why))
     if not is_whole and not came:
@@ -249,29 +301,39 @@ def boundary(directory: Path, before: Position) -> Boundary:
     return Boundary(
         before,
         after,
-        not is_whole or (bool(judged) and judged[-1].parents[:1] == (before.head,)),
+        descends,
         tuple(
-            JudgedCommit(c.sha, c.subject, c.sha in came, unpushed is not None and c.sha not in unpushed)
+            JudgedCommit(
+                c.sha,
+                c.subject,
+                c.sha in came,
+                unpushed is not None and c.sha not in unpushed,
+                by_run[c.sha],
+                c.reverts,
+            )
             for c in judged
         ),
         trouble,
         tuple(readable(name) for name in dirty.names[:MOST_DIRTY]),
+        rewritten,
     )
 
 
 def _range(git: GitRunner, before: str | None, after: str | None) -> tuple[RangeCommit, ...]:
     if after is None or (before is not None and not _FULL_SHA.fullmatch(before)):
         return ()
-    words = (*LOG, "--first-parent", "--format=%H %P%x09%s", f"--max-count={MOST_COMMITS + 1}")
+    words = (*LOG, "--first-parent", "--format=%H %P%x09%s%n%b", f"--max-count={MOST_COMMITS + 1}")
     code, output = git.run(*words, after, *([f"^{before}"] if before else []), "--")
     if code != 0 and before and git.commit(before) is None:
         return ()  # before is gone: nothing can descend from it
     if code != 0:
         raise NotDone(f"git log ended with {code}; try it: git -C {git.directory} log")
-    return tuple(
-        RangeCommit(sha, tuple(parents), subject[:_SUBJECT_CHARS])
-        for (sha, *parents), subject in log_entries(output)
-    )
+    commits = []
+    for (sha, *parents), message in log_entries(output):
+        target = REVERTS_COMMIT.search(message)
+        subject = message.partition("\n")[0][:_SUBJECT_CHARS]
+        commits.append(RangeCommit(sha, tuple(parents), subject, target[1] if target else ""))
+    return tuple(commits)
 
 
 def _not_in_upstream(git: GitRunner, after: str | None, before: str | None) -> frozenset[str] | None:

@@ -34,7 +34,7 @@ _SETTINGS: Final = (
     *("core.checkStat=default", "core.sshCommand=false", "advice.detachedHead=false"),
 )
 _NO_FETCH: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_LITERAL_PATHSPECS": "1"}
-_CONFIGURED: Final = r"^(filter\..*|merge\..*\.driver|user\.(name|email))$"
+_CONFIGURED: Final = r"^(filter\..*|merge\..*\.driver|user\.(name|email)|core\.(loose)?compression)$"
 OWN_IDENTITY: Final = {
     **{"GIT_AUTHOR_NAME": "ralphd", "GIT_AUTHOR_EMAIL": "ralphd@localhost"},
     **{"GIT_COMMITTER_NAME": "ralphd", "GIT_COMMITTER_EMAIL": "ralphd@localhost"},
@@ -53,7 +53,7 @@ class WasKilled(NotDone):
 
 
 class HasMoved(NotDone):
-    """HEAD is not where the caller expects it."""
+    """HEAD is not where the caller expects it, or files changed under the act: somebody else works here."""
 
 
 class GitRunner:
@@ -100,7 +100,7 @@ class GitRunner:
 
     @cached_property
     def _configured(self) -> dict[str, str]:
-        """The configured filters, merge drivers and user name, by key."""
+        """The configured filters, merge drivers, user name and compression, by key."""
         answer = repo.answer(
             self.directory, "config", "-z", "--get-regexp", _CONFIGURED, limit_s=self.remaining_s
         )
@@ -114,6 +114,12 @@ class GitRunner:
         """The names of the configured filters (LFS is one)."""
         keys = (key for key in self._configured if key.startswith("filter."))
         return frozenset(key[len("filter.") : key.rfind(".")] for key in keys)
+
+    @property
+    def compression(self) -> frozenset[str]:
+        """The configured zlib levels of objects."""
+        keys = ("core.compression", "core.loosecompression")
+        return frozenset(self._configured[key].strip() for key in keys if key in self._configured)
 
     def filtered(self, names: Collection[bytes]) -> dict[bytes, bytes]:
         """Return those of these files that go through a configured filter, with its name."""

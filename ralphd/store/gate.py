@@ -30,13 +30,18 @@ _NAMES: Final = {order: name for name, order in _ORDERS.items()}
 _RUN: Final = ("boundary_id", "number", "task", "run_id", "judgement", "tests", "tail")
 _STEPS: Final = (
     *("boundary", "baseline", "head", "order", "runs"),
-    *("is_aside", "alone", "reverted", "planned"),
+    *("is_aside", "alone", "reverted", "planned", "retakes", "stale", "confirmed", "excused", "note"),
 )
 _DECISION: Final = ("kind", "why", "baseline", "pauses", "calls", "is_open")
 _LAST: Final = (
     *("boundary_id", "number", "task", "run_id", "verdict", "why"),
     *("commits", "reverted", "refs", "tail", "at"),
 )
+_ADDED: Final = {
+    **{"retakes": 0, "stale": "", "confirmed": 0, "excused": "", "note": "", "knows_run": False},
+    **{"by_run": None, "reverts": "", "owner": "run", "rewritten": False},
+}
+"""Keys that earlier daemons do not know, with the values at which they are left out."""
 _STATE: Final = TypeAdapter(GateState)
 
 
@@ -76,7 +81,16 @@ def _as_plain(state: GateState) -> dict[str, Any]:
         if last is not None:
             shown = plain[key] | {"verdict": last.kind.value, "at": rfc3339(last.at)}
             plain[key] = _only(_LAST, shown)
-    return {"version": GATE_VERSION, **plain}
+    return {"version": GATE_VERSION, **_without_added(plain)}
+
+
+def _without_added(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return [_without_added(each) for each in plain]
+    if not isinstance(plain, dict):
+        return plain
+    left_out = {key for key, value in _ADDED.items() if key in plain and plain[key] == value}
+    return {key: _without_added(value) for key, value in plain.items() if key not in left_out}
 
 
 def _only(keys: tuple[str, ...], plain: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ralphd.core.gate.range import attributed
 from ralphd.core.gate.verdict import (
     Baseline,
     GateEvent,
@@ -21,6 +22,7 @@ from ralphd.core.gate.verdict import (
     Verdict,
     begin,
     label_of,
+    retaken,
     step,
 )
 from ralphd.core.supervision.events import VerdictReached
@@ -76,8 +78,13 @@ class Judge:
 
     def judge(self, before: Position) -> Judged:
         """The verdict on what came since ``before``."""
-        run = begin(self.hands.boundary(before), self.baseline, boundary_id="boundary", run_id=RUN)
+        boundary = attributed(self.hands.boundary(before), knows_run=False)
+        run = begin(boundary, self.baseline, boundary_id="boundary", run_id=RUN)
         while not isinstance(run.order, Say):
+            if run.is_stale:
+                boundary = attributed(self.hands.boundary(before), knows_run=False)
+                run = retaken(run, boundary, self.hands.reverts(LABEL))
+                continue
             event = self._carried_out(run)
             if isinstance(event, Ran):
                 run = run.tested(TestRun(RUN, event.result, 0.0), "")

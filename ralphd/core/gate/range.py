@@ -1,15 +1,16 @@
 """Which commits the gate judges: where a range opens, where it ends, and whose commits it holds (R1, R2, R4).
 
 A range begins where HEAD was before an iteration and ends at its boundary. It stays open where a run ended
-without one: the next verdict is for its commits too. It is dropped where HEAD has moved while nothing ran,
-for then somebody else has worked here, and nothing of theirs may be reverted.
+without one, or where somebody else changed the branch during the tests: the next verdict covers its commits
+too. Commits that a run made are recognized by a mark (``git/facts``); all others stay. Where the mark was
+never seen, every commit counts as the run's, and a range is dropped where HEAD moved while nothing ran.
 """
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
-from ralphd.core.gate.verdict import Baseline, GateRun, Position, Result, Verdict
+from ralphd.core.gate.verdict import Baseline, Boundary, GateRun, Owner, Position, Result, Verdict
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 
@@ -29,6 +30,7 @@ class GateState:
     ``left`` is where HEAD was when the last run ended. ``test_run`` is the run of the tests under way,
     ``judging`` the gate run. ``since`` is when the baseline became what it is. ``reverted`` is the last
     verdict that reverted something and was not undone; ``undone`` are the last boundaries that were.
+    ``knows_run``: commits with the mark of a run were seen. ``excused``: see ``GateRun``.
     """
 
     baseline: Baseline = Baseline.UNKNOWN
@@ -41,6 +43,8 @@ class GateState:
     since: Moment | None = None
     reverted: Verdict | None = None
     undone: tuple[str, ...] = ()
+    knows_run: bool = False
+    excused: str = ""
 
 
 class AtEnd(Enum):
@@ -67,13 +71,50 @@ def switched_off(state: GateState) -> GateState:
     return GateState(last=state.last, reverted=state.reverted, undone=state.undone)
 
 
-def before_run(state: GateState, head: Position, *, is_iteration: bool) -> GateState:
-    """Open the range of a run that is about to start; with ``is_iteration`` the run is one iteration."""
-    if state.is_open and state.left != head:
+def before_run(state: GateState, head: Position, *, is_iteration: bool, descends: bool = False) -> GateState:
+    """Open the range of a run that is about to start; with ``is_iteration`` the run is one iteration.
+
+    ``descends``: HEAD leads back to where the range begins. Then what others committed while nothing ran is
+    part of it if it can be told apart; otherwise a range that they continued is dropped.
+    """
+    keeps = state.knows_run and descends
+    if state.is_open and state.left != head and not keeps:
         state = replace(state, is_open=False, baseline=Baseline.UNKNOWN)
     if not state.is_open:
-        state = replace(state, before=head, is_open=is_iteration)
+        state = replace(state, before=state.before if keeps else head, is_open=is_iteration)
     return replace(state, left=head)
+
+
+def at_iteration(state: GateState, head: Position) -> GateState:
+    """Open a range with an iteration that begins at ``head``."""
+    keeps = state.knows_run and state.before is not None and state.before.branch == head.branch
+    return replace(state, before=state.before if keeps else head, is_open=True)
+
+
+def attributed(boundary: Boundary, *, knows_run: bool) -> Boundary:
+    """Return the facts with the owner of each commit.
+
+    A revert made outside of the run, and the commit that it reverts, need no verdict any more; the revert of
+    such a revert brings the commit back.
+    """
+    commits = boundary.commits
+    knows = knows_run or any(each.by_run for each in commits)
+    made_by = {each.sha: Owner.OTHER if knows and each.by_run is False else Owner.RUN for each in commits}
+    owners, reverted = dict(made_by), dict[str, str]()
+    for each in reversed(commits):
+        if each.by_run or each.reverts not in owners:
+            continue
+        owners[each.sha] = Owner.GATE
+        if (target := reverted.pop(each.reverts, None)) is not None:
+            owners[target] = made_by[target]
+        else:
+            reverted[each.sha] = each.reverts
+            owners[each.reverts] = Owner.GATE
+    return replace(
+        boundary,
+        descends=boundary.descends or (knows and boundary.rewritten),
+        commits=tuple(replace(each, owner=owners[each.sha]) for each in commits),
+    )
 
 
 def needs_baseline(state: GateState) -> bool:
@@ -125,9 +166,13 @@ def left_at(state: GateState, head: Position) -> GateState:
 
 
 def after_verdict(state: GateState, verdict: Verdict, head: Position) -> GateState:
-    """Begin the next range where HEAD is, unless the verdict leaves this one open."""
+    """Begin the next range at ``head``, where it was judged, unless the verdict leaves this one open."""
+    run = state.judging
+    commits = run.boundary.commits if run is not None else ()
     return replace(
         state,
+        knows_run=state.knows_run or any(each.by_run for each in commits),
+        excused=run.excused if run is not None and verdict.is_open else "",
         baseline=verdict.baseline,
         before=state.before if verdict.is_open else head,
         is_open=verdict.is_open,
@@ -144,9 +189,8 @@ def after_undo(state: GateState, boundary_id: str, head: Position) -> GateState:
     if reverted is not None and reverted.boundary_id == boundary_id:
         reverted = None
     undone = (*state.undone, boundary_id)[-_MOST_UNDONE:]
-    return GateState(
-        before=head, left=head, last=state.last, since=state.since, reverted=reverted, undone=undone
-    )
+    known = replace(GateState(), last=state.last, since=state.since, knows_run=state.knows_run)
+    return replace(known, before=head, left=head, reverted=reverted, undone=undone)
 
 
 def unjudged_since(state: GateState) -> str:

@@ -6,6 +6,7 @@ half done. Nothing outside the iteration's own range is reverted, and nothing wh
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -14,6 +15,7 @@ from ralphd.core.supervision.model import ReportedTask, RunId
 from ralphd.core.time import Moment
 
 _NO_RUN: Final = RunId("")
+MOST_RETAKES: Final = 3
 _LABEL_CHARS: Final = 8
 
 # The facts of a boundary: where the repository was and is, and what lies in between (R1, R2, R4, R8).
@@ -35,14 +37,29 @@ class Position:
     branch: str | None
 
 
+class Owner(StrEnum):
+    """Who made a commit of the range. ``GATE``: the gate's revert, or a commit that is reverted already."""
+
+    RUN = "run"
+    OTHER = "other"
+    GATE = "gate"
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedCommit:
-    """A commit of the range. ``pulled``: by fetch or pull. ``upstream``: it has been pushed."""
+    """A commit of the range. ``pulled``: by fetch or pull. ``upstream``: it has been pushed.
+
+    ``by_run``: a git in the environment of a run made it; None: unknown. ``reverts`` is the commit that its
+    message says it reverts. ``owner`` follows from these (``range.attributed``).
+    """
 
     sha: str
     subject: str = ""
     pulled: bool = False
     upstream: bool = False
+    by_run: bool | None = None
+    reverts: str = ""
+    owner: Owner = Owner.RUN
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +69,8 @@ class Boundary:
     ``before`` is where HEAD was after our own pull, ``now`` where it is. ``descends``: the one is an ancestor
     of the other. ``commits`` are those of the range along its first parents, newest first: a merge is one of
     them, what it merged is not. ``trouble`` is what is half done in the repository, in words (R8).
-    ``dirty`` are tracked files with uncommitted changes.
+    ``dirty`` are tracked files with uncommitted changes. ``rewritten``: it does not descend only because
+    commits that no run made were amended or rebased, and not by a run.
     """
 
     before: Position
@@ -61,6 +79,7 @@ class Boundary:
     commits: tuple[JudgedCommit, ...] = ()
     trouble: str = ""
     dirty: tuple[str, ...] = ()
+    rewritten: bool = False
 
     @property
     def doubt(self) -> str:
@@ -73,7 +92,7 @@ class Boundary:
         if self.before.branch != self.now.branch:
             was, now = self.before.branch or "none", self.now.branch or "none"
             return f"the branch is another: it was {was}, now it is {now}"
-        if pulled := [commit.sha[:7] for commit in self.commits if commit.pulled]:
+        if pulled := [each.sha[:7] for each in self.commits if each.pulled and each.owner is Owner.RUN]:
             return f"commits in it came by fetch or pull: {', '.join(pulled[:3])}"
         return ""
 
@@ -195,9 +214,10 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class CarriedOut:
-    """An order was carried out; HEAD is at ``head``, a full sha."""
+    """An order was carried out; HEAD is at ``head``, a full sha. ``note`` is for the verdict."""
 
     head: str | None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +229,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """HEAD is not where the run left it: somebody else works here."""
+    """HEAD or files changed under the run: somebody else works here."""
 
     why: str
 
@@ -244,6 +264,12 @@ class GateRun:
     ``reverted`` are the commits reverted so far, newest first. ``planned`` becomes the verdict when the
     order under way is done.
 
+    ``stale``: why the facts no longer hold; the worker reads them again once HEAD has been still
+    (``retaken``), and ``retakes`` counts that. ``confirmed``: the tests failed on the present commits in
+    every run (1), without uncommitted changes too (2); a retake need not repeat that. ``excused`` is the
+    newest commit of somebody else at which the tests failed without the run's commits too. ``note`` is added
+    to the verdict's reason.
+
     ``boundary_id``, ``run_id``, ``number`` and ``task`` name the boundary and its iteration. ``tests`` are
     all runs of the tests, ``tail`` is the end of what the last red one printed.
     """
@@ -263,10 +289,27 @@ class GateRun:
     task: ReportedTask | None = None
     tests: tuple[TestRun, ...] = ()
     tail: str = ""
+    retakes: int = 0
+    stale: str = ""
+    confirmed: int = 0
+    excused: str = ""
+    note: str = ""
 
     @property
     def left(self) -> tuple[JudgedCommit, ...]:
-        return tuple(commit for commit in self.boundary.commits if commit.sha not in self.reverted)
+        """The commits that may be reverted: those of the run alone."""
+        commits = self.boundary.commits
+        return tuple(each for each in commits if each.owner is Owner.RUN and each.sha not in self.reverted)
+
+    @property
+    def theirs(self) -> tuple[str, ...]:
+        """The commits that the run did not make, newest first."""
+        return tuple(each.sha for each in self.boundary.commits if each.owner is Owner.OTHER)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the facts have to be read again before the next order."""
+        return bool(self.stale) and not self.is_aside and self.verdict is None
 
     @property
     def verdict(self) -> Verdict | None:
@@ -287,13 +330,15 @@ class GateRun:
     def finished(self, at: Moment, refs: tuple[str, ...]) -> Verdict:
         """Return the whole verdict. ``refs`` are those that keep reverted commits."""
         assert self.verdict is not None
+        everything = tuple(commit.sha for commit in self.boundary.commits)
+        own = {commit.sha for commit in self.left} | set(self.reverted)
         return replace(
             self.verdict,
             boundary_id=self.boundary_id,
             run_id=self.run_id,
             number=self.number,
             task=self.task,
-            commits=tuple(commit.sha for commit in self.boundary.commits),
+            commits=tuple(sha for sha in everything if sha in own) or everything,
             reverted=self.reverted,
             tests=tuple(ran.result.value for ran in self.tests),
             tests_s=tuple(ran.took_s for ran in self.tests),
@@ -311,6 +356,7 @@ def begin(
     run_id: RunId = _NO_RUN,
     number: int | None = None,
     task: ReportedTask | None = None,
+    excused: str = "",
 ) -> GateRun:
     """Return the run for a boundary, with its first order."""
     run = GateRun(
@@ -322,10 +368,32 @@ def begin(
         run_id=run_id,
         number=number,
         task=task,
+        excused=excused,
     )
-    if boundary.before.head == boundary.now.head and boundary.before.branch == boundary.now.branch:
-        return _say(run, Verdict(VerdictKind.KEPT, "there is no new commit", baseline))
-    return _in_the_way(run, boundary.trouble) if boundary.trouble else run
+    return _opened(run)
+
+
+def _opened(run: GateRun) -> GateRun:
+    if run.boundary.before == run.boundary.now:
+        return _say(run, Verdict(VerdictKind.KEPT, "there is no new commit", run.baseline))
+    return _in_the_way(run, run.boundary.trouble) if run.boundary.trouble else run
+
+
+def retaken(run: GateRun, boundary: Boundary, reverts: Mapping[str, str]) -> GateRun:
+    """Judge again from the same start. ``reverts``: what this run's reverts reverted, by their shas."""
+    present = reversed([commit.sha for commit in boundary.commits])
+    again = replace(
+        run,
+        boundary=boundary,
+        head=boundary.now.head,
+        order=RunTests(),
+        runs=(),
+        alone=None,
+        reverted=tuple(reverts[sha] for sha in present if sha in reverts),
+        retakes=run.retakes + 1,
+        stale="",
+    )
+    return _opened(again)
 
 
 def step(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
@@ -343,15 +411,17 @@ def step(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
             return _restore(run, verdict)
         case _, Moved(why=why):
             # HEAD stays where it is; only the set-aside changes are brought back.
-            made = "; reverts that were made are there" if run.reverted else ""
-            return _in_the_way(run, f"somebody else works here while it is judged: {why}{made}")
+            if run.retakes == MOST_RETAKES:
+                return _give_up(run, why)
+            return replace(run, order=PutBack() if run.is_aside else RunTests(), planned=None, stale=why)
         case SetAside(), CarriedOut():
             return replace(run, order=RunTests(), runs=(), is_aside=True)
-        case PutBack(), CarriedOut():
-            return _put_back(run, policy)
+        case PutBack(), CarriedOut(note=note):
+            return _put_back(replace(run, note=note or run.note), policy)
         case Revert(commits=commits), CarriedOut(head=head):
             reverted = (*run.reverted, *commits)
-            return replace(run, order=RunTests(), runs=(), alone=None, reverted=reverted, head=head)
+            run = replace(run, runs=(), alone=None, confirmed=0)
+            return replace(run, order=RunTests(), reverted=reverted, head=head)
         case Restore(), CarriedOut(head=head):
             return _say(replace(run, reverted=(), head=head), run.planned)
         case Push(), CarriedOut():
@@ -366,23 +436,28 @@ def _tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
     """R3: red counts only if every run is red; one without an answer is repeated once, and proves nothing."""
     run = replace(run, runs=(*run.runs, result))
     at_first = not run.reverted
-    if result is Result.RED and at_first and run.baseline is not Baseline.GREEN:
+    if result is Result.RED and at_first and (run.baseline is not Baseline.GREEN or _is_excused(run)):
         return _tree_is(run, Result.RED, policy)  # nothing can follow from it (R4)
     unanswered = any(each in _NO_ANSWER for each in run.runs)
-    again = len(run.runs) <= max(policy.test_retries, unanswered)
+    retries = 0 if run.retakes and run.confirmed else policy.test_retries
+    again = len(run.runs) <= max(retries, unanswered)
     if again and result in (Result.RED, *_NO_ANSWER):
         return replace(run, order=RunTests())
     if result is Result.RED:
         result = next((each for each in run.runs if each in _NO_ANSWER), result)
+    if result is Result.RED:
+        run = replace(run, confirmed=2 if run.is_aside or run.confirmed == 2 else 1)
     if run.is_aside:
         return replace(run, order=PutBack(), alone=result)
-    if result is Result.RED and run.boundary.dirty:
+    if result is Result.RED and run.boundary.dirty and run.confirmed == 1:
         return replace(run, order=SetAside())
     return _tree_is(run, result, policy)
 
 
 def _put_back(run: GateRun, policy: GatePolicy) -> GateRun:
     run = replace(run, is_aside=False)
+    if run.stale and run.planned is None:
+        return replace(run, order=RunTests())
     if run.planned is not None or run.alone is None:
         return _say(run, run.planned)
     if run.alone is Result.GREEN and not run.reverted:
@@ -408,7 +483,7 @@ def _tree_is(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
 def _green(run: GateRun) -> GateRun:
     if not run.reverted:
         why = "the tests pass" + (", at a second run" if len(run.runs) > 1 else "")
-        return _say(run, Verdict(VerdictKind.KEPT, why, Baseline.GREEN))
+        return _say(replace(run, excused=""), Verdict(VerdictKind.KEPT, why, Baseline.GREEN))
     count = len(run.reverted)
     why = f"the tests failed, and pass without {'it' if count == 1 else f'these {count} commits'}"
     verdict = Verdict(VerdictKind.REVERTED, why, Baseline.GREEN)
@@ -425,10 +500,35 @@ def _red(run: GateRun, policy: GatePolicy) -> GateRun:
         if doubt := run.boundary.doubt:
             why = f"the tests fail, and nothing is reverted: {doubt}"
             return _say(run, Verdict(VerdictKind.UNTESTED, why, Baseline.UNKNOWN, pauses=True))
+        if _is_excused(run):
+            return _say(run, _not_ours(run))
     if left := tuple(commit.sha for commit in run.left):
         return replace(run, order=Revert(left[:1] if policy.minimal else left))
+    if run.theirs:
+        return _restore(replace(run, excused=run.theirs[0]), _not_ours(run))
     why = "the tests fail without these commits too, which are not to blame: they are back"
     return _restore(run, Verdict(VerdictKind.UNTESTED, why, Baseline.UNKNOWN, pauses=True))
+
+
+def _is_excused(run: GateRun) -> bool:
+    """Whether it is known that the tests fail without the run's commits, and nobody else committed since."""
+    return bool(run.excused) and run.theirs[:1] == (run.excused,)
+
+
+def _not_ours(run: GateRun) -> Verdict:
+    """Report a red commit that the run did not make; the range stays open until the tests pass again."""
+    theirs = _names(short(run.theirs))
+    why = f"the tests fail without the commits of this run too; it did not make {theirs}: look there first"
+    return Verdict(VerdictKind.UNTESTED, why, run.baseline, calls=True, is_open=True)
+
+
+def _give_up(run: GateRun, why: str) -> GateRun:
+    """Leave the range open: the next verdict covers it, with what was made meanwhile."""
+    kind = VerdictKind.REVERTED if run.reverted else VerdictKind.UNTESTED
+    times = f"the repository changed {MOST_RETAKES + 1} times during the tests"
+    why = f"{times}; these commits are judged with the next iteration's: {why}"
+    verdict = Verdict(kind, why, run.baseline, is_open=True)
+    return replace(run, order=PutBack(), planned=verdict) if run.is_aside else _say(run, verdict)
 
 
 def _unknown(run: GateRun, why: str) -> GateRun:
@@ -474,7 +574,8 @@ def _paused(why: str) -> Verdict:
 
 def _say(run: GateRun, verdict: Verdict | None) -> GateRun:
     assert verdict is not None
-    return replace(run, order=Say(verdict), planned=None)
+    why = f"{verdict.why}; {run.note}" if run.note else verdict.why
+    return replace(run, order=Say(replace(verdict, why=why)), planned=None)
 
 
 def _names(names: tuple[str, ...]) -> str:

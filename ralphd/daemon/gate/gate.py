@@ -149,7 +149,9 @@ class Gate:
             return False
         is_iteration = self._account.policy.mode is Mode.ITERATION
         head = await asyncio.to_thread(self._git.position)
-        await self._memory.save(ranges.before_run(self._memory.state, head, is_iteration=is_iteration))
+        descends = state.knows_run and await asyncio.to_thread(self._git.descends, state.before, head)
+        opened = ranges.before_run(self._memory.state, head, is_iteration=is_iteration, descends=descends)
+        await self._memory.save(opened)
         self._tests_baseline = ranges.needs_baseline(self._memory.state)
         if self._tests_baseline:
             await self._account.note_head()  # `start` says which branch gets the commits
@@ -183,7 +185,7 @@ class Gate:
             case reports.IterationStarted(head=head, branch=branch):
                 if self.is_on and ranges.opens_with_iteration(self._memory.state):
                     at = Position(head, branch) if head else await asyncio.to_thread(self._git.position)
-                    await self._memory.save(replace(self._memory.state, before=at, is_open=True))
+                    await self._memory.save(ranges.at_iteration(self._memory.state, at))
             case reports.IterationFinished(waits=False):
                 self._passed_by = True
             case reports.IterationFinished() as report if not reports.is_known(current, fact):
@@ -238,9 +240,15 @@ class Gate:
         if state.before is None:
             await self._memory.save(replace(state, before=await asyncio.to_thread(self._git.position)))
             return None
-        boundary = await asyncio.to_thread(self._git.boundary, state.before)
+        found = await asyncio.to_thread(self._git.boundary, state.before)
         return begin(
-            boundary, state.baseline, boundary_id=boundary_id, run_id=run_id, number=number, task=task
+            ranges.attributed(found, knows_run=state.knows_run),
+            state.baseline,
+            boundary_id=boundary_id,
+            run_id=run_id,
+            number=number,
+            task=task,
+            excused=state.excused,
         )
 
     # --- a gate run: handed over, worked on, concluded ---------------------------------------------------
@@ -262,7 +270,11 @@ class Gate:
         diagnostics.reach("gate.say.done")
         verdict, name = event.verdict, self._account.definition.name
         try:
-            head = await asyncio.to_thread(self._git.position)
+            judged = self._memory.state.judging
+            if judged is None or verdict.pauses:
+                head = await asyncio.to_thread(self._git.position)
+            else:  # what came since then is for the next verdict
+                head = Position(judged.head, judged.boundary.now.branch)
             await self._memory.save(ranges.after_verdict(self._memory.state, verdict, head))
             if verdict.reverted:
                 label = label_of(name, verdict.run_id, verdict.boundary_id)

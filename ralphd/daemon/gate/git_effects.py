@@ -50,6 +50,17 @@ class GitEffects:
         """Return the facts of what came since ``before``."""
         return facts.boundary(self.directory, before)
 
+    def descends(self, before: verdict.Position | None, head: verdict.Position) -> bool:
+        """Whether HEAD leads back to ``before`` on the same branch."""
+        if before is None or before.head is None or head.head is None or before.branch != head.branch:
+            return False
+        words = ("merge-base", "--is-ancestor", before.head, head.head)
+        return before == head or (repo.answer(self.directory, *words) or (1, b""))[0] == 0
+
+    def reverts(self, label: str) -> dict[str, str]:
+        """Return the reverts made under a label, each with the commit that it reverts."""
+        return {each.revert: each.commit for each in revert.reverted(self.directory, label)}
+
     def is_committed_after(self, moment: Moment) -> bool:
         """Whether HEAD is younger than ``moment``, or its age is unknown."""
         words = ("log", "-1", "--no-show-signature", "--format=%ct")
@@ -71,6 +82,9 @@ class GitEffects:
                 return stash.put_back(self.directory, label)
             case verdict.Revert(commits=commits):
                 return revert.revert(self.directory, commits, head=run.head or "", label=label)
+            case verdict.Restore() if run.retakes:  # commits of others may be among the reverts
+                made = self.reverts(label).items()
+                return revert.undo(self.directory, [by for by, sha in made if sha in run.reverted])
             case verdict.Restore(head=head):
                 return revert.restore(self.directory, head, expected=run.head or "", label=label)
             case verdict.Push():

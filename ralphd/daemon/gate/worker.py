@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ralphd import diagnostics
-from ralphd.core.gate.range import GateState
+from ralphd.core.gate.range import GateState, attributed
 from ralphd.core.gate.verdict import (
     Baseline,
     Cut,
@@ -29,6 +29,7 @@ from ralphd.core.gate.verdict import (
     Verdict,
     VerdictKind,
     label_of,
+    retaken,
     step,
 )
 from ralphd.core.supervision.events import Event, VerdictReached
@@ -47,6 +48,9 @@ logger = logging.getLogger(__name__)
 
 ASKED_TO_END: Final = "everything was to end at once; these commits are judged with the next iteration's"
 SWITCHED_OFF: Final = "the guard is switched off"
+STILL_S: Final = 1.0
+MOST_WAIT_S: Final = 10.0
+POLL_S: Final = 0.1
 A_BUG: Final = "a bug in ralphd: its log has the traceback"
 
 
@@ -117,6 +121,9 @@ class GateWorker:
         try:
             unsaved: str | None = None
             while not isinstance(order := self._run.order, Say):
+                if self._run.is_stale:
+                    await self._retake()
+                    continue
                 diagnostics.reach(f"gate.{order_name(order)}.ordered")
                 event: GateEvent
                 if unsaved is not None:
@@ -144,6 +151,23 @@ class GateWorker:
             await self._save(replace(self._run, order=Say(verdict)))
         refs = self._git.refs_of(self._label)
         self._post(VerdictReached(self._run.finished(self._services.clock.now(), refs)))
+
+    async def _retake(self) -> None:
+        """Begin the run again once HEAD has been still for a moment."""
+        await self._until_still()
+        run, git = self._run, self._git
+        found = await asyncio.to_thread(git.boundary, run.boundary.before)
+        boundary = attributed(found, knows_run=self._memory.state.knows_run)
+        await self._save(retaken(run, boundary, await asyncio.to_thread(git.reverts, self._label)))
+
+    async def _until_still(self) -> None:
+        """Wait until HEAD has not moved for a moment, some seconds at most."""
+        loop, at = asyncio.get_running_loop(), await asyncio.to_thread(self._git.position)
+        since = begun = loop.time()
+        while loop.time() - since < STILL_S and loop.time() - begun < MOST_WAIT_S and not self._tests.is_cut:
+            await asyncio.sleep(POLL_S)
+            if (now := await asyncio.to_thread(self._git.position)) != at:
+                at, since = now, loop.time()
 
     async def _save(self, run: GateRun) -> str | None:
         return await self._memory.save(replace(self._memory.state, judging=run, test_run=None))

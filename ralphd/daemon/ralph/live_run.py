@@ -17,6 +17,7 @@ from ralphd.core.supervision.events import Event, FellSilent, Overran
 from ralphd.core.supervision.exit_policy import TRY_AGAIN_LATER
 from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.builtin import command_of
+from ralphd.git.facts import run_setting
 from ralphd.git.repo import ReflogMark, Repository, Signature
 from ralphd.git.worktree_scan import WorkTree
 from ralphd.loop.workdir_files import read_plan
@@ -207,11 +208,13 @@ def spec_of(account: "RalphRecord", services: "Services", directory: RunDirector
 
 
 def _variables(account: "RalphRecord", services: "Services", directory: RunDirectory) -> dict[str, str]:
+    own = account.files.load_environment().get("GIT_CONFIG_PARAMETERS", "")
     variables = {
         "RALPH_NAME": account.definition.name,
         "RALPH_RUN_ID": directory.run_id,
         "RALPHD_SOCKET": str(services.socket_path),
         "PYTHONUNBUFFERED": "1",
+        "GIT_CONFIG_PARAMETERS": run_setting(own),
     }
     began_at = account.supervision.tally.began_at
     if account.definition.runs_own_loop and began_at is not None:

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut, Moved, Refused
 from ralphd.core.text import short_sha
-from ralphd.git.facts import LOG, log_entries
+from ralphd.git.facts import LOG, REVERTS_COMMIT, log_entries
 from ralphd.git.rewrite.move_branch import Move, branch_and_head, carry_out, move
 from ralphd.git.runner import GitRunner, HasMoved, NotDone, ref_name
 
@@ -39,7 +39,6 @@ REVERTED: Final = "refs/ralph/reverted/"
 KEPT: Final = 100
 """How many labels of a ralph have refs: as many as there are runs in its history."""
 _SHA: Final = re.compile(r"[0-9a-f]{40,64}")
-_REVERTS_COMMIT: Final = re.compile(r"^This reverts commit ([0-9a-f]{40,64})[.,]", re.MULTILINE)
 
 Done: TypeAlias = CarriedOut | Refused | Moved
 
@@ -73,14 +72,15 @@ def revert(directory: Path, commits: Sequence[str], *, head: str, label: str) ->
             if reverts == head:
                 return head
             name = ref_name(label)
-            # Where the label's last revert is at head, this one continues from there.
-            base = [] if tip == head else [f"update {REVERTED}{name} {head}"]
+            # Where the label's last revert is in the branch, this one continues from there.
+            continues = tip is not None and git.run("merge-base", "--is-ancestor", tip, head)[0] == 0
+            base = [] if continues else [f"update {REVERTED}{name} {head}"]
             git.update_refs(f"update {REVERTS}{name} {reverts}", *base)
         diagnostics.reach("guard.reverts_kept")
         try:
             move(git, Move(branch, head, reverts, f"revert: {len(commits)} by ralphd"))
         except NotDone:
-            _forget(git, reverts, head, label)
+            _forget(git, reverts, head, label, tip)
             raise
         return reverts
 
@@ -163,10 +163,10 @@ def _is_revert_of(git: GitRunner, commits: Sequence[str], head: str, tip: str) -
     return bool(commits_reverted) and all(sha in in_order for sha in commits_reverted)
 
 
-def _forget(git: GitRunner, reverts: str, head: str, label: str) -> None:
-    """Restore the refs of a label to their state before ``revert``."""
+def _forget(git: GitRunner, reverts: str, head: str, label: str, last: str | None) -> None:
+    """Restore the refs of a label to their state before ``revert``; ``last`` was its last revert."""
     name = ref_name(label)
-    commands = [f"update {REVERTS}{name} {head} {reverts}"]
+    commands = [f"update {REVERTS}{name} {last if last not in (None, reverts) else head} {reverts}"]
     if git.ref(REVERTED + name) == head:
         commands = [f"delete {REVERTS}{name} {reverts}", f"delete {REVERTED}{name} {head}"]
     git.run("update-ref", "--stdin", given="".join(f"{each}\n" for each in commands).encode())
@@ -178,7 +178,7 @@ def _reverted(git: GitRunner, tip: str, base: str) -> tuple[RevertedCommit, ...]
     commits = []
     for entry in output.decode(errors="replace").split("\0") if code == 0 else ():
         sha, _, message = entry.partition("\n")
-        if match := _REVERTS_COMMIT.search(message):
+        if match := REVERTS_COMMIT.search(message):
             commits.append(RevertedCommit(sha, match[1], message.partition("\n")[0]))
     return tuple(commits)
 

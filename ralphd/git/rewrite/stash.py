@@ -32,18 +32,23 @@ are saved under ``refs/ralph/aside/LABEL`` (see file_snapshots); untracked files
 #     was to be the index: by that it is recognized and removed.
 # The ref is deleted last. As long as it exists the work is not lost, and it is never overwritten.
 #
-# Refused: submodules at another commit, filtered files, too much, an untracked file where HEAD has one; for
-# put back, files or index entries that were changed, staged or committed in the meantime.
+# Put back leaves out the paths that were changed, staged or committed in the meantime: theirs is newer, and
+# what was set aside there stays under a ref of its own.
+#
+# Refused: submodules at another commit, filtered files, too much, an untracked file where HEAD has one.
 
 import errno
 import os
 import stat
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from ralphd import diagnostics
+from ralphd.core.gate.verdict import CarriedOut
+from ralphd.core.text import short_sha
 from ralphd.git import tree_diff
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import Uncommitted
@@ -52,12 +57,13 @@ from ralphd.git.rewrite import file_snapshots
 from ralphd.git.rewrite.file_snapshots import PathKind, SavedFile, SavedState, Trace
 from ralphd.git.rewrite.move_branch import branch_and_head, carry_out, refuse_filtered, refuse_trouble
 from ralphd.git.rewrite.revert import Done
-from ralphd.git.runner import GitRunner, NotDone, WasKilled, name_list, readable, ref_name
+from ralphd.git.runner import GitRunner, HasMoved, NotDone, WasKilled, name_list, readable, ref_name
 from ralphd.git.tree_diff import TreeEntry, has_submodule
 
 ASIDE: Final = "refs/ralph/aside/"
 MOST_BYTES: Final = 256 << 20
 MOST_FILES: Final = 20_000
+_ATTEMPTS: Final = 3
 
 
 def set_aside(directory: Path, label: str) -> Done:
@@ -65,6 +71,7 @@ def set_aside(directory: Path, label: str) -> Done:
 
     def act(git: GitRunner) -> str:
         head, ref, saved = _load(git, label)
+        is_new = saved is None
         if saved is None:
             dirty = refuse_trouble(git)
             if not dirty.entries:
@@ -73,7 +80,12 @@ def set_aside(directory: Path, label: str) -> Done:
         elif saved.head != head:
             raise NotDone(f"other work is still set aside under {ref}")
         diagnostics.reach("guard.aside.kept")
-        staged = _refuse_changes(git, saved, head, ref)
+        staged, changed = _changes(git, saved, head)
+        if changed and is_new:  # every file is still as it was saved by its owner
+            git.output("update-ref", "-d", ref)
+            raise HasMoved(f"{name_list(changed)} changed meanwhile")
+        if changed:
+            raise NotDone(f"{name_list(changed)} changed meanwhile; what was set aside is kept under {ref}")
         _reset(git, saved, ref, staged)
         return head
 
@@ -83,9 +95,10 @@ def set_aside(directory: Path, label: str) -> Done:
 def put_back(directory: Path, label: str) -> Done:
     """Restore files and index from what was set aside under a label; do nothing where nothing was.
 
-    HEAD may have moved, if the commits between did not change these files. Refused, with all kept under the
-    ref, where files or index were changed in the meantime.
+    HEAD may have moved. A path that was changed, staged or committed in the meantime stays as it is; the
+    note of the result names it, and the ref that keeps what was set aside.
     """
+    notes: list[str] = []
 
     def act(git: GitRunner) -> str:
         head, ref, saved = _load(git, label)
@@ -98,19 +111,29 @@ def put_back(directory: Path, label: str) -> Done:
                 lock.unlink(missing_ok=True)
         if trouble := trouble_of(git, ()):  # conflicts count in these paths only, see below
             raise NotDone(trouble)
-        seen = file_snapshots.traces(git, saved.paths)
-        staged = _refuse_changes(git, saved, head, ref)
-        try:
-            _put_files(git, saved, seen=seen)
-            diagnostics.reach("guard.aside.files")
-            _put_index(git, saved, head, staged)
-        except OSError as error:
-            raise NotDone(f"{error.strerror}; what was set aside is kept under {ref}") from error
+        for attempt in range(_ATTEMPTS):
+            seen = file_snapshots.traces(git, saved.paths)
+            staged, changed = _changes(git, saved, head)
+            ours = _without(saved, changed)
+            try:
+                _put_files(git, ours, seen=seen)
+                diagnostics.reach("guard.aside.files")
+                _put_index(git, ours, head, staged)
+                break
+            except OSError as error:
+                if error.errno != errno.EBUSY or attempt + 1 == _ATTEMPTS:
+                    why = f"{error.strerror}; what was set aside is kept under {ref}"
+                    raise NotDone(why) from error
         diagnostics.reach("guard.aside.index")
+        kept = f"{ref}-{short_sha(git.ref(ref) or '')}"
+        if changed:
+            notes.append(f"{name_list(changed)} changed meanwhile; the earlier content is kept under {kept}")
+            git.output("update-ref", kept, ref)
         git.output("update-ref", "-d", ref)
         return head
 
-    return carry_out(directory, act)
+    done = carry_out(directory, act)
+    return replace(done, note="; ".join(notes)) if isinstance(done, CarriedOut) else done
 
 
 # Saving.
@@ -156,11 +179,18 @@ def _save(git: GitRunner, head: str, dirty: Uncommitted, ref: str) -> SavedState
     return saved
 
 
-def _refuse_changes(git: GitRunner, saved: SavedState, head: str, ref: str) -> dict[bytes, TreeEntry]:
-    """Return what the index has at the saved paths.
+def _without(saved: SavedState, changed: Collection[bytes]) -> SavedState:
+    """Return the saved state without some paths; its index cannot be restored whole then."""
+    if not changed:
+        return saved
+    return replace(saved, index="", files=tuple(each for each in saved.files if each.path not in changed))
 
-    Raises NotDone where a file is neither as saved, nor as HEAD had it, nor absent (a crash leaves it so),
-    and where a path was staged or committed since.
+
+def _changes(git: GitRunner, saved: SavedState, head: str) -> tuple[dict[bytes, TreeEntry], set[bytes]]:
+    """Return what the index has at the saved paths, and those that were changed since.
+
+    These are files that are neither as saved, nor as HEAD had them, nor absent (a crash leaves them so), and
+    paths that were staged or committed.
     """
     states = {each.path: file_snapshots.state_of(git, each.path) for each in saved.files}
     others = [
@@ -172,19 +202,13 @@ def _refuse_changes(git: GitRunner, saved: SavedState, head: str, ref: str) -> d
     changed |= {
         each.path for each in others if each.committed is None and tree_diff.is_file(git.path(each.path))
     }
-    if changed:
-        raise NotDone(f"{name_list(changed)} changed meanwhile; what was set aside is kept under {ref}")
     staged = tree_diff.staged_at(git, saved.paths)
-    changed = {
+    changed |= {
         each.path for each in saved.files if staged.get(each.path) not in (each.committed, each.staged)
     }
     if head != saved.head:
         changed |= {each.path for each in tree_diff.changes(git, saved.head, head)}.intersection(saved.paths)
-    if changed:
-        raise NotDone(
-            f"{name_list(changed)} was committed or staged meanwhile; what was set aside is kept under {ref}"
-        )
-    return staged
+    return staged, changed
 
 
 # Setting files and index to HEAD.
@@ -231,7 +255,7 @@ class DisplacedFiles:
         """Raise NotDone where a moved file is not as saved: somebody wrote to it around the rename."""
         for each, moved in self._moved:
             if not each.equals(file_snapshots.state_at(moved, each.path)):
-                raise NotDone(f"{readable(each.path)} changed meanwhile")
+                raise HasMoved(f"{readable(each.path)} changed meanwhile")
 
     def bring_back(self, saved: SavedState) -> set[bytes]:
         """Move all back, except over other people's files. Return the paths that are not as saved.
@@ -290,8 +314,11 @@ def _reset(git: GitRunner, saved: SavedState, ref: str, staged: Mapping[bytes, T
         _put_files(git, saved, without=theirs)
         _put_index(git, saved, saved.head, tree_diff.staged_at(git, saved.paths))
         if theirs:
-            raise NotDone(
-                f"{name_list(theirs)} changed meanwhile; what was there is kept under {ref}"
+            kept = f"{ref}-{short_sha(git.ref(ref) or '')}"
+            git.output("update-ref", kept, ref)
+            git.output("update-ref", "-d", ref)
+            raise HasMoved(
+                f"{name_list(theirs)} changed meanwhile; what was there is kept under {kept}"
             ) from why
         git.output("update-ref", "-d", ref)
         raise

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ralphd.core.gate.range import attributed
 from ralphd.core.gate.verdict import (
     Baseline,
     Boundary,
@@ -16,6 +17,7 @@ from ralphd.core.gate.verdict import (
     GateRun,
     JudgedCommit,
     Moved,
+    Owner,
     Position,
     Push,
     PutBack,
@@ -32,6 +34,7 @@ from ralphd.core.gate.verdict import (
     VerdictKind,
     begin,
     label_of,
+    retaken,
     short,
     step,
 )
@@ -271,13 +274,12 @@ def test_r2_a_doubtful_range_reverts_nothing(change: dict[str, object], words: s
     assert green.verdict.kind is VerdictKind.KEPT
 
 
-def test_a_moved_head_restores_files_and_pauses() -> None:
+def test_a_moved_head_restores_files_and_is_judged_again() -> None:
     aside = replace(begin(Repo(1, dirty=("a",)).boundary(), Baseline.GREEN), is_aside=True)
     moved = step(aside, Moved("HEAD is at abc"), GatePolicy())
-    assert moved.order == PutBack()
-    over = step(moved, CarriedOut(None), GatePolicy()).verdict
-    assert over is not None
-    assert over.pauses
+    assert (moved.order, moved.is_stale) == (PutBack(), False)
+    back = step(moved, CarriedOut(None), GatePolicy())
+    assert (back.order, back.is_stale, back.is_aside) == (RunTests(), True, False)
 
 
 @pytest.mark.parametrize(
@@ -616,11 +618,6 @@ def paused(why: str) -> Verdict:
             (RED, HEAD, RED, HEAD, RED, Refused("a lock")),
             "the reverts are still there, and cannot be taken back: a lock",
         ),
-        ((Moved("it is elsewhere"),), "somebody else works here while it is judged: it is elsewhere"),
-        (
-            (RED, HEAD, Moved("it is elsewhere")),
-            "somebody else works here while it is judged: it is elsewhere; reverts that were made are there",
-        ),
         ((Refused("no git"),), "no git"),
     ],
 )
@@ -640,16 +637,115 @@ def test_refusals_about_work_that_is_left() -> None:
     assert after(RED, Refused("a lock"), boundary=boundary).verdict == paused(why)
     lost = after(RED, HEAD, PASS, Refused("it changed"), boundary=boundary)
     assert (lost.verdict, lost.is_aside) == (paused("it changed"), False)
-    moved = after(RED, HEAD, Moved("it is elsewhere"), boundary=boundary)
-    why = "somebody else works here while it is judged: it is elsewhere"
-    assert (moved.order, moved.planned) == (PutBack(), paused(why))
-    assert step(moved, HEAD, GatePolicy()).verdict == paused(why)
 
 
-def test_a_moved_head_outweighs_the_tests() -> None:
+# Somebody else at work
+
+
+MINE = replace(ONE, by_run=True)
+THEIRS = JudgedCommit("3" * 40, by_run=False)
+SHARED = attributed(replace(BOUNDARY, commits=(THEIRS, MINE)), knows_run=False)
+
+
+def moved(run: GateRun, times: int, boundary: Boundary = BOUNDARY) -> GateRun:
+    """A run during which HEAD moves so many times."""
+    for _ in range(times):
+        run = step(run, Moved("it is elsewhere"), GatePolicy(0))
+        run = retaken(run, boundary, {}) if run.is_stale else run
+    return run
+
+
+def test_a_moved_head_is_judged_again_three_times() -> None:
+    third = moved(begin(BOUNDARY, GREEN), 3)
+    assert (third.order, third.retakes, third.verdict) == (RunTests(), 3, None)
+    fourth = moved(begin(BOUNDARY, GREEN), 4).verdict
+    assert fourth is not None
+    assert (fourth.kind, fourth.baseline, fourth.is_open, fourth.pauses) == (UNTESTED, GREEN, True, False)
+    assert "changed 4 times during the tests" in fourth.why
+    assert "it is elsewhere" in fourth.why
+
+
+def test_what_was_reverted_before_a_retake_is_known_by_its_reverts() -> None:
+    revert = JudgedCommit("4" * 40, by_run=False, reverts=TWO.sha)
+    now = replace(BOUNDARY, commits=(THEIRS, revert, TWO, ONE))
+    run = step(after(RED, HEAD), Moved("it is elsewhere"), GatePolicy(0))
+    again = retaken(run, attributed(now, knows_run=False), {revert.sha: TWO.sha})
+    assert (again.reverted, [each.sha for each in again.left]) == ((TWO.sha,), [THEIRS.sha, ONE.sha])
+    over = step(again, PASS, GatePolicy(0)).verdict
+    assert over == Verdict(REVERTED, "the tests failed, and pass without it", GREEN)
+    gone = retaken(run, attributed(BOUNDARY, knows_run=False), {revert.sha: TWO.sha})
+    assert gone.reverted == ()
+
+
+def test_a_give_up_keeps_the_reverts_and_leaves_the_rest_open() -> None:
+    run = replace(after(RED, HEAD), retakes=3)
+    found = step(run, Moved("it is elsewhere"), GatePolicy(0)).verdict
+    assert found is not None
+    assert (found.kind, found.is_open, found.pauses) == (REVERTED, True, False)
+    aside = step(replace(run, is_aside=True), Moved("it is elsewhere"), GatePolicy(0))
+    assert aside.order == PutBack()
+    assert step(aside, HEAD, GatePolicy(0)).verdict == found
+
+
+def test_a_retake_does_not_repeat_what_is_confirmed() -> None:
     boundary = replace(BOUNDARY, dirty=("a",))
-    over = after(RED, HEAD, PASS, Moved("it is elsewhere"), HEAD, boundary=boundary).verdict
-    assert over == paused("somebody else works here while it is judged: it is elsewhere")
+    red = after(RED, HEAD, RED, boundary=boundary)
+    assert (red.order, red.confirmed) == (PutBack(), 2)
+    again = retaken(step(step(red, Moved("x"), GatePolicy()), HEAD, GatePolicy()), boundary, {})
+    assert step(again, RED, GatePolicy(2)).order == Revert((TWO.sha,))
+    once = retaken(step(after(RED, boundary=boundary), Moved("x"), GatePolicy()), boundary, {})
+    assert step(once, RED, GatePolicy(2)).order == SetAside()
+
+
+def test_only_the_commits_of_the_run_are_reverted() -> None:
+    assert after(RED, boundary=SHARED).order == Revert((MINE.sha,))
+    over = after(RED, HEAD, PASS, boundary=SHARED)
+    assert over.verdict == Verdict(REVERTED, "the tests failed, and pass without it", GREEN)
+    assert over.finished(1.0, ()).commits == (MINE.sha,)
+
+
+def test_a_red_commit_of_somebody_else_is_reported_and_not_tried_again() -> None:
+    red = after(RED, HEAD, RED, boundary=SHARED)
+    assert red.order == Restore("a" * 40)
+    over = step(red, CarriedOut("a" * 40), GatePolicy(0))
+    assert over.verdict is not None
+    assert (over.verdict.kind, over.verdict.calls, over.verdict.is_open) == (UNTESTED, True, True)
+    assert (over.verdict.pauses, over.verdict.baseline, over.excused) == (False, GREEN, THEIRS.sha)
+    assert "it did not make 3333333: look there first" in over.verdict.why
+    later = begin(SHARED, GREEN, excused=THEIRS.sha)
+    assert step(later, RED, GatePolicy(2)).verdict == over.verdict
+    newer = replace(SHARED, commits=(replace(THEIRS, sha="5" * 40, owner=Owner.OTHER), *SHARED.commits))
+    assert step(begin(newer, GREEN, excused=THEIRS.sha), RED, GatePolicy(0)).order == Revert((MINE.sha,))
+    assert step(later, PASS, GatePolicy(0)).excused == ""
+
+
+@given(repos, st.lists(st.booleans(), max_size=60), st.booleans())
+def test_commits_of_others_stay_whatever_moves(repo: Repo, moves: list[bool], minimal: bool) -> None:
+    """The model: even commits are somebody else's; HEAD moves now and then."""
+    repo.results.clear()
+    commits = tuple(replace(each, by_run=bool(int(each.sha, 16) % 2)) for each in repo.boundary().commits)
+    boundary = attributed(replace(repo.boundary(), commits=commits), knows_run=True)
+    run = begin(boundary, repo.baseline)
+    for _ in range(60 * (repo.count + 2)):
+        if run.verdict is not None:
+            break
+        if run.is_stale:
+            known = {sha(1000 + each): sha(each) for each in repo.reverted}
+            reverts = tuple(JudgedCommit(each, by_run=False) for each in reversed(known))
+            now = attributed(replace(boundary, commits=(*reverts, *commits)), knows_run=True)
+            run = retaken(run, now, known)
+        elif moves and moves.pop() and isinstance(run.order, RunTests | SetAside | Revert):
+            run = step(run, Moved("elsewhere"), GatePolicy(1, minimal))
+        else:
+            if isinstance(run.order, Restore):
+                repo.reverted.clear()
+                run = step(run, CarriedOut(None), GatePolicy(1, minimal))
+            else:
+                run = step(run, repo.answer(run.order), GatePolicy(1, minimal))
+    assert run.verdict is not None, "it ends"
+    assert not repo.is_aside
+    assert all(each % 2 for each in repo.reverted)
+    assert bool(repo.reverted) == (run.verdict.kind is REVERTED)
 
 
 def test_what_is_cut_stays_open() -> None:

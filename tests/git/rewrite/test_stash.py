@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.gate.verdict import Refused
+from ralphd.core.gate.verdict import CarriedOut, Moved, Refused
 from ralphd.git import repo, tree_diff
 from ralphd.git.rewrite import file_snapshots, stash
 from ralphd.git.rewrite.stash import DisplacedFiles, put_back, set_aside
-from tests.git.guard_world import carried_out, committed, everything, head, refusal, write
+from tests.git.guard_world import carried_out, committed, everything, files, head, refusal, write
 from tests.git.work_tree import WorkTree
 
 LABEL = "my-ralph/3"
@@ -114,7 +114,7 @@ def test_a_person_can_take_it_from_the_ref(tree: WorkTree) -> None:
     [
         ("file", "changed changed meanwhile"),
         ("staged", "changed changed meanwhile"),
-        ("index", "changed was committed or staged meanwhile"),
+        ("index", "changed changed meanwhile"),
         ("commit", "changed changed meanwhile"),
         ("untracked", "new changed meanwhile"),
     ],
@@ -125,6 +125,7 @@ def test_what_changed_meanwhile_is_not_written_over_and_the_work_is_kept(
     write(tree, "changed", "mine")
     write(tree, "new", "mine")
     tree.git("add", "new")
+    write(tree, "staged", "mine")
     carried_out(set_aside(tree.path, LABEL))
     match deed:
         case "file":
@@ -142,11 +143,16 @@ def test_what_changed_meanwhile_is_not_written_over_and_the_work_is_kept(
             write(tree, "new", "theirs")
     before = everything(tree)
 
-    said = refusal(put_back(tree.path, LABEL))
+    done = put_back(tree.path, LABEL)
 
-    assert said == f"{why}; what was set aside is kept under {REF}"
-    assert everything(tree) == before
-    assert tree.git("show", f"{REF}:changed") == "mine"
+    assert isinstance(done, CarriedOut)
+    said, _, kept = done.note.rpartition(" ")
+    assert said == f"{why}; the earlier content is kept under"
+    theirs = "new" if deed == "untracked" else "changed"
+    assert files(tree)[repr(theirs)] == before.files[repr(theirs)]
+    assert (tree.path / "staged").read_text() == "mine", "all else is back"
+    assert tree.git("show", f"{kept}:{theirs}") == "mine"
+    assert tree.git("for-each-ref", "--format=%(refname)", "refs/ralph").split() == [kept]
 
 
 @pytest.mark.parametrize(
@@ -169,10 +175,13 @@ def test_what_a_person_saves_at_that_very_moment_is_there_afterwards(
 
     done = (set_aside(tree.path, LABEL), put_back(tree.path, LABEL))
 
-    why = next(refusal(each) for each in done if isinstance(each, Refused))
-    assert "changed changed meanwhile; what was" in why
+    told = [
+        each.why if isinstance(each, Moved) else each.note for each in done if not isinstance(each, Refused)
+    ]
+    assert any("changed changed meanwhile" in each for each in told)
     assert (tree.path / "changed").read_text() == "theirs"
-    assert tree.git("show", f"{REF}:changed") == "mine"
+    for ref in tree.git("for-each-ref", "--format=%(refname)", "refs/ralph").split():
+        assert tree.git("show", f"{ref}:changed") == "mine"
 
 
 def test_after_another_commit_it_is_put_back_where_that_goes(tree: WorkTree) -> None:
