@@ -219,9 +219,11 @@ def _rewritten_by_other(git: GitRunner, before: str, after: str, judged: tuple[R
         return False
     if any(made_by_run(git, each.sha) is not False for each in lost):
         return False
-    runs = [each.sha for each in judged if made_by_run(git, each.sha) is not False]
-    # An amend and a rebase keep the author and the date.
-    return not runs or _authors(git, runs).isdisjoint(_authors(git, [each.sha for each in lost]))
+    # The oldest of the new commits replaces the oldest lost one: an amend and a rebase keep author and date.
+    oldest = judged[-1].sha
+    if made_by_run(git, oldest) is False:
+        return True
+    return _authors(git, [oldest]).isdisjoint(_authors(git, [each.sha for each in lost]))
 
 
 def _authors(git: GitRunner, shas: list[str]) -> set[str]:

@@ -45,6 +45,57 @@ def test_a_position_is_the_full_sha_and_the_branch(tree: WorkTree, tmp_path: Pat
     assert position(tmp_path) == Position(None, None)
 
 
+# Commits of a run
+
+
+def of_run(monkeypatch: pytest.MonkeyPatch, tree: WorkTree, name: str) -> str:
+    """A commit as the git of a run makes it."""
+    with monkeypatch.context() as patch:
+        patch.setenv("GIT_CONFIG_PARAMETERS", facts.run_setting("'user.name=Someone'"))
+        return committed(tree, name, **{name: name})
+
+
+def test_commits_of_a_run_are_marked_and_those_of_a_person_are_not(
+    tree: WorkTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = position(tree.path)
+    committed(tree, "mine", mine="x")
+    sha = of_run(monkeypatch, tree, "runs")
+    tree.git("revert", "--no-edit", sha)
+
+    found = boundary(tree.path, before)
+
+    assert [each.by_run for each in found.commits] == [False, True, False]
+    assert [each.reverts for each in found.commits] == [sha, "", ""]
+    tree.git("config", "core.compression", "5")
+    assert [each.by_run for each in boundary(tree.path, before).commits] == [None] * 3
+    tree.git("config", "--unset", "core.compression")
+    tree.git("gc", "--quiet", "--prune=now")
+    assert [each.by_run for each in boundary(tree.path, before).commits] == [None] * 3
+
+
+def test_a_person_may_amend_where_the_range_began_and_a_run_may_not(
+    tree: WorkTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed(tree, "mine", mine="x")
+    before = position(tree.path)
+    tree.git("commit", "--quiet", "--amend", "-m", "mine, amended")
+    of_run(monkeypatch, tree, "runs")
+    found = boundary(tree.path, before)
+    assert (found.descends, found.rewritten) == (False, True)
+
+    at = position(tree.path)
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", facts.RUN_SETTING)
+    tree.git("commit", "--quiet", "--amend", "-m", "the run's, amended")
+    assert not boundary(tree.path, at).rewritten
+    monkeypatch.delenv("GIT_CONFIG_PARAMETERS")
+    committed(tree, "mine again", again="x")
+    at = position(tree.path)
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", facts.RUN_SETTING)
+    tree.git("commit", "--quiet", "--amend", "-m", "amended by the run")
+    assert not boundary(tree.path, at).rewritten
+
+
 # The range
 
 

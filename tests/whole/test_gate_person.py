@@ -121,3 +121,35 @@ def test_r8_what_is_in_doubt_pauses_and_calls_and_a_crash_leaves_its_commits_to_
     assert guarded.verdict(3)["kind"] == "kept"
     [mended] = daemon.events("state.recovered")
     assert "index.lock" in mended["data"]["message"]
+
+
+def test_a_persons_commits_stay_above_and_below_those_of_the_run(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    go = guarded.scripts / "GO"
+    waits = f"while ! test -e {go}; do sleep 0.05; done; rm {go}"
+    guarded.does(1, "below-mine", "broken", ends=waits)
+    guarded.register()
+    wait_for(lambda: "broken" in guarded.subjects(), timeout_s=30, what="the run's commits")
+    mine = guarded.commit("mine")
+    go.touch()
+    verdict = guarded.verdict(1)
+    assert (verdict["kind"], len(verdict["commits"])) == ("reverted", 2)
+    assert guarded.subjects() == ['Revert "broken"', "mine", "broken", "below-mine", "first"]
+    assert guarded.git("rev-parse", "HEAD~1") == mine
+
+    guarded.does(2, "good", ends=waits)
+    wait_for(lambda: "good" in guarded.subjects(), timeout_s=30, what="the run's commits")
+    red = guarded.commit("broken")
+    go.touch()
+    verdict = guarded.verdict(2)
+    assert verdict["kind"] == "untested"
+    assert f"it did not make {red[:7]}: look there first" in verdict["why"]
+    assert guarded.told(2)["next"] == "continue"
+    guarded.does(3, "still-red")
+    assert guarded.verdict(3)["why"] == verdict["why"]
+    [_] = daemon.events("ralph.escalated")
+    guarded.git("rm", "-q", "broken")
+    guarded.git("commit", "-q", "-m", "fixed")
+    guarded.does(4, "later")
+    verdict = guarded.verdict(4)
+    assert (verdict["kind"], len(verdict["commits"])) == ("kept", 3)

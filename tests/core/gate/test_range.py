@@ -12,6 +12,8 @@ from ralphd.core.gate.verdict import (
     Baseline,
     Boundary,
     GateRun,
+    JudgedCommit,
+    Owner,
     Position,
     Result,
     RunTests,
@@ -90,6 +92,54 @@ def test_an_iteration_opens_a_range_unless_one_is_open_or_judged() -> None:
     assert ranges.opens_with_iteration(CLOSED)
     assert not ranges.opens_with_iteration(OPEN)
     assert not ranges.opens_with_iteration(replace(CLOSED, judging=RUN))
+
+
+def test_what_can_be_told_apart_stays_in_the_range() -> None:
+    known = replace(OPEN, knows_run=True)
+    kept = ranges.before_run(known, C, is_iteration=False, descends=True)
+    assert kept == replace(known, left=C)
+    closed = replace(CLOSED, knows_run=True)
+    assert ranges.before_run(closed, C, is_iteration=False, descends=True).before == A
+    assert ranges.before_run(closed, C, is_iteration=False, descends=False).before == C
+    assert ranges.before_run(known, C, is_iteration=False, descends=False).baseline is Baseline.UNKNOWN
+    assert ranges.at_iteration(closed, C) == replace(closed, is_open=True)
+    assert ranges.at_iteration(CLOSED, C) == replace(CLOSED, before=C, is_open=True)
+    assert ranges.at_iteration(closed, Position(C.head, "side")).before == Position(C.head, "side")
+
+
+def commits_of(*given: tuple[str, bool | None, str]) -> Boundary:
+    """A range of these commits, newest first: name, whether a run made it, what it reverts."""
+    commits = tuple(JudgedCommit(name, by_run=by_run, reverts=reverts) for name, by_run, reverts in given)
+    return Boundary(A, B, commits=commits, rewritten=True, descends=False)
+
+
+def test_commits_have_their_owners() -> None:
+    mixed = commits_of(("d", False, "a"), ("c", None, ""), ("b", False, ""), ("a", True, ""))
+    found = ranges.attributed(mixed, knows_run=False)
+    assert [each.owner for each in found.commits] == [Owner.GATE, Owner.RUN, Owner.OTHER, Owner.GATE]
+    assert found.descends
+    again = commits_of(("e", False, "d"), ("d", False, "a"), ("a", True, ""))
+    assert [each.owner for each in ranges.attributed(again, knows_run=False).commits] == [
+        Owner.GATE,
+        Owner.GATE,
+        Owner.RUN,
+    ]
+    unknown = ranges.attributed(commits_of(("b", False, ""), ("a", False, "")), knows_run=False)
+    assert {each.owner for each in unknown.commits} == {Owner.RUN}
+    assert not unknown.descends
+    known = ranges.attributed(commits_of(("b", False, "")), knows_run=True)
+    assert [each.owner for each in known.commits] == [Owner.OTHER]
+    own = ranges.attributed(commits_of(("b", True, "a"), ("a", True, "")), knows_run=True)
+    assert {each.owner for each in own.commits} == {Owner.RUN}
+
+
+def test_a_verdict_remembers_the_mark_and_whose_commit_was_red() -> None:
+    run = replace(RUN, boundary=commits_of(("a", True, "")), excused="b")
+    red = Verdict(VerdictKind.UNTESTED, "red", Baseline.GREEN, is_open=True)
+    after = ranges.after_verdict(replace(OPEN, judging=run), red, C)
+    assert (after.knows_run, after.excused, after.before) == (True, "b", A)
+    assert ranges.after_verdict(replace(after, judging=run), KEPT, C).excused == ""
+    assert ranges.after_undo(after, "r1/2", C).knows_run
 
 
 # at_end, dropped, left_at
