@@ -48,19 +48,26 @@ def test_a_position_is_the_full_sha_and_the_branch(tree: WorkTree, tmp_path: Pat
 # Commits of a run
 
 
-def of_run(monkeypatch: pytest.MonkeyPatch, tree: WorkTree, name: str) -> str:
+AS_RUN = ("-c", facts.RUN_SETTING.strip("'"))
+
+
+def of_run(tree: WorkTree, name: str) -> str:
     """A commit as the git of a run makes it."""
-    with monkeypatch.context() as patch:
-        patch.setenv("GIT_CONFIG_PARAMETERS", facts.run_setting("'user.name=Someone'"))
-        return committed(tree, name, **{name: name})
+    write(tree, name, name)
+    tree.git("add", name)
+    tree.git(*AS_RUN, "commit", "--quiet", "-m", name)
+    return head(tree)
 
 
-def test_commits_of_a_run_are_marked_and_those_of_a_person_are_not(
-    tree: WorkTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_setting_of_a_run_is_added_to_those_that_it_inherits() -> None:
+    assert facts.run_setting("") == "'core.looseCompression=2'"
+    assert facts.run_setting("'user.name=A'") == "'user.name=A' 'core.looseCompression=2'"
+
+
+def test_commits_of_a_run_are_marked_and_those_of_a_person_are_not(tree: WorkTree) -> None:
     before = position(tree.path)
     committed(tree, "mine", mine="x")
-    sha = of_run(monkeypatch, tree, "runs")
+    sha = of_run(tree, "runs")
     tree.git("revert", "--no-edit", sha)
 
     found = boundary(tree.path, before)
@@ -74,25 +81,20 @@ def test_commits_of_a_run_are_marked_and_those_of_a_person_are_not(
     assert [each.by_run for each in boundary(tree.path, before).commits] == [None] * 3
 
 
-def test_a_person_may_amend_where_the_range_began_and_a_run_may_not(
-    tree: WorkTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_person_may_amend_where_the_range_began_and_a_run_may_not(tree: WorkTree) -> None:
     committed(tree, "mine", mine="x")
     before = position(tree.path)
     tree.git("commit", "--quiet", "--amend", "-m", "mine, amended")
-    of_run(monkeypatch, tree, "runs")
+    of_run(tree, "runs")
     found = boundary(tree.path, before)
     assert (found.descends, found.rewritten) == (False, True)
 
     at = position(tree.path)
-    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", facts.RUN_SETTING)
-    tree.git("commit", "--quiet", "--amend", "-m", "the run's, amended")
+    tree.git(*AS_RUN, "commit", "--quiet", "--amend", "-m", "the run's, amended")
     assert not boundary(tree.path, at).rewritten
-    monkeypatch.delenv("GIT_CONFIG_PARAMETERS")
     committed(tree, "mine again", again="x")
     at = position(tree.path)
-    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", facts.RUN_SETTING)
-    tree.git("commit", "--quiet", "--amend", "-m", "amended by the run")
+    tree.git(*AS_RUN, "commit", "--quiet", "--amend", "-m", "amended by the run")
     assert not boundary(tree.path, at).rewritten
 
 

@@ -562,7 +562,8 @@ def _refused(run: GateRun, why: str) -> GateRun:
 
 
 def _in_the_way(run: GateRun, why: str) -> GateRun:
-    verdict = _paused(why)
+    """Pause; the range is judged once the obstacle is gone, against the same baseline."""
+    verdict = replace(_paused(why), baseline=run.baseline, is_open=True)
     if run.is_aside:
         return replace(run, order=PutBack(), planned=verdict)
     return _say(run, verdict)

@@ -25,6 +25,7 @@ checked first, and a move that fails or is cut off is rolled back.
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -41,6 +42,7 @@ from ralphd.git.runner import SHOWN, GitRunner, HasMoved, NotDone, WasKilled, er
 from ralphd.git.tree_diff import TreeChange
 
 HEADS: Final = "refs/heads/"
+_ATTEMPTS: Final = 3
 _JOURNAL: Final = "journal"
 _SUBMODULE_BRANCH: Final = "refs/ralph/branch"
 """In a submodule, a symbolic ref to the branch that HEAD was on."""
@@ -57,16 +59,41 @@ class Move:
 
 
 def carry_out(directory: Path, act: Callable[[GitRunner], str]) -> CarriedOut | Refused | Moved:
-    """Carry out an act that returns the new HEAD, exclusively and after ``recover``."""
+    """Carry out an act that returns the new HEAD, exclusively and after ``recover``.
+
+    An act that collided with somebody else's git, which held the lock of the index, is repeated.
+    """
     try:
         git = GitRunner(directory)
         with git.exclusive():
+            for _ in range(_ATTEMPTS - 1):
+                with suppress(_Collision):
+                    return CarriedOut(_attempt(git, act))
+                wait_for_lock(git.repository)
             recover(git)
             return CarriedOut(act(git))
     except HasMoved as why:
         return Moved(str(why))
     except (NotDone, OSError) as why:
         return Refused(error_text(why))
+
+
+class _Collision(Exception):
+    """A git failed that may succeed once another one has ended."""
+
+
+def _attempt(git: GitRunner, act: Callable[[GitRunner], str]) -> str:
+    try:
+        recover(git)
+        return act(git)
+    except (HasMoved, WasKilled):
+        raise
+    except NotDone as why:
+        if "ended with 128" in str(why):
+            raise _Collision from why
+        raise
+    except FileExistsError as why:
+        raise _Collision from why
 
 
 def branch_and_head(git: GitRunner) -> tuple[str, str]:

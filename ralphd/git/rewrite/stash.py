@@ -52,7 +52,7 @@ from ralphd.core.text import short_sha
 from ralphd.git import tree_diff
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import Uncommitted
-from ralphd.git.locks import remove_own_lock
+from ralphd.git.locks import remove_own_lock, wait_for_lock
 from ralphd.git.rewrite import file_snapshots
 from ralphd.git.rewrite.file_snapshots import PathKind, SavedFile, SavedState, Trace
 from ralphd.git.rewrite.move_branch import branch_and_head, carry_out, refuse_filtered, refuse_trouble
@@ -121,9 +121,10 @@ def put_back(directory: Path, label: str) -> Done:
                 _put_index(git, ours, head, staged)
                 break
             except OSError as error:
-                if error.errno != errno.EBUSY or attempt + 1 == _ATTEMPTS:
+                if error.errno not in (errno.EBUSY, errno.EEXIST) or attempt + 1 == _ATTEMPTS:
                     why = f"{error.strerror}; what was set aside is kept under {ref}"
                     raise NotDone(why) from error
+                wait_for_lock(git.repository)
         diagnostics.reach("guard.aside.index")
         kept = f"{ref}-{short_sha(git.ref(ref) or '')}"
         if changed:
