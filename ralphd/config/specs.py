@@ -205,6 +205,10 @@ class GitSpec:
     repair: Literal["tell", "abort"] = key(
         "tell", "Report a half-done rebase, merge or detached HEAD, or repair it."
     )
+    keep: FilledTexts = key(
+        (".env*", "*.local"), "Ignored files of up to 1 MiB that are restored if an iteration deletes them."
+    )
+    vault_max_bytes: Bytes = key(2 << 30, "Copy no commits of a repository with more bytes of objects.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

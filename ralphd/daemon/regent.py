@@ -23,6 +23,7 @@ from ralphd.core.supervision import events, model, reports
 from ralphd.core.supervision.explain import explain_end
 from ralphd.core.supervision.step import step
 from ralphd.core.time import Moment, rfc3339
+from ralphd.daemon.custody import Custody
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
 from ralphd.daemon.ralph.incidents import Incidents
@@ -113,6 +114,7 @@ class Regent:
         self._timers = Timers(services, self.post)
         self.gate = Gate(account, services, self.post)
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.custody = Custody(account, services, self._begin)
         self._counting: asyncio.Task[Any] | None = None
         self._alone = asyncio.Lock()
         self.incidents = Incidents(account, services, self._alone)
@@ -146,7 +148,7 @@ class Regent:
         left = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
         view = self.account.view()
         shown = view | {"tree_means": means, "guard": self.gate.view(), "seen": self._seen}
-        return shown | {"notes": [*view["notes"], *self.gate.notes(), *left]}
+        return shown | {"notes": [*view["notes"], *self.gate.notes(), *self.custody.notes(), *left]}
 
     def view_bytes(self) -> bytes:
         """Return the view, its last output at most a second old; serialised once per change."""
@@ -157,6 +159,7 @@ class Regent:
             tuple(self.account.notes),
             tuple(self._strangers),
             self.gate.notes(),
+            self.custody.notes(),
             self.gate.same(),
             self._seen,
         )
@@ -217,8 +220,10 @@ class Regent:
         fact = reports.Reported(self._services.clock.now(), run_id, report_id, digest, report)
         if isinstance(report, reports.IterationFinished) and report.waits:
             async with self._boundary:  # the same report, sent again, finds the verdict on the first
+                await self._keep_repository(fact)
                 await self.request(fact, await self.gate.on_report(fact))
         else:
+            await self._keep_repository(fact)
             await self.gate.on_report(fact)
             await self.request(fact)
         if live is not None:
@@ -231,6 +236,14 @@ class Regent:
             reports.answer(self.account.supervision, report_id),
             self.gate.verdict_on(reports.boundary_id(fact)),
         )
+
+    async def _keep_repository(self, fact: reports.Reported) -> None:
+        """Hold the repository against the vault at the end of an iteration, before the gate asks git."""
+        current = self.account.supervision
+        if isinstance(fact.report, reports.IterationFinished) and not (
+            reports.why_not(current, fact) or reports.is_known(current, fact)
+        ):
+            await self.custody.at_boundary(fact.run_id)
 
     async def undo(self, iteration: int | None, *, is_alone: bool = False) -> UndoResult:
         """Put back what was reverted of an iteration, else what was reverted last.
@@ -364,6 +377,7 @@ class Regent:
         try:
             lock = self.holds.take()
             self.account.take_up()
+            await self.custody.before_run()
             if await self.gate.prepare():
                 self.gate.start(self.gate.test_baseline())
                 return events.GateRunBegan(now(), None)  # their result orders the run again
@@ -450,6 +464,8 @@ class Regent:
         ``seen``: a daemon was there. What was committed after an end that nobody saw is somebody else's.
         """
         await self.gate.idle()
+        if not record.survivors:
+            await self.custody.after_run(record.run_id, seen=seen)
         if (left := await self.gate.repair(record)) is not None:
             await self.request(left)
         async with self._boundary:

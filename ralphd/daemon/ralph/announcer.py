@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 ESCALATION: Final = "escalation"
 INCIDENT: Final = "incident"
+REPAIR: Final = "repair"
 _ENTRIES_LOOKED_AT: Final = 200
 
 
@@ -86,6 +87,12 @@ class Announcer:
         """Publish an event, and its line beside the output (C4)."""
         key = event_key(action.type, fact, whom.facts)
         await self._tell(action.type, _data_of(action, whom.facts), action.text, whom, at=fact.at, key=key)
+
+    async def repaired(self, action: Announce, key: str, at: Moment, whom: Audience) -> None:
+        """Enter a repair in the history, and publish it."""
+        data = _data_of(action, whom.facts)
+        await self._records.enter(REPAIR, key, at, {"run_id": whom.facts.run_id, "what": action.type, **data})
+        await self._tell(action.type, data, action.text, whom, at=at, key=key, level=logging.WARNING)
 
     async def call(
         self, action: Escalate, fact: Event, before: Supervision, after: Supervision, whom: Audience

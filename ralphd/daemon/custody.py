@@ -1,0 +1,163 @@
+"""Hold a copy of a ralph's repository, and restore what an iteration destroyed (A7, A8).
+
+Called before a run starts, at each reported boundary before the gate judges, and after a run ended. What is
+missing while nothing runs was removed by its owner: it is reported, and nothing is touched.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from ralphd.core.supervision.model import Announce, RunId
+from ralphd.daemon.services import Services
+from ralphd.git.diagnostics import is_older, unfinished
+from ralphd.git.repo import Repository
+from ralphd.git.restore import Rebuilt, rebuild
+from ralphd.git.runner import NotDone, error_text
+from ralphd.git.vault import Vault
+
+if TYPE_CHECKING:
+    from ralphd.daemon.ralph.record import RalphRecord
+
+logger = logging.getLogger(__name__)
+
+COPYING: Final = "vault: copying (the first copy of the repository is not complete)"
+
+
+class Custody:
+    """The vault of one ralph's repository. Methods are called on the event loop; git works in threads."""
+
+    def __init__(
+        self,
+        account: "RalphRecord",
+        services: Services,
+        begin: Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"],
+    ) -> None:
+        self._account, self._services, self._begin = account, services, begin
+        self._alone = asyncio.Lock()
+        self._is_first = False
+        self._notes: tuple[str, ...] = ()
+
+    @property
+    def _home(self) -> Any:
+        return self._services.state_directory / "vaults"
+
+    @property
+    def _is_on(self) -> bool:
+        return self._account.policy.supervised
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the notes for ``status``."""
+        return (COPYING,) if self._is_first else self._notes
+
+    async def before_run(self) -> None:
+        """Copy the repository in the background: what happened while nothing ran is its owner's."""
+        if not self._is_on:
+            return
+        if Repository.find(self._account.definition.directory) is not None:
+            self._begin(self._take(at_start=True))
+            return
+        async with self._alone:
+            try:
+                await asyncio.to_thread(self._give_up)
+            except OSError as why:
+                self._trouble(error_text(why))
+
+    def _give_up(self) -> None:
+        vault = Vault.of(self._home, self._account.definition.directory)
+        if vault is None or (taken := vault.taken()) is None or not vault.fault(taken):
+            return
+        vault.give_up(taken)
+        self._notes = (f"vault: {taken.common} is not as it was copied; nothing is restored by itself",)
+
+    async def at_boundary(self, run_id: RunId) -> None:
+        """Restore what the iteration destroyed, then copy what is new. During the first copy: nothing."""
+        if not self._is_on or self._is_first:
+            return
+        await self._restore(run_id)
+        await self._take()
+
+    async def after_run(self, run_id: RunId, *, seen: bool) -> None:
+        """Do the same after a run. ``seen``: a daemon was there at its end."""
+        if self._is_on and not self._is_first:
+            await self._restore(run_id, seen=seen)
+            await self._take()
+
+    async def _take(self, *, at_start: bool = False) -> None:
+        async with self._alone:
+            try:
+                vault = await asyncio.to_thread(Vault.of, self._home, self._account.definition.directory)
+                if vault is None:
+                    return
+                self._is_first = vault.taken() is None
+                await asyncio.to_thread(self._copy, vault)
+                self._trouble(None)
+            except (NotDone, OSError) as why:
+                self._trouble(error_text(why))
+                if at_start:
+                    with suppress(OSError):
+                        await asyncio.to_thread(self._give_up)
+            finally:
+                self._is_first = False
+
+    def _copy(self, vault: Vault) -> None:
+        git = self._account.configuration.git
+        with vault.exclusive():
+            taken = vault.take(git.keep, most_bytes=git.vault_max_bytes)
+        self._notes = (
+            ()
+            if taken.is_whole
+            else ("vault: no copy of the commits: the repository is larger than git.vault_max_bytes",)
+        )
+
+    async def _restore(self, run_id: RunId, *, seen: bool = True) -> None:
+        async with self._alone:
+            try:
+                done = await asyncio.to_thread(self._restored, run_id, seen)
+            except (NotDone, OSError) as why:
+                self._trouble(f"a restore failed: {error_text(why)}")
+                return
+        for action, key in done:
+            logger.warning("%s", action.text, extra={"ralph": self._account.definition.name})
+            await self._account.tell_repair(action, f"{run_id}/{key}", self._services.clock.now())
+
+    def _restored(self, run_id: RunId, seen: bool) -> list[tuple[Announce, str]]:
+        vault = Vault.of(self._home, self._account.definition.directory)
+        taken = None if vault is None else vault.taken()
+        if vault is None or taken is None or not taken.is_current:
+            return []
+        told: list[tuple[Announce, str]] = []
+        with vault.exclusive():
+            fault = vault.fault(taken)
+            repository = Repository.find(vault.top)
+            if fault and repository is not None and unfinished(repository):
+                began_at = self._account.facts.started_at or 0.0
+                fault = "" if is_older(repository, began_at) else fault
+            if fault and (seen or repository is None):
+                label = f"{self._account.definition.name}/{run_id}"
+                told.append((_repaired(fault, rebuild(vault, taken, label), taken.common), f"git/{taken.at}"))
+            if names := vault.restore_kept(taken) if seen else []:
+                listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+                text = f"restored {listed} from the vault: the iteration deleted what git ignores"
+                told.append((Announce("file.restored", text, data=(("files", names),)), f"kept/{taken.at}"))
+        return told
+
+    def _trouble(self, why: str | None) -> None:
+        name = self._account.definition.name
+        self._services.trouble(f"vault of {name}", why)
+
+
+def _repaired(fault: str, done: Rebuilt, common: str) -> Announce:
+    text = f"restored {common} from the vault: {fault}"
+    undo = ""
+    if done.left is not None:
+        text += f". The earlier git directory is in {done.left}"
+        undo = f"git --git-dir={done.left} log"
+    if done.refs:
+        text += f". Its new commits are kept under {', '.join(done.refs[:3])}"
+        undo = f"git log {done.refs[0]}"
+    left = str(done.left) if done.left else None
+    data = (("why", fault), ("left", left), ("refs", list(done.refs)), ("undo", undo))
+    return Announce("repository.repaired", text, data=data)

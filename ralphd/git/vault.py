@@ -1,0 +1,349 @@
+"""Copy a repository to the state directory at each boundary, so that an agent cannot lose it (A7).
+
+One bare repository for each git common directory takes all refs with their objects; ``ralph/ID`` in it holds
+HEAD, index, hooks and configuration of one work tree, and its small ignored files. Objects are copied, never
+linked. A copy that fails leaves the earlier one whole.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from ralphd.diagnostics import reach
+from ralphd.git import repo
+from ralphd.git.repo import Repository
+from ralphd.git.runner import GitRunner, NotDone
+
+TAKE_LIMIT_S: Final = 600.0
+CHECK_LIMIT_S: Final = 20.0
+KEPT_BYTES: Final = 1 << 20
+MOST_KEPT: Final = 100
+STALE_LOCK_S: Final = 3600.0
+_FILES: Final = ("HEAD", "index", "config", "config.worktree", "info/exclude", "info/attributes", "shallow")
+_LINKS: Final = ("commondir", "gitdir")
+_MOST_FILE_BYTES: Final = 256 << 20
+_RECORD: Final = "taken.json"
+_REFS: Final = "refs/taken/"
+_SAFE: Final = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1"}
+_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A copy of an ignored file. ``restored``: this content was restored once, and is not again."""
+
+    digest: str
+    mode: int
+    restored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a vault holds of one work tree. ``refs`` maps each ref to its sha, or to ``ref: TARGET``.
+
+    ``is_whole`` is False where the repository is larger than allowed: then only files and refs are recorded. ``is_current``
+    is False where the owner has removed or broken the repository since: nothing is restored by itself then.
+    """
+
+    top: str
+    git: str
+    common: str
+    head: str | None
+    pointer: str | None
+    mark: str
+    at: float
+    is_whole: bool = True
+    is_current: bool = True
+    refs: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, KeptFile] = field(default_factory=dict)
+
+
+class Vault:
+    """The copy of one work tree's repository. All methods block."""
+
+    def __init__(self, path: Path, top: Path) -> None:
+        self.path = path
+        self.top = top
+        self.folder = path / "ralph" / _digest(top)
+        self._new, self._old = self.folder.with_suffix(".new"), self.folder.with_suffix(".old")
+
+    @classmethod
+    def of(cls, home: Path, directory: Path) -> "Vault | None":
+        """Return the vault of the repository around ``directory``, or the one that was taken of it before."""
+        places = [directory.resolve(), *directory.resolve().parents]
+        for top in places:
+            known = sorted(home.glob(f"*.git/ralph/{_digest(top)}*/{_RECORD}"))
+            if known:
+                return cls(known[-1].parents[2], top)
+        repository = Repository.find(directory)
+        if repository is None:
+            return None
+        with suppress(NotDone):
+            top = GitRunner(directory, limit_s=CHECK_LIMIT_S).top.resolve()
+            return cls(home / f"{_digest(repository.common.resolve())}.git", top)
+        return None
+
+    def taken(self) -> Taken | None:
+        """Return what was taken last; None before the first copy is complete."""
+        for folder in (self.folder, self._old):
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                plain = json.loads((folder / _RECORD).read_bytes())
+                plain["kept"] = {name: KeptFile(**each) for name, each in plain["kept"].items()}
+                return Taken(**plain)
+        return None
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the lock of the vault: ralphs in several work trees share it. Creates it. Raises OSError."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not self.folder.exists() and self._old.exists():
+                self._old.rename(self.folder)
+            yield
+        finally:
+            os.close(descriptor)
+
+    # --- take -------------------------------------------------------------------------------------------
+
+    def take(self, patterns: Iterable[str] = (), *, most_bytes: int) -> Taken:
+        """Copy what is new. A kept file that was restored stays marked. Raises NotDone, OSError."""
+        git = GitRunner(self.top, limit_s=TAKE_LIMIT_S)
+        repository = git.repository
+        before = self.taken()
+        refs = _refs_of(git)
+        head = git.commit("HEAD")
+        names = kept_names(_ignored(git), patterns)
+        files = [path for path in _copied(repository) if path.is_file() and not path.is_symlink()]
+        mark = _mark(repository, refs, head, files, [self.top / name for name in names])
+        if before is not None and before.mark == mark and before.is_current:
+            return before
+        size = _size(repository.common / "objects")
+        is_whole = size <= most_bytes
+        reach("vault.take.begin")
+        if is_whole:
+            self._fetch(repository, head, self._staged_tree(git))
+        reach("vault.take.fetched")
+        pointer = self.top / ".git"
+        taken = Taken(
+            str(self.top),
+            str(repository.git.resolve()),
+            str(repository.common.resolve()),
+            head,
+            pointer.read_text() if pointer.is_file() else None,
+            mark,
+            time.time(),
+            is_whole,
+            refs,
+        )
+        kept = self._stage(repository, files, names, before)
+        (self._new / _RECORD).write_text(json.dumps(asdict(replace(taken, kept=kept))))
+        reach("vault.take.staged")
+        self._swap()
+        return replace(taken, kept=kept)
+
+    def _staged_tree(self, git: GitRunner) -> str | None:
+        """Write a tree of the index, since no ref leads to what is only staged. None during a merge."""
+        copy = self.path / f"index-{self.folder.name}"
+        git.copy_index(copy)
+        try:
+            code, tree = (
+                git.run("write-tree", env={"GIT_INDEX_FILE": str(copy)}) if copy.exists() else (1, b"")
+            )
+            return tree.decode().strip() if code == 0 else None
+        finally:
+            copy.unlink(missing_ok=True)
+
+    def _fetch(self, repository: Repository, head: str | None, tree: str | None) -> None:
+        if not (self.path / "HEAD").exists():
+            self._git("init", "--bare", "--quiet", "--template=", ".")
+        for lock in (*self.path.glob("*.lock"), *(self.path / "refs").glob("**/*.lock")):
+            if time.time() - lock.lstat().st_mtime > STALE_LOCK_S:
+                lock.unlink(missing_ok=True)
+        words = ("--quiet", "--atomic", "--prune", "--no-tags", "--update-shallow", "--no-write-fetch-head")
+        specs = [f"+refs/*:{_REFS}*"]
+        for kind, sha in (("head", head), ("index", tree)):
+            specs += [f"+{sha}:refs/{kind}/{self.folder.name}"] if sha else []
+        self._git("fetch", "--no-auto-maintenance", *words, "--", str(repository.common), *specs)
+
+    def _git(self, *words: str) -> bytes:
+        answer = repo.answer(self.path, *words, limit_s=TAKE_LIMIT_S, env=_SAFE)
+        if answer is None or answer[0] != 0:
+            raise NotDone(f"git {words[0]} in {self.path} {'did not end' if answer is None else 'failed'}")
+        return answer[1]
+
+    def _stage(
+        self, repository: Repository, files: list[Path], names: list[str], before: Taken | None
+    ) -> dict[str, KeptFile]:
+        shutil.rmtree(self._new, ignore_errors=True)
+        (self._new / "kept").mkdir(parents=True, mode=0o700)
+        for path in files:
+            base = repository.git if path.is_relative_to(repository.git) else repository.common
+            part = "git" if base == repository.git else "common"
+            copy = self._new / part / path.relative_to(base)
+            copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shutil.copy2(path, copy, follow_symlinks=False)
+        kept: dict[str, KeptFile] = {}
+        for name in names[:MOST_KEPT]:
+            with suppress(OSError):
+                data, mode = _read_small(self.top / name)
+                digest = hashlib.sha256(data).hexdigest()
+                (self._new / "kept" / digest).write_bytes(data)
+                known = before.kept.get(name) if before else None
+                is_restored = known is not None and known.restored and known.digest == digest
+                kept[name] = KeptFile(digest, mode, is_restored)
+        return kept
+
+    def _swap(self) -> None:
+        shutil.rmtree(self._old, ignore_errors=True)
+        if self.folder.exists():
+            self.folder.rename(self._old)
+        reach("vault.take.swapping")
+        self._new.rename(self.folder)
+        shutil.rmtree(self._old, ignore_errors=True)
+
+    # --- check and restore files ------------------------------------------------------------------------
+
+    def fault(self, taken: Taken) -> str:
+        """Return why the repository is unusable, in words; empty where it is sound or git is too slow."""
+        git = Path(taken.git)
+        repository = Repository.find(self.top)
+        if repository is None or repository.git.resolve() != git.resolve():
+            return "the git directory is missing or incomplete"
+        words = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        answer = self._ask(git, *words)
+        if answer is None or taken.head is None:
+            return ""
+        if answer[0] != 0:
+            branch = self._ask(git, "symbolic-ref", "--quiet", "HEAD")
+            name = branch[1].decode(errors="replace").strip() if branch and branch[0] == 0 else ""
+            is_orphan = name and name not in taken.refs and self._has(git, taken.head)
+            return "" if is_orphan else "HEAD is unreadable, or its branch is gone"
+        if not self._has(git, taken.head):
+            return f"commit {taken.head[:7]}, the last known HEAD, is gone"
+        answer = self._ask(git, "rev-list", "--objects", "--quiet", "--no-walk", "HEAD")
+        if answer is not None and answer[0] != 0:
+            return "objects of HEAD are missing"
+        answer = self._ask(git, "rev-list", "--quiet", "HEAD")
+        return "commits of HEAD are missing" if answer is not None and answer[0] != 0 else ""
+
+    def _has(self, git: Path, sha: str) -> bool:
+        answer = self._ask(git, "cat-file", "-e", f"{sha}^{{tree}}")
+        return answer is None or answer[0] == 0
+
+    def _ask(self, git: Path, *words: str) -> tuple[int, bytes] | None:
+        return repo.answer(self.top, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=_SAFE)
+
+    def restore_kept(self, taken: Taken) -> list[str]:
+        """Restore kept files that are gone, each content once. Return their names. Raises OSError."""
+        restored = []
+        for name, each in taken.kept.items():
+            if not each.restored and not os.path.lexists(self.top / name) and self.write_kept(name, each):
+                restored.append(name)
+        if restored:
+            marked = {
+                name: replace(each, restored=True) for name, each in taken.kept.items() if name in restored
+            }
+            self._save(replace(taken, kept={**taken.kept, **marked}))
+        return restored
+
+    def give_up(self, taken: Taken) -> None:
+        """Keep the copy for a person, and restore nothing from it by itself. Raises OSError."""
+        self._save(replace(taken, is_current=False))
+
+    def _save(self, taken: Taken) -> None:
+        copy = self.folder / f"{_RECORD}.new"
+        copy.write_text(json.dumps(asdict(taken)))
+        copy.replace(self.folder / _RECORD)
+
+    def write_kept(self, name: str, each: KeptFile) -> bool:
+        """Write the copy of a kept file where there is none. Return whether it was written."""
+        path = self.top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.resolve().is_relative_to(self.top):
+            return False
+        data = (self.folder / "kept" / each.digest).read_bytes()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with suppress(FileExistsError), os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            os.fchmod(file.fileno(), each.mode)
+            file.write(data)
+            return True
+        return False
+
+
+def kept_names(ignored: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """Return the ignored files that a pattern of ``[git] keep`` matches, by name or by path."""
+    wanted = tuple(patterns)
+    files = (name for name in ignored if not name.endswith("/"))
+    return [
+        name
+        for name in sorted(files)
+        if any(fnmatchcase(name, each) or fnmatchcase(name.rpartition("/")[2], each) for each in wanted)
+    ][:MOST_KEPT]
+
+
+def _ignored(git: GitRunner) -> list[str]:
+    words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
+    return [os.fsdecode(name) for name in git.output(*words).split(b"\0") if name]
+
+
+def _refs_of(git: GitRunner) -> dict[str, str]:
+    lines = git.text("for-each-ref", "--format=%(refname) %(objectname) %(symref)").splitlines()
+    entries = (line.split(" ") for line in lines)
+    return {name: f"ref: {target}" if target else sha for name, sha, target in entries}
+
+
+def _copied(repository: Repository) -> list[Path]:
+    hooks = repository.common / "hooks"
+    found = [path for path in hooks.glob("*") if path.suffix != ".sample"]
+    found += [repository.git / name for name in (*_FILES, *_LINKS, "logs/HEAD")]
+    if repository.git != repository.common:
+        found += [repository.common / name for name in _FILES if name != "index"]
+    return [path for path in found if path.exists() and path.lstat().st_size <= _MOST_FILE_BYTES]
+
+
+def _mark(
+    repository: Repository, refs: Mapping[str, str], head: str | None, files: list[Path], kept: list[Path]
+) -> str:
+    traces = []
+    for path in (*files, *kept):
+        with suppress(OSError):
+            status = path.lstat()
+            traces.append(f"{path} {status.st_ino} {status.st_size} {status.st_ctime_ns}")
+    return hashlib.sha256(json.dumps([str(repository.git), refs, head, traces]).encode()).hexdigest()
+
+
+def _read_small(path: Path) -> tuple[bytes, int]:
+    """Return the content and mode of a small regular file with one link. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size > KEPT_BYTES:
+            raise OSError(f"{path} is not a small regular file")
+        return file.read(KEPT_BYTES), stat.S_IMODE(status.st_mode)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(where, name)).st_size  # noqa: PTH118
+    return total
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]

@@ -1,0 +1,108 @@
+"""A run that removes its repository, or what git ignores, gets both back; what a person does stays."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.helpers import wait_for
+from tests.whole.guarded import Guarded
+from tests.whole.harness import Daemon
+
+PLACES = (
+    *("vault.take.begin", "vault.take.fetched", "vault.take.staged", "vault.take.swapping"),
+    *("vault.rebuild.objects", "vault.rebuild.built", "vault.rebuild.moved_aside"),
+)
+
+
+def prepared(daemon: Daemon) -> Guarded:
+    """A guarded ralph with an ignored file of its owner, and a complete copy of its repository."""
+    guarded = Guarded.of(daemon)
+    (guarded.place / ".gitignore").write_text(".env*\n.ralph\n")
+    guarded.git("add", ".gitignore")
+    guarded.git("commit", "-q", "-m", "ignore")
+    (guarded.place / ".env.local").write_text("SECRET=1\n")
+    return guarded
+
+
+def is_copied(daemon: Daemon) -> bool:
+    return any((daemon.state / "vaults").glob("*.git/ralph/*/taken.json"))
+
+
+def test_a_removed_repository_is_back_before_the_commits_are_judged(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, "good")
+    assert guarded.verdict(1)["kind"] == "kept"
+    guarded.does(2, script="rm -rf .git; rm .env.local; echo more >more")
+    assert guarded.verdict(2)["kind"] == "kept"
+    assert guarded.subjects() == ["good", "ignore", "first"]
+    assert guarded.git("status", "--porcelain") == "?? more"
+    assert (guarded.place / ".env.local").read_text() == "SECRET=1\n"
+    guarded.does(3, "broken")
+    assert guarded.verdict(3)["kind"] == "reverted"
+    (repaired,) = daemon.events("repository.repaired")
+    assert "from the vault: the git directory is missing" in repaired["data"]["message"]
+    (restored,) = daemon.events("file.restored")
+    assert restored["data"]["files"] == [".env.local"]
+    assert [entry["what"] for entry in daemon.history("demo", "repair")] == [
+        "repository.repaired",
+        "file.restored",
+    ]
+
+
+def test_a_repository_that_was_made_again_is_set_aside(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    again = (
+        "rm -rf .git; git init -q -b main; git config user.name R; git config user.email r@example.invalid"
+    )
+    guarded.does(1, "new", script=again)
+    guarded.verdict(1)
+    assert guarded.subjects() == ["ignore", "first"]
+    (ref,) = daemon.events("repository.repaired")[0]["data"]["refs"]
+    assert guarded.subject(ref) == "new"
+    assert (guarded.place / "new").exists()
+
+
+def test_what_its_owner_removes_between_runs_stays_removed(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, "good")
+    guarded.verdict(1)
+    daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
+    wait_for(lambda: daemon.view("demo")["state"] == "stopped", what="the stop")
+    shutil.rmtree(guarded.place / ".git")
+    (guarded.place / ".env.local").unlink()
+    daemon.ask("POST", "/v1/ralphs/demo/start", {})
+    guarded.does(2, script="true")
+    guarded.told(2)
+    assert not (guarded.place / ".git").exists()
+    assert not (guarded.place / ".env.local").exists()
+    assert daemon.events("repository.repaired") == daemon.events("file.restored") == []
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_daemon_that_dies_in_the_middle_leaves_nothing_lost(daemon: Daemon, place: str) -> None:
+    guarded = prepared(daemon)
+    daemon.start(failpoints=[place], unarmed=True)
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    wait_for(lambda: guarded.scripts.exists(), what="the loop")
+    daemon.arm()
+    damage = "echo garbage >.git/HEAD" if place.startswith("vault.rebuild") else ""
+    guarded.does(1, script=f"echo one >one; git add one; git commit -q -m one; {damage}")
+    daemon.died()
+    daemon.start()
+    assert guarded.verdict(1)["kind"] == "kept"
+    assert guarded.subjects() == ["one", "ignore", "first"]
+    assert (guarded.place / ".env.local").exists()
+    assert not (guarded.place / ".git.ralph-new").exists()
+    done = subprocess.run(["git", "fsck"], cwd=guarded.place, capture_output=True, check=False)
+    assert done.returncode == 0
