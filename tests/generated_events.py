@@ -76,6 +76,11 @@ TOLD: Mapping[str, Told] = {
         f"message {_JUDGED} tests refs",
     ),
     "commit.reverted": _told("commits were reverted", f"message {_JUDGED} tests refs"),
+    "repository.repaired": _told(
+        "an iteration destroyed the git directory, and it was restored from the vault",
+        "message why left refs undo",
+    ),
+    "file.restored": _told("an iteration deleted ignored files, and they were restored", "message files"),
     "commit.restored": _told(
         "a person re-applied reverted commits (`ralphctl undo`)", "message iteration task commits made"
     ),

@@ -23,9 +23,9 @@ from ralphd.core.supervision import events, model, reports
 from ralphd.core.supervision.explain import explain_end
 from ralphd.core.supervision.step import step
 from ralphd.core.time import Moment, rfc3339
-from ralphd.daemon.custody import Custody
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
+from ralphd.daemon.ralph.custody import Custody
 from ralphd.daemon.ralph.incidents import Incidents
 from ralphd.daemon.ralph.live_run import COUNTED_AT_END_BYTES, CommitWatcher, LiveRun, ending_of, spec_of
 from ralphd.daemon.ralph.lock import DirectoryClaim

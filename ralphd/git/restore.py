@@ -52,24 +52,17 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     reach("vault.rebuild.built")
     old: Path | None = None
     if os.path.lexists(common):
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        old = new / LEFT_FOLDER / stamp
+        old = new / LEFT_FOLDER / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         old.parent.mkdir(exist_ok=True)
         common.rename(old)
     reach("vault.rebuild.moved_aside")
     new.rename(common)
     (common / _COMPLETE).unlink()
-    if taken.pointer is not None:
-        _write_pointer(Path(taken.top) / ".git", taken.pointer)
+    if taken.pointer is not None and not os.path.lexists(link := Path(taken.top) / ".git"):
+        link.write_text(taken.pointer)
     listed = _git(common, "for-each-ref", "--format=%(refname)", f"{LEFT}{ref_name(label)}") or b""
-    left = next(iter(sorted((common / LEFT_FOLDER).glob("*"), reverse=True)), None)
-    where = common / LEFT_FOLDER / old.name if old else left if is_whole else None
-    return Rebuilt(where, tuple(listed.decode().split()))
-
-
-def _write_pointer(path: Path, text: str) -> None:
-    if not os.path.lexists(path):
-        path.write_text(text)
+    left = sorted((common / LEFT_FOLDER).glob("*")) if old or is_whole else []
+    return Rebuilt(left[-1] if left else None, tuple(listed.decode().split()))
 
 
 def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None:
@@ -83,12 +76,11 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
     for name in _UPKEEP:
         if (old / name).is_dir():
             shutil.copytree(old / name, new / name, symlinks=True, dirs_exist_ok=True)
-    is_linked = taken.git != taken.common
     if (vault.folder / "common").is_dir():
         shutil.copytree(vault.folder / "common", new, dirs_exist_ok=True)
-    place = new / Path(taken.git).relative_to(taken.common) if is_linked else new
+    place = new / Path(taken.git).relative_to(taken.common)
     shutil.copytree(vault.folder / "git", place, dirs_exist_ok=True)
-    if is_linked and not (new / "HEAD").exists():
+    if not (new / "HEAD").exists():
         (new / "HEAD").write_text("ref: refs/heads/main\n")
     _write_refs(new, taken.refs)
     forward = _merge_refs(new, taken, dict(_refs_in(old)), label)
@@ -151,11 +143,10 @@ def _merge_refs(git: Path, taken: Taken, found: Mapping[str, str], label: str) -
     for name, sha in found.items():
         if name in same or _git(git, "rev-list", "--objects", "--quiet", sha) is None:
             continue
-        base = taken.refs.get(name) or taken.head or sha
-        is_forward = _git(git, "merge-base", "--is-ancestor", base, sha) is not None
-        is_related = name not in taken.refs and _git(git, "merge-base", base, sha) is not None
-        target = name
-        if is_forward or is_related:
+        base, target = taken.refs.get(name) or taken.head or sha, name
+        # A ref that is new only has to share history with what was there.
+        related = ("merge-base", "--is-ancestor") if name in taken.refs else ("merge-base",)
+        if _git(git, *related, base, sha) is not None:
             same.add(name)
         else:
             target = f"{LEFT}{ref_name(label)}/{name.removeprefix('refs/').removeprefix('heads/')}"

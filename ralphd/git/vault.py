@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import stat
 import time
@@ -30,13 +29,12 @@ CHECK_LIMIT_S: Final = 20.0
 KEPT_BYTES: Final = 1 << 20
 MOST_KEPT: Final = 100
 STALE_LOCK_S: Final = 3600.0
-_FILES: Final = ("HEAD", "index", "config", "config.worktree", "info/exclude", "info/attributes", "shallow")
-_LINKS: Final = ("commondir", "gitdir")
+_FILES: Final = ("HEAD", "index", "config", "config.worktree", "info/exclude", "info/attributes", "shallow",
+    "commondir", "gitdir")  # fmt: skip
 _MOST_FILE_BYTES: Final = 256 << 20
 _RECORD: Final = "taken.json"
 _REFS: Final = "refs/taken/"
 _SAFE: Final = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1"}
-_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +50,9 @@ class KeptFile:
 class Taken:
     """What a vault holds of one work tree. ``refs`` maps each ref to its sha, or to ``ref: TARGET``.
 
-    ``is_whole`` is False where the repository is larger than allowed: then only files and refs are recorded. ``is_current``
-    is False where the owner has removed or broken the repository since: nothing is restored by itself then.
+    ``is_whole`` is False where the repository is larger than allowed: then only files and refs are recorded.
+    ``is_current`` is False where the owner has removed or broken the repository since: nothing is restored
+    by itself then.
     """
 
     top: str
@@ -137,18 +136,11 @@ class Vault:
         if is_whole:
             self._fetch(repository, head, self._staged_tree(git))
         reach("vault.take.fetched")
-        pointer = self.top / ".git"
+        link = self.top / ".git"
+        pointer, (own, common) = link.read_text() if link.is_file() else None, _places(repository)
         taken = Taken(
-            str(self.top),
-            str(repository.git.resolve()),
-            str(repository.common.resolve()),
-            head,
-            pointer.read_text() if pointer.is_file() else None,
-            mark,
-            time.time(),
-            is_whole,
-            refs,
-        )
+            str(self.top), own, common, head, pointer, mark, time.time(), is_whole=is_whole, refs=refs
+        )  # fmt: skip
         kept = self._stage(repository, files, names, before)
         (self._new / _RECORD).write_text(json.dumps(asdict(replace(taken, kept=kept))))
         reach("vault.take.staged")
@@ -217,14 +209,15 @@ class Vault:
 
     # --- check and restore files ------------------------------------------------------------------------
 
-    def fault(self, taken: Taken) -> str:
-        """Return why the repository is unusable, in words; empty where it is sound or git is too slow."""
-        git = Path(taken.git)
-        repository = Repository.find(self.top)
-        if repository is None or repository.git.resolve() != git.resolve():
+    def fault(self, taken: Taken, *, is_thorough: bool = True) -> str:
+        """Return why the repository is unusable, in words; empty where it is sound or git is too slow.
+
+        Unless ``is_thorough``, of the history only the commits since the last copy are checked.
+        """
+        git, repository = Path(taken.git), Repository.find(self.top)
+        if repository is None or repository.git.resolve() != git:
             return "the git directory is missing or incomplete"
-        words = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        answer = self._ask(git, *words)
+        answer = self._ask(git, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         if answer is None or taken.head is None:
             return ""
         if answer[0] != 0:
@@ -234,11 +227,12 @@ class Vault:
             return "" if is_orphan else "HEAD is unreadable, or its branch is gone"
         if not self._has(git, taken.head):
             return f"commit {taken.head[:7]}, the last known HEAD, is gone"
-        answer = self._ask(git, "rev-list", "--objects", "--quiet", "--no-walk", "HEAD")
-        if answer is not None and answer[0] != 0:
-            return "objects of HEAD are missing"
-        answer = self._ask(git, "rev-list", "--quiet", "HEAD")
-        return "commits of HEAD are missing" if answer is not None and answer[0] != 0 else ""
+        heads = ("HEAD",) if is_thorough else ("HEAD", f"^{taken.head}")
+        for words in (("--objects", "--no-walk", "HEAD"), heads):
+            answer = self._ask(git, "rev-list", "--quiet", *words)
+            if answer is not None and answer[0] != 0:
+                return "objects of HEAD are missing"
+        return ""
 
     def _has(self, git: Path, sha: str) -> bool:
         answer = self._ask(git, "cat-file", "-e", f"{sha}^{{tree}}")
@@ -286,13 +280,14 @@ class Vault:
 
 def kept_names(ignored: Iterable[str], patterns: Iterable[str]) -> list[str]:
     """Return the ignored files that a pattern of ``[git] keep`` matches, by name or by path."""
-    wanted = tuple(patterns)
-    files = (name for name in ignored if not name.endswith("/"))
-    return [
-        name
-        for name in sorted(files)
-        if any(fnmatchcase(name, each) or fnmatchcase(name.rpartition("/")[2], each) for each in wanted)
-    ][:MOST_KEPT]
+    wanted, files = tuple(patterns), sorted(name for name in ignored if not name.endswith("/"))
+
+    def is_kept(name: str) -> bool:
+        return any(
+            fnmatchcase(each, pattern) for each in (name, name.rpartition("/")[2]) for pattern in wanted
+        )
+
+    return [name for name in files if is_kept(name)][:MOST_KEPT]
 
 
 def _ignored(git: GitRunner) -> list[str]:
@@ -309,7 +304,7 @@ def _refs_of(git: GitRunner) -> dict[str, str]:
 def _copied(repository: Repository) -> list[Path]:
     hooks = repository.common / "hooks"
     found = [path for path in hooks.glob("*") if path.suffix != ".sample"]
-    found += [repository.git / name for name in (*_FILES, *_LINKS, "logs/HEAD")]
+    found += [repository.git / name for name in (*_FILES, "logs/HEAD")]
     if repository.git != repository.common:
         found += [repository.common / name for name in _FILES if name != "index"]
     return [path for path in found if path.exists() and path.lstat().st_size <= _MOST_FILE_BYTES]
@@ -336,12 +331,15 @@ def _read_small(path: Path) -> tuple[bytes, int]:
         return file.read(KEPT_BYTES), stat.S_IMODE(status.st_mode)
 
 
+def _places(repository: Repository) -> tuple[str, str]:
+    return str(repository.git.resolve()), str(repository.common.resolve())
+
+
 def _size(folder: Path) -> int:
     total = 0
     for where, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(where, name)).st_size  # noqa: PTH118
+        with suppress(OSError):
+            total += sum(os.lstat(f"{where}/{name}").st_size for name in names)
     return total
 
 

@@ -263,10 +263,6 @@ class RalphRecord:
     async def tell_registered(self) -> None:
         await self.telling.registered(self.told())
 
-    async def tell_repair(self, action: model.Announce, key: str, at: Moment) -> None:
-        """Record and publish, once, what the daemon restored in the working directory."""
-        await self.telling.repaired(action, key, at, self.told())
-
     async def note_incident(self, incident: Incident | None) -> None:
         """Keep the open incident, on disk when this returns."""
         self._facts = replace(self._facts, incident=incident)

@@ -5,10 +5,9 @@ missing while nothing runs was removed by its owner: it is reported, and nothing
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ralphd.core.supervision.model import Announce, RunId
 from ralphd.daemon.services import Services
@@ -21,32 +20,26 @@ from ralphd.git.vault import Vault
 if TYPE_CHECKING:
     from ralphd.daemon.ralph.record import RalphRecord
 
-logger = logging.getLogger(__name__)
-
+Begin: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+TOO_LARGE: Final = "vault: no copy of the commits: the repository is larger than git.vault_max_bytes"
 COPYING: Final = "vault: copying (the first copy of the repository is not complete)"
 
 
 class Custody:
     """The vault of one ralph's repository. Methods are called on the event loop; git works in threads."""
 
-    def __init__(
-        self,
-        account: "RalphRecord",
-        services: Services,
-        begin: Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"],
-    ) -> None:
+    def __init__(self, account: "RalphRecord", services: Services, begin: Begin) -> None:
         self._account, self._services, self._begin = account, services, begin
         self._alone = asyncio.Lock()
         self._is_first = False
         self._notes: tuple[str, ...] = ()
 
     @property
-    def _home(self) -> Any:
-        return self._services.state_directory / "vaults"
-
-    @property
     def _is_on(self) -> bool:
         return self._account.policy.supervised
+
+    def _vault(self) -> Vault | None:
+        return Vault.of(self._services.state_directory / "vaults", self._account.definition.directory)
 
     def notes(self) -> tuple[str, ...]:
         """Return the notes for ``status``."""
@@ -60,35 +53,31 @@ class Custody:
             self._begin(self._take(at_start=True))
             return
         async with self._alone:
-            try:
-                await asyncio.to_thread(self._give_up)
-            except OSError as why:
-                self._trouble(error_text(why))
+            await asyncio.to_thread(self._give_up)
 
     def _give_up(self) -> None:
-        vault = Vault.of(self._home, self._account.definition.directory)
-        if vault is None or (taken := vault.taken()) is None or not vault.fault(taken):
-            return
-        vault.give_up(taken)
-        self._notes = (f"vault: {taken.common} is not as it was copied; nothing is restored by itself",)
+        with suppress(OSError):
+            vault = self._vault()
+            if vault is not None and (taken := vault.taken()) is not None and vault.fault(taken):
+                vault.give_up(taken)
+                self._notes = (f"vault: {taken.common} was changed while nothing ran; it is not restored",)
 
     async def at_boundary(self, run_id: RunId) -> None:
         """Restore what the iteration destroyed, then copy what is new. During the first copy: nothing."""
-        if not self._is_on or self._is_first:
-            return
-        await self._restore(run_id)
-        await self._take()
+        if self._is_on and not self._is_first:
+            await self._restore(run_id)
+            await self._take()
 
     async def after_run(self, run_id: RunId, *, seen: bool) -> None:
         """Do the same after a run. ``seen``: a daemon was there at its end."""
         if self._is_on and not self._is_first:
-            await self._restore(run_id, seen=seen)
+            await self._restore(run_id, seen=seen, at_end=True)
             await self._take()
 
     async def _take(self, *, at_start: bool = False) -> None:
         async with self._alone:
             try:
-                vault = await asyncio.to_thread(Vault.of, self._home, self._account.definition.directory)
+                vault = await asyncio.to_thread(self._vault)
                 if vault is None:
                     return
                 self._is_first = vault.taken() is None
@@ -97,8 +86,7 @@ class Custody:
             except (NotDone, OSError) as why:
                 self._trouble(error_text(why))
                 if at_start:
-                    with suppress(OSError):
-                        await asyncio.to_thread(self._give_up)
+                    await asyncio.to_thread(self._give_up)
             finally:
                 self._is_first = False
 
@@ -106,31 +94,27 @@ class Custody:
         git = self._account.configuration.git
         with vault.exclusive():
             taken = vault.take(git.keep, most_bytes=git.vault_max_bytes)
-        self._notes = (
-            ()
-            if taken.is_whole
-            else ("vault: no copy of the commits: the repository is larger than git.vault_max_bytes",)
-        )
+        self._notes = () if taken.is_whole else (TOO_LARGE,)
 
-    async def _restore(self, run_id: RunId, *, seen: bool = True) -> None:
+    async def _restore(self, run_id: RunId, *, seen: bool = True, at_end: bool = False) -> None:
         async with self._alone:
             try:
-                done = await asyncio.to_thread(self._restored, run_id, seen)
+                done = await asyncio.to_thread(self._restored, run_id, seen, at_end)
             except (NotDone, OSError) as why:
                 self._trouble(f"a restore failed: {error_text(why)}")
                 return
         for action, key in done:
-            logger.warning("%s", action.text, extra={"ralph": self._account.definition.name})
-            await self._account.tell_repair(action, f"{run_id}/{key}", self._services.clock.now())
+            at, whom = self._services.clock.now(), self._account.told()
+            await self._account.telling.repaired(action, f"{run_id}/{key}", at, whom)
 
-    def _restored(self, run_id: RunId, seen: bool) -> list[tuple[Announce, str]]:
-        vault = Vault.of(self._home, self._account.definition.directory)
+    def _restored(self, run_id: RunId, seen: bool, at_end: bool) -> list[tuple[Announce, str]]:
+        vault = self._vault()
         taken = None if vault is None else vault.taken()
         if vault is None or taken is None or not taken.is_current:
             return []
         told: list[tuple[Announce, str]] = []
         with vault.exclusive():
-            fault = vault.fault(taken)
+            fault = vault.fault(taken, is_thorough=at_end)
             repository = Repository.find(vault.top)
             if fault and repository is not None and unfinished(repository):
                 began_at = self._account.facts.started_at or 0.0
@@ -145,8 +129,7 @@ class Custody:
         return told
 
     def _trouble(self, why: str | None) -> None:
-        name = self._account.definition.name
-        self._services.trouble(f"vault of {name}", why)
+        self._services.trouble(f"vault of {self._account.definition.name}", why)
 
 
 def _repaired(fault: str, done: Rebuilt, common: str) -> Announce:
