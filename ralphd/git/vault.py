@@ -130,22 +130,20 @@ class Vault:
         mark = _mark(repository, refs, head, files, [self.top / name for name in names])
         if before is not None and before.mark == mark and before.is_current:
             return before
-        size = _size(repository.common / "objects")
-        is_whole = size <= most_bytes
+        is_whole = _size(repository.common / "objects") <= most_bytes
         reach("vault.take.begin")
         if is_whole:
             self._fetch(repository, head, self._staged_tree(git))
         reach("vault.take.fetched")
-        link = self.top / ".git"
-        pointer, (own, common) = link.read_text() if link.is_file() else None, _places(repository)
-        taken = Taken(
-            str(self.top), own, common, head, pointer, mark, time.time(), is_whole=is_whole, refs=refs
-        )  # fmt: skip
+        link, (own, common) = self.top / ".git", _places(repository)
+        pointer = link.read_text() if link.is_file() else None
         kept = self._stage(repository, files, names, before)
-        (self._new / _RECORD).write_text(json.dumps(asdict(replace(taken, kept=kept))))
+        taken = Taken(str(self.top), own, common, head, pointer, mark, time.time(), is_whole,
+            is_current=True, refs=refs, kept=kept)  # fmt: skip
+        (self._new / _RECORD).write_text(json.dumps(asdict(taken)))
         reach("vault.take.staged")
         self._swap()
-        return replace(taken, kept=kept)
+        return taken
 
     def _staged_tree(self, git: GitRunner) -> str | None:
         """Write a tree of the index, since no ref leads to what is only staged. None during a merge."""
@@ -313,11 +311,8 @@ def _copied(repository: Repository) -> list[Path]:
 def _mark(
     repository: Repository, refs: Mapping[str, str], head: str | None, files: list[Path], kept: list[Path]
 ) -> str:
-    traces = []
-    for path in (*files, *kept):
-        with suppress(OSError):
-            status = path.lstat()
-            traces.append(f"{path} {status.st_ino} {status.st_size} {status.st_ctime_ns}")
+    status = [(str(path), path.lstat()) for path in (*files, *kept)]
+    traces = [(name, each.st_ino, each.st_size, each.st_ctime_ns) for name, each in status]
     return hashlib.sha256(json.dumps([str(repository.git), refs, head, traces]).encode()).hexdigest()
 
 
