@@ -145,7 +145,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
         daemon.ask("POST", "/v1/ralphs/demo/undo", {})
         daemon.ask("POST", "/v1/ralphs/demo/ack")
         found = (path for root in (daemon.state, place) for path in root.rglob("*"))
-        names = frozenset(path.name for path in found if ".git" not in path.parts)
+        names = frozenset(
+            path.name for path in found if not any(part.endswith(".git") for part in path.parts)
+        )
         yield Written(daemon, signpost or {}, daemon.events(), names)
 
 
