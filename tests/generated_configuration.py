@@ -45,13 +45,14 @@ SAYS = {
     "retry": "Waits after failures and limits.",
     "phases": "Attempts that plan, implement, review and address.",
     "git": "The repository: pushes, pulls, repairs.",
+    "sandbox": "What separates a run, and each agent of the built-in loop, from other processes.",
     "logs": "How much output is kept.",
     "limits": "Memory, processes and CPU of runs, and when a start waits.",
     WEBHOOKS: "Receivers of events. One table for each address.",
     "notify": "Alerts for people.",
 }
 ORDER = [
-    *("project", "ralph", "regent", "agents", AGENT, "retry", "phases", "git", "logs"),
+    *("project", "ralph", "regent", "agents", AGENT, "retry", "phases", "git", "sandbox", "logs"),
     *("limits", WEBHOOKS, "notify"),
 ]
 HEAD = "| key | type | default | purpose | also set by |\n| --- | --- | --- | --- | --- |"

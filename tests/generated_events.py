@@ -84,6 +84,9 @@ TOLD: Mapping[str, Told] = {
     "commit.restored": _told(
         "a person re-applied reverted commits (`ralphctl undo`)", "message iteration task commits made"
     ),
+    "sandbox.degraded": _told(
+        "a run has no sandbox although `[sandbox] level` is `auto`; once per reason", "message level reason"
+    ),
     "guard.blocked": _told(
         "commits were not judged, or a run left something half done", "message", f"{_JUDGED} refs tests"
     ),

@@ -22,8 +22,12 @@ from ralphctl.offline import state as offline
 from ralphctl.offline.processes import ask, lock_holder
 from ralphctl.offline.state import is_flocked
 from ralphd import __version__, wire
+from ralphd.config.configuration import Configuration
+from ralphd.core.sandbox import choose, note_on
 from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
 from ralphd.process import tree
+from ralphd.process.sandbox.probe import facts_for
+from ralphd.process.start_errors import LOWER_LEVEL
 from ralphd.unix_http import UnixConnection
 
 _ANOTHER_DISK = "export RALPHD_STATE_DIR=DIR  (a directory on a local disk)"
@@ -297,6 +301,20 @@ def trees() -> CheckResult:
         return failed(text, "mount -t proc proc /proc")
     is_writable = tree.writable_cgroup() is not None
     return ok("tracked by a control group per run" if is_writable else "tracked by subreaper and cookie")
+
+
+def sandbox(configuration: Configuration | None, environ: Mapping[str, str]) -> CheckResult:
+    """Check which sandbox a run in this directory gets."""
+    level = (configuration or Configuration()).sandbox.level
+    facts = facts_for(level, environ)
+    choice = choose(level, facts)
+    if choice.fault:
+        return failed(f'level = "{level}" is not available: {choice.fault}', LOWER_LEVEL)
+    if note := note_on(choice.level, choice.reason):
+        return warning(note)
+    if choice.level == "none":
+        return ok('off, as level = "none" asks for')
+    return ok(f"{choice.level}: a run can signal only its own processes (Landlock ABI {facts.abi})")
 
 
 def clock(environ: Mapping[str, str], limit_s: float) -> CheckResult:

@@ -44,6 +44,7 @@ _TITLES = {
     "ralph.stalled": (PanelKind.WARNING, "stalled: the run is killed"),
     "commit.reverted": (PanelKind.WARNING, "reverted: the tests fail"),
     "guard.blocked": (PanelKind.WARNING, "the guard"),
+    "sandbox.degraded": (PanelKind.WARNING, "sandbox"),
     "agent.exhausted": (PanelKind.WARNING, "agent unavailable"),
     "ralph.escalated": (PanelKind.ERROR, "needs you"),
     "daemon.degraded": (PanelKind.ERROR, "ralphd works with restrictions"),

@@ -298,7 +298,16 @@ class IncidentView(_of(wire.INCIDENT_KEYS)):  # type: ignore[misc]
     """
 
 
+class SandboxView(BaseModel):
+    """The sandbox in effect, as tested from inside the run; `reason` says why there is none."""
+
+    level: str
+    means: str | None
+    reason: str | None
+
+
 _PARTS = {
+    "sandbox": (SandboxView | None, ...),
     "pool": (PoolView | None, ...),
     "task": (TaskView | None, ...),
     "tasks": (dict[Literal["done", "total"], int] | None, ...),

@@ -17,6 +17,7 @@ from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, ConfigFault, Layer, O
 from ralphd.config.values import fit_name, toml_value
 from ralphd.core.delivery import Destination, Format
 from ralphd.core.limits import RunLimits
+from ralphd.core.sandbox import is_lowered
 from ralphd.core.stall_detector import SilenceLimits
 from ralphd.core.supervision.model import Mode, Policy, Restart
 from ralphd.errors import ConfigFaults, NewerState
@@ -25,6 +26,7 @@ PINNED_VERSION = 1
 FIXED = "project.name"
 """A ralph keeps the name it was registered with."""
 COMMAND = "ralph.command"
+SANDBOX = "sandbox.level"
 HIDDEN = "(not shown)"
 LONGEST_VALUE = 200
 
@@ -50,6 +52,7 @@ class Configuration:
     retry: specs.RetrySpec = field(default_factory=specs.RetrySpec)
     phases: specs.PhasesSpec = field(default_factory=specs.PhasesSpec)
     git: specs.GitSpec = field(default_factory=specs.GitSpec)
+    sandbox: specs.SandboxSpec = field(default_factory=specs.SandboxSpec)
     logs: specs.LogsSpec = field(default_factory=specs.LogsSpec)
     limits: specs.LimitsSpec = field(default_factory=specs.LimitsSpec)
     notify: specs.NotifySpec = field(default_factory=specs.NotifySpec)
@@ -155,6 +158,7 @@ def load(
     given = [files.layer(files.user_file(environ, home), directory, home, users_own=True)]
     if directory is not None and (path := files.project_file(directory, home)):
         given.append(files.layer(path, directory, home, users_own=False))
+        _refuse_lower_sandbox(*given)
     given += [layers.environment_layer(environ), layers.flags_layer(flags or {})]
     if faults := [fault for layer in given for fault in layer.faults]:
         raise config_faults(faults)
@@ -181,6 +185,15 @@ def home_of(environ: Mapping[str, str]) -> Path:
         return Path.home()
     except RuntimeError:  # an unknown uid has no files of its own either
         return Path("/nonexistent")
+
+
+def _refuse_lower_sandbox(users_own: Layer, projects: Layer) -> None:
+    """Add a fault if ``ralph.toml``, which an agent can write, lowers the sandbox of the user's own file."""
+    setting, own = projects.settings.get(SANDBOX), users_own.settings.get(SANDBOX)
+    level = own.value if own is not None else specs.SandboxSpec().level
+    if setting is not None and is_lowered(level, setting.value):
+        text = f'cannot be lower than "{level}" here; lower it in the user\'s own file, ralph/config.toml'
+        projects.faults.append(ConfigFault(setting.origin.text, SANDBOX, text))
 
 
 def _merged(given: list[Layer]) -> Configuration:

@@ -19,6 +19,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "retry": specs.RetrySpec,
     "phases": specs.PhasesSpec,
     "git": specs.GitSpec,
+    "sandbox": specs.SandboxSpec,
     "logs": specs.LogsSpec,
     "limits": specs.LimitsSpec,
     "notify": specs.NotifySpec,

@@ -212,6 +212,19 @@ class GitSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """``[sandbox]``"""
+
+    level: Literal["none", "auto", "signals", "write", "box"] = key(
+        "auto",
+        "What separates a run from the rest of the machine. 'signals': it can signal only its own processes."
+        " 'auto': 'signals' where the kernel supports it (Linux 6.12) and sudo needs a password, else 'none'."
+        " 'write' and 'box' are not part of this version. ralph.toml can only raise the level of the user's"
+        " own file.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogsSpec:
     """``[logs]``, in the user's own file only."""
 

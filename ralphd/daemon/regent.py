@@ -17,6 +17,7 @@ from typing import Any
 
 from ralphd import diagnostics, errors
 from ralphd.agents.streams import without_past_limit
+from ralphd.core import sandbox
 from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET
 from ralphd.core.gate.verdict import GateRun, Verdict
 from ralphd.core.supervision import events, model, reports
@@ -144,11 +145,16 @@ class Regent:
         return without_past_limit(live.output.seen, self._services.clock.now()) if live else None
 
     def view(self) -> dict[str, Any]:
-        means = None if self._live is None else self._live.record.tree_means
+        record = None if self._live is None else self._live.record
+        means = None if record is None else record.tree_means
+        inside = None if record is None else (record.sandbox, record.sandbox_reason)
+        bare = [note] if inside and (note := sandbox.note_on(*inside)) else []
         left = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
         view = self.account.view()
         shown = view | {"tree_means": means, "guard": self.gate.view(), "seen": self._seen}
-        return shown | {"notes": [*view["notes"], *self.gate.notes(), *self.custody.notes(), *left]}
+        shown["sandbox"] = inside and sandbox.view_of(*inside)
+        notes = [*bare, *view["notes"], *self.gate.notes(), *self.custody.notes(), *left]
+        return shown | {"notes": notes}
 
     def view_bytes(self) -> bytes:
         """Return the view, its last output at most a second old; serialised once per change."""
@@ -378,13 +384,15 @@ class Regent:
             lock = self.holds.take()
             self.account.take_up()
             await self.custody.before_run()
+            chosen = await self._services.sandbox.choose(self.account.configuration.sandbox.level)
             if await self.gate.prepare():
                 self.gate.start(self.gate.test_baseline())
                 return events.GateRunBegan(now(), None)  # their result orders the run again
             self._admit()
             directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
             began = self._begin(self._commits.begin())  # beside the spawn: no command is as quick as that
-            run = await Run.spawn(directory, spec_of(self.account, self._services, directory), lock)
+            spec = spec_of(self.account, self._services, directory, chosen)
+            run = await Run.spawn(directory, spec, lock)
         except (errors.CommandNotStartable, errors.DirectoryBusy, errors.DirectoryUnusable) as fault:
             self._services.living.discard(self.name)
             self._spawn_fault = fault
@@ -396,6 +404,7 @@ class Regent:
             raise errors.InternalError(f"{directory.run_id} was started and left no record of it")
         await began
         self.adopt(run, born)
+        await self._tell_sandbox(born)
         return events.Spawned(born.started_at, born.run_id)
 
     def _admit(self) -> None:
@@ -410,6 +419,19 @@ class Regent:
         if why := limits.why_wait(free_memory(), len(living - {self.name})):
             raise OSError(errno.EAGAIN, why)
         living.add(self.name)
+
+    async def _tell_sandbox(self, record: RunRecord) -> None:
+        """Publish why a run has no sandbox, once per reason."""
+        level, reason = record.sandbox, record.sandbox_reason
+        if (note := sandbox.note_on(level, reason)) is not None:
+            await self._services.news.tell(
+                "sandbox.degraded",
+                {"message": note, "level": level, "reason": reason},
+                ralph=self.name,
+                run_id=record.run_id,
+                key=f"{self.name}/sandbox.degraded/{reason}",
+                destinations=self.account.configuration.destinations(),
+            )
 
     def adopt(self, run: Run, record: RunRecord) -> None:
         """Watch a run, of our own or of an earlier daemon (P1)."""

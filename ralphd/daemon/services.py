@@ -18,6 +18,7 @@ from ralphd.core.time import Moment
 from ralphd.errors import ConfigFaults
 from ralphd.notify.hub import Hub
 from ralphd.process.machine import Clock
+from ralphd.process.sandbox.probe import SandboxProbe
 from ralphd.store.events import EventStore
 from ralphd.systemd import Systemd
 from ralphd.wire import EVENTS
@@ -87,6 +88,7 @@ class Services:
     refusals: Callable[[], Mapping[str, str]] = dict
     tied: int | None = None
     systemd: Systemd = field(default_factory=Systemd)
+    sandbox: SandboxProbe = field(default_factory=SandboxProbe)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     living: set[str] = field(default_factory=set)
     _troubles: dict[str, str] = field(default_factory=dict)

@@ -61,6 +61,8 @@ class RunRecord:
     tree_means: str
     cgroup: Path | None
     started_at: Moment
+    sandbox: str = "none"
+    sandbox_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,8 @@ def _run_record(value: Mapping[str, Any]) -> RunRecord:
         tree_means=_text(value["tree_means"]),
         cgroup=_optional(lambda path: own_group(path, value["run_id"]), value["cgroup"]),
         started_at=parse_rfc3339(value["started_at"]),
+        sandbox=str(value.get("sandbox", "none")),  # an earlier shim writes neither
+        sandbox_reason=str(value.get("sandbox_reason", "")),
     )
 
 

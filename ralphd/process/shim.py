@@ -57,6 +57,7 @@ FORMAT_VERSION = 1
 SHIM_VERSION = 1
 COOKIE = "RALPH_RUN_ID"
 TIED = "tied="
+SANDBOX = "RALPH_SANDBOX"
 
 READ_BYTES = 1 << 16  # what a pipe holds
 PART_BYTES = 1 << 14
@@ -76,7 +77,11 @@ IGNORED = (_signal.SIGHUP, _signal.SIGPIPE, _signal.SIGTSTP, _signal.SIGTTIN, _s
 WRAPPED_IGNORE = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGUSR1, _signal.SIGUSR2)
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446  # system calls, alike on all architectures
+LANDLOCK_VERSION = 1
+LANDLOCK_SCOPED = 3  # abstract Unix sockets, and signals
 
 
 # --- /proc -----------------------------------------------------------------------------------------------
@@ -597,6 +602,7 @@ class Shim:
         self._leader = 0
         self._status: int | None = None
         self._cgroup: str | None = None
+        self._sandbox, self._sandbox_reason = "none", str(intent.get("sandbox_reason", ""))
         self._streams: dict[int, Stream] = {}
         self._received_bytes = 0
         self._started_ns: int | None = None
@@ -663,11 +669,15 @@ class Shim:
         # a command, so that run.json never names a process that executed nothing.
         path = f"{self._directory}/run.json"
         line = _line(report)
-        if line == b"plain" and self._cgroup:
+        means, _, sandbox = line.partition(b" ")
+        is_ready = means in (b"cgroup", b"plain")
+        if is_ready:
+            self._note_sandbox(int(sandbox))
+        if means == b"plain" and self._cgroup:
             remove_cgroup(self._cgroup)
             self._cgroup = None
         try:
-            if line in (b"cgroup", b"plain"):
+            if is_ready:
                 began_ns = time.time_ns()
                 _write_new(f"{path}.tmp", to_json(self._run_record(began_ns)).encode())
                 os.write(gate, b"g")
@@ -689,6 +699,13 @@ class Shim:
         _sync(self._directory)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
+    def _note_sandbox(self, number: int) -> None:
+        level = str(self._intent.get("sandbox", "none"))  # an earlier daemon's intent has none
+        if number == 0:
+            self._sandbox = level
+        elif level != "none":
+            self._sandbox_reason = f"it could not be set up: {os.strerror(number)}"
+
     def _run_record(self, began_ns: int) -> "dict[str, object]":
         mine, leader = process_stat(os.getpid()), process_stat(self._leader)
         return {
@@ -702,6 +719,8 @@ class Shim:
             "boot_id": boot_id(),
             "tree_means": "cgroup" if self._cgroup else "subreaper",
             "cgroup": self._cgroup,
+            "sandbox": self._sandbox,
+            "sandbox_reason": self._sandbox_reason,
             "started_at": rfc3339(began_ns),
         }
 
@@ -728,16 +747,20 @@ class Shim:
             _die_with(shim_pid)
             # Without memory the kernel ends runs first: the daemon and we keep our own value (A11).
             _quietly(_write, "/proc/self/oom_score_adj", OOM_SCORE_ADJ)
-            os.write(report, b"cgroup\n" if self._enter_cgroup() else b"plain\n")
+            means = "cgroup" if self._enter_cgroup() else "plain"
+            stage = "sandbox"
+            outside = self._enter_sandbox(shim_pid)
+            os.write(report, f"{means} {outside}\n".encode())
             stage = "chdir"
             os.chdir(self._intent["directory"])
             if not os.read(gate, 1):  # the shim gave up
                 os._exit(127)
             stage = "exec"
             _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+            inside = {} if outside else {SANDBOX: self._intent["sandbox"]}
             for number in WRAPPED_IGNORE if self._wrapper else ():  # process/sandbox/box.py says why
                 _signal.signal(number, _signal.SIG_IGN)
-            _execute([*self._wrapper, *self._intent["command"]], environment)
+            _execute([*self._wrapper, *self._intent["command"]], {**environment, **inside})
         except OSError as error:
             os.write(report, f"{stage} {error.errno or 0}\n".encode())
         except BaseException:  # nothing may escape: this is a second copy of the shim
@@ -755,6 +778,19 @@ class Shim:
         if self._cgroup is None and self._intent.get("require_cgroup"):
             raise OSError(errno.EACCES, "no control group")
         return self._cgroup is not None
+
+    def _enter_sandbox(self, outsider: int) -> int:
+        """Enter the run's sandbox (A1). Return 0, else the errno. Raise it if the sandbox is required."""
+        if self._intent.get("sandbox", "none") == "none":
+            return errno.ENOSYS
+        try:
+            enter_domain()
+            number = 0 if is_out_of_reach(outsider) else errno.EOPNOTSUPP  # only a test from inside is proof
+        except OSError as error:
+            number = error.errno or errno.EINVAL
+        if number and self._intent.get("sandbox_required"):
+            raise OSError(number, "sandbox")
+        return number
 
     # while it runs
 
@@ -976,16 +1012,19 @@ def _execute(argv: "list[str]", environment: "Mapping[str, str]") -> "NoReturn":
 
 
 def become(arguments: "list[str]") -> "NoReturn":
-    """Become an agent that the loop starts (L5). Arguments: PARENT REPORT LOCALE COMMAND…
+    """Become an agent that the loop starts (L5). Arguments: PARENT REPORT LOCALE SANDBOX COMMAND…
 
     The process dies with its parent, and begins with default signals, whatever the loop ignores or blocks.
     If the command cannot be executed, its errno is written to the descriptor REPORT. LOCALE is the agent's
-    LC_CTYPE, which this interpreter may have changed; empty for none.
+    LC_CTYPE, which this interpreter may have changed; empty for none. SANDBOX is the level of the run: in
+    a sandbox the agent gets a domain below the loop's, from which it cannot signal the loop either.
     """
-    parent, report, locale, *argv = arguments
+    parent, report, locale, sandbox, *argv = arguments
     os.set_inheritable(int(report), False)
     try:
         _die_with(int(parent))
+        if sandbox:
+            _quietly(enter_domain)
         _default_signals()
         environment = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
@@ -1013,6 +1052,42 @@ def prctl(option: int, value: int) -> None:
     """Set an attribute of this process. Raise OSError."""
     if _LIBC.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
+
+
+def landlock_abi() -> int:
+    """Return the version of the kernel's Landlock; 0 if it has none."""
+    return max(int(_LIBC.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_VERSION)), 0)
+
+
+def enter_domain() -> None:
+    """Enter a Landlock domain: no signal and no abstract socket reaches out of it. Raise OSError.
+
+    It cannot be left, holds for all descendants, for root too, and nests.
+    """
+    attributes = (ctypes.c_uint64 * 3)(0, 0, LANDLOCK_SCOPED)  # no file system, no network
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    ruleset = _LIBC.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(attributes), size, 0)
+    if ruleset < 0:
+        raise OSError(ctypes.get_errno(), "landlock")
+    try:
+        # Root needs no ``no_new_privs``, which would disable setuid programs. Others do, and some containers'
+        # root does.
+        if _LIBC.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0) == 0:
+            return
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        if _LIBC.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
+            raise OSError(ctypes.get_errno(), "landlock")
+    finally:
+        os.close(ruleset)
+
+
+def is_out_of_reach(pid: int) -> bool:
+    """Return True if this process must not signal ``pid``, a living process of the same user."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return False
 
 
 def _line(descriptor: int) -> bytes:

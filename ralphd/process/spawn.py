@@ -31,6 +31,7 @@ from pathlib import Path
 
 from ralphd import diagnostics
 from ralphd.core.limits import UNLIMITED, RunLimits
+from ralphd.core.sandbox import NO_SANDBOX, SandboxChoice
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, rfc3339
 from ralphd.errors import CommandNotStartable
@@ -82,6 +83,7 @@ class RunSpec:
     tied: int | None = None
     limits: RunLimits = UNLIMITED
     wrapper: tuple[str, ...] = ()
+    sandbox: SandboxChoice = NO_SANDBOX
 
 
 class Run:
@@ -261,6 +263,9 @@ def _write_intent(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool)
             "cgroup": None if group is None else str(group / f"ralphd-{spec.run_id}"),
             "limits": dict(spec.limits.files()),
             "require_cgroup": spec.limits.require_cgroup,
+            "sandbox": spec.sandbox.level,
+            "sandbox_required": spec.sandbox.required,
+            "sandbox_reason": spec.sandbox.reason,
             "boot_id": tree.boot_id(),
             "intended_at": rfc3339(time.time()),
             "definition": dict(spec.definition),

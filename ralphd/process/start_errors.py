@@ -24,6 +24,8 @@ LACKING = frozenset(
 )
 """What a machine can lack for a while; a start that fails for it is retried (F3)."""
 
+LOWER_LEVEL = '[sandbox] level = "auto"  (in the file that sets it)'
+
 Advice: TypeAlias = tuple[str, str]
 """The reason, and what to try."""
 
@@ -69,6 +71,8 @@ def _advice(
         return f"the directory {directory} is gone", "put it back, or start in another directory"
     if stage == "chdir":
         return f"{directory}: {text}", f"namei -l {directory}  (who may enter it)"
+    if stage == "sandbox":
+        return f"its sandbox cannot be set up: {text}", LOWER_LEVEL
     if stage == "exec":
         if (program := _program(command[0], directory, environment)) is not None:
             return _of_program(fault.errno, text, program)

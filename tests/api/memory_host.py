@@ -246,6 +246,7 @@ def a_view(name: str, directory: str, command: list[str]) -> dict[str, Any]:
         "guard": None,
         "notes": [],
         "seen": None,
+        "sandbox": {"level": "signals", "means": "landlock", "reason": None},
         "message": None,
         "last_change": None,
         "incident": None,

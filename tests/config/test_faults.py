@@ -179,3 +179,14 @@ def test_a_key_of_thousands_of_dots_is_refused_before_it_takes_minutes(place: Pl
 def test_a_text_with_many_dots_is_no_such_key(place: Place) -> None:
     place.project('[regent]\ntest_command = "' + "make test. " * 40 + '"\n')
     assert place.load().regent.test_command.startswith("make test.")
+
+
+def test_ralph_toml_raises_the_sandbox_and_never_lowers_it(place: Place) -> None:
+    place.project('[sandbox]\nlevel = "none"\n')
+    text = 'cannot be lower than "auto" here; lower it in the user\'s own file, ralph/config.toml'
+    assert place.faults() == [f"ralph.toml:2: sandbox.level: {text}"]
+    place.user('[sandbox]\nlevel = "none"\n')
+    assert place.load().sandbox.level == "none"
+    place.project('[sandbox]\nlevel = "signals"\n')
+    assert place.load().sandbox.level == "signals"
+    assert place.load({"RALPH_SANDBOX_LEVEL": "none"}).sandbox.level == "none"  # of the person who starts it

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import Result
+from ralphd.core.sandbox import SandboxChoice
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 from ralphd.errors import CommandNotStartable, RalphdError
@@ -95,7 +96,8 @@ class GateTests:
             run = Run.adopt(place)
             # The daemon may have died between the order and the spawn: then there was no process.
             if run is None and not (place.run_file.exists() or place.exit_record() is not None):
-                run = await Run.spawn(place, self._spec(run_id, directory), None)
+                sandbox = await self._services.sandbox.choose(self._account.configuration.sandbox.level)
+                run = await Run.spawn(place, self._spec(run_id, directory, sandbox), None)
         except CommandNotStartable as fault:
             return GateTestResult(run_id, Result.CANNOT_RUN, how=f"{fault.what}: {fault.why}")
         except OSError as fault:
@@ -144,7 +146,7 @@ class GateTests:
             return ""
         return "\n".join(lines).encode(errors="replace")[-TAIL_BYTES:].decode(errors="ignore")
 
-    def _spec(self, run_id: RunId, directory: Path) -> RunSpec:
+    def _spec(self, run_id: RunId, directory: Path, sandbox: SandboxChoice) -> RunSpec:
         account = self._account
         environment_file = account.files.environment_file
         return RunSpec(
@@ -160,6 +162,7 @@ class GateTests:
             definition={},
             tied=self._services.tied,
             limits=account.configuration.run_limits(),
+            sandbox=sandbox,
         )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ralphd.agents.streams import EventCounter
 from ralphd.core.explanation import NOT_WATCHED, Explanation
 from ralphd.core.plan import PROMISE_LINES, is_complete, is_promised
+from ralphd.core.sandbox import SandboxChoice
 from ralphd.core.stall_detector import SilenceLimits, StallFinding
 from ralphd.core.supervision import model
 from ralphd.core.supervision.events import Event, FellSilent, Overran
@@ -190,7 +191,9 @@ class LiveRun:
 # A run of a ralph as it is to be started: its command, its place, its environment.
 
 
-def spec_of(account: "RalphRecord", services: "Services", directory: RunDirectory) -> RunSpec:
+def spec_of(
+    account: "RalphRecord", services: "Services", directory: RunDirectory, sandbox: SandboxChoice
+) -> RunSpec:
     definition, files = account.definition, account.files
     return RunSpec(
         run_id=directory.run_id,
@@ -204,6 +207,7 @@ def spec_of(account: "RalphRecord", services: "Services", directory: RunDirector
         definition=definition.to_json(),
         tied=services.tied,
         limits=account.configuration.run_limits(),
+        sandbox=sandbox,
     )
 
 

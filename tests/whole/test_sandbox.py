@@ -1,0 +1,122 @@
+"""Runs of a real daemon in their sandbox, and what people read of it (A1)."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ralphd.core.sandbox import SIGNALS_ABI
+from ralphd.process import shim
+from tests.helpers import is_alive, wait_for
+from tests.whole.harness import Daemon
+from tests.whole.person import Person
+
+pytestmark = pytest.mark.skipif(
+    shim.landlock_abi() < SIGNALS_ABI, reason=f"Landlock ABI {shim.landlock_abi()} restricts no signals"
+)
+TRIES = """#!/bin/sh
+for pid in $PPID $(cat "$STATE/lock"); do
+  kill -9 $pid 2> /dev/null && echo reached $pid
+done
+touch "$STATE/../tried"
+sleep 600
+"""
+
+
+@pytest.fixture
+def person(daemon: Daemon) -> Person:
+    return Person(daemon)
+
+
+@pytest.fixture
+def loop(daemon: Daemon) -> Path:
+    """A command that tries to kill its supervisors."""
+    place = daemon.root / "work"
+    place.mkdir()
+    script = place / "loop.sh"
+    script.write_text(TRIES.replace("$STATE", str(daemon.state)))
+    script.chmod(0o755)
+    return place
+
+
+def test_a_run_kills_neither_its_shim_nor_the_daemon(daemon: Daemon, person: Person, loop: Path) -> None:
+    daemon.start()
+    assert person("start", "--name", "demo", "--", "./loop.sh", cwd=loop).returncode == 0
+    wait_for(lambda: (daemon.root / "tried").exists(), timeout_s=30, what="the kills")
+
+    view = daemon.view("demo")
+
+    assert view["sandbox"] == {"level": "signals", "means": "landlock", "reason": None}
+    assert view["state"] == "running"
+    assert is_alive(daemon.pid)
+    assert is_alive(daemon.run_record("demo")["shim_pid"])
+    assert "no sandbox" not in person("status", "demo").stdout
+    assert person("stop", "demo").returncode == 0
+    assert daemon.becomes("demo", "stopped")["sandbox"] is None
+
+
+def test_a_new_daemon_shows_the_sandbox_of_a_run_that_it_adopts(
+    daemon: Daemon, person: Person, loop: Path
+) -> None:
+    daemon.start()
+    person("start", "--name", "demo", "--", "sleep", "600", cwd=loop)
+    daemon.kill()
+    daemon.start()
+
+    assert daemon.view("demo")["sandbox"]["level"] == "signals"
+
+
+def test_ralph_toml_cannot_lower_the_level_and_the_users_file_can(
+    daemon: Daemon, person: Person, loop: Path
+) -> None:
+    (loop / "ralph.toml").write_text('[sandbox]\nlevel = "none"\n')
+    daemon.start()
+    refused = person("start", "--name", "demo", "--", "sleep", "600", cwd=loop)
+    assert refused.returncode == 78
+    assert 'ralph.toml:2: sandbox.level: cannot be lower than "auto" here' in refused.stderr
+
+    daemon.configure('[sandbox]\nlevel = "none"\n')
+    assert person("start", "--name", "demo", "--", "sleep", "600", cwd=loop).returncode == 0
+    assert daemon.view("demo")["sandbox"] == {"level": "none", "means": None, "reason": None}
+    assert daemon.events("sandbox.degraded") == []
+
+
+def test_a_level_that_is_not_available_is_refused_with_its_reason(
+    daemon: Daemon, person: Person, loop: Path
+) -> None:
+    (loop / "ralph.toml").write_text('[sandbox]\nlevel = "box"\n')
+    daemon.start()
+    refused = person("start", "--name", "demo", "--", "sleep", "600", cwd=loop)
+
+    assert refused.returncode == 1
+    assert "the sandbox is not available" in refused.stderr
+    assert daemon.run_directories("demo") == []
+
+
+CHOICE = """
+import asyncio
+from ralphd.process.sandbox.probe import SandboxProbe
+choice = asyncio.run(SandboxProbe().choose("auto"))
+print(choice.level, choice.reason)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="becomes another user")
+@pytest.mark.parametrize(("code", "level"), [(0, "none"), (1, "signals")])
+def test_auto_leaves_passwordless_sudo_to_a_user(code: int, level: str) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        (Path(place) / "sudo").write_text(f"#!/bin/sh\nexit {code}\n")
+        (Path(place) / "sudo").chmod(0o755)
+        user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        environment = {"PATH": f"{place}:{os.defpath}", "PYTHONPATH": os.pathsep.join(sys.path)}
+        told = subprocess.run(
+            [*user, sys.executable, "-c", CHOICE],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert told.stdout.split()[:1] == [level], told.stderr
+    assert ("sudo works without a password" in told.stdout) is (code == 0)
