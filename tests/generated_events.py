@@ -77,8 +77,9 @@ TOLD: Mapping[str, Told] = {
     ),
     "commit.reverted": _told("commits were reverted", f"message {_JUDGED} tests refs"),
     "repository.repaired": _told(
-        "an iteration destroyed the git directory, and it was restored from the vault",
-        "message why left refs undo",
+        "an iteration destroyed the git directory or lost commits of the branch, and they were restored",
+        "message why",
+        "left refs undo branch lost reapplied conflicts ref",
     ),
     "file.restored": _told("an iteration deleted ignored files, and they were restored", "message files"),
     "commit.restored": _told(

@@ -139,6 +139,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
         _commit(place, "add", "bad")
         bad = {"run_id": run_id, "id": "bad", "kind": "iteration-finished", "iteration": 2}
         daemon.ask("POST", "/v1/ralphs/demo/reports", bad)
+        _commit(place, "reset", "-q", "--hard", "HEAD~1")  # loses the revert: it is restored
+        daemon.ask("POST", "/v1/ralphs/demo/reports", bad | {"id": "reset", "iteration": 3})
         signpost = wait_for(lambda: _json(place / ".ralph" / "lock"), what="a signpost")
         witness.end(1)
         daemon.becomes("demo", "failed", timeout_s=60)

@@ -227,6 +227,8 @@ class Regent:
         if isinstance(report, reports.IterationFinished) and report.waits:
             async with self._boundary:  # the same report, sent again, finds the verdict on the first
                 await self._keep_repository(fact)
+                if (rewritten := await self.gate.restore_history(fact)) is not None:
+                    await self.request(rewritten)
                 await self.request(fact, await self.gate.on_report(fact))
         else:
             await self._keep_repository(fact)
@@ -492,6 +494,8 @@ class Regent:
             await self.request(left)
         async with self._boundary:
             await self.gate.idle()  # a last report may have come in between
+            if (rewritten := await self.gate.restore_at_end(record, seen=seen)) is not None:
+                await self.request(rewritten)
             if (run := await self.gate.at_end(record, seen=seen)) is not None:
                 await self.request(None, run)
         await self.gate.note_left()

@@ -19,7 +19,7 @@ from ralphd.git.diagnostics import unfinished
 from ralphd.git.facts import position
 from ralphd.git.locks import remove_stale_locks
 from ralphd.git.rewrite.file_snapshots import Trace, traces
-from ralphd.git.rewrite.move_branch import HEADS, recover, refuse_filtered
+from ralphd.git.rewrite.move_branch import HEADS, LEFT, recover, refuse_filtered
 from ralphd.git.runner import SHOWN, GitRunner, NotDone, error_text, name_list, readable, ref_name
 from ralphd.git.snapshot import Snapshot, snapshot
 from ralphd.git.tree_diff import TreeEntry, above, committed_at, is_there, obstructing, staged_at
@@ -38,7 +38,6 @@ from ralphd.git.tree_diff import TreeEntry, above, committed_at, is_there, obstr
 # since git's abort rewrites files; a branch that is checked out in another work tree.
 
 
-LEFT: Final = "refs/ralph/left/"
 _MOVING_FROM: Final = re.compile(r"\S+@\{(\d+)\} checkout: moving from (\S+) to ")
 
 

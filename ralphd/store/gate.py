@@ -75,6 +75,8 @@ def _as_plain(state: GateState) -> dict[str, Any]:
         run["planned"] = run["planned"] and _only(_DECISION, run["planned"])
         run["judgement"] = _only(_STEPS, run)
         plain["judging"] = _only(_RUN, run)
+    if state.good is None:
+        del plain["good"]  # a file of an earlier version stays as it is
     if state.since is not None:
         plain["since"] = rfc3339(state.since)
     for key, last in (("last", state.last), ("reverted", state.reverted)):

@@ -31,6 +31,7 @@ class GateState:
     ``judging`` the gate run. ``since`` is when the baseline became what it is. ``reverted`` is the last
     verdict that reverted something and was not undone; ``undone`` are the last boundaries that were.
     ``knows_run``: commits with the mark of a run were seen. ``excused``: see ``GateRun``.
+    ``good`` is the last position whose commits may not be lost; it is noted with the gate off, too.
     """
 
     baseline: Baseline = Baseline.UNKNOWN
@@ -45,6 +46,7 @@ class GateState:
     undone: tuple[str, ...] = ()
     knows_run: bool = False
     excused: str = ""
+    good: Position | None = None
 
 
 class AtEnd(Enum):
@@ -68,7 +70,7 @@ def switched_off(state: GateState) -> GateState:
     """Forget range and baseline; what was reverted can still be undone."""
     if state.before is None:
         return state
-    return GateState(last=state.last, reverted=state.reverted, undone=state.undone)
+    return GateState(last=state.last, reverted=state.reverted, undone=state.undone, good=state.good)
 
 
 def before_run(state: GateState, head: Position, *, is_iteration: bool, descends: bool = False) -> GateState:
@@ -190,7 +192,7 @@ def after_undo(state: GateState, boundary_id: str, head: Position) -> GateState:
         reverted = None
     undone = (*state.undone, boundary_id)[-_MOST_UNDONE:]
     known = replace(GateState(), last=state.last, since=state.since, knows_run=state.knows_run)
-    return replace(known, before=head, left=head, reverted=reverted, undone=undone)
+    return replace(known, before=head, left=head, reverted=reverted, undone=undone, good=head)
 
 
 def unjudged_since(state: GateState) -> str:

@@ -154,6 +154,24 @@ class LeftBehind(RunFact):
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryRewritten(RunFact):
+    """A branch lost commits during the iteration that ended at the boundary ``id``.
+
+    The ``lost`` ones are on the branch again, with the new commits ``reapplied`` on top; ``conflicts`` are
+    only under ``ref``. All are abbreviated, newest first. ``why``: nothing was changed, and a person has to
+    look.
+    """
+
+    id: str
+    branch: str
+    lost: tuple[str, ...] = ()
+    reapplied: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    ref: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FellSilent(RunFact):
     """A run has shown no activity for so long that its whole tree is probed from now on (H1)."""
 
@@ -200,6 +218,7 @@ Event: TypeAlias = (
     | GateRunBegan
     | BaselineTested
     | LeftBehind
+    | HistoryRewritten
     | VerdictReached
     | CommitsRestored
     | FellSilent

@@ -170,8 +170,14 @@ def _not_green(what: str, data: tuple[tuple[str, object], ...]) -> model.Announc
     return model.Announce("tests.failed", text, data=data)
 
 
-def over(current: model.Supervision, event: events.VerdictReached, policy: model.Policy) -> model.Step:
-    """Announce a verdict, once, and pause where a person has to look first (R2, R6, R8)."""
+def over(
+    current: model.Supervision,
+    event: events.VerdictReached | events.HistoryRewritten,
+    policy: model.Policy,
+) -> model.Step:
+    """Announce a verdict or a repair, once, and pause where a person has to look first (R2, R6, R8)."""
+    if isinstance(event, events.HistoryRewritten):
+        return _rewritten(current, event, policy)
     verdict, tally = event.verdict, current.tally
     if verdict.boundary_id and current.said.judged == verdict.boundary_id:
         return model.Step(current)
@@ -181,7 +187,40 @@ def over(current: model.Supervision, event: events.VerdictReached, policy: model
     said = replace(current.said, testing=False, judged=verdict.boundary_id, reverted=reverted)
     current = replace(current, tally=tally, said=said)
     actions = _verdict_actions(verdict, calls=is_news)
-    return _paused(current, event, actions, policy) if verdict.pauses else model.Step(current, actions)
+    if not verdict.pauses:
+        return model.Step(current, actions)
+    return _paused(current, event.at, verdict.why, actions, policy)
+
+
+def _rewritten(
+    current: model.Supervision, event: events.HistoryRewritten, policy: model.Policy
+) -> model.Step:
+    data, lost = rewritten_data(event), _commits(event.lost) if event.lost else "commits"
+    if event.why:
+        text = f"Branch {event.branch} lost {lost}, not restored: {event.why}"
+        if event.lost:
+            text += f". To restore: git merge {event.lost[0]}"
+        actions = (model.Announce("guard.blocked", text, data=data), model.Escalate(text))
+        return _paused(current, event.at, text, actions, policy)
+    text = f"Branch {event.branch} had lost {lost}: restored"
+    if event.reapplied:
+        text += f", new {_commits(event.reapplied)} re-applied on top"
+    if event.conflicts:
+        text += f", new {_commits(event.conflicts)} not re-applied because of conflicts"
+    text += f". To undo this while Ralph is paused: git reset --keep {event.ref}"
+    return model.Step(current, (model.Announce("repository.repaired", text, data=data),))
+
+
+def rewritten_data(event: events.HistoryRewritten) -> tuple[tuple[str, object], ...]:
+    """Return what events and the history keep of it, by their names."""
+    return (
+        ("branch", event.branch),
+        ("lost", list(event.lost)),
+        ("reapplied", list(event.reapplied)),
+        ("conflicts", list(event.conflicts)),
+        ("ref", event.ref),
+        ("why", event.why),
+    )
 
 
 def announced(event: events.CommitsRestored | events.LeftBehind) -> tuple[model.Announce, ...]:
@@ -214,21 +253,21 @@ def restored_data(event: events.CommitsRestored) -> tuple[tuple[str, object], ..
 
 def _paused(
     current: model.Supervision,
-    event: events.VerdictReached,
+    at: Moment,
+    why: str,
     actions: tuple[model.Action, ...],
     policy: model.Policy,
 ) -> model.Step:
     if current.goal is model.Goal.STOPPED:
         return model.Step(current, actions)
-    why = event.verdict.why
     current = replace(current, goal=model.Goal.PAUSED, said=replace(current.said, guard=why))
     match current.state:
         case model.Running(run_id=run_id) if has_boundaries(
             current
         ):  # it hears of it in the answer it waits for
-            return current.enter(model.Pausing(run_id, event.at, None, asked=False), *actions)
+            return current.enter(model.Pausing(run_id, at, None, asked=False), *actions)
         case model.Running():
-            asked = pause(current, event.at, policy)
+            asked = pause(current, at, policy)
             return model.Step(asked.supervision, (*actions, *asked.actions))
         case model.Stopping(
             run_id=run_id, since=since, kill_at=kill_at, asked=asked

@@ -47,7 +47,7 @@ def step(current: model.Supervision, event: events.Event, policy: model.Policy) 
             return reports.reported(current, event, policy)
         case events.GateRunBegan():
             return requests.began(current, event)
-        case events.VerdictReached():
+        case events.VerdictReached() | events.HistoryRewritten():
             return requests.over(current, event, policy)
         case events.BaselineTested():
             return requests.baseline(current, event)

@@ -18,7 +18,7 @@ from ralphd.core.gate.verdict import Baseline, GateRun, Position, Say, Verdict, 
 from ralphd.core.supervision import events, reports
 from ralphd.core.supervision.model import HAS_A_RUN, Goal, Mode, ReportedTask, RunId, Starting, Supervision
 from ralphd.core.time import rfc3339
-from ralphd.daemon.gate.git_effects import GitEffects, PostRunRepair
+from ralphd.daemon.gate.git_effects import GitEffects, HistoryRepair, PostRunRepair
 from ralphd.daemon.gate.test_runs import GateTests
 from ralphd.daemon.gate.undo import Undo
 from ralphd.daemon.gate.worker import GateMemory, GateWorker
@@ -57,6 +57,7 @@ class Gate:
         self._tests = GateTests(account, services)
         self.worker = GateWorker(account, services, self._memory, self._git, self._tests, post)
         self._repair = PostRunRepair(account)
+        self._history = HistoryRepair(account, services, self._memory)
         self.undoing = Undo(account, services, self._git, self._memory)
         self._tests_baseline = False
         self._passed_by = False
@@ -142,6 +143,7 @@ class Gate:
     async def prepare(self) -> bool:
         """Open the range of the run about to start. Return whether the tests run first (R4)."""
         self._tests.allow()
+        await self._history.note(anew=True)  # what a person did between runs stays
         state = self._memory.state
         if not self.is_on:
             if (off := ranges.switched_off(state)) is not state:
@@ -183,6 +185,7 @@ class Gate:
             return None
         match fact.report:
             case reports.IterationStarted(head=head, branch=branch):
+                await self._history.note()
                 if self.is_on and ranges.opens_with_iteration(self._memory.state):
                     at = Position(head, branch) if head else await asyncio.to_thread(self._git.position)
                     await self._memory.save(ranges.at_iteration(self._memory.state, at))
@@ -196,6 +199,25 @@ class Gate:
             case _:
                 pass
         return None
+
+    async def restore_history(self, fact: reports.Reported) -> events.HistoryRewritten | None:
+        """Restore what the iteration that ended lost of the branch, before anything is judged."""
+        current = self._account.supervision
+        if reports.why_not(current, fact) is not None or reports.is_known(current, fact):
+            return None
+        await self.idle()
+        id_ = reports.boundary_id(fact)
+        if self.verdict_on(id_) is not None:
+            return None
+        return await self._history.restore(fact.run_id, id_)
+
+    async def restore_at_end(self, record: "ExitRecord", *, seen: bool) -> events.HistoryRewritten | None:
+        """Restore what a run lost of the branch, unless somebody may have moved HEAD after its end."""
+        if record.survivors or self.verdict_on(record.run_id) is not None:
+            return None
+        if not seen and await asyncio.to_thread(self._git.is_moved_after, record.ended_at + 1):
+            return None
+        return await self._history.restore(record.run_id, record.run_id)
 
     async def repair(self, record: "ExitRecord") -> events.LeftBehind | None:
         """Repair what a run has left half done in the repository. Return what to report of it."""
@@ -228,6 +250,7 @@ class Gate:
 
     async def note_left(self) -> None:
         """Note where a run that has ended, and was judged, has left HEAD."""
+        await self._history.note()
         if self.is_on and self._memory.state.before is not None:
             head = await asyncio.to_thread(self._git.position)
             await self._memory.save(ranges.left_at(self._memory.state, head))
@@ -280,6 +303,7 @@ class Gate:
                 label = label_of(name, verdict.run_id, verdict.boundary_id)
                 await asyncio.to_thread(self._git.forget_old, name, label)
         finally:
+            await self._history.note()
             self._tests.allow()
             self._idle.set()
 

@@ -1,27 +1,34 @@
 """What the gate does by git: read facts, carry out the orders of a run, repair after a run."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd.core.gate import verdict
+from ralphd.core.gate.git_repair import Change, RewriteAction
 from ralphd.core.incidents import shell_word
-from ralphd.core.supervision.events import LeftBehind
+from ralphd.core.supervision.events import HistoryRewritten, LeftBehind
+from ralphd.core.supervision.model import RunId
 from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.git import facts, remote, repo
 from ralphd.git.diagnostics import in_the_way
 from ralphd.git.repair import RepairMode, repair
 from ralphd.git.repo import Repository
-from ralphd.git.rewrite import revert, stash
+from ralphd.git.rewrite import reapply, revert, stash
 from ralphd.git.runner import GitRunner, NotDone, ref_name
 from ralphd.process.rundir import ExitRecord
 
 if TYPE_CHECKING:
+    from ralphd.daemon.gate.worker import GateMemory
     from ralphd.daemon.ralph.record import RalphRecord
+    from ralphd.daemon.services import Services
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,14 @@ class GitEffects:
         words = ("log", "-1", "--no-show-signature", "--format=%ct")
         code, printed = repo.answer(self.directory, *words) or (1, b"")
         return code != 0 or not printed.strip().isdigit() or int(printed) > moment
+
+    def is_moved_after(self, moment: Moment) -> bool:
+        """Whether HEAD was moved after ``moment``, as far as its reflog shows."""
+        repository = Repository.find(self.directory)
+        try:
+            return repository is None or (repository.git / "logs" / "HEAD").stat().st_mtime > moment
+        except OSError:
+            return False
 
     @staticmethod
     def refs_of(label: str) -> tuple[str, ...]:
@@ -124,6 +139,63 @@ def _subject(said: str) -> str:
     reapplied = said.startswith('Reapply "')
     inner = said.removeprefix("Reapply ").removeprefix("Revert ")[1:-1]
     return f'Revert "{inner}"' if reapplied else inner
+
+
+# Commits that a branch lost during an iteration, restored at its boundary and at a run's end.
+
+
+class HistoryRepair:
+    """Notes where the branch of a ralph is, and restores it where an iteration has lost commits of it."""
+
+    def __init__(self, account: "RalphRecord", services: "Services", memory: "GateMemory") -> None:
+        self._account, self._services, self._memory = account, services, memory
+        self._is_lost = False
+
+    async def note(self, *, anew: bool = False) -> None:
+        """Note HEAD as the last good position. Without ``anew``, not while commits of the former are lost."""
+        directory = self._account.definition.directory
+        if self._is_lost and not anew:
+            return
+        self._is_lost = False
+        good = await asyncio.to_thread(facts.position, directory)
+        if good != self._memory.state.good:
+            await self._memory.save(replace(self._memory.state, good=good))
+        with suppress(NotDone):
+            await asyncio.to_thread(reapply.keep_judged, directory, self._account.definition.name, good)
+
+    async def restore(self, run_id: RunId, boundary_id: str) -> HistoryRewritten | None:
+        """Restore what was lost since the last ``note``. Return what to report of it."""
+        good, name = self._memory.state.good, self._account.definition.name
+        if good is None or not self._account.policy.supervised:
+            return None
+        result = await asyncio.to_thread(
+            reapply.restore_judged,
+            self._account.definition.directory,
+            good,
+            label=verdict.label_of(name, run_id, boundary_id),
+            pauses=self._account.configuration.git.rewritten == "pause",
+        )
+        self._is_lost = result is not None and result.action is not RewriteAction.REPAIR
+        if result is not None and result.action is RewriteAction.LEAVE:
+            logger.warning("commits are missing: %s", result.why, extra={"ralph": name})
+            return None
+        if result is None:
+            return None
+        return HistoryRewritten(
+            at=self._services.clock.now(),
+            run_id=run_id,
+            id=boundary_id,
+            branch=result.branch,
+            lost=_shas(result.lost),
+            reapplied=_shas(result.reapplied),
+            conflicts=_shas(result.conflicts),
+            ref=result.ref,
+            why=result.why,
+        )
+
+
+def _shas(oldest_first: tuple[Change, ...]) -> tuple[str, ...]:
+    return tuple(short_sha(each.sha) for each in reversed(oldest_first))
 
 
 # What a run has left half done in the repository, looked at when nothing of its processes is alive.

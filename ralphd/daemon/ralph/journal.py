@@ -13,7 +13,7 @@ from ralphd.core.supervision import events
 from ralphd.core.supervision.exit_policy import failure_kind, last_word
 from ralphd.core.supervision.model import ExitFacts, LastWord, Outcome, RunReports, Supervision
 from ralphd.core.supervision.reports import Reported, is_known
-from ralphd.core.supervision.requests import data_of, restored_data
+from ralphd.core.supervision.requests import data_of, restored_data, rewritten_data
 from ralphd.core.time import Moment, rfc3339
 from ralphd.process.rundir import ExitRecord
 from ralphd.store.history import History, ProgressFile
@@ -64,7 +64,7 @@ class Journal:
             await self.enter("cost", f"{run_id}/seen", at, data)
 
     async def enter_fact(self, fact: events.Event, before: Supervision) -> bool:
-        """Enter a report, a verdict or an undo. Return whether there was anything to enter."""
+        """Enter a report, a verdict, an undo or a repair. Return whether there was anything to enter."""
         match fact:
             case Reported() if not is_known(before, fact) and (entry := entry_of(fact)) is not None:
                 kind, data = entry
@@ -84,6 +84,9 @@ class Journal:
             case events.CommitsRestored():
                 data = {"run_id": fact.run_id, **dict(restored_data(fact))}
                 await self.enter("undo", undo_key(fact.id), fact.at, data)
+            case events.HistoryRewritten():
+                data = {"run_id": fact.run_id, **dict(rewritten_data(fact))}
+                await self.enter("repair", f"{fact.id}/repair", fact.at, data)
             case _:
                 return False
         return True
@@ -155,4 +158,6 @@ def event_key(kind: str, fact: events.Event, facts: Facts) -> str | None:
         return f"{undo_key(fact.id)}/{kind}"
     if isinstance(fact, events.LeftBehind):
         return f"{fact.run_id}/left/{kind}"
+    if isinstance(fact, events.HistoryRewritten):
+        return f"{fact.id}/repair/{kind}"
     return f"{facts.run_id}/{kind}" if isinstance(fact, events.RunEnded) or kind == "ralph.started" else None

@@ -43,6 +43,8 @@ from ralphd.git.tree_diff import TreeChange
 
 HEADS: Final = "refs/heads/"
 _ATTEMPTS: Final = 3
+LEFT: Final = "refs/ralph/left/"
+"""Where refs keep what is taken off a branch or out of the work tree."""
 _JOURNAL: Final = "journal"
 _SUBMODULE_BRANCH: Final = "refs/ralph/branch"
 """In a submodule, a symbolic ref to the branch that HEAD was on."""

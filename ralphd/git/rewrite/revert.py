@@ -244,19 +244,24 @@ def _tree_without(git: GitRunner, commit: _Commit, before: str, tree: str) -> st
         return before
     if commit.tree == before:
         return tree
-    # A merge whose base is the commit and whose other side is its parent. Git before 2.40 has no
-    # --merge-base, so the three trees become commits with that ancestry.
-    base = git.commit_tree(commit.tree, "x\n")
-    ours, theirs = git.commit_tree(tree, "x\n", base), git.commit_tree(before, "x\n", base)
-    words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
-    code, output = git.run(*words)
+    after, names = merge_trees(git, base=commit.tree, ours=tree, theirs=before)
+    if after is None:
+        raise NotDone(f"conflict of {short_sha(commit.sha)} with later changes in {', '.join(names[:3])}")
+    return after
+
+
+def merge_trees(git: GitRunner, *, base: str, ours: str, theirs: str) -> tuple[str | None, tuple[str, ...]]:
+    """Return the merged tree; None, with the names of the files, at a conflict. Raises NotDone."""
+    # Git before 2.40 has no --merge-base, so the three trees become commits with that ancestry.
+    root = git.commit_tree(base, "x\n")
+    sides = (git.commit_tree(ours, "x\n", root), git.commit_tree(theirs, "x\n", root))
+    code, output = git.run("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", *sides)
     after, *names = output.decode(errors="replace").split("\0")
     if code == 0 and _SHA.fullmatch(after.strip()):
-        return after.strip()
-    sha = short_sha(commit.sha)
-    if code == 1:
-        raise NotDone(f"conflict of {sha} with later changes in {', '.join(filter(None, names[:3]))}")
-    raise NotDone(f"{sha} is not the last commit, and git merge-tree ended with {code} (git 2.38 is needed)")
+        return after.strip(), ()
+    if code != 1:
+        raise NotDone(f"git merge-tree ended with {code} (git 2.38 is needed)")
+    return None, tuple(filter(None, names))
 
 
 def _message(commit: _Commit) -> str:

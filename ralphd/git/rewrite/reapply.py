@@ -1,0 +1,191 @@
+"""Return a branch that lost commits to its last good tip, and re-apply the new commits on top."""
+
+# Theory of operation
+#
+# ``refs/ralph/judged/NAME`` holds the last good tip, so that gc keeps its objects after a reset; the daemon
+# has the tip in its own state as well, and trusts only that.
+#
+# Order: objects (cherry-picks by merge-tree and commit-tree), refs, move of the branch (move_branch). A crash
+# before the refs leaves loose objects. A crash between refs and move leaves the branch rewritten: the
+# repeated act makes the commits again. After the move, ``refs/ralph/repaired/LABEL`` is in the branch: the
+# repeated act changes nothing and returns the same result, so that it is reported once.
+#
+# A commit that conflicts is left out, and those after it are applied without it: all of them stay under
+# ``refs/ralph/left/LABEL/…``. Uncommitted work stays, and is a reason to refuse where it overlaps.
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ralphd import diagnostics
+from ralphd.core.gate.git_repair import Change, RewriteAction, RewrittenBranch, decide, to_reapply
+from ralphd.core.gate.verdict import Position
+from ralphd.core.text import short_sha
+from ralphd.git.diagnostics import trouble_of
+from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, uncommitted
+from ralphd.git.rewrite.move_branch import HEADS, LEFT, Move, branch_and_head, move, recover
+from ralphd.git.rewrite.revert import merge_trees
+from ralphd.git.runner import GitRunner, NotDone, error_text, ref_name
+
+JUDGED: Final = "refs/ralph/judged/"
+REPAIRED: Final = "refs/ralph/repaired/"
+MOST_COMPARED: Final = 1000
+"""How many lost or new commits are compared; more are left to a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """What was done about a rewritten branch; ``ref`` keeps the rewritten tip.
+
+    ``conflicts`` are the new commits that could not be re-applied. ``why`` is why nothing was changed.
+    """
+
+    action: RewriteAction
+    branch: str = ""
+    lost: tuple[Change, ...] = ()
+    reapplied: tuple[Change, ...] = ()
+    conflicts: tuple[Change, ...] = ()
+    ref: str = ""
+    why: str = ""
+
+
+def keep_judged(directory: Path, ralph: str, good: Position) -> None:
+    """Keep the last good tip of a ralph's branch from gc. Raises NotDone."""
+    git = GitRunner(directory)
+    ref = JUDGED + ref_name(ralph)
+    if good.head is not None and git.repository.value(ref) != good.head:
+        git.update_refs(f"update {ref} {good.head}")
+
+
+def restore_judged(directory: Path, good: Position, *, label: str, pauses: bool) -> RewriteResult | None:
+    """Restore the commits that ``good`` has and HEAD lacks. Return what was done; None if nothing is lost.
+
+    May be repeated with the same label. Raises nothing for what it finds.
+    """
+    if good.head is None or good.branch is None:
+        return None
+    try:
+        git = GitRunner(directory)
+        if git.branch() != HEADS + good.branch or git.commit("HEAD") is None:
+            return None  # the gate and the repair after a run report other branches, and a detached HEAD
+        if git.commit(good.head) is None:
+            why = f"the commits are not in the repository any more; the last one was {good.head}"
+            return RewriteResult(RewriteAction.PAUSE, good.branch, why=why)
+        branch, tip = branch_and_head(git)
+        if git.ref(REPAIRED + ref_name(label)) is None and _has(git, tip, good.head):
+            return None
+        with git.exclusive():
+            recover(git)
+            branch, tip = branch_and_head(git)
+            return _restore(git, branch, tip, good.head, label, pauses=pauses)
+    except (NotDone, OSError) as why:
+        return RewriteResult(RewriteAction.LEAVE, good.branch, why=error_text(why))
+
+
+def _restore(
+    git: GitRunner, branch: str, tip: str, good: str, label: str, *, pauses: bool
+) -> RewriteResult | None:
+    name = ref_name(label)
+    repaired = git.ref(REPAIRED + name)
+    is_repaired = repaired is not None and _has(git, tip, repaired)
+    rewritten = git.ref(f"{LEFT}{name}/rewritten") if is_repaired else tip
+    if rewritten is None or _has(git, rewritten, good):
+        return None
+    facts = _facts(git, good, rewritten)
+    decision = decide(facts, pauses=pauses)
+    short_name = branch.removeprefix(HEADS)
+    if not is_repaired and decision.action is RewriteAction.ACCEPT:
+        return None
+    if not is_repaired and decision.action is not RewriteAction.REPAIR:
+        return RewriteResult(decision.action, short_name, facts.lost, why=decision.why)
+    new_tip, reapplied, conflicts = _reapply(git, good, to_reapply(facts))
+    ref = f"{LEFT}{name}/rewritten"
+    if not is_repaired:
+        git.update_refs(f"update {ref} {rewritten}", f"update {REPAIRED}{name} {new_tip}")
+        diagnostics.reach("rewritten.kept")
+        try:
+            move(git, Move(branch, tip, new_tip, f"ralph: restored {short_sha(good)}"))
+        except (NotDone, OSError) as why:
+            return RewriteResult(RewriteAction.PAUSE, short_name, facts.lost, ref=ref, why=error_text(why))
+        diagnostics.reach("rewritten.moved")
+    return RewriteResult(RewriteAction.REPAIR, short_name, facts.lost, reapplied, conflicts, ref)
+
+
+def _has(git: GitRunner, tip: str, commit: str) -> bool:
+    code, _ = git.run("merge-base", "--is-ancestor", commit, tip)
+    if code not in (0, 1):
+        raise NotDone(f"git merge-base ended with {code}: parts of the history are missing")
+    return code == 0
+
+
+def _facts(git: GitRunner, good: str, tip: str) -> RewrittenBranch:
+    lost = _listed(git, good, tip)
+    new = _listed(git, tip, good, "--first-parent")
+    patches = _patches(git, [each.sha for each, _ in (*lost, *new)])
+    line = tuple(RangeCommit(each.sha, parents, each.subject) for each, parents in reversed(new))
+
+    def whole(each: Change) -> Change:
+        return Change(each.sha, each.tree, patches.get(each.sha, ""), each.subject)
+
+    return RewrittenBranch(
+        good,
+        git.text("rev-parse", f"{good}^{{tree}}"),
+        tuple(whole(each) for each, _ in lost),
+        tuple(whole(each) for each, _ in new),
+        in_the_way=trouble_of(git, uncommitted(git).unmerged),
+        pulled=bool(line) and bool(pulled(git, line, before=None)),
+    )
+
+
+def _listed(
+    git: GitRunner, tip: str, without: str, *options: str
+) -> tuple[tuple[Change, tuple[str, ...]], ...]:
+    """Return the commits of ``tip`` that are not in ``without``, oldest first, with their parents."""
+    words = (*LOG, "--topo-order", "--reverse", "--format=%H %T %P%x09%s", *options, tip, f"^{without}", "--")
+    entries = log_entries(git.output(*words))
+    if len(entries) > MOST_COMPARED:
+        raise NotDone(f"{len(entries)} commits are too many to compare")
+    return tuple(
+        (Change(sha, tree, "", subject), tuple(parents)) for (sha, tree, *parents), subject in entries
+    )
+
+
+def _patches(git: GitRunner, shas: Sequence[str]) -> dict[str, str]:
+    """Return the patch-ids of commits; merges and commits without changes have none."""
+    words = ("diff-tree", "--stdin", "-p", "--root", "--full-index", "--no-ext-diff", "--no-textconv")
+    diffs = git.output(*words, given="".join(f"{sha}\n" for sha in shas).encode())
+    lines = git.text("patch-id", "--stable", given=diffs).splitlines()
+    return {sha: patch for patch, _, sha in (line.partition(" ") for line in lines)}
+
+
+def _reapply(
+    git: GitRunner, head: str, commits: Sequence[Change]
+) -> tuple[str, tuple[Change, ...], tuple[Change, ...]]:
+    """Cherry-pick ``commits`` onto ``head``. Return the tip, the commits applied, and the conflicts."""
+    tree = git.text("rev-parse", f"{head}^{{tree}}")
+    applied, conflicts = [], []
+    for each in commits:
+        parent = git.line("rev-parse", "--verify", "--quiet", f"{each.sha}^{{commit}}^1^{{tree}}")
+        after, _ = merge_trees(git, base=parent or git.text("mktree"), ours=tree, theirs=each.tree)
+        if after is None:
+            conflicts.append(each)
+        elif after != tree:
+            head, tree = _copy(git, each.sha, after, head), after
+            applied.append(Change(head, after, each.patch, each.subject))
+    return head, tuple(applied), tuple(conflicts)
+
+
+def _copy(git: GitRunner, commit: str, tree: str, parent: str) -> str:
+    """Return a commit with the author, date and message of ``commit``."""
+    words = (
+        "log",
+        "-1",
+        "--no-show-signature",
+        "--encoding=UTF-8",
+        "--date=raw",
+        "--format=%an%n%ae%n%ad%n%B",
+    )
+    name, email, date, message = git.text(*words, commit).split("\n", 3)
+    author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": f"@{date}"}
+    return git.commit_tree(tree, message.rstrip("\n") + "\n", parent, identity={**git.identity, **author})

@@ -1,0 +1,158 @@
+"""An agent that resets, amends or rebases judged commits away: what was lost comes back, once (A8)."""
+
+from typing import Any
+
+import pytest
+
+from tests.whole.guarded import Guarded
+from tests.whole.harness import Daemon
+
+RESET = "git reset -q --hard HEAD~2"
+PLACES = (
+    "rewritten.kept",
+    "guard.move.tree",
+    "rewritten.moved",
+    "events.before_commit",
+    "account.before_state",
+)
+
+
+@pytest.fixture
+def guarded(daemon: Daemon) -> Guarded:
+    return Guarded.of(daemon)
+
+
+def begun(guarded: Guarded, **settings: Any) -> Guarded:
+    """Two judged commits, and a file of a person's that is in no commit."""
+    guarded.register(**settings)
+    guarded.does(1, "one")
+    guarded.told(1)
+    guarded.does(2, "two")
+    guarded.told(2)
+    (guarded.place / "note").write_text("mine\n")
+    return guarded
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_commits_that_were_reset_away_come_back_below_the_new_one(
+    daemon: Daemon, guarded: Guarded, gate: bool
+) -> None:
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=gate)
+    two = guarded.git("rev-parse", "HEAD")
+    guarded.does(3, "three", script=RESET, ends="git reflog expire --expire=now --all; git gc -q --prune=now")
+    assert guarded.told(3)["next"] == "continue"
+    assert guarded.subjects() == ["three", "two", "one", "first"]
+    assert guarded.git("rev-parse", "HEAD~1") == two
+    assert (guarded.git("status", "--porcelain"), (guarded.place / "note").read_text()) == (
+        "?? note",
+        "mine\n",
+    )
+    [event] = daemon.events("repository.repaired")
+    assert (len(event["data"]["lost"]), len(event["data"]["reapplied"])) == (2, 1)
+    assert guarded.subject(event["data"]["ref"]) == "three"
+    assert "restored, new commit" in event["data"]["message"]
+    guarded.does(4, "four")
+    guarded.told(4)
+    assert guarded.subjects() == ["four", "three", "two", "one", "first"]
+    assert len(daemon.history("demo", "repair")) == 1
+
+
+def test_a_daemon_that_dies_anywhere_repairs_and_reports_once(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start(failpoints=[PLACES[0]], unarmed=True)
+    begun(guarded)
+    for number, place in enumerate(PLACES, start=1):
+        before = guarded.git("rev-parse", "HEAD")
+        guarded.does(
+            number + 2, f"new{number}", script=f"git reset -q --hard HEAD~2; touch {daemon.root}/armed"
+        )
+        daemon.died()
+        daemon.start(failpoints=PLACES[number : number + 1], unarmed=True)
+        assert guarded.told(number + 2)["next"] == "continue", place
+        assert guarded.git("rev-parse", "HEAD~1") == before, place
+        assert guarded.subject("HEAD") == f"new{number}", place
+        assert guarded.git("status", "--porcelain") == "?? note", place
+        assert len(daemon.events("repository.repaired")) == number, place
+        assert len(daemon.history("demo", "repair")) == number, place
+
+
+def test_a_new_commit_that_conflicts_is_kept_under_its_ref(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded)
+    before = guarded.git("rev-parse", "HEAD")
+    guarded.does(3, "good", script=f"{RESET}; echo other >one; git add one; git commit -qm clash")
+    guarded.told(3)
+    assert guarded.git("rev-parse", "HEAD~1") == before
+    assert guarded.subject("HEAD") == "good"
+    [event] = daemon.events("repository.repaired")
+    [conflict] = event["data"]["conflicts"]
+    assert guarded.subject(conflict) == "clash"
+    assert "not re-applied because of conflicts" in event["data"]["message"]
+    assert guarded.git("show", f"{event['data']['ref']}:one") == "other"
+
+
+def test_honest_rewriting_is_accepted(daemon: Daemon, guarded: Guarded) -> None:
+    guarded.git("init", "-q", "--bare", "-b", "main", "../origin")
+    guarded.git("remote", "add", "origin", "../origin")
+    guarded.git("push", "-q", "-u", "origin", "main")
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    guarded.does(3, script="git commit -q --amend -m better")
+    guarded.told(3)
+    guarded.does(4, "four", script="git reset -q --soft HEAD~2; git commit -qm squashed")
+    guarded.told(4)
+    others = (
+        "git clone -q ../origin ../others; cd ../others; git config user.name x; git config user.email x@x"
+    )
+    theirs = f"({others}; touch theirs; git add .; git commit -qm theirs; git push -q)"
+    guarded.does(5, script=f"{theirs} && git pull -q --rebase")
+    guarded.told(5)
+    assert guarded.subjects() == ["four", "squashed", "theirs", "first"]
+    assert daemon.events("repository.repaired") == []
+
+
+def test_a_rebase_that_drops_a_commit_is_repaired(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    before = guarded.git("rev-parse", "HEAD")
+    guarded.does(3, "three", script="git rebase -q --onto HEAD~2 HEAD~1")
+    guarded.told(3)
+    assert guarded.subjects() == ["three", "two", "one", "first"]
+    assert guarded.git("rev-parse", "HEAD~1") == before
+
+
+def test_a_person_decides_if_the_configuration_says_so(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded, git__rewritten="pause", regent__rollback_on_test_failure=False)
+    guarded.does(3, "three", script=RESET)
+    assert guarded.told(3)["next"] == "pause"
+    view = daemon.becomes("demo", "paused")
+    assert "lost commits" in view["message"]
+    assert guarded.subjects() == ["three", "first"]
+    guarded.does(4, "four")
+    daemon.ask("POST", "/v1/ralphs/demo/resume", {})
+    assert guarded.told(4)["next"] == "continue"
+    assert guarded.subjects() == ["four", "three", "first"], "a person has accepted it by resume"
+
+
+def test_uncommitted_work_in_the_way_stays_and_pauses(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded)
+    guarded.does(3, script=f"{RESET}; echo precious >two")
+    assert guarded.told(3)["next"] == "pause"
+    assert (guarded.place / "two").read_text() == "precious\n"
+    [event] = [each for each in daemon.events("guard.blocked") if "not restored" in each["data"]["message"]]
+    assert "in the way: two" in event["data"]["message"]
+
+
+def test_what_a_person_resets_between_runs_stays(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    guarded.ends(0)
+    daemon.becomes("demo", "done")
+    guarded.git("reset", "-q", "--hard", "HEAD~1")
+    guarded.does(3, "mine")
+    daemon.ask("POST", "/v1/ralphs/demo/start", {})
+    guarded.told(3)
+    assert guarded.subjects() == ["mine", "one", "first"]
+    assert daemon.events("repository.repaired") == []
