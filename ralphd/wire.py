@@ -59,6 +59,7 @@ EVENTS = {
     "wait.ended": ("", 2, ""),
     "tests.passed": ("", 2, ""),
     "tests.failed": ("tests failed", 3, "x"),
+    "tests.weakened": ("tests were weakened", 3, "warning"),
     "commit.kept": ("", 2, ""),
     "commit.reverted": ("a commit was reverted", 3, "leftwards_arrow_with_hook"),
     "commit.restored": ("", 2, ""),

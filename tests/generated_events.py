@@ -71,6 +71,11 @@ TOLD: Mapping[str, Told] = {
         f"baseline {_JUDGED} refs",
     ),
     "tests.failed": _told("these tests failed", "tests", f"baseline message {_JUDGED} refs"),
+    "tests.weakened": _told(
+        "an iteration changed what a test expects, or fewer tests ran ([guard](guard.md))",
+        "message",
+        f"{_JUDGED} refs tests",
+    ),
     "commit.kept": _told(
         "the commits of an iteration are kept; the keys are those of the history",
         f"message {_JUDGED} tests refs",

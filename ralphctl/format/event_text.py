@@ -23,7 +23,7 @@ def event_words(kind: str, data: View) -> str:
             return last_exit(data)
         case "tests.passed" | "tests.failed" if not data.get("message"):
             return _tested(kind, data)
-        case "commit.kept" | "commit.reverted" | "guard.blocked" if data.get("iteration"):
+        case "commit.kept" | "commit.reverted" | "guard.blocked" | "tests.weakened" if data.get("iteration"):
             return _judged(kind, data)
     if kind in _WORDS and not data.get("message"):
         return _WORDS[kind]

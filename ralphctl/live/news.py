@@ -45,6 +45,7 @@ _TITLES = {
     "commit.reverted": (PanelKind.WARNING, "reverted: the tests fail"),
     "guard.blocked": (PanelKind.WARNING, "the guard"),
     "sandbox.degraded": (PanelKind.WARNING, "sandbox"),
+    "tests.weakened": (PanelKind.WARNING, "tests weakened"),
     "agent.exhausted": (PanelKind.WARNING, "agent unavailable"),
     "ralph.escalated": (PanelKind.ERROR, "needs you"),
     "daemon.degraded": (PanelKind.ERROR, "ralphd works with restrictions"),

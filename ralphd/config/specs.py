@@ -113,6 +113,13 @@ class RegentSpec:
     rollback_scope: Literal["minimal", "iteration"] = key(
         "minimal", "Revert until the tests pass, or revert the whole iteration."
     )
+    protect_tests: Literal["report", "revert", "off"] = key(
+        "report",
+        "If an iteration weakened the tests: report it, or revert its commits as if the tests had failed.",
+    )
+    protect: FilledTexts = key(
+        (), "Patterns of the test files that protect_tests covers. Empty: the usual names in each language."
+    )
     evidence_io_bytes: Count = key(4096, "Bytes transferred in 30 s that are strong evidence of life.")
     evidence_cpu_percent: Percent = key(2.0, "Share of one core that is weak evidence of life.")
     evidence_switches_per_s: Count = key(10, "Context switches that are weak evidence of life.")

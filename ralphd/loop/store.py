@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ralphd.core.gate.verdict_views import heard
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import heard, one_line
+from ralphd.core.gate.weakened import Weakened
 from ralphd.core.loop.inbox import Sent, plan_tasks, unread
 from ralphd.core.loop.model import Checkpoint, CheckpointTask, Ledger, Loop, LoopState, SaveCheckpoint
 from ralphd.core.loop.tasks import progress
@@ -87,6 +89,18 @@ class LoopStore:
             return heard(replace(last, is_open=state.is_open))
         except ValueError:
             return None
+
+    def weakened_tests(self) -> tuple[str, ...]:
+        """Return a line for the prompt where tests vanished in the last judged iteration (A9)."""
+        state = look_into(self._settings.home / GATE_FILE)
+        if state is None or (last := state.last) is None or last.weakened is not Weakened.VANISHED:
+            return ()
+        if last.kind is VerdictKind.REVERTED:
+            return ()
+        why = one_line(last.why)
+        return (
+            f"The last commits removed or disabled tests ({why}). Restore them, and fix the code instead.",
+        )
 
     def undone(self) -> tuple[str, ...]:
         """Return the boundaries whose commits a person has restored."""

@@ -11,7 +11,17 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from ralphd.core.gate.range import GateState
-from ralphd.core.gate.verdict import GateOrder, Push, PutBack, Restore, Revert, RunTests, Say, SetAside
+from ralphd.core.gate.verdict import (
+    GateOrder,
+    Push,
+    PutBack,
+    Restore,
+    Revert,
+    RunTests,
+    Say,
+    SetAside,
+    ShowOld,
+)
 from ralphd.core.time import parse_rfc3339, rfc3339
 from ralphd.store.codec import load_file, peek_file
 from ralphd.store.files import as_json, write_whole
@@ -20,6 +30,7 @@ GATE_VERSION: Final = 1
 _ORDERS: Final[dict[str, type[GateOrder]]] = {
     "run_tests": RunTests,
     "set_aside": SetAside,
+    "show_old": ShowOld,
     "put_back": PutBack,
     "revert": Revert,
     "restore": Restore,
@@ -27,15 +38,15 @@ _ORDERS: Final[dict[str, type[GateOrder]]] = {
     "say": Say,
 }
 _NAMES: Final = {order: name for name, order in _ORDERS.items()}
-_RUN: Final = ("boundary_id", "number", "task", "run_id", "judgement", "tests", "tail")
+_RUN: Final = ("boundary_id", "number", "task", "run_id", "judgement", "tests", "tail", "check")
 _STEPS: Final = (
     *("boundary", "baseline", "head", "order", "runs"),
     *("is_aside", "alone", "reverted", "planned", "retakes", "stale", "confirmed", "excused", "note"),
 )
-_DECISION: Final = ("kind", "why", "baseline", "pauses", "calls", "is_open")
+_DECISION: Final = ("kind", "why", "baseline", "pauses", "calls", "is_open", "weakened")
 _LAST: Final = (
     *("boundary_id", "number", "task", "run_id", "verdict", "why"),
-    *("commits", "reverted", "refs", "tail", "at"),
+    *("commits", "reverted", "refs", "tail", "at", "weakened"),
 )
 _ADDED: Final = {
     **{"retakes": 0, "stale": "", "confirmed": 0, "excused": "", "note": "", "knows_run": False},

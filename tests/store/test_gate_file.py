@@ -1,5 +1,6 @@
 """``gate.json``: a judgement that is read back is the one that was written, at each of its orders."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,17 @@ def test_f2_a_damaged_file_is_put_aside_and_a_newer_one_left_alone(tmp_path: Pat
     assert path.read_text() == '{"version": 2}'
 
 
-def test_a_file_of_an_earlier_daemon_is_read_and_written_byte_for_byte(tmp_path: Path) -> None:
+NEWER = {"counts", "counted", "check", "weakened", "is_old"}
+"""Keys that earlier daemons do not write, and ignore."""
+
+
+def without_newer(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: without_newer(each) for key, each in value.items() if key not in NEWER}
+    return [without_newer(each) for each in value] if isinstance(value, list) else value
+
+
+def test_a_file_of_an_earlier_daemon_keeps_all_its_keys(tmp_path: Path) -> None:
     written = Path(__file__).with_name("gate.json").read_bytes()
     path = tmp_path / "gate.json"
     path.write_bytes(written)
@@ -80,6 +91,7 @@ def test_a_file_of_an_earlier_daemon_is_read_and_written_byte_for_byte(tmp_path:
     state = load_gate(path)
     save_gate(path, state)
 
-    assert path.read_bytes() == written
+    assert without_newer(json.loads(path.read_bytes())) == json.loads(written)
+    assert load_gate(path) == state
     assert state.judging is not None and state.judging.verdict == VERDICT
     assert look_into(path) == state

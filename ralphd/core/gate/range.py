@@ -10,7 +10,17 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
-from ralphd.core.gate.verdict import Baseline, Boundary, GateRun, Owner, Position, Result, Verdict
+from ralphd.core.gate.test_counts import TestCounts
+from ralphd.core.gate.verdict import (
+    Baseline,
+    Boundary,
+    GateRun,
+    Owner,
+    Position,
+    Result,
+    Verdict,
+    VerdictKind,
+)
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 
@@ -32,6 +42,7 @@ class GateState:
     verdict that reverted something and was not undone; ``undone`` are the last boundaries that were.
     ``knows_run``: commits with the mark of a run were seen. ``excused``: see ``GateRun``.
     ``good`` is the last position whose commits may not be lost; it is noted with the gate off, too.
+    ``counts`` are those of the last green tests, on the commit ``counted``.
     """
 
     baseline: Baseline = Baseline.UNKNOWN
@@ -47,6 +58,13 @@ class GateState:
     knows_run: bool = False
     excused: str = ""
     good: Position | None = None
+    counts: TestCounts | None = None
+    counted: str | None = None
+
+    @property
+    def counts_before(self) -> TestCounts | None:
+        """Return the counts on the tree before the range; None where they are not known."""
+        return self.counts if self.before is not None and self.before.head == self.counted else None
 
 
 class AtEnd(Enum):
@@ -129,6 +147,11 @@ def with_baseline(state: GateState, result: Result | None) -> GateState:
     return replace(state, baseline=_BASELINES.get(result, Baseline.RED))
 
 
+def with_counts(state: GateState, counts: TestCounts | None, head: Position) -> GateState:
+    """Keep how many tests ran on the commit at ``head``."""
+    return replace(state, counts=counts, counted=head.head)
+
+
 def opens_with_iteration(state: GateState) -> bool:
     """Whether a range begins with an iteration: not while one is open, or judged."""
     return not state.is_open and state.judging is None
@@ -171,6 +194,8 @@ def after_verdict(state: GateState, verdict: Verdict, head: Position) -> GateSta
     """Begin the next range at ``head``, where it was judged, unless the verdict leaves this one open."""
     run = state.judging
     commits = run.boundary.commits if run is not None else ()
+    if run is not None and run.check.after is not None and verdict.kind is not VerdictKind.UNTESTED:
+        state = with_counts(state, run.check.after, head)
     return replace(
         state,
         knows_run=state.knows_run or any(each.by_run for each in commits),

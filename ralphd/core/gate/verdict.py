@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from ralphd.core.gate.test_counts import TestCounts
+from ralphd.core.gate.weakened import UNCHECKED, TestCheck, Weakened, weakened, weakened_text
 from ralphd.core.supervision.model import ReportedTask, RunId
 from ralphd.core.time import Moment
 
@@ -123,10 +125,15 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GatePolicy:
-    """``[regent]``. ``minimal``: commits are reverted one by one until the tests pass, else all at once."""
+    """``[regent]``. ``minimal``: commits are reverted one by one until the tests pass, else all at once.
+
+    ``protect_tests``: ``report``, ``revert`` or ``off``; ``protect`` are the patterns of the test files.
+    """
 
     test_retries: int = 1
     minimal: bool = True
+    protect_tests: str = "off"
+    protect: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +146,7 @@ class Verdict:
     ``number`` and ``task`` are those of the iteration. ``commits`` and ``reverted`` are full shas, newest
     first; ``refs`` keep what was reverted. ``tests`` and ``tests_s`` are the results and durations of the
     test runs, ``tail`` the end of what the red ones printed. ``boundary_id`` stays the same when a later
-    daemon announces the verdict again.
+    daemon announces the verdict again. ``weakened`` is what became of the tests themselves (A9).
     """
 
     kind: VerdictKind
@@ -148,6 +155,7 @@ class Verdict:
     pauses: bool = False
     calls: bool = False
     is_open: bool = False
+    weakened: Weakened = Weakened.NOT
     boundary_id: str = ""
     run_id: RunId = _NO_RUN
     number: int | None = None
@@ -169,6 +177,13 @@ class RunTests:
 @dataclass(frozen=True, slots=True)
 class SetAside:
     """Snapshot the uncommitted changes, and take them out of the work tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOld:
+    """Save the test files that the range changed, and put their earlier versions into the work tree (A9)."""
+
+    patterns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +217,7 @@ class Say:
     verdict: Verdict
 
 
-GateOrder: TypeAlias = RunTests | SetAside | PutBack | Revert | Restore | Push | Say
+GateOrder: TypeAlias = RunTests | SetAside | ShowOld | PutBack | Revert | Restore | Push | Say
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +233,14 @@ class CarriedOut:
 
     head: str | None
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The earlier versions of test files are in the work tree; ``gone`` were deleted or emptied since."""
+
+    changed: tuple[str, ...]
+    gone: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,18 +264,23 @@ class Cut:
     why: str
 
 
-GateEvent: TypeAlias = Ran | CarriedOut | Refused | Moved | Cut
+GateEvent: TypeAlias = Ran | CarriedOut | Shown | Refused | Moved | Cut
 
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """One run of the tests: its result and duration."""
+    """One run of the tests: its result and duration. ``is_old``: with earlier versions of test files."""
 
     __test__ = False
 
     run_id: RunId
     result: Result
     took_s: float
+    is_old: bool = False
+
+    @property
+    def word(self) -> str:
+        return f"{self.result.value}_with_earlier_tests" if self.is_old else self.result.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +322,7 @@ class GateRun:
     confirmed: int = 0
     excused: str = ""
     note: str = ""
+    check: TestCheck = UNCHECKED
 
     @property
     def left(self) -> tuple[JudgedCommit, ...]:
@@ -315,10 +344,12 @@ class GateRun:
     def verdict(self) -> Verdict | None:
         return self.order.verdict if isinstance(self.order, Say) else None
 
-    def tested(self, ran: TestRun, tail: str) -> "GateRun":
-        """Add a run of the tests; the output of a green one is not kept."""
+    def tested(self, ran: TestRun, tail: str, counts: TestCounts | None = None) -> "GateRun":
+        """Add a run of the tests; the output of a green one is not kept, but for its ``counts``."""
         kept = self.tail if ran.result is Result.GREEN else tail
-        return replace(self, tests=(*self.tests, ran), tail=kept)
+        is_old = self.check.is_shown
+        check = self.check if is_old else replace(self.check, after=counts)
+        return replace(self, tests=(*self.tests, replace(ran, is_old=is_old)), tail=kept, check=check)
 
     def moved(self, at: Position) -> "Moved | None":
         """Return what to report where HEAD is not where this run has left it."""
@@ -340,7 +371,7 @@ class GateRun:
             task=self.task,
             commits=tuple(sha for sha in everything if sha in own) or everything,
             reverted=self.reverted,
-            tests=tuple(ran.result.value for ran in self.tests),
+            tests=tuple(ran.word for ran in self.tests),
             tests_s=tuple(ran.took_s for ran in self.tests),
             refs=refs if self.reverted else (),
             tail=self.tail,
@@ -357,6 +388,7 @@ def begin(
     number: int | None = None,
     task: ReportedTask | None = None,
     excused: str = "",
+    check: TestCheck = UNCHECKED,
 ) -> GateRun:
     """Return the run for a boundary, with its first order."""
     run = GateRun(
@@ -369,6 +401,7 @@ def begin(
         number=number,
         task=task,
         excused=excused,
+        check=check,
     )
     return _opened(run)
 
@@ -392,6 +425,7 @@ def retaken(run: GateRun, boundary: Boundary, reverts: Mapping[str, str]) -> Gat
         reverted=tuple(reverts[sha] for sha in present if sha in reverts),
         retakes=run.retakes + 1,
         stale="",
+        check=run.check.again(),
     )
     return _opened(again)
 
@@ -416,11 +450,19 @@ def step(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
             return replace(run, order=PutBack() if run.is_aside else RunTests(), planned=None, stale=why)
         case SetAside(), CarriedOut():
             return replace(run, order=RunTests(), runs=(), is_aside=True)
+        case ShowOld(), Shown(changed=changed, gone=gone):
+            check = replace(run.check, changed=changed, gone=gone, is_shown=True)
+            return replace(run, order=RunTests(), is_aside=True, check=check)
+        case ShowOld(), Ran():  # no test file differs
+            return _green(replace(run, check=run.check.done()), policy)
+        case ShowOld(), Refused(why=why):
+            check = replace(run.check, is_shown=True, unknown=why)  # some of them may be there
+            return replace(run, order=PutBack(), check=check)
         case PutBack(), CarriedOut(note=note):
             return _put_back(replace(run, note=note or run.note), policy)
         case Revert(commits=commits), CarriedOut(head=head):
             reverted = (*run.reverted, *commits)
-            run = replace(run, runs=(), alone=None, confirmed=0)
+            run = replace(run, runs=(), alone=None, confirmed=0, check=run.check.again())
             return replace(run, order=RunTests(), reverted=reverted, head=head)
         case Restore(), CarriedOut(head=head):
             return _say(replace(run, reverted=(), head=head), run.planned)
@@ -434,6 +476,8 @@ def step(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
 
 def _tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
     """R3: red counts only if every run is red; one without an answer is repeated once, and proves nothing."""
+    if run.check.is_shown:
+        return _old_tests_ended(run, result, policy)
     run = replace(run, runs=(*run.runs, result))
     at_first = not run.reverted
     if result is Result.RED and at_first and (run.baseline is not Baseline.GREEN or _is_excused(run)):
@@ -454,10 +498,20 @@ def _tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
     return _tree_is(run, result, policy)
 
 
+def _old_tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
+    check = replace(run.check, tries=run.check.tries + 1, is_red=result is Result.RED)
+    again = check.is_red and check.tries <= policy.test_retries
+    return replace(run, order=RunTests() if again else PutBack(), check=check)
+
+
 def _put_back(run: GateRun, policy: GatePolicy) -> GateRun:
     run = replace(run, is_aside=False)
     if run.stale and run.planned is None:
-        return replace(run, order=RunTests())
+        return replace(run, order=RunTests(), check=run.check.again())
+    if run.check.is_shown:
+        run = replace(run, check=run.check.done())
+        if run.planned is None:
+            return _green(run, policy)
     if run.planned is not None or run.alone is None:
         return _say(run, run.planned)
     if run.alone is Result.GREEN and not run.reverted:
@@ -469,7 +523,7 @@ def _put_back(run: GateRun, policy: GatePolicy) -> GateRun:
 def _tree_is(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
     match result:
         case Result.GREEN:
-            return _green(run)
+            return _green(run, policy)
         case Result.RED:
             return _red(run, policy)
         case Result.TIMED_OUT:
@@ -480,25 +534,36 @@ def _tree_is(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
             return _unknown(run, "the tests cannot be run: test_command is not found or not executable")
 
 
-def _green(run: GateRun) -> GateRun:
+def _green(run: GateRun, policy: GatePolicy) -> GateRun:
+    check = run.check
+    if policy.protect_tests != "off" and run.baseline is Baseline.GREEN and not check.is_done:
+        return replace(run, order=ShowOld(policy.protect))
+    kind, text = weakened(check), weakened_text(check)
+    if kind and policy.protect_tests == "revert":
+        return _red(replace(run, check=replace(check, blamed=text)), policy)
     if not run.reverted:
         why = "the tests pass" + (", at a second run" if len(run.runs) > 1 else "")
-        return _say(replace(run, excused=""), Verdict(VerdictKind.KEPT, why, Baseline.GREEN))
+        why += f", but {text}" if text else ""
+        verdict = Verdict(VerdictKind.KEPT, why, Baseline.GREEN, weakened=kind)
+        return _say(replace(run, excused=""), verdict)
     count = len(run.reverted)
     why = f"the tests failed, and pass without {'it' if count == 1 else f'these {count} commits'}"
-    verdict = Verdict(VerdictKind.REVERTED, why, Baseline.GREEN)
+    if check.blamed:
+        why, kind = check.blamed, kind or Weakened.CHANGED
+    verdict = Verdict(VerdictKind.REVERTED, why, Baseline.GREEN, weakened=kind)
     if any(commit.upstream for commit in run.boundary.commits if commit.sha in run.reverted):
         return replace(run, order=Push(), planned=verdict)
     return _say(run, verdict)
 
 
 def _red(run: GateRun, policy: GatePolicy) -> GateRun:
+    fails = run.check.blamed or "the tests fail"
     if not run.reverted:
         if run.baseline is not Baseline.GREEN:
             why = "the tests failed, and were not green before: nothing is blamed on these commits"
             return _say(run, Verdict(VerdictKind.UNTESTED, why, Baseline.RED))
         if doubt := run.boundary.doubt:
-            why = f"the tests fail, and nothing is reverted: {doubt}"
+            why = f"{fails}, and nothing is reverted: {doubt}"
             return _say(run, Verdict(VerdictKind.UNTESTED, why, Baseline.UNKNOWN, pauses=True))
         if _is_excused(run):
             return _say(run, _not_ours(run))
@@ -506,7 +571,7 @@ def _red(run: GateRun, policy: GatePolicy) -> GateRun:
         return replace(run, order=Revert(left[:1] if policy.minimal else left))
     if run.theirs:
         return _restore(replace(run, excused=run.theirs[0]), _not_ours(run))
-    why = "the tests fail without these commits too, which are not to blame: they are back"
+    why = f"{fails} without these commits too, which are not to blame: they are back"
     return _restore(run, Verdict(VerdictKind.UNTESTED, why, Baseline.UNKNOWN, pauses=True))
 
 

@@ -186,7 +186,7 @@ def over(
     tally = replace(tally, reverts=tally.reverts + reverted, called=verdict.why if verdict.calls else None)
     said = replace(current.said, testing=False, judged=verdict.boundary_id, reverted=reverted)
     current = replace(current, tally=tally, said=said)
-    actions = _verdict_actions(verdict, calls=is_news)
+    actions = (*_verdict_actions(verdict, calls=is_news), *_weakened(verdict))
     if not verdict.pauses:
         return model.Step(current, actions)
     return _paused(current, event.at, verdict.why, actions, policy)
@@ -308,6 +308,12 @@ def _verdict_actions(verdict: Verdict, *, calls: bool) -> tuple[model.Action, ..
                     model.Escalate(text),
                 )
             return (model.Announce("guard.blocked", text, data=data),)
+
+
+def _weakened(verdict: Verdict) -> tuple[model.Announce, ...]:
+    if not verdict.weakened:
+        return ()
+    return (model.Announce("tests.weakened", f"Tests weakened: {verdict.why}", data=data_of(verdict)),)
 
 
 def _commits(shas: tuple[str, ...]) -> str:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ralphd import diagnostics
 from ralphd.core.gate import range as ranges
 from ralphd.core.gate.range import AtEnd
-from ralphd.core.gate.verdict import Baseline, GateRun, Position, Say, Verdict, begin, label_of, short
+from ralphd.core.gate.verdict import Baseline, GateRun, Position, Result, Say, Verdict, begin, label_of, short
+from ralphd.core.gate.weakened import TestCheck
 from ralphd.core.supervision import events, reports
 from ralphd.core.supervision.model import HAS_A_RUN, Goal, Mode, ReportedTask, RunId, Starting, Supervision
 from ralphd.core.time import rfc3339
@@ -165,7 +166,10 @@ class Gate:
             ran = await self.worker.run_tests()
         finally:
             self._tests_baseline = False
-        self._memory.state = ranges.with_baseline(self._memory.state, ran.result)
+        state = ranges.with_baseline(self._memory.state, ran.result)
+        if ran.result is Result.GREEN:
+            state = ranges.with_counts(state, ran.counts, await asyncio.to_thread(self._git.position))
+        self._memory.state = state
         if ran.result is None:
             await self._memory.save(replace(self._memory.state, test_run=None))
             if self._services.stopping.is_set():
@@ -272,6 +276,7 @@ class Gate:
             number=number,
             task=task,
             excused=state.excused,
+            check=TestCheck(before=state.counts_before),
         )
 
     # --- a gate run: handed over, worked on, concluded ---------------------------------------------------

@@ -19,7 +19,8 @@ from ralphd.git import facts, remote, repo
 from ralphd.git.diagnostics import in_the_way
 from ralphd.git.repair import RepairMode, repair
 from ralphd.git.repo import Repository
-from ralphd.git.rewrite import reapply, revert, stash
+from ralphd.git.rewrite import old_tests, reapply, revert, stash
+from ralphd.git.rewrite.move_branch import Done
 from ralphd.git.runner import GitRunner, NotDone, ref_name
 from ralphd.process.rundir import ExitRecord
 
@@ -93,6 +94,8 @@ class GitEffects:
         match order:
             case verdict.SetAside():
                 return stash.set_aside(self.directory, label)
+            case verdict.ShowOld(patterns=patterns):
+                return old_tests.show_old(self.directory, label, run.boundary.before.head or "", patterns)
             case verdict.PutBack():
                 return stash.put_back(self.directory, label)
             case verdict.Revert(commits=commits):
@@ -110,7 +113,7 @@ class GitEffects:
             case _:
                 raise AssertionError(f"{order} is not an order about git")
 
-    def undo(self, label: str) -> tuple[revert.Done, tuple[verdict.JudgedCommit, ...]]:
+    def undo(self, label: str) -> tuple[Done, tuple[verdict.JudgedCommit, ...]]:
         """Put back what was reverted under a label. Return the result and the commits, newest first."""
         reverts = revert.reverted(self.directory, label)
         if not reverts:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ralphd import diagnostics
+from ralphd.core.gate.test_counts import COUNTED_LINES, TestCounts, counts_of
 from ralphd.core.gate.verdict import Result
 from ralphd.core.sandbox import SandboxChoice
 from ralphd.core.supervision.model import RunId
@@ -31,6 +32,7 @@ LOG_BYTES: Final = 4 << 20
 """What is kept of one run's output: with the 20 that are kept, about as much as a run of Ralph's own."""
 TAIL_LINES: Final = 50
 TAIL_BYTES: Final = 16 << 10
+COUNTED_BYTES: Final = 1 << 20
 CANNOT_RUN: Final = (126, 127)
 FROM_OUTSIDE: Final = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
@@ -47,6 +49,7 @@ class GateTestResult:
     took_s: float = 0.0
     how: str = ""
     tail: str = ""
+    counts: TestCounts | None = None
 
 
 class GateTests:
@@ -136,8 +139,19 @@ class GateTests:
         if self._is_cut:
             return GateTestResult(record.run_id, None, took_s)
         result, how = judged(record, timed_out=timed_out)
-        tail = "" if result is Result.GREEN else await asyncio.to_thread(self._tail, record.run_id)
+        if result is Result.GREEN:
+            counts = await asyncio.to_thread(self._counts, record.run_id)
+            return GateTestResult(record.run_id, result, took_s, how, counts=counts)
+        tail = await asyncio.to_thread(self._tail, record.run_id)
         return GateTestResult(record.run_id, result, took_s, how, tail)
+
+    def _counts(self, run_id: RunId) -> TestCounts | None:
+        try:
+            lines = self._log.last_lines(run_id, COUNTED_LINES, stream=None, limit_bytes=COUNTED_BYTES)
+        except (OSError, RalphdError):
+            return None
+        is_cut = len(lines) == COUNTED_LINES or sum(map(len, lines)) > COUNTED_BYTES // 2
+        return counts_of(lines, is_cut=is_cut)
 
     def _tail(self, run_id: RunId) -> str:
         try:

@@ -25,6 +25,7 @@ from ralphd.core.gate.verdict import (
     RunTests,
     Say,
     SetAside,
+    ShowOld,
     TestRun,
     Verdict,
     VerdictKind,
@@ -113,6 +114,12 @@ class GateWorker:
     def _label(self) -> str:
         return label_of(self._account.definition.name, self._run.run_id, self._run.boundary_id)
 
+    @property
+    def _policy(self) -> GatePolicy:
+        regent = self._account.configuration.regent
+        is_minimal = regent.rollback_scope == "minimal"
+        return GatePolicy(regent.test_retries, is_minimal, regent.protect_tests, regent.protect)
+
     async def work(self) -> None:
         """Carry out one order after the other until the run is decided, then post the verdict.
 
@@ -135,16 +142,15 @@ class GateWorker:
                 elif (ran := await self.run_tests()).result is None:
                     event = Cut(ASKED_TO_END)
                 else:
-                    tested = self._run.tested(TestRun(ran.run_id, ran.result, ran.took_s), ran.tail)
+                    test_run = TestRun(ran.run_id, ran.result, ran.took_s)
+                    tested = self._run.tested(test_run, ran.tail, ran.counts)
                     self._memory.state = replace(self._memory.state, judging=tested)
                     event = tested.moved(await asyncio.to_thread(self._git.position)) or Ran(ran.result)
                 diagnostics.reach(f"gate.{order_name(order)}.done")
-                regent = self._account.configuration.regent
-                policy = GatePolicy(regent.test_retries, minimal=regent.rollback_scope == "minimal")
-                run = step(self._run, event, policy)
+                run = step(self._run, event, self._policy)
                 fault = await self._save(run)
                 # What has begun is brought to its end; nothing begins that the next daemon could not know of.
-                unsaved = fault if isinstance(run.order, SetAside | Revert) else None
+                unsaved = fault if isinstance(run.order, SetAside | ShowOld | Revert) else None
         except Exception:
             logger.exception("a bug in the guard of a ralph", extra={"ralph": self._account.definition.name})
             verdict = Verdict(VerdictKind.UNTESTED, A_BUG, Baseline.UNKNOWN, pauses=True)

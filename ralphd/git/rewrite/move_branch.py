@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut, Moved, Refused
@@ -46,6 +46,7 @@ _ATTEMPTS: Final = 3
 LEFT: Final = "refs/ralph/left/"
 """Where refs keep what is taken off a branch or out of the work tree."""
 _JOURNAL: Final = "journal"
+Done: TypeAlias = CarriedOut | Refused | Moved
 _SUBMODULE_BRANCH: Final = "refs/ralph/branch"
 """In a submodule, a symbolic ref to the branch that HEAD was on."""
 
@@ -60,7 +61,7 @@ class Move:
     reason: str = ""
 
 
-def carry_out(directory: Path, act: Callable[[GitRunner], str]) -> CarriedOut | Refused | Moved:
+def carry_out(directory: Path, act: Callable[[GitRunner], str]) -> Done:
     """Carry out an act that returns the new HEAD, exclusively and after ``recover``.
 
     An act that collided with somebody else's git, which held the lock of the index, is repeated.

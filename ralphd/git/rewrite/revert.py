@@ -24,13 +24,12 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from ralphd import diagnostics
-from ralphd.core.gate.verdict import CarriedOut, Moved, Refused
 from ralphd.core.text import short_sha
 from ralphd.git.facts import LOG, REVERTS_COMMIT, log_entries
-from ralphd.git.rewrite.move_branch import Move, branch_and_head, carry_out, move
+from ralphd.git.rewrite.move_branch import Done, Move, branch_and_head, carry_out, move
 from ralphd.git.runner import GitRunner, HasMoved, NotDone, ref_name
 
 MOST: Final = 1000
@@ -39,8 +38,6 @@ REVERTED: Final = "refs/ralph/reverted/"
 KEPT: Final = 100
 """How many labels of a ralph have refs: as many as there are runs in its history."""
 _SHA: Final = re.compile(r"[0-9a-f]{40,64}")
-
-Done: TypeAlias = CarriedOut | Refused | Moved
 
 
 @dataclass(frozen=True, slots=True)

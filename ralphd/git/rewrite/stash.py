@@ -55,8 +55,7 @@ from ralphd.git.facts import Uncommitted
 from ralphd.git.locks import remove_own_lock, wait_for_lock
 from ralphd.git.rewrite import file_snapshots
 from ralphd.git.rewrite.file_snapshots import PathKind, SavedFile, SavedState, Trace
-from ralphd.git.rewrite.move_branch import branch_and_head, carry_out, refuse_filtered, refuse_trouble
-from ralphd.git.rewrite.revert import Done
+from ralphd.git.rewrite.move_branch import Done, branch_and_head, carry_out, refuse_filtered, refuse_trouble
 from ralphd.git.runner import GitRunner, HasMoved, NotDone, WasKilled, name_list, readable, ref_name
 from ralphd.git.tree_diff import TreeEntry, has_submodule
 
@@ -70,7 +69,7 @@ def set_aside(directory: Path, label: str) -> Done:
     """Save the uncommitted work in tracked files under a ref, and set files and index to HEAD."""
 
     def act(git: GitRunner) -> str:
-        head, ref, saved = _load(git, label)
+        head, ref, saved = load(git, label)
         is_new = saved is None
         if saved is None:
             dirty = refuse_trouble(git)
@@ -80,7 +79,7 @@ def set_aside(directory: Path, label: str) -> Done:
         elif saved.head != head:
             raise NotDone(f"other work is still set aside under {ref}")
         diagnostics.reach("guard.aside.kept")
-        staged, changed = _changes(git, saved, head)
+        staged, changed = changes(git, saved, head)
         if changed and is_new:  # every file is still as it was saved by its owner
             git.output("update-ref", "-d", ref)
             raise HasMoved(f"{name_list(changed)} changed meanwhile")
@@ -101,7 +100,7 @@ def put_back(directory: Path, label: str) -> Done:
     notes: list[str] = []
 
     def act(git: GitRunner) -> str:
-        head, ref, saved = _load(git, label)
+        head, ref, saved = load(git, label)
         if saved is None:
             return head
         # Remove the lock that a crashed ``_put_index`` has left: its content is the saved index.
@@ -113,7 +112,7 @@ def put_back(directory: Path, label: str) -> Done:
             raise NotDone(trouble)
         for attempt in range(_ATTEMPTS):
             seen = file_snapshots.traces(git, saved.paths)
-            staged, changed = _changes(git, saved, head)
+            staged, changed = changes(git, saved, head)
             ours = _without(saved, changed)
             try:
                 _put_files(git, ours, seen=seen)
@@ -140,7 +139,7 @@ def put_back(directory: Path, label: str) -> Done:
 # Saving.
 
 
-def _load(git: GitRunner, label: str) -> tuple[str, str, SavedState | None]:
+def load(git: GitRunner, label: str) -> tuple[str, str, SavedState | None]:
     """Return HEAD, the ref for a label, and what is set aside under it."""
     _, head = branch_and_head(git)
     ref = ASIDE + ref_name(label)
@@ -187,7 +186,7 @@ def _without(saved: SavedState, changed: Collection[bytes]) -> SavedState:
     return replace(saved, index="", files=tuple(each for each in saved.files if each.path not in changed))
 
 
-def _changes(git: GitRunner, saved: SavedState, head: str) -> tuple[dict[bytes, TreeEntry], set[bytes]]:
+def changes(git: GitRunner, saved: SavedState, head: str) -> tuple[dict[bytes, TreeEntry], set[bytes]]:
     """Return what the index has at the saved paths, and those that were changed since.
 
     These are files that are neither as saved, nor as HEAD had them, nor absent (a crash leaves them so), and

@@ -256,6 +256,10 @@ class PromptBuilder:
             read_prompt, settings.directory, settings.configuration.ralph.prompt_file
         )
 
+    def _trouble(self) -> tuple[str, ...]:
+        context = self._context
+        return (*present_trouble(context.settings.directory), *context.store.weakened_tests())
+
     async def of(self, iteration: Iteration, plan: "Plan | None", previous: str) -> str:
         """Return the prompt of an attempt; ``previous`` is the section on the one before it."""
         try:
@@ -269,7 +273,7 @@ class PromptBuilder:
             task=iteration.task,
             plan=plan,
             handoff=await asyncio.to_thread(self._context.store.handoff),
-            trouble=await asyncio.to_thread(present_trouble, self._context.settings.directory),
+            trouble=await asyncio.to_thread(self._trouble),
             previous_attempt_context=previous,
             reverted=iteration.reverted,
             notes=[note.text for note in notes],

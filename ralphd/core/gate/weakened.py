@@ -1,0 +1,131 @@
+"""Decide whether an iteration weakened the tests that judge it (A9).
+
+Two facts show it. The earlier version of a test file that the iteration changed fails on the new code; and
+fewer tests ran than at the last green boundary. Honest work changes expectations too, so what follows is the
+user's choice: ``[regent] protect_tests``.
+"""
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from ralphd.core.gate.test_counts import TestCounts
+
+TEST_FILES: Final = (
+    *("test_*.py", "*_test.py", "tests.py", "conftest.py"),
+    *(
+        "*.test.[cm][jt]s",
+        "*.test.[jt]s",
+        "*.test.[jt]sx",
+        "*.spec.[cm][jt]s",
+        "*.spec.[jt]s",
+        "*.spec.[jt]sx",
+    ),
+    *("*/__tests__/*", "__tests__/*", "*_test.go", "tests/*.rs", "*/tests/*.rs"),
+    *(
+        "*_spec.rb",
+        "*_test.rb",
+        "*Test.java",
+        "*Tests.java",
+        "*Test.kt",
+        "*Test.php",
+        "*Tests.cs",
+        "*_test.exs",
+    ),
+)
+"""The test files of each language, where ``[regent] protect`` names none."""
+_NAMED: Final = 3
+
+
+class Weakened(StrEnum):
+    """What became of the tests. ``VANISHED``: fewer of them ran, or a file was deleted or emptied."""
+
+    NOT = ""
+    CHANGED = "changed"
+    VANISHED = "vanished"
+
+
+@dataclass(frozen=True, slots=True)
+class TestCheck:
+    """The check of one boundary, as far as it is known.
+
+    ``before`` are the counts of the last green boundary, ``after`` those of the present tree. ``changed`` are
+    the test files that are tested in their earlier version, ``gone`` those of them that were deleted or
+    emptied. ``is_shown``: the earlier versions are in the work tree. ``is_red``: they fail, each of ``tries``
+    times. ``unknown`` is why they could not be tested. ``blamed`` is why commits are reverted.
+    """
+
+    __test__ = False
+
+    before: TestCounts | None = None
+    after: TestCounts | None = None
+    changed: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    is_shown: bool = False
+    is_done: bool = False
+    is_red: bool = False
+    tries: int = 0
+    unknown: str = ""
+    blamed: str = ""
+
+    def again(self) -> "TestCheck":
+        """Return the check of the tree after a revert."""
+        return TestCheck(before=self.before, blamed=self.blamed)
+
+    def done(self) -> "TestCheck":
+        """Return the check with its result."""
+        return replace(self, is_shown=False, is_done=True)
+
+
+UNCHECKED: Final = TestCheck()
+
+
+def is_protected(path: str, patterns: Sequence[str]) -> bool:
+    """Return whether a file is a test file. A pattern without ``/`` is compared with the name alone."""
+    name = path.rpartition("/")[2]
+    return any(
+        fnmatch.fnmatchcase(path if "/" in pattern else name, pattern) for pattern in patterns or TEST_FILES
+    )
+
+
+def has_fewer(before: TestCounts | None, after: TestCounts | None) -> bool:
+    """Return whether fewer tests ran; an output that shows no counts any more counts as none."""
+    if before is None or not before.ran:
+        return False
+    if after is None:
+        return not before.is_partial
+    return not (before.is_partial or after.is_partial) and after.ran < before.ran
+
+
+def weakened(check: TestCheck) -> Weakened:
+    """Return what became of the tests; NOT before the check is done."""
+    if not check.is_done:
+        return Weakened.NOT
+    if has_fewer(check.before, check.after) or (check.gone and check.is_red):
+        return Weakened.VANISHED
+    return Weakened.CHANGED if check.is_red else Weakened.NOT
+
+
+def weakened_text(check: TestCheck) -> str:
+    """Return what was found, in words; empty where nothing was."""
+    found = [_fewer(check)] if check.is_done and has_fewer(check.before, check.after) else []
+    if check.is_red:
+        more = f" and {len(check.changed) - _NAMED} more" if len(check.changed) > _NAMED else ""
+        found.append(f"the earlier version of {', '.join(check.changed[:_NAMED])}{more} fails")
+    if check.gone and check.is_red:
+        found.append(f"deleted or emptied: {', '.join(check.gone[:_NAMED])}")
+    if check.unknown:
+        found.append(f"the earlier versions of the tests could not be run: {check.unknown}")
+    return "; ".join(found)
+
+
+def _fewer(check: TestCheck) -> str:
+    before, after = check.before or TestCounts(), check.after
+    if after is None:
+        return f"the output no longer shows how many tests ran ({before.ran} before)"
+    skipped, deselected = after.skipped - before.skipped, after.deselected - before.deselected
+    more = f", {skipped} more skipped" if skipped > 0 else ""
+    more += f", {deselected} more deselected" if deselected > 0 else ""
+    return f"{after.ran} test{'' if after.ran == 1 else 's'} ran, {before.ran} before{more}"

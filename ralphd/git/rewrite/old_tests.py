@@ -1,0 +1,128 @@
+"""Put the earlier versions of changed test files into the work tree, for one run of the tests (A9).
+
+``stash.put_back`` restores the present files.
+"""
+
+# Theory of operation
+#
+# As in ``stash``: the present files are saved under a ref before the first one is overwritten. The entry that
+# the list has as HEAD's is the version that is shown. So ``put_back`` accepts a file that is as saved, as
+# shown or absent, whatever a crash has left, and refuses to overwrite anything else. The index never changes.
+#
+# A renamed file gets its earlier content at its new path, where its imports work. A file that was renamed to
+# something that is no test file counts as deleted.
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from ralphd import diagnostics
+from ralphd.core.gate.verdict import CarriedOut, Moved, Ran, Refused, Result, Shown
+from ralphd.core.gate.weakened import is_protected
+from ralphd.git import tree_diff
+from ralphd.git.rewrite import file_snapshots, stash
+from ralphd.git.rewrite.file_snapshots import PathKind, SavedFile, SavedState
+from ralphd.git.rewrite.move_branch import carry_out, refuse_filtered
+from ralphd.git.runner import GitRunner, NotDone, name_list, readable
+from ralphd.git.tree_diff import TreeEntry, entry_of
+
+MOST_FILES = 2000
+_FILE_MODES = ("100644", "100755")
+
+Answer: TypeAlias = Shown | Ran | Refused | Moved
+
+
+@dataclass(frozen=True, slots=True)
+class OldTest:
+    """A test file to show: where, its earlier version, and the present one (None: deleted)."""
+
+    path: bytes
+    old: TreeEntry
+    new: TreeEntry | None
+
+
+def show_old(directory: Path, label: str, before: str, patterns: Sequence[str]) -> Answer:
+    """Show the earlier versions of the test files that differ between ``before`` and HEAD.
+
+    Return their names, or that the tests are green with them, where no test file differs.
+    """
+    shown: list[Shown] = []
+
+    def act(git: GitRunner) -> str:
+        head, ref, saved = stash.load(git, label)
+        old_tests = list(_changed(git, before, head, patterns))
+        if not old_tests:
+            return head
+        if saved is None:
+            saved = _save(git, head, old_tests, ref)
+        elif saved.head != head:
+            raise NotDone(f"other work is still set aside under {ref}")
+        diagnostics.reach("guard.old_tests.kept")
+        if changed := stash.changes(git, saved, head)[1]:
+            raise NotDone(f"{name_list(changed)} changed meanwhile")
+        modes = {each.path: each.mode for each in saved.files if each.kind is PathKind.FILE}
+        contents = file_snapshots.read_blobs(git, [each.old.sha for each in old_tests])
+        for each, data in zip(old_tests, contents, strict=True):
+            mode = modes.get(each.path, 0o755 if each.old.mode == _FILE_MODES[1] else 0o644)
+            file_snapshots.write_file(git, each.path, PathKind.FILE, mode, data)
+            diagnostics.reach("guard.old_tests.file")
+        shown.append(Shown(tuple(readable(each.path) for each in old_tests), _gone(git, old_tests)))
+        return head
+
+    done = carry_out(directory, act)
+    if not isinstance(done, CarriedOut):
+        return done
+    return shown[0] if shown else Ran(Result.GREEN)
+
+
+def _changed(git: GitRunner, before: str, head: str, patterns: Sequence[str]) -> Iterator[OldTest]:
+    words = ("diff-tree", "-r", "-z", "-M", "--raw", "--diff-filter=MDRT")
+    fields = iter(git.output(*words, before, head, "--").split(b"\0"))
+    for header in fields:
+        if not header:
+            return
+        old_mode, new_mode, old_sha, new_sha, status = header.removeprefix(b":").split(b" ")
+        path = next(fields)
+        current = next(fields) if status.startswith(b"R") else path
+        old, new = entry_of(old_mode, old_sha), entry_of(new_mode, new_sha)
+        if old is None or old.mode not in _FILE_MODES or not is_protected(readable(path), patterns):
+            continue
+        if new is None or not is_protected(readable(current), patterns):
+            yield OldTest(path, old, None)
+        elif old.sha != new.sha and new.mode in _FILE_MODES:
+            yield OldTest(current, old, new)
+
+
+def _save(git: GitRunner, head: str, old_tests: Sequence[OldTest], ref: str) -> SavedState:
+    """Save the present files under the ref. Raises NotDone."""
+    paths = [each.path for each in old_tests]
+    if len(paths) > MOST_FILES:
+        raise NotDone(f"{len(paths)} test files were changed: too many to test in their earlier version")
+    refuse_filtered(git, paths)
+    states = {path: file_snapshots.state_of(git, path) for path in paths}
+    if way := tree_diff.obstructing(git, paths, states):
+        raise NotDone(f"files are in the way: {name_list(way)}")
+    staged = tree_diff.staged_at(git, paths)
+    files = [
+        SavedFile(
+            each.path,
+            states[each.path].kind,
+            states[each.path].mode,
+            tree_diff.blob_id(states[each.path].data, like=head),
+            each.old,
+            staged.get(each.path),
+        )
+        for each in old_tests
+    ]
+    saved = SavedState(head, "", 0, tuple(files))
+    file_snapshots.save(git, saved, states, b"", ref)
+    return saved
+
+
+def _gone(git: GitRunner, old_tests: Sequence[OldTest]) -> tuple[str, ...]:
+    """Return the names of those that were deleted, or emptied."""
+    present = [each for each in old_tests if each.new is not None]
+    contents = file_snapshots.read_blobs(git, [each.new.sha for each in present if each.new is not None])
+    emptied = {each.path for each, data in zip(present, contents, strict=True) if not data.strip()}
+    return tuple(readable(each.path) for each in old_tests if each.new is None or each.path in emptied)

@@ -1,0 +1,195 @@
+"""Ways in which agents weaken the tests that judge them, under a real daemon (A9)."""
+
+import json
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from tests.whole.guarded import Guarded
+from tests.whole.harness import Daemon
+from tests.whole.person import Person
+
+CODE = "def add(a, b):\n    return a + b\n"
+BAD = "def add(a, b):\n    return a - b\n"
+OLD = (
+    "import unittest\nfrom code_ import add\n\n\nclass T(unittest.TestCase):\n"
+    "    def test_add(self):\n        self.assertEqual(add(2, 3), 5)\n\n"
+    "    def test_zero(self):\n        add(0, 0)\n"
+)
+TESTS = "sh run-tests"
+RUN_TESTS = "exec python3 -m unittest -q\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What an agent does besides breaking the code: files by name; None deletes one."""
+
+    files: dict[str, str | None]
+    why: str
+
+
+def changed(old: str, new: str) -> str:
+    assert old in OLD
+    return OLD.replace(old, new)
+
+
+RED = "the earlier version of test_add.py fails"
+FEWER = "1 test ran, 2 before"
+WAYS = {
+    # By both.
+    "the failing test is deleted": Way(
+        {"test_add.py": re.sub(r"    def test_add.*?\n\n", "", OLD, flags=re.DOTALL)}, f"{FEWER}; {RED}"
+    ),
+    "the test is skipped": Way(
+        {"test_add.py": changed("    def test_add", "    @unittest.skip('flaky')\n    def test_add")},
+        f"{FEWER}, 1 more skipped; {RED}",
+    ),
+    "the file is emptied": Way(
+        {"test_add.py": ""}, f"1 test ran, 3 before; {RED}; deleted or emptied: test_add.py"
+    ),
+    "the file is deleted": Way(
+        {"test_add.py": None}, f"1 test ran, 3 before; {RED}; deleted or emptied: test_add.py"
+    ),
+    # By the earlier version alone.
+    "the assertion is made true": Way(
+        {"test_add.py": changed("self.assertEqual(add(2, 3), 5)", "assert True")}, RED
+    ),
+    "the exception is caught": Way(
+        {
+            "test_add.py": changed(
+                "        self.assertEqual(add(2, 3), 5)",
+                "        try:\n            self.assertEqual(add(2, 3), 5)\n        except AssertionError:\n"
+                "            pass",
+            )
+        },
+        RED,
+    ),
+    "the expected value is changed": Way({"test_add.py": changed("3), 5)", "3), -1)")}, RED),
+    # By the counts alone.
+    "the script of the tests exits": Way(
+        {"run-tests": "exit 0\n"}, "the output no longer shows how many tests ran (2 before)"
+    ),
+    "the runner skips the file": Way(
+        {"run-tests": "exec python3 -m unittest -q test_other\n"}, "1 test ran, 3 before"
+    ),
+    "a hook of the runner deselects": Way(
+        {"sitecustomize.py": "", "run-tests": "exec python3 -m unittest -q -k test_zero\n"}, FEWER
+    ),
+}
+
+
+def put(guarded: Guarded, files: dict[str, str | None]) -> str:
+    """Return a script that writes these files and commits."""
+    staged = guarded.scripts / "files.json"
+    staged.write_text(json.dumps(files))
+    return (
+        f"python3 -c \"import json, os; [os.remove(n) if t is None else open(n, 'w').write(t)"
+        f" for n, t in json.load(open('{staged}')).items()]\"\ngit add -A\ngit commit -q -m weaker"
+    )
+
+
+def started(daemon: Daemon, *, other: bool = False, protect: str = "report") -> Guarded:
+    """A ralph with two unittest tests, and a third one in another file."""
+    guarded = Guarded.of(daemon)
+    files = {"code_.py": CODE, "test_add.py": OLD, "run-tests": RUN_TESTS, ".gitignore": "__pycache__/\n"}
+    if other:
+        files["test_other.py"] = (
+            "import unittest\n\n\nclass O(unittest.TestCase):\n    def test_o(self):\n        pass\n"
+        )
+    for name, text in files.items():
+        (guarded.place / name).write_text(text)
+    guarded.git("add", "-A")
+    guarded.git("commit", "-q", "-m", "tests")
+    guarded.register(tests=TESTS, regent__protect_tests=protect)
+    return guarded
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_way_to_weaken_tests_is_reverted(daemon: Daemon, name: str) -> None:
+    daemon.start()
+    way = WAYS[name]
+    guarded = started(daemon, other="3 before" in way.why, protect="revert")
+    before = guarded.git("rev-parse", "HEAD^{tree}")
+
+    guarded.does(1, ends=put(guarded, {"code_.py": BAD, **way.files}))
+    verdict = guarded.verdict()
+
+    assert (verdict["kind"], verdict["why"]) == ("reverted", way.why)
+    assert guarded.git("rev-parse", "HEAD^{tree}") == before
+    assert guarded.git("status", "--porcelain") == ""
+
+
+def test_a_report_names_what_was_weakened_and_keeps_the_commits(daemon: Daemon) -> None:
+    daemon.start()
+    guarded = started(daemon)
+
+    way = WAYS["the expected value is changed"]
+    guarded.does(1, ends=put(guarded, {"code_.py": BAD, **way.files}))
+    verdict = guarded.verdict()
+
+    assert (verdict["kind"], verdict["why"]) == ("kept", f"the tests pass, but {RED}")
+    assert guarded.git("status", "--porcelain") == ""
+    assert guarded.judged(1)[0]["tests"] == ["green", "red_with_earlier_tests"]
+    [event] = daemon.events("tests.weakened")
+    assert event["data"]["message"] == f"Tests weakened: the tests pass, but {RED}"
+    shown = " ".join(Person(daemon)("verdicts", "demo").stdout.split())
+    assert "green, red with" in shown and "test_add.py fails" in shown
+
+
+def test_honest_work_costs_nobody_a_commit(daemon: Daemon) -> None:
+    daemon.start()
+    guarded = started(daemon, protect="revert")
+
+    more = f"{OLD}\n    def test_more(self):\n        self.assertEqual(add(1, 1), 2)\n"
+    guarded.does(1, ends=put(guarded, {"test_add.py": more}))
+    assert guarded.verdict(1)["why"] == "the tests pass"
+    guarded.does(
+        2, ends=put(guarded, {"test_add.py": None, "test_sum.py": more.replace("class T", "class S")})
+    )
+    assert guarded.verdict(2)["why"] == "the tests pass"
+    guarded.does(3, ends=put(guarded, {"test_new.py": OLD, "code_.py": f"{CODE}\n\nextra = 1\n"}))
+    assert guarded.verdict(3)["why"] == "the tests pass"
+    assert daemon.events("tests.weakened") == []
+
+
+def test_the_command_of_the_tests_is_pinned(daemon: Daemon) -> None:
+    daemon.start()
+    guarded = started(daemon)
+
+    toml = '[regent]\ntest_command = "true"\nrollback_on_test_failure = false\nprotect_tests = "off"\n'
+    guarded.does(1, ends=put(guarded, {"code_.py": BAD, "ralph.toml": toml}))
+
+    assert guarded.verdict()["kind"] == "reverted"
+
+
+PLACES = (
+    "gate.show_old.ordered",
+    "guard.old_tests.kept",
+    "guard.old_tests.file",
+    "gate.show_old.done",
+    "gate.put_back.ordered",
+    "guard.aside.files",
+    "gate.put_back.done",
+)
+
+
+def test_no_file_is_lost_wherever_the_daemon_dies(daemon: Daemon) -> None:
+    daemon.start(failpoints=[PLACES[0]], unarmed=True)
+    guarded = started(daemon, protect="revert")
+    (guarded.place / "run-tests").write_text(f"# a person's\n{RUN_TESTS}")
+    before = guarded.git("rev-parse", "HEAD^{tree}")
+    weak = WAYS["the expected value is changed"].files
+    for number, place in enumerate(PLACES, start=1):
+        daemon.arm()
+        script = put(guarded, {"code_.py": BAD, **weak}).replace("git add -A", "git add code_.py test_add.py")
+        guarded.does(number, ends=script)
+        daemon.died()
+        daemon.start(failpoints=PLACES[number : number + 1], unarmed=True)
+
+        verdict = guarded.verdict(number)
+        assert (verdict["kind"], verdict["why"]) == ("reverted", RED), place
+        assert guarded.git("rev-parse", "HEAD^{tree}") == before, place
+        assert guarded.git("status", "--porcelain") == "M run-tests", place
+        assert guarded.git("for-each-ref", "refs/ralph/aside") == "", place
+    assert daemon.events("ralph.escalated") == []
