@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ralphd.api.errors import problem
-from ralphd.core.door import REPORT, Caller, requested
+from ralphd.core.supervision.door import REPORT, Caller, requested
 from ralphd.errors import Forbidden, WithinRun
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from ralphd.core.door import UNKNOWN_RUN
+from ralphd.core.supervision.door import UNKNOWN_RUN
 from ralphd.core.supervision.model import RunId
 from ralphd.process import shim
 from ralphd.process.tree import ancestors, start_ticks

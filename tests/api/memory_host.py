@@ -12,10 +12,10 @@ from typing import Any, Literal
 from ralphd.api.server import Peer
 from ralphd.config.configuration import Difference
 from ralphd.core.delivery import StoredEvent
-from ralphd.core.door import Caller, RequestedAction
 from ralphd.core.explanation import NOTHING_YET
 from ralphd.core.loop.inbox import Inbox
 from ralphd.core.supervision import events
+from ralphd.core.supervision.door import Caller, RequestedAction
 from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.model import RunId
 from ralphd.core.supervision.reports import Report

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.door import UNKNOWN_RUN
+from ralphd.core.supervision.door import UNKNOWN_RUN
 from ralphd.core.supervision.model import RunId
 from ralphd.process import shim
 from ralphd.process.peer_run import run_of

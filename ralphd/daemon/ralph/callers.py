@@ -3,7 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
-from ralphd.core.door import Caller, RefusalCounter, RequestedAction, is_permitted, refusal_text
+from ralphd.core.supervision.door import Caller, RefusalCounter, RequestedAction, is_permitted, refusal_text
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import rfc3339
 from ralphd.errors import RalphdError

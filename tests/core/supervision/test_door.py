@@ -2,7 +2,7 @@
 
 import pytest
 
-from ralphd.core.door import (
+from ralphd.core.supervision.door import (
     REFUSAL_EVERY_S,
     UNKNOWN_RUN,
     Caller,
