@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from ralphd.git.facts import RUN_SETTING
 from tests.helpers import wait_for
 from tests.players import player
 from tests.whole.harness import Daemon, View
@@ -48,11 +49,12 @@ class Guarded:
         )
         return done.stdout.strip()
 
-    def commit(self, name: str) -> str:
-        """Commit a file of this name; the sha."""
+    def commit(self, name: str, *, as_run: bool = False) -> str:
+        """Commit a file of this name, ``as_run`` with the mark of a run; the sha."""
         (self.place / name).write_text(f"{name}\n")
         self.git("add", "--", name)
-        self.git("commit", "-q", "-m", name)
+        mark = ("-c", RUN_SETTING.strip("'")) if as_run else ()
+        self.git(*mark, "commit", "-q", "-m", name)
         return self.git("rev-parse", "HEAD")
 
     def register(self, *more: str, tests: str = TESTS, start: bool = True, **settings: object) -> View:

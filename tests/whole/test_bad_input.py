@@ -33,7 +33,12 @@ def nothing_changes(person: Person) -> Iterator[None]:
     def all_there_is() -> tuple[list[View], Files, Files]:
         daemon = person.daemon
         views = [{**view, "last_output_at": None} for view in daemon.status()["ralphs"]]
-        return views, tree_of(daemon.home), tree_of(daemon.state / "ralphs")
+        kept = tree_of(daemon.state / "ralphs")
+        for name in [name for name in kept if name.endswith("/history.jsonl")]:
+            lines = kept.pop(name)[2].splitlines()  # who sent a request is recorded
+            others = [line for line in lines if not line.startswith(b'{"kind":"request"')]
+            kept |= {name: (0, 0, b"\n".join(others))} if others else {}
+        return views, tree_of(daemon.home), kept
 
     for view in person.daemon.status()["ralphs"]:
         if view["ralph_pid"]:

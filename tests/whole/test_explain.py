@@ -145,7 +145,8 @@ def test_what_a_person_did_since_is_told_beside_what_was_to_follow(
     said = person("explain", "demo")
 
     assert "  action    the next run starts at" in said.stdout
-    assert said.stdout.endswith("  now       paused: as requested\n")
+    assert "  now       paused: as requested\n" in said.stdout
+    assert "  request   pause by pid " in said.stdout
 
 
 def test_a_stop_and_a_limit_are_told_too(daemon: Daemon, witness: Witness, person: Person) -> None:

@@ -122,7 +122,7 @@ def test_what_a_loop_commits_after_its_last_boundary_is_judged_at_its_good_end_e
     guarded.does(1, "good")
     guarded.register(regent__max_retries=1)
     guarded.told(1)
-    guarded.commit("broken")
+    guarded.commit("broken", as_run=True)
     guarded.ends(0)
     daemon.becomes("demo", "done")
     [_, last] = guarded.judged(2)

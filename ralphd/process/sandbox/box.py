@@ -64,7 +64,7 @@ def wrapper(box: Box) -> tuple[str, ...]:
         words += [word for name in KEPT for word in ("--cap-add", f"CAP_{name}")]
     words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     words += ["--tmpfs", "/tmp", "--tmpfs", "/var/tmp", "--tmpfs", "/run"]  # noqa: S108
-    words += _bound("--ro-bind-try", NAMES)
+    words += _bound("--ro-bind-try", (*NAMES, sys.prefix))  # wherever ralphd is installed, /tmp included
     words += _bound("--bind-try", (*box.writable, box.directory))
     for each in dict.fromkeys(box.git):  # as mount points they cannot be renamed
         words += _bound("--bind-try", (each,)) + _git_rules(each)
