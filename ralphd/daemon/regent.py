@@ -392,7 +392,7 @@ class Regent:
                 return events.GateRunBegan(now(), None)  # their result orders the run again
             self._admit()
             directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
-            began = self._begin(self._commits.begin())  # beside the spawn: no command is as quick as that
+            await self._commits.begin()  # before the spawn: a quick command commits within milliseconds
             spec = spec_of(self.account, self._services, directory, chosen)
             run = await Run.spawn(directory, spec, lock)
         except (errors.CommandNotStartable, errors.DirectoryBusy, errors.DirectoryUnusable) as fault:
@@ -404,7 +404,6 @@ class Regent:
             return events.SpawnPostponed(now(), fault.strerror or str(fault))
         if (born := await run.ready()) is None:
             raise errors.InternalError(f"{directory.run_id} was started and left no record of it")
-        await began
         self.adopt(run, born)
         await self._tell_sandbox(born)
         return events.Spawned(born.started_at, born.run_id)
