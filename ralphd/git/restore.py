@@ -80,6 +80,9 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
         shutil.copytree(vault.folder / "common", new, dirs_exist_ok=True)
     place = new / Path(taken.git).relative_to(taken.common)
     shutil.copytree(vault.folder / "git", place, dirs_exist_ok=True)
+    if place == new:  # a linked work tree is restored elsewhere as a repository of its own
+        (new / "commondir").unlink(missing_ok=True)
+        (new / "gitdir").unlink(missing_ok=True)
     if not (new / "HEAD").exists():
         (new / "HEAD").write_text("ref: refs/heads/main\n")
     _write_refs(new, taken.refs)

@@ -23,6 +23,7 @@ from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone
+from ralphd.plain_files import read_plain
 
 TAKE_LIMIT_S: Final = 600.0
 CHECK_LIMIT_S: Final = 20.0
@@ -93,14 +94,16 @@ class Vault:
             return cls(home / f"{_digest(repository.common.resolve())}.git", top)
         return None
 
+    @classmethod
+    def every(cls, home: Path) -> "Iterator[tuple[Vault, Taken]]":
+        """Yield the vault of each work tree, with what it holds."""
+        for record in sorted(home.glob(f"*.git/ralph/*[0-9a-f]/{_RECORD}")):
+            if (taken := _recorded(record)) and record.parent.name == _digest(Path(taken.top)):
+                yield cls(record.parents[2], Path(taken.top)), taken
+
     def taken(self) -> Taken | None:
         """Return what was taken last; None before the first copy is complete."""
-        for folder in (self.folder, self._old):
-            with suppress(OSError, ValueError, TypeError, KeyError):
-                plain = json.loads((folder / _RECORD).read_bytes())
-                plain["kept"] = {name: KeptFile(**each) for name, each in plain["kept"].items()}
-                return Taken(**plain)
-        return None
+        return _recorded(self.folder / _RECORD) or _recorded(self._old / _RECORD)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -130,7 +133,7 @@ class Vault:
         mark = _mark(repository, refs, head, files, [self.top / name for name in names])
         if before is not None and before.mark == mark and before.is_current:
             return before
-        is_whole = _size(repository.common / "objects") <= most_bytes
+        is_whole = size_of(repository.common / "objects") <= most_bytes
         reach("vault.take.begin")
         if is_whole:
             self._fetch(repository, head, self._staged_tree(git))
@@ -261,11 +264,11 @@ class Vault:
         copy.write_text(json.dumps(asdict(taken)))
         copy.replace(self.folder / _RECORD)
 
-    def write_kept(self, name: str, each: KeptFile) -> bool:
+    def write_kept(self, name: str, each: KeptFile, top: Path | None = None) -> bool:
         """Write the copy of a kept file where there is none. Return whether it was written."""
-        path = self.top / name
+        path = (top := top or self.top) / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.parent.resolve().is_relative_to(self.top):
+        if not path.parent.resolve().is_relative_to(top):
             return False
         data = (self.folder / "kept" / each.digest).read_bytes()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -286,6 +289,14 @@ def kept_names(ignored: Iterable[str], patterns: Iterable[str]) -> list[str]:
         )
 
     return [name for name in files if is_kept(name)][:MOST_KEPT]
+
+
+def _recorded(path: Path) -> Taken | None:
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        plain = json.loads(read_plain(path, _MOST_FILE_BYTES))
+        plain["kept"] = {name: KeptFile(**each) for name, each in plain["kept"].items()}
+        return Taken(**plain)
+    return None
 
 
 def _ignored(git: GitRunner) -> list[str]:
@@ -330,7 +341,8 @@ def _places(repository: Repository) -> tuple[str, str]:
     return str(repository.git.resolve()), str(repository.common.resolve())
 
 
-def _size(folder: Path) -> int:
+def size_of(folder: Path) -> int:
+    """Return the bytes of the files below ``folder``."""
     total = 0
     for where, _, names in os.walk(folder):
         with suppress(OSError):

@@ -17,8 +17,8 @@ KEEP = (".env*", "*.local")
 class Place:
     """A repository with two commits, a hook, staged work and ignored files, and its vault."""
 
-    def __init__(self, root: Path) -> None:
-        self.home, self.top = root / "vaults", root / "repo"
+    def __init__(self, root: Path, home: Path | None = None) -> None:
+        self.home, self.top = home or root / "vaults", root / "repo"
         self.top.mkdir()
         self.git("init", "-q", "-b", "main")
         self.git("config", "user.name", "Ralph")

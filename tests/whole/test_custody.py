@@ -2,12 +2,14 @@
 
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from tests.helpers import wait_for
 from tests.whole.guarded import Guarded
 from tests.whole.harness import Daemon
+from tests.whole.person import Person
 
 PLACES = (
     *("vault.take.begin", "vault.take.fetched", "vault.take.staged", "vault.take.swapping"),
@@ -86,6 +88,23 @@ def test_what_its_owner_removes_between_runs_stays_removed(daemon: Daemon) -> No
     assert not (guarded.place / ".git").exists()
     assert not (guarded.place / ".env.local").exists()
     assert daemon.events("repository.repaired") == daemon.events("file.restored") == []
+
+
+def test_a_run_that_hides_its_id_may_not_restore(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    hidden = f"env -u RALPH_RUN_ID RALPHD_STATE_DIR={daemon.state} {sys.executable} -m ralphctl"
+    command = f"{hidden} vault restore --to {daemon.root}/copy"
+    guarded.does(1, "good", script=f"{command} 2>{daemon.root}/refused; echo $? >>{daemon.root}/refused")
+    guarded.verdict(1)
+    *words, code = (daemon.root / "refused").read_text().splitlines()
+    assert (code, "this is a supervised run" in words[0]) == ("77", True)
+    person = Person(daemon)
+    assert " demo " in person("vault", "list").stdout
+    done = person("vault", "restore", str(guarded.place), "--to", str(daemon.root / "copy"), "--yes")
+    assert done.returncode == 0, done
 
 
 @pytest.mark.parametrize("place", PLACES)
