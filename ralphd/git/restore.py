@@ -5,8 +5,10 @@ The new directory is built beside the old one, which is moved into it: ``.git/ra
 complete new directory and finishes; an incomplete one is built again.
 """
 
+import hashlib
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -15,13 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ralphd.core.gate import git_config_changes
 from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.runner import NotDone, ref_name
 from ralphd.git.vault import CHECK_LIMIT_S, Taken, Vault
+from ralphd.plain_files import read_plain
 
 LEFT: Final = "refs/ralph/left/"
 LEFT_FOLDER: Final = "ralph-left"
+MOST_HOOK_BYTES: Final = 1 << 20
 _NEW: Final = ".ralph-new"
 _COMPLETE: Final = "ralph-complete"
 _SAFE: Final = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
@@ -52,7 +57,7 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     reach("vault.rebuild.built")
     old: Path | None = None
     if os.path.lexists(common):
-        old = new / LEFT_FOLDER / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        old = new / LEFT_FOLDER / _stamp()
         old.parent.mkdir(exist_ok=True)
         common.rename(old)
     reach("vault.rebuild.moved_aside")
@@ -63,6 +68,106 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     listed = _git(common, "for-each-ref", "--format=%(refname)", f"{LEFT}{ref_name(label)}") or b""
     left = sorted((common / LEFT_FOLDER).glob("*")) if old or is_whole else []
     return Rebuilt(left[-1] if left else None, tuple(listed.decode().split()))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedCommand:
+    """A hook or a setting that makes git run a command. ``undo`` takes back what is there now."""
+
+    name: str
+    undo: str
+
+
+def changed_commands(vault: Vault, taken: Taken, *, restores: bool) -> list[ChangedCommand]:
+    """Return the hooks and settings that differ from the vault's. Raises NotDone, OSError.
+
+    ``restores``: the vault's replace them, and theirs are kept in ``ralph-left``. Otherwise the vault's
+    are copied there.
+    """
+    common, own = Path(taken.common), vault.folder / "git"
+    shared = own if taken.git == taken.common else vault.folder / "common"
+    aside = common / LEFT_FOLDER / _stamp()
+    pairs = [(common / name, shared / name) for name in sorted(_hooks(shared, common))]
+    pairs += [(base / "config", copy / "config") for base, copy in {(common, shared), (Path(taken.git), own)}]
+    pairs.append((Path(taken.git, "config.worktree"), own / "config.worktree"))
+    changed: list[ChangedCommand] = []
+    for path, copy in pairs:
+        traits = _trait(copy), _trait(path)
+        if traits[0] == traits[1]:
+            continue
+        if path.parent.name != "hooks" and path.name != "hooks" and "link" not in (*traits[0], *traits[1]):
+            changed += _changed_settings(path, copy, aside, restores=restores)
+            continue
+        kept = aside / path.relative_to(common)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        is_kept = os.path.lexists(path if restores else copy)
+        if restores:
+            if is_kept:
+                path.rename(kept)
+            _copy(copy, path)
+        else:
+            _copy(copy, kept)
+        undo = shlex.join(["mv", str(kept), str(path)] if is_kept else ["rm", str(path)])
+        changed.append(ChangedCommand(str(path.relative_to(common)), undo))
+    return changed
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    if source.is_dir() and not source.is_symlink():
+        shutil.copytree(source, target, symlinks=True)
+    elif os.path.lexists(source):
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _hooks(*folders: Path) -> set[str]:
+    if any((each / "hooks").is_symlink() for each in folders[:1]):
+        return {"hooks"}
+    links = {"hooks" for each in folders if (each / "hooks").is_symlink()}
+    files = (path for each in folders for path in (each / "hooks").glob("*") if path.suffix != ".sample")
+    return links or {f"hooks/{path.name}" for path in files}
+
+
+def _trait(path: Path) -> tuple[str, ...]:
+    """Return what makes two hooks equal; empty for a folder and where there is nothing."""
+    if path.is_symlink():
+        return "link", str(path.readlink())
+    try:
+        data = read_plain(path, MOST_HOOK_BYTES)
+    except OSError:
+        return () if path.is_dir() or not path.exists() else ("unreadable",)
+    return "file", hashlib.sha256(data).hexdigest(), str(os.access(path, os.X_OK))
+
+
+def _changed_settings(path: Path, copy: Path, aside: Path, *, restores: bool) -> Iterator[ChangedCommand]:
+    before, after = _settings(copy), _settings(path)
+    keys = () if before is None or after is None else git_config_changes.changed_commands(before, after)
+    if keys and restores and path.exists():
+        aside.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, aside / path.name)
+    for key in keys:
+        known = (before or {}).get(key, [])
+        change = ["git", "config", "--file", str(path)]
+        if restores:
+            if key in (after or {}):
+                _git(path.parent, *change[1:], "--unset-all", key)
+            for value in known:
+                if _git(path.parent, *change[1:], "--add", key, value) is None:
+                    raise NotDone(f"{path} cannot be written")
+        words = [*change, "--replace-all", key, known[-1]] if known else [*change, "--unset-all", key]
+        yield ChangedCommand(key, f"diff {aside / path.name} {path}" if restores else shlex.join(words))
+
+
+def _settings(path: Path) -> dict[str, list[str]] | None:
+    """Return the settings of a file; None where git cannot read it."""
+    if not path.exists():
+        return {}
+    listed = _git(path.parent, "config", "--file", str(path), "--no-includes", "--null", "--list")
+    settings: dict[str, list[str]] = {}
+    for line in os.fsdecode(listed or b"").split("\0")[:-1]:
+        key, _, value = line.partition("\n")
+        settings.setdefault(key, []).append(value)
+    return None if listed is None else settings
 
 
 def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None:
@@ -77,9 +182,9 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
         if (old / name).is_dir():
             shutil.copytree(old / name, new / name, symlinks=True, dirs_exist_ok=True)
     if (vault.folder / "common").is_dir():
-        shutil.copytree(vault.folder / "common", new, dirs_exist_ok=True)
+        shutil.copytree(vault.folder / "common", new, symlinks=True, dirs_exist_ok=True)
     place = new / Path(taken.git).relative_to(taken.common)
-    shutil.copytree(vault.folder / "git", place, dirs_exist_ok=True)
+    shutil.copytree(vault.folder / "git", place, symlinks=True, dirs_exist_ok=True)
     if place == new:  # a linked work tree is restored elsewhere as a repository of its own
         (new / "commondir").unlink(missing_ok=True)
         (new / "gitdir").unlink(missing_ok=True)
@@ -156,6 +261,10 @@ def _merge_refs(git: Path, taken: Taken, found: Mapping[str, str], label: str) -
         if _git(git, "update-ref", target, sha) is None:
             raise NotDone(f"{target} cannot be written")
     return same
+
+
+def _stamp() -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
 
 
 def _git(git: Path, *words: str) -> bytes | None:

@@ -129,7 +129,7 @@ class Vault:
         refs = _refs_of(git)
         head = git.commit("HEAD")
         names = kept_names(_ignored(git), patterns)
-        files = [path for path in _copied(repository) if path.is_file() and not path.is_symlink()]
+        files = [path for path in _copied(repository) if path.is_symlink() or path.is_file()]
         mark = _mark(repository, refs, head, files, [self.top / name for name in names])
         if before is not None and before.mark == mark and before.is_current:
             return before
@@ -313,10 +313,11 @@ def _refs_of(git: GitRunner) -> dict[str, str]:
 def _copied(repository: Repository) -> list[Path]:
     hooks = repository.common / "hooks"
     found = [path for path in hooks.glob("*") if path.suffix != ".sample"]
+    found = [hooks] if hooks.is_symlink() else found
     found += [repository.git / name for name in (*_FILES, "logs/HEAD")]
     if repository.git != repository.common:
         found += [repository.common / name for name in _FILES if name != "index"]
-    return [path for path in found if path.exists() and path.lstat().st_size <= _MOST_FILE_BYTES]
+    return [path for path in found if os.path.lexists(path) and path.lstat().st_size <= _MOST_FILE_BYTES]
 
 
 def _mark(

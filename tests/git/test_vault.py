@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.git.restore import Rebuilt, rebuild
+from ralphd.git.restore import Rebuilt, changed_commands, rebuild
 from ralphd.git.vault import Vault, kept_names
 
 MOST = 2 << 30
@@ -67,6 +67,12 @@ class Place:
         assert taken is not None
         with vault.exclusive():
             return rebuild(vault, taken, "demo/r1")
+
+    def changed(self, *, restores: bool) -> dict[str, str]:
+        vault = self.vault
+        taken = vault.taken()
+        assert taken is not None
+        return {each.name: each.undo for each in changed_commands(vault, taken, restores=restores)}
 
 
 @pytest.fixture
@@ -255,3 +261,86 @@ def test_patterns_match_names_and_paths() -> None:
     ignored = ["build/", ".env", "a/.env.test", "x.local", "a/other", "conf/own.ini"]
     assert kept_names(ignored, KEEP) == [".env", "a/.env.test", "x.local"]
     assert kept_names(ignored, ["conf/*"]) == ["conf/own.ini"]
+
+
+HARM = "printf '#!/bin/sh\\ntouch harm\\n'"
+
+
+PLANTS = {
+    "new hook": f"{HARM} >.git/hooks/post-commit; chmod +x .git/hooks/post-commit",
+    "changed hook": f"{HARM} >.git/hooks/pre-commit",
+    "removed hook": "rm .git/hooks/pre-commit",
+    "removed hooks": "rm -r .git/hooks",
+    "linked hook": f"{HARM} >x; ln -sf ../../x .git/hooks/pre-commit",
+    "linked hooks": "mkdir x; mv .git/hooks/pre-commit x/; rm -r .git/hooks; ln -s ../x .git/hooks",
+    "hooks path": "git config core.hooksPath /tmp/x",
+    "monitor": "git config core.fsmonitor /tmp/x",
+    "alias": "git config alias.st '!touch harm'",
+    "linked config": "mv .git/config x; git config --file x core.pager y; ln -s ../x .git/config",
+    "own config": "git config extensions.worktreeConfig true; git config --worktree core.editor x",
+    "include": "git config --add include.path /tmp/a; git config --add include.path /tmp/b",
+}
+
+
+def _plant(place: Place, name: str) -> None:
+    assert place.hook.parent.is_dir()
+    subprocess.run(["sh", "-ec", PLANTS[name]], cwd=place.top, check=True)
+
+
+def _commands_of(place: Place) -> dict[str, tuple[str, bool]]:
+    hooks = (path for path in place.hook.parent.glob("*") if path.suffix != ".sample")
+    return {path.name: (path.read_text(), path.is_symlink()) for path in hooks}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_command_is_set_aside(place: Place, name: str) -> None:
+    place.take()
+    before = _commands_of(place), place.git("config", "--list", "--local").splitlines()[:6]
+    _plant(place, name)
+    place.git("config", "user.name", "New")
+    changed = place.changed(restores=True)
+    assert changed, name
+    after = place.git("config", "--list", "--local").splitlines()
+    assert (_commands_of(place), after[:3]) == (before[0], before[1][:3])
+    assert not {"core.hookspath", "core.fsmonitor", "include.path", "core.editor"} & {
+        line.partition("=")[0] for line in after
+    }
+    if name != "linked config":
+        assert "user.name=New" in after
+    assert place.changed(restores=True) == {}
+    for undo in changed.values():
+        assert undo.startswith(("mv ", "rm ", "diff "))
+    if name in ("changed hook", "linked hook"):
+        subprocess.run(["sh", "-ec", *changed.values()], check=True)
+        assert "harm" in place.hook.read_text()
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_command_is_named_with_its_undo(place: Place, name: str) -> None:
+    place.take()
+    before = _commands_of(place)
+    _plant(place, name)
+    planted = _commands_of(place)
+    changed = place.changed(restores=False)
+    assert changed, name
+    assert _commands_of(place) == planted
+    if name in ("new hook", "changed hook", "removed hook", "linked hook", "hooks path", "monitor", "alias"):
+        subprocess.run(["sh", "-ec", *changed.values()], check=True)
+        assert (_commands_of(place), place.changed(restores=False)) == (before, {})
+        return
+    place.take()
+    assert place.changed(restores=False) == {}, "a copy is the new baseline"
+
+
+def test_honest_changes_of_the_configuration_stay(place: Place) -> None:
+    place.git("config", "core.hooksPath", ".husky")
+    (place.top / ".git" / "hooks" / "pre-push").symlink_to("../../x")
+    place.take()
+    for key in ("remote.origin.url", "branch.main.merge", "user.email", "alias.st"):
+        place.git("config", key, "status")
+    assert place.changed(restores=True) == {}
+    assert place.git("config", "alias.st") == "status"
+    _removed(place.top / ".git")
+    place.restore()
+    assert (place.top / ".git" / "hooks" / "pre-push").is_symlink()
+    assert place.git("config", "core.hooksPath") == ".husky"

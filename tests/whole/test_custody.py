@@ -107,6 +107,47 @@ def test_a_run_that_hides_its_id_may_not_restore(daemon: Daemon) -> None:
     assert done.returncode == 0, done
 
 
+PLANT = (
+    "printf '#!/bin/sh\\n' >.git/hooks/post-commit; git config core.fsmonitor /x; git config user.name New"
+)
+
+
+def test_a_planted_hook_is_reported_once_with_its_undo(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, script=PLANT)
+    guarded.told(1)
+    guarded.does(2, script="true")
+    guarded.told(2)
+    (note,) = [note for note in daemon.view("demo")["notes"] if "changed" in note]
+    assert "git runs what an iteration changed: hooks/post-commit, core.fsmonitor of" in note
+    assert f"to undo: rm {guarded.place}/.git/hooks/post-commit" in note
+    assert daemon.words().count("git runs what an iteration changed") == 1
+    assert (guarded.place / ".git" / "hooks" / "post-commit").exists()
+    assert daemon.events("file.restored") == []
+
+
+def test_a_planted_hook_is_restored_at_level_write(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    try:
+        guarded.register(sandbox__level="write")
+    except AssertionError as fault:
+        if "the sandbox is not available" not in str(fault):
+            raise
+        pytest.skip("level write is not available here")
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, script=PLANT)
+    guarded.told(1)
+    (restored,) = daemon.events("file.restored")
+    assert restored["data"]["files"] == ["hooks/post-commit", "core.fsmonitor"]
+    assert not (guarded.place / ".git" / "hooks" / "post-commit").exists()
+    assert "fsmonitor" not in guarded.git("config", "--list")
+    assert guarded.git("config", "user.name") == "New"
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_daemon_that_dies_in_the_middle_leaves_nothing_lost(daemon: Daemon, place: str) -> None:
     guarded = prepared(daemon)
