@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+from ralphd.core.time import Moment
 from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.repo import Repository
@@ -30,6 +31,8 @@ CHECK_LIMIT_S: Final = 20.0
 KEPT_BYTES: Final = 1 << 20
 MOST_KEPT: Final = 100
 STALE_LOCK_S: Final = 3600.0
+UNUSED_S: Final = 30 * 86400.0
+_UNUSED: Final = "unused-since"
 _FILES: Final = ("HEAD", "index", "config", "config.worktree", "info/exclude", "info/attributes", "shallow",
     "commondir", "gitdir")  # fmt: skip
 _MOST_FILE_BYTES: Final = 256 << 20
@@ -277,6 +280,25 @@ class Vault:
             file.write(data)
             return True
         return False
+
+
+def remove_unused(home: Path, directories: Iterable[Path], now: Moment) -> None:
+    """Remove the vaults that no ralph of ``directories`` has used for 30 days. Raises OSError."""
+    used = {vault.path for each in directories if (vault := Vault.of(home, each)) is not None}
+    for path in sorted(home.glob("*.git")):
+        mark, since = path / _UNUSED, now
+        if path in used:
+            mark.unlink(missing_ok=True)
+            continue
+        with suppress(OSError, ValueError):
+            since = float(read_plain(mark, KEPT_BYTES))
+        if since >= now:
+            mark.write_text(str(now))
+        elif now - since > UNUSED_S:
+            with Vault(path, path).exclusive():
+                path.rename(path.with_suffix(".gone"))
+    for gone in home.glob("*.gone"):
+        shutil.rmtree(gone)
 
 
 def kept_names(ignored: Iterable[str], patterns: Iterable[str]) -> list[str]:

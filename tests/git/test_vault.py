@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.git.restore import Rebuilt, changed_commands, rebuild
-from ralphd.git.vault import Vault, kept_names
+from ralphd.git.vault import UNUSED_S, Vault, kept_names, remove_unused
 
 MOST = 2 << 30
 KEEP = (".env*", "*.local")
@@ -344,3 +344,35 @@ def test_honest_changes_of_the_configuration_stay(place: Place) -> None:
     place.restore()
     assert (place.top / ".git" / "hooks" / "pre-push").is_symlink()
     assert place.git("config", "core.hooksPath") == ".husky"
+
+
+def test_a_vault_without_ralphs_is_removed_after_30_days(place: Place, tmp_path: Path) -> None:
+    place.take()
+    path, day = place.vault.path, 86400.0
+    for at in (0.0, day, UNUSED_S):
+        remove_unused(place.home, [tmp_path / "other"], 1000.0 + at)
+        assert path.is_dir()
+    remove_unused(place.home, [], 1000.0 + UNUSED_S + day)
+    assert [*place.home.iterdir()] == []
+    remove_unused(place.home, [], 1000.0)
+    remove_unused(tmp_path / "nowhere", [], 1000.0)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_vault_that_a_ralph_uses_is_not_removed(place: Place, is_there: bool) -> None:
+    place.take()
+    path, top = place.vault.path, place.top
+    remove_unused(place.home, [], 1000.0)
+    if not is_there:
+        shutil.rmtree(top)
+    remove_unused(place.home, [top / "sub"], 1000.0 + 2 * UNUSED_S)
+    remove_unused(place.home, [], 1000.0 + 3 * UNUSED_S)
+    assert path.is_dir(), "the 30 days begin again"
+
+
+def test_a_clock_that_was_set_back_removes_nothing(place: Place) -> None:
+    place.take()
+    remove_unused(place.home, [], 9e9)
+    remove_unused(place.home, [], 1000.0)
+    remove_unused(place.home, [], 1000.0 + UNUSED_S)
+    assert len([*place.home.iterdir()]) == 1

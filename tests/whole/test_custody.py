@@ -107,6 +107,16 @@ def test_a_run_that_hides_its_id_may_not_restore(daemon: Daemon) -> None:
     assert done.returncode == 0, done
 
 
+def test_a_vault_without_ralphs_is_removed_at_the_start(daemon: Daemon) -> None:
+    old, new = daemon.state / "vaults" / "old.git", daemon.state / "vaults" / "new.git"
+    for path in (old, new):
+        path.mkdir(parents=True)
+    (old / "unused-since").write_text("1")
+    daemon.start()
+    wait_for(lambda: not old.exists() and (new / "unused-since").exists(), what="the removal")
+    assert [path.name for path in (daemon.state / "vaults").iterdir()] == ["new.git"]
+
+
 PLANT = (
     "printf '#!/bin/sh\\n' >.git/hooks/post-commit; git config core.fsmonitor /x; git config user.name New"
 )
