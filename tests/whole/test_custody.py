@@ -1,5 +1,6 @@
 """A run that removes its repository, or what git ignores, gets both back; what a person does stays."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,8 @@ def test_a_repository_that_was_made_again_is_set_aside(daemon: Daemon) -> None:
     assert guarded.subjects() == ["ignore", "first"]
     (ref,) = daemon.events("repository.repaired")[0]["data"]["refs"]
     assert guarded.subject(ref) == "new"
+    (left,) = (guarded.place / ".git" / "ralph-left").iterdir()
+    assert f"The earlier git directory is in {left}" in (daemon.state / "ralphd.log").read_text()
     assert (guarded.place / "new").exists()
 
 
@@ -156,6 +159,26 @@ def test_a_planted_hook_is_restored_at_level_write(daemon: Daemon) -> None:
     assert not (guarded.place / ".git" / "hooks" / "post-commit").exists()
     assert "fsmonitor" not in guarded.git("config", "--list")
     assert guarded.git("config", "user.name") == "New"
+
+
+def test_a_fifo_for_head_is_repaired(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, script="rm .git/HEAD; mkfifo .git/HEAD")
+    guarded.told(1)
+    (repaired,) = daemon.events("repository.repaired")
+    assert "the git directory is missing or incomplete" in repaired["data"]["message"]
+    assert guarded.subjects() == ["ignore", "first"]
+    daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
+    daemon.becomes("demo", "stopped")
+    (guarded.place / ".git" / "HEAD").unlink()
+    os.mkfifo(guarded.place / ".git" / "HEAD")
+    daemon.ask("POST", "/v1/ralphs/demo/start", {})
+    guarded.does(2, script="true")
+    guarded.told(2)
+    assert daemon.events("repository.repaired") == [repaired], "its owner made this one"
 
 
 @pytest.mark.parametrize("place", PLACES)
