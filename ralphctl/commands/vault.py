@@ -59,7 +59,7 @@ def list_() -> None:
 
 
 def _row(each: dict[str, Any]) -> tuple[str, ...]:
-    size, commits = f"{each['bytes'] / (1 << 20):.1f} MiB", "all" if each["whole"] else "unpushed"
+    size, commits = f"{each['bytes'] / (1 << 20):.1f} MiB", each["commits"]
     names = [", ".join(map(clean, each[key])) or "-" for key in ("ralphs", "files")]
     return clean(each["directory"]), names[0], ago(each["taken_at"], time.time()), size, commits, names[1]
 

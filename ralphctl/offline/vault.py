@@ -60,6 +60,7 @@ def listed(environ: Mapping[str, str]) -> list[dict[str, Any]]:
             "taken_at": rfc3339(taken.at),
             "bytes": size_of(vault.path),
             "whole": taken.is_whole,
+            "commits": "all" if taken.is_whole else "unpushed" if taken.has_unpushed else "none",
             "files": sorted(taken.kept),
             "vault": str(vault.path),
         }

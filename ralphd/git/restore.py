@@ -11,9 +11,10 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from ralphd.core.gate import git_config_changes
 from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.runner import NotDone, ref_name
-from ralphd.git.vault import CHECK_LIMIT_S, Taken, Vault
+from ralphd.git.vault import REMOTES, SAFE, TAKE_LIMIT_S, Taken, Vault
 from ralphd.plain_files import read_plain
 
 LEFT: Final = "refs/ralph/left/"
@@ -29,9 +30,9 @@ LEFT_FOLDER: Final = "ralph-left"
 MOST_HOOK_BYTES: Final = 1 << 20
 _NEW: Final = ".ralph-new"
 _COMPLETE: Final = "ralph-complete"
-_SAFE: Final = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
 _REF: Final = re.compile(r"([0-9a-f]{40,64}) (refs/\S+)")
 _SHA: Final = re.compile(r"[0-9a-f]{40,64}")
+_URL: Final = re.compile(r"remote\..*\.url", re.DOTALL)
 _UPKEEP: Final = ("worktrees", "modules", "lfs", "logs", "rr-cache")
 
 
@@ -45,8 +46,6 @@ class Rebuilt:
 
 def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     """Replace the repository's git directory by the copy in the vault. Raises NotDone, OSError."""
-    if not taken.is_whole:
-        raise NotDone("the vault has no objects of this repository: it is larger than vault_max_bytes")
     common = Path(taken.common)
     new = common.with_name(common.name + _NEW)
     is_whole = (new / _COMPLETE).is_file()
@@ -178,6 +177,9 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
     reach("vault.rebuild.objects")
     if (old / "objects").is_dir():
         _copy_objects(old / "objects", new / "objects", _linked)
+    config = vault.folder / ("git" if (vault.folder / "git" / "config").exists() else "common") / "config"
+    urls = {key: values for key, values in (_settings(config) or {}).items() if _URL.fullmatch(key)}
+    refs = taken.refs if taken.is_whole else _completed(new, taken, chain(*urls.values()))
     for name in _UPKEEP:
         if (old / name).is_dir():
             shutil.copytree(old / name, new / name, symlinks=True, dirs_exist_ok=True)
@@ -190,14 +192,31 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
         (new / "gitdir").unlink(missing_ok=True)
     if not (new / "HEAD").exists():
         (new / "HEAD").write_text("ref: refs/heads/main\n")
-    _write_refs(new, taken.refs)
+    _write_refs(new, refs)
     forward = _merge_refs(new, taken, dict(_refs_in(old)), label)
     head = (place / "HEAD").read_text().strip().removeprefix("ref: ")
     index = old / (place / "index").relative_to(new)
     if head in forward and index.is_file():
         shutil.copyfile(index, place / "index")
     if _git(new, "rev-list", "--objects", "--quiet", "--all") is None:
-        raise NotDone("the copy in the vault is incomplete")
+        names = ", ".join(sorted(key.split(".", 1)[1].rpartition(".")[0] for key in urls)) or "none"
+        rest = "" if taken.is_whole else f": it lacks the commits that remotes had (remotes: {names})"
+        raise NotDone(f"the copy in {vault.path} is incomplete{rest}")
+
+
+def _completed(new: Path, taken: Taken, urls: Iterable[str]) -> Mapping[str, str]:
+    """Fetch from local remotes what the vault lacks. Return the refs, without those of remotes that are gone."""
+    (new / "HEAD").write_text("ref: refs/heads/main\n")  # without the configuration, which may name commands
+    shas = "".join(f"{sha}\n" for sha in taken.refs.values() if _SHA.fullmatch(sha)).encode()
+    options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+    for url in urls:
+        if _git(new, "rev-list", "--objects", "--quiet", "--stdin", given=shas) is None:
+            _git(new, "fetch", *options, "--upload-pack=git-upload-pack", "--", url, "+refs/*:refs/fetched/*")
+    listed = (_git(new, "cat-file", "--batch-check", given=shas) or b"").decode().splitlines()
+    gone = {line.partition(" ")[0] for line in listed if line.endswith(" missing")}
+    shutil.rmtree(new / "refs" / "fetched", ignore_errors=True)
+    (new / "HEAD").unlink()
+    return {name: sha for name, sha in taken.refs.items() if sha not in gone or not name.startswith(REMOTES)}
 
 
 def _copy_objects(source: Path, target: Path, copy: object) -> None:
@@ -267,6 +286,6 @@ def _stamp() -> str:
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
 
 
-def _git(git: Path, *words: str) -> bytes | None:
-    answer = repo.answer(git.parent, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=_SAFE)
+def _git(git: Path, *words: str, given: bytes = b"") -> bytes | None:
+    answer = repo.answer(git.parent, f"--git-dir={git}", *words, limit_s=TAKE_LIMIT_S, given=given, env=SAFE)
     return answer[1] if answer is not None and answer[0] == 0 else None

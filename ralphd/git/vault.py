@@ -30,6 +30,8 @@ TAKE_LIMIT_S: Final = 600.0
 CHECK_LIMIT_S: Final = 20.0
 KEPT_BYTES: Final = 1 << 20
 MOST_KEPT: Final = 100
+KEPT_PACKS: Final = 10
+REMOTES: Final = "refs/remotes/"
 STALE_LOCK_S: Final = 3600.0
 UNUSED_S: Final = 30 * 86400.0
 _UNUSED: Final = "unused-since"
@@ -38,7 +40,7 @@ _FILES: Final = ("HEAD", "index", "config", "config.worktree", "info/exclude", "
 _MOST_FILE_BYTES: Final = 256 << 20
 _RECORD: Final = "taken.json"
 _REFS: Final = "refs/taken/"
-_SAFE: Final = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1"}
+SAFE: Final = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class KeptFile:
 class Taken:
     """What a vault holds of one work tree. ``refs`` maps each ref to its sha, or to ``ref: TARGET``.
 
-    ``is_whole`` is False where the repository is larger than allowed: then only files and refs are recorded.
+    ``is_whole`` is False where the repository is larger than allowed: then only files, refs and, if it has
+    remotes, the commits that no remote has (``has_unpushed``) are recorded.
     ``is_current`` is False where the owner has removed or broken the repository since: nothing is restored
     by itself then.
     """
@@ -68,6 +71,7 @@ class Taken:
     at: float
     is_whole: bool = True
     is_current: bool = True
+    has_unpushed: bool = False
     refs: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[str, KeptFile] = field(default_factory=dict)
 
@@ -138,14 +142,16 @@ class Vault:
             return before
         is_whole = size_of(repository.common / "objects") <= most_bytes
         reach("vault.take.begin")
+        tree = self._staged_tree(git)
         if is_whole:
-            self._fetch(repository, head, self._staged_tree(git))
+            self._fetch(repository, head, tree)
+        has_unpushed = not is_whole and self._pack_unpushed(git, refs, {head, tree}, most_bytes)
         reach("vault.take.fetched")
         link, (own, common) = self.top / ".git", _places(repository)
         pointer = link.read_text() if link.is_file() else None
         kept = self._stage(repository, files, names, before)
         taken = Taken(str(self.top), own, common, head, pointer, mark, time.time(), is_whole,
-            is_current=True, refs=refs, kept=kept)  # fmt: skip
+            has_unpushed=has_unpushed, refs=refs, kept=kept)  # fmt: skip
         (self._new / _RECORD).write_text(json.dumps(asdict(taken)))
         reach("vault.take.staged")
         self._swap()
@@ -175,8 +181,28 @@ class Vault:
             specs += [f"+{sha}:refs/{kind}/{self.folder.name}"] if sha else []
         self._git("fetch", "--no-auto-maintenance", *words, "--", str(repository.common), *specs)
 
+    def _pack_unpushed(
+        self, git: GitRunner, refs: Mapping[str, str], more: set[str | None], most_bytes: int
+    ) -> bool:
+        """Copy the objects that no remote-tracking ref leads to; False without one, or for too many."""
+        pushed = {sha for name, sha in refs.items() if name.startswith(REMOTES) and " " not in sha}
+        wanted = {sha for sha in (*refs.values(), *more) if sha and " " not in sha} - pushed
+        revisions = "".join(f"{sha}\n" for sha in (*wanted, *(f"^{sha}" for sha in pushed))).encode()
+        size = ("rev-list", "--objects", "--disk-usage", "--stdin")
+        if not pushed or int(git.text(*size, given=revisions)) > most_bytes:
+            return False
+        packs = self.path / "objects" / "pack"
+        packs.mkdir(parents=True, exist_ok=True)
+        source = json.dumps(str(git.repository.common / "objects"), ensure_ascii=False)  # git's own quoting
+        objects = {"GIT_OBJECT_DIRECTORY": str(packs.parent), "GIT_ALTERNATE_OBJECT_DIRECTORIES": source}
+        git.output("pack-objects", "--revs", "-q", str(packs / "unpushed"), given=revisions, env=objects)
+        for old in sorted(packs.glob("unpushed-*.pack"), key=os.path.getmtime)[:-KEPT_PACKS]:
+            for path in packs.glob(f"{old.stem}.*"):
+                path.unlink()
+        return True
+
     def _git(self, *words: str) -> bytes:
-        answer = repo.answer(self.path, *words, limit_s=TAKE_LIMIT_S, env=_SAFE)
+        answer = repo.answer(self.path, *words, limit_s=TAKE_LIMIT_S, env=SAFE)
         if answer is None or answer[0] != 0:
             raise NotDone(f"git {words[0]} in {self.path} {'did not end' if answer is None else 'failed'}")
         return answer[1]
@@ -243,7 +269,7 @@ class Vault:
         return answer is None or answer[0] == 0
 
     def _ask(self, git: Path, *words: str) -> tuple[int, bytes] | None:
-        return repo.answer(self.top, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=_SAFE)
+        return repo.answer(self.top, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=SAFE)
 
     def restore_kept(self, taken: Taken) -> list[str]:
         """Restore kept files that are gone, each content once. Return their names. Raises OSError."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ralphd.git.restore import Rebuilt, changed_commands, rebuild
-from ralphd.git.vault import UNUSED_S, Vault, kept_names, remove_unused
+from ralphd.git.runner import NotDone
+from ralphd.git.vault import KEPT_PACKS, UNUSED_S, Vault, kept_names, remove_unused, size_of
 
 MOST = 2 << 30
 KEEP = (".env*", "*.local")
@@ -208,11 +209,78 @@ def test_objects_are_copied_not_linked(place: Place) -> None:
     assert place.vault.path.stat().st_mode & 0o077 == 0
 
 
-def test_a_repository_over_the_bound_leaves_its_commits_out(place: Place) -> None:
+def test_a_repository_over_the_bound_without_remotes_leaves_its_commits_out(place: Place) -> None:
     place.take(most=1)
     taken = place.vault.taken()
     assert taken is not None and not taken.is_whole and taken.refs["refs/heads/main"] == place.second
+    assert not taken.has_unpushed
     assert not (place.vault.path / "objects").exists()
+    (place.top / ".git" / "HEAD").write_text("garbage")
+    place.restore()
+    assert place.git("rev-parse", "main") == place.second, "its own objects are enough"
+    _removed(place.top / ".git")
+    with pytest.raises(NotDone, match=r"remotes had .remotes: none"):
+        place.restore()
+
+
+def _with_remote(place: Place, tmp_path: Path) -> Path:
+    """Give the repository a large pushed file, and commits that were not pushed."""
+    remote = tmp_path / "remote.git"
+    (place.top / "large").write_bytes(os.urandom(200_000))
+    place.commit("large-too")
+    place.git("add", "large")
+    place.git("commit", "-q", "-m", "large", "--", "large")
+    place.git("init", "-q", "--bare", str(remote))
+    place.git("remote", "add", "origin", str(remote))
+    place.git("push", "-q", "origin", "main", "main:old")
+    return remote
+
+
+@pytest.mark.parametrize("name", ["there", "without a branch", "gone"])
+def test_above_the_bound_unpushed_commits_are_kept(place: Place, tmp_path: Path, name: str) -> None:
+    remote = _with_remote(place, tmp_path)
+    place.second = place.commit("unpushed")
+    place.take(most=100_000)
+    place.second = place.commit("unpushed-too")
+    place.take(most=100_000)
+    taken = place.vault.taken()
+    assert taken is not None and (taken.is_whole, taken.has_unpushed) == (False, True)
+    assert size_of(place.vault.path / "objects") < 20_000
+    status = place.git("status", "--porcelain")
+    _removed(place.top / ".git")
+    if name == "gone":
+        shutil.rmtree(remote)
+        with pytest.raises(NotDone, match=r"lacks the commits that remotes had .remotes: origin"):
+            place.restore()
+        return
+    if name == "without a branch":
+        subprocess.run(["git", "update-ref", "-d", "refs/heads/old"], cwd=remote, check=True)
+    place.restore()
+    assert place.git("rev-parse", "HEAD") == place.second
+    assert place.git("status", "--porcelain") == status
+    assert place.git("for-each-ref", "refs/fetched") == ""
+    place.git("fsck", "--strict")
+    assert place.fault() == ""
+
+
+def test_unpushed_commits_above_the_bound_are_left_out(place: Place, tmp_path: Path) -> None:
+    _with_remote(place, tmp_path)
+    (place.top / "large").write_bytes(os.urandom(200_000))
+    place.git("commit", "-q", "-m", "large", "--", "large")
+    place.take(most=100_000)
+    taken = place.vault.taken()
+    assert taken is not None and not taken.has_unpushed
+
+
+def test_old_packs_of_unpushed_commits_are_removed(place: Place, tmp_path: Path) -> None:
+    _with_remote(place, tmp_path)
+    for number in range(KEPT_PACKS + 2):
+        place.commit(f"c{number}")
+        place.take(most=100_000)
+    assert len([*place.vault.path.glob("objects/pack/*.pack")]) == KEPT_PACKS
+    _removed(place.top / ".git")
+    place.restore()
+    assert place.git("log", "-1", "--format=%s") == f"c{KEPT_PACKS + 1}"
 
 
 def test_a_kept_file_is_restored_once(place: Place) -> None:

@@ -25,6 +25,7 @@ Begin: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 _PROTECTING: Final = ("write", "box")
 """The levels that are never started without their sandbox: what is configured is in effect."""
 TOO_LARGE: Final = "vault: no copy of the commits: the repository is larger than git.vault_max_bytes"
+UNPUSHED: Final = "vault: a copy of unpushed commits only: the repository is larger than git.vault_max_bytes"
 COPYING: Final = "vault: copying (the first copy of the repository is not complete)"
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class Custody:
         git = self._account.configuration.git
         with vault.exclusive():
             taken = vault.take(git.keep, most_bytes=git.vault_max_bytes)
-        self._notes = () if taken.is_whole else (TOO_LARGE,)
+        self._notes = () if taken.is_whole else (UNPUSHED if taken.has_unpushed else TOO_LARGE,)
 
     async def _restore(self, run_id: RunId, *, seen: bool = True, at_end: bool = False) -> None:
         async with self._alone:
