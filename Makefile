@@ -54,7 +54,7 @@ uninstall:
 	@rm -rf "$(OWN)" "$(DATA)/bash-completion/completions/ralphctl" "$(DATA)/zsh/site-functions/_ralphctl" \
 	  "$(CONFIG)/fish/completions/ralphctl.fish"
 	@rmdir "$(DATA)/ralphd" 2>/dev/null || true
-	@echo "removed $(OWN), its links and its completion; what stays: docs/install.md"
+	@echo "removed $(OWN), its links and its completion; what stays, copies of .env files included: docs/install.md"
 
 demo: $(STAMP)
 	@$(BIN)/ralphctl demo

@@ -64,7 +64,7 @@ EVENTS = {
     "commit.reverted": ("a commit was reverted", 3, "leftwards_arrow_with_hook"),
     "commit.restored": ("", 2, ""),
     "repository.repaired": ("the repository was restored", 4, "warning"),
-    "file.restored": ("deleted files were restored", 3, "leftwards_arrow_with_hook"),
+    "file.restored": ("files were restored", 3, "leftwards_arrow_with_hook"),
     "guard.blocked": ("commits were not judged", 4, "warning"),
     "sandbox.degraded": ("runs without a sandbox", 3, "warning"),
     "agent.exhausted": ("", 2, ""),

@@ -86,7 +86,10 @@ TOLD: Mapping[str, Told] = {
         "message why",
         "left refs undo branch lost reapplied conflicts ref",
     ),
-    "file.restored": _told("an iteration deleted ignored files, and they were restored", "message files"),
+    "file.restored": _told(
+        "an iteration deleted ignored files, or at level write and box changed what git runs; restored",
+        "message files undo",
+    ),
     "commit.restored": _told(
         "a person re-applied reverted commits (`ralphctl undo`)", "message iteration task commits made"
     ),

@@ -97,6 +97,14 @@ def agents(context: Context, parameter: Parameter, incomplete: str) -> list[str]
     return [before + comma + agent for agent in KNOWN if agent.startswith(name)]
 
 
+def kept_files(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a file that the vault of the directory keeps."""
+    from ralphctl.offline.vault import copy_of
+
+    known = copy_of(Path(context.params.get("directory") or discovery.here()), os.environ)
+    return [name for name in (sorted(known[1].kept) if known else ()) if name.startswith(incomplete)]
+
+
 def files(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem[str]]:
     return [CompletionItem(incomplete, type="file")]
 

@@ -58,6 +58,7 @@ TABLE = {
     "reload": CommandEntry("control:reload", "Apply configuration changes.", _EVERYDAY),
     "note": CommandEntry("tasks:note", "Put a note into the next prompt of a ralph.", _EVERYDAY),
     "undo": CommandEntry("guard:undo", "Re-apply commits that the test guard reverted.", _EVERYDAY),
+    "vault": CommandEntry("vault:vault", "List and restore copies of repositories.", _EVERYDAY),
     "rm": CommandEntry("control:rm", "Remove a stopped ralph and its logs (your files stay).", _EVERYDAY),
     "status": CommandEntry("status:status", "Show state, progress, and what to do next.", _LOOK),
     **{name: CommandEntry("status:status", "The same as status.", _LOOK) for name in ("ls", "list", "ps")},

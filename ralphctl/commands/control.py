@@ -203,7 +203,8 @@ def resume(names: tuple[str, ...], every: bool) -> int:
 def rm(names: tuple[str, ...], every: bool, yes: bool) -> int:
     """Remove each NAME, which must not be running, with its logs, history and checkpoint.
 
-    At a terminal it asks first. The files in its directory stay as they are.
+    At a terminal it asks first. The files in its directory stay as they are. The copies of the repository
+    and of ignored files such as .env stay for 30 days: ralphctl vault list.
     """
     ralphs = _Ralphs(names, every, applies=waiting.is_settled)
     if ralphs.names and not yes and not wants_json() and can_ask():

@@ -215,7 +215,7 @@ class GitSpec:
     keep: FilledTexts = key(
         (".env*", "*.local"), "Ignored files of up to 1 MiB that are restored if an iteration deletes them."
     )
-    vault_max_bytes: Bytes = key(2 << 30, "Copy no commits of a repository with more bytes of objects.")
+    vault_max_bytes: Bytes = key(2 << 30, "Copy only unpushed commits of a repository with more bytes.")
     rewritten: Literal["repair", "pause"] = key(
         "repair", "Restore commits that a branch lost during an iteration, or pause."
     )

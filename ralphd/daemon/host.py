@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRUNE_EVERY_S = 60.0
+VAULTS_EVERY_S = 24 * 3600.0
 EVENTS_KEPT_S = 30 * 24 * 3600.0
 CLOSING_S = 10.0
 """What is left to do when no run is left: replies under way, the database."""
@@ -93,8 +94,15 @@ class Host:
         await lifecycle.look_round(self._roster, self._services, self.events)
 
     async def prune(self) -> None:
-        """Once a minute, until cancelled: delete old logs and events, report refusals that were counted."""
+        """Once a minute, until cancelled: delete old logs and events, report refusals that were counted.
+
+        Unused vaults are deleted at the start and once a day.
+        """
+        due = 0.0
         while True:
+            if (now := self._services.clock.now()) >= due:
+                due = now + VAULTS_EVERY_S
+                await lifecycle.prune_vaults(self._roster, self._services)
             await asyncio.sleep(PRUNE_EVERY_S)
             await self.callers.report_held()
             total_bytes = self._users.present.logs.total_bytes

@@ -26,6 +26,7 @@ from ralphd.daemon.ralph.announcer import ESCALATION
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.reload import DriftWatch
 from ralphd.errors import RalphdError, UnknownRalph, UnusableState
+from ralphd.git import vault
 from ralphd.process.log.log import prune
 from ralphd.store.state import RalphFiles
 
@@ -279,6 +280,19 @@ async def prune_all(roster: Roster, *, total_bytes: int) -> None:
     every = [regent.account.files.runs for regent in roster]
     with suppress(OSError):
         await asyncio.to_thread(prune, every, total_bytes=total_bytes, living=living)
+
+
+async def prune_vaults(roster: Roster, services: "Services") -> None:
+    """Delete the vaults of ralphs that were removed 30 days ago (A7)."""
+    if roster.unusable:  # whose vault is theirs is not known
+        return
+    directories = [*roster.directories().values()]
+    try:
+        home, now = services.state_directory / "vaults", services.clock.now()
+        await asyncio.to_thread(vault.remove_unused, home, directories, now)
+        services.trouble("vaults", None)
+    except OSError as fault:
+        services.trouble("vaults", f"unused ones cannot be removed: {fault}")
 
 
 async def end_runs(roster: Roster, services: "Services", how: HowToEnd) -> None:

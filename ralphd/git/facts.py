@@ -253,9 +253,9 @@ def position(directory: Path) -> Position:
     The branch is without ``refs/heads/``. Both are None outside of a repository, and where git is too slow.
     Blocks for 10 s at most, mostly for two reads of a file.
     """
-    repository = Repository.find(directory)
-    known = repository.branch_and_head() if repository is not None else None
-    if known is not None:
+    if (repository := Repository.find(directory)) is None:
+        return Position(None, None)
+    if (known := repository.branch_and_head()) is not None:
         return Position(known[1], _branch_name(known[0]))
     words = ("rev-parse", "--revs-only", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
     code, output = repo.answer(directory, *words) or (1, b"")

@@ -104,8 +104,9 @@ class Repository:
             common = _pointed_at(git / "commondir", git) or git
             # The same signs as git's own: an empty .git does not hide the repository around it.
             folders = (common / "objects", common / "refs")
-            if _trace(f"{git}/HEAD") is not None and all(map(os.path.isdir, folders)):
-                return cls(git, common, top)
+            if all(map(os.path.isdir, folders)) and _trace(f"{git}/HEAD") is not None:
+                # Git would block on a FIFO there, in each call.
+                return cls(git, common, top) if os.path.isfile(f"{git}/HEAD") else None  # noqa: PTH113
         return None
 
     @property
@@ -274,6 +275,8 @@ def _text(path: str, *, if_gone: str | None = None) -> str | None:
 
 def head(directory: Path) -> Head | None:
     """Return the HEAD of the repository around ``directory``; None without one, or when git is too slow."""
+    if Repository.find(directory) is None:
+        return None
     # Two calls: before the first commit only the branch is known, of a detached HEAD only the commit.
     branch = line(directory, "symbolic-ref", "--short", "--quiet", "HEAD")
     commit = line(directory, "rev-parse", "--short", "--verify", "--quiet", "HEAD")

@@ -5,28 +5,34 @@ The new directory is built beside the old one, which is moved into it: ``.git/ra
 complete new directory and finishes; an incomplete one is built again.
 """
 
+import hashlib
 import os
 import re
+import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from ralphd.core.gate import git_config_changes
 from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.runner import NotDone, ref_name
-from ralphd.git.vault import CHECK_LIMIT_S, Taken, Vault
+from ralphd.git.vault import REMOTES, SAFE, TAKE_LIMIT_S, Taken, Vault
+from ralphd.plain_files import read_plain
 
 LEFT: Final = "refs/ralph/left/"
 LEFT_FOLDER: Final = "ralph-left"
+MOST_HOOK_BYTES: Final = 1 << 20
 _NEW: Final = ".ralph-new"
 _COMPLETE: Final = "ralph-complete"
-_SAFE: Final = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
 _REF: Final = re.compile(r"([0-9a-f]{40,64}) (refs/\S+)")
 _SHA: Final = re.compile(r"[0-9a-f]{40,64}")
+_URL: Final = re.compile(r"remote\..*\.url", re.DOTALL)
 _UPKEEP: Final = ("worktrees", "modules", "lfs", "logs", "rr-cache")
 
 
@@ -40,8 +46,6 @@ class Rebuilt:
 
 def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     """Replace the repository's git directory by the copy in the vault. Raises NotDone, OSError."""
-    if not taken.is_whole:
-        raise NotDone("the vault has no objects of this repository: it is larger than vault_max_bytes")
     common = Path(taken.common)
     new = common.with_name(common.name + _NEW)
     is_whole = (new / _COMPLETE).is_file()
@@ -52,7 +56,7 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     reach("vault.rebuild.built")
     old: Path | None = None
     if os.path.lexists(common):
-        old = new / LEFT_FOLDER / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        old = new / LEFT_FOLDER / _stamp()
         old.parent.mkdir(exist_ok=True)
         common.rename(old)
     reach("vault.rebuild.moved_aside")
@@ -65,6 +69,106 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     return Rebuilt(left[-1] if left else None, tuple(listed.decode().split()))
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedCommand:
+    """A hook or a setting that makes git run a command. ``undo`` takes back what is there now."""
+
+    name: str
+    undo: str
+
+
+def changed_commands(vault: Vault, taken: Taken, *, restores: bool) -> list[ChangedCommand]:
+    """Return the hooks and settings that differ from the vault's. Raises NotDone, OSError.
+
+    ``restores``: the vault's replace them, and theirs are kept in ``ralph-left``. Otherwise the vault's
+    are copied there.
+    """
+    common, own = Path(taken.common), vault.folder / "git"
+    shared = own if taken.git == taken.common else vault.folder / "common"
+    aside = common / LEFT_FOLDER / _stamp()
+    pairs = [(common / name, shared / name) for name in sorted(_hooks(shared, common))]
+    pairs += [(base / "config", copy / "config") for base, copy in {(common, shared), (Path(taken.git), own)}]
+    pairs.append((Path(taken.git, "config.worktree"), own / "config.worktree"))
+    changed: list[ChangedCommand] = []
+    for path, copy in pairs:
+        traits = _trait(copy), _trait(path)
+        if traits[0] == traits[1]:
+            continue
+        if path.parent.name != "hooks" and path.name != "hooks" and "link" not in (*traits[0], *traits[1]):
+            changed += _changed_settings(path, copy, aside, restores=restores)
+            continue
+        kept = aside / path.relative_to(common)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        is_kept = os.path.lexists(path if restores else copy)
+        if restores:
+            if is_kept:
+                path.rename(kept)
+            _copy(copy, path)
+        else:
+            _copy(copy, kept)
+        undo = shlex.join(["mv", str(kept), str(path)] if is_kept else ["rm", str(path)])
+        changed.append(ChangedCommand(str(path.relative_to(common)), undo))
+    return changed
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    if source.is_dir() and not source.is_symlink():
+        shutil.copytree(source, target, symlinks=True)
+    elif os.path.lexists(source):
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _hooks(*folders: Path) -> set[str]:
+    if any((each / "hooks").is_symlink() for each in folders[:1]):
+        return {"hooks"}
+    links = {"hooks" for each in folders if (each / "hooks").is_symlink()}
+    files = (path for each in folders for path in (each / "hooks").glob("*") if path.suffix != ".sample")
+    return links or {f"hooks/{path.name}" for path in files}
+
+
+def _trait(path: Path) -> tuple[str, ...]:
+    """Return what makes two hooks equal; empty for a folder and where there is nothing."""
+    if path.is_symlink():
+        return "link", str(path.readlink())
+    try:
+        data = read_plain(path, MOST_HOOK_BYTES)
+    except OSError:
+        return () if path.is_dir() or not path.exists() else ("unreadable",)
+    return "file", hashlib.sha256(data).hexdigest(), str(os.access(path, os.X_OK))
+
+
+def _changed_settings(path: Path, copy: Path, aside: Path, *, restores: bool) -> Iterator[ChangedCommand]:
+    before, after = _settings(copy), _settings(path)
+    keys = () if before is None or after is None else git_config_changes.changed_commands(before, after)
+    if keys and restores and path.exists():
+        aside.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, aside / path.name)
+    for key in keys:
+        known = (before or {}).get(key, [])
+        change = ["git", "config", "--file", str(path)]
+        if restores:
+            if key in (after or {}):
+                _git(path.parent, *change[1:], "--unset-all", key)
+            for value in known:
+                if _git(path.parent, *change[1:], "--add", key, value) is None:
+                    raise NotDone(f"{path} cannot be written")
+        words = [*change, "--replace-all", key, known[-1]] if known else [*change, "--unset-all", key]
+        yield ChangedCommand(key, f"diff {aside / path.name} {path}" if restores else shlex.join(words))
+
+
+def _settings(path: Path) -> dict[str, list[str]] | None:
+    """Return the settings of a file; None where git cannot read it."""
+    if not path.exists():
+        return {}
+    listed = _git(path.parent, "config", "--file", str(path), "--no-includes", "--null", "--list")
+    settings: dict[str, list[str]] = {}
+    for line in os.fsdecode(listed or b"").split("\0")[:-1]:
+        key, _, value = line.partition("\n")
+        settings.setdefault(key, []).append(value)
+    return None if listed is None else settings
+
+
 def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None:
     new.mkdir(mode=0o755)
     for name in ("objects/pack", "objects/info", "refs/heads", "refs/tags"):
@@ -73,23 +177,46 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
     reach("vault.rebuild.objects")
     if (old / "objects").is_dir():
         _copy_objects(old / "objects", new / "objects", _linked)
+    config = vault.folder / ("git" if (vault.folder / "git" / "config").exists() else "common") / "config"
+    urls = {key: values for key, values in (_settings(config) or {}).items() if _URL.fullmatch(key)}
+    refs = taken.refs if taken.is_whole else _completed(new, taken, chain(*urls.values()))
     for name in _UPKEEP:
         if (old / name).is_dir():
             shutil.copytree(old / name, new / name, symlinks=True, dirs_exist_ok=True)
     if (vault.folder / "common").is_dir():
-        shutil.copytree(vault.folder / "common", new, dirs_exist_ok=True)
+        shutil.copytree(vault.folder / "common", new, symlinks=True, dirs_exist_ok=True)
     place = new / Path(taken.git).relative_to(taken.common)
-    shutil.copytree(vault.folder / "git", place, dirs_exist_ok=True)
+    shutil.copytree(vault.folder / "git", place, symlinks=True, dirs_exist_ok=True)
+    if place == new:  # a linked work tree is restored elsewhere as a repository of its own
+        (new / "commondir").unlink(missing_ok=True)
+        (new / "gitdir").unlink(missing_ok=True)
     if not (new / "HEAD").exists():
         (new / "HEAD").write_text("ref: refs/heads/main\n")
-    _write_refs(new, taken.refs)
+    _write_refs(new, refs)
     forward = _merge_refs(new, taken, dict(_refs_in(old)), label)
     head = (place / "HEAD").read_text().strip().removeprefix("ref: ")
     index = old / (place / "index").relative_to(new)
     if head in forward and index.is_file():
         shutil.copyfile(index, place / "index")
     if _git(new, "rev-list", "--objects", "--quiet", "--all") is None:
-        raise NotDone("the copy in the vault is incomplete")
+        names = ", ".join(sorted(key.split(".", 1)[1].rpartition(".")[0] for key in urls)) or "none"
+        rest = "" if taken.is_whole else f": it lacks the commits that remotes had (remotes: {names})"
+        raise NotDone(f"the copy in {vault.path} is incomplete{rest}")
+
+
+def _completed(new: Path, taken: Taken, urls: Iterable[str]) -> Mapping[str, str]:
+    """Fetch from local remotes what the vault lacks. Return the refs, without those of remotes that are gone."""
+    (new / "HEAD").write_text("ref: refs/heads/main\n")  # without the configuration, which may name commands
+    shas = "".join(f"{sha}\n" for sha in taken.refs.values() if _SHA.fullmatch(sha)).encode()
+    options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+    for url in urls:
+        if _git(new, "rev-list", "--objects", "--quiet", "--stdin", given=shas) is None:
+            _git(new, "fetch", *options, "--upload-pack=git-upload-pack", "--", url, "+refs/*:refs/fetched/*")
+    listed = (_git(new, "cat-file", "--batch-check", given=shas) or b"").decode().splitlines()
+    gone = {line.partition(" ")[0] for line in listed if line.endswith(" missing")}
+    shutil.rmtree(new / "refs" / "fetched", ignore_errors=True)
+    (new / "HEAD").unlink()
+    return {name: sha for name, sha in taken.refs.items() if sha not in gone or not name.startswith(REMOTES)}
 
 
 def _copy_objects(source: Path, target: Path, copy: object) -> None:
@@ -155,6 +282,10 @@ def _merge_refs(git: Path, taken: Taken, found: Mapping[str, str], label: str) -
     return same
 
 
-def _git(git: Path, *words: str) -> bytes | None:
-    answer = repo.answer(git.parent, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=_SAFE)
+def _stamp() -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+
+
+def _git(git: Path, *words: str, given: bytes = b"") -> bytes | None:
+    answer = repo.answer(git.parent, f"--git-dir={git}", *words, limit_s=TAKE_LIMIT_S, given=given, env=SAFE)
     return answer[1] if answer is not None and answer[0] == 0 else None

@@ -19,22 +19,28 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+from ralphd.core.time import Moment
 from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone
+from ralphd.plain_files import read_plain
 
 TAKE_LIMIT_S: Final = 600.0
 CHECK_LIMIT_S: Final = 20.0
 KEPT_BYTES: Final = 1 << 20
 MOST_KEPT: Final = 100
+KEPT_PACKS: Final = 10
+REMOTES: Final = "refs/remotes/"
 STALE_LOCK_S: Final = 3600.0
+UNUSED_S: Final = 30 * 86400.0
+_UNUSED: Final = "unused-since"
 _FILES: Final = ("HEAD", "index", "config", "config.worktree", "info/exclude", "info/attributes", "shallow",
     "commondir", "gitdir")  # fmt: skip
 _MOST_FILE_BYTES: Final = 256 << 20
 _RECORD: Final = "taken.json"
 _REFS: Final = "refs/taken/"
-_SAFE: Final = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1"}
+SAFE: Final = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,8 @@ class KeptFile:
 class Taken:
     """What a vault holds of one work tree. ``refs`` maps each ref to its sha, or to ``ref: TARGET``.
 
-    ``is_whole`` is False where the repository is larger than allowed: then only files and refs are recorded.
+    ``is_whole`` is False where the repository is larger than allowed: then only files, refs and, if it has
+    remotes, the commits that no remote has (``has_unpushed``) are recorded.
     ``is_current`` is False where the owner has removed or broken the repository since: nothing is restored
     by itself then.
     """
@@ -64,6 +71,7 @@ class Taken:
     at: float
     is_whole: bool = True
     is_current: bool = True
+    has_unpushed: bool = False
     refs: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[str, KeptFile] = field(default_factory=dict)
 
@@ -93,14 +101,16 @@ class Vault:
             return cls(home / f"{_digest(repository.common.resolve())}.git", top)
         return None
 
+    @classmethod
+    def every(cls, home: Path) -> "Iterator[tuple[Vault, Taken]]":
+        """Yield the vault of each work tree, with what it holds."""
+        for record in sorted(home.glob(f"*.git/ralph/*[0-9a-f]/{_RECORD}")):
+            if (taken := _recorded(record)) and record.parent.name == _digest(Path(taken.top)):
+                yield cls(record.parents[2], Path(taken.top)), taken
+
     def taken(self) -> Taken | None:
         """Return what was taken last; None before the first copy is complete."""
-        for folder in (self.folder, self._old):
-            with suppress(OSError, ValueError, TypeError, KeyError):
-                plain = json.loads((folder / _RECORD).read_bytes())
-                plain["kept"] = {name: KeptFile(**each) for name, each in plain["kept"].items()}
-                return Taken(**plain)
-        return None
+        return _recorded(self.folder / _RECORD) or _recorded(self._old / _RECORD)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -126,20 +136,22 @@ class Vault:
         refs = _refs_of(git)
         head = git.commit("HEAD")
         names = kept_names(_ignored(git), patterns)
-        files = [path for path in _copied(repository) if path.is_file() and not path.is_symlink()]
+        files = [path for path in _copied(repository) if path.is_symlink() or path.is_file()]
         mark = _mark(repository, refs, head, files, [self.top / name for name in names])
         if before is not None and before.mark == mark and before.is_current:
             return before
-        is_whole = _size(repository.common / "objects") <= most_bytes
+        is_whole = size_of(repository.common / "objects") <= most_bytes
         reach("vault.take.begin")
+        tree = self._staged_tree(git)
         if is_whole:
-            self._fetch(repository, head, self._staged_tree(git))
+            self._fetch(repository, head, tree)
+        has_unpushed = not is_whole and self._pack_unpushed(git, refs, {head, tree}, most_bytes)
         reach("vault.take.fetched")
         link, (own, common) = self.top / ".git", _places(repository)
         pointer = link.read_text() if link.is_file() else None
         kept = self._stage(repository, files, names, before)
         taken = Taken(str(self.top), own, common, head, pointer, mark, time.time(), is_whole,
-            is_current=True, refs=refs, kept=kept)  # fmt: skip
+            has_unpushed=has_unpushed, refs=refs, kept=kept)  # fmt: skip
         (self._new / _RECORD).write_text(json.dumps(asdict(taken)))
         reach("vault.take.staged")
         self._swap()
@@ -169,8 +181,28 @@ class Vault:
             specs += [f"+{sha}:refs/{kind}/{self.folder.name}"] if sha else []
         self._git("fetch", "--no-auto-maintenance", *words, "--", str(repository.common), *specs)
 
+    def _pack_unpushed(
+        self, git: GitRunner, refs: Mapping[str, str], more: set[str | None], most_bytes: int
+    ) -> bool:
+        """Copy the objects that no remote-tracking ref leads to; False without one, or for too many."""
+        pushed = {sha for name, sha in refs.items() if name.startswith(REMOTES) and " " not in sha}
+        wanted = {sha for sha in (*refs.values(), *more) if sha and " " not in sha} - pushed
+        revisions = "".join(f"{sha}\n" for sha in (*wanted, *(f"^{sha}" for sha in pushed))).encode()
+        size = ("rev-list", "--objects", "--disk-usage", "--stdin")
+        if not pushed or int(git.text(*size, given=revisions)) > most_bytes:
+            return False
+        packs = self.path / "objects" / "pack"
+        packs.mkdir(parents=True, exist_ok=True)
+        source = json.dumps(str(git.repository.common / "objects"), ensure_ascii=False)  # git's own quoting
+        objects = {"GIT_OBJECT_DIRECTORY": str(packs.parent), "GIT_ALTERNATE_OBJECT_DIRECTORIES": source}
+        git.output("pack-objects", "--revs", "-q", str(packs / "unpushed"), given=revisions, env=objects)
+        for old in sorted(packs.glob("unpushed-*.pack"), key=os.path.getmtime)[:-KEPT_PACKS]:
+            for path in packs.glob(f"{old.stem}.*"):
+                path.unlink()
+        return True
+
     def _git(self, *words: str) -> bytes:
-        answer = repo.answer(self.path, *words, limit_s=TAKE_LIMIT_S, env=_SAFE)
+        answer = repo.answer(self.path, *words, limit_s=TAKE_LIMIT_S, env=SAFE)
         if answer is None or answer[0] != 0:
             raise NotDone(f"git {words[0]} in {self.path} {'did not end' if answer is None else 'failed'}")
         return answer[1]
@@ -237,7 +269,7 @@ class Vault:
         return answer is None or answer[0] == 0
 
     def _ask(self, git: Path, *words: str) -> tuple[int, bytes] | None:
-        return repo.answer(self.top, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=_SAFE)
+        return repo.answer(self.top, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=SAFE)
 
     def restore_kept(self, taken: Taken) -> list[str]:
         """Restore kept files that are gone, each content once. Return their names. Raises OSError."""
@@ -261,11 +293,11 @@ class Vault:
         copy.write_text(json.dumps(asdict(taken)))
         copy.replace(self.folder / _RECORD)
 
-    def write_kept(self, name: str, each: KeptFile) -> bool:
+    def write_kept(self, name: str, each: KeptFile, top: Path | None = None) -> bool:
         """Write the copy of a kept file where there is none. Return whether it was written."""
-        path = self.top / name
+        path = (top := top or self.top) / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.parent.resolve().is_relative_to(self.top):
+        if not path.parent.resolve().is_relative_to(top):
             return False
         data = (self.folder / "kept" / each.digest).read_bytes()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -274,6 +306,25 @@ class Vault:
             file.write(data)
             return True
         return False
+
+
+def remove_unused(home: Path, directories: Iterable[Path], now: Moment) -> None:
+    """Remove the vaults that no ralph of ``directories`` has used for 30 days. Raises OSError."""
+    used = {vault.path for each in directories if (vault := Vault.of(home, each)) is not None}
+    for path in sorted(home.glob("*.git")):
+        mark, since = path / _UNUSED, now
+        if path in used:
+            mark.unlink(missing_ok=True)
+            continue
+        with suppress(OSError, ValueError):
+            since = float(read_plain(mark, KEPT_BYTES))
+        if since >= now:
+            mark.write_text(str(now))
+        elif now - since > UNUSED_S:
+            with Vault(path, path).exclusive():
+                path.rename(path.with_suffix(".gone"))
+    for gone in home.glob("*.gone"):
+        shutil.rmtree(gone)
 
 
 def kept_names(ignored: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -286,6 +337,14 @@ def kept_names(ignored: Iterable[str], patterns: Iterable[str]) -> list[str]:
         )
 
     return [name for name in files if is_kept(name)][:MOST_KEPT]
+
+
+def _recorded(path: Path) -> Taken | None:
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        plain = json.loads(read_plain(path, _MOST_FILE_BYTES))
+        plain["kept"] = {name: KeptFile(**each) for name, each in plain["kept"].items()}
+        return Taken(**plain)
+    return None
 
 
 def _ignored(git: GitRunner) -> list[str]:
@@ -302,10 +361,11 @@ def _refs_of(git: GitRunner) -> dict[str, str]:
 def _copied(repository: Repository) -> list[Path]:
     hooks = repository.common / "hooks"
     found = [path for path in hooks.glob("*") if path.suffix != ".sample"]
+    found = [hooks] if hooks.is_symlink() else found
     found += [repository.git / name for name in (*_FILES, "logs/HEAD")]
     if repository.git != repository.common:
         found += [repository.common / name for name in _FILES if name != "index"]
-    return [path for path in found if path.exists() and path.lstat().st_size <= _MOST_FILE_BYTES]
+    return [path for path in found if os.path.lexists(path) and path.lstat().st_size <= _MOST_FILE_BYTES]
 
 
 def _mark(
@@ -330,7 +390,8 @@ def _places(repository: Repository) -> tuple[str, str]:
     return str(repository.git.resolve()), str(repository.common.resolve())
 
 
-def _size(folder: Path) -> int:
+def size_of(folder: Path) -> int:
+    """Return the bytes of the files below ``folder``."""
     total = 0
     for where, _, names in os.walk(folder):
         with suppress(OSError):

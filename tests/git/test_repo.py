@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ralphd.core.gate.verdict import Position
+from ralphd.git import repo
+from ralphd.git.facts import position
 from ralphd.git.repo import READ_BYTES, Commits, ReflogMark, Repository
 from tests.git.work_tree import WorkTree
 
@@ -358,6 +361,16 @@ def test_without_a_reflog_nothing_is_told(tree: WorkTree) -> None:
 
     assert repository.commits_made(mark) is None
     assert repository.mark() == ReflogMark()
+
+
+def test_a_pipe_in_the_place_of_head_starts_no_git(tree: WorkTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = tree.path / ".git" / "HEAD"
+    head.unlink()
+    os.mkfifo(head)
+    monkeypatch.setattr(repo, "started", lambda *words, **options: pytest.fail(f"git {words} would block"))
+    assert Repository.find(tree.path) is None
+    assert repo.head(tree.path) is None
+    assert position(tree.path) == Position(None, None)
 
 
 def test_a_pipe_in_the_place_of_the_reflog_tells_nothing_and_holds_nobody(tree: WorkTree) -> None:

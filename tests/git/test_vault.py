@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.git.restore import Rebuilt, rebuild
-from ralphd.git.vault import Vault, kept_names
+from ralphd.git.restore import Rebuilt, changed_commands, rebuild
+from ralphd.git.runner import NotDone
+from ralphd.git.vault import KEPT_PACKS, UNUSED_S, Vault, kept_names, remove_unused, size_of
 
 MOST = 2 << 30
 KEEP = (".env*", "*.local")
@@ -17,8 +18,8 @@ KEEP = (".env*", "*.local")
 class Place:
     """A repository with two commits, a hook, staged work and ignored files, and its vault."""
 
-    def __init__(self, root: Path) -> None:
-        self.home, self.top = root / "vaults", root / "repo"
+    def __init__(self, root: Path, home: Path | None = None) -> None:
+        self.home, self.top = home or root / "vaults", root / "repo"
         self.top.mkdir()
         self.git("init", "-q", "-b", "main")
         self.git("config", "user.name", "Ralph")
@@ -67,6 +68,12 @@ class Place:
         assert taken is not None
         with vault.exclusive():
             return rebuild(vault, taken, "demo/r1")
+
+    def changed(self, *, restores: bool) -> dict[str, str]:
+        vault = self.vault
+        taken = vault.taken()
+        assert taken is not None
+        return {each.name: each.undo for each in changed_commands(vault, taken, restores=restores)}
 
 
 @pytest.fixture
@@ -202,11 +209,78 @@ def test_objects_are_copied_not_linked(place: Place) -> None:
     assert place.vault.path.stat().st_mode & 0o077 == 0
 
 
-def test_a_repository_over_the_bound_leaves_its_commits_out(place: Place) -> None:
+def test_a_repository_over_the_bound_without_remotes_leaves_its_commits_out(place: Place) -> None:
     place.take(most=1)
     taken = place.vault.taken()
     assert taken is not None and not taken.is_whole and taken.refs["refs/heads/main"] == place.second
+    assert not taken.has_unpushed
     assert not (place.vault.path / "objects").exists()
+    (place.top / ".git" / "HEAD").write_text("garbage")
+    place.restore()
+    assert place.git("rev-parse", "main") == place.second, "its own objects are enough"
+    _removed(place.top / ".git")
+    with pytest.raises(NotDone, match=r"remotes had .remotes: none"):
+        place.restore()
+
+
+def _with_remote(place: Place, tmp_path: Path) -> Path:
+    """Give the repository a large pushed file, and commits that were not pushed."""
+    remote = tmp_path / "remote.git"
+    (place.top / "large").write_bytes(os.urandom(200_000))
+    place.commit("large-too")
+    place.git("add", "large")
+    place.git("commit", "-q", "-m", "large", "--", "large")
+    place.git("init", "-q", "--bare", str(remote))
+    place.git("remote", "add", "origin", str(remote))
+    place.git("push", "-q", "origin", "main", "main:old")
+    return remote
+
+
+@pytest.mark.parametrize("name", ["there", "without a branch", "gone"])
+def test_above_the_bound_unpushed_commits_are_kept(place: Place, tmp_path: Path, name: str) -> None:
+    remote = _with_remote(place, tmp_path)
+    place.second = place.commit("unpushed")
+    place.take(most=100_000)
+    place.second = place.commit("unpushed-too")
+    place.take(most=100_000)
+    taken = place.vault.taken()
+    assert taken is not None and (taken.is_whole, taken.has_unpushed) == (False, True)
+    assert size_of(place.vault.path / "objects") < 20_000
+    status = place.git("status", "--porcelain")
+    _removed(place.top / ".git")
+    if name == "gone":
+        shutil.rmtree(remote)
+        with pytest.raises(NotDone, match=r"lacks the commits that remotes had .remotes: origin"):
+            place.restore()
+        return
+    if name == "without a branch":
+        subprocess.run(["git", "update-ref", "-d", "refs/heads/old"], cwd=remote, check=True)
+    place.restore()
+    assert place.git("rev-parse", "HEAD") == place.second
+    assert place.git("status", "--porcelain") == status
+    assert place.git("for-each-ref", "refs/fetched") == ""
+    place.git("fsck", "--strict")
+    assert place.fault() == ""
+
+
+def test_unpushed_commits_above_the_bound_are_left_out(place: Place, tmp_path: Path) -> None:
+    _with_remote(place, tmp_path)
+    (place.top / "large").write_bytes(os.urandom(200_000))
+    place.git("commit", "-q", "-m", "large", "--", "large")
+    place.take(most=100_000)
+    taken = place.vault.taken()
+    assert taken is not None and not taken.has_unpushed
+
+
+def test_old_packs_of_unpushed_commits_are_removed(place: Place, tmp_path: Path) -> None:
+    _with_remote(place, tmp_path)
+    for number in range(KEPT_PACKS + 2):
+        place.commit(f"c{number}")
+        place.take(most=100_000)
+    assert len([*place.vault.path.glob("objects/pack/*.pack")]) == KEPT_PACKS
+    _removed(place.top / ".git")
+    place.restore()
+    assert place.git("log", "-1", "--format=%s") == f"c{KEPT_PACKS + 1}"
 
 
 def test_a_kept_file_is_restored_once(place: Place) -> None:
@@ -255,3 +329,118 @@ def test_patterns_match_names_and_paths() -> None:
     ignored = ["build/", ".env", "a/.env.test", "x.local", "a/other", "conf/own.ini"]
     assert kept_names(ignored, KEEP) == [".env", "a/.env.test", "x.local"]
     assert kept_names(ignored, ["conf/*"]) == ["conf/own.ini"]
+
+
+HARM = "printf '#!/bin/sh\\ntouch harm\\n'"
+
+
+PLANTS = {
+    "new hook": f"{HARM} >.git/hooks/post-commit; chmod +x .git/hooks/post-commit",
+    "changed hook": f"{HARM} >.git/hooks/pre-commit",
+    "removed hook": "rm .git/hooks/pre-commit",
+    "removed hooks": "rm -r .git/hooks",
+    "linked hook": f"{HARM} >x; ln -sf ../../x .git/hooks/pre-commit",
+    "linked hooks": "mkdir x; mv .git/hooks/pre-commit x/; rm -r .git/hooks; ln -s ../x .git/hooks",
+    "hooks path": "git config core.hooksPath /tmp/x",
+    "monitor": "git config core.fsmonitor /tmp/x",
+    "alias": "git config alias.st '!touch harm'",
+    "linked config": "mv .git/config x; git config --file x core.pager y; ln -s ../x .git/config",
+    "own config": "git config extensions.worktreeConfig true; git config --worktree core.editor x",
+    "include": "git config --add include.path /tmp/a; git config --add include.path /tmp/b",
+}
+
+
+def _plant(place: Place, name: str) -> None:
+    assert place.hook.parent.is_dir()
+    subprocess.run(["sh", "-ec", PLANTS[name]], cwd=place.top, check=True)
+
+
+def _commands_of(place: Place) -> dict[str, tuple[str, bool]]:
+    hooks = (path for path in place.hook.parent.glob("*") if path.suffix != ".sample")
+    return {path.name: (path.read_text(), path.is_symlink()) for path in hooks}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_command_is_set_aside(place: Place, name: str) -> None:
+    place.take()
+    before = _commands_of(place), place.git("config", "--list", "--local").splitlines()[:6]
+    _plant(place, name)
+    place.git("config", "user.name", "New")
+    changed = place.changed(restores=True)
+    assert changed, name
+    after = place.git("config", "--list", "--local").splitlines()
+    assert (_commands_of(place), after[:3]) == (before[0], before[1][:3])
+    assert not {"core.hookspath", "core.fsmonitor", "include.path", "core.editor"} & {
+        line.partition("=")[0] for line in after
+    }
+    if name != "linked config":
+        assert "user.name=New" in after
+    assert place.changed(restores=True) == {}
+    for undo in changed.values():
+        assert undo.startswith(("mv ", "rm ", "diff "))
+    if name in ("changed hook", "linked hook"):
+        subprocess.run(["sh", "-ec", *changed.values()], check=True)
+        assert "harm" in place.hook.read_text()
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_command_is_named_with_its_undo(place: Place, name: str) -> None:
+    place.take()
+    before = _commands_of(place)
+    _plant(place, name)
+    planted = _commands_of(place)
+    changed = place.changed(restores=False)
+    assert changed, name
+    assert _commands_of(place) == planted
+    if name in ("new hook", "changed hook", "removed hook", "linked hook", "hooks path", "monitor", "alias"):
+        subprocess.run(["sh", "-ec", *changed.values()], check=True)
+        assert (_commands_of(place), place.changed(restores=False)) == (before, {})
+        return
+    place.take()
+    assert place.changed(restores=False) == {}, "a copy is the new baseline"
+
+
+def test_honest_changes_of_the_configuration_stay(place: Place) -> None:
+    place.git("config", "core.hooksPath", ".husky")
+    (place.top / ".git" / "hooks" / "pre-push").symlink_to("../../x")
+    place.take()
+    for key in ("remote.origin.url", "branch.main.merge", "user.email", "alias.st"):
+        place.git("config", key, "status")
+    assert place.changed(restores=True) == {}
+    assert place.git("config", "alias.st") == "status"
+    _removed(place.top / ".git")
+    place.restore()
+    assert (place.top / ".git" / "hooks" / "pre-push").is_symlink()
+    assert place.git("config", "core.hooksPath") == ".husky"
+
+
+def test_a_vault_without_ralphs_is_removed_after_30_days(place: Place, tmp_path: Path) -> None:
+    place.take()
+    path, day = place.vault.path, 86400.0
+    for at in (0.0, day, UNUSED_S):
+        remove_unused(place.home, [tmp_path / "other"], 1000.0 + at)
+        assert path.is_dir()
+    remove_unused(place.home, [], 1000.0 + UNUSED_S + day)
+    assert [*place.home.iterdir()] == []
+    remove_unused(place.home, [], 1000.0)
+    remove_unused(tmp_path / "nowhere", [], 1000.0)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_vault_that_a_ralph_uses_is_not_removed(place: Place, is_there: bool) -> None:
+    place.take()
+    path, top = place.vault.path, place.top
+    remove_unused(place.home, [], 1000.0)
+    if not is_there:
+        shutil.rmtree(top)
+    remove_unused(place.home, [top / "sub"], 1000.0 + 2 * UNUSED_S)
+    remove_unused(place.home, [], 1000.0 + 3 * UNUSED_S)
+    assert path.is_dir(), "the 30 days begin again"
+
+
+def test_a_clock_that_was_set_back_removes_nothing(place: Place) -> None:
+    place.take()
+    remove_unused(place.home, [], 9e9)
+    remove_unused(place.home, [], 1000.0)
+    remove_unused(place.home, [], 1000.0 + UNUSED_S)
+    assert len([*place.home.iterdir()]) == 1

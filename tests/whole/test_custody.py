@@ -1,13 +1,16 @@
 """A run that removes its repository, or what git ignores, gets both back; what a person does stays."""
 
+import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from tests.helpers import wait_for
 from tests.whole.guarded import Guarded
 from tests.whole.harness import Daemon
+from tests.whole.person import Person
 
 PLACES = (
     *("vault.take.begin", "vault.take.fetched", "vault.take.staged", "vault.take.swapping"),
@@ -66,6 +69,8 @@ def test_a_repository_that_was_made_again_is_set_aside(daemon: Daemon) -> None:
     assert guarded.subjects() == ["ignore", "first"]
     (ref,) = daemon.events("repository.repaired")[0]["data"]["refs"]
     assert guarded.subject(ref) == "new"
+    (left,) = (guarded.place / ".git" / "ralph-left").iterdir()
+    assert f"The earlier git directory is in {left}" in (daemon.state / "ralphd.log").read_text()
     assert (guarded.place / "new").exists()
 
 
@@ -86,6 +91,94 @@ def test_what_its_owner_removes_between_runs_stays_removed(daemon: Daemon) -> No
     assert not (guarded.place / ".git").exists()
     assert not (guarded.place / ".env.local").exists()
     assert daemon.events("repository.repaired") == daemon.events("file.restored") == []
+
+
+def test_a_run_that_hides_its_id_may_not_restore(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    hidden = f"env -u RALPH_RUN_ID RALPHD_STATE_DIR={daemon.state} {sys.executable} -m ralphctl"
+    command = f"{hidden} vault restore --to {daemon.root}/copy"
+    guarded.does(1, "good", script=f"{command} 2>{daemon.root}/refused; echo $? >>{daemon.root}/refused")
+    guarded.verdict(1)
+    *words, code = (daemon.root / "refused").read_text().splitlines()
+    assert (code, "this is a supervised run" in words[0]) == ("77", True)
+    person = Person(daemon)
+    assert " demo " in person("vault", "list").stdout
+    done = person("vault", "restore", str(guarded.place), "--to", str(daemon.root / "copy"), "--yes")
+    assert done.returncode == 0, done
+
+
+def test_a_vault_without_ralphs_is_removed_at_the_start(daemon: Daemon) -> None:
+    old, new = daemon.state / "vaults" / "old.git", daemon.state / "vaults" / "new.git"
+    for path in (old, new):
+        path.mkdir(parents=True)
+    (old / "unused-since").write_text("1")
+    daemon.start()
+    wait_for(lambda: not old.exists() and (new / "unused-since").exists(), what="the removal")
+    assert [path.name for path in (daemon.state / "vaults").iterdir()] == ["new.git"]
+
+
+PLANT = (
+    "printf '#!/bin/sh\\n' >.git/hooks/post-commit; git config core.fsmonitor /x; git config user.name New"
+)
+
+
+def test_a_planted_hook_is_reported_once_with_its_undo(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, script=PLANT)
+    guarded.told(1)
+    guarded.does(2, script="true")
+    guarded.told(2)
+    (note,) = [note for note in daemon.view("demo")["notes"] if "changed" in note]
+    assert "git runs what an iteration changed: hooks/post-commit, core.fsmonitor of" in note
+    assert f"to undo: rm {guarded.place}/.git/hooks/post-commit" in note
+    assert daemon.words().count("git runs what an iteration changed") == 1
+    assert (guarded.place / ".git" / "hooks" / "post-commit").exists()
+    assert daemon.events("file.restored") == []
+
+
+def test_a_planted_hook_is_restored_at_level_write(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    try:
+        guarded.register(sandbox__level="write")
+    except AssertionError as fault:
+        if "the sandbox is not available" not in str(fault):
+            raise
+        pytest.skip("level write is not available here")
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, script=PLANT)
+    guarded.told(1)
+    (restored,) = daemon.events("file.restored")
+    assert restored["data"]["files"] == ["hooks/post-commit", "core.fsmonitor"]
+    assert not (guarded.place / ".git" / "hooks" / "post-commit").exists()
+    assert "fsmonitor" not in guarded.git("config", "--list")
+    assert guarded.git("config", "user.name") == "New"
+
+
+def test_a_fifo_for_head_is_repaired(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, script="rm .git/HEAD; mkfifo .git/HEAD")
+    guarded.told(1)
+    (repaired,) = daemon.events("repository.repaired")
+    assert "the git directory is missing or incomplete" in repaired["data"]["message"]
+    assert guarded.subjects() == ["ignore", "first"]
+    daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
+    daemon.becomes("demo", "stopped")
+    (guarded.place / ".git" / "HEAD").unlink()
+    os.mkfifo(guarded.place / ".git" / "HEAD")
+    daemon.ask("POST", "/v1/ralphs/demo/start", {})
+    guarded.does(2, script="true")
+    guarded.told(2)
+    assert daemon.events("repository.repaired") == [repaired], "its owner made this one"
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -5,6 +5,7 @@ missing while nothing runs was removed by its owner: it is reported, and nothing
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -13,16 +14,21 @@ from ralphd.core.supervision.model import Announce, RunId
 from ralphd.daemon.services import Services
 from ralphd.git.diagnostics import is_older, unfinished
 from ralphd.git.repo import Repository
-from ralphd.git.restore import Rebuilt, rebuild
+from ralphd.git.restore import ChangedCommand, Rebuilt, changed_commands, rebuild
 from ralphd.git.runner import NotDone, error_text
-from ralphd.git.vault import Vault
+from ralphd.git.vault import Taken, Vault
 
 if TYPE_CHECKING:
     from ralphd.daemon.ralph.record import RalphRecord
 
 Begin: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+_PROTECTING: Final = ("write", "box")
+"""The levels that are never started without their sandbox: what is configured is in effect."""
 TOO_LARGE: Final = "vault: no copy of the commits: the repository is larger than git.vault_max_bytes"
+UNPUSHED: Final = "vault: a copy of unpushed commits only: the repository is larger than git.vault_max_bytes"
 COPYING: Final = "vault: copying (the first copy of the repository is not complete)"
+
+logger = logging.getLogger(__name__)
 
 
 class Custody:
@@ -33,6 +39,7 @@ class Custody:
         self._alone = asyncio.Lock()
         self._is_first = False
         self._notes: tuple[str, ...] = ()
+        self._changed = ""
 
     @property
     def _is_on(self) -> bool:
@@ -43,10 +50,11 @@ class Custody:
 
     def notes(self) -> tuple[str, ...]:
         """Return the notes for ``status``."""
-        return (COPYING,) if self._is_first else self._notes
+        return (COPYING,) if self._is_first else (*self._notes, *filter(None, [self._changed]))
 
     async def before_run(self) -> None:
         """Copy the repository in the background: what happened while nothing ran is its owner's."""
+        self._changed = ""
         if not self._is_on:
             return
         if Repository.find(self._account.definition.directory) is not None:
@@ -94,7 +102,7 @@ class Custody:
         git = self._account.configuration.git
         with vault.exclusive():
             taken = vault.take(git.keep, most_bytes=git.vault_max_bytes)
-        self._notes = () if taken.is_whole else (TOO_LARGE,)
+        self._notes = () if taken.is_whole else (UNPUSHED if taken.has_unpushed else TOO_LARGE,)
 
     async def _restore(self, run_id: RunId, *, seen: bool = True, at_end: bool = False) -> None:
         async with self._alone:
@@ -123,13 +131,34 @@ class Custody:
                 label = f"{self._account.definition.name}/{run_id}"
                 told.append((_repaired(fault, rebuild(vault, taken, label), taken.common), f"git/{taken.at}"))
             if names := vault.restore_kept(taken) if seen else []:
-                listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-                text = f"restored {listed} from the vault: the iteration deleted what git ignores"
+                text = f"restored {_some(names)} from the vault: the iteration deleted what git ignores"
                 told.append((Announce("file.restored", text, data=(("files", names),)), f"kept/{taken.at}"))
+            restores = seen and self._account.configuration.sandbox.level in _PROTECTING
+            is_sound = Repository.find(vault.top) is not None
+            if changed := changed_commands(vault, taken, restores=restores) if is_sound else []:
+                told += self._on_commands(changed, taken, restores=restores)
         return told
+
+    def _on_commands(
+        self, changed: list[ChangedCommand], taken: Taken, *, restores: bool
+    ) -> list[tuple[Announce, str]]:
+        """Report hooks and settings that an iteration changed, once: the next copy has what is there now."""
+        names = [each.name for each in changed]
+        what = f"{_some(names)} of {taken.common}"
+        if restores:
+            text = f"restored {what}: the iteration changed what git runs; to undo: {changed[0].undo}"
+            data = (("files", names), ("undo", changed[0].undo))
+            return [(Announce("file.restored", text, data=data), f"commands/{taken.at}")]
+        self._changed = f"git runs what an iteration changed: {what}; to undo: {changed[0].undo}"
+        logger.warning("%s", self._changed, extra={"ralph": self._account.definition.name})
+        return []
 
     def _trouble(self, why: str | None) -> None:
         self._services.trouble(f"vault of {self._account.definition.name}", why)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _repaired(fault: str, done: Rebuilt, common: str) -> Announce:
