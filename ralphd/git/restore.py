@@ -31,6 +31,7 @@ MOST_HOOK_BYTES: Final = 1 << 20
 _NEW: Final = ".ralph-new"
 _COMPLETE: Final = "ralph-complete"
 _REF: Final = re.compile(r"([0-9a-f]{40,64}) (refs/\S+)")
+_HEAD: Final = re.compile(r"(ref: refs/\S+|[0-9a-f]{40,64})\s*")
 _SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 _URL: Final = re.compile(r"remote\..*\.url", re.DOTALL)
 _UPKEEP: Final = ("worktrees", "modules", "lfs", "logs", "rr-cache")
@@ -185,6 +186,9 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
             shutil.copytree(old / name, new / name, symlinks=True, dirs_exist_ok=True)
     if (vault.folder / "common").is_dir():
         shutil.copytree(vault.folder / "common", new, symlinks=True, dirs_exist_ok=True)
+    for other, known in Vault.every(vault.path.parent):
+        if known.common == taken.common and known.git != taken.git and Path(known.top).is_dir():
+            _add_work_tree(new, old, Path(known.git).relative_to(taken.common), other.folder / "git")
     place = new / Path(taken.git).relative_to(taken.common)
     shutil.copytree(vault.folder / "git", place, symlinks=True, dirs_exist_ok=True)
     if place == new:  # a linked work tree is restored elsewhere as a repository of its own
@@ -204,8 +208,20 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
         raise NotDone(f"the copy in {vault.path} is incomplete{rest}")
 
 
+def _add_work_tree(new: Path, old: Path, name: Path, copy: Path) -> None:
+    """Keep HEAD and index of another work tree of the repository, or take them from its own copy."""
+    source = copy
+    with suppress(OSError):
+        if _HEAD.fullmatch(read_plain(old / name / "HEAD", MOST_HOOK_BYTES).decode(errors="replace")):
+            source = old / name
+    (new / name).mkdir(parents=True, exist_ok=True)
+    for file in ("HEAD", "index", "commondir", "gitdir"):
+        with suppress(OSError):
+            shutil.copyfile(source / file, new / name / file)
+
+
 def _completed(new: Path, taken: Taken, urls: Iterable[str]) -> Mapping[str, str]:
-    """Fetch from local remotes what the vault lacks. Return the refs, without those of remotes that are gone."""
+    """Fetch from local remotes what the vault lacks. Return the refs, without lost ones of remotes."""
     (new / "HEAD").write_text("ref: refs/heads/main\n")  # without the configuration, which may name commands
     shas = "".join(f"{sha}\n" for sha in taken.refs.values() if _SHA.fullmatch(sha)).encode()
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ralphd.git.restore import Rebuilt, changed_commands, rebuild
 from ralphd.git.runner import NotDone
 from ralphd.git.vault import KEPT_PACKS, UNUSED_S, Vault, kept_names, remove_unused, size_of
+from tests.git.test_guard_table import mounting
 
 MOST = 2 << 30
 KEEP = (".env*", "*.local")
@@ -444,3 +446,90 @@ def test_a_clock_that_was_set_back_removes_nothing(place: Place) -> None:
     remove_unused(place.home, [], 1000.0)
     remove_unused(place.home, [], 1000.0 + UNUSED_S)
     assert len([*place.home.iterdir()]) == 1
+
+
+FILL = """\
+set -e
+mount -t tmpfs -o size=8m tmpfs "$1"
+PYTHON -P - "$1" "$2" "$3" <<'END'
+import shutil, sys
+from pathlib import Path
+from ralphd.git.restore import rebuild
+from ralphd.git.runner import NotDone
+from ralphd.git.vault import Vault
+home, top, size = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+def take():
+    vault = Vault.of(home, top)
+    with vault.exclusive():
+        return vault.take((), most_bytes=1 << 30)
+def commit(name, data):
+    import subprocess
+    (top / name).write_bytes(data)
+    subprocess.run(["git", "add", name], cwd=top, check=True)
+    subprocess.run(["git", "commit", "-q", "-m", name, "--", name], cwd=top, check=True)
+first = take()
+(home / "ballast").write_bytes(bytes((7 << 20) - size))
+commit("large", __import__("random").randbytes(2 << 20) if size else b"small")
+if not size:
+    with (home / "rest").open("wb", 0) as rest:
+        try:
+            while rest.write(bytes(4096)): pass
+        except OSError: pass
+try:
+    take()
+    print("taken")
+except (NotDone, OSError):
+    print("refused")
+vault = Vault.of(home, top)
+assert vault.taken() == first
+(home / "ballast").unlink()
+shutil.rmtree(top / ".git")
+rebuild(vault, vault.taken(), "demo/r1")
+END
+git -C "$2" fsck --strict >/dev/null
+git -C "$2" rev-parse HEAD
+"""
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_a_full_disk_leaves_the_earlier_copy_whole(place: Place, tmp_path: Path, size: int) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if mounting('mount -t tmpfs tmpfs "$1"', str(disk)) is None:
+        pytest.skip("no file system can be mounted here")
+    script = FILL.replace("PYTHON", sys.executable)
+    printed = mounting(script, str(disk), str(place.top), str(size))
+    assert printed is not None
+    assert printed.splitlines() == ["refused", place.second]
+
+
+def test_a_deleted_vault_is_taken_again(place: Place) -> None:
+    place.take()
+    shutil.rmtree(place.home)
+    third = place.commit("c")
+    place.take()
+    _removed(place.top / ".git")
+    place.restore()
+    assert place.git("rev-parse", "HEAD", "side").split() == [third, place.first]
+
+
+def test_two_work_trees_share_a_vault(place: Place, tmp_path: Path) -> None:
+    linked, main = tmp_path / "linked", place.top
+    place.git("worktree", "add", "-q", "--detach", str(linked), "side")
+    place.take()
+    place.top = linked
+    detached = place.commit("detached")
+    (linked / "staged").write_text("of the linked one")
+    place.git("add", "staged")
+    place.take()
+    place.top = main
+    third = place.commit("c")
+    place.take()
+    assert len([*place.home.iterdir()]) == 1
+    _removed(main / ".git")
+    place.restore()
+    assert place.git("rev-parse", "HEAD") == third
+    place.top = linked
+    assert place.git("rev-parse", "HEAD") == detached
+    assert place.git("show", ":staged") == "of the linked one"
+    assert place.fault() == ""

@@ -110,6 +110,22 @@ def test_a_run_that_hides_its_id_may_not_restore(daemon: Daemon) -> None:
     assert done.returncode == 0, done
 
 
+def test_without_room_for_the_vault_the_run_continues(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    (daemon.state / "vaults").write_text("not a directory: each write fails")
+    daemon.start()
+    guarded.register()
+    guarded.does(1, "good")
+    assert guarded.verdict(1)["kind"] == "kept"
+    degraded = daemon.status()["daemon"]
+    assert (degraded["status"], "vault of demo" in str(degraded)) == ("degraded", True)
+    (daemon.state / "vaults").unlink()
+    guarded.does(2, "more")
+    assert guarded.verdict(2)["kind"] == "kept"
+    wait_for(lambda: is_copied(daemon), what="a copy, since there is room")
+    assert "vault of demo" not in str(daemon.status()["daemon"])
+
+
 def test_a_vault_without_ralphs_is_removed_at_the_start(daemon: Daemon) -> None:
     old, new = daemon.state / "vaults" / "old.git", daemon.state / "vaults" / "new.git"
     for path in (old, new):
