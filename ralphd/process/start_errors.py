@@ -58,7 +58,7 @@ def environment_of(path: Path | None, extra: Mapping[str, str]) -> dict[str, str
         base = dict(os.environ) if path is None else dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
         base = {}
-    return {**base, **extra}
+    return {**{name: value for name, value in base.items() if isinstance(value, str)}, **extra}
 
 
 def _advice(
