@@ -214,10 +214,8 @@ def _python_files(directory: Path) -> list[str]:
     values = [_value("x.toml", _read(directory, "pyproject.toml") or "", *_PYTEST_TOML)]
     texts = (_read(directory, name) or "" for name in ("pytest.ini", "tox.ini", "setup.cfg"))
     values += [match[1] for text in texts if (match := _PYTHON_FILES.search(text))]
-    return [
-        each for value in values for each in (value if isinstance(value, list) else str(value or "").split())
-        if isinstance(each, str)
-    ]  # fmt: skip
+    lists = (value if isinstance(value, list) else str(value or "").split() for value in values)
+    return [each for words in lists for each in words if isinstance(each, str)]
 
 
 def _applies_to(rule: Mapping[str, Any], directory: Path) -> Iterator[tuple[str, str]]:

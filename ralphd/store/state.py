@@ -49,23 +49,6 @@ class Definition:
     def runs_own_loop(self) -> bool:
         return not self.command
 
-    @property
-    def agents_variables(self) -> dict[str, Any]:
-        """Return ``[agents.NAME] env`` of each agent, which may hold keys."""
-        found = _agents_variables(self.configuration, self.flags)
-        return {
-            name: dict(table[key])
-            for name, table, key in found
-            if isinstance(table[key], dict) and table[key]
-        }
-
-    def with_variables(self, stored: Mapping[str, Any]) -> "Definition":
-        """Return it with the agents' variables of the ``env`` file. Earlier versions kept them here."""
-        configuration, flags = deepcopy((dict(self.configuration), dict(self.flags)))
-        for name, table, key in _agents_variables(configuration, flags):
-            table[key] = table[key] or stored.get(name, {})
-        return replace(self, configuration=configuration, flags=flags)
-
     def to_json(self) -> dict[str, Any]:
         """Return the object in ``ralph.json``, also part of a run's intent, without the agents' variables."""
         plain = {"version": STATE_VERSION, **_DEFINITION.dump(self)}
@@ -196,7 +179,7 @@ def message(current: Supervision) -> str | None:
     match current.state:
         case model.Failed(why=why):
             return why
-        case model.Stopped(why=why) | model.Paused(why=why) if why:
+        case model.Stopped(why=why) | model.Paused(why=why) | model.Waiting(why=why) if why:
             return why
         case model.Done(why="limit", limit=limit):
             return "a limit of yours was reached" + (f": {limit}" if limit else "")
@@ -243,7 +226,9 @@ class RalphFiles:
 
     def save_definition(self, definition: Definition, *, durable: bool = True) -> None:
         """Write ``ralph.json``, and the agents' variables into ``env``. Raises OSError."""
-        environment, variables = self._load_environment(), definition.agents_variables
+        found = _agents_variables(definition.configuration, definition.flags)
+        variables = {name: table[key] for name, table, key in found if table[key]}
+        environment = self._load_environment()
         if environment.pop(AGENTS, {}) != variables:
             environment |= {AGENTS: variables} if variables else {}
             write_whole(self.environment_file, as_json(environment), durable=durable)
@@ -255,9 +240,12 @@ class RalphFiles:
         return None if definition is None else self.complete(definition)
 
     def complete(self, definition: Definition) -> Definition:
-        """Return a definition that was read from a file with the agents' variables."""
-        variables = (peek(self.environment_file) or {}).get(AGENTS)  # a broken file is reported later
-        return definition.with_variables(variables if isinstance(variables, dict) else {})
+        """Return a definition from a file with the agents' variables. Earlier versions kept them there."""
+        stored = (peek(self.environment_file) or {}).get(AGENTS)  # a broken file is reported later
+        configuration, flags = deepcopy((dict(definition.configuration), dict(definition.flags)))
+        for name, table, key in _agents_variables(configuration, flags):
+            table[key] = table[key] or (stored.get(name, {}) if isinstance(stored, dict) else {})
+        return replace(definition, configuration=configuration, flags=flags)
 
     def save_record(self, record: RegentState, definition: Definition, *, durable: bool = True) -> None:
         """Write ``regent-state.json``, then its mirror. Raises OSError for the original only."""
