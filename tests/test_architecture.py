@@ -75,3 +75,51 @@ def _files() -> set[str]:
 
 def _ends_of(files: set[str], name: str) -> list[str]:
     return [file for file in files if f"/{file}".endswith(f"/{name}")]
+
+
+OPENERS = {"open", "read_text", "read_bytes"}
+SAFE = re.compile(
+    r"/proc|os\.devnull|O_DIRECTORY|O_PATH|O_CREAT|__file__|_TEMPLATES|O_NOFOLLOW.*O_NONBLOCK"
+    r"|O_WRONLY|EventStore\.open|gate\.open"
+)
+"""What no run can replace, and calls that follow no link and never block."""
+PERMITTED = {
+    "agents/description.py": "part of the installation",
+    "agents/patterns.py": "part of the installation, or a file that the user names, in the loop",
+    "config/files.py": "checks the descriptor: a regular file of an owner that ralphd trusts",
+    "git/locks.py": "below /proc",
+    "git/repo.py": "opens without blocking, and checks the descriptor",
+    "git/restore.py": "HEAD of the copy that it has just written",
+    "git/rewrite/file_snapshots.py": "after lstat; git holds the tree still",
+    "git/rewrite/move_branch.py": "its own journal in a private directory below the git directory",
+    "git/rewrite/stash.py": "its own lock, created exclusively; the others are lists",
+    "git/runner.py": "the git directory itself",
+    "git/tree_diff.py": "after lstat; git holds the tree still",
+    "git/vault.py": "below vaults/ in the state directory; .git as a file, after a check",
+    "notify/client.py": "opens without blocking, and checks the descriptor",
+    "process/lock.py": "below /proc",
+    "loop/workdir_files.py": "opens without links and without blocking, and checks the descriptor",
+    "process/log/log.py": "opened to be appended to, with O_NOFOLLOW",
+    "process/log/segments.py": "a segment, without links and without blocking",
+    "process/machine.py": "/etc/localtime",
+    "process/rundir.py": "the lock of a run, and files that it creates",
+    "process/shim.py": "imports the standard library alone; its run directory, before the command is started",
+    "process/spawn.py": "creates the file of the shim's errors",
+    "process/tree.py": "below /sys/fs/cgroup",
+    "store/files.py": "creates a file of its own",
+}
+
+
+def test_what_a_run_can_write_is_opened_without_links_and_without_blocking() -> None:
+    direct = set()
+    for path in sorted((ROOT / "ralphd").rglob("*.py")):
+        name = str(path.relative_to(ROOT / "ralphd"))
+        for node in ast.walk(ast.parse(path.read_text())):
+            call = ast.unparse(node) if isinstance(node, ast.Call) else ""
+            function = getattr(node, "func", None)
+            word = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if word in OPENERS and name != "plain_files.py" and not SAFE.search(call):
+                direct.add(name)
+
+    assert sorted(direct - PERMITTED.keys()) == [], "open it by ralphd/plain_files.py, or give the reason"
+    assert sorted(PERMITTED.keys() - direct) == [], "it opens nothing itself any more"

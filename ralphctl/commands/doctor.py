@@ -70,6 +70,7 @@ def _checks(limit_s: float) -> list[Check]:
         Check("events.db", lambda: daemon.events(state, limit_s=each_s)),
         Check("service", lambda: daemon.service(SystemdService().unit_file(environ))),
         Check("processes", daemon.trees),
+        Check("limits", lambda: daemon.limits(configuration)),
         Check("sandbox", lambda: daemon.sandbox(configuration, environ)),
         Check("open files", daemon.open_files),
         Check("clock", lambda: daemon.clock(environ, each_s)),

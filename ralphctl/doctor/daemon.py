@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -23,9 +24,11 @@ from ralphctl.offline.processes import ask, lock_holder
 from ralphctl.offline.state import is_flocked
 from ralphd import __version__, wire
 from ralphd.config.configuration import Configuration
+from ralphd.config.values import toml_value
 from ralphd.core.sandbox import choose, note_on
 from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
 from ralphd.process import tree
+from ralphd.process.machine import free_memory
 from ralphd.process.sandbox.probe import facts_for
 from ralphd.process.start_errors import LOWER_LEVEL
 from ralphd.unix_http import UnixConnection
@@ -301,6 +304,18 @@ def trees() -> CheckResult:
         return failed(text, "mount -t proc proc /proc")
     is_writable = tree.writable_cgroup() is not None
     return ok("tracked by a control group per run" if is_writable else "tracked by subreaper and cookie")
+
+
+def limits(configuration: Configuration | None) -> CheckResult:
+    """Check that the limits of runs are in effect, and that the next run need not wait."""
+    found, enabled = (configuration or Configuration()).run_limits(), tree.enabled_controllers()
+    given = [f"{name} = {toml_value(value)}" for name, value in asdict(found).items() if value]
+    controllers = ", ".join(sorted(enabled or ())) or "no controllers"
+    group = "no control group" if enabled is None else f"control group with {controllers}"
+    lacks = "no run can start" if enabled is None and found.require_cgroup else found.unavailable(enabled)
+    trouble = lacks or found.why_wait(free_memory(), 0)
+    text = "; ".join(filter(None, (", ".join(given), group, trouble)))
+    return warning(text) if trouble else ok(text)
 
 
 def sandbox(configuration: Configuration | None, environ: Mapping[str, str]) -> CheckResult:

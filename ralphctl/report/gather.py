@@ -132,9 +132,13 @@ class Gatherer:
         self._add_commits(task, entry.get("commits"), newest_first=True)
         if entry.get("verdict") == "untested" and history.commits(entry.get("commits")):
             self._summary.unjudged += 1
+        name, why = None if task.id is None else {"id": task.id, "title": task.title}, text(entry.get("why"))
+        if entry.get("weakened"):
+            shas = tuple(history.commits(entry.get("commits")))
+            weakened = model.ReportWeakened(at, of[1], name, shas, text(entry.get("verdict")), why)
+            self._summary.weakened.append(weakened)
         if reverted := tuple(history.commits(entry.get("reverted"))):
-            name = None if task.id is None else {"id": task.id, "title": task.title}
-            why, tail = text(entry.get("why")), history.last_lines(entry.get("tail"), TAIL_LINES)
+            tail = history.last_lines(entry.get("tail"), TAIL_LINES)
             boundary = text(entry.get("key")).removesuffix("/verdict")
             self._reverts[boundary] = model.ReportRevert(at, of[1], name, reverted, why, tail)
 

@@ -133,6 +133,20 @@ class ReportRevert:
     put_back_at: Moment | None = None
 
 
+class ReportWeakened(NamedTuple):
+    """An iteration that weakened tests: its commits, newest first, and ``why``: the files, and the counts.
+
+    ``verdict``: whether the commits were kept or reverted.
+    """
+
+    at: Moment
+    iteration: int | None
+    task: Mapping[str, str] | None
+    commits: tuple[str, ...]
+    verdict: str
+    why: str
+
+
 @dataclass(slots=True)
 class ReportFailure:
     """Attempts and runs that failed in the same way; ``why`` and ``last_at`` are those of the last."""
@@ -165,6 +179,7 @@ class SpanSummary:
     stretches: Sequence[Any] = ()
     tasks: Sequence[ReportTask] = ()
     undone: Sequence[ReportRevert] = ()
+    weakened: list[ReportWeakened] = field(default_factory=list)
     agents: Sequence[ReportAgent] = ()
     failures: Sequence[ReportFailure] = ()
     calls: list[ReportCall] = field(default_factory=list)
@@ -311,6 +326,7 @@ def _ralph(report: RalphReport) -> dict[str, Any]:
         "done": summary.done,
         "worked_on": summary.tasks,
         "undone": summary.undone,
+        "weakened": summary.weakened,
         "commits": {**commits, "unjudged_iterations": summary.unjudged, "changed": report.changed},
         "times": summary.shares,
         "cost": _cost(summary.cost, is_unknown=report.has_untold_costs),

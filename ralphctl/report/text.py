@@ -11,6 +11,7 @@ from ralphctl.format import state_text
 from ralphctl.format.gate_text import commit_words
 from ralphctl.format.humanize import View, clock, count, cut, duration, minute, until, wait_words
 from ralphctl.format.output import clean
+from ralphctl.report import model
 from ralphctl.report.model import MICRO, TIME_USES, WAITS, RalphReport, ReportCost, ReportRevert, ReportTask
 from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
 
@@ -32,6 +33,7 @@ def page(report: RalphReport, now: float) -> ReportPage:
         _section("Done", [_worked_on(task, now) for task in summary.done], report, _MOST_DONE),
         _section("Started, not done", [_worked_on(task, now, known) for task in begun], report),
         _section("Reverted", [_undone(each, report, now) for each in summary.undone], report),
+        _section("Weakened tests", [_weakened(each, now) for each in summary.weakened], report),
         PageSection(f"Where the time went ({length})", rows=tuple(_times(report))),
         _section("Failures", list(_failures(report, now)), report),
         PageSection("Cost by agent", rows=tuple(_agents(report))),
@@ -245,10 +247,18 @@ def _undone(revert: ReportRevert, report: RalphReport, now: float) -> PageItem:
         way_back = f"to restore it, run git revert on the commit that this finds: {typed(search)}"
     else:
         way_back = f"to restore it: {typed(f'ralphctl undo {source.name}{number}')}"
-    task = _task_words(revert.task["id"], revert.task["title"]) if revert.task else "no task reported"
-    what = f"{f'iteration{number}, ' if number else ''}{task}: {commit_words(list(revert.commits))} reverted"
-    text = f"{minute(revert.at, now)}  {what}: {_why(revert.why)}"
-    return PageItem(text, tuple(map(clean, revert.tail)), (way_back,))
+    return PageItem(_judged(revert, "reverted", now), tuple(map(clean, revert.tail)), (way_back,))
+
+
+def _weakened(weakened: model.ReportWeakened, now: float) -> PageItem:
+    return PageItem(_judged(weakened, clean(weakened.verdict), now))
+
+
+def _judged(judged: ReportRevert | model.ReportWeakened, became: str, now: float) -> str:
+    number = "" if judged.iteration is None else f"iteration {judged.iteration}, "
+    task = _task_words(judged.task["id"], judged.task["title"]) if judged.task else "no task reported"
+    commits = commit_words(list(judged.commits)) or "no commit"
+    return f"{minute(judged.at, now)}  {number}{task}: {commits} {became}: {_why(judged.why)}"
 
 
 def _failures(report: RalphReport, now: float) -> Iterator[PageItem]:

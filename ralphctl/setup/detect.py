@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ralphctl.format.output import clean, message
 from ralphctl.offline import state as offline
 from ralphctl.offline.processes import ask
+from ralphd.core.gate.weakened import TEST_FILES, is_protected
 from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, has_task_headings, parse
 from ralphd.errors import DirectoryUnusable, RalphdError, UsageError
 from ralphd.git import repo
@@ -26,6 +27,11 @@ from ralphd.git import repo
 _VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){1,3}(?:-[0-9A-Za-z.-]{1,24})?")
 
 _SWITCH_LIMIT_S = 120.0
+
+_MOST_PATHS = 20_000
+_TEST_SCRIPT = re.compile(r"(.+/)?(tests?|specs?|e2e)/(?:.*/)?[^/]+(\.(?:[cm]?[jt]s|[jt]sx|sh|t))", re.DOTALL)
+_PYTEST_TOML = ("tool", "pytest", "ini_options", "python_files")
+_PYTHON_FILES = re.compile(r"(?m)^python_files[ \t]*=((?:.*\n?)(?:[ \t]+.*\n?)*)")
 
 _NODE_LOCKS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
 _NODE_TESTS = {"npm": "npm test", "pnpm": "pnpm test", "yarn": "yarn test", "bun": "bun run test"}
@@ -183,6 +189,33 @@ def detect_tests(directory: Path, path: str) -> tuple[DetectedTests, ...]:
             source = rule.get("source", "{file}").format(file=name)
             suggested[command] = DetectedTests(command, source, fault)
     return tuple(sorted(suggested.values(), key=lambda tests: bool(tests.fault)))
+
+
+def detect_protect(directory: Path) -> tuple[str, ...]:
+    """Return the patterns of the test files; empty where the usual names cover them, or without git.
+
+    Two kinds of files have other names: those that pytest's configuration names, and scripts in a folder of
+    tests, as ``node --test``, mocha and shell scripts have them.
+    """
+    code, output = repo.answer(directory, "ls-files", "-z", "--full-name") or (1, b"")
+    paths = output.decode(errors="replace").split("\0")[:-1][:_MOST_PATHS] if code == 0 else []
+    others = [path for path in paths if not is_protected(path, ())]
+    named = _python_files(directory)
+    wanted = [pattern for pattern in named if any(is_protected(path, [pattern]) for path in others)]
+    for path in others:
+        if folder := _TEST_SCRIPT.fullmatch(path):
+            wanted.append(f"{'*/' if folder[1] else ''}{folder[2]}/*{folder[3]}")
+    usual = [pattern for pattern in TEST_FILES if any(is_protected(path, [pattern]) for path in paths)]
+    return tuple(dict.fromkeys((*usual, *wanted))) if wanted else ()
+
+
+def _python_files(directory: Path) -> list[str]:
+    """Return the names of test files that pytest's configuration sets."""
+    values = [_value("x.toml", _read(directory, "pyproject.toml") or "", *_PYTEST_TOML)]
+    texts = (_read(directory, name) or "" for name in ("pytest.ini", "tox.ini", "setup.cfg"))
+    values += [match[1] for text in texts if (match := _PYTHON_FILES.search(text))]
+    lists = (value if isinstance(value, list) else str(value or "").split() for value in values)
+    return [each for words in lists for each in words if isinstance(each, str)]
 
 
 def _applies_to(rule: Mapping[str, Any], directory: Path) -> Iterator[tuple[str, str]]:

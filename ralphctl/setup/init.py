@@ -8,7 +8,7 @@ import os
 import re
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,8 @@ class InitChoices:
 class InitProject(NamedTuple):
     """What the directory holds. ``has_toml``: its ``ralph.toml`` stays, and ``configuration`` is in force.
 
-    ``above`` is the ``ralph.toml`` of a parent directory that was in force so far, or empty.
+    ``above`` is the ``ralph.toml`` of a parent directory that was in force so far, or empty. ``protect`` are
+    the patterns of its test files, where the usual names do not cover them.
     """
 
     directory: Path
@@ -60,6 +61,7 @@ class InitProject(NamedTuple):
     tasks: Plan | None
     git: detect.DetectedGit
     above: str
+    protect: tuple[str, ...]
 
 
 class InitResult(NamedTuple):
@@ -100,7 +102,8 @@ def inspect(directory: Path, environ: Mapping[str, str], wishes: InitChoices, *,
     agents, git = detect.detect_agents(environ), detect.detect_git(directory, environ)
     tests = detect.detect_tests(directory, environ.get("PATH", os.defpath))
     tasks = detect.task_list(directory, configuration.ralph.tasks)
-    return InitProject(directory, has_toml, configuration, agents, tests, tasks, git, above)
+    protect = () if has_toml else detect.detect_protect(directory)
+    return InitProject(directory, has_toml, configuration, agents, tests, tasks, git, above, protect)
 
 
 def missing_prompt(directory: Path, flags: Mapping[str, object], environ: Mapping[str, str]) -> str:
@@ -151,7 +154,7 @@ def write(project: InitProject, choices: InitChoices) -> InitResult:
     tests = configuration.regent.test_command if has_toml else choices.test_command or ""
     tasks = project.tasks.file if project.tasks else ""
     is_inside = (directory / prompt).resolve().is_relative_to(directory.resolve())
-    texts = {} if has_toml else {_TOML: toml_text(choices, tasks=tasks)}
+    texts = {} if has_toml else {_TOML: toml_text(choices, tasks=tasks, protect=project.protect)}
     if is_inside and not (has_toml and configuration.ralph.command):
         texts = {prompt: prompt_text(test_command=tests, tasks=tasks)} | texts
     made = [name for name in (".ralph/.gitignore", _SCHEMA) if not os.path.lexists(directory / name)]
@@ -182,10 +185,14 @@ def write(project: InitProject, choices: InitChoices) -> InitResult:
     return InitResult(made, [name for name in old if os.path.lexists(directory / name)], kept)
 
 
-def toml_text(choices: InitChoices, *, tasks: str) -> str:
-    """Return ``ralph.toml`` from its template, each key with its description. ``tasks`` may be empty."""
+def toml_text(choices: InitChoices, *, tasks: str, protect: Sequence[str] = ()) -> str:
+    """Return ``ralph.toml`` from its template, each key with its description. ``tasks`` may be empty.
+
+    Without ``protect`` this key is a comment: an empty list looks as if nothing was protected.
+    """
     values = {name: toml_value(getattr(choices, name)) for name in InitChoices.__dataclass_fields__}
     values["found_tasks"] = f"Found: {tasks}." if tasks else "None found: the prompt alone is the task."
+    values["protect"] = toml_value(tuple(protect))
     values["found_tests"] = "" if choices.test_command else "None found."
 
     def explained(row: re.Match[str]) -> str:
@@ -195,7 +202,8 @@ def toml_text(choices: InitChoices, *, tasks: str) -> str:
         return f"{comment}\n{name} = {value.format(**values)}"
 
     template = (_TEMPLATES / "ralph.toml.in").read_text()
-    return re.sub(r"(?m)^(\w+)\.(\w+) = (.+?)(?:  # (.+))?$", explained, template)
+    text = re.sub(r"(?m)^(\w+)\.(\w+) = (.+?)(?:  # (.+))?$", explained, template)
+    return text if protect else text.replace("\nprotect = []\n", '\n# protect = ["check_*.py"]\n')
 
 
 def prompt_text(*, test_command: str, tasks: str) -> str:

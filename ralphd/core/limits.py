@@ -61,7 +61,7 @@ class RunLimits:
     def why_wait(self, free_memory: float, running: int) -> str | None:
         """Return why a start has to wait: the share of free memory, or the number of living runs."""
         if 0 < self.max_running <= running:
-            return f"{running} of {self.max_running} runs are running ([limits] max_running)"
+            return f"{running} of {self.max_running} ralphs are running ([limits] max_running)"
         if free_memory < self.min_free_memory:
             free, least = f"{100 * free_memory:.1f} %", f"{100 * self.min_free_memory:g} %"
             return f"{free} of the memory is free, less than {least} ([limits] min_free_memory)"

@@ -91,7 +91,8 @@ class Host:
 
     async def look_round(self) -> None:
         """Poll what changes without a request, until cancelled."""
-        await lifecycle.look_round(self._roster, self._services, self.events)
+        starts = lifecycle.retry_starts(self._roster, self._services)
+        await asyncio.gather(starts, lifecycle.look_round(self._roster, self._services, self.events))
 
     async def prune(self) -> None:
         """Once a minute, until cancelled: delete old logs and events, report refusals that were counted.

@@ -113,7 +113,7 @@ async def feed(regent: Regent, event: Event) -> None:
 
 logger = logging.getLogger(__name__)
 
-LOOK_ROUND_S = 8.0
+LOOK_ROUND_S, RETRY_STARTS_S = 8.0, 5.0
 """A deleted ``.ralph`` is back within 10 s."""
 ESCALATIONS_LOOKED_AT = 200
 ESCALATION_STANDS_S = 3 * 24 * 3600.0
@@ -253,6 +253,18 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
         services.trouble("events", events.degraded)
         await services.tell_troubles()
         services.systemd.passed(in_words(roster))
+
+
+async def retry_starts(roster: Roster, services: "Services") -> None:
+    """Start what waits for memory or a place (A11): when a run ends, and every few seconds. Never ends."""
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_STARTS_S):
+                await services.freed.wait()
+        services.freed.clear()
+        for regent in sorted(roster, key=lambda each: getattr(each.account.supervision.state, "since", 0.0)):
+            if regent.retry_start():
+                break  # its admission sets ``freed``
 
 
 def in_words(roster: Roster) -> str:

@@ -46,7 +46,7 @@ from ralphd.store.files import Broken, read_json, remove_leftovers, set_aside
 from ralphd.store.gate import load_gate
 from ralphd.store.history import History, repair
 from ralphd.store.mirror import Mirror
-from ralphd.store.state import Definition, Facts, RalphFiles, RegentState
+from ralphd.store.state import AGENTS, Definition, Facts, RalphFiles, RegentState
 
 if TYPE_CHECKING:
     from ralphd.core.time import Moment
@@ -159,7 +159,7 @@ def _is_sound(definition: Definition, files: RalphFiles) -> bool:
 
 def _intended(directory: RunDirectory, files: RalphFiles) -> Definition | None:
     try:
-        definition = Definition.from_json(_object(directory.intent(), "definition"))
+        definition = files.complete(Definition.from_json(_object(directory.intent(), "definition")))
         return definition if _is_sound(definition, files) else None
     except (*NO_DEFINITION, NewerState):
         return None
@@ -192,7 +192,7 @@ def _set_aside_broken(files: RalphFiles, services: "Services", recovered: list[R
         recovered.append(_recovered(files.gate_file, broken.kept_as, source))
     try:
         environment = read_json(files.environment_file) or {}
-        is_sound = all(isinstance(value, str) for value in environment.values())
+        is_sound = all(isinstance(value, str) or key == AGENTS for key, value in environment.items())
         kept_as = None if is_sound else set_aside(files.environment_file)
     except Broken as broken:
         is_sound, kept_as = False, broken.kept_as

@@ -18,7 +18,7 @@ from typing import Any
 from ralphd import diagnostics, errors
 from ralphd.agents.streams import without_past_limit
 from ralphd.core import sandbox
-from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET
+from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET, Explanation
 from ralphd.core.gate.verdict import GateRun, Verdict
 from ralphd.core.supervision import events, model, reports
 from ralphd.core.supervision.explain import explain_end
@@ -120,6 +120,7 @@ class Regent:
         self._alone = asyncio.Lock()
         self.incidents = Incidents(account, services, self._alone)
         self._spawn_fault: errors.RalphdError | None = None
+        self._refused: str | None = None
         self._shown: tuple[object, ...] = ()
         self._shown_bytes = b""
         self._looked = 0.0
@@ -175,17 +176,20 @@ class Regent:
 
     async def explain(self) -> dict[str, Any]:
         """Explain the last decision, or the state of the run that lives: rule, figures, evidence."""
-        run_id = self.living or self.account.facts.run_id
+        run_id, state = self.living or self.account.facts.run_id, self.account.supervision.state
+        why = state.why if isinstance(state, model.Waiting) else ""
+        waits = Explanation("", "Its start waits", why) if why else None
         if run_id is None:
-            return {"run_id": None, "living": False, **asdict(NOTHING_YET), "evidence": None, "verdict": None}
+            nothing = asdict(waits or NOTHING_YET)
+            return {"run_id": None, "living": False, **nothing, "evidence": None, "verdict": None}
         request = await asyncio.to_thread(self.account.records.last_request)
         verdict = await asyncio.to_thread(self.account.records.explained) if self.gate.is_on else None
         explanation, evidence = await asyncio.to_thread(load_evidence, self.account.files.runs / run_id)
         if self._live is not None and self._live.run_id == run_id:
             now = rfc3339(self._services.clock.now())
             explanation = {"at": now, **asdict(self._live.explanation())}
-        elif explanation is None:
-            explanation = asdict(NOT_KNOWN)
+        elif waits or explanation is None:
+            explanation = asdict(waits or NOT_KNOWN)
         about = {"run_id": run_id, "living": self.living == run_id, "evidence": evidence, "verdict": verdict}
         return {**explanation, **about, "request": request}
 
@@ -396,11 +400,11 @@ class Regent:
             spec = spec_of(self.account, self._services, directory, chosen)
             run = await Run.spawn(directory, spec, lock)
         except (errors.CommandNotStartable, errors.DirectoryBusy, errors.DirectoryUnusable) as fault:
-            self._services.living.discard(self.name)
+            self._left()
             self._spawn_fault = fault
             return events.SpawnFailed(now(), f"{fault.what}: {fault.why}" if fault.why else fault.what)
         except OSError as fault:
-            self._services.living.discard(self.name)
+            self._left()
             return events.SpawnPostponed(now(), fault.strerror or str(fault))
         if (born := await run.ready()) is None:
             raise errors.InternalError(f"{directory.run_id} was started and left no record of it")
@@ -410,16 +414,34 @@ class Regent:
 
     def _admit(self) -> None:
         """Raise OSError while the start has to wait, CommandNotStartable where it is refused (A11)."""
-        limits, living = self.account.configuration.run_limits(), self._services.living
-        if limits.require_cgroup and writable_cgroup() is None:
+        if self.account.configuration.limits.require_cgroup and writable_cgroup() is None:
             raise errors.CommandNotStartable(
                 "no run can start without a control group",
                 why="[limits] require_cgroup is set, and ralphd cannot create control groups (v2) here",
                 mend="run ralphd under systemd: ralphctl regent install",
             )
-        if why := limits.why_wait(free_memory(), len(living - {self.name})):
-            raise OSError(errno.EAGAIN, why)
-        living.add(self.name)
+        self._refused = self._why_wait()
+        if self._refused:
+            raise OSError(errno.EAGAIN, self._refused)
+        self._services.living.add(self.name)
+        self._services.freed.set()  # there may be a place for the next one, too
+
+    def _why_wait(self) -> str | None:
+        others = self._services.living - {self.name}
+        return self.account.configuration.run_limits().why_wait(free_memory(), len(others))
+
+    def retry_start(self) -> bool:
+        """Start now what waits for memory or a place, if it is there. Return whether it was."""
+        state = self.account.supervision.state
+        if not (self._refused and isinstance(state, model.Waiting)) or self._why_wait():
+            return False
+        self._refused = None
+        self.post(events.Woke(self._services.clock.now(), is_free=True))
+        return True
+
+    def _left(self) -> None:
+        self._services.living.discard(self.name)
+        self._services.freed.set()
 
     async def _tell_sandbox(self, record: RunRecord) -> None:
         """Publish why a run has no sandbox, once per reason."""
@@ -461,7 +483,7 @@ class Regent:
         watch.cancel()
         commits = await self._commits.commits()
         self._live, self._past = None, live
-        self._services.living.discard(self.name)
+        self._left()
         self.account.note_gone()
         await self.after_run(record)
         ending = await ending_of(self.account, self.log, record)

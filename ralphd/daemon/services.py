@@ -77,7 +77,7 @@ class Services:
     """What a Regent needs besides its ralph. Runs create their files under ``umask``.
 
     ``tied`` is the pipe at whose end of file daemon and runs end (P5); None for a daemon of its own.
-    ``living`` are the ralphs that have a run.
+    ``living`` are the ralphs that have a run; ``freed`` is set when that changes.
     """
 
     state_directory: Path
@@ -91,6 +91,7 @@ class Services:
     sandbox: SandboxProbe = field(default_factory=SandboxProbe)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     living: set[str] = field(default_factory=set)
+    freed: asyncio.Event = field(default_factory=asyncio.Event)
     _troubles: dict[str, str] = field(default_factory=dict)
     _untold: list[str] = field(default_factory=list)
 

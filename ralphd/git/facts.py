@@ -19,6 +19,7 @@ from ralphd.git.diagnostics import trouble_of
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone, readable
 from ralphd.git.tree_diff import Sides, entry_of, staged_at
+from ralphd.plain_files import open_plain
 
 MOST_NAMED: Final = 50
 MOST_COUNTED: Final = 10_000
@@ -150,7 +151,7 @@ def _fetched_tips(git: GitRunner, head_log: Path) -> set[str]:
     """
     pushed: set[str] = set()
     tips = {new for new, message in _reflog(head_log) if _PULLED.match(message)}
-    with suppress(OSError), (git.repository.git / "FETCH_HEAD").open("rb") as file:
+    with suppress(OSError), open_plain(git.repository.git / "FETCH_HEAD") as file:
         shas = (re.match(rb"[0-9a-f]{40,64}(?=\t)", line) for line in islice(file, _MOST_TIPS))
         tips |= {sha[0].decode() for sha in shas if sha}
     form = "--format=%(objectname) %(symref)%00%(refname)"
@@ -173,7 +174,7 @@ def _made_in(log: Path) -> set[str]:
 def _reflog(log: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the new value and the message of each line in the last MiB of a reflog."""
     try:
-        with log.open("rb") as file:
+        with open_plain(log) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             data = file.read(_TAIL_BYTES)
     except OSError:
@@ -206,7 +207,7 @@ def made_by_run(git: GitRunner, sha: str) -> bool | None:
     if _LEVELS_OF_RUN.intersection(git.compression):
         return None
     try:
-        with (git.repository.common / "objects" / sha[:2] / sha[2:]).open("rb") as file:
+        with open_plain(git.repository.common / "objects" / sha[:2] / sha[2:]) as file:
             return file.read(len(_OF_RUN)) == _OF_RUN
     except OSError:
         return None

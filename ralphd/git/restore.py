@@ -257,15 +257,19 @@ def _linked(path: Path, place: Path) -> None:
 def _refs_in(git: Path) -> Iterator[tuple[str, str]]:
     """Yield the refs of a git directory that git itself may not be able to read."""
     with suppress(OSError):
-        for line in (git / "packed-refs").read_text(errors="replace").splitlines():
+        for line in _text(git / "packed-refs").splitlines():
             if match := _REF.fullmatch(line):
                 yield match[2], match[1]
     for folder, _, names in os.walk(git / "refs"):
         for name in names:
             path = Path(folder) / name
             with suppress(OSError):
-                if not path.is_symlink() and _SHA.fullmatch(text := path.read_text(errors="replace").strip()):
+                if _SHA.fullmatch(text := _text(path).strip()):
                     yield str(path.relative_to(git)), text
+
+
+def _text(path: Path) -> str:
+    return read_plain(path, 64 << 20).decode(errors="replace")
 
 
 def _write_refs(git: Path, refs: Mapping[str, str]) -> None:

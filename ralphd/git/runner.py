@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 from ralphd.git import repo
 from ralphd.git.locks import lock_files, lock_message
 from ralphd.git.repo import Repository
+from ralphd.plain_files import open_plain
 
 LIMIT_S: Final = 60.0
 """The time for one act in all."""
@@ -218,7 +219,7 @@ class GitRunner:
 
     def copy_index(self, copy: Path) -> None:
         """Copy the index with its time: git trusts no entry as young as the index itself."""
-        with suppress(FileNotFoundError), (self.repository.git / "index").open("rb") as index:
+        with suppress(FileNotFoundError), open_plain(self.repository.git / "index") as index:
             status = os.fstat(index.fileno())  # of the file that is read: git may replace it meanwhile
             copy.write_bytes(index.read())
             os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -728,6 +728,7 @@ class Shim:
         path = self._intent["environment_file"]
         try:
             base: Mapping[str, str] = os.environ if path is None else from_json(read_bytes(path))
+            base = {name: value for name, value in base.items() if isinstance(value, str)}
             return {**base, **self._intent["environment"]}
         except (OSError, TypeError, ValueError) as error:
             raise Fault(getattr(error, "errno", None) or errno.EINVAL, str(path)) from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ralphd.errors import CommandNotStartable
+from ralphd.plain_files import MAX_PEEK_BYTES, open_plain, read_plain
 from ralphd.process.rundir import StartFault
 
 LONGEST_LINE = 256
@@ -55,10 +56,10 @@ async def read_report(descriptor: int, limit_s: float) -> bytes | None:
 def environment_of(path: Path | None, extra: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run, as far as it can be read."""
     try:
-        base = dict(os.environ) if path is None else dict(json.loads(path.read_bytes()))
+        base = dict(os.environ) if path is None else dict(json.loads(read_plain(path, MAX_PEEK_BYTES)))
     except (OSError, ValueError, TypeError):
         base = {}
-    return {**base, **extra}
+    return {**{name: value for name, value in base.items() if isinstance(value, str)}, **extra}
 
 
 def _advice(
@@ -94,7 +95,7 @@ def _of_name(number: int, text: str, name: str, directory: Path) -> Advice:
 
 def _of_program(number: int, text: str, program: Path) -> Advice:
     beginning = b""
-    with suppress(OSError), program.open("rb") as file:
+    with suppress(OSError), open_plain(program.resolve()) as file:
         beginning = file.read(LONGEST_LINE)
     first = beginning.split(b"\n")[0]  # a carriage return stays in the name
     words = first[2:].replace(b"\t", b" ").split(b" ") if first.startswith(b"#!") else []

@@ -92,7 +92,7 @@ class History:
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Iterate over all entries, oldest first; lines that hold none, such as a torn one, are skipped."""
-        with suppress(FileNotFoundError), self._path.open("rb") as file:
+        with suppress(FileNotFoundError), open_plain(self._path) as file:
             yield from filter(None, map(_parsed, file))
         yield from filter(None, map(_parsed, tuple(self._waiting)))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.errors import DirectoryUnusable
-from ralphd.plain_files import open_plain, peek, status_of
+from ralphd.plain_files import open_plain, peek, read_plain, status_of
 from ralphd.store.files import refuse_newer, write_whole
 
 NAME: Final = ".ralph"
@@ -73,11 +73,11 @@ class Mirror:
         for name, data in contents.items():
             write_whole(self.path / name, data, durable=False)
         if status_of(self.path / STATE_FILE) is None and state.exists():
-            write_whole(self.path / STATE_FILE, state.read_bytes(), durable=False)
+            write_whole(self.path / STATE_FILE, read_plain(state, MAX_COPIED_BYTES), durable=False)
         copied, wanted, have = self.path / HISTORY_FILE, *self._history_sizes(history)
         if wanted is None or wanted == have:
             return
-        with history.open("rb") as original:
+        with open_plain(history) as original:
             if have is None or have > wanted:
                 write_whole(copied, original.read(), durable=False)
                 return

@@ -4,9 +4,10 @@ The originals lie in ``<state directory>/ralphs/NAME/``. ``.ralph/`` in the work
 people and programs; an agent may delete them, and they are written again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from ralphd.core.supervision import model
 from ralphd.core.supervision.model import Goal, RunId, Supervision
 from ralphd.core.time import Moment, rfc3339
 from ralphd.errors import DirectoryUnusable
+from ralphd.plain_files import peek
 from ralphd.store import mirror as copies
 from ralphd.store.checkpoint import Pause, pause_in
 from ralphd.store.codec import Codec, load_file
@@ -25,6 +27,8 @@ from ralphd.store.mirror import HISTORY_FILE, STATE_FILE, STATE_VERSION, Mirror
 
 PROGRESS_FILE = "progress.md"
 GATE_FILE = "gate.json"
+AGENTS: Final = "=agents"
+"""The key of the agents' variables in the ``env`` file. A variable's name has no ``=``; no run gets them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,28 @@ class Definition:
         return not self.command
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object in ``ralph.json``, which is also part of a run's intent."""
-        return {"version": STATE_VERSION, **_DEFINITION.dump(self)}
+        """Return the object in ``ralph.json``, also part of a run's intent, without the agents' variables."""
+        plain = {"version": STATE_VERSION, **_DEFINITION.dump(self)}
+        for _, table, key in _agents_variables(plain["configuration"], plain["flags"]):
+            table[key] = {}
+        return plain
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Definition":
         """Return the definition in ``stored``. Raises ValueError."""
         return _DEFINITION.load(stored)
+
+
+def _agents_variables(configuration: Any, flags: Any) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield each agent with a mapping that holds its variables, and the key for them there."""
+    values = configuration.get("values")
+    agents = values.get("agents") if isinstance(values, dict) else None
+    for name, table in agents.items() if isinstance(agents, dict) else ():
+        if isinstance(table, dict) and "env" in table:
+            yield name, table, "env"
+    for key in flags:
+        if key.startswith("agents.") and key.endswith(".env"):
+            yield key.removeprefix("agents.").removesuffix(".env"), flags, key
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +179,7 @@ def message(current: Supervision) -> str | None:
     match current.state:
         case model.Failed(why=why):
             return why
-        case model.Stopped(why=why) | model.Paused(why=why) if why:
+        case model.Stopped(why=why) | model.Paused(why=why) | model.Waiting(why=why) if why:
             return why
         case model.Done(why="limit", limit=limit):
             return "a limit of yours was reached" + (f": {limit}" if limit else "")
@@ -206,12 +225,27 @@ class RalphFiles:
         make_private_directory(self.runs)
 
     def save_definition(self, definition: Definition, *, durable: bool = True) -> None:
-        """Write ``ralph.json``. Raises OSError."""
+        """Write ``ralph.json``, and the agents' variables into ``env``. Raises OSError."""
+        found = _agents_variables(definition.configuration, definition.flags)
+        variables = {name: table[key] for name, table, key in found if table[key]}
+        environment = self._load_environment()
+        if environment.pop(AGENTS, {}) != variables:
+            environment |= {AGENTS: variables} if variables else {}
+            write_whole(self.environment_file, as_json(environment), durable=durable)
         write_whole(self.definition_file, as_json(definition.to_json()), durable=durable)
 
     def load_definition(self) -> Definition | None:
         """Return what ``ralph.json`` holds; None if missing. Raises Broken or NewerState."""
-        return load_file(self.definition_file, STATE_VERSION, Definition.from_json)
+        definition = load_file(self.definition_file, STATE_VERSION, Definition.from_json)
+        return None if definition is None else self.complete(definition)
+
+    def complete(self, definition: Definition) -> Definition:
+        """Return a definition from a file with the agents' variables. Earlier versions kept them there."""
+        stored = (peek(self.environment_file) or {}).get(AGENTS)  # a broken file is reported later
+        configuration, flags = deepcopy((dict(definition.configuration), dict(definition.flags)))
+        for name, table, key in _agents_variables(configuration, flags):
+            table[key] = table[key] or (stored.get(name, {}) if isinstance(stored, dict) else {})
+        return replace(definition, configuration=configuration, flags=flags)
 
     def save_record(self, record: RegentState, definition: Definition, *, durable: bool = True) -> None:
         """Write ``regent-state.json``, then its mirror. Raises OSError for the original only."""
@@ -225,15 +259,18 @@ class RalphFiles:
 
     def save_environment(self, environment: Mapping[str, str]) -> None:
         """Keep the environment of the runs, readable for us alone."""
-        write_whole(self.environment_file, as_json(environment))
+        variables = {key: value for key, value in self._load_environment().items() if key == AGENTS}
+        write_whole(self.environment_file, as_json({**environment, **variables}))
 
     def load_environment(self) -> dict[str, str]:
         """Return the environment of the runs; empty if it is missing or damaged."""
+        return {name: value for name, value in self._load_environment().items() if isinstance(value, str)}
+
+    def _load_environment(self) -> dict[str, Any]:
         try:
-            stored = read_json(self.environment_file) or {}
+            return read_json(self.environment_file) or {}
         except Broken:
             return {}
-        return {name: value for name, value in stored.items() if isinstance(value, str)}
 
     def mirror(self, directory: Path, contents: Mapping[str, bytes] | None = None) -> None:
         """Write the copies in ``.ralph/``: those in ``contents``, and those that differ from their originals.

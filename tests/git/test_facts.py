@@ -273,6 +273,19 @@ def test_a_branch_made_in_another_work_tree_and_merged_is_no_pull(
     assert pulled(boundary(tree.path, before)) == [False], "its reflogs are gone"
 
 
+@pytest.mark.timeout(60)
+def test_a_pipe_in_the_git_directory_blocks_nothing(pair: tuple[WorkTree, WorkTree], tmp_path: Path) -> None:
+    tree, origin = pair
+    others_push(tmp_path, origin, "theirs")
+    before = position(tree.path)
+    tree.git("pull", "--quiet", "--rebase")
+    for name in ("FETCH_HEAD", "logs/HEAD"):
+        (tree.path / ".git" / name).unlink(missing_ok=True)
+        os.mkfifo(tree.path / ".git" / name)
+
+    assert [commit.subject for commit in boundary(tree.path, before).commits]
+
+
 def test_a_local_merge_that_brings_in_what_was_fetched_is_pulled(
     pair: tuple[WorkTree, WorkTree], tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from ralphd.errors import CommandNotStartable
 from ralphd.process.spawn import Run
+from ralphd.process.start_errors import environment_of
 from tests.process.runs import Stage
 
 AS_USER = pytest.mark.skipif(os.geteuid() == 0, reason="root may go everywhere")
@@ -131,3 +132,12 @@ async def test_a_broken_environment_file_is_told_with_the_start_that_writes_it_a
     why, mend = await refused(stage, "echo", "two words", environment_file=environment)
     assert why == f"{environment}: Invalid argument"
     assert mend == f"ralphctl start {stage.home} -- echo 'two words'"
+
+
+@pytest.mark.timeout(30)
+async def test_a_program_or_an_env_file_that_is_a_pipe_blocks_nothing(stage: Stage) -> None:
+    os.mkfifo(stage.home / "loop.sh", 0o755)
+    why, _ = await refused(stage, "./loop.sh")
+    assert why.endswith("Permission denied")
+    os.mkfifo(stage.home / "env", 0o600)
+    assert environment_of(stage.home / "env", {"A": "b"}) == {"A": "b"}

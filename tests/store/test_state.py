@@ -1,5 +1,7 @@
 """``ralph.json`` and ``regent-state.json``: what is saved is loaded again, and what of it is shown."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,62 @@ def test_a_definition_is_loaded_as_it_was_saved(files: RalphFiles, definition: D
     files.save_definition(definition)
 
     assert files.load_definition() == definition
+
+
+KEYS = {"claude": {"API_KEY": "secret"}, "codex": {"env": "secret"}}
+
+
+def with_keys(definition: Definition) -> Definition:
+    agents = {"primary": "claude", **{name: {"args": [], "env": keys} for name, keys in KEYS.items()}}
+    flags = {"agents.claude.env": KEYS["claude"], "agent": "claude"}
+    return replace(definition, configuration={"values": {"agents": agents}}, flags=flags)
+
+
+def test_agents_variables_are_in_env_alone(files: RalphFiles, definition: Definition) -> None:
+    files.save_environment({"PATH": "/bin"})
+    secret = with_keys(definition)
+    files.save_definition(secret)
+
+    assert [
+        path.name for path in files.home.iterdir() if path.is_file() and "secret" in path.read_text()
+    ] == ["env"]
+    assert "secret" not in str(secret.to_json()) and secret == with_keys(definition), "unchanged in memory"
+    assert files.load_definition() == secret
+    assert files.complete(Definition.from_json(secret.to_json())) == secret
+    assert files.load_environment() == {"PATH": "/bin"}
+    assert files.environment_file.stat().st_mode & 0o777 == 0o600
+
+    files.save_environment({"PATH": "/usr/bin"})
+    assert files.load_definition() == secret
+    files.save_definition(definition)
+    assert "secret" not in files.environment_file.read_text()
+
+
+def test_agents_variables_of_an_earlier_version_are_read_and_moved(
+    files: RalphFiles, definition: Definition
+) -> None:
+    old = with_keys(definition)
+    plain = old.to_json()
+    plain["configuration"] = dict(old.configuration)
+    plain["flags"] = dict(old.flags)
+    files.definition_file.write_text(json.dumps(plain))
+    files.save_environment({"PATH": "/bin"})
+
+    assert files.load_definition() == old
+    files.save_definition(old)
+    assert "secret" not in files.definition_file.read_text()
+    assert files.load_definition() == old
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"=agents": 3}', '{"=agents": {"claude": null}}'])
+def test_without_agents_variables_a_definition_loads(
+    files: RalphFiles, definition: Definition, text: str
+) -> None:
+    files.save_definition(with_keys(definition))
+    files.environment_file.write_text(text)
+    loaded = files.load_definition()
+    assert loaded is not None
+    assert "secret" not in str(loaded.configuration) + str(loaded.flags)
 
 
 @pytest.mark.parametrize(

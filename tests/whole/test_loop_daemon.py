@@ -62,6 +62,39 @@ def in_words(text: str) -> str:
     return " ".join(text.split())
 
 
+SECRET = "sk-3fa9c1d2-marker"
+
+
+def test_an_agents_key_is_on_disk_in_env_alone(daemon: Daemon) -> None:
+    person = Person(daemon)
+    person.configures(f'[agents.moody]\nenv = {{ AGENT_KEY = "{SECRET}" }}\n')
+    daemon.start()
+    directory = loop_in(daemon, tasks=1)
+    toml = (directory / "ralph.toml").read_text()
+    before, _, after = toml.partition("command = [")
+    check = f'test ${{#AGENT_KEY}} -eq {len(SECRET)} && exec "$@"'
+    words = json.dumps(["/bin/sh", "-c", check, "sh"])[1:-1]
+    (directory / "ralph.toml").write_text(f"{before}command = [{words}, {after}")
+
+    def holders() -> list[str]:
+        found = [path for path in daemon.state.rglob("*") if path.is_file() and not path.is_symlink()]
+        found += [path for path in (directory / ".ralph").rglob("*") if path.is_file()]
+        return [path.name for path in found if SECRET.encode() in path.read_bytes()]
+
+    assert person("start", str(directory)).returncode == 0
+    daemon.becomes("demo", "done", timeout_s=LONG_S)
+    assert holders() == ["env"]
+
+    daemon.kill()  # the next one has only the intent of the run, and the file env
+    (daemon.files("demo") / "ralph.json").unlink()
+    daemon.start()
+    (directory / "TASKS.md").write_text("- [ ] another\n")
+    assert person("start", "demo").returncode == 0
+    wait_for(lambda: open_tasks(directory) == 0, timeout_s=LONG_S, what="the task")
+    daemon.becomes("demo", "done", timeout_s=LONG_S)
+    assert holders() == ["env"]
+
+
 # --- registration -------------------------------------------------------------------------------------
 
 

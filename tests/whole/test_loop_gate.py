@@ -29,10 +29,11 @@ class Project(Guarded):
         """What the agent does."""
         return self.daemon.root / "script.json"
 
-    def begins(self, *steps: dict[str, Any], **settings: object) -> None:
+    def begins(self, *steps: dict[str, Any], stories: int = 2, **settings: object) -> None:
         """Have the agent do these, and then its work; start the loop."""
-        stories = [{"id": f"US-00{number}", "title": "story", "passes": False} for number in (1, 2)]
-        (self.place / "prd.json").write_text(json.dumps({"userStories": stories}))
+        ids = [f"US-00{number}" for number in range(1, stories + 1)]
+        tasks = [{"id": id_, "title": "story", "passes": False} for id_ in ids]
+        (self.place / "prd.json").write_text(json.dumps({"userStories": tasks}))
         (self.place / "PROMPT.md").write_text("Do the next task.\n")
         (self.place / ".gitignore").write_text(".ralph/\nprd.json\n")
         self.git("add", "-A")

@@ -9,6 +9,7 @@ import pytest
 from tests.whole.guarded import Guarded
 from tests.whole.harness import Daemon
 from tests.whole.person import Person
+from tests.whole.test_loop_gate import Project
 
 CODE = "def add(a, b):\n    return a + b\n"
 BAD = "def add(a, b):\n    return a - b\n"
@@ -84,12 +85,15 @@ def put(guarded: Guarded, files: dict[str, str | None]) -> str:
     staged = guarded.scripts / "files.json"
     staged.write_text(json.dumps(files))
     return (
-        f"python3 -c \"import json, os; [os.remove(n) if t is None else open(n, 'w').write(t)"
+        f'mkdir -p cases\npython3 -c "import json, os;'
+        f" [os.remove(n) if t is None else open(n, 'w').write(t)"
         f" for n, t in json.load(open('{staged}')).items()]\"\ngit add -A\ngit commit -q -m weaker"
     )
 
 
-def started(daemon: Daemon, *, other: bool = False, protect: str = "report") -> Guarded:
+def started(
+    daemon: Daemon, *, other: bool = False, protect: str = "report", first: dict[str, str] | None = None
+) -> Guarded:
     """A ralph with two unittest tests, and a third one in another file."""
     guarded = Guarded.of(daemon)
     files = {"code_.py": CODE, "test_add.py": OLD, "run-tests": RUN_TESTS, ".gitignore": "__pycache__/\n"}
@@ -97,7 +101,7 @@ def started(daemon: Daemon, *, other: bool = False, protect: str = "report") -> 
         files["test_other.py"] = (
             "import unittest\n\n\nclass O(unittest.TestCase):\n    def test_o(self):\n        pass\n"
         )
-    for name, text in files.items():
+    for name, text in (files | (first or {})).items():
         (guarded.place / name).write_text(text)
     guarded.git("add", "-A")
     guarded.git("commit", "-q", "-m", "tests")
@@ -135,6 +139,100 @@ def test_a_report_names_what_was_weakened_and_keeps_the_commits(daemon: Daemon) 
     assert event["data"]["message"] == f"Tests weakened: the tests pass, but {RED}"
     shown = " ".join(Person(daemon)("verdicts", "demo").stdout.split())
     assert "green, red with" in shown and "test_add.py fails" in shown
+    report = " ".join(Person(daemon)("report", "demo").stdout.split())
+    commit = guarded.git("rev-parse", "--short=7", "HEAD")
+    assert f"{commit} kept: the tests pass, but {RED}" in report.partition("Weakened tests")[2], report
+    assert daemon.history("demo", "verdict")[0]["weakened"] == "changed"
+
+
+NOTE = "removed or disabled tests (the tests pass, but 1 test ran, 2 before"
+
+
+@pytest.mark.parametrize(
+    ("way", "note"),
+    [
+        ("the test is skipped", f"{NOTE}, 1 more skipped; {RED})."),
+        ("the failing test is deleted", f"{NOTE}; {RED})."),
+        ("the file is emptied", "deleted or emptied: test_add.py)."),
+        ("the expected value is changed", ""),
+    ],
+)
+def test_only_tests_that_vanished_get_a_note_in_one_prompt(daemon: Daemon, way: str, note: str) -> None:
+    daemon.start()
+    project = Project.of(daemon)
+    assert isinstance(project, Project)
+    other = "import unittest\n\n\nclass O(unittest.TestCase):\n    def test_o(self):\n        pass\n"
+    first = {"code_.py": CODE, "test_add.py": OLD, "run-tests": RUN_TESTS}
+    first |= {"test_other.py": other} if "emptied" in way else {}
+    for name, text in first.items():
+        (project.place / name).write_text(text)
+    weaker = {"do": "task", "files": {"code_.py": BAD, **WAYS[way].files}}
+    honest = {"do": "task", "files": {"code_.py": f"{BAD}\nmore = 1\n"}}
+    stories = [{"do": "task", "files": {"done": "yes\n"}}]
+    project.begins(weaker, honest, *stories, stories=3, regent__test_command=TESTS)
+    daemon.becomes("demo", "done", timeout_s=60.0)
+
+    prompts = [project.prompt(number) for number in (1, 2, 3)]
+    assert ["The last commits removed" in each for each in prompts] == [False, bool(note), False]
+    assert note in " ".join(prompts[1].split())
+
+
+def merged(*texts: str) -> str:
+    """Return one file with the classes of several."""
+    head = OLD.partition("class")[0]
+    return head + "\n\n".join(
+        text.partition("\n\n\n")[2].replace("class T", f"class T{n}") for n, text in enumerate(texts)
+    )
+
+
+MORE = OLD.replace("add(2, 3), 5", "add(4, 5), 9")
+ADDS = OLD.replace("\n    def test_zero(self):\n        add(0, 0)\n", "")
+ZERO = re.sub(r"    def test_add.*?\n\n", "", OLD, flags=re.DOTALL)
+TABLE = OLD.replace(
+    "        self.assertEqual(add(2, 3), 5)",
+    "        for a, b in ((2, 3), (1, 4)):\n            self.assertEqual(add(a, b), 5)",
+)
+SUBTRACT = "\n\ndef subtract(a, b):\n    return a - b\n"
+REFACTORS: dict[str, tuple[dict[str, str], dict[str, str | None], bool]] = {
+    # What is there first, what the iteration writes, and whether the gate has to keep it under "revert", too.
+    "a test file is renamed": ({}, {"test_add.py": None, "test_sum.py": OLD}, True),
+    "a test file is split": ({}, {"test_add.py": None, "test_a.py": ADDS, "test_zero.py": ZERO}, True),
+    "tests are moved to a folder": (
+        {},
+        {"test_add.py": None, "cases/__init__.py": "", "cases/test_add.py": OLD},
+        True,
+    ),
+    "two files become one": (
+        {"test_more.py": MORE},
+        {"test_add.py": merged(OLD, MORE), "test_more.py": None},
+        True,
+    ),
+    "a test becomes a table": ({}, {"test_add.py": TABLE}, True),
+    "a function is renamed with its tests": (
+        {},
+        {"code_.py": CODE.replace("add", "plus"), "test_add.py": OLD.replace("add", "plus")},
+        False,
+    ),
+    "a feature is deleted with its tests": (
+        {"code_.py": CODE + SUBTRACT, "test_sub.py": OLD.replace("add", "subtract").replace("5", "-1")},
+        {"code_.py": CODE, "test_sub.py": None},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFACTORS)
+def test_an_honest_refactor_costs_nobody_a_commit(daemon: Daemon, name: str) -> None:
+    first, then, is_green = REFACTORS[name]
+    daemon.start()
+    guarded = started(daemon, protect="revert" if is_green else "report", first=first)
+
+    guarded.does(1, ends=put(guarded, then))
+    verdict = guarded.verdict()
+
+    assert verdict["kind"] == "kept", verdict
+    assert (verdict["why"] == "the tests pass") is is_green, verdict
+    assert guarded.git("status", "--porcelain") == ""
 
 
 def test_honest_work_costs_nobody_a_commit(daemon: Daemon) -> None:

@@ -1,8 +1,8 @@
 """Read how many tests ran from the last lines that a test runner printed (A9).
 
-Known are pytest, unittest, jest, vitest, ``go test`` (plain, ``-v`` and ``-json``) and ``cargo test``. The
-numbers of several runs in one output are added. The output of any other runner has no counts; then only the
-earlier versions of the test files can show what was changed.
+Known are pytest, unittest, jest, vitest, ``node --test``, ``go test`` (plain, ``-v`` and ``-json``) and
+``cargo test``. The numbers of several runs in one output are added. The output of any other runner has no
+counts; then only the earlier versions of the test files can show what was changed.
 """
 
 import re
@@ -55,6 +55,7 @@ _VITEST: Final = re.compile(r"\s+Tests  ((?:\d+ [a-z]+(?: \| )?)+)\s*\(\d+\)|\s+
 _CARGO: Final = re.compile(r"test result: (?:ok|FAILED)\. (\d+ passed; .*\d+ filtered out).*")
 _RAN: Final = re.compile(r"Ran (\d+) tests? in [\d.]+s")
 _UNITTEST_END: Final = re.compile(r"(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?")
+_NODE: Final = re.compile(r"(?:#|\u2139) (tests|pass|fail|cancelled|skipped|todo) (\d+)")
 _GO_PACKAGE: Final = re.compile(r"(ok  |FAIL)\t\S+(?:\t| \[).*")
 _GO_TEST: Final = re.compile(r"\s*--- (PASS|FAIL|SKIP): .* \([\d.]+s\)")
 _GO_JSON: Final = re.compile(r'\{.*"Action":"(pass|fail|skip)".*"Test":".*\}')
@@ -66,7 +67,7 @@ def counts_of(lines: list[str], *, is_cut: bool = False) -> TestCounts | None:
     ``is_cut``: there were more lines. That matters to ``go test``, which prints no total.
     """
     plain = [_COLOUR.sub("", line).rstrip() for line in lines[-COUNTED_LINES:]]
-    found = [*_totals(plain), *_unittest(plain), *_go(plain, is_cut=is_cut)]
+    found = [*_totals(plain), *_unittest(plain), *_node(plain), *_go(plain, is_cut=is_cut)]
     return sum(found[1:], found[0]) if found else None
 
 
@@ -98,6 +99,17 @@ def _unittest(lines: list[str]) -> Iterator[TestCounts]:
         failed = named.get("failures", 0) + named.get("errors", 0) + named.get("unexpected successes", 0)
         skipped = named.get("skipped", 0) + named.get("expected failures", 0)
         yield TestCounts(max(int(ran[1]) - failed - skipped, 0), failed, skipped)
+
+
+def _node(lines: list[str]) -> Iterator[TestCounts]:
+    """Yield the counts of ``node --test``, which ends with one number per line, ``tests`` first."""
+    for number, line in enumerate(lines):
+        if (each := _NODE.fullmatch(line)) and each[1] == "tests":
+            block = (_NODE.fullmatch(other) for other in lines[number + 1 : number + 7])
+            numbers = {other[1]: int(other[2]) for other in block if other}
+            failed = numbers.get("fail", 0) + numbers.get("cancelled", 0)
+            skipped = numbers.get("skipped", 0) + numbers.get("todo", 0)
+            yield TestCounts(numbers.get("pass", 0), failed, skipped)
 
 
 def _go(lines: list[str], *, is_cut: bool) -> Iterator[TestCounts]:

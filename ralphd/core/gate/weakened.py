@@ -15,15 +15,9 @@ from ralphd.core.gate.test_counts import TestCounts
 
 TEST_FILES: Final = (
     *("test_*.py", "*_test.py", "tests.py", "conftest.py"),
-    *(
-        "*.test.[cm][jt]s",
-        "*.test.[jt]s",
-        "*.test.[jt]sx",
-        "*.spec.[cm][jt]s",
-        "*.spec.[jt]s",
-        "*.spec.[jt]sx",
-    ),
-    *("*/__tests__/*", "__tests__/*", "*_test.go", "tests/*.rs", "*/tests/*.rs"),
+    *("*[._-]test.[jt]s", "*[._-]test.[cm][jt]s", "*[._-]test.[jt]sx", "*/__tests__/*", "__tests__/*"),
+    *("*[._-]spec.[jt]s", "*[._-]spec.[cm][jt]s", "*[._-]spec.[jt]sx", "*.bats"),
+    *("*_test.go", "tests/*.rs", "*/tests/*.rs"),
     *(
         "*_spec.rb",
         "*_test.rb",

@@ -51,7 +51,7 @@ def after_a_set_back_clock(wait: Waiting, at: Moment) -> Waiting:
     """The same wait, counted from ``at``, when the clock now tells a time before the wait began."""
     if at >= wait.since:
         return wait
-    return Waiting(wait.reason, at, at + (wait.until - wait.since))
+    return Waiting(wait.reason, at, at + (wait.until - wait.since), wait.why)
 
 
 OUTAGE_SHARE = 60.0

@@ -197,8 +197,14 @@ class GraceOver(RunFact):
     """The time that a run was given to end has passed, by the monotonic clock."""
 
 
+@dataclass(frozen=True, slots=True)
 class Woke(Fact):
-    """A requested moment has come, or the clock was looked at before it."""
+    """A requested moment has come, or the clock was looked at before it.
+
+    ``is_free``: what a start waits for is there (A11), whatever the clock shows.
+    """
+
+    is_free: bool = False
 
 
 Event: TypeAlias = (

@@ -232,11 +232,15 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing runs until ``until``; then a run starts. ``since`` tells when the clock was set back."""
+    """Nothing runs until ``until``; then a run starts. ``since`` tells when the clock was set back.
+
+    ``why`` is what a start waits for, in words, with the reason ``RESOURCES``.
+    """
 
     reason: Reason
     since: Moment
     until: Moment
+    why: str = ""
     kind: Literal["waiting_for_retry"] = "waiting_for_retry"
 
 

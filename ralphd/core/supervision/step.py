@@ -62,7 +62,7 @@ def step(current: model.Supervision, event: events.Event, policy: model.Policy) 
         case events.GraceOver():
             return _grace_over(current, event, policy)
         case events.Woke():
-            return _woke(current, event.at)
+            return _woke(current, event)
 
 
 def _end_with_daemon(
@@ -195,7 +195,8 @@ def _spawn_postponed(
         return model.Step(current)
     if current.goal is not model.Goal.RUNNING:
         return transitions.unborn(current)
-    wait = model.Waiting(model.Reason.RESOURCES, event.at, event.at + max(policy.retry_backoff_s, 1.0))
+    until = event.at + max(policy.retry_backoff_s, 1.0)
+    wait = model.Waiting(model.Reason.RESOURCES, event.at, until, event.why)
     actions = model.Announce(
         "wait.started", f"Ralph cannot be started yet: {event.why}", wait_until=wait.until
     )
@@ -266,8 +267,11 @@ def _committed(current: model.Supervision, event: events.Committed, policy: mode
     return model.Step(replace(current, tally=tally))
 
 
-def _woke(current: model.Supervision, at: Moment) -> model.Step:
+def _woke(current: model.Supervision, event: events.Woke) -> model.Step:
+    at = event.at
     match current.state:
+        case model.Waiting(reason=model.Reason.RESOURCES) if event.is_free:
+            return transitions.spawn(current, transitions.RESTARTING)
         case model.Waiting():
             wait = after_a_set_back_clock(current.state, at)
             if at < wait.until:

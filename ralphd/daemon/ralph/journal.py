@@ -79,6 +79,7 @@ class Journal:
                     "tests_s": list(verdict.tests_s),
                     "baseline": verdict.baseline.value,
                     "tail": verdict.tail,
+                    "weakened": verdict.weakened.value,
                 }
                 await self.enter("verdict", f"{verdict.boundary_id}/verdict", verdict.at, data)
             case events.CommitsRestored():

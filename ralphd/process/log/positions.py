@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
+from ralphd.plain_files import open_plain
 from ralphd.process.log.records import BLOCK_BYTES, Chunk, Cursor, LogLine, LogQuery, Sieve, parse
 from ralphd.process.log.segments import RunFiles, Runs, is_stale, size_of
 
@@ -168,7 +169,7 @@ class _Backwards:
 def _end_of_lines(path: Path, *, over: bool) -> int:
     """Return where the last line ends. One without a newline counts if nobody is going to finish it."""
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_plain(path) as file:
             status = os.fstat(file.fileno())
             begin = max(0, status.st_size - BLOCK_BYTES)
             data = os.pread(file.fileno(), status.st_size - begin, begin)
@@ -182,7 +183,7 @@ def _block_before(path: Path, end: int, block_bytes: int) -> Chunk:
     """Return the lines that begin in the block that ends at ``end``; empty if none does."""
     start = max(0, end - block_bytes)
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_plain(path) as file:
             data = os.pread(file.fileno(), end - start, start)
     except FileNotFoundError:
         return Chunk(b"", 0)

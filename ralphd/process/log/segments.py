@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ralphd.core.supervision.model import RunId
+from ralphd.plain_files import MAX_PEEK_BYTES, open_plain, read_plain
 from ralphd.process.log.records import Chunk, Cursor, run_number
 
 REGENT_LOG: Final = "regent.log"
@@ -196,7 +197,7 @@ class SegmentStream(_LineStream):
         """Return the next lines or hole; None when there is nothing more now. ``over``: no writer is left."""
         if self._fd < 0:
             try:
-                flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+                flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
                 self._fd = os.open(self._files.segment(self.segment), flags)
             except FileNotFoundError:
                 return self._skip_missing()
@@ -254,7 +255,7 @@ def _pruned(first: int, last: int) -> Hole:
 
 def _bytes_printed(run: Path) -> int:
     try:
-        record = json.loads((run / "exit.json").read_bytes())
+        record = json.loads(read_plain(run / "exit.json", MAX_PEEK_BYTES))
     except (OSError, ValueError):
         return 0
     printed = record.get("log_bytes") if isinstance(record, dict) else 0
@@ -280,7 +281,7 @@ class RegentStream(_LineStream):
         if end == self.offset:
             return None
         try:
-            with self._files.regent_log.open("rb", buffering=0) as file:
+            with open_plain(self._files.regent_log) as file:
                 data = os.pread(file.fileno(), min(self._block_bytes, end - self.offset), self.offset)
                 return self._lines_in(data, file.fileno(), over=over)
         except FileNotFoundError:

@@ -101,7 +101,16 @@ def test_e5_stop_and_pause_outlast_a_failed_start(
 def test_a_postponed_spawn_waits_at_least_a_second() -> None:
     answer = step(ralph(Starting()), SpawnPostponed(NOW, "no memory"), Policy(retry_backoff_s=0.0))
 
-    assert answer.supervision.state == Waiting(Reason.RESOURCES, NOW, NOW + 1)
+    assert answer.supervision.state == Waiting(Reason.RESOURCES, NOW, NOW + 1, "no memory")
+
+
+def test_a_start_that_waits_follows_a_free_place_before_its_backoff() -> None:
+    waiting = ralph(Waiting(Reason.RESOURCES, NOW, NOW + 600, "2 of 2 ralphs are running"))
+
+    assert isinstance(step(waiting, Woke(NOW + 1, is_free=True), POLICY).supervision.state, Starting)
+    assert step(waiting, Woke(NOW + 1), POLICY).supervision == waiting
+    crashed = ralph(Waiting(Reason.CRASH, NOW, NOW + 600))
+    assert step(crashed, Woke(NOW + 1, is_free=True), POLICY).supervision == crashed
 
 
 def test_a_refused_request_changes_nothing_and_says_why() -> None:

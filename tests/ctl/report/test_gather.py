@@ -110,6 +110,22 @@ def test_what_was_reverted_is_not_done_and_says_why_and_what_the_tests_said() ->
     assert hours(summary_of(*entries, run(0, 2)))["undone"] == 1.0
 
 
+def test_weakened_tests_are_listed_with_what_became_of_their_commits() -> None:
+    why = "the tests pass, but 1 test ran, 2 before"
+    found = summary_of(
+        verdict(1, 1, "abc1234", why=why, weakened="vanished"),
+        verdict(2, 2, "def5678", weakened=""),
+        verdict(3, 3, "fff5678", reverted=True, weakened="changed"),
+        verdict(11, 4, "aaa5678", weakened="changed"),
+    )
+
+    assert [(each.iteration, each.commits, each.verdict) for each in found.weakened] == [
+        (1, ("abc1234",), "kept"),
+        (3, ("fff5678",), "reverted"),
+    ]
+    assert (found.weakened[0].why, found.weakened[0].task) == (why, US1)
+
+
 def test_what_a_person_put_back_is_done_again_and_its_time_was_work() -> None:
     found = summary_of(
         attempt(1, 1),

@@ -15,7 +15,7 @@ import pytest
 
 from ralphctl.cli import root
 from ralphctl.setup import config_show, init
-from ralphctl.setup.detect import detect_agents, detect_git, detect_tests, task_list
+from ralphctl.setup.detect import detect_agents, detect_git, detect_protect, detect_tests, task_list
 from ralphctl.setup.init import InitChoices
 from ralphd.core.plan import HEADED_LISTS, LISTS, PROMISE, is_promised
 from ralphd.errors import ConfigFaults, DirectoryUnusable, RalphdError, UnknownAgent, UsageError
@@ -209,6 +209,48 @@ def test_the_state_of_git_is_told(place: Path, environ: dict[str, str]) -> None:
     assert (found.has_commit, found.upstream) == (True, "origin/main")
 
 
+@pytest.mark.parametrize(
+    ("files", "patterns"),
+    [
+        ({"test_a.py": "", "src/b_test.go": "", "web/c.spec.tsx": "", "tests/helper.py": ""}, []),
+        ({"pyproject.toml": '[tool.pytest.ini_options]\npython_files = ["check_*.py"]', "test_a.py": ""}, []),
+        (
+            {
+                "pyproject.toml": '[tool.pytest.ini_options]\npython_files = ["check_*.py", 3]\n',
+                "conftest.py": "",
+                "a/check_b.py": "",
+            },
+            ["conftest.py", "check_*.py"],
+        ),
+        ({"pytest.ini": "[pytest]\npython_files =\n  *_check.py\n", "b_check.py": ""}, ["*_check.py"]),
+        ({"setup.cfg": "[tool:pytest]\npython_files=t/*.py x.py\n", "t/b.py": ""}, ["t/*.py"]),
+        (
+            {"test/a.mjs": "", "web/test/unit/b.ts": "", "src/x.test.js": "", "tests/data.json": ""},
+            ["*[._-]test.[jt]s", "test/*.mjs", "*/test/*.ts"],
+        ),
+        ({"tests/run.sh": "", "tests/lib.rs": "", "t.bats": ""}, ["*.bats", "tests/*.rs", "tests/*.sh"]),
+        ({"pyproject.toml": "python_files = [", "tests/x.txt": ""}, []),
+    ],
+)
+def test_test_files_with_unusual_names_are_protected(place: Path, files: Files, patterns: list[str]) -> None:
+    put(place, files)
+    assert detect_protect(place) == (), "not a repository"
+    git(place, "init", "-q")
+    git(place, "add", "-A")
+    assert list(detect_protect(place)) == patterns
+
+
+def test_protect_is_written_with_paths_from_the_top_of_the_repository(
+    place: Path, environ: dict[str, str]
+) -> None:
+    put(place, {"app/test/run.sh": "", "app/test_a.py": ""})
+    git(place, "init", "-q")
+    git(place, "add", "-A")
+    run(place / "app", environ)
+    told = tomllib.loads((place / "app" / "ralph.toml").read_text())
+    assert told["regent"]["protect"] == ["test_*.py", "*/test/*.sh"]
+
+
 # --- what is written ------------------------------------------------------------------------------------
 
 
@@ -234,7 +276,9 @@ def test_what_is_written_passes_check_and_says_what_its_keys_mean(
         "iteration_timeout_seconds": 5400,
     }
     assert told["git"] == {"auto_push": True, "auto_pull_rebase": False}
-    assert told["regent"] == {"test_command": "make test", "rollback_on_test_failure": False}
+    regent = {"test_command": "make test", "rollback_on_test_failure": False, "protect_tests": "report"}
+    assert told["regent"] == regent
+    assert '\n# protect = ["check_*.py"]\n' in text
     assert max(map(len, text.splitlines())) <= 80
     line, *_ = text.splitlines()
     assert json.loads((place / line.removeprefix("#:schema ")).read_text())["title"] == "ralph.toml"
