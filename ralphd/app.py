@@ -187,8 +187,6 @@ async def _serve_until_shutdown(
         logger.info("ready: pid %d, socket %s", os.getpid(), listener.path)
         ready()
         how = await host.wait_for_shutdown()
-        logger.info("shutting down: runs %s", how)
-        await services.news.tell("daemon.stopping", {"runs": how})
         await host.end(how)
         host.hub.close()
         server.ask_to_exit()

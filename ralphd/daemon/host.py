@@ -17,7 +17,7 @@ from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
 from ralphd.daemon.lifecycle import HowToEnd, Roster
 from ralphd.daemon.measures import Measures, measured
-from ralphd.daemon.ralph.callers import Callers
+from ralphd.daemon.ralph.callers import REQUESTED_BY, Callers
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.registration import Registration, candidate
 from ralphd.daemon.reload import renewed
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ralphd.core.loop.inbox import Inbox
+    from ralphd.core.supervision.door import Caller
     from ralphd.core.supervision.reports import Report
     from ralphd.core.time import Moment
     from ralphd.notify.client import WebhookClient
@@ -74,6 +75,7 @@ class Host:
         self._started_at = services.clock.now()
         self._registering, self._sending = asyncio.Lock(), asyncio.Lock()
         self._shutdown: asyncio.Future[HowToEnd] = asyncio.get_running_loop().create_future()
+        self._shutdown_by: Caller | None = None
 
     # --- start and end --------------------------------------------------------------------------------
 
@@ -109,13 +111,18 @@ class Host:
     async def shutdown(self, runs: HowToEnd) -> None:
         """Request a shutdown: with the runs finished, left alone, or killed. A later ``now`` wins."""
         if not self._shutdown.done():
+            self._shutdown_by = REQUESTED_BY.get()
             self._shutdown.set_result(runs)
         elif runs == "now":
             await lifecycle.ask_all_to_end(self._roster, self._services, kill=True)
 
     async def wait_for_shutdown(self) -> HowToEnd:
-        """Wait for a shutdown request; return what becomes of the runs."""
-        return await asyncio.shield(self._shutdown)
+        """Wait for a shutdown request and publish it; return what becomes of the runs."""
+        how = await asyncio.shield(self._shutdown)
+        by = {} if self._shutdown_by is None else {"by": self._shutdown_by.shown()}
+        logger.info("shutting down: runs %s", how)
+        await self._services.news.tell("daemon.stopping", {"runs": how} | by)
+        return how
 
     def say_ready(self) -> None:
         """Answer every request from now on, and notify systemd."""

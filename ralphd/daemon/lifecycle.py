@@ -14,6 +14,7 @@ import shutil
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
+from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -68,9 +69,10 @@ class Roster:
         return regent
 
     def take_in(self, regent: Regent) -> None:
-        """Start the supervision of ``regent``."""
+        """Start the supervision of ``regent``, which outlives the request for it."""
         self._regents[regent.name] = regent
-        self._tasks[regent.name] = asyncio.create_task(regent.supervise(), name=f"regent {regent.name}")
+        name = f"regent {regent.name}"
+        self._tasks[regent.name] = asyncio.create_task(regent.supervise(), name=name, context=Context())
 
     def revive(self, regent: Regent, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Start ``work`` for a Regent; it is cancelled with it at the latest."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics, errors
 from ralphd.agents.streams import without_past_limit
@@ -26,6 +26,7 @@ from ralphd.core.supervision.step import step
 from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
+from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.daemon.ralph.custody import Custody
 from ralphd.daemon.ralph.incidents import Incidents
 from ralphd.daemon.ralph.live_run import COUNTED_AT_END_BYTES, CommitWatcher, LiveRun, ending_of, spec_of
@@ -39,6 +40,9 @@ from ralphd.process.shim import command_line
 from ralphd.process.spawn import Run
 from ralphd.process.tree import Stranger, strangers, writable_cgroup
 from ralphd.store.history import load_evidence, save_explanation
+
+if TYPE_CHECKING:
+    from ralphd.core.supervision.door import Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class _Envelope:
     event: events.Event | None
     run: GateRun | None = None
     answered: "asyncio.Future[None] | None" = None
+    by: "Caller | None" = None
 
     @property
     def is_abandoned(self) -> bool:
@@ -198,7 +203,7 @@ class Regent:
         item out: that would wait for itself.
         """
         answered = asyncio.get_running_loop().create_future()
-        await self._inbox.put(_Envelope(event, run, answered))
+        await self._inbox.put(_Envelope(event, run, answered, REQUESTED_BY.get()))
         await answered
 
     def post(self, event: events.Event) -> None:
@@ -274,7 +279,7 @@ class Regent:
                 self.holds.take()  # another Regent, or one without a daemon, may work there
                 done = await self.gate.undoing.undo(iteration)
                 await self.account.note_head()
-                await self._handle(done.fact)
+                await self._handle(done.fact, REQUESTED_BY.get())
             except errors.RalphdError as fault:
                 return fault
             finally:
@@ -307,7 +312,8 @@ class Regent:
                 self._held = replace(envelope, run=None)
                 return
         else:
-            fault = None if envelope.event is None else await self._fault_in(self._handle(envelope.event))
+            event = envelope.event
+            fault = None if event is None else await self._fault_in(self._handle(event, envelope.by))
         envelope.answer(fault)
         if isinstance(envelope.event, events.VerdictReached | events.BaselineTested):
             await self._fault_in(self.gate.conclude(envelope.event))
@@ -340,7 +346,7 @@ class Regent:
             return errors.InternalError(f"the Regent of {self.name} failed", mend="ralphctl regent logs")
         return None
 
-    async def _handle(self, event: events.Event) -> None:
+    async def _handle(self, event: events.Event, by: "Caller | None" = None) -> None:
         self._spawn_fault = None
         facts = deque([event])
         while facts:
@@ -352,6 +358,8 @@ class Regent:
                 if isinstance(fact, reports.Reported):
                     raise errors.StaleReport("the report was not acted upon", why=why, mend=mend)
                 raise errors.WrongState(f"{self.name} cannot do that now", why=why, mend=mend)
+            if fact is event and by is not None:
+                self.account.requested_by = by
             if isinstance(fact, events.RunEnded) and answered.exit_meaning is not None:
                 await self._explain(fact.ending, answered.exit_meaning, before, answered.supervision)
             await self.account.write_down(fact, answered)

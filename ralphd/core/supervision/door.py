@@ -19,9 +19,14 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _WORDS = frozenset(
     [
         *("start", "stop", "restart", "pause", "resume", "skip-wait", "reload", "undo", "ack", "tasks"),
-        *("notes", REPORT, "webhooks", "deliveries", "shutdown"),
+        *("notes", REPORT),
     ]
 )
+_OF_DAEMON = {"shutdown": "regent stop", "reload": "regent reload", "deliveries": "webhooks replay"}
+UNANNOUNCED: Final = frozenset(
+    ["reload", "rm", "tasks", "notes", "regent reload", "webhooks add", "webhooks remove"]
+)
+"""Requests that change something, and have no event of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,11 @@ def requested(method: str, path: str) -> RequestedAction | None:
             return RequestedAction("rm" if method == "DELETE" else "request", name)
         case ["ralphs", name, word, *_] if word in _WORDS:
             return RequestedAction(word, name)
-        case [word, *_] if word in _WORDS:
-            return RequestedAction(word)
+        case ["webhooks", *rest]:
+            word = "remove" if method == "DELETE" else "test" if rest else "add"
+            return RequestedAction(f"webhooks {word}")
+        case [word, *_] if word in _OF_DAEMON:
+            return RequestedAction(_OF_DAEMON[word])
         case _:
             return RequestedAction("request")
 

@@ -1,9 +1,17 @@
 """Who sends requests: the run that a process belongs to, what it may request, and the record of that."""
 
 import logging
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from ralphd.core.supervision.door import Caller, RefusalCounter, RequestedAction, is_permitted, refusal_text
+from ralphd.core.supervision.door import (
+    UNANNOUNCED,
+    Caller,
+    RefusalCounter,
+    RequestedAction,
+    is_permitted,
+    refusal_text,
+)
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import rfc3339
 from ralphd.errors import RalphdError
@@ -16,6 +24,9 @@ if TYPE_CHECKING:
     from ralphd.daemon.services import Services, UserConfiguration
 
 logger = logging.getLogger(__name__)
+
+REQUESTED_BY: ContextVar[Caller | None] = ContextVar("REQUESTED_BY", default=None)
+"""Who sent the request that this task serves; the door sets it."""
 
 
 class Callers:
@@ -76,12 +87,14 @@ class Callers:
     async def record(self, caller: Caller, asked: RequestedAction) -> None:
         """Enter a request that was carried out into the log, and into the history of its ralph."""
         logger.info("%s requested by %s", asked.action, caller, extra={"ralph": asked.ralph})
+        data = {"action": asked.action, "by": caller.shown()}
         if (regent := self._find(asked.ralph)) is not None:
             at = self._services.clock.now()
             key = f"{asked.action}/{rfc3339(at)}/{caller.pid}"
-            run_id = regent.account.facts.run_id
-            data = {"run_id": run_id, "action": asked.action, "by": caller.shown()}
-            await regent.enter_request(key, at, data)
+            await regent.enter_request(key, at, {"run_id": regent.account.facts.run_id, **data})
+        if asked.action in UNANNOUNCED:
+            data = {"message": f"{asked}, requested by {caller}", **data}
+            await self._services.news.tell("request.accepted", data, ralph=asked.ralph)
 
     def _find(self, ralph: str | None) -> "Regent | None":
         try:
