@@ -238,7 +238,7 @@ def _obey_signals(host: Host) -> None:
     def obey(number: signal.Signals) -> None:
         how = "now" if seen and meanings[number] == "finish" else meanings[number]
         seen.add(number)
-        task = loop.create_task(host.shutdown(how))
+        task = loop.create_task(host.shutdown(how, by_signal=number == signal.SIGTERM))
         pending.add(task)
         task.add_done_callback(pending.discard)
 

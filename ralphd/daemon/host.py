@@ -5,6 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRUNE_EVERY_S = 60.0
+REPORT_S = 2.0
 EVENTS_KEPT_S = 30 * 24 * 3600.0
 CLOSING_S = 10.0
 """What is left to do when no run is left: replies under way, the database."""
@@ -108,13 +110,26 @@ class Host:
         with self._services.systemd.reloading():
             return self._users.read()
 
-    async def shutdown(self, runs: HowToEnd) -> None:
-        """Request a shutdown: with the runs finished, left alone, or killed. A later ``now`` wins."""
+    async def shutdown(self, runs: HowToEnd, *, by_signal: bool = False) -> None:
+        """Request a shutdown: with the runs finished, left alone, or killed. A later ``now`` wins.
+
+        ``by_signal``: first report the runs that may have sent it, for REPORT_S at most.
+        """
+        if by_signal and not self._shutdown.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_S):
+                    if await self.callers.report_enders():
+                        while await self._is_sending():  # noqa: ASYNC110 - the worker sends it
+                            await asyncio.sleep(0.02)
         if not self._shutdown.done():
             self._shutdown_by = REQUESTED_BY.get()
             self._shutdown.set_result(runs)
         elif runs == "now":
             await lifecycle.ask_all_to_end(self._roster, self._services, kill=True)
+
+    async def _is_sending(self) -> bool:
+        due = await self.events.next_due_at()
+        return due is not None and due <= self._services.clock.now()
 
     async def wait_for_shutdown(self) -> HowToEnd:
         """Wait for a shutdown request and publish it; return what becomes of the runs."""

@@ -20,6 +20,7 @@ from ralphd.agents.streams import without_past_limit
 from ralphd.core import sandbox
 from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET
 from ralphd.core.gate.verdict import GateRun, Verdict
+from ralphd.core.incidents import Escalation
 from ralphd.core.supervision import events, model, reports
 from ralphd.core.supervision.explain import explain_end
 from ralphd.core.supervision.step import step
@@ -139,6 +140,10 @@ class Regent:
         return None if self._live is None else self._live.run_id
 
     @property
+    def run_record(self) -> RunRecord | None:
+        return None if self._live is None else self._live.record
+
+    @property
     def has_a_run(self) -> bool:
         """Whether a run lives, its end is not answered yet, or tests run."""
         return isinstance(self.account.supervision.state, model.HAS_A_RUN) or self.gate.is_busy
@@ -150,7 +155,7 @@ class Regent:
         return without_past_limit(live.output.seen, self._services.clock.now()) if live else None
 
     def view(self) -> dict[str, Any]:
-        record = None if self._live is None else self._live.record
+        record = self.run_record
         means = None if record is None else record.tree_means
         inside = None if record is None else (record.sandbox, record.sandbox_reason)
         bare = [note] if inside and (note := sandbox.note_on(*inside)) else []
@@ -290,6 +295,10 @@ class Regent:
         """Enter a request that was carried out into the history, which has one writer at a time."""
         async with self._alone:
             await self.account.records.enter("request", key, at, data)
+
+    async def escalate(self, call: Escalation) -> None:
+        async with self._alone:
+            await self.account.escalate(call)
 
     async def supervise(self) -> None:
         """Carry out one item after the other, until cancelled. Cancelled, it leaves the run alone."""

@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import wait_for
+from tests.notify.receiver import receiving
 from tests.players import player
 from tests.whole.harness import Daemon, View
 from tests.whole.person import Person
@@ -265,6 +267,44 @@ def test_requests_without_an_event_of_their_own_get_one(daemon: Daemon, person: 
     assert set(accepted) >= {"reload", "regent reload"}
     assert " reload demo" in accepted["reload"]["command"]
     assert "regent stop" in daemon.events("daemon.stopping")[0]["data"]["by"]["command"]
+
+
+def test_a_run_that_may_have_ended_the_daemon_is_reported(
+    daemon: Daemon, person: Person, tmp_path: Path
+) -> None:
+    asked, path = tmp_path / "asked", tmp_path / "bin"
+    path.mkdir()
+    (path / "systemctl").write_text(f"#!/bin/sh\ntouch {asked}\nsleep 600\n")
+    (path / "systemctl").chmod(0o755)
+    person.configures("[notify]\nallow_private = true\n")
+    with receiving() as receiver:
+        daemon.start()
+        Witness.of(daemon, "other").register()
+        assert person("webhooks", "add", "--allow-private", receiver.url).returncode == 0
+        run = person.starts(person.directory(), [f"{path}/systemctl", "--user", "stop", "ralphd"])["run_id"]
+        wait_for(asked.exists, what="systemctl")
+
+        daemon.send(signal.SIGTERM)
+        daemon.exit_code()
+        [message] = receiver.received
+
+    text = f"ralphd received SIGTERM while run {run} ran "
+    assert text in json.loads(message.body)["data"]["data"]["message"]
+    assert f"WARNING demo: {text}" in (daemon.state / "ralphd.log").read_text()
+    daemon.start()
+    [event] = daemon.events("ralph.escalated")
+    assert (event["ralph"], event["data"]["message"].startswith(text)) == ("demo", True)
+
+
+def test_an_end_that_no_run_can_have_caused_escalates_nothing(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    person.starts(person.directory(), list(player("sleeper")))
+
+    daemon.send(signal.SIGTERM)
+
+    assert daemon.exit_code() == 0
+    daemon.start()
+    assert daemon.events("ralph.escalated") == []
 
 
 def test_a_refusal_names_the_command_that_was_typed(daemon: Daemon, person: Person) -> None:

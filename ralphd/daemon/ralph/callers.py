@@ -1,9 +1,11 @@
 """Who sends requests: the run that a process belongs to, what it may request, and the record of that."""
 
 import logging
+import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from ralphd.core.incidents import of_an_end
 from ralphd.core.supervision.door import (
     UNANNOUNCED,
     Caller,
@@ -15,7 +17,8 @@ from ralphd.core.supervision.door import (
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import rfc3339
 from ralphd.errors import RalphdError
-from ralphd.process.peer_run import ConnectedProcess, run_of
+from ralphd.process.activity.probe import RunTree
+from ralphd.process.peer_run import ConnectedProcess, first_ender, run_of
 from ralphd.process.shim import command_line
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from ralphd.daemon.services import Services, UserConfiguration
 
 logger = logging.getLogger(__name__)
+
+SCAN_S = 0.2
 
 REQUESTED_BY: ContextVar[Caller | None] = ContextVar("REQUESTED_BY", default=None)
 """Who sent the request that this task serves; the door sets it."""
@@ -95,6 +100,20 @@ class Callers:
         if asked.action in UNANNOUNCED:
             data = {"message": f"{asked}, requested by {caller}", **data}
             await self._services.news.tell("request.accepted", data, ralph=asked.ralph)
+
+    async def report_enders(self) -> bool:
+        """Escalate for each run whose tree holds a program that ends services; return whether one does."""
+        deadline = time.monotonic() + SCAN_S
+        found = [
+            (regent, record.run_id, *ender)
+            for regent in self._roster
+            if (record := regent.run_record) and (ender := first_ender(RunTree(record).pids(), deadline))
+        ]
+        for regent, run_id, pid, command in found:
+            call = of_an_end(run_id, regent.name, pid, command)
+            logger.warning("%s", call.message, extra={"ralph": regent.name})
+            await regent.escalate(call)
+        return bool(found)
 
     def _find(self, ralph: str | None) -> "Regent | None":
         try:

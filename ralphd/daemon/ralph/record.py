@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ralphd import diagnostics
 from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND, Configuration
-from ralphd.core.incidents import Incident, of_a_bug
+from ralphd.core.incidents import Escalation, Incident, of_a_bug
 from ralphd.core.record import change_of
 from ralphd.core.supervision import model
 from ralphd.core.supervision.events import BaselineTested, Committed, Event, RunEnded, VerdictReached
@@ -369,8 +369,10 @@ class RalphRecord:
         self._supervision = replace(self._supervision, goal=model.Goal.STOPPED, state=model.Failed(why))
         self._facts = replace(self._facts, ralph_pid=None)
         await self.save()
+        await self.escalate(of_a_bug(f"Ralph failed: {why}"))
+
+    async def escalate(self, call: Escalation) -> None:
+        """Escalate what no step ordered."""
         at = self._services.clock.now()
         key = f"{self.definition.name}/ralph.escalated/{rfc3339(at)}"
-        await self.note_incident(
-            await self.telling.call_for(of_a_bug(f"Ralph failed: {why}"), key, at, self.told())
-        )
+        await self.note_incident(await self.telling.call_for(call, key, at, self.told()))

@@ -8,6 +8,7 @@ from ralphd.core.supervision.door import (
     Caller,
     RefusalCounter,
     RequestedAction,
+    can_end_services,
     is_permitted,
     refusal_text,
     requested,
@@ -72,6 +73,25 @@ def test_what_is_permitted_for_itself_is_not_for_others(action: str) -> None:
     assert not is_permitted(RequestedAction(action, "web"), AGENT, may)
     assert not is_permitted(RequestedAction(action, None), Caller(1, 1000, UNKNOWN_RUN), may)
     assert [each for each in ACTIONS if is_permitted(RequestedAction(each, "api"), AGENT, may)] == [action]
+
+
+@pytest.mark.parametrize(
+    ("command", "can"),
+    [
+        ("systemctl --user stop ralphd", True),
+        ("/usr/bin/loginctl terminate-user me", True),
+        ("/bin/sh /home/me/bin/systemctl stop ralphd", True),
+        ("sudo systemctl stop ralphd", True),
+        ("kill -TERM 4711", True),
+        ("pkill -f ralphd", True),
+        ("grep systemctl README", False),
+        ("python worker.py kill", False),
+        ("sh", False),
+        ("", False),
+    ],
+)
+def test_some_programs_end_services(command: str, can: bool) -> None:
+    assert can_end_services(command.split(" ")) == can
 
 
 def test_a_start_may_be_permitted_for_any_ralph() -> None:
