@@ -536,6 +536,8 @@ class Regent:
         if (run_id := self.living) is not None and (commits := await self._commits.commits()):
             self.post(events.Committed(self._services.clock.now(), run_id, commits))
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
+        if self._live is not None:
+            await asyncio.to_thread(self._live.run.note_tree)
         if self._live is not None and (self._counting is None or self._counting.done()):
             self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
         await self.account.freshen()
