@@ -33,7 +33,10 @@ TOLD: Mapping[str, Told] = {
     "ralph.started": _told("a run started", "pid", "by"),
     "ralph.adopted": _told("the daemon adopted a run of an earlier daemon", "message pid"),
     "ralph.exited": _told("a run ended", "code signal outcome", "by"),
-    "ralph.stall_warning": _told("a run is silent; its processes are inspected from now on", "message"),
+    "ralph.stall_warning": _told(
+        "a run is silent, and its processes are inspected from now on; or it waits for more than a day",
+        "message",
+    ),
     "ralph.stalled": _told("a run hangs or exceeds its time, and is ended", "message failure_kind"),
     "ralph.retrying": _told("a run failed and will be restarted", "message until"),
     "ralph.escalated": _told(
