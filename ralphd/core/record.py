@@ -13,6 +13,7 @@ from ralphd.core.gate.verdict import VerdictKind, short
 from ralphd.core.supervision import reports
 from ralphd.core.supervision.events import CommitsRestored, Committed, Event, RunEnded, VerdictReached
 from ralphd.core.supervision.model import Done, ReportedTask, RunReports, Supervision, Waiting
+from ralphd.core.text import one_line
 from ralphd.core.time import Moment, rfc3339
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -110,8 +111,7 @@ def _cost(entry: Entry) -> str:
 
 
 def _cut(text: object, most: int) -> str:
-    words = " ".join(text.split()) if isinstance(text, str) else ""
-    return words if len(words) <= most else words[: most - 1] + "…"
+    return one_line(text, most) if isinstance(text, str) else ""
 
 
 def iterations(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ An end keeps the goals: with ``finish`` and ``now`` the runs end, and the next d
 
 import asyncio
 import logging
+import os
 import shutil
 from collections import Counter
 from collections.abc import Coroutine, Iterator
@@ -124,6 +125,7 @@ START_LIMIT_S = 5.0
 ANSWER_LIMIT_S = 3.0
 """After it, a run that has not answered is reported as a problem of the daemon, until it does."""
 KILL_LIMIT_S = 20.0
+LEAST_FREE_BYTES = 50 << 20
 
 HowToEnd = Literal["finish", "leave", "now"]
 
@@ -245,6 +247,8 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
         await asyncio.sleep(every_s)
         for regent in roster:
             try:
+                if roster.find(regent.name) is regent:  # else it was removed during this pass
+                    await regent.account.restore_home()
                 await regent.look_round()
             except Exception:  # one ralph's odd files must not stop the others' supervision
                 logger.exception("polling a ralph failed", extra={"ralph": regent.name})
@@ -252,8 +256,18 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
         if events.degraded:
             await events.heal()
         services.trouble("events", events.degraded)
+        services.trouble("disk", await asyncio.to_thread(disk_trouble, services.state_directory))
         await services.tell_troubles()
         services.systemd.passed(in_words(roster))
+
+
+def disk_trouble(directory: Path) -> str | None:
+    """Return why the disk of ``directory`` counts as full; None while it does not. Blocks."""
+    disk = os.statvfs(directory)
+    free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    if free >= min(LEAST_FREE_BYTES, total // 100):
+        return None
+    return f"only {free >> 20} MiB are free for {directory}; what is not saved is written when there is room"
 
 
 def in_words(roster: Roster) -> str:

@@ -16,12 +16,8 @@ UNKNOWN_RUN: Final = RunId("unknown")
 REFUSAL_EVERY_S: Final = 60.0
 REPORT: Final = "reports"
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
-_WORDS = frozenset(
-    [
-        *("start", "stop", "restart", "pause", "resume", "skip-wait", "reload", "undo", "ack", "tasks"),
-        *("notes", REPORT),
-    ]
-)
+_WORDS = frozenset(("start", "stop", "restart", "pause", "resume", "skip-wait", "reload", "undo", "ack",
+                    "tasks", "notes", REPORT))  # fmt: skip
 _OF_DAEMON = {"shutdown": "regent stop", "reload": "regent reload", "deliveries": "webhooks replay"}
 UNANNOUNCED: Final = frozenset(
     ["reload", "rm", "tasks", "notes", "regent reload", "webhooks add", "webhooks remove"]

@@ -6,14 +6,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from ralphd.core.incidents import of_an_end
-from ralphd.core.supervision.door import (
-    UNANNOUNCED,
-    Caller,
-    RefusalCounter,
-    RequestedAction,
-    is_permitted,
-    refusal_text,
-)
+from ralphd.core.supervision import door
+from ralphd.core.supervision.door import Caller, RequestedAction
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import rfc3339
 from ralphd.errors import RalphdError
@@ -39,7 +33,7 @@ class Callers:
 
     def __init__(self, roster: "Roster", services: "Services", users: "UserConfiguration") -> None:
         self._roster, self._services, self._users = roster, services, users
-        self._refusals = RefusalCounter()
+        self._refusals = door.RefusalCounter()
 
     def caller(self, peer: ConnectedProcess) -> Caller:
         """Return who sent a request, as of now."""
@@ -64,7 +58,7 @@ class Callers:
         return None
 
     def permits(self, caller: Caller, asked: RequestedAction) -> bool:
-        return is_permitted(asked, caller, self._users.present.regent.runs_may)
+        return door.is_permitted(asked, caller, self._users.present.regent.runs_may)
 
     async def refuse(self, caller: Caller, asked: RequestedAction) -> None:
         """Report a refusal, at most once per run and action in a minute."""
@@ -77,7 +71,7 @@ class Callers:
             await self._report(caller, asked, count)
 
     async def _report(self, caller: Caller, asked: RequestedAction, count: int) -> None:
-        text = refusal_text(caller, asked, count)
+        text = door.refusal_text(caller, asked, count)
         data = {"message": text, "action": asked.action, "count": count, "by": caller.shown()}
         logger.warning("%s", text, extra={"ralph": caller.ralph})
         regent = self._find(caller.ralph)
@@ -97,7 +91,7 @@ class Callers:
             at = self._services.clock.now()
             key = f"{asked.action}/{rfc3339(at)}/{caller.pid}"
             await regent.enter_request(key, at, {"run_id": regent.account.facts.run_id, **data})
-        if asked.action in UNANNOUNCED:
+        if asked.action in door.UNANNOUNCED:
             data = {"message": f"{asked}, requested by {caller}", **data}
             await self._services.news.tell("request.accepted", data, ralph=asked.ralph)
 

@@ -75,6 +75,7 @@ def _awaited(active: ActiveConfiguration, pinned: Definition) -> tuple[str, ...]
     )
 
 
+HOME_DELETED = "its files in the state directory were deleted; lost: environment, logs, history"
 _OF_THE_RUN = (Reported, Committed, BaselineTested, VerdictReached)
 """No request causes these facts, even while one takes effect."""
 
@@ -310,6 +311,22 @@ class RalphRecord:
         if at is not None and at != self._facts.last_output_at:
             self._facts = replace(self._facts, last_output_at=at)
             self._stale = True
+
+    async def restore_home(self) -> None:
+        """Write definition and state again if they were deleted: the next daemon has to know this ralph."""
+        if self.files.definition_file.exists():
+            return
+        self._unsaved = True
+        try:
+            await asyncio.to_thread(self.files.create)
+        except OSError as fault:
+            self._state_trouble(fault)
+        await self.save()
+        if self._unsaved:
+            return
+        self.notes.append(HOME_DELETED)
+        data = {"file": "ralph.json", "kept_as": None, "rebuilt_from": "memory", "message": HOME_DELETED}
+        await self._services.news.tell("state.recovered", data, ralph=self.definition.name)
 
     async def freshen(self) -> None:
         """Write what is due: unsaved state, the time of the last output, deleted copies."""
