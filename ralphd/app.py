@@ -187,8 +187,6 @@ async def _serve_until_shutdown(
         logger.info("ready: pid %d, socket %s", os.getpid(), listener.path)
         ready()
         how = await host.wait_for_shutdown()
-        logger.info("shutting down: runs %s", how)
-        await services.news.tell("daemon.stopping", {"runs": how})
         await host.end(how)
         host.hub.close()
         server.ask_to_exit()
@@ -240,7 +238,7 @@ def _obey_signals(host: Host) -> None:
     def obey(number: signal.Signals) -> None:
         how = "now" if seen and meanings[number] == "finish" else meanings[number]
         seen.add(number)
-        task = loop.create_task(host.shutdown(how))
+        task = loop.create_task(host.shutdown(how, by_signal=number == signal.SIGTERM))
         pending.add(task)
         task.add_done_callback(pending.discard)
 

@@ -74,6 +74,7 @@ EVENTS = {
     "incident.acknowledged": ("", 2, ""),
     "incident.closed": ("", 2, ""),
     "config.drifted": ("", 2, ""),
+    "request.accepted": ("", 2, ""),
     "log.gap": ("", 2, ""),
 }
 """Every type of event: its title where it is sent to a person, ntfy's priority for it, and ntfy's tag.

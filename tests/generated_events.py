@@ -23,39 +23,42 @@ _JUDGED = "iteration task verdict why commits reverted"
 
 TOLD: Mapping[str, Told] = {
     "daemon.started": _told("the daemon accepts requests", "pid version"),
-    "daemon.stopping": _told("the daemon begins to shut down", "runs"),
+    "daemon.stopping": _told("the daemon begins to shut down", "runs", "by"),
     "daemon.degraded": _told("a part of the daemon does not work; `message` names it", "message"),
     "state.recovered": _told(
         "a broken file was replaced, or a repository that a run left half changed was repaired",
         at_times="file kept_as rebuilt_from message",
     ),
-    "ralph.registered": _told("a ralph was registered", "directory"),
-    "ralph.started": _told("a run started", "pid"),
+    "ralph.registered": _told("a ralph was registered", "directory", "by"),
+    "ralph.started": _told("a run started", "pid", "by"),
     "ralph.adopted": _told("the daemon adopted a run of an earlier daemon", "message pid"),
-    "ralph.exited": _told("a run ended", "code signal outcome"),
-    "ralph.stall_warning": _told("a run is silent; its processes are inspected from now on", "message"),
+    "ralph.exited": _told("a run ended", "code signal outcome", "by"),
+    "ralph.stall_warning": _told(
+        "a run is silent, and its processes are inspected from now on; or it waits for more than a day",
+        "message",
+    ),
     "ralph.stalled": _told("a run hangs or exceeds its time, and is ended", "message failure_kind"),
     "ralph.retrying": _told("a run failed and will be restarted", "message until"),
     "ralph.escalated": _told(
         "an alert for a person, once per incident, or a reminder ([when](notifications.md))",
         "message directory needs do",
-        "reminder held_back since desktop",
+        "reminder held_back since desktop by",
     ),
     "incident.held_back": _told(
-        "an alert was suppressed because its incident is open", "message held_back since"
+        "an alert was suppressed because its incident is open", "message held_back since", "by"
     ),
     "incident.acknowledged": _told(
-        "a person acknowledged the incident (`ralphctl ack`)", "message since held_back"
+        "a person acknowledged the incident (`ralphctl ack`)", "message since held_back", "by"
     ),
     "incident.closed": _told(
-        "the incident is over; `why` is `works`, `known` or `stopped`", "message why since held_back"
+        "the incident is over; `why` is `works`, `known` or `stopped`", "message why since held_back", "by"
     ),
-    "ralph.pausing": _told("a pause was requested, and takes effect after the iteration", "message"),
-    "ralph.paused": _told("it is paused", "message", "until"),
-    "ralph.resumed": _told("it continues after a pause", "message"),
-    "ralph.stopped": _told("it was stopped by a request, or because it made no progress", "message"),
+    "ralph.pausing": _told("a pause was requested, and takes effect after the iteration", "message", "by"),
+    "ralph.paused": _told("it is paused", "message", "until by"),
+    "ralph.resumed": _told("it continues after a pause", "message", "by"),
+    "ralph.stopped": _told("it was stopped by a request, or because it made no progress", "message", "by"),
     "ralph.done": _told("it is done", "message"),
-    "ralph.failed": _told("it failed; nothing runs until a person acts", at_times="message escalated"),
+    "ralph.failed": _told("it failed; nothing runs until a person acts", at_times="message escalated by"),
     "iteration.started": _told("a run reported that an iteration begins", "iteration task"),
     "iteration.finished": _told(
         "a run reported that an iteration has finished", "iteration failed summary task complete commits"
@@ -91,7 +94,7 @@ TOLD: Mapping[str, Told] = {
         "message files undo",
     ),
     "commit.restored": _told(
-        "a person re-applied reverted commits (`ralphctl undo`)", "message iteration task commits made"
+        "a person re-applied reverted commits (`ralphctl undo`)", "message iteration task commits made", "by"
     ),
     "sandbox.degraded": _told(
         "a run has no sandbox although `[sandbox] level` is `auto`; once per reason", "message level reason"
@@ -109,9 +112,13 @@ TOLD: Mapping[str, Told] = {
     ),
     "agent.returned": _told("the agent is used again", "message agent"),
     "wait.started": _told("nothing runs until `until`, or a run reported that it waits", "until", "message"),
-    "wait.ended": _told("the wait is over", at_times="message"),
+    "wait.ended": _told("the wait is over", at_times="message by"),
     "config.drifted": _told(
         "configuration files of a ralph were changed and need `ralphctl reload`", "message drift do"
+    ),
+    "request.accepted": _told(
+        "a request without an event of its own was carried out: reload, rm, tasks, notes, webhooks",
+        "message action by",
     ),
 }
 """The events that this version publishes. A new type needs a line here."""
@@ -127,7 +134,8 @@ streams them ([their format](files.md#events)), and webhooks send those that mat
 all of a kind, such as `ralph.*`. The daemon keeps events for 30 days.
 
 Keys of `data` in brackets are optional. `message` is a text for people, `do` a command to type, `until` the
-time at which the ralph continues by itself, `needs` what a person has to do.
+time at which the ralph continues by itself, `needs` what a person has to do, `by` the process whose request
+caused the event: `pid`, `uid`, `run_id` (null outside of runs), `command`.
 
 | type | published when | `data` |
 | --- | --- | --- |

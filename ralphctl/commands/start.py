@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, socket_given, the_client, wants_json
+from ralphctl.cli.click_ext import CommonCommand, refuse_within_run, socket_given, the_client, wants_json
 from ralphctl.client import discovery
 from ralphctl.client.client import Client, Reply
 from ralphctl.commands.control import tell_view
@@ -263,6 +263,7 @@ def _settle_replacement(order: _Order, views: list[dict[str, Any]], *, may_repla
     name, new = view["name"], clean(shlex.join(order.command or ()))
     old = clean(shlex.join(view["command"] or ())) or "the built-in loop"
     if _runs(view):
+        refuse_within_run()
         mend = f"ralphctl stop {name}, then {order.replacing()}"
         raise AlreadyRunning(f"{name} is running here, with {old}", mend=mend)
     if may_replace:
@@ -280,6 +281,7 @@ def _on_branch(order: _Order, views: list[dict[str, Any]], branch: str) -> Abstr
 
     view = order.known(views) or order.in_directory(views)
     if view is not None and _runs(view):
+        refuse_within_run()
         mend = f"ralphctl stop {view['name']}, then start it with --branch"
         raise AlreadyRunning(f"{view['name']} is running: its branch stays as it is", mend=mend)
     return on_branch(Path(view["directory"]) if view else order.directory, branch)

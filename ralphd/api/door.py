@@ -7,6 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ralphd.api.errors import problem
 from ralphd.core.supervision.door import REPORT, Caller, requested
+from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.errors import Forbidden, WithinRun
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ class Door:
             status = message.get("status", status)
             await send(message)
 
-        await self._app(scope, receive, watched)
+        serving = REQUESTED_BY.set(None if asked.action == REPORT else caller)
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            REQUESTED_BY.reset(serving)
         if status < 300 and asked.action != REPORT:
             await host.callers.record(caller, asked)
 

@@ -215,6 +215,8 @@ def _read(path: Path) -> str:
     try:
         if why := distrust(os.fstat(fd), path, uid=os.geteuid(), private_group=_private_group()):
             raise Untrusted(why)
+        if (mode := path.parent.stat().st_mode) & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise Untrusted(f"is in a directory that other users can write: `chmod o-w {path.parent}`")
         with os.fdopen(fd, "rb", closefd=False) as file:
             return file.read().decode("utf-8")
     finally:

@@ -127,6 +127,12 @@ def of_a_bug(text: str) -> Escalation:
     return Escalation(text, "a look at the log of ralphd, which has the traceback", "ralphctl regent logs")
 
 
+def of_an_end(run_id: str, name: str, pid: int, command: str) -> Escalation:
+    """Return the message about a run that may have had the daemon ended (A4)."""
+    text = f"ralphd received SIGTERM while run {run_id} ran {command} (pid {pid}), which may have caused it"
+    return Escalation(text, "a look at what the run did", f"ralphctl logs {name}", stands=False)
+
+
 def shell_word(text: str) -> str:
     """Quote ``text`` as one word of a shell."""
     return text if _PLAIN.fullmatch(text) else "'" + text.replace("'", "'\\''") + "'"

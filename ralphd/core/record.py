@@ -12,7 +12,8 @@ from ralphd.core.explanation import in_seconds
 from ralphd.core.gate.verdict import VerdictKind, short
 from ralphd.core.supervision import reports
 from ralphd.core.supervision.events import CommitsRestored, Committed, Event, RunEnded, VerdictReached
-from ralphd.core.supervision.model import Done, ReportedTask, Supervision, Waiting
+from ralphd.core.supervision.model import Done, ReportedTask, RunReports, Supervision, Waiting
+from ralphd.core.text import one_line
 from ralphd.core.time import Moment, rfc3339
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -26,15 +27,15 @@ _MOST_WORDS_CHARS: Final = 200
 _ITERATION: Final = ("run_id", "iteration", "at", "failed", "summary", "task", "complete", "commits")
 
 
-def entry_of(event: reports.Reported) -> tuple[str, dict[str, Any]] | None:
-    """Return kind and data of the entry that a report makes, or None."""
+def entry_of(event: reports.Reported, said: RunReports) -> tuple[str, dict[str, Any]] | None:
+    """Return kind and data of the entry that a report makes, or None. ``said`` is what came before it."""
     match event.report:
         case reports.AttemptFinished() as report:
             return "attempt", dict(report.data())
         case reports.IterationFinished() as finished:
             return "iteration", dict(finished.data())
         case reports.WaitingUntil(until=float() as until, reason=reason) if until > event.at:
-            return "wait", {"reason": reason, "until": rfc3339(reports.bounded(until, event.at))}
+            return "wait", {"reason": reason, "until": rfc3339(reports.bounded(until, event.at, said))}
         case reports.WaitingUntil():
             return "wait_over", {}
         case reports.Cost(usd=usd):
@@ -110,8 +111,7 @@ def _cost(entry: Entry) -> str:
 
 
 def _cut(text: object, most: int) -> str:
-    words = " ".join(text.split()) if isinstance(text, str) else ""
-    return words if len(words) <= most else words[: most - 1] + "…"
+    return one_line(text, most) if isinstance(text, str) else ""
 
 
 def iterations(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +18,7 @@ from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
 from ralphd.daemon.lifecycle import HowToEnd, Roster
 from ralphd.daemon.measures import Measures, measured
-from ralphd.daemon.ralph.callers import Callers
+from ralphd.daemon.ralph.callers import REQUESTED_BY, Callers
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.registration import Registration, candidate
 from ralphd.daemon.reload import renewed
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ralphd.core.loop.inbox import Inbox
+    from ralphd.core.supervision.door import Caller
     from ralphd.core.supervision.reports import Report
     from ralphd.core.time import Moment
     from ralphd.notify.client import WebhookClient
@@ -44,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 PRUNE_EVERY_S = 60.0
 VAULTS_EVERY_S = 24 * 3600.0
+REPORT_S = 2.0
 EVENTS_KEPT_S = 30 * 24 * 3600.0
 CLOSING_S = 10.0
 """What is left to do when no run is left: replies under way, the database."""
@@ -75,6 +78,7 @@ class Host:
         self._started_at = services.clock.now()
         self._registering, self._sending = asyncio.Lock(), asyncio.Lock()
         self._shutdown: asyncio.Future[HowToEnd] = asyncio.get_running_loop().create_future()
+        self._shutdown_by: Caller | None = None
 
     # --- start and end --------------------------------------------------------------------------------
 
@@ -115,16 +119,34 @@ class Host:
         with self._services.systemd.reloading():
             return self._users.read()
 
-    async def shutdown(self, runs: HowToEnd) -> None:
-        """Request a shutdown: with the runs finished, left alone, or killed. A later ``now`` wins."""
+    async def shutdown(self, runs: HowToEnd, *, by_signal: bool = False) -> None:
+        """Request a shutdown: with the runs finished, left alone, or killed. A later ``now`` wins.
+
+        ``by_signal``: first report the runs that may have sent it, for REPORT_S at most.
+        """
+        if by_signal and not self._shutdown.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_S):
+                    if await self.callers.report_enders():
+                        while await self._is_sending():  # noqa: ASYNC110 - the worker sends it
+                            await asyncio.sleep(0.02)
         if not self._shutdown.done():
+            self._shutdown_by = REQUESTED_BY.get()
             self._shutdown.set_result(runs)
         elif runs == "now":
             await lifecycle.ask_all_to_end(self._roster, self._services, kill=True)
 
+    async def _is_sending(self) -> bool:
+        due = await self.events.next_due_at()
+        return due is not None and due <= self._services.clock.now()
+
     async def wait_for_shutdown(self) -> HowToEnd:
-        """Wait for a shutdown request; return what becomes of the runs."""
-        return await asyncio.shield(self._shutdown)
+        """Wait for a shutdown request and publish it; return what becomes of the runs."""
+        how = await asyncio.shield(self._shutdown)
+        by = {} if self._shutdown_by is None else {"by": self._shutdown_by.shown()}
+        logger.info("shutting down: runs %s", how)
+        await self._services.news.tell("daemon.stopping", {"runs": how} | by)
+        return how
 
     def say_ready(self) -> None:
         """Answer every request from now on, and notify systemd."""

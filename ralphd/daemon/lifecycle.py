@@ -10,10 +10,12 @@ An end keeps the goals: with ``finish`` and ``now`` the runs end, and the next d
 
 import asyncio
 import logging
+import os
 import shutil
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
+from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,9 +71,10 @@ class Roster:
         return regent
 
     def take_in(self, regent: Regent) -> None:
-        """Start the supervision of ``regent``."""
+        """Start the supervision of ``regent``, which outlives the request for it."""
         self._regents[regent.name] = regent
-        self._tasks[regent.name] = asyncio.create_task(regent.supervise(), name=f"regent {regent.name}")
+        name = f"regent {regent.name}"
+        self._tasks[regent.name] = asyncio.create_task(regent.supervise(), name=name, context=Context())
 
     def revive(self, regent: Regent, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Start ``work`` for a Regent; it is cancelled with it at the latest."""
@@ -123,6 +126,7 @@ START_LIMIT_S = 5.0
 ANSWER_LIMIT_S = 3.0
 """After it, a run that has not answered is reported as a problem of the daemon, until it does."""
 KILL_LIMIT_S = 20.0
+LEAST_FREE_BYTES = 50 << 20
 
 HowToEnd = Literal["finish", "leave", "now"]
 
@@ -244,6 +248,8 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
         await asyncio.sleep(every_s)
         for regent in roster:
             try:
+                if roster.find(regent.name) is regent:  # else it was removed during this pass
+                    await regent.account.restore_home()
                 await regent.look_round()
             except Exception:  # one ralph's odd files must not stop the others' supervision
                 logger.exception("polling a ralph failed", extra={"ralph": regent.name})
@@ -251,6 +257,7 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
         if events.degraded:
             await events.heal()
         services.trouble("events", events.degraded)
+        services.trouble("disk", await asyncio.to_thread(disk_trouble, services.state_directory))
         await services.tell_troubles()
         services.systemd.passed(in_words(roster))
 
@@ -265,6 +272,15 @@ async def retry_starts(roster: Roster, services: "Services") -> None:
         for regent in sorted(roster, key=lambda each: getattr(each.account.supervision.state, "since", 0.0)):
             if regent.retry_start():
                 break  # its admission sets ``freed``
+
+
+def disk_trouble(directory: Path) -> str | None:
+    """Return why the disk of ``directory`` counts as full; None while it does not. Blocks."""
+    disk = os.statvfs(directory)
+    free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    if free >= min(LEAST_FREE_BYTES, total // 100):
+        return None
+    return f"only {free >> 20} MiB are free for {directory}; what is not saved is written when there is room"
 
 
 def in_words(roster: Roster) -> str:

@@ -13,19 +13,21 @@ from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics, errors
 from ralphd.agents.streams import without_past_limit
 from ralphd.core import sandbox
 from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET, Explanation
 from ralphd.core.gate.verdict import GateRun, Verdict
+from ralphd.core.incidents import Escalation
 from ralphd.core.supervision import events, model, reports
 from ralphd.core.supervision.explain import explain_end
 from ralphd.core.supervision.step import step
 from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
+from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.daemon.ralph.custody import Custody
 from ralphd.daemon.ralph.incidents import Incidents
 from ralphd.daemon.ralph.live_run import COUNTED_AT_END_BYTES, CommitWatcher, LiveRun, ending_of, spec_of
@@ -39,6 +41,9 @@ from ralphd.process.shim import command_line
 from ralphd.process.spawn import Run
 from ralphd.process.tree import Stranger, strangers, writable_cgroup
 from ralphd.store.history import load_evidence, save_explanation
+
+if TYPE_CHECKING:
+    from ralphd.core.supervision.door import Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,7 @@ class _Envelope:
     event: events.Event | None
     run: GateRun | None = None
     answered: "asyncio.Future[None] | None" = None
+    by: "Caller | None" = None
 
     @property
     def is_abandoned(self) -> bool:
@@ -135,6 +141,10 @@ class Regent:
         return None if self._live is None else self._live.run_id
 
     @property
+    def run_record(self) -> RunRecord | None:
+        return None if self._live is None else self._live.record
+
+    @property
     def has_a_run(self) -> bool:
         """Whether a run lives, its end is not answered yet, or tests run."""
         return isinstance(self.account.supervision.state, model.HAS_A_RUN) or self.gate.is_busy
@@ -146,7 +156,7 @@ class Regent:
         return without_past_limit(live.output.seen, self._services.clock.now()) if live else None
 
     def view(self) -> dict[str, Any]:
-        record = None if self._live is None else self._live.record
+        record = self.run_record
         means = None if record is None else record.tree_means
         inside = None if record is None else (record.sandbox, record.sandbox_reason)
         bare = [note] if inside and (note := sandbox.note_on(*inside)) else []
@@ -202,7 +212,7 @@ class Regent:
         item out: that would wait for itself.
         """
         answered = asyncio.get_running_loop().create_future()
-        await self._inbox.put(_Envelope(event, run, answered))
+        await self._inbox.put(_Envelope(event, run, answered, REQUESTED_BY.get()))
         await answered
 
     def post(self, event: events.Event) -> None:
@@ -278,7 +288,7 @@ class Regent:
                 self.holds.take()  # another Regent, or one without a daemon, may work there
                 done = await self.gate.undoing.undo(iteration)
                 await self.account.note_head()
-                await self._handle(done.fact)
+                await self._handle(done.fact, REQUESTED_BY.get())
             except errors.RalphdError as fault:
                 return fault
             finally:
@@ -289,6 +299,10 @@ class Regent:
         """Enter a request that was carried out into the history, which has one writer at a time."""
         async with self._alone:
             await self.account.records.enter("request", key, at, data)
+
+    async def escalate(self, call: Escalation) -> None:
+        async with self._alone:
+            await self.account.escalate(call)
 
     async def supervise(self) -> None:
         """Carry out one item after the other, until cancelled. Cancelled, it leaves the run alone."""
@@ -311,7 +325,8 @@ class Regent:
                 self._held = replace(envelope, run=None)
                 return
         else:
-            fault = None if envelope.event is None else await self._fault_in(self._handle(envelope.event))
+            event = envelope.event
+            fault = None if event is None else await self._fault_in(self._handle(event, envelope.by))
         envelope.answer(fault)
         if isinstance(envelope.event, events.VerdictReached | events.BaselineTested):
             await self._fault_in(self.gate.conclude(envelope.event))
@@ -344,7 +359,7 @@ class Regent:
             return errors.InternalError(f"the Regent of {self.name} failed", mend="ralphctl regent logs")
         return None
 
-    async def _handle(self, event: events.Event) -> None:
+    async def _handle(self, event: events.Event, by: "Caller | None" = None) -> None:
         self._spawn_fault = None
         facts = deque([event])
         while facts:
@@ -356,6 +371,8 @@ class Regent:
                 if isinstance(fact, reports.Reported):
                     raise errors.StaleReport("the report was not acted upon", why=why, mend=mend)
                 raise errors.WrongState(f"{self.name} cannot do that now", why=why, mend=mend)
+            if fact is event and by is not None:
+                self.account.requested_by = by
             if isinstance(fact, events.RunEnded) and answered.exit_meaning is not None:
                 await self._explain(fact.ending, answered.exit_meaning, before, answered.supervision)
             await self.account.write_down(fact, answered)
@@ -541,6 +558,8 @@ class Regent:
         if (run_id := self.living) is not None and (commits := await self._commits.commits()):
             self.post(events.Committed(self._services.clock.now(), run_id, commits))
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
+        if self._live is not None:
+            await asyncio.to_thread(self._live.run.note_tree)
         if self._live is not None and (self._counting is None or self._counting.done()):
             self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
         await self.account.freshen()

@@ -82,7 +82,11 @@ class GitRunner:
         answer = repo.answer(self.directory, "rev-parse", "--show-toplevel", limit_s=self.remaining_s)
         if answer is None or answer[0] != 0:
             raise NotDone(f"git rev-parse found no work tree; {self._hint()}")
-        return Path(os.fsdecode(answer[1].removesuffix(b"\n")))
+        top = Path(os.fsdecode(answer[1].removesuffix(b"\n")))
+        here = self.directory.resolve()
+        if not (here.is_relative_to(top) or top.is_relative_to(here)):
+            raise NotDone(f"core.worktree of git names {top}, outside of {self.directory}")
+        return top
 
     def path(self, name: bytes) -> bytes:
         """Return the absolute path of a name in the work tree."""

@@ -4,11 +4,13 @@ A control group cannot be left without rights, descent from the shim cannot be l
 the cookie in the environment outlives both. One sign is enough; what cannot be examined counts as within.
 """
 
+import os
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from ralphd.core.supervision.door import UNKNOWN_RUN
+from ralphd.core.supervision.door import UNKNOWN_RUN, can_end_services
 from ralphd.core.supervision.model import RunId
 from ralphd.process import shim
 from ralphd.process.tree import ancestors, start_ticks
@@ -41,6 +43,16 @@ def run_of(pid: int, uid: int, ticks: int | None, is_known: Callable[[RunId], bo
     candidates = (RunId(run_id.decode()) for sign in signs for run_id in sign(pid))
     known = next((run_id for run_id in candidates if run_id == UNKNOWN_RUN or is_known(run_id)), None)
     return UNKNOWN_RUN if ticks is None or start_ticks(pid) != ticks else known
+
+
+def first_ender(pids: Iterable[int], deadline: float) -> tuple[int, str] | None:
+    """Return the first of them that can end services, with its command; None after ``deadline``."""
+    for pid in pids:
+        if time.monotonic() > deadline:
+            break
+        if can_end_services(os.fsdecode(shim.arguments(pid)).split("\0")):
+            return pid, shim.command_line(pid)
+    return None
 
 
 def _by_group(pid: int) -> Iterator[bytes]:

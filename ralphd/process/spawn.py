@@ -98,6 +98,7 @@ class Run:
         self._shim_end: asyncio.Future[None] | None = None
         self._record: RunRecord | None = None
         self._shim_status: int | None = None
+        self._known: dict[int, int] = {}
 
     def __del__(self) -> None:
         if self._pidfd >= 0:
@@ -170,10 +171,19 @@ class Run:
             return record
         ended_at, swept, pause_s = time.time(), dict[int, str](), POLL_S
         origin = (True, self._record.cgroup if self._record else _origin(self.directory)[1])
-        while not await asyncio.to_thread(sweep, self.directory, swept, limit_s=SWEEP_SLICE_S, origin=origin):
+
+        def sweep_slice() -> bool:
+            return sweep(self.directory, swept, limit_s=SWEEP_SLICE_S, origin=origin, known=self._known)
+
+        while not await asyncio.to_thread(sweep_slice):
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         return record or lost(self.directory, ended_at, swept, origin=origin)
+
+    def note_tree(self) -> None:
+        """Note who is below the shim, for a sweep without it; a control group needs no such note."""
+        if self._pin_shim() and self.record is not None and self.record.cgroup is None:
+            self._known = tree.tree_below(self._shim_pid, self._known)
 
     def terminate(self) -> None:
         """Have the shim send SIGTERM and SIGCONT to the command's process group."""
@@ -332,15 +342,17 @@ def sweep(
     *,
     limit_s: float,
     origin: tuple[bool, Path | None] | None = None,
+    known: Mapping[int, int] = tree.NO_ONE,
 ) -> bool:
     """Kill what is left of a run without a shim and add it to ``swept``; return True if nothing is left.
 
     ``origin``: whether the run is of this boot, and its control group; without it, as its files state.
+    ``known``: start ticks of its processes by pid.
     """
     is_of_this_boot, cgroup = origin or _origin(directory)
     if not is_of_this_boot:
         return True
-    killed, is_empty = tree.sweep(directory.run_id, cgroup, limit_s=limit_s)
+    killed, is_empty = tree.sweep(directory.run_id, cgroup, limit_s=limit_s, known=known)
     swept.update(killed)
     return is_empty
 

@@ -6,7 +6,9 @@
 # parents. So there are three means, from best to last. A control group cannot be left without rights, but
 # one is writable only as root or by delegation. The subreaper (the shim) inherits every orphan, so descent
 # from it is complete while it lives. The cookie in the environment survives the shim's death, but a program
-# may clear it. Each misses something that another one catches; a sweep uses all that there are. Searching
+# may clear it. Each misses something that another one catches; a sweep uses all that there are. Without a
+# control group the daemon also notes every few seconds who is below the shim: a process that clears its
+# environment and then kills the shim is found if it was seen before. Searching
 # by process group or session was rejected: any process leaves those with one ``setsid``.
 #
 # The scans and signals live in ``shim``, which cannot import us. Nothing here signals a process that is not
@@ -19,11 +21,12 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
@@ -34,6 +37,8 @@ from ralphd.process.shim import carriers as carriers
 from ralphd.process.shim import command_line as command_line
 
 SETTLE_S = 0.01
+MOST_KNOWN = 4096
+NO_ONE: Mapping[int, int] = MappingProxyType({})
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROBE = "ralphd-trial-"
 SUBGROUP = "ralphd-daemon"
@@ -108,11 +113,14 @@ def ancestors(pid: int) -> list[int]:
     return above
 
 
-def sweep(run_id: RunId, cgroup: Path | None, *, limit_s: float) -> tuple[dict[int, str], bool]:
+def sweep(
+    run_id: RunId, cgroup: Path | None, *, limit_s: float, known: Mapping[int, int] = NO_ONE
+) -> tuple[dict[int, str], bool]:
     """Kill the tree of a run whose shim is gone; return what was signalled, and whether nothing is left (S6).
 
-    First its control group, if it has one, then all that carry its cookie and what is below them. Takes
-    ``limit_s`` seconds at most. Call it only for a run of this boot.
+    First its control group, if it has one, then all that carry its cookie, those ``known`` as its processes
+    (start ticks by pid), and what is below them. Takes ``limit_s`` seconds at most. Call it only for a run
+    of this boot.
     """
     deadline = time.monotonic() + limit_s
     swept: dict[int, str] = {}
@@ -120,10 +128,36 @@ def sweep(run_id: RunId, cgroup: Path | None, *, limit_s: float) -> tuple[dict[i
     if cgroup is not None and cgroup.exists():
         is_empty = shim.kill_cgroup(str(cgroup), swept, lambda: None, deadline)
         shim.remove_cgroup(str(cgroup))
+
+    def signal_all(number: int, done: set[int], swept: dict[int, str]) -> bool:
+        fresh = shim.signal_carriers(run_id, number, done, swept)
+        return _signal_known(known, number, done, swept) or fresh
+
     is_empty &= shim.end_all(
-        lambda *how: shim.signal_carriers(run_id, *how), lambda: stays_empty(run_id), swept, deadline
+        signal_all, lambda: stays_empty(run_id) and not shim.living(_alive(known)), swept, deadline
     )
     return swept, is_empty
+
+
+def tree_below(root: int, before: Mapping[int, int]) -> dict[int, int]:
+    """Return the start ticks of the processes below ``root``, by pid, and of those ``before`` that live."""
+    pids = [*_alive(before), *shim.below(root, MOST_KNOWN)]
+    return {pid: stat[2] for pid in pids if (stat := shim.process_stat(pid)) and stat[0] not in "ZX"}
+
+
+def _alive(known: Mapping[int, int]) -> list[int]:
+    return [pid for pid, ticks in known.items() if start_ticks(pid) == ticks]
+
+
+def _signal_known(known: Mapping[int, int], number: int, done: set[int], swept: dict[int, str]) -> bool:
+    fresh, alive = False, _alive(known)
+    for pid in set(alive) - done:
+        command = command_line(pid)
+        if shim.signal_if(pid, number, lambda pid, stat: stat[2] == known[pid]):
+            done.add(pid)
+            swept.setdefault(pid, command)
+            fresh = True
+    return shim.signal_below(alive, number, done, swept) or fresh
 
 
 def stays_empty(carried: str, cookie: str = shim.COOKIE) -> bool:

@@ -108,3 +108,14 @@ def test_a_file_of_another_user_is_a_fault_and_not_used(place: Place) -> None:
         "ralph.toml: belongs to another user (uid 12345): "
         f"make it yours with `chown 0 {path.resolve()}`; it is not used"
     ]
+
+
+def test_a_directory_that_others_can_write_is_a_fault(place: Place) -> None:
+    place.project("[regent]\nmax_retries = 5\n")
+    place.directory.chmod(0o777)
+    assert place.faults() == [
+        "ralph.toml: is in a directory that other users can write: "
+        f"`chmod o-w {place.directory.resolve()}`; it is not used"
+    ]
+    place.directory.chmod(0o1777)
+    assert place.load().regent.max_retries == 5

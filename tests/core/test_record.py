@@ -15,7 +15,7 @@ from ralphd.core.supervision.reports import (
     IterationFinished,
     WaitingUntil,
 )
-from tests.core.supervision.scenes import NOW, report
+from tests.core.supervision.scenes import HELLO, NOW, report
 
 AT = "2026-11-21T20:01:02.345678Z"
 WHOLE = AttemptFinished(
@@ -47,7 +47,7 @@ def entry(kind: str, **data: Any) -> dict[str, Any]:
 
 
 def test_the_history_keeps_all_of_an_attempt() -> None:
-    kept = entry_of(report(WHOLE))
+    kept = entry_of(report(WHOLE), HELLO)
 
     assert kept == (
         "attempt",
@@ -94,7 +94,7 @@ def test_a_cost_that_nobody_knows_is_none_and_not_0() -> None:
 def test_the_history_keeps_all_of_an_iteration() -> None:
     finished = IterationFinished(3, False, "parsed", ReportedTask("US-2"), True, ("abc1234", "def5678"))
 
-    assert entry_of(report(finished)) == (
+    assert entry_of(report(finished), HELLO) == (
         "iteration",
         {
             "iteration": 3,
@@ -108,14 +108,14 @@ def test_the_history_keeps_all_of_an_iteration() -> None:
 
 
 def test_a_wait_its_end_and_a_cost_are_kept_and_heartbeats_are_not() -> None:
-    assert entry_of(report(WaitingUntil(NOW + 60, "usage limit"))) == (
+    assert entry_of(report(WaitingUntil(NOW + 60, "usage limit")), HELLO) == (
         "wait",
         {"reason": "usage limit", "until": "2026-11-21T20:01:00.000000Z"},
     )
-    assert entry_of(report(WaitingUntil(None))) == ("wait_over", {})
-    assert entry_of(report(WaitingUntil(NOW - 60))) == ("wait_over", {})
-    assert entry_of(report(Cost(1.0))) == ("cost", {"usd": 1.0})
-    assert entry_of(report(Heartbeat())) is None
+    assert entry_of(report(WaitingUntil(None)), HELLO) == ("wait_over", {})
+    assert entry_of(report(WaitingUntil(NOW - 60)), HELLO) == ("wait_over", {})
+    assert entry_of(report(Cost(1.0)), HELLO) == ("cost", {"usd": 1.0})
+    assert entry_of(report(Heartbeat()), HELLO) is None
 
 
 def test_what_is_told_after_the_daemon_was_away_keeps_its_own_time_which_is_never_to_come() -> None:
@@ -145,7 +145,7 @@ def test_an_attempt_is_one_line_for_people() -> None:
         ),
         (
             {"agent": "a\nb" * 99, "task": "none", "why": 7},
-            f"- 2026-11-21 21:01:02+01:00 · {('a b' * 99)[:59]}…\n",
+            f"- 2026-11-21 21:01:02+01:00 · {('a b' * 99)[:59].rstrip()}…\n",
         ),
         ({}, "- 2026-11-21 21:01:02+01:00\n"),
         ({"at": "2026-99-99T20:01:02Z", "agent": "a"}, "- a\n"),

@@ -21,7 +21,7 @@ async def test_a_full_inbox_loses_no_fact(tmp_path: Path, monkeypatch: pytest.Mo
     regent, events = await a_regent(tmp_path)
     seen: list[Event] = []
 
-    async def note(_: Regent, event: Event) -> None:
+    async def note(_: Regent, event: Event, by: object = None) -> None:
         seen.append(event)
 
     monkeypatch.setattr(Regent, "_handle", note)

@@ -91,13 +91,16 @@ async def test_a_poll_does_not_wait_for_the_output_to_be_counted(tmp_path: Path)
         began.append(1)
         await is_over.wait()
 
-    output = SimpleNamespace(count=count)
-    regent._live = cast("LiveRun", SimpleNamespace(output=output, run_id=RunId("r000001-0badcafe")))
+    noted: list[int] = []
+    output, run = SimpleNamespace(count=count), SimpleNamespace(note_tree=lambda: noted.append(1))
+    live = SimpleNamespace(output=output, run=run, run_id=RunId("r000001-0badcafe"))
+    regent._live = cast("LiveRun", live)
     async with asyncio.timeout(20):
         for _ in range(2):
             await regent.look_round()
             await asyncio.sleep(0)
             assert len(began) == 1
+        assert len(noted) == 2
         is_over.set()
         await asyncio.gather(*regent._tasks)
         await regent.look_round()

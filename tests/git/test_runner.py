@@ -12,7 +12,7 @@ from ralphd.git.facts import boundary, position
 from ralphd.git.repo import Repository
 from ralphd.git.rewrite.revert import forget_old, revert, reverted
 from ralphd.git.rewrite.stash import put_back, set_aside
-from ralphd.git.runner import GitRunner
+from ralphd.git.runner import GitRunner, NotDone
 from tests.git.guard_world import carried_out, committed, everything, head, refusal, write
 from tests.git.work_tree import WorkTree
 
@@ -194,3 +194,16 @@ def test_refs_of_the_newest_reverts_are_kept_and_what_is_spared(
     assert len(left) == 8 and reverted(tree.path, "my-ralph/1") == ()
     forget_old(tree.path, "my-ralph", spared=["my-ralph/0"])
     assert tree.git("for-each-ref", "--format=%(refname)", "refs/ralph").split() == left
+
+
+def test_a_work_tree_elsewhere_is_refused(tree: WorkTree, tmp_path: Path) -> None:
+    other = WorkTree.new(tmp_path / "other")
+    committed(other, "theirs", a="a\n")
+    tree.git("config", "core.worktree", str(other.path))
+
+    with pytest.raises(NotDone, match=f"core.worktree of git names {other.path}, outside of {tree.path}"):
+        _ = GitRunner(tree.path).top
+    tree.git("config", "core.worktree", str(tree.path))
+    below = tree.path / "below"
+    below.mkdir()
+    assert GitRunner(below).top == tree.path

@@ -1,5 +1,6 @@
 """A run that kills its shim and writes its own records: the kernel decides how it ended (S6)."""
 
+import asyncio
 import json
 import os
 import platform
@@ -128,6 +129,52 @@ async def test_a_shim_killed_by_its_run_is_lost_whatever_the_run_wrote(stage: St
     assert (record.lost, record.code) == (True, None)
     assert not is_alive(leader)
     assert tree.carriers(run.directory.run_id) == []
+
+
+async def test_what_was_seen_below_a_killed_shim_ends_with_an_empty_environment(stage: Stage) -> None:
+    script = "(exec env -i setsid sleep 1000) & exec sleep 1000"
+    run = await stage.spawn(("sh", "-c", script), allow_cgroup=False)
+    assert run.record is not None
+    shim_pid, leader = run.record.shim_pid, run.record.pid
+    [bare] = wait_for(lambda: without_cookie(run, leader), what="a process with an empty environment")
+    bystander = await asyncio.create_subprocess_exec("sleep", "1000", env={})
+    try:
+        run.note_tree()
+        os.kill(shim_pid, signal.SIGKILL)
+
+        record = await run.ended()
+
+        assert bare in {each.pid for each in record.swept}
+        assert not is_alive(bare)
+        assert is_alive(bystander.pid)
+    finally:
+        bystander.kill()
+        await bystander.wait()
+
+
+async def test_a_pid_that_was_reused_since_is_spared(stage: Stage) -> None:
+    run = await stage.spawn(player("sleeper"), allow_cgroup=False)
+    bystander = await asyncio.create_subprocess_exec("sleep", "1000", env={})
+    try:
+        ticks = tree.start_ticks(bystander.pid)
+        assert ticks is not None
+        assert run.record is not None
+        os.kill(run.record.shim_pid, signal.SIGKILL)
+        await run.ended()
+
+        swept, is_empty = tree.sweep(run.directory.run_id, None, limit_s=5, known={bystander.pid: ticks - 1})
+
+        assert (swept, is_empty) == ({}, True)
+        assert is_alive(bystander.pid)
+    finally:
+        bystander.kill()
+        await bystander.wait()
+
+
+def without_cookie(run: Run, leader: int) -> list[int]:
+    assert run.record is not None
+    below = set(tree.descendants(run.record.shim_pid)) - {leader}
+    return [pid for pid in below if tree.command_line(pid) == "sleep 1000"]
 
 
 async def test_the_kernel_reports_the_end_of_an_adopted_shim(stage: Stage) -> None:

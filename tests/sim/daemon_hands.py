@@ -145,7 +145,7 @@ class DaemonHands:
         if (
             isinstance(fact, Reported)
             and not is_known(before, fact)
-            and (entry := entry_of(fact)) is not None
+            and (entry := entry_of(fact, before.said)) is not None
         ):
             self._enter(Entry(entry[0], f"{fact.run_id}/{fact.id}", entry[1]))
         for action in answered.actions:

@@ -135,3 +135,12 @@ def test_a_place_that_takes_none_is_tried_again_and_nothing_is_missing_then(tmp_
 
     assert not kept.degraded
     assert len(lines(home / "progress.md")) == 2
+
+
+def test_reports_leave_no_control_sequence_in_the_file() -> None:
+    told = "\x1b]52;c;aGk=\x07\x1b[31mred\x1b[0m \u202eevil\r\x9b2J"
+    line = progress_line({"agent": told, "outcome": told, "failure_kind": told, "why": told, "next": told})
+
+    assert line.endswith("\n")
+    assert line[:-1].isprintable()
+    assert "red" in line

@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import wait_for
+from tests.notify.receiver import receiving
 from tests.players import player
 from tests.whole.harness import Daemon, View
 from tests.whole.person import Person
@@ -18,7 +20,7 @@ MUTINY = (
     "tasks add Rest", "note Rest", "webhooks add http://127.0.0.1:9/",
     "regent stop --now", "regent restart", "regent reload", "regent uninstall",
     "config set regent.test_command true", "config set --user regent.runs_may all",
-    "start .. -- true",
+    "start .. -- true", "start .", "start . -- true", "start . --replace -- true", "start . --branch night",
 )  # fmt: skip
 
 
@@ -62,7 +64,7 @@ def test_a_run_cannot_stop_or_change_its_supervision(daemon: Daemon, person: Per
         "running",
         daemon.run_directories("demo")[-1].name,
     )
-    assert {each["action"] for each in refusals(daemon)} >= {"stop", "pause", "reload", "shutdown", "rm"}
+    assert {each["action"] for each in refusals(daemon)} >= {"stop", "pause", "reload", "regent stop", "rm"}
     assert not (person.directory() / "ralph.toml").exists()
 
 
@@ -209,3 +211,107 @@ def test_a_request_is_recorded_with_who_sent_it(daemon: Daemon, person: Person) 
     explained = person("explain", "demo")
     assert f"request   stop by pid {by['pid']}" in explained.stdout, explained
     assert f"uid {os.geteuid()}" in explained.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "caused"),
+    [
+        ("stop --now", {"ralph.exited", "ralph.stopped"}),
+        ("pause", {"ralph.exited", "ralph.paused"}),
+        ("restart", {"ralph.exited", "ralph.started"}),
+    ],
+)
+def test_an_event_names_whose_request_caused_it(
+    daemon: Daemon, person: Person, command: str, caused: set[str]
+) -> None:
+    daemon.start()
+    person.starts(person.directory(), list(player("sleeper")))
+    before = daemon.events()
+    verb, *options = command.split()
+
+    assert person(verb, "demo", *options).returncode == 0
+    wait_for(lambda: caused <= {each["type"] for each in daemon.events()[len(before) :]}, what="the events")
+
+    by = {each["type"]: each["data"]["by"] for each in daemon.events() if "by" in each["data"]}
+    assert {"ralph.registered", "ralph.started", *caused} <= set(by)
+    for each in caused:
+        assert (by[each]["uid"], by[each]["run_id"]) == (os.geteuid(), None)
+        assert f" {verb} demo" in by[each]["command"]
+    shown = [json.loads(line) for line in person("events", "--json").stdout.splitlines()]
+    assert {each["type"] for each in shown if "by" in each["data"]} >= caused
+
+
+def test_what_nobody_requested_has_nobody(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    person.starts(person.directory(), ["/bin/sh", "-c", "sleep 0.2; exit 3"])
+
+    wait_for(lambda: daemon.events("ralph.retrying"), what="the end of the first run")
+    assert "by" in daemon.events("ralph.started")[0]["data"]
+    assert "by" not in daemon.events("ralph.exited")[0]["data"]
+    assert "by" not in daemon.events("ralph.retrying")[0]["data"]
+
+
+def test_requests_without_an_event_of_their_own_get_one(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    person.starts(person.directory(), list(player("sleeper")))
+
+    for words in (["reload", "demo"], ["webhooks", "add", "--name", "w", "http://127.0.0.1:9/"]):
+        person(*words)
+    person("webhooks", "remove", "w")
+    person("regent", "reload")
+    person("regent", "stop", "--now")
+
+    daemon.exit_code()
+    daemon.start()
+    accepted = {each["data"]["action"]: each["data"]["by"] for each in daemon.events("request.accepted")}
+    assert set(accepted) >= {"reload", "regent reload"}
+    assert " reload demo" in accepted["reload"]["command"]
+    assert "regent stop" in daemon.events("daemon.stopping")[0]["data"]["by"]["command"]
+
+
+def test_a_run_that_may_have_ended_the_daemon_is_reported(
+    daemon: Daemon, person: Person, tmp_path: Path
+) -> None:
+    asked, path = tmp_path / "asked", tmp_path / "bin"
+    path.mkdir()
+    (path / "systemctl").write_text(f"#!/bin/sh\ntouch {asked}\nsleep 600\n")
+    (path / "systemctl").chmod(0o755)
+    person.configures("[notify]\nallow_private = true\n")
+    with receiving() as receiver:
+        daemon.start()
+        Witness.of(daemon, "other").register()
+        assert person("webhooks", "add", "--allow-private", receiver.url).returncode == 0
+        run = person.starts(person.directory(), [f"{path}/systemctl", "--user", "stop", "ralphd"])["run_id"]
+        wait_for(asked.exists, what="systemctl")
+
+        daemon.send(signal.SIGTERM)
+        daemon.exit_code()
+        [message] = receiver.received
+
+    text = f"ralphd received SIGTERM while run {run} ran "
+    assert text in json.loads(message.body)["data"]["data"]["message"]
+    assert f"WARNING demo: {text}" in (daemon.state / "ralphd.log").read_text()
+    daemon.start()
+    [event] = daemon.events("ralph.escalated")
+    assert (event["ralph"], event["data"]["message"].startswith(text)) == ("demo", True)
+
+
+def test_an_end_that_no_run_can_have_caused_escalates_nothing(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    person.starts(person.directory(), list(player("sleeper")))
+
+    daemon.send(signal.SIGTERM)
+
+    assert daemon.exit_code() == 0
+    daemon.start()
+    assert daemon.events("ralph.escalated") == []
+
+
+def test_a_refusal_names_the_command_that_was_typed(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+
+    types(person, "ralphctl regent stop --now")
+
+    [refusal] = refusals(daemon)
+    assert refusal["action"] == "regent stop"
+    assert refusal["message"].startswith("Refused: ralphctl regent stop from within run ")

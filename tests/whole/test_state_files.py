@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import is_alive, wait_for
-from tests.whole.harness import Daemon, daemon_in
+from tests.whole.harness import Daemon, View, daemon_in
 from tests.whole.witnesses import Witness
 
 Damage = Callable[[Path], None]
@@ -452,3 +452,37 @@ def test_a_stop_is_carried_out_on_a_full_disk(small: Daemon) -> None:
     small.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
     small.becomes("demo", "stopped")
     assert not is_alive(pid)
+
+
+def test_a_deleted_home_is_written_again_and_the_ralph_stays_known(daemon: Daemon, witness: Witness) -> None:
+    daemon.start()
+    view = witness.register()
+    shutil.rmtree(daemon.files(witness.name))
+
+    event = wait_for(lambda: daemon.events("state.recovered"), timeout_s=20, what="the event")[0]
+
+    assert (event["ralph"], event["data"]["rebuilt_from"]) == (witness.name, "memory")
+    now = daemon.view(witness.name)
+    assert (now["state"], now["ralph_pid"]) == ("running", view["ralph_pid"])
+    assert any("files in the state directory were deleted" in note for note in now["notes"])
+    assert daemon.status()["daemon"]["status"] == "ok"
+    daemon.restart()
+    again = daemon.view(witness.name)
+    assert (again["directory"], again["goal"]) == (view["directory"], "running")
+
+
+def test_a_full_disk_is_a_problem_of_health(small: Daemon) -> None:
+    small.start()
+    assert small.ask("GET", "/v1/health")["status"] == "ok"
+    ballast = fill(small.state)
+
+    def health() -> View:
+        return dict(small.ask("GET", "/v1/health"))
+
+    def is_full() -> bool:
+        return any(each.startswith("disk: only 0 MiB are free for") for each in health()["problems"])
+
+    wait_for(is_full, timeout_s=20, what="a full disk")
+    assert health()["status"] == "degraded"
+    ballast.unlink()
+    wait_for(lambda: health()["status"] == "ok", timeout_s=20, what="a healthy daemon")

@@ -4,7 +4,7 @@ A run may read, and report for itself. Everything else is refused unless the use
 (``[regent] runs_may``): an agent must not stop or reconfigure its own supervision, by accident or on purpose.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,12 +16,17 @@ UNKNOWN_RUN: Final = RunId("unknown")
 REFUSAL_EVERY_S: Final = 60.0
 REPORT: Final = "reports"
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
-_WORDS = frozenset(
-    [
-        *("start", "stop", "restart", "pause", "resume", "skip-wait", "reload", "undo", "ack", "tasks"),
-        *("notes", REPORT, "webhooks", "deliveries", "shutdown"),
-    ]
+_WORDS = frozenset(("start", "stop", "restart", "pause", "resume", "skip-wait", "reload", "undo", "ack",
+                    "tasks", "notes", REPORT))  # fmt: skip
+_OF_DAEMON = {"shutdown": "regent stop", "reload": "regent reload", "deliveries": "webhooks replay"}
+UNANNOUNCED: Final = frozenset(
+    ["reload", "rm", "tasks", "notes", "regent reload", "webhooks add", "webhooks remove"]
 )
+"""Requests that change something, and have no event of their own."""
+
+
+_ENDERS = frozenset({"systemctl", "loginctl", "busctl", "kill", "pkill", "killall"})
+_STARTERS = frozenset({"sh", "bash", "dash", "sudo", "env", "timeout", "nohup", "python", "python3"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +70,19 @@ def requested(method: str, path: str) -> RequestedAction | None:
             return RequestedAction("rm" if method == "DELETE" else "request", name)
         case ["ralphs", name, word, *_] if word in _WORDS:
             return RequestedAction(word, name)
-        case [word, *_] if word in _WORDS:
-            return RequestedAction(word)
+        case ["webhooks", *rest]:
+            word = "remove" if method == "DELETE" else "test" if rest else "add"
+            return RequestedAction(f"webhooks {word}")
+        case [word, *_] if word in _OF_DAEMON:
+            return RequestedAction(_OF_DAEMON[word])
         case _:
             return RequestedAction("request")
+
+
+def can_end_services(words: Sequence[str]) -> bool:
+    """Return whether a command line is that of a program that ends services, also as a script or by sudo."""
+    program, *rest = (word.rpartition("/")[2] for word in words[:2])
+    return program in _ENDERS or (program in _STARTERS and rest[:1] != [] and rest[0] in _ENDERS)
 
 
 def is_permitted(asked: RequestedAction, caller: Caller, runs_may: Collection[str]) -> bool:

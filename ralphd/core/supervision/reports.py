@@ -228,6 +228,8 @@ ANSWERS_KEPT = 64
 """A run sends one report after the other; more than a few are never under way."""
 LONGEST_WAIT_S = 31 * 24 * 3600.0
 """Longer than any limit takes to reset: a run cannot talk itself out of the watch for good."""
+LONGEST_UNGREETED_S = 24 * 3600.0
+"""The same for a run that never sent ``hello``; a longer wait is reported as a warning."""
 
 
 def why_not(current: Supervision, event: Reported) -> str | None:
@@ -383,14 +385,21 @@ def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
 
 
 def _wait(current: Supervision, at: Moment, until: Moment, reason: str, policy: Policy) -> Step:
-    wait = Wait(reason, bounded(until, at))
+    wait = Wait(reason, bounded(until, at, current.said))
     text = "Ralph is waiting" + (f": {reason}" if reason != NO_REASON else "")
     announcement = _told("wait.started", text, policy, until=wait.until)
-    return Step(replace(current, said=replace(current.said, wait=wait)), (announcement, WakeAt(wait.until)))
+    warning: tuple[Announce, ...] = ()
+    before = current.said.wait
+    is_reported = before is not None and before.until > at + LONGEST_UNGREETED_S
+    if wait.until > at + LONGEST_UNGREETED_S and not is_reported:
+        text = f"Ralph waits until {rfc3339(wait.until)}, and is not watched for silence until then"
+        warning = (Announce("ralph.stall_warning", text),)
+    said = replace(current.said, wait=wait)
+    return Step(replace(current, said=said), (announcement, *warning, WakeAt(wait.until)))
 
 
-def bounded(until: Moment, at: Moment) -> Moment:
-    return min(until, at + LONGEST_WAIT_S)
+def bounded(until: Moment, at: Moment, said: RunReports) -> Moment:
+    return min(until, at + (LONGEST_WAIT_S if said.hello else LONGEST_UNGREETED_S))
 
 
 def end_wait(current: Supervision) -> Step:

@@ -20,6 +20,7 @@ from ralphd.process.log.log import append_regent_line
 from ralphd.store.state import Definition, Facts, RalphFiles
 
 if TYPE_CHECKING:
+    from ralphd.core.supervision.door import Caller
     from ralphd.daemon.ralph.journal import Journal
     from ralphd.daemon.services import Services
 
@@ -33,11 +34,16 @@ _ENTRIES_LOOKED_AT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """The ralph that an announcement is about, and where it goes."""
+    """The ralph that an announcement is about, where it goes, and whose request caused it."""
 
     definition: Definition
     facts: Facts
     destinations: tuple[Destination, ...]
+    by: "Caller | None" = None
+
+    def caused(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the data of an event, with who requested what caused it."""
+        return {**data, **({} if self.by is None else {"by": self.by.shown()})}
 
     @property
     def name(self) -> str:
@@ -61,7 +67,7 @@ class Announcer:
         self._untold = False
         data = {"directory": str(whom.definition.directory)}
         await self._services.news.tell(
-            "ralph.registered", data, ralph=whom.name, destinations=whom.destinations
+            "ralph.registered", whom.caused(data), ralph=whom.name, destinations=whom.destinations
         )
 
     async def tell(
@@ -184,7 +190,7 @@ class Announcer:
             await self.registered(whom)
         told = await self._services.news.tell(
             kind,
-            data,
+            whom.caused(data),
             ralph=whom.name,
             run_id=whom.facts.run_id,
             at=at,

@@ -1,13 +1,18 @@
 """Who sends requests: the run that a process belongs to, what it may request, and the record of that."""
 
 import logging
+import time
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from ralphd.core.supervision.door import Caller, RefusalCounter, RequestedAction, is_permitted, refusal_text
+from ralphd.core.incidents import of_an_end
+from ralphd.core.supervision import door
+from ralphd.core.supervision.door import Caller, RequestedAction
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import rfc3339
 from ralphd.errors import RalphdError
-from ralphd.process.peer_run import ConnectedProcess, run_of
+from ralphd.process.activity.probe import RunTree
+from ralphd.process.peer_run import ConnectedProcess, first_ender, run_of
 from ralphd.process.shim import command_line
 
 if TYPE_CHECKING:
@@ -17,13 +22,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SCAN_S = 0.2
+
+REQUESTED_BY: ContextVar[Caller | None] = ContextVar("REQUESTED_BY", default=None)
+"""Who sent the request that this task serves; the door sets it."""
+
 
 class Callers:
     """Identifies the processes that send requests. Used on the event loop only."""
 
     def __init__(self, roster: "Roster", services: "Services", users: "UserConfiguration") -> None:
         self._roster, self._services, self._users = roster, services, users
-        self._refusals = RefusalCounter()
+        self._refusals = door.RefusalCounter()
 
     def caller(self, peer: ConnectedProcess) -> Caller:
         """Return who sent a request, as of now."""
@@ -48,7 +58,7 @@ class Callers:
         return None
 
     def permits(self, caller: Caller, asked: RequestedAction) -> bool:
-        return is_permitted(asked, caller, self._users.present.regent.runs_may)
+        return door.is_permitted(asked, caller, self._users.present.regent.runs_may)
 
     async def refuse(self, caller: Caller, asked: RequestedAction) -> None:
         """Report a refusal, at most once per run and action in a minute."""
@@ -61,7 +71,7 @@ class Callers:
             await self._report(caller, asked, count)
 
     async def _report(self, caller: Caller, asked: RequestedAction, count: int) -> None:
-        text = refusal_text(caller, asked, count)
+        text = door.refusal_text(caller, asked, count)
         data = {"message": text, "action": asked.action, "count": count, "by": caller.shown()}
         logger.warning("%s", text, extra={"ralph": caller.ralph})
         regent = self._find(caller.ralph)
@@ -76,12 +86,28 @@ class Callers:
     async def record(self, caller: Caller, asked: RequestedAction) -> None:
         """Enter a request that was carried out into the log, and into the history of its ralph."""
         logger.info("%s requested by %s", asked.action, caller, extra={"ralph": asked.ralph})
+        data = {"action": asked.action, "by": caller.shown()}
         if (regent := self._find(asked.ralph)) is not None:
             at = self._services.clock.now()
             key = f"{asked.action}/{rfc3339(at)}/{caller.pid}"
-            run_id = regent.account.facts.run_id
-            data = {"run_id": run_id, "action": asked.action, "by": caller.shown()}
-            await regent.enter_request(key, at, data)
+            await regent.enter_request(key, at, {"run_id": regent.account.facts.run_id, **data})
+        if asked.action in door.UNANNOUNCED:
+            data = {"message": f"{asked}, requested by {caller}", **data}
+            await self._services.news.tell("request.accepted", data, ralph=asked.ralph)
+
+    async def report_enders(self) -> bool:
+        """Escalate for each run whose tree holds a program that ends services; return whether one does."""
+        deadline = time.monotonic() + SCAN_S
+        found = [
+            (regent, record.run_id, *ender)
+            for regent in self._roster
+            if (record := regent.run_record) and (ender := first_ender(RunTree(record).pids(), deadline))
+        ]
+        for regent, run_id, pid, command in found:
+            call = of_an_end(run_id, regent.name, pid, command)
+            logger.warning("%s", call.message, extra={"ralph": regent.name})
+            await regent.escalate(call)
+        return bool(found)
 
     def _find(self, ralph: str | None) -> "Regent | None":
         try:

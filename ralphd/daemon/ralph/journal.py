@@ -66,7 +66,9 @@ class Journal:
     async def enter_fact(self, fact: events.Event, before: Supervision) -> bool:
         """Enter a report, a verdict, an undo or a repair. Return whether there was anything to enter."""
         match fact:
-            case Reported() if not is_known(before, fact) and (entry := entry_of(fact)) is not None:
+            case Reported() if (
+                not is_known(before, fact) and (entry := entry_of(fact, before.said)) is not None
+            ):
                 kind, data = entry
                 key, data = f"{fact.run_id}/{fact.id}", {"run_id": fact.run_id, **data}
                 await self.enter(kind, key, happened_at(fact), data)

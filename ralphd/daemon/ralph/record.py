@@ -7,19 +7,20 @@ between answers the same facts again; history and events know them by their keys
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics
 from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND, Configuration
-from ralphd.core.incidents import Incident, of_a_bug
+from ralphd.core.incidents import Escalation, Incident, of_a_bug
 from ralphd.core.record import change_of
 from ralphd.core.supervision import model
-from ralphd.core.supervision.events import Event, RunEnded
+from ralphd.core.supervision.events import BaselineTested, Committed, Event, RunEnded, VerdictReached
 from ralphd.core.supervision.exit_policy import outcome
 from ralphd.core.supervision.reports import Heartbeat, Reported
 from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.ralph.announcer import Announcer, Audience
+from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.daemon.ralph.journal import Journal
 from ralphd.daemon.services import Services
 from ralphd.git.repo import ReflogMark, head
@@ -29,6 +30,9 @@ from ralphd.store.checkpoint import Summary
 from ralphd.store.history import History
 from ralphd.store.loop_files import LoopWatch
 from ralphd.store.state import Definition, Facts, LastExit, RalphFiles, RegentState
+
+if TYPE_CHECKING:
+    from ralphd.core.supervision.door import Caller
 
 # What a ralph is pinned to, and what of it is in force.
 
@@ -71,6 +75,11 @@ def _awaited(active: ActiveConfiguration, pinned: Definition) -> tuple[str, ...]
     )
 
 
+HOME_DELETED = "its files in the state directory were deleted; lost: environment, logs, history"
+_OF_THE_RUN = (Reported, Committed, BaselineTested, VerdictReached)
+"""No request causes these facts, even while one takes effect."""
+
+
 class RalphRecord:
     """Definition, supervision and facts of a ralph, in memory and on disk alike."""
 
@@ -89,6 +98,7 @@ class RalphRecord:
         self.in_force = ActiveConfiguration.of(definition)
         self.drift: tuple[Mapping[str, Any], ...] = ()
         self.notes: list[str] = []
+        self.requested_by: Caller | None = None  # until its request has taken effect
         self._supervision = record.supervision
         self._facts = record.facts
         self._services = services
@@ -206,7 +216,10 @@ class RalphRecord:
         facts = replace(self._facts, **learnt)
         if (change := change_of(before, fact, answer.supervision, facts.last_commit)) is not None:
             learnt["last_change"] = change
-        incident = await self.telling.tell(fact, before, answer, self.policy, self._audience(facts))
+        whom = self._audience(facts, None if isinstance(fact, _OF_THE_RUN) else self.requested_by)
+        incident = await self.telling.tell(fact, before, answer, self.policy, whom)
+        if not isinstance(answer.supervision.state, model.Starting | model.Stopping | model.Pausing):
+            self.requested_by = None
         if incident is not facts.incident:
             learnt["incident"] = incident
         diagnostics.reach("account.before_state")
@@ -253,12 +266,12 @@ class RalphRecord:
             await asyncio.to_thread(self._kept.look)
             self._stale = self._stale or (self._pool, self._kept.tasks) != before
 
-    def _audience(self, facts: Facts) -> Audience:
-        return Audience(self.definition, facts, self.configuration.destinations())
+    def _audience(self, facts: Facts, by: "Caller | None") -> Audience:
+        return Audience(self.definition, facts, self.configuration.destinations(), by)
 
     def told(self) -> Audience:
         """Return the audience of an announcement made now."""
-        return self._audience(self._facts)
+        return self._audience(self._facts, REQUESTED_BY.get())
 
     async def tell_registered(self) -> None:
         await self.telling.registered(self.told())
@@ -298,6 +311,22 @@ class RalphRecord:
         if at is not None and at != self._facts.last_output_at:
             self._facts = replace(self._facts, last_output_at=at)
             self._stale = True
+
+    async def restore_home(self) -> None:
+        """Write definition and state again if they were deleted: the next daemon has to know this ralph."""
+        if self.files.definition_file.exists():
+            return
+        self._unsaved = True
+        try:
+            await asyncio.to_thread(self.files.create)
+        except OSError as fault:
+            self._state_trouble(fault)
+        await self.save()
+        if self._unsaved:
+            return
+        self.notes.append(HOME_DELETED)
+        data = {"file": "ralph.json", "kept_as": None, "rebuilt_from": "memory", "message": HOME_DELETED}
+        await self._services.news.tell("state.recovered", data, ralph=self.definition.name)
 
     async def freshen(self) -> None:
         """Write what is due: unsaved state, the time of the last output, deleted copies."""
@@ -357,8 +386,10 @@ class RalphRecord:
         self._supervision = replace(self._supervision, goal=model.Goal.STOPPED, state=model.Failed(why))
         self._facts = replace(self._facts, ralph_pid=None)
         await self.save()
+        await self.escalate(of_a_bug(f"Ralph failed: {why}"))
+
+    async def escalate(self, call: Escalation) -> None:
+        """Escalate what no step ordered."""
         at = self._services.clock.now()
         key = f"{self.definition.name}/ralph.escalated/{rfc3339(at)}"
-        await self.note_incident(
-            await self.telling.call_for(of_a_bug(f"Ralph failed: {why}"), key, at, self.told())
-        )
+        await self.note_incident(await self.telling.call_for(call, key, at, self.told()))

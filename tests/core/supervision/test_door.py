@@ -8,6 +8,7 @@ from ralphd.core.supervision.door import (
     Caller,
     RefusalCounter,
     RequestedAction,
+    can_end_services,
     is_permitted,
     refusal_text,
     requested,
@@ -30,10 +31,12 @@ AGENT = Caller(4712, 1000, RUN, "api", "ralphctl stop api")
         ("POST", "/v1/ralphs/api/reports", ("reports", "api")),
         ("DELETE", "/v1/ralphs/api/tasks/t1", ("tasks", "api")),
         ("DELETE", "/v1/ralphs/api", ("rm", "api")),
-        ("POST", "/v1/shutdown", ("shutdown", None)),
-        ("POST", "/v1/reload", ("reload", None)),
-        ("DELETE", "/v1/webhooks/reports", ("webhooks", None)),
-        ("POST", "/v1/deliveries/3/replay", ("deliveries", None)),
+        ("POST", "/v1/shutdown", ("regent stop", None)),
+        ("POST", "/v1/reload", ("regent reload", None)),
+        ("POST", "/v1/webhooks", ("webhooks add", None)),
+        ("POST", "/v1/webhooks/w1/test", ("webhooks test", None)),
+        ("DELETE", "/v1/webhooks/reports", ("webhooks remove", None)),
+        ("POST", "/v1/deliveries/3/replay", ("webhooks replay", None)),
         ("POST", "/v1/ralphs/api/anything", ("request", None)),
         ("PUT", "/v1/ralphs/api", ("request", "api")),
         ("POST", "/", ("request", None)),
@@ -70,6 +73,25 @@ def test_what_is_permitted_for_itself_is_not_for_others(action: str) -> None:
     assert not is_permitted(RequestedAction(action, "web"), AGENT, may)
     assert not is_permitted(RequestedAction(action, None), Caller(1, 1000, UNKNOWN_RUN), may)
     assert [each for each in ACTIONS if is_permitted(RequestedAction(each, "api"), AGENT, may)] == [action]
+
+
+@pytest.mark.parametrize(
+    ("command", "can"),
+    [
+        ("systemctl --user stop ralphd", True),
+        ("/usr/bin/loginctl terminate-user me", True),
+        ("/bin/sh /home/me/bin/systemctl stop ralphd", True),
+        ("sudo systemctl stop ralphd", True),
+        ("kill -TERM 4711", True),
+        ("pkill -f ralphd", True),
+        ("grep systemctl README", False),
+        ("python worker.py kill", False),
+        ("sh", False),
+        ("", False),
+    ],
+)
+def test_some_programs_end_services(command: str, can: bool) -> None:
+    assert can_end_services(command.split(" ")) == can
 
 
 def test_a_start_may_be_permitted_for_any_ralph() -> None:

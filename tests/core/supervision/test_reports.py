@@ -42,6 +42,7 @@ from ralphd.core.supervision.model import (
 )
 from ralphd.core.supervision.reports import (
     ANSWERS_KEPT,
+    LONGEST_UNGREETED_S,
     LONGEST_WAIT_S,
     AgentExhausted,
     AgentReturned,
@@ -62,6 +63,7 @@ from ralphd.core.supervision.step import step
 from tests.core.supervision.scenes import (
     EXIT_0,
     EXIT_1,
+    HELLO,
     HUNG,
     NEXT_RUN,
     NOW,
@@ -196,9 +198,21 @@ def test_h6_a_heartbeat_is_noted_once() -> None:
 
 
 def test_a_reported_wait_is_bounded() -> None:
-    wait = after(WaitingUntil(NOW + 1e9), ralph(RUNNING)).supervision.said.wait
+    def waits(said: RunReports) -> Wait | None:
+        return after(WaitingUntil(NOW + 1e9), ralph(RUNNING, said=said)).supervision.said.wait
 
-    assert wait == Wait("waiting", NOW + LONGEST_WAIT_S)
+    assert waits(HELLO) == Wait("waiting", NOW + LONGEST_WAIT_S)
+    assert waits(RunReports()) == Wait("waiting", NOW + LONGEST_UNGREETED_S)
+
+
+def test_a_wait_above_a_day_is_reported_once() -> None:
+    first = after(WaitingUntil(NOW + 1e9), ralph(RUNNING, said=HELLO))
+    again = step(first.supervision, report(WaitingUntil(NOW + 2e9), "2"), POLICY)
+    short = after(WaitingUntil(NOW + LONGEST_UNGREETED_S), ralph(RUNNING, said=HELLO))
+
+    assert types(first) == ["wait.started", "ralph.stall_warning"]
+    assert "until 2026-12-22T20:00:00" in str(first.actions)
+    assert types(again) == types(short) == ["wait.started"]
 
 
 @pytest.mark.parametrize("state", [RUNNING, HUNG, STOPPING, PAUSING, AT_BOUNDARY])
@@ -363,16 +377,16 @@ def test_e4_max_runtime_is_checked_at_a_boundary() -> None:
 
 
 def test_the_history_entry_of_each_report() -> None:
-    assert entry_of(report(AttemptFinished("claude", "done"))) is not None
-    assert entry_of(report(FINISHED)) == ("iteration", dict(FINISHED.data()))
-    assert entry_of(report(WaitingUntil(NOW + 60, "rate_limit"))) == (
+    assert entry_of(report(AttemptFinished("claude", "done")), HELLO) is not None
+    assert entry_of(report(FINISHED), HELLO) == ("iteration", dict(FINISHED.data()))
+    assert entry_of(report(WaitingUntil(NOW + 60, "rate_limit")), HELLO) == (
         "wait", {"reason": "rate_limit", "until": "2026-11-21T20:01:00.000000Z"},
     )  # fmt: skip
-    assert entry_of(report(WaitingUntil(NOW + 1e9, "ages"))) == (
+    assert entry_of(report(WaitingUntil(NOW + 1e9, "ages")), HELLO) == (
         "wait", {"reason": "ages", "until": "2026-12-22T20:00:00.000000Z"},
     )  # fmt: skip
     for over in (WaitingUntil(None), WaitingUntil(NOW)):
-        assert entry_of(report(over)) == ("wait_over", {})
-    assert entry_of(report(Cost(1.0))) == ("cost", {"usd": 1.0})
+        assert entry_of(report(over), HELLO) == ("wait_over", {})
+    assert entry_of(report(Cost(1.0)), HELLO) == ("cost", {"usd": 1.0})
     for nothing in (Hello(), STARTED, Heartbeat()):
-        assert entry_of(report(nothing)) is None
+        assert entry_of(report(nothing), HELLO) is None
