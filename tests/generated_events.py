@@ -84,11 +84,15 @@ TOLD: Mapping[str, Told] = {
     "repository.repaired": _told(
         "an iteration destroyed the git directory or lost commits of the branch, and they were restored",
         "message why",
-        "left refs undo branch lost reapplied conflicts ref",
+        "number undo left refs branch lost reapplied conflicts ref",
     ),
-    "file.restored": _told("an iteration deleted ignored files, and they were restored", "message files"),
+    "file.restored": _told(
+        "an iteration deleted ignored files, and they were restored", "message files number"
+    ),
     "commit.restored": _told(
-        "a person re-applied reverted commits (`ralphctl undo`)", "message iteration task commits made"
+        "a person re-applied reverted commits, or undid a repair (`ralphctl undo`)",
+        "message iteration task commits made",
+        "repair ref",
     ),
     "sandbox.degraded": _told(
         "a run has no sandbox although `[sandbox] level` is `auto`; once per reason", "message level reason"

@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from ralphctl.format import state_text
+from ralphctl.format import gate_text, state_text
 from ralphctl.format.gate_text import commit_words
 from ralphctl.format.humanize import View, clock, count, cut, duration, minute, until, wait_words
 from ralphctl.format.output import clean
@@ -32,6 +32,7 @@ def page(report: RalphReport, now: float) -> ReportPage:
         _section("Done", [_worked_on(task, now) for task in summary.done], report, _MOST_DONE),
         _section("Started, not done", [_worked_on(task, now, known) for task in begun], report),
         _section("Reverted", [_undone(each, report, now) for each in summary.undone], report),
+        _section("Repaired", [_repaired(each, now) for each in summary.repairs], report),
         PageSection(f"Where the time went ({length})", rows=tuple(_times(report))),
         _section("Failures", list(_failures(report, now)), report),
         PageSection("Cost by agent", rows=tuple(_agents(report))),
@@ -249,6 +250,11 @@ def _undone(revert: ReportRevert, report: RalphReport, now: float) -> PageItem:
     what = f"{f'iteration{number}, ' if number else ''}{task}: {commit_words(list(revert.commits))} reverted"
     text = f"{minute(revert.at, now)}  {what}: {_why(revert.why)}"
     return PageItem(text, tuple(map(clean, revert.tail)), (way_back,))
+
+
+def _repaired(repair: View, now: float) -> PageItem:
+    words, *ways = gate_text.repair_words(repair)
+    return PageItem(f"{minute(repair['at'], now)}  {_why(words)}", more=tuple(ways))
 
 
 def _failures(report: RalphReport, now: float) -> Iterator[PageItem]:

@@ -1,11 +1,14 @@
 """An agent that resets, amends or rebases judged commits away: what was lost comes back, once (A8)."""
 
+import sys
 from typing import Any
 
 import pytest
 
+from tests.pages import ROOT
 from tests.whole.guarded import Guarded
 from tests.whole.harness import Daemon
+from tests.whole.person import Person
 
 RESET = "git reset -q --hard HEAD~2"
 PLACES = (
@@ -143,6 +146,81 @@ def test_uncommitted_work_in_the_way_stays_and_pauses(daemon: Daemon, guarded: G
     assert (guarded.place / "two").read_text() == "precious\n"
     [event] = [each for each in daemon.events("guard.blocked") if "not restored" in each["data"]["message"]]
     assert "in the way: two" in event["data"]["message"]
+
+
+def paused_after_repair(daemon: Daemon, guarded: Guarded, *, script: str = RESET) -> str:
+    """Repair a reset, and pause; the tip that the repair made."""
+    begun(guarded)
+    guarded.does(3, "three", script=script)
+    guarded.told(3)
+    guarded.ends(75)
+    daemon.becomes("demo", "paused")
+    return guarded.git("rev-parse", "HEAD")
+
+
+def test_a_person_sees_a_repair_and_undoes_it_for_good(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    person = Person(daemon)
+    repaired = paused_after_repair(daemon, guarded)
+    command = "ralphctl undo demo --repair 1"
+    [entry] = daemon.history("demo", "repair")
+    assert (entry["version"], entry["number"], entry["what"]) == (2, 1, "repository.repaired")
+    for page in ("verdicts", "report", "explain"):
+        shown = person(page, "demo").stdout
+        assert "had lost commits" in shown, page
+        assert command in " ".join(shown.split()), page
+        assert entry["refs"][0] in shown.replace("\n", "").replace(" ", ""), page
+    guarded.commit("later")
+    (guarded.place / "one").write_text("mine\n")
+    assert "in the way: one" in person("undo", "demo", "--repair").stderr
+    guarded.git("checkout", "-q", "--", "one")
+
+    told = person("undo", "demo", "1", "--repair")
+
+    assert "repair 1 undone" in told.stdout, told
+    assert guarded.subjects() == ["later", "three", "first"]
+    ref = guarded.git("for-each-ref", "--format=%(refname)", "refs/ralph/undone/")
+    assert ref in told.stdout
+    assert guarded.git("rev-parse", f"{ref}~1") == repaired
+    assert (guarded.place / "note").read_text() == "mine\n"
+    assert "undone by ralphctl undo" in person("verdicts", "demo").stdout
+    assert "repair 1 is undone already" in person("undo", "demo", "--repair").stderr
+    assert person("resume", "demo").returncode == 0
+    guarded.does(4, "four")
+    guarded.told(4)
+    assert guarded.subjects() == ["four", "later", "three", "first"]
+    assert len(daemon.history("demo", "repair")) == 1
+
+
+@pytest.mark.parametrize("place", ["undo.noted", "repair.undo.kept", "guard.move.tree", "undo.done"])
+def test_a_killed_undo_of_a_repair_is_completed_without_a_daemon(
+    daemon: Daemon, guarded: Guarded, place: str
+) -> None:
+    daemon.start(failpoints=[place], unarmed=True)
+    repaired = paused_after_repair(daemon, guarded)
+    daemon.arm()
+    daemon.ask_the_dying("POST", "/v1/ralphs/demo/undo", {"repair": 1})
+    daemon.died()
+    told = Person(daemon)("undo", "demo", "--repair")
+    assert "repair 1 undone" in told.stdout, told
+    assert guarded.subjects() == ["three", "first"]
+    assert guarded.git("rev-parse", guarded.git("for-each-ref", "--format=%(refname)", "refs/ralph/undone/"))
+    assert guarded.git("merge-base", repaired, "HEAD") == guarded.git("rev-parse", "HEAD~1")
+    daemon.start()
+    assert len(daemon.events("commit.restored")) == len(daemon.history("demo", "undo")) == 1
+    assert (guarded.place / "note").read_text() == "mine\n"
+
+
+def test_a_run_undoes_no_repair(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded)
+    guarded.does(3, "three", script=RESET)
+    guarded.told(3)
+    asks = f"{sys.executable} -m ralphctl undo demo --repair"
+    guarded.does(4, "four", script=f"(cd {ROOT} && {asks}; echo $? >{daemon.root}/refused)")
+    guarded.told(4)
+    assert (daemon.root / "refused").read_text().strip() == "77"
+    assert guarded.subjects() == ["four", "three", "two", "one", "first"]
 
 
 def test_what_a_person_resets_between_runs_stays(daemon: Daemon, guarded: Guarded) -> None:

@@ -127,6 +127,10 @@ class GitEffects:
         )
         return revert.undo(self.directory, [each.revert for each in reverts]), commits
 
+    def undo_repair(self, label: str, branch: str) -> Done:
+        """Move a repaired branch back to where an iteration left it."""
+        return reapply.take_back(self.directory, label, branch)
+
     def by_hand(self, label: str) -> str:
         """Return the command that does the same as ``undo`` and stops at a conflict."""
         reverts = (short_sha(each.revert) for each in revert.reverted(self.directory, label))
@@ -179,6 +183,7 @@ class HistoryRepair:
             pauses=self._account.configuration.git.rewritten == "pause",
         )
         self._is_lost = result is not None and result.action is not RewriteAction.REPAIR
+        number = await asyncio.to_thread(self._account.records.repair_number, f"{boundary_id}/repair")
         if result is not None and result.action is RewriteAction.LEAVE:
             logger.warning("commits are missing: %s", result.why, extra={"ralph": name})
             return None
@@ -194,6 +199,8 @@ class HistoryRepair:
             conflicts=_shas(result.conflicts),
             ref=result.ref,
             why=result.why,
+            number=number,
+            undo="" if result.why else f"ralphctl undo {name} --repair {number}",
         )
 
 

@@ -23,13 +23,14 @@ from ralphd.core.gate.git_repair import Change, RewriteAction, RewrittenBranch, 
 from ralphd.core.gate.verdict import Position
 from ralphd.core.text import short_sha
 from ralphd.git.diagnostics import trouble_of
-from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, uncommitted
-from ralphd.git.rewrite.move_branch import HEADS, LEFT, Move, branch_and_head, move, recover
+from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, rewritten_by_other, uncommitted
+from ralphd.git.rewrite.move_branch import HEADS, LEFT, Done, Move, branch_and_head, carry_out, move, recover
 from ralphd.git.rewrite.revert import merge_trees
 from ralphd.git.runner import GitRunner, NotDone, error_text, ref_name
 
 JUDGED: Final = "refs/ralph/judged/"
 REPAIRED: Final = "refs/ralph/repaired/"
+UNDONE: Final = "refs/ralph/undone/"
 MOST_COMPARED: Final = 1000
 """How many lost or new commits are compared; more are left to a person."""
 
@@ -112,6 +113,43 @@ def _restore(
     return RewriteResult(RewriteAction.REPAIR, short_name, facts.lost, reapplied, conflicts, ref)
 
 
+def undone_ref(label: str) -> str:
+    """Return the ref that keeps the branch as it was before its repair was undone."""
+    return UNDONE + ref_name(label)
+
+
+def take_back(directory: Path, label: str, branch: str) -> Done:
+    """Move a repaired branch back to where an iteration left it, with the later commits on top.
+
+    What the repair restored stays under ``undone_ref``. May be repeated.
+    """
+    name = ref_name(label)
+
+    def act(git: GitRunner) -> str:
+        current, tip = branch_and_head(git)
+        if current != HEADS + branch:
+            raise NotDone(f"branch {branch} is not checked out: git switch {branch}")
+        left, repaired = git.ref(f"{LEFT}{name}/rewritten"), git.ref(REPAIRED + name)
+        if left is None or repaired is None:
+            raise NotDone(f"{LEFT}{name}/rewritten is not there: the refs of old repairs are removed")
+        if not _has(git, tip, repaired):
+            if git.ref(UNDONE + name) is not None and _has(git, tip, left):
+                return tip
+            raise NotDone(f"branch {branch} does not have the restored commits any more")
+        later = _listed(git, tip, repaired)
+        if any(len(parents) > 1 for _, parents in later):
+            raise NotDone(f"a merge came since then; by hand: git merge {LEFT}{name}/rewritten")
+        new_tip, _, conflicts = _reapply(git, left, [each for each, _ in later])
+        if conflicts:
+            raise NotDone(f"conflict of {short_sha(conflicts[0].sha)}, which came since then")
+        git.update_refs(f"update {UNDONE}{name} {tip}")
+        diagnostics.reach("repair.undo.kept")
+        move(git, Move(current, tip, new_tip, "ralph: undo of a repair"))
+        return new_tip
+
+    return carry_out(directory, act)
+
+
 def _has(git: GitRunner, tip: str, commit: str) -> bool:
     code, _ = git.run("merge-base", "--is-ancestor", commit, tip)
     if code not in (0, 1):
@@ -135,6 +173,7 @@ def _facts(git: GitRunner, good: str, tip: str) -> RewrittenBranch:
         tuple(whole(each) for each, _ in new),
         in_the_way=trouble_of(git, uncommitted(git).unmerged),
         pulled=bool(line) and bool(pulled(git, line, before=None)),
+        by_other=rewritten_by_other(git, good, tip, line),
     )
 
 
