@@ -84,7 +84,9 @@ def test_a_new_commit_that_conflicts_is_kept_under_its_ref(daemon: Daemon, guard
     begun(guarded)
     before = guarded.git("rev-parse", "HEAD")
     guarded.does(3, "good", script=f"{RESET}; echo other >one; git add one; git commit -qm clash")
-    guarded.told(3)
+    verdict = guarded.told(3)["verdict"]
+    assert (verdict["kind"], "conflict with the restored" in verdict["why"]) == ("reverted", True)
+    assert list(map(guarded.subject, verdict["reverted"])) == ["clash"]
     assert guarded.git("rev-parse", "HEAD~1") == before
     assert guarded.subject("HEAD") == "good"
     [event] = daemon.events("repository.repaired")

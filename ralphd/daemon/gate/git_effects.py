@@ -13,6 +13,7 @@ from ralphd.core.gate.git_repair import Change, RewriteAction
 from ralphd.core.incidents import shell_word
 from ralphd.core.supervision.events import HistoryRewritten, LeftBehind
 from ralphd.core.supervision.model import RunId
+from ralphd.core.supervision.reports import IterationFinished
 from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.git import facts, remote, repo
@@ -170,7 +171,9 @@ class HistoryRepair:
         with suppress(NotDone):
             await asyncio.to_thread(reapply.keep_judged, directory, self._account.definition.name, good)
 
-    async def restore(self, run_id: RunId, boundary_id: str) -> HistoryRewritten | None:
+    async def restore(
+        self, run_id: RunId, boundary_id: str, report: IterationFinished | None = None
+    ) -> HistoryRewritten | None:
         """Restore what was lost since the last ``note``. Return what to report of it."""
         good, name = self._memory.state.good, self._account.definition.name
         if good is None or not self._account.policy.supervised:
@@ -189,6 +192,15 @@ class HistoryRepair:
             return None
         if result is None:
             return None
+        if result.conflicts:
+            shas = tuple(each.sha for each in reversed(result.conflicts))
+            left = verdict.Verdict(
+                verdict.VerdictKind.REVERTED, f"conflict with the restored commits; kept under {result.ref}",
+                boundary_id=boundary_id, run_id=run_id, number=report.number if report else None,
+                task=report.task if report else None, commits=shas, reverted=shas, refs=(result.ref,),
+                at=self._services.clock.now(),
+            )  # fmt: skip
+            await self._memory.save(replace(self._memory.state, unapplied=left))
         return HistoryRewritten(
             at=self._services.clock.now(),
             run_id=run_id,
