@@ -96,6 +96,55 @@ def test_a_new_commit_that_conflicts_is_kept_under_its_ref(daemon: Daemon, guard
     assert guarded.git("show", f"{event['data']['ref']}:one") == "other"
 
 
+GONE = "git reflog expire --expire=now --all; git gc -q --prune=now"
+MADE = "echo made >made; git add made; git commit -qm made"
+OTHERS = {
+    "another branch": f"git checkout -qf -b other HEAD~2; {MADE}; git branch -f main HEAD",
+    "a deleted branch": f"{MADE}; git checkout -qf -b other HEAD~2; git branch -qD main",
+    "a renamed branch": f"{MADE}; git branch -m renamed",
+    "a detached HEAD": f"git checkout -qf --detach HEAD~2; {MADE}; git branch -f main HEAD",
+    "a deleted ref": "git update-ref -d refs/heads/main",
+}
+
+
+@pytest.mark.parametrize("script", OTHERS.values(), ids=OTHERS.keys())
+def test_a_branch_that_is_not_checked_out_or_gone_comes_back(
+    daemon: Daemon, guarded: Guarded, script: str
+) -> None:
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    two = guarded.git("rev-parse", "HEAD")
+    guarded.does(3, script=script)
+    guarded.told(3)
+    assert guarded.git("merge-base", two, "main") == two
+    assert len(daemon.events("repository.repaired")) == 1
+    assert MADE not in script or "made" in guarded.git("log", "--all", "--format=%s").splitlines()
+    assert (guarded.place / "note").read_text() == "mine\n"
+    guarded.does(4, script="true")
+    guarded.told(4)
+    assert len(daemon.history("demo", "repair")) == 1
+
+
+def test_a_branch_of_another_work_tree_is_not_moved(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    guarded.does(3, script=f"{RESET}; git checkout -q -b other; git worktree add -q ../linked main")
+    assert guarded.told(3)["next"] == "pause"
+    assert guarded.subject("main") == "first"
+
+
+def test_objects_that_are_gone_come_from_the_vault(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    two = guarded.git("rev-parse", "HEAD")
+    refs = "git for-each-ref --format='delete %(refname)' refs/ralph | git update-ref --stdin"
+    guarded.does(3, "three", script=f"{RESET}; {refs}", ends=GONE)
+    guarded.told(3)
+    assert guarded.git("rev-parse", "main") == two
+    assert "three" in guarded.git("log", "--glob=refs/ralph/left", "--format=%s").splitlines()
+    assert guarded.git("fsck", "--connectivity-only") == ""
+
+
 def test_honest_rewriting_is_accepted(daemon: Daemon, guarded: Guarded) -> None:
     guarded.git("init", "-q", "--bare", "-b", "main", "../origin")
     guarded.git("remote", "add", "origin", "../origin")
@@ -236,3 +285,5 @@ def test_what_a_person_resets_between_runs_stays(daemon: Daemon, guarded: Guarde
     guarded.told(3)
     assert guarded.subjects() == ["mine", "one", "first"]
     assert daemon.events("repository.repaired") == []
+    assert "was removed from main while nothing ran" in str(daemon.view("demo")["notes"])
+    assert daemon.words().count("was removed from main while nothing ran") == 1

@@ -103,9 +103,9 @@ class Gate:
     def notes(self) -> tuple[str, ...]:
         """Return the warnings that ``status`` shows."""
         if not self.is_on:
-            return ()
+            return self._history.notes
         state, has_boundaries = self._memory.state, self._has_boundaries
-        notes = [] if has_boundaries else [NO_BOUNDARY]
+        notes = [*self._history.notes, *(() if has_boundaries else (NO_BOUNDARY,))]
         if state.baseline is Baseline.RED:
             notes.append(RED_BEFORE)
         at_rest = not (isinstance(self._account.supervision.state, HAS_A_RUN) or self.is_busy)

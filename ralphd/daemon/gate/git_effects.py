@@ -158,6 +158,7 @@ class HistoryRepair:
     def __init__(self, account: "RalphRecord", services: "Services", memory: "GateMemory") -> None:
         self._account, self._services, self._memory = account, services, memory
         self._is_lost = False
+        self.notes: tuple[str, ...] = ()
 
     async def note(self, *, anew: bool = False) -> None:
         """Note HEAD as the last good position. Without ``anew``, not while commits of the former are lost."""
@@ -166,10 +167,23 @@ class HistoryRepair:
             return
         self._is_lost = False
         good = await asyncio.to_thread(facts.position, directory)
+        if anew:
+            await self._note_owner(good)
         if good != self._memory.state.good:
             await self._memory.save(replace(self._memory.state, good=good))
         with suppress(NotDone):
             await asyncio.to_thread(reapply.keep_judged, directory, self._account.definition.name, good)
+
+    async def _note_owner(self, now: verdict.Position) -> None:
+        """Report commits that somebody removed while nothing ran: they are not restored."""
+        before, self.notes = self._memory.state.good, ()
+        if before is None or before.head is None or before.branch != now.branch:
+            return
+        git = GitEffects(self._account.definition.directory, dict)
+        if not await asyncio.to_thread(git.descends, before, now):
+            text = f"commit {short_sha(before.head)} was removed from {now.branch} while nothing ran"
+            self.notes = (f"{text}: it is not restored",)
+            logger.info("%s", self.notes[0], extra={"ralph": self._account.definition.name})
 
     async def restore(
         self, run_id: RunId, boundary_id: str, report: IterationFinished | None = None
@@ -212,7 +226,7 @@ class HistoryRepair:
             ref=result.ref,
             why=result.why,
             number=number,
-            undo="" if result.why else f"ralphctl undo {name} --repair {number}",
+            undo="" if result.why else result.undo or f"ralphctl undo {name} --repair {number}",
         )
 
 
