@@ -40,8 +40,8 @@ class DaemonSettings:
     """Where the daemon lives. ``umask`` is the one it was started under, and its runs are.
 
     ``tied`` is the descriptor of a pipe: at its end of file the daemon ends, and all its runs (P5).
-    A socket that ``systemd`` has handed over is used instead of ``socket_path``. With ``undo`` (NAME, NAME:N)
-    it only does that, prints the result as JSON, and ends.
+    A socket that ``systemd`` has handed over is used instead of ``socket_path``. With ``undo`` (NAME, NAME:N,
+    NAME:rN for repair N) it only does that, prints the result as JSON, and ends.
     """
 
     state_directory: Path
@@ -157,9 +157,11 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
 
 
 async def _undo(what: str, homes: Path, host: Host) -> None:
-    name, _, number = what.partition(":")
+    name, _, which = what.partition(":")
+    number = int(which.removeprefix("r") or 0) if which else None
     try:
-        answer = await host.undo_alone(homes / name, int(number) if number else None)
+        is_repair = which.startswith("r")
+        answer = await host.undo_alone(homes / name, *((None, number) if is_repair else (number, None)))
     except RalphdError as fault:
         kind = PROBLEM_PREFIX + fault.slug
         answer = {"type": kind, "detail": fault.what, "why": fault.why, "try": fault.mend}

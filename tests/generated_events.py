@@ -87,14 +87,17 @@ TOLD: Mapping[str, Told] = {
     "repository.repaired": _told(
         "an iteration destroyed the git directory or lost commits of the branch, and they were restored",
         "message why",
-        "left refs undo branch lost reapplied conflicts ref",
+        "number undo left refs branch lost reapplied conflicts ref",
     ),
     "file.restored": _told(
         "an iteration deleted ignored files, or at level write and box changed what git runs; restored",
-        "message files undo",
+        "message files number",
+        "undo",
     ),
     "commit.restored": _told(
-        "a person re-applied reverted commits (`ralphctl undo`)", "message iteration task commits made", "by"
+        "a person re-applied reverted commits, or undid a repair (`ralphctl undo`)",
+        "message iteration task commits made",
+        "repair ref by",
     ),
     "sandbox.degraded": _told(
         "a run has no sandbox although `[sandbox] level` is `auto`; once per reason", "message level reason"

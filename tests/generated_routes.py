@@ -28,6 +28,7 @@ MEANINGS: Mapping[str, str] = {
     "last-event-id": "begin after this event",
     "id": "the id",
     "iteration": "of this iteration, by the run's own count; null: the last revert that was not undone",
+    "repair": "instead: the repair of this number; 0: the last repair that was not undone",
     "limit": "the number of entries",
     "name": "the ralph's name",
     "now": "kill the process tree at once instead of sending SIGTERM first",

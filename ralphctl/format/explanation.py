@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from ralphctl.format.gate_text import repair_words
 from ralphctl.format.humanize import View, ago, clock, cut, duration, moment, part
 from ralphctl.format.output import BOLD, DIM, PLAIN_COLUMNS, clean, paint, wrapped_table
 
@@ -60,6 +61,9 @@ class _Page:
         yield from self._explained(view)
         yield from self._labelled("now", state)
         yield from self._labelled("request", self._request())
+        if repair := part(view, "repair"):
+            words, *ways = repair_words(repair)
+            yield from self._labelled("repair", "; ".join((words, ago(repair.get("at"), self._now), *ways)))
         if silence := self._silence(evidence):
             yield ""
             yield from self._head("silence: ", silence)

@@ -110,6 +110,14 @@ def _why(verdict: View) -> str:
     return f"{why}; last line: {clean(lines[-1].strip())[:_MOST_LAST]}" if lines else why
 
 
+def repair_words(repair: View) -> list[str]:
+    """Return what was repaired in the repository, where the state before is kept, and how to undo it."""
+    kept = commit_words(repair.get("refs")) or clean(repair.get("left") or "")
+    way_back = "undone by ralphctl undo" if repair.get("undone") else clean(repair.get("undo") or "")
+    ways = (("kept", kept), ("undo", way_back))
+    return [clean(repair.get("message")), *(f"{label}: {text}" for label, text in ways if text)]
+
+
 def tests_words(verdict: View) -> str:
     """Return ``red, red, green; 13s``: the result of each run, and how long they took in all."""
     results, took = verdict.get("tests"), verdict.get("tests_s")
@@ -123,6 +131,10 @@ def tests_words(verdict: View) -> str:
 def undone_lines(undone: View) -> list[str]:
     """Return what ``undo`` restored."""
     commits, made = undone["commits"], undone["made"]
+    if undone.get("repair") is not None:
+        head = f"repair {undone['repair']} undone: HEAD is at {clean(undone.get('head') or '?')[:7]}"
+        kept = f"  the repaired branch is kept under {clean(undone.get('ref'))}; nothing was pushed"
+        return [f"{clean(undone['ralph']['name'])}: {head}", kept]
     what = count(len(commits), "commit") + _of_iteration(undone)
     head = f"restored {what}" if made else f"{what} had been restored already"
     lines = [f"{clean(undone['ralph']['name'])}: {head}"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ralphctl.offline import state
 from ralphd import wire
+from ralphd.core.gate.git_repair import repairs
 from ralphd.core.gate.verdict_views import verdicts as verdicts_in
 from ralphd.core.time import parse_rfc3339
 from ralphd.errors import UnknownRalph
@@ -48,10 +49,14 @@ def of_runs(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     return map(shown, items if query.whole_events else read(query))
 
 
-def verdicts(directory: str, name: str | None, limit: int) -> tuple[str, list[dict[str, Any]]] | None:
-    """Return the name of the ralph and its last verdicts; None as for ``records``."""
-    known = find(directory, name)
-    return known and (known[0], verdicts_in(History(known[1] / "history.jsonl").backwards(), limit))
+def verdicts(
+    directory: str, name: str | None, limit: int
+) -> tuple[str, list[dict[str, Any]], list[dict[str, Any]]] | None:
+    """Return the name of the ralph, its last verdicts and its last repairs; None as for ``records``."""
+    if (known := find(directory, name)) is None:
+        return None
+    history = History(known[1] / "history.jsonl")
+    return known[0], verdicts_in(history.backwards(), limit), repairs(history.backwards(), limit)
 
 
 def find(directory: str, name: str | None) -> tuple[str, Path] | None:

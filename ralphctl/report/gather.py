@@ -13,6 +13,7 @@ from ralphctl.report import history, model
 from ralphctl.report.history import HistoryEntry, HistoryReader, amount, moment, text, whole
 from ralphctl.report.model import MICRO, ReportCost
 from ralphctl.report.times import Iteration, Timeline, shares
+from ralphd.core.gate.git_repair import repair_of
 from ralphd.core.time import Moment
 
 TAIL_LINES: Final = 8
@@ -52,7 +53,7 @@ class Gatherer:
             "wait": (timeline.wait, None), "wait_over": (timeline.wait_over, None),
             "escalation": (timeline.escalation, self._escalation),
             "undo": (self._undo_anywhere, self._undo), "cost": (None, self._cost), "incident": (None, None),
-            "repair": (None, None), "request": (None, None),
+            "repair": (None, self._repair), "request": (None, None),
         }  # fmt: skip
 
     def add(self, entry: HistoryEntry) -> None:
@@ -96,6 +97,9 @@ class Gatherer:
 
     def _escalation(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._summary.calls.append(model.ReportCall(at, text(part(entry, "data").get("message"))))
+
+    def _repair(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        self._summary.repairs.append({"at": at, **repair_of(entry)})
 
     def _undo_anywhere(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._timeline.undo(entry, at, of)

@@ -183,6 +183,7 @@ class SpanSummary:
     agents: Sequence[ReportAgent] = ()
     failures: Sequence[ReportFailure] = ()
     calls: list[ReportCall] = field(default_factory=list)
+    repairs: list[Mapping[str, Any]] = field(default_factory=list)
     cost: ReportCost = field(default_factory=ReportCost)
     iterations: int = 0
     attempts: int = 0
@@ -332,7 +333,7 @@ def _ralph(report: RalphReport) -> dict[str, Any]:
         "cost": _cost(summary.cost, is_unknown=report.has_untold_costs),
         "cost_by_agent": summary.agents,
         "budget": {"usd": report.budget_usd or None, "left_usd": report.left_usd},
-        **_pick(summary, "failures", "calls"),
+        **_pick(summary, "failures", "calls", "repairs"),
         "counts": _pick(summary, "iterations", "attempts", "runs", "failed_runs"),
         "remarks": summary.remarks,
     }

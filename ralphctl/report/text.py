@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from ralphctl.format import state_text
+from ralphctl.format import gate_text, state_text
 from ralphctl.format.gate_text import commit_words
 from ralphctl.format.humanize import View, clock, count, cut, duration, minute, until, wait_words
 from ralphctl.format.output import clean
@@ -34,6 +34,7 @@ def page(report: RalphReport, now: float) -> ReportPage:
         _section("Started, not done", [_worked_on(task, now, known) for task in begun], report),
         _section("Reverted", [_undone(each, report, now) for each in summary.undone], report),
         _section("Weakened tests", [_weakened(each, now) for each in summary.weakened], report),
+        _section("Repaired", [_repaired(each, now) for each in summary.repairs], report),
         PageSection(f"Where the time went ({length})", rows=tuple(_times(report))),
         _section("Failures", list(_failures(report, now)), report),
         PageSection("Cost by agent", rows=tuple(_agents(report))),
@@ -259,6 +260,11 @@ def _judged(judged: ReportRevert | model.ReportWeakened, became: str, now: float
     task = _task_words(judged.task["id"], judged.task["title"]) if judged.task else "no task reported"
     commits = commit_words(list(judged.commits)) or "no commit"
     return f"{minute(judged.at, now)}  {number}{task}: {commits} {became}: {_why(judged.why)}"
+
+
+def _repaired(repair: View, now: float) -> PageItem:
+    words, *ways = gate_text.repair_words(repair)
+    return PageItem(f"{minute(repair['at'], now)}  {_why(words)}", more=tuple(ways))
 
 
 def _failures(report: RalphReport, now: float) -> Iterator[PageItem]:

@@ -104,9 +104,13 @@ class StopRequest(Strict):
 
 
 class UndoRequest(Strict):
-    """``iteration`` is that whose commits were reverted; none: what was reverted last, and not put back."""
+    """``iteration`` is that whose commits were reverted; none: what was reverted last, and not put back.
+
+    ``repair`` is the number of a repair; 0: the last one.
+    """
 
     iteration: int | None = Field(default=None, ge=0, le=(1 << 53) - 1)
+    repair: int | None = Field(default=None, ge=0, le=(1 << 53) - 1)
 
 
 class SendRequest(Strict):
@@ -365,9 +369,10 @@ class IterationsView(BaseModel):
 
 
 class VerdictsView(BaseModel):
-    """Verdicts from the history, newest first."""
+    """Verdicts and repairs from the history, newest first."""
 
     verdicts: list[dict[str, Any]]
+    repairs: list[dict[str, Any]]
 
 
 class InboxView(BaseModel):
@@ -387,7 +392,8 @@ class CommitView(BaseModel):
 class UndoneView(BaseModel):
     """What is back: ``commits`` as they were, ``made`` the commits that do it, both newest first.
 
-    ``unjudged`` are those of an unfinished iteration, of which no verdict is said any more.
+    ``unjudged`` are those of an unfinished iteration, of which no verdict is said any more. Of a ``repair``
+    that was undone, ``ref`` keeps the repaired branch.
     """
 
     iteration: int | None
@@ -396,6 +402,8 @@ class UndoneView(BaseModel):
     made: list[CommitView]
     unjudged: list[CommitView]
     head: str | None
+    repair: int | None = None
+    ref: str | None = None
     ralph: RalphView
 
 
@@ -606,7 +614,7 @@ class ExplanationView(SilenceView):
 
     ``rule`` is the mark of a rule, ``because`` its words. ``evidence`` is what was saved of a silent run,
     ``verdict`` why the commits of the last iteration that was judged were kept, reverted or neither,
-    ``request`` the last request that was carried out, ``{at, action, by}``.
+    ``request`` the last request that was carried out, ``{at, action, by}``, ``repair`` the last repair.
     """
 
     at: str | None = None
@@ -616,6 +624,7 @@ class ExplanationView(SilenceView):
     evidence: dict[str, Any] | None
     verdict: SilenceView | None = None
     request: dict[str, Any] | None = None
+    repair: dict[str, Any] | None = None
 
 
 _TEXT = {"schema": {"type": "string"}}

@@ -219,24 +219,27 @@ class Host:
         )
 
     async def past(
-        self, name: str, what: Literal["runs", "iterations", "verdicts"], limit: int
+        self, name: str, what: Literal["runs", "iterations", "verdicts", "repairs"], limit: int
     ) -> list[dict[str, Any]]:
         """Return the last of these in the history, newest first. Raises UnknownRalph."""
         return await asyncio.to_thread(getattr(self._roster.get(name).account.records, what), limit)
 
-    async def undo(self, name: str, iteration: int | None) -> dict[str, Any]:
-        """Restore what the gate has reverted. Raises UnknownRalph, WrongState, DirectoryBusy, NotUndone."""
+    async def undo(self, name: str, iteration: int | None, repair: int | None) -> dict[str, Any]:
+        """Restore what the gate has reverted, or undo a repair.
+
+        Raises UnknownRalph, WrongState, DirectoryBusy, NotUndone.
+        """
         self._refuse_when_stopping()
         regent = self._roster.get(name)
-        undone = await regent.undo(iteration)
+        undone = await regent.undo(iteration, repair)
         return undone.shown() | {"ralph": json.loads(regent.view_bytes())}
 
-    async def undo_alone(self, home: "Path", iteration: int | None) -> dict[str, Any]:
-        """Restore what the gate has reverted, while no daemon supervises anything in this state directory."""
+    async def undo_alone(self, home: "Path", iteration: int | None, repair: int | None) -> dict[str, Any]:
+        """Do the same while no daemon supervises anything in this state directory."""
         loaded = await lifecycle.load(home, self._roster, self._services, [])
         regent = loaded or self._roster.get(home.name)
         try:
-            undone = await regent.undo(iteration, is_alone=True)
+            undone = await regent.undo(iteration, repair, is_alone=True)
         finally:
             regent.holds.release()
         return undone.shown() | {"ralph": json.loads(regent.view_bytes())}

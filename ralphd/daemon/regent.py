@@ -193,6 +193,7 @@ class Regent:
             nothing = asdict(waits or NOTHING_YET)
             return {"run_id": None, "living": False, **nothing, "evidence": None, "verdict": None}
         request = await asyncio.to_thread(self.account.records.last_request)
+        last_repair = await asyncio.to_thread(self.account.records.last_repair)
         verdict = await asyncio.to_thread(self.account.records.explained) if self.gate.is_on else None
         explanation, evidence = await asyncio.to_thread(load_evidence, self.account.files.runs / run_id)
         if self._live is not None and self._live.run_id == run_id:
@@ -201,7 +202,7 @@ class Regent:
         elif waits or explanation is None:
             explanation = asdict(waits or NOT_KNOWN)
         about = {"run_id": run_id, "living": self.living == run_id, "evidence": evidence, "verdict": verdict}
-        return {**explanation, **about, "request": request}
+        return {**explanation, **about, "request": request, "repair": last_repair}
 
     # --- the inbox --------------------------------------------------------------------------------------
 
@@ -267,26 +268,30 @@ class Regent:
         ):
             await self.custody.at_boundary(fact.run_id)
 
-    async def undo(self, iteration: int | None, *, is_alone: bool = False) -> UndoResult:
-        """Put back what was reverted of an iteration, else what was reverted last.
+    async def undo(
+        self, iteration: int | None, repair: int | None = None, *, is_alone: bool = False
+    ) -> UndoResult:
+        """Put back what was reverted of an iteration, else what was reverted last; or undo a repair.
 
         Raise WrongState, DirectoryBusy, NotUndone; cancelled, it is still finished. ``is_alone``: nothing is
         supervised, so the state may be old, and only the lock shows whether a run lives.
         """
-        work = self._undo(iteration, is_alone=is_alone)
+        work = self._undo(iteration, repair, is_alone=is_alone)
         done: UndoResult | errors.RalphdError = await asyncio.shield(self._begin(work))
         if isinstance(done, errors.RalphdError):
             raise done
         return done
 
-    async def _undo(self, iteration: int | None, *, is_alone: bool) -> UndoResult | errors.RalphdError:
+    async def _undo(
+        self, iteration: int | None, repair: int | None, *, is_alone: bool
+    ) -> UndoResult | errors.RalphdError:
         async with self._alone:
             try:
                 busy = self.gate.is_interrupted if is_alone else self.gate.is_busy
                 if busy or not is_alone:
                     refuse_while_it_works(self.name, self.account.supervision, is_busy=busy)
                 self.holds.take()  # another Regent, or one without a daemon, may work there
-                done = await self.gate.undoing.undo(iteration)
+                done = await self.gate.undoing.undo(iteration, repair)
                 await self.account.note_head()
                 await self._handle(done.fact, REQUESTED_BY.get())
             except errors.RalphdError as fault:

@@ -213,7 +213,7 @@ def made_by_run(git: GitRunner, sha: str) -> bool | None:
         return None
 
 
-def _rewritten_by_other(git: GitRunner, before: str, after: str, judged: tuple[RangeCommit, ...]) -> bool:
+def rewritten_by_other(git: GitRunner, before: str, after: str, judged: tuple[RangeCommit, ...]) -> bool:
     """Return whether ``before`` was left only by a rewrite of commits that no run made, and not by a run."""
     lost = _range(git, after, before) if judged else ()
     if not (lost and lost[-1].parents[:1] == judged[-1].parents[:1]):
@@ -295,7 +295,7 @@ def boundary(directory: Path, before: Position) -> Boundary:
         trouble = trouble_of(git, dirty.unmerged)
         descends = not is_whole or (bool(judged) and judged[-1].parents[:1] == (before.head,))
         old, new = before.head, after.head
-        rewritten = bool(old and new and not descends and _rewritten_by_other(git, old, new, judged))
+        rewritten = bool(old and new and not descends and rewritten_by_other(git, old, new, judged))
         by_run = {each.sha: made_by_run(git, each.sha) for each in judged}
     except NotDone as why:
         return Boundary(before, after, trouble=str(why))

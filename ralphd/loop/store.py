@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ralphd.core.gate.range import last_verdict
 from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.gate.verdict_views import heard, one_line
 from ralphd.core.gate.weakened import Weakened
@@ -81,7 +82,7 @@ class LoopStore:
     def unheard(self, memory: LoopState, ledger: Ledger) -> "Verdict | None":
         """Return the last verdict on one of our tasks, if an earlier loop died before it was received."""
         state = look_into(self._settings.home / GATE_FILE)
-        if state is None or (last := state.last) is None or last.boundary_id == memory.judged:
+        if state is None or (last := last_verdict(state)) is None or last.boundary_id == memory.judged:
             return None
         if last.task is None or last.task.id not in ledger or last.boundary_id in state.undone:
             return None

@@ -86,11 +86,12 @@ def _as_plain(state: GateState) -> dict[str, Any]:
         run["planned"] = run["planned"] and _only(_DECISION, run["planned"])
         run["judgement"] = _only(_STEPS, run)
         plain["judging"] = _only(_RUN, run)
-    if state.good is None:
-        del plain["good"]  # a file of an earlier version stays as it is
+    for key in ("good", "unapplied"):
+        if plain[key] is None:
+            del plain[key]  # a file of an earlier version stays as it is
     if state.since is not None:
         plain["since"] = rfc3339(state.since)
-    for key, last in (("last", state.last), ("reverted", state.reverted)):
+    for key, last in (("last", state.last), ("reverted", state.reverted), ("unapplied", state.unapplied)):
         if last is not None:
             shown = plain[key] | {"verdict": last.kind.value, "at": rfc3339(last.at)}
             plain[key] = _only(_LAST, shown)
@@ -121,7 +122,7 @@ def _state_of(read_back: dict[str, Any]) -> GateState:
         del plain["judging"]["judgement"]
     if plain.get("since") is not None:
         plain["since"] = parse_rfc3339(plain["since"])
-    for key in ("last", "reverted"):
+    for key in ("last", "reverted", "unapplied"):
         if (last := plain.get(key)) is not None:
             plain[key] = {**last, "kind": last["verdict"], "at": parse_rfc3339(last["at"])}
             del plain[key]["verdict"]

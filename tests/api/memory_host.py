@@ -39,6 +39,7 @@ PAST: dict[str, dict[str, Any]] = {
     "runs": {"run_id": "r000001-aaaaaaaa", "code": 0},
     "iterations": {"iteration": 1, "attempts": []},
     "verdicts": {"iteration": 1, "verdict": "kept", "undone": False},
+    "repairs": {"number": 1, "undone": False},
 }
 
 
@@ -162,8 +163,8 @@ class MemoryHost:
         self._told(what, name, limit)
         return [PAST[what]]
 
-    async def undo(self, name: str, iteration: int | None) -> dict[str, Any]:
-        self._told("undo", name, iteration)
+    async def undo(self, name: str, iteration: int | None, repair: int | None) -> dict[str, Any]:
+        self._told("undo", name, iteration if repair is None else f"repair {repair}")
         if iteration == 404:
             raise NotUndone("there is nothing to put back", why="iteration 404 was not judged")
         return {"iteration": iteration, "commits": [], "made": [], "ralph": self._ralph(name)}

@@ -28,7 +28,7 @@ from ralphd.core.time import parse_rfc3339
 from ralphd.errors import RalphdError
 from ralphd.loop.settings import LoopSettings, by_hand
 from ralphd.loop.store import MOST_NOTES, LoopStore
-from ralphd.store.gate import save_gate
+from ralphd.store.gate import load_gate, save_gate
 
 STARTED, EARLIER = "2026-11-21T20:00:00.000000Z", "2026-11-21T08:00:00.000000Z"
 NOW = parse_rfc3339("2026-11-21T20:00:05.000000Z")
@@ -221,6 +221,10 @@ def test_r9_the_last_verdict_is_read_as_it_is_and_only_where_it_is_news_about_a_
     )  # fmt: skip
 
     assert store.unheard(LoopState(), ledger) is None
+    conflict = replace(last, boundary_id="r1/8", at=NOW + 1)
+    save_gate(path, GateState(last=last, unapplied=conflict))
+    assert load_gate(path) == GateState(last=last, unapplied=conflict)
+    assert (store.unheard(LoopState(), ledger) or last).boundary_id == "r1/8"
     save_gate(path, GateState(last=last))
     found = replace(last, commits=(sha[:7],), reverted=(sha[:7],), tail="1 failed")
     assert store.unheard(LoopState(), ledger) == found

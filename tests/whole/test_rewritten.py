@@ -1,11 +1,14 @@
 """An agent that resets, amends or rebases judged commits away: what was lost comes back, once (A8)."""
 
+import sys
 from typing import Any
 
 import pytest
 
+from tests.pages import ROOT
 from tests.whole.guarded import Guarded
 from tests.whole.harness import Daemon
+from tests.whole.person import Person
 
 RESET = "git reset -q --hard HEAD~2"
 PLACES = (
@@ -81,7 +84,9 @@ def test_a_new_commit_that_conflicts_is_kept_under_its_ref(daemon: Daemon, guard
     begun(guarded)
     before = guarded.git("rev-parse", "HEAD")
     guarded.does(3, "good", script=f"{RESET}; echo other >one; git add one; git commit -qm clash")
-    guarded.told(3)
+    verdict = guarded.told(3)["verdict"]
+    assert (verdict["kind"], "conflict with the restored" in verdict["why"]) == ("reverted", True)
+    assert list(map(guarded.subject, verdict["reverted"])) == ["clash"]
     assert guarded.git("rev-parse", "HEAD~1") == before
     assert guarded.subject("HEAD") == "good"
     [event] = daemon.events("repository.repaired")
@@ -89,6 +94,55 @@ def test_a_new_commit_that_conflicts_is_kept_under_its_ref(daemon: Daemon, guard
     assert guarded.subject(conflict) == "clash"
     assert "not re-applied because of conflicts" in event["data"]["message"]
     assert guarded.git("show", f"{event['data']['ref']}:one") == "other"
+
+
+GONE = "git reflog expire --expire=now --all; git gc -q --prune=now"
+MADE = "echo made >made; git add made; git commit -qm made"
+OTHERS = {
+    "another branch": f"git checkout -qf -b other HEAD~2; {MADE}; git branch -f main HEAD",
+    "a deleted branch": f"{MADE}; git checkout -qf -b other HEAD~2; git branch -qD main",
+    "a renamed branch": f"{MADE}; git branch -m renamed",
+    "a detached HEAD": f"git checkout -qf --detach HEAD~2; {MADE}; git branch -f main HEAD",
+    "a deleted ref": "git update-ref -d refs/heads/main",
+}
+
+
+@pytest.mark.parametrize("script", OTHERS.values(), ids=OTHERS.keys())
+def test_a_branch_that_is_not_checked_out_or_gone_comes_back(
+    daemon: Daemon, guarded: Guarded, script: str
+) -> None:
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    two = guarded.git("rev-parse", "HEAD")
+    guarded.does(3, script=script)
+    guarded.told(3)
+    assert guarded.git("merge-base", two, "main") == two
+    assert len(daemon.events("repository.repaired")) == 1
+    assert MADE not in script or "made" in guarded.git("log", "--all", "--format=%s").splitlines()
+    assert (guarded.place / "note").read_text() == "mine\n"
+    guarded.does(4, script="true")
+    guarded.told(4)
+    assert len(daemon.history("demo", "repair")) == 1
+
+
+def test_a_branch_of_another_work_tree_is_not_moved(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    guarded.does(3, script=f"{RESET}; git checkout -q -b other; git worktree add -q ../linked main")
+    assert guarded.told(3)["next"] == "pause"
+    assert guarded.subject("main") == "first"
+
+
+def test_objects_that_are_gone_come_from_the_vault(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    two = guarded.git("rev-parse", "HEAD")
+    refs = "git for-each-ref --format='delete %(refname)' refs/ralph | git update-ref --stdin"
+    guarded.does(3, "three", script=f"{RESET}; {refs}", ends=GONE)
+    guarded.told(3)
+    assert guarded.git("rev-parse", "main") == two
+    assert "three" in guarded.git("log", "--glob=refs/ralph/left", "--format=%s").splitlines()
+    assert guarded.git("fsck", "--connectivity-only") == ""
 
 
 def test_honest_rewriting_is_accepted(daemon: Daemon, guarded: Guarded) -> None:
@@ -145,6 +199,81 @@ def test_uncommitted_work_in_the_way_stays_and_pauses(daemon: Daemon, guarded: G
     assert "in the way: two" in event["data"]["message"]
 
 
+def paused_after_repair(daemon: Daemon, guarded: Guarded, *, script: str = RESET) -> str:
+    """Repair a reset, and pause; the tip that the repair made."""
+    begun(guarded)
+    guarded.does(3, "three", script=script)
+    guarded.told(3)
+    guarded.ends(75)
+    daemon.becomes("demo", "paused")
+    return guarded.git("rev-parse", "HEAD")
+
+
+def test_a_person_sees_a_repair_and_undoes_it_for_good(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    person = Person(daemon)
+    repaired = paused_after_repair(daemon, guarded)
+    command = "ralphctl undo demo --repair 1"
+    [entry] = daemon.history("demo", "repair")
+    assert (entry["version"], entry["number"], entry["what"]) == (2, 1, "repository.repaired")
+    for page in ("verdicts", "report", "explain"):
+        shown = person(page, "demo").stdout
+        assert "had lost commits" in shown, page
+        assert command in " ".join(shown.split()), page
+        assert entry["refs"][0] in shown.replace("\n", "").replace(" ", ""), page
+    guarded.commit("later")
+    (guarded.place / "one").write_text("mine\n")
+    assert "in the way: one" in person("undo", "demo", "--repair").stderr
+    guarded.git("checkout", "-q", "--", "one")
+
+    told = person("undo", "demo", "1", "--repair")
+
+    assert "repair 1 undone" in told.stdout, told
+    assert guarded.subjects() == ["later", "three", "first"]
+    ref = guarded.git("for-each-ref", "--format=%(refname)", "refs/ralph/undone/")
+    assert ref in told.stdout
+    assert guarded.git("rev-parse", f"{ref}~1") == repaired
+    assert (guarded.place / "note").read_text() == "mine\n"
+    assert "undone by ralphctl undo" in person("verdicts", "demo").stdout
+    assert "repair 1 is undone already" in person("undo", "demo", "--repair").stderr
+    assert person("resume", "demo").returncode == 0
+    guarded.does(4, "four")
+    guarded.told(4)
+    assert guarded.subjects() == ["four", "later", "three", "first"]
+    assert len(daemon.history("demo", "repair")) == 1
+
+
+@pytest.mark.parametrize("place", ["undo.noted", "repair.undo.kept", "guard.move.tree", "undo.done"])
+def test_a_killed_undo_of_a_repair_is_completed_without_a_daemon(
+    daemon: Daemon, guarded: Guarded, place: str
+) -> None:
+    daemon.start(failpoints=[place], unarmed=True)
+    repaired = paused_after_repair(daemon, guarded)
+    daemon.arm()
+    daemon.ask_the_dying("POST", "/v1/ralphs/demo/undo", {"repair": 1})
+    daemon.died()
+    told = Person(daemon)("undo", "demo", "--repair")
+    assert "repair 1 undone" in told.stdout, told
+    assert guarded.subjects() == ["three", "first"]
+    assert guarded.git("rev-parse", guarded.git("for-each-ref", "--format=%(refname)", "refs/ralph/undone/"))
+    assert guarded.git("merge-base", repaired, "HEAD") == guarded.git("rev-parse", "HEAD~1")
+    daemon.start()
+    assert len(daemon.events("commit.restored")) == len(daemon.history("demo", "undo")) == 1
+    assert (guarded.place / "note").read_text() == "mine\n"
+
+
+def test_a_run_undoes_no_repair(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded)
+    guarded.does(3, "three", script=RESET)
+    guarded.told(3)
+    asks = f"{sys.executable} -m ralphctl undo demo --repair"
+    guarded.does(4, "four", script=f"(cd {ROOT} && {asks}; echo $? >{daemon.root}/refused)")
+    guarded.told(4)
+    assert (daemon.root / "refused").read_text().strip() == "77"
+    assert guarded.subjects() == ["four", "three", "two", "one", "first"]
+
+
 def test_what_a_person_resets_between_runs_stays(daemon: Daemon, guarded: Guarded) -> None:
     daemon.start()
     begun(guarded, regent__rollback_on_test_failure=False)
@@ -156,3 +285,5 @@ def test_what_a_person_resets_between_runs_stays(daemon: Daemon, guarded: Guarde
     guarded.told(3)
     assert guarded.subjects() == ["mine", "one", "first"]
     assert daemon.events("repository.repaired") == []
+    assert "was removed from main while nothing ran" in str(daemon.view("demo")["notes"])
+    assert daemon.words().count("was removed from main while nothing ran") == 1

@@ -143,8 +143,10 @@ async def list_verdicts(host: TheHost, name: RalphName, query: Annotated[RunsQue
 
     Each with `iteration`, `task`, `commits`, `reverted`, `verdict`, `why`, `tests` and the seconds that they
     took (`tests_s`), `refs`, `at`, and whether it was `undone` since. Iterations without a commit have none.
+    `repairs` are what was restored in the repository, as in the history.
     """
-    return json_bytes(json.dumps({"verdicts": await host.past(name, "verdicts", query.limit)}).encode())
+    judged, repaired = [await host.past(name, what, query.limit) for what in ("verdicts", "repairs")]
+    return json_bytes(json.dumps({"verdicts": judged, "repairs": repaired}).encode())
 
 
 @router.post("/{name}/tasks", status_code=201, responses=answers(InboxView, 201), dependencies=[NO_QUERY])
@@ -169,7 +171,10 @@ async def add_note(host: TheHost, name: RalphName, asked: SendRequest) -> Respon
 async def undo(host: TheHost, name: RalphName, which: UndoRequest | None = None) -> Response:
     """Put back what the guard has reverted: by a commit each on top of HEAD, and nothing is pushed.
 
+    With `repair` instead: move the branch back to where the iteration left it that had lost commits.
+
     Refused (409) while a run lives or tests run (`wrong-state`), and where there is nothing to put back or
     git cannot do it (`not-undone`); then everything is as it was.
     """
-    return json_bytes(json.dumps(await host.undo(name, which.iteration if which else None)).encode())
+    which = which or UndoRequest()
+    return json_bytes(json.dumps(await host.undo(name, which.iteration, which.repair)).encode())

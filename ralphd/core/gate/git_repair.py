@@ -4,8 +4,12 @@ Amend, squash and rebase are honest work: a new history is accepted if it has ev
 Otherwise the branch returns to its last good tip, and the new commits are re-applied on top.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Final
+
+from ralphd.core.gate.verdict_views import ToUndo, undo_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,8 @@ class RewrittenBranch:
 
     ``lost`` are the commits that only ``good`` has, ``new`` those of the present tip's first parents that
     ``good`` lacks; both oldest first. ``in_the_way`` is what is half done in the repository, ``pulled``
-    whether new commits came by fetch or pull.
+    whether new commits came by fetch or pull,
+    ``by_other`` whether all that was lost was rewritten by somebody else, and made by no run.
     """
 
     good: str
@@ -33,6 +38,7 @@ class RewrittenBranch:
     new: tuple[Change, ...]
     in_the_way: str = ""
     pulled: bool = False
+    by_other: bool = False
 
 
 class RewriteAction(StrEnum):
@@ -54,7 +60,7 @@ class RewriteDecision:
 
 def decide(branch: RewrittenBranch, *, pauses: bool) -> RewriteDecision:
     """Return what becomes of a branch; ``pauses``: ``[git] rewritten = "pause"``."""
-    if not branch.lost or is_preserved(branch):
+    if not branch.lost or branch.by_other or is_preserved(branch):
         return RewriteDecision(RewriteAction.ACCEPT)
     if branch.in_the_way:
         return RewriteDecision(RewriteAction.LEAVE, branch.in_the_way)
@@ -81,3 +87,66 @@ def to_reapply(branch: RewrittenBranch) -> tuple[Change, ...]:
     """Return the new commits that the good tip lacks, oldest first; copies of lost commits are not needed."""
     known = {each.patch for each in branch.lost if each.patch}
     return tuple(each for each in branch.new if each.patch not in known)
+
+
+# Repairs for their readers: the history, ``ralphctl verdicts``, ``ralphctl undo --repair``.
+
+REPAIR_VERSION: Final = 2
+MOST_REPAIRS: Final = 1000
+_TEXTS: Final = ("what", "message", "branch", "why", "left", "undo")
+_LISTS: Final = ("lost", "reapplied", "conflicts", "files", "refs")
+
+
+def repair_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a repair in its one shape; ``entry`` may be of version 1, which had two, or an event's data."""
+    texts = {key: text if isinstance(text := entry.get(key), str) else "" for key in _TEXTS}
+    listed = {"refs": [entry["ref"]] if entry.get("ref") else [], **entry}
+    lists = {key: each if isinstance(each := listed.get(key), list | tuple) else () for key in _LISTS}
+    texts["what"] = texts["what"] or ("guard.blocked" if texts["why"] else "repository.repaired")
+    lost = f"branch {texts['branch']} lost {', '.join(map(str, lists['lost']))}"
+    texts["message"] = (
+        texts["message"] or f"{lost}; {texts['why'] and 'not restored: '}{texts['why'] or 'restored'}"
+    )
+    number = number if isinstance(number := entry.get("number"), int) else None
+    return {
+        "version": REPAIR_VERSION,
+        "number": number,
+        **texts,
+        **{key: [*map(str, each)] for key, each in lists.items()},
+    }
+
+
+def repairs(newest_first: Iterable[Mapping[str, Any]], limit: int) -> list[dict[str, Any]]:
+    """Return the last repairs, newest first, each with whether it was undone."""
+    undone: set[str] = set()
+    found: list[dict[str, Any]] = []
+    for entry in newest_first:
+        if len(found) == limit:
+            break
+        key = str(entry.get("key"))
+        if entry.get("kind") == "undo":
+            undone.add(key)
+        elif entry.get("kind") == "repair":
+            about = {name: entry.get(name) for name in ("at", "run_id", "key")}
+            found.append({**about, **repair_of(entry), "undone": undo_key(key) in undone})
+    return found
+
+
+def repair_number(newest_first: Iterable[Mapping[str, Any]], key: str) -> int:
+    """Return the number of the repair with this key, else that of the next repair."""
+    numbers = {each["key"]: each["number"] or 0 for each in repairs(newest_first, MOST_REPAIRS)}
+    return numbers.get(key) or 1 + max(numbers.values(), default=0)
+
+
+def repair_to_undo(newest_first: Iterable[Mapping[str, Any]], number: int) -> ToUndo | str:
+    """Return the repair of this number, the last one for 0; or why it cannot be undone, in words."""
+    why = ""
+    for each in repairs(newest_first, MOST_REPAIRS):
+        if each["number"] is None or number not in (0, each["number"]):
+            continue
+        if not each["undone"] and each["branch"] and each["refs"]:
+            boundary_id = str(each["key"]).removesuffix("/repair")
+            return ToUndo(boundary_id, str(each["run_id"]), None, None, (), each["number"], each["branch"])
+        how = "moved no branch" + (f": {each['undo']}" if each["undo"] else "")
+        why = why or f"repair {each['number']} {'is undone already' if each['undone'] else how}"
+    return why or (f"repair {number} is not in the history" if number else "nothing was repaired so far")

@@ -42,6 +42,7 @@ class GateState:
     verdict that reverted something and was not undone; ``undone`` are the last boundaries that were.
     ``knows_run``: commits with the mark of a run were seen. ``excused``: see ``GateRun``.
     ``good`` is the last position whose commits may not be lost; it is noted with the gate off, too.
+    ``unapplied`` are the new commits that conflicted with what was restored then, as a verdict on their task.
     ``counts`` are those of the last green tests, on the commit ``counted``.
     """
 
@@ -58,6 +59,7 @@ class GateState:
     knows_run: bool = False
     excused: str = ""
     good: Position | None = None
+    unapplied: Verdict | None = None
     counts: TestCounts | None = None
     counted: str | None = None
 
@@ -65,6 +67,16 @@ class GateState:
     def counts_before(self) -> TestCounts | None:
         """Return the counts on the tree before the range; None where they are not known."""
         return self.counts if self.before is not None and self.before.head == self.counted else None
+
+
+def last_verdict(state: GateState) -> Verdict | None:
+    """Return what the loop gets at the last boundary: commits that are on no branch open their task again."""
+    last, left = state.last, state.unapplied
+    if left is None or last is None:
+        return left or last
+    if last.boundary_id == left.boundary_id:
+        return last if last.kind is VerdictKind.REVERTED else left
+    return left if left.at > last.at else last
 
 
 class AtEnd(Enum):

@@ -141,13 +141,19 @@ _DONE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ToUndo:
-    """A verdict that reverted commits, abbreviated and newest first, and was not undone."""
+    """A verdict that reverted commits, abbreviated and newest first; or the ``repair`` of a branch."""
 
     boundary_id: str
     run_id: str
     iteration: int | None
     task: Mapping[str, Any] | None
     commits: tuple[str, ...]
+    repair: int | None = None
+    branch: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.boundary_id if self.repair is None else f"{self.boundary_id}/repair"
 
 
 def undo_key(boundary_id: str) -> str:

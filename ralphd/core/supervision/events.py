@@ -131,7 +131,8 @@ class CommitsRestored(Fact):
     """A person had the commits that a verdict reverted put back.
 
     ``id`` is the boundary of that verdict, ``number`` and ``task`` are its iteration's. ``commits`` are back,
-    by the commits ``made``, which is empty where they were back already; all are abbreviated.
+    by the commits ``made``, which is empty where they were back already; all are abbreviated. With ``repair``
+    the repair of this number was undone, and ``ref`` keeps the repaired branch.
     """
 
     id: str
@@ -140,6 +141,8 @@ class CommitsRestored(Fact):
     task: dict[str, Any] | None = None
     commits: tuple[str, ...] = ()
     made: tuple[str, ...] = ()
+    repair: int | None = None
+    ref: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,7 @@ class HistoryRewritten(RunFact):
 
     The ``lost`` ones are on the branch again, with the new commits ``reapplied`` on top; ``conflicts`` are
     only under ``ref``. All are abbreviated, newest first. ``why``: nothing was changed, and a person has to
-    look.
+    look. ``undo`` is the command that undoes the repair.
     """
 
     id: str
@@ -169,6 +172,8 @@ class HistoryRewritten(RunFact):
     conflicts: tuple[str, ...] = ()
     ref: str = ""
     why: str = ""
+    number: int = 0
+    undo: str = ""
 
 
 @dataclass(frozen=True, slots=True)

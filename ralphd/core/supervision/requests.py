@@ -195,20 +195,26 @@ def over(
 def _rewritten(
     current: model.Supervision, event: events.HistoryRewritten, policy: model.Policy
 ) -> model.Step:
-    data, lost = rewritten_data(event), _commits(event.lost) if event.lost else "commits"
+    data, text = rewritten_data(event), rewritten_text(event)
     if event.why:
-        text = f"Branch {event.branch} lost {lost}, not restored: {event.why}"
-        if event.lost:
-            text += f". To restore: git merge {event.lost[0]}"
         actions = (model.Announce("guard.blocked", text, data=data), model.Escalate(text))
         return _paused(current, event.at, text, actions, policy)
+    text += f". To undo this while Ralph is paused: {event.undo}"
+    return model.Step(current, (model.Announce("repository.repaired", text, data=data),))
+
+
+def rewritten_text(event: events.HistoryRewritten) -> str:
+    """Return what became of a branch that lost commits."""
+    lost = _commits(event.lost) if event.lost else "commits"
+    if event.why:
+        more = f". To restore: git merge {event.lost[0]}" if event.lost else ""
+        return f"Branch {event.branch} lost {lost}, not restored: {event.why}{more}"
     text = f"Branch {event.branch} had lost {lost}: restored"
     if event.reapplied:
         text += f", new {_commits(event.reapplied)} re-applied on top"
     if event.conflicts:
         text += f", new {_commits(event.conflicts)} not re-applied because of conflicts"
-    text += f". To undo this while Ralph is paused: git reset --keep {event.ref}"
-    return model.Step(current, (model.Announce("repository.repaired", text, data=data),))
+    return text
 
 
 def rewritten_data(event: events.HistoryRewritten) -> tuple[tuple[str, object], ...]:
@@ -220,6 +226,8 @@ def rewritten_data(event: events.HistoryRewritten) -> tuple[tuple[str, object], 
         ("conflicts", list(event.conflicts)),
         ("ref", event.ref),
         ("why", event.why),
+        ("number", event.number),
+        ("undo", event.undo),
     )
 
 
@@ -236,6 +244,9 @@ def _left_behind(event: events.LeftBehind) -> tuple[model.Announce, ...]:
 
 
 def _restored(event: events.CommitsRestored) -> tuple[model.Announce, ...]:
+    if event.repair is not None:
+        text = f"Repair {event.repair} undone, as requested; the repaired branch is kept under {event.ref}"
+        return (model.Announce("commit.restored", text, data=restored_data(event)),)
     of = "" if event.number is None else f" of iteration {event.number}"
     text = f"Re-applied, as requested — {_commits(event.commits)}{of}; the tests run before the next start"
     return (model.Announce("commit.restored", text, data=restored_data(event)),)
@@ -248,6 +259,7 @@ def restored_data(event: events.CommitsRestored) -> tuple[tuple[str, object], ..
         ("task", event.task),
         ("commits", list(event.commits)),
         ("made", list(event.made)),
+        *((("repair", event.repair), ("ref", event.ref)) if event.repair is not None else ()),
     )
 
 

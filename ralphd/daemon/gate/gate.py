@@ -92,16 +92,20 @@ class Gate:
         return self._memory.state.test_run
 
     def verdict_on(self, boundary_id: str) -> Verdict | None:
-        """Return the verdict on a boundary, if it is the last one."""
-        last = self._memory.state.last
+        """Return what the loop gets at a boundary, if it is the last one."""
+        last = ranges.last_verdict(self._memory.state)
         return last if last is not None and last.boundary_id == boundary_id else None
+
+    def _is_judged(self, boundary_id: str) -> bool:
+        last = self._memory.state.last
+        return last is not None and last.boundary_id == boundary_id
 
     def notes(self) -> tuple[str, ...]:
         """Return the warnings that ``status`` shows."""
         if not self.is_on:
-            return ()
+            return self._history.notes
         state, has_boundaries = self._memory.state, self._has_boundaries
-        notes = [] if has_boundaries else [NO_BOUNDARY]
+        notes = [*self._history.notes, *(() if has_boundaries else (NO_BOUNDARY,))]
         if state.baseline is Baseline.RED:
             notes.append(RED_BEFORE)
         at_rest = not (isinstance(self._account.supervision.state, HAS_A_RUN) or self.is_busy)
@@ -198,7 +202,7 @@ class Gate:
             case reports.IterationFinished() as report if not reports.is_known(current, fact):
                 await self.idle()
                 id_ = reports.boundary_id(fact)
-                if self.is_on and self.verdict_on(id_) is None:
+                if self.is_on and not self._is_judged(id_):
                     return await self._new_run(id_, fact.run_id, report.number, report.task)
             case _:
                 pass
@@ -211,13 +215,14 @@ class Gate:
             return None
         await self.idle()
         id_ = reports.boundary_id(fact)
-        if self.verdict_on(id_) is not None:
+        if self._is_judged(id_):
             return None
-        return await self._history.restore(fact.run_id, id_)
+        report = fact.report if isinstance(fact.report, reports.IterationFinished) else None
+        return await self._history.restore(fact.run_id, id_, report)
 
     async def restore_at_end(self, record: "ExitRecord", *, seen: bool) -> events.HistoryRewritten | None:
         """Restore what a run lost of the branch, unless somebody may have moved HEAD after its end."""
-        if record.survivors or self.verdict_on(record.run_id) is not None:
+        if record.survivors or self._is_judged(record.run_id):
             return None
         if not seen and await asyncio.to_thread(self._git.is_moved_after, record.ended_at + 1):
             return None
@@ -245,7 +250,7 @@ class Gate:
         ):
             case AtEnd.FOREIGN:
                 await self._memory.save(ranges.dropped(self._memory.state, head))
-            case AtEnd.JUDGE if self.verdict_on(record.run_id) is None:
+            case AtEnd.JUDGE if not self._is_judged(record.run_id):
                 number = current.tally.iteration + is_iteration
                 return await self._new_run(record.run_id, record.run_id, number)
             case _:

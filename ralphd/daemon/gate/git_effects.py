@@ -13,6 +13,7 @@ from ralphd.core.gate.git_repair import Change, RewriteAction
 from ralphd.core.incidents import shell_word
 from ralphd.core.supervision.events import HistoryRewritten, LeftBehind
 from ralphd.core.supervision.model import RunId
+from ralphd.core.supervision.reports import IterationFinished
 from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.git import facts, remote, repo
@@ -127,6 +128,10 @@ class GitEffects:
         )
         return revert.undo(self.directory, [each.revert for each in reverts]), commits
 
+    def undo_repair(self, label: str, branch: str) -> Done:
+        """Move a repaired branch back to where an iteration left it."""
+        return reapply.take_back(self.directory, label, branch)
+
     def by_hand(self, label: str) -> str:
         """Return the command that does the same as ``undo`` and stops at a conflict."""
         reverts = (short_sha(each.revert) for each in revert.reverted(self.directory, label))
@@ -153,6 +158,7 @@ class HistoryRepair:
     def __init__(self, account: "RalphRecord", services: "Services", memory: "GateMemory") -> None:
         self._account, self._services, self._memory = account, services, memory
         self._is_lost = False
+        self.notes: tuple[str, ...] = ()
 
     async def note(self, *, anew: bool = False) -> None:
         """Note HEAD as the last good position. Without ``anew``, not while commits of the former are lost."""
@@ -161,12 +167,27 @@ class HistoryRepair:
             return
         self._is_lost = False
         good = await asyncio.to_thread(facts.position, directory)
+        if anew:
+            await self._note_owner(good)
         if good != self._memory.state.good:
             await self._memory.save(replace(self._memory.state, good=good))
         with suppress(NotDone):
             await asyncio.to_thread(reapply.keep_judged, directory, self._account.definition.name, good)
 
-    async def restore(self, run_id: RunId, boundary_id: str) -> HistoryRewritten | None:
+    async def _note_owner(self, now: verdict.Position) -> None:
+        """Report commits that somebody removed while nothing ran: they are not restored."""
+        before, self.notes = self._memory.state.good, ()
+        if before is None or before.head is None or before.branch != now.branch:
+            return
+        git = GitEffects(self._account.definition.directory, dict)
+        if not await asyncio.to_thread(git.descends, before, now):
+            text = f"commit {short_sha(before.head)} was removed from {now.branch} while nothing ran"
+            self.notes = (f"{text}: it is not restored",)
+            logger.info("%s", self.notes[0], extra={"ralph": self._account.definition.name})
+
+    async def restore(
+        self, run_id: RunId, boundary_id: str, report: IterationFinished | None = None
+    ) -> HistoryRewritten | None:
         """Restore what was lost since the last ``note``. Return what to report of it."""
         good, name = self._memory.state.good, self._account.definition.name
         if good is None or not self._account.policy.supervised:
@@ -179,11 +200,21 @@ class HistoryRepair:
             pauses=self._account.configuration.git.rewritten == "pause",
         )
         self._is_lost = result is not None and result.action is not RewriteAction.REPAIR
+        number = await asyncio.to_thread(self._account.records.repair_number, f"{boundary_id}/repair")
         if result is not None and result.action is RewriteAction.LEAVE:
             logger.warning("commits are missing: %s", result.why, extra={"ralph": name})
             return None
         if result is None:
             return None
+        if result.conflicts:
+            shas = tuple(each.sha for each in reversed(result.conflicts))
+            left = verdict.Verdict(
+                verdict.VerdictKind.REVERTED, f"conflict with the restored commits; kept under {result.ref}",
+                boundary_id=boundary_id, run_id=run_id, number=report.number if report else None,
+                task=report.task if report else None, commits=shas, reverted=shas, refs=(result.ref,),
+                at=self._services.clock.now(),
+            )  # fmt: skip
+            await self._memory.save(replace(self._memory.state, unapplied=left))
         return HistoryRewritten(
             at=self._services.clock.now(),
             run_id=run_id,
@@ -194,6 +225,8 @@ class HistoryRepair:
             conflicts=_shas(result.conflicts),
             ref=result.ref,
             why=result.why,
+            number=number,
+            undo="" if result.why else result.undo or f"ralphctl undo {name} --repair {number}",
         )
 
 

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics
 from ralphd.core.gate import range as ranges
+from ralphd.core.gate.git_repair import repair_to_undo
 from ralphd.core.gate.range import GateState
 from ralphd.core.gate.verdict import Baseline, CarriedOut, JudgedCommit, Position, label_of
 from ralphd.core.gate.verdict_views import ToUndo, to_undo
 from ralphd.core.supervision.events import CommitsRestored
 from ralphd.core.supervision.model import HAS_A_RUN, RunId, Starting, Supervision
 from ralphd.errors import NotUndone, WrongState
+from ralphd.git.rewrite.move_branch import Done
+from ralphd.git.rewrite.reapply import undone_ref
 
 if TYPE_CHECKING:
     from ralphd.daemon.gate.git_effects import GitEffects
@@ -41,6 +44,8 @@ class UndoResult:
             "made": [_shown(each) for each in self.made],
             "unjudged": [_shown(each) for each in self.unjudged],
             "head": self.head,
+            "repair": self.fact.repair,
+            "ref": self.fact.ref or None,
         }
 
 
@@ -76,13 +81,13 @@ class Undo:
         self._hands = hands
         self._memory = memory
 
-    async def undo(self, iteration: int | None) -> UndoResult:
-        """Put back what was reverted of an iteration, else what was reverted last.
+    async def undo(self, iteration: int | None, repair: int | None) -> UndoResult:
+        """Put back what was reverted of an iteration, else what was reverted last; or undo a repair.
 
         Raise NotUndone; then everything is as it was. A daemon that dies in the middle loses nothing: asked
         again, git knows what is back already.
         """
-        wanted = await asyncio.to_thread(self._wanted, iteration)
+        wanted = await asyncio.to_thread(self._wanted, iteration, repair)
         before, state = await asyncio.to_thread(self._hands.position), self._memory.state
         unjudged = await self._unjudged(state, before)
         # First this: a branch that was moved, and tests that are still held for green, would blame the next.
@@ -91,22 +96,25 @@ class Undo:
             raise self._refusal(wanted, fault)
         diagnostics.reach("undo.noted")
         label = label_of(self._account.definition.name, wanted.run_id, wanted.boundary_id)
-        done, commits = await asyncio.to_thread(self._hands.undo, label)
+        done, commits = await asyncio.to_thread(self._carry_out, wanted, label)
         if not isinstance(done, CarriedOut):
             await self._memory.save(state)
             raise self._refusal(wanted, done.why, await asyncio.to_thread(self._hands.by_hand, label))
         diagnostics.reach("undo.done")
-        made = (await asyncio.to_thread(self._hands.boundary, before)).commits if done.head else ()
+        is_revert = done.head and wanted.repair is None
+        made = (await asyncio.to_thread(self._hands.boundary, before)).commits if is_revert else ()
         head = await asyncio.to_thread(self._hands.position)
         await self._memory.save(ranges.after_undo(self._memory.state, wanted.boundary_id, head))
         fact = CommitsRestored(
             at=self._services.clock.now(),
-            id=wanted.boundary_id,
+            id=wanted.id,
             run_id=RunId(wanted.run_id),
             number=wanted.iteration,
             task=None if wanted.task is None else dict(wanted.task),
             commits=wanted.commits,
             made=tuple(each.sha[:SHORT] for each in made),
+            repair=wanted.repair,
+            ref="" if wanted.repair is None else undone_ref(label),
         )
         return UndoResult(fact, commits, made, done.head, unjudged)
 
@@ -116,18 +124,27 @@ class Undo:
             return ()
         return (await asyncio.to_thread(self._hands.boundary, state.before)).commits
 
-    def _wanted(self, iteration: int | None) -> ToUndo:
-        found = to_undo(self._account.history.backwards(), iteration)
+    def _carry_out(self, wanted: ToUndo, label: str) -> tuple[Done, tuple[JudgedCommit, ...]]:
+        if wanted.repair is None:
+            return self._hands.undo(label)
+        return self._hands.undo_repair(label, wanted.branch), ()
+
+    def _wanted(self, iteration: int | None, repair: int | None) -> ToUndo:
+        entries, name = self._account.history.backwards(), self._account.definition.name
+        found = to_undo(entries, iteration) if repair is None else repair_to_undo(entries, repair)
         if isinstance(found, str):
-            name = self._account.definition.name
-            raise NotUndone(
-                f"nothing of {name} can be re-applied", why=found, mend=f"ralphctl verdicts {name}"
-            )
+            what = "re-applied" if repair is None else "undone"
+            raise NotUndone(f"nothing of {name} can be {what}", why=found, mend=f"ralphctl verdicts {name}")
         return found
 
     def _refusal(self, wanted: ToUndo, why: str, by_hand: str = "") -> NotUndone:
         what = "the reverted commits" if wanted.iteration is None else f"iteration {wanted.iteration}"
         again = f"ralphctl undo {self._account.definition.name} {wanted.iteration or ''}".rstrip()
+        if wanted.repair is not None:
+            mend = f"{again} --repair {wanted.repair}"
+            return NotUndone(
+                f"cannot undo repair {wanted.repair}", why=f"{why}; nothing was changed", mend=mend
+            )
         mend = f"{by_hand}    (resolve the conflict, then git revert --continue)"
         return NotUndone(
             f"cannot re-apply {what}",

@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 ESCALATION: Final = "escalation"
 INCIDENT: Final = "incident"
-REPAIR: Final = "repair"
 _ENTRIES_LOOKED_AT: Final = 200
 
 
@@ -96,8 +95,9 @@ class Announcer:
 
     async def repaired(self, action: Announce, key: str, at: Moment, whom: Audience) -> None:
         """Enter a repair in the history, and publish it."""
-        data = _data_of(action, whom.facts)
-        await self._records.enter(REPAIR, key, at, {"run_id": whom.facts.run_id, "what": action.type, **data})
+        number = await asyncio.to_thread(self._records.repair_number, key)
+        data = {**_data_of(action, whom.facts), "number": number}
+        await self._records.enter_repair(key, at, whom.facts.run_id, {**data, "what": action.type})
         await self._tell(action.type, data, action.text, whom, at=at, key=key, level=logging.WARNING)
 
     async def call(

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ralphd.core.gate.git_repair import repair_number, repair_of, repairs
 from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.gate.verdict_views import explain_verdict, undo_key, verdicts
 from ralphd.core.record import entry_of, happened_at, iterations
@@ -13,7 +14,7 @@ from ralphd.core.supervision import events
 from ralphd.core.supervision.exit_policy import failure_kind, last_word
 from ralphd.core.supervision.model import ExitFacts, LastWord, Outcome, RunReports, Supervision
 from ralphd.core.supervision.reports import Reported, is_known
-from ralphd.core.supervision.requests import data_of, restored_data, rewritten_data
+from ralphd.core.supervision.requests import data_of, restored_data, rewritten_data, rewritten_text
 from ralphd.core.time import Moment, rfc3339
 from ralphd.process.rundir import ExitRecord
 from ralphd.store.history import History, ProgressFile
@@ -88,11 +89,18 @@ class Journal:
                 data = {"run_id": fact.run_id, **dict(restored_data(fact))}
                 await self.enter("undo", undo_key(fact.id), fact.at, data)
             case events.HistoryRewritten():
-                data = {"run_id": fact.run_id, **dict(rewritten_data(fact))}
-                await self.enter("repair", f"{fact.id}/repair", fact.at, data)
+                data = {**dict(rewritten_data(fact)), "message": rewritten_text(fact)}
+                await self.enter_repair(f"{fact.id}/repair", fact.at, fact.run_id, data)
             case _:
                 return False
         return True
+
+    async def enter_repair(self, key: str, at: Moment, run_id: str | None, data: Mapping[str, Any]) -> None:
+        await self.enter("repair", key, at, {"run_id": run_id, **repair_of(data)})
+
+    def repair_number(self, key: str) -> int:
+        """Return the number of the repair with this key, else that of the next. Blocks."""
+        return repair_number(self.history.backwards(), key)
 
     async def heal(self) -> None:
         """Write what a full disk did not take."""
@@ -112,6 +120,13 @@ class Journal:
 
     def verdicts(self, limit: int) -> list[dict[str, Any]]:
         return verdicts(self.history.backwards(), limit)
+
+    def repairs(self, limit: int) -> list[dict[str, Any]]:
+        return repairs(self.history.backwards(), limit)
+
+    def last_repair(self) -> dict[str, Any] | None:
+        """Return the last repair, if it is among the newest entries. Blocks."""
+        return next(iter(repairs(islice(self.history.backwards(), _ENTRIES_LOOKED_AT), 1)), None)
 
     def last_request(self) -> dict[str, Any] | None:
         """Return the last request that was carried out, if it is among the newest entries. Blocks."""

@@ -23,13 +23,14 @@ from ralphd.core.gate.git_repair import Change, RewriteAction, RewrittenBranch, 
 from ralphd.core.gate.verdict import Position
 from ralphd.core.text import short_sha
 from ralphd.git.diagnostics import trouble_of
-from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, uncommitted
-from ralphd.git.rewrite.move_branch import HEADS, LEFT, Move, branch_and_head, move, recover
+from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, rewritten_by_other, uncommitted
+from ralphd.git.rewrite.move_branch import HEADS, LEFT, Done, Move, branch_and_head, carry_out, move, recover
 from ralphd.git.rewrite.revert import merge_trees
 from ralphd.git.runner import GitRunner, NotDone, error_text, ref_name
 
 JUDGED: Final = "refs/ralph/judged/"
 REPAIRED: Final = "refs/ralph/repaired/"
+UNDONE: Final = "refs/ralph/undone/"
 MOST_COMPARED: Final = 1000
 """How many lost or new commits are compared; more are left to a person."""
 
@@ -38,7 +39,8 @@ MOST_COMPARED: Final = 1000
 class RewriteResult:
     """What was done about a rewritten branch; ``ref`` keeps the rewritten tip.
 
-    ``conflicts`` are the new commits that could not be re-applied. ``why`` is why nothing was changed.
+    ``conflicts`` are the new commits that could not be re-applied. ``why`` is why nothing was changed,
+    ``undo`` a git command that undoes it.
     """
 
     action: RewriteAction
@@ -48,6 +50,7 @@ class RewriteResult:
     conflicts: tuple[Change, ...] = ()
     ref: str = ""
     why: str = ""
+    undo: str = ""
 
 
 def keep_judged(directory: Path, ralph: str, good: Position) -> None:
@@ -59,40 +62,55 @@ def keep_judged(directory: Path, ralph: str, good: Position) -> None:
 
 
 def restore_judged(directory: Path, good: Position, *, label: str, pauses: bool) -> RewriteResult | None:
-    """Restore the commits that ``good`` has and HEAD lacks. Return what was done; None if nothing is lost.
+    """Restore the commits that ``good`` has and its branch lacks. Return what was done; None without a loss.
 
-    May be repeated with the same label. Raises nothing for what it finds.
+    The branch may be deleted, or not be checked out. May be repeated with the same label.
+    Raises nothing for what it finds.
     """
     if good.head is None or good.branch is None:
         return None
+    branch, name = HEADS + good.branch, ref_name(label)
     try:
         git = GitRunner(directory)
-        if git.branch() != HEADS + good.branch or git.commit("HEAD") is None:
-            return None  # the gate and the repair after a run report other branches, and a detached HEAD
-        if git.commit(good.head) is None:
-            why = f"the commits are not in the repository any more; the last one was {good.head}"
-            return RewriteResult(RewriteAction.PAUSE, good.branch, why=why)
-        branch, tip = branch_and_head(git)
-        if git.ref(REPAIRED + ref_name(label)) is None and _has(git, tip, good.head):
+        tip = git.commit(branch)
+        repaired = git.ref(REPAIRED + name) or git.ref(f"{LEFT}{name}/deleted")
+        if tip is not None and repaired is None and git.commit(good.head) and _has(git, tip, good.head):
             return None
         with git.exclusive():
             recover(git)
-            branch, tip = branch_and_head(git)
+            if git.commit(good.head) is None:
+                why = f"the commits are not in the repository any more; the last one was {good.head}"
+                return RewriteResult(RewriteAction.PAUSE, good.branch, why=why)
+            tip = git.commit(branch)
+            if tip is None or git.ref(f"{LEFT}{name}/deleted"):
+                return _recreate(git, branch, tip, good.head, name)
             return _restore(git, branch, tip, good.head, label, pauses=pauses)
     except (NotDone, OSError) as why:
         return RewriteResult(RewriteAction.LEAVE, good.branch, why=error_text(why))
 
 
+def _recreate(git: GitRunner, branch: str, tip: str | None, good: str, name: str) -> RewriteResult:
+    """Create a deleted branch at its last good tip. What HEAD's reflog knows of its later commits is kept."""
+    ref = f"{LEFT}{name}/deleted"
+    if tip is None:
+        seen = git.line("log", "-g", "-z", "--format=%H", "--max-count=200", "HEAD", "--") or ""
+        newest = next((sha for sha in seen.split("\0") if sha and _has(git, sha, good)), good)
+        git.update_refs(f"update {ref} {newest}", f"create {branch} {good}", reason="ralph: restored")
+    name = branch.removeprefix(HEADS)
+    return RewriteResult(RewriteAction.REPAIR, name, ref=ref, undo=f"git branch -D {name}")
+
+
 def _restore(
     git: GitRunner, branch: str, tip: str, good: str, label: str, *, pauses: bool
 ) -> RewriteResult | None:
+    is_here = git.branch() == branch
     name = ref_name(label)
     repaired = git.ref(REPAIRED + name)
     is_repaired = repaired is not None and _has(git, tip, repaired)
     rewritten = git.ref(f"{LEFT}{name}/rewritten") if is_repaired else tip
     if rewritten is None or _has(git, rewritten, good):
         return None
-    facts = _facts(git, good, rewritten)
+    facts = _facts(git, good, rewritten, is_here=is_here)
     decision = decide(facts, pauses=pauses)
     short_name = branch.removeprefix(HEADS)
     if not is_repaired and decision.action is RewriteAction.ACCEPT:
@@ -105,11 +123,49 @@ def _restore(
         git.update_refs(f"update {ref} {rewritten}", f"update {REPAIRED}{name} {new_tip}")
         diagnostics.reach("rewritten.kept")
         try:
-            move(git, Move(branch, tip, new_tip, f"ralph: restored {short_sha(good)}"))
+            to = Move(branch, tip, new_tip, f"ralph: restored {short_sha(good)}")
+            move(git, to) if is_here else _move_elsewhere(git, to)
         except (NotDone, OSError) as why:
             return RewriteResult(RewriteAction.PAUSE, short_name, facts.lost, ref=ref, why=error_text(why))
         diagnostics.reach("rewritten.moved")
     return RewriteResult(RewriteAction.REPAIR, short_name, facts.lost, reapplied, conflicts, ref)
+
+
+def undone_ref(label: str) -> str:
+    """Return the ref that keeps the branch as it was before its repair was undone."""
+    return UNDONE + ref_name(label)
+
+
+def take_back(directory: Path, label: str, branch: str) -> Done:
+    """Move a repaired branch back to where an iteration left it, with the later commits on top.
+
+    What the repair restored stays under ``undone_ref``. May be repeated.
+    """
+    name = ref_name(label)
+
+    def act(git: GitRunner) -> str:
+        current, tip = branch_and_head(git)
+        if current != HEADS + branch:
+            raise NotDone(f"branch {branch} is not checked out: git switch {branch}")
+        left, repaired = git.ref(f"{LEFT}{name}/rewritten"), git.ref(REPAIRED + name)
+        if left is None or repaired is None:
+            raise NotDone(f"{LEFT}{name}/rewritten is not there: the refs of old repairs are removed")
+        if not _has(git, tip, repaired):
+            if git.ref(UNDONE + name) is not None and _has(git, tip, left):
+                return tip
+            raise NotDone(f"branch {branch} does not have the restored commits any more")
+        later = _listed(git, tip, repaired)
+        if any(len(parents) > 1 for _, parents in later):
+            raise NotDone(f"a merge came since then; by hand: git merge {LEFT}{name}/rewritten")
+        new_tip, _, conflicts = _reapply(git, left, [each for each, _ in later])
+        if conflicts:
+            raise NotDone(f"conflict of {short_sha(conflicts[0].sha)}, which came since then")
+        git.update_refs(f"update {UNDONE}{name} {tip}")
+        diagnostics.reach("repair.undo.kept")
+        move(git, Move(current, tip, new_tip, "ralph: undo of a repair"))
+        return new_tip
+
+    return carry_out(directory, act)
 
 
 def _has(git: GitRunner, tip: str, commit: str) -> bool:
@@ -119,11 +175,20 @@ def _has(git: GitRunner, tip: str, commit: str) -> bool:
     return code == 0
 
 
-def _facts(git: GitRunner, good: str, tip: str) -> RewrittenBranch:
+def _move_elsewhere(git: GitRunner, to: Move) -> None:
+    """Move a branch that is not checked out. Raises NotDone where another work tree has it."""
+    if place := git.line("for-each-ref", "--format=%(worktreepath)", to.branch):
+        raise NotDone(f"the branch is checked out in {place}")
+    git.update_refs(f"update {to.branch} {to.new} {to.old}", reason=to.reason)
+
+
+def _facts(git: GitRunner, good: str, tip: str, *, is_here: bool) -> RewrittenBranch:
     lost = _listed(git, good, tip)
     new = _listed(git, tip, good, "--first-parent")
     patches = _patches(git, [each.sha for each, _ in (*lost, *new)])
     line = tuple(RangeCommit(each.sha, parents, each.subject) for each, parents in reversed(new))
+
+    trouble = trouble_of(git, uncommitted(git).unmerged).split("; ")
 
     def whole(each: Change) -> Change:
         return Change(each.sha, each.tree, patches.get(each.sha, ""), each.subject)
@@ -133,8 +198,9 @@ def _facts(git: GitRunner, good: str, tip: str) -> RewrittenBranch:
         git.text("rev-parse", f"{good}^{{tree}}"),
         tuple(whole(each) for each, _ in lost),
         tuple(whole(each) for each, _ in new),
-        in_the_way=trouble_of(git, uncommitted(git).unmerged),
+        in_the_way="; ".join(each for each in trouble if is_here or not each.startswith("HEAD is detached")),
         pulled=bool(line) and bool(pulled(git, line, before=None)),
+        by_other=rewritten_by_other(git, good, tip, line),
     )
 
 

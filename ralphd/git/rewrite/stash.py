@@ -257,8 +257,10 @@ class DisplacedFiles:
             if not each.equals(file_snapshots.state_at(moved, each.path)):
                 raise HasMoved(f"{readable(each.path)} changed meanwhile")
 
-    def bring_back(self, saved: SavedState) -> set[bytes]:
+    def bring_back(self, saved: SavedState, *, is_cut_off: bool) -> set[bytes]:
         """Move all back, except over other people's files. Return the paths that are not as saved.
+
+        ``is_cut_off``: a git was killed, or the disk is full, so the beginning of a file may be git's.
 
         Raises NotDone, OSError.
         """
@@ -271,7 +273,7 @@ class DisplacedFiles:
         others = {each.path: each.committed for each, state in present.items() if not each.equals(state)}
         entries = {path: entry for path, entry in others.items() if entry is not None}
         strange = tree_diff.differing(self._git, list(entries.items()))
-        asked = sorted(path for path in strange if not entries[path].is_submodule)
+        asked = sorted(path for path in strange if is_cut_off and not entries[path].is_submodule)
         contents = file_snapshots.read_blobs(self._git, [entries[path].sha for path in asked])
         for path, data in zip(asked, contents, strict=True):
             state = file_snapshots.state_of(self._git, path)
@@ -310,7 +312,8 @@ def _reset(git: GitRunner, saved: SavedState, ref: str, staged: Mapping[bytes, T
         git.allow_rollback()
         if isinstance(why, WasKilled):
             remove_own_lock(git.repository, git.top)
-        theirs = displaced.bring_back(saved)
+        is_cut_off = not isinstance(why, NotDone) or isinstance(why, WasKilled) or "disk is full" in str(why)
+        theirs = displaced.bring_back(saved, is_cut_off=is_cut_off)
         _put_files(git, saved, without=theirs)
         _put_index(git, saved, saved.head, tree_diff.staged_at(git, saved.paths))
         if theirs:

@@ -73,19 +73,23 @@ async def test_what_becomes_of_a_checkpoint_arrives(api: Whole) -> None:
 async def test_verdicts_are_listed_like_runs(api: Whole) -> None:
     reply = await api.client.get("/v1/ralphs/alice/verdicts?limit=7")
 
-    assert reply.json() == {"verdicts": [{"iteration": 1, "verdict": "kept", "undone": False}]}
-    assert api.host.asked == [("verdicts", "alice", 7)]
+    assert reply.json() == {
+        "verdicts": [{"iteration": 1, "verdict": "kept", "undone": False}],
+        "repairs": [{"number": 1, "undone": False}],
+    }
+    assert api.host.asked == [("verdicts", "alice", 7), ("repairs", "alice", 7)]
     assert (await api.client.get("/v1/ralphs/alice/verdicts?limit=0")).status_code == 422
 
 
 async def test_an_undo_names_an_iteration_or_none_and_a_refusal_is_a_conflict(api: Whole) -> None:
     assert (await api.client.post("/v1/ralphs/alice/undo", json={"iteration": 2})).json()["iteration"] == 2
     assert (await api.client.post("/v1/ralphs/alice/undo")).status_code == 200
+    assert (await api.client.post("/v1/ralphs/alice/undo", json={"repair": 3})).status_code == 200
 
     refused = await api.client.post("/v1/ralphs/alice/undo", json={"iteration": 404})
 
     assert (refused.status_code, refused.json()["type"]) == (409, "urn:ralphd:problem:not-undone")
-    assert [asked[2] for asked in api.host.asked] == [2, None, 404]
+    assert [asked[2] for asked in api.host.asked] == [2, None, "repair 3", 404]
     for wrong in ({"iteration": "2"}, {"iteration": -1}, {"number": 2}):
         assert (await api.client.post("/v1/ralphs/alice/undo", json=wrong)).status_code == 422
 

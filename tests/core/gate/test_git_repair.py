@@ -1,10 +1,24 @@
 """A rewritten branch: accepted with every change of the old history, restored without (A8)."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ralphd.core.gate.git_repair import Change, RewriteAction, RewrittenBranch, decide, to_reapply
+from ralphd.core.gate.git_repair import (
+    Change,
+    RewriteAction,
+    RewrittenBranch,
+    decide,
+    repair_number,
+    repair_of,
+    repair_to_undo,
+    repairs,
+    to_reapply,
+)
+from ralphd.core.gate.verdict_views import ToUndo
 
 ONE, TWO = Change("1" * 40, "t1", "p1"), Change("2" * 40, "t2", "p2")
 NEW = Change("a" * 40, "ta", "pa")
@@ -59,3 +73,53 @@ def test_copies_of_lost_commits_are_not_applied_again() -> None:
     merge = Change("d" * 40, "td")
     branch = replace(LOST, new=(NEW, copy(ONE), merge))
     assert to_reapply(branch) == (NEW, merge)
+
+
+def test_a_rewrite_of_commits_that_no_run_made_is_accepted() -> None:
+    assert decide(replace(LOST, by_other=True), pauses=True).action is RewriteAction.ACCEPT
+
+
+# Repairs in the history.
+
+BRANCH_1 = {"branch": "main", "lost": ["abc1234"], "conflicts": [], "ref": "refs/x", "why": ""}
+CUSTODY_1: dict[str, Any] = {
+    **{"what": "repository.repaired", "message": "restored", "why": "gone", "left": None},
+    **{"refs": [], "undo": "git log"},
+}
+
+
+def entry(number: int, **more: Any) -> dict[str, Any]:
+    return {"kind": "repair", "key": f"b{number}/repair", "run_id": "r1", "number": number, **more}
+
+
+def test_old_entries_read_as_new_ones() -> None:
+    branch, custody = repair_of(BRANCH_1), repair_of(CUSTODY_1)
+    assert branch.keys() == custody.keys() == repair_of({}).keys()
+    assert (branch["what"], branch["refs"], branch["number"]) == ("repository.repaired", ["refs/x"], None)
+    assert (custody["left"], custody["why"], custody["undo"]) == ("", "gone", "git log")
+    assert repair_of({**BRANCH_1, "why": "a file"})["what"] == "guard.blocked"
+    assert repair_of({"lost": 3, "refs": "x", "why": 7, "number": "1"}) == {**repair_of({}), "refs": []}
+
+
+@given(st.dictionaries(st.sampled_from([*repair_of({}), "ref"]), st.none() | st.text() | st.lists(st.text())))
+def test_one_shape_stays_as_it_is(found: dict[str, Any]) -> None:
+    assert repair_of(repair_of(found)) == repair_of(found)
+
+
+def test_repairs_are_numbered_once() -> None:
+    assert [repair_number([entry(2), entry(1)], f"b{n}/repair") for n in (1, 2, 3)] == [1, 2, 3]
+    assert repair_number([], "b1/repair") == 1
+
+
+def test_the_last_repair_of_a_branch_is_undone_once() -> None:
+    undo = {"kind": "undo", "key": "b3/repair/undo"}
+    past = [undo, entry(4, **CUSTODY_1), entry(3, **BRANCH_1), {"kind": "run"}, entry(2, **BRANCH_1)]
+    assert [(each["number"], each["undone"]) for each in repairs(past, 2)] == [(4, False), (3, True)]
+    last = repair_to_undo(past, 0)
+    assert isinstance(last, ToUndo)
+    assert (last.boundary_id, last.id, last.repair, last.branch) == ("b2", "b2/repair", 2, "main")
+    assert repair_to_undo(past, 2) == last
+    assert repair_to_undo(past, 3) == "repair 3 is undone already"
+    assert repair_to_undo(past, 4) == "repair 4 moved no branch: git log"
+    assert repair_to_undo(past, 5) == "repair 5 is not in the history"
+    assert repair_to_undo([], 0) == "nothing was repaired so far"

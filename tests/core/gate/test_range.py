@@ -42,6 +42,21 @@ states = st.builds(
 )
 
 
+# last_verdict
+
+
+def test_a_commit_that_conflicted_opens_its_task_again() -> None:
+    left = replace(REVERTED, boundary_id=KEPT.boundary_id, why="conflict", at=1.0)
+    state = replace(CLOSED, unapplied=left)
+    assert ranges.last_verdict(state) is left, "with the gate off"
+    assert ranges.last_verdict(replace(state, last=KEPT)) is left
+    same = replace(REVERTED, boundary_id=KEPT.boundary_id)
+    assert ranges.last_verdict(replace(state, last=same)) is same
+    later = replace(KEPT, boundary_id="later", at=2.0)
+    assert ranges.last_verdict(replace(state, last=later)) is later
+    assert ranges.last_verdict(replace(CLOSED, last=KEPT)) is KEPT
+
+
 # before_run, with_baseline, opens_with_iteration
 
 

@@ -4,7 +4,7 @@ import os
 import resource
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -182,6 +182,30 @@ def test_what_a_person_saves_at_that_very_moment_is_there_afterwards(
     assert (tree.path / "changed").read_text() == "theirs"
     for ref in tree.git("for-each-ref", "--format=%(refname)", "refs/ralph").split():
         assert tree.git("show", f"{ref}:changed") == "mine"
+
+
+def test_a_file_that_a_person_is_just_writing_is_not_replaced(
+    tree: WorkTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor has opened the file and written its beginning when the set-aside writes HEAD's version."""
+    put = tree_diff.put_paths
+
+    def saving(*given: Any, **named: Any) -> Any:
+        opened.append((tree.path / "changed").open("x"))
+        return put(*given, **named)
+
+    opened: list[TextIO] = []
+    write(tree, "changed", "mine")
+    monkeypatch.setattr(tree_diff, "put_paths", saving)
+
+    done = set_aside(tree.path, LABEL)
+
+    with opened[0] as file:
+        file.write("theirs")
+    assert isinstance(done, Moved)
+    assert (tree.path / "changed").read_text() == "theirs"
+    [kept] = tree.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
+    assert tree.git("show", f"{kept}:changed") == "mine"
 
 
 def test_after_another_commit_it_is_put_back_where_that_goes(tree: WorkTree) -> None:
