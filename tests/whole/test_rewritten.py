@@ -145,6 +145,35 @@ def test_objects_that_are_gone_come_from_the_vault(daemon: Daemon, guarded: Guar
     assert guarded.git("fsck", "--connectivity-only") == ""
 
 
+def test_nothing_is_repaired_during_a_merge_that_was_there_before(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    merges = (
+        "git checkout -qb side HEAD~2; echo x >one; git add one; git commit -qm side; git checkout -q main"
+    )
+    guarded.does(3, "three", script=merges, ends="git merge -q side")
+    guarded.told(3)
+    guarded.does(4, script="git update-ref refs/heads/main HEAD~3")
+    assert guarded.told(4)["next"] == "continue"
+    assert guarded.subject("main") == "first"
+    assert (guarded.place / ".git" / "MERGE_HEAD").exists()
+    assert daemon.events("repository.repaired") == []
+
+
+def test_an_upstream_that_was_rewound_gets_all_by_the_next_push(daemon: Daemon, guarded: Guarded) -> None:
+    guarded.git("init", "-q", "--bare", "-b", "main", "../origin")
+    guarded.git("remote", "add", "origin", "../origin")
+    guarded.git("push", "-q", "-u", "origin", "main")
+    daemon.start()
+    begun(guarded, regent__rollback_on_test_failure=False)
+    guarded.does(3, script="git push -q; git push -qf origin HEAD~2:main")
+    guarded.told(3)
+    assert guarded.git("--git-dir=../origin", "log", "--format=%s", "main") == "first"
+    assert guarded.subjects() == ["two", "one", "first"]
+    guarded.git("push", "-q")
+    assert guarded.git("--git-dir=../origin", "log", "--format=%s", "main").split() == ["two", "one", "first"]
+
+
 def test_honest_rewriting_is_accepted(daemon: Daemon, guarded: Guarded) -> None:
     guarded.git("init", "-q", "--bare", "-b", "main", "../origin")
     guarded.git("remote", "add", "origin", "../origin")

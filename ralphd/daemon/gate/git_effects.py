@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd.core.gate import verdict
-from ralphd.core.gate.git_repair import Change, RewriteAction
+from ralphd.core.gate.git_repair import MOST_REPAIRS, Change, RewriteAction
 from ralphd.core.incidents import shell_word
 from ralphd.core.supervision.events import HistoryRewritten, LeftBehind
 from ralphd.core.supervision.model import RunId
@@ -172,7 +172,14 @@ class HistoryRepair:
         if good != self._memory.state.good:
             await self._memory.save(replace(self._memory.state, good=good))
         with suppress(NotDone):
-            await asyncio.to_thread(reapply.keep_judged, directory, self._account.definition.name, good)
+            name, now = self._account.definition.name, self._services.clock.now()
+            await asyncio.to_thread(reapply.keep_judged, directory, name, good)
+            await asyncio.to_thread(reapply.forget_old, directory, name, now, self._undoable)
+
+    def _undoable(self) -> list[str]:
+        """Return the refs of the repairs that can be undone."""
+        past = self._account.records.repairs(MOST_REPAIRS)
+        return [ref for each in past if not each["undone"] for ref in each["refs"][:1]]
 
     async def _note_owner(self, now: verdict.Position) -> None:
         """Report commits that somebody removed while nothing ran: they are not restored."""

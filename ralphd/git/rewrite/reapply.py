@@ -13,7 +13,7 @@
 # A commit that conflicts is left out, and those after it are applied without it: all of them stay under
 # ``refs/ralph/left/LABEL/…``. Uncommitted work stays, and is a reason to refuse where it overlaps.
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,15 +22,18 @@ from ralphd import diagnostics
 from ralphd.core.gate.git_repair import Change, RewriteAction, RewrittenBranch, decide, to_reapply
 from ralphd.core.gate.verdict import Position
 from ralphd.core.text import short_sha
+from ralphd.core.time import Moment
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, rewritten_by_other, uncommitted
 from ralphd.git.rewrite.move_branch import HEADS, LEFT, Done, Move, branch_and_head, carry_out, move, recover
-from ralphd.git.rewrite.revert import merge_trees
+from ralphd.git.rewrite.revert import KEPT, merge_trees
+from ralphd.git.rewrite.stash import ASIDE
 from ralphd.git.runner import GitRunner, NotDone, error_text, ref_name
 
 JUDGED: Final = "refs/ralph/judged/"
 REPAIRED: Final = "refs/ralph/repaired/"
 UNDONE: Final = "refs/ralph/undone/"
+KEPT_S: Final = 30 * 86_400.0
 MOST_COMPARED: Final = 1000
 """How many lost or new commits are compared; more are left to a person."""
 
@@ -59,6 +62,21 @@ def keep_judged(directory: Path, ralph: str, good: Position) -> None:
     ref = JUDGED + ref_name(ralph)
     if good.head is not None and git.repository.value(ref) != good.head:
         git.update_refs(f"update {ref} {good.head}")
+
+
+def forget_old(directory: Path, ralph: str, now: Moment, spared: Callable[[], Iterable[str]]) -> None:
+    """Delete old refs of a ralph that keep former states, except those of the labels of ``spared`` refs.
+
+    The newest ``KEPT`` in each folder stay, and younger ones than ``KEPT_S``. Raises NotDone.
+    """
+    git, old = GitRunner(directory), list[str]()
+    words = ("for-each-ref", "--sort=-committerdate", "--format=%(committerdate:unix) %(refname)")
+    for space in (LEFT, REPAIRED, UNDONE, ASIDE):
+        refs = [line.split(" ", 1) for line in git.text(*words, f"{space}{ref_name(ralph)}/").splitlines()]
+        old += [ref for at, ref in refs[KEPT:] if at.isdigit() and now - int(at) > KEPT_S]
+    labels = {"".join(each.split("/")[4:5]) for each in spared()} if old else set()
+    if gone := [f"delete {ref}" for ref in old if ref.split("/")[4] not in labels]:
+        git.update_refs(*gone)
 
 
 def restore_judged(directory: Path, good: Position, *, label: str, pauses: bool) -> RewriteResult | None:
