@@ -99,7 +99,7 @@ class GateTests:
             run = Run.adopt(place)
             # The daemon may have died between the order and the spawn: then there was no process.
             if run is None and not (place.run_file.exists() or place.exit_record() is not None):
-                sandbox = await self._services.sandbox.choose(self._account.configuration.sandbox.level)
+                sandbox = await self._services.sandbox_for(self._account, directory)
                 run = await Run.spawn(place, self._spec(run_id, directory, sandbox), None)
         except CommandNotStartable as fault:
             return GateTestResult(run_id, Result.CANNOT_RUN, how=f"{fault.what}: {fault.why}")
