@@ -26,6 +26,7 @@ CACHES: Final = (
     *("~/go/pkg", "$GOMODCACHE", "$GOCACHE", "~/.gradle", "~/.m2/repository", "~/.nuget/packages"),
 )
 """The caches of package managers and compilers."""
+NEEDS_NONE: Final = "the tests fail inside the sandbox and pass without it"
 TITLE: Final = "no sandbox: the run can signal every process of its user"
 
 

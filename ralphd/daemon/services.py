@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ralphd.agents.known import state_paths
 from ralphd.config import configuration as config
 from ralphd.core.delivery import Destination, wanted
-from ralphd.core.sandbox import DEVICES, TEMPORARY, SandboxChoice, default_writable, restricted
+from ralphd.core.sandbox import DEVICES, NEEDS_NONE, TEMPORARY, SandboxChoice, default_writable, restricted
 from ralphd.core.supervision.events import Event, GraceOver, Woke
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
@@ -138,9 +138,17 @@ class Services:
         for what in untold:
             await self.news.tell("daemon.degraded", {"message": what})
 
-    async def sandbox_for(self, account: "RalphRecord", directory: Path) -> SandboxChoice:
-        """Choose the sandbox of what starts in ``directory``. Raise CommandNotStartable without it."""
-        chosen = await self.sandbox.choose(account.configuration.sandbox.level)
+    async def sandbox_for(
+        self, account: "RalphRecord", directory: Path, *, is_bare: bool = False
+    ) -> SandboxChoice:
+        """Choose the sandbox of what starts in ``directory``. Raise CommandNotStartable without it.
+
+        ``is_bare``: ``auto`` chooses none.
+        """
+        level = account.configuration.sandbox.level
+        if is_bare and level == "auto":
+            return SandboxChoice(reason=NEEDS_NONE)
+        chosen = await self.sandbox.choose(level)
         if chosen.level == "write":
             chosen = await asyncio.to_thread(_restricted, chosen, account, directory, self.state_directory)
         if chosen.fault:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.sandbox import SIGNALS_ABI
+from ralphd.core.sandbox import NEEDS_NONE, SIGNALS_ABI
 from ralphd.process import shim
 from tests.helpers import is_alive, wait_for
 from tests.template import ralphctl
@@ -170,7 +170,7 @@ def test_an_agent_is_restricted_and_its_loop_keeps_its_state(
     daemon.start()
     started = person("start", "--name", "demo", cwd=place)
     assert started.returncode == 0, started.stderr
-    daemon.becomes("demo", "done")
+    daemon.becomes("demo", "done", timeout_s=60)
 
     assert written(daemon, place) == WRITTEN
     assert (daemon.state / "ralphs" / "demo" / "tasks.json").exists()
@@ -187,9 +187,39 @@ def test_tests_of_a_restricted_ralph_are_restricted(
     daemon.start()
     started = person("start", "--name", "demo", "--", "sleep", "600", cwd=place)
     assert started.returncode == 0, started.stderr
-    daemon.becomes("demo", "running")
+    daemon.becomes("demo", "running", timeout_s=60)
 
     assert written(daemon, place) == WRITTEN
+
+
+def test_tests_that_need_no_sandbox_switch_off_what_auto_chose(
+    daemon: Daemon, restricted: tuple[Restricted, Path]
+) -> None:
+    person, place = restricted
+    daemon.start()
+    (place / "ralph.toml").write_text(
+        f"[regent]\nrollback_on_test_failure = true\ntest_command = '! test -e red && kill -0 {daemon.pid}'\n"
+    )
+    person("start", "--name", "demo", "--", "sleep", "600", cwd=place)
+    view = daemon.becomes("demo", "running", timeout_s=60)
+
+    assert view["guard"]["baseline"] == "green"
+    assert view["sandbox"] == {"level": "none", "means": None, "reason": NEEDS_NONE}
+    assert NEEDS_NONE in person("status", "demo").stdout
+    assert [event["data"]["reason"] for event in daemon.events("sandbox.degraded")] == [NEEDS_NONE]
+
+
+def test_tests_that_are_red_without_a_sandbox_too_change_nothing(
+    daemon: Daemon, restricted: tuple[Restricted, Path]
+) -> None:
+    person, place = restricted
+    daemon.start()
+    (place / "ralph.toml").write_text("[regent]\nrollback_on_test_failure = true\ntest_command = 'false'\n")
+    person("start", "--name", "demo", "--", "sleep", "600", cwd=place)
+    view = daemon.becomes("demo", "running", timeout_s=60)
+
+    assert view["guard"]["baseline"] == "red"
+    assert view["sandbox"]["level"] == "signals"
 
 
 def test_write_is_refused_where_the_state_directory_would_be_writable(
