@@ -105,6 +105,7 @@ for place in . .git ~/.cache "$TMPDIR" /dev "$STATE" "$STATE/ralphs/demo" ~ "$ST
 done
 git add -A && git commit --quiet -m made && git log --format=%s | head -1 >> written
 sed -i 's/- \\[ \\]/- [x]/' TASKS.md
+echo done
 sleep "${REST:-0}"
 """
 WRITTEN = [".", ".git", "~/.cache", "$TMPDIR", "made"]
