@@ -5,6 +5,7 @@
 ``docs/configuration.md``: every key, from the specs (``tests.generated_configuration``).
 ``docs/commands.md``, ``docs/events.md``, ``docs/exit-codes.md``: from help, wire and errors.
 ``docs/rules.md``: from ``tests/requirements.md``.
+``docs/escapes.md``: what a run can reach, from the table of its tests (``tests.process.sandbox.escapes``).
 ``systemd/``: the units that ``ralphctl.service.units`` makes, for who packages ralphd.
 """
 
@@ -20,6 +21,7 @@ from tests.generated_exit_codes import exit_codes_page
 from tests.generated_routes import routes_page
 from tests.generated_rules import rules_page
 from tests.generated_states import states_page
+from tests.process.sandbox.escapes import escapes_page
 
 ROOT = Path(__file__).parent.parent
 PAGES: Mapping[Path, Callable[[], str]] = {
@@ -33,6 +35,7 @@ PAGES: Mapping[Path, Callable[[], str]] = {
     ROOT / "docs" / "events.md": events_page,
     ROOT / "docs" / "exit-codes.md": exit_codes_page,
     ROOT / "docs" / "rules.md": rules_page,
+    ROOT / "docs" / "escapes.md": escapes_page,
 }
 
 

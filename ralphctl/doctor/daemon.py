@@ -329,7 +329,8 @@ def sandbox(configuration: Configuration | None, environ: Mapping[str, str]) -> 
         return warning(note)
     if choice.level == "none":
         return ok('off, as level = "none" asks for')
-    return ok(f"{choice.level}: a run can signal only its own processes (Landlock ABI {facts.abi})")
+    more = " and change files only in its own directories" if choice.level == "write" else ""
+    return ok(f"{choice.level}: a run can signal only its own processes{more} (Landlock ABI {facts.abi})")
 
 
 def clock(environ: Mapping[str, str], limit_s: float) -> CheckResult:

@@ -229,8 +229,9 @@ class SandboxSpec:
         "auto",
         "What separates a run from the rest of the machine. 'signals': it can signal only its own processes."
         " 'auto': 'signals' where the kernel supports it (Linux 6.12) and sudo needs a password, else 'none'."
-        " 'write' and 'box' are not part of this version. ralph.toml can only raise the level of the user's"
-        " own file.",
+        " 'write': besides, it can change files only in its working directory, in caches and temporary"
+        " directories, and in those where agents keep their state. 'box' is not part of this version."
+        " ralph.toml can only raise the level of the user's own file.",
     )
 
 

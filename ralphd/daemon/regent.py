@@ -412,7 +412,9 @@ class Regent:
             lock = self.holds.take()
             self.account.take_up()
             await self.custody.before_run()
-            chosen = await self._services.sandbox.choose(self.account.configuration.sandbox.level)
+            chosen = await self._services.sandbox_for(
+                self.account, self.account.definition.directory, is_bare=self.gate.is_bare
+            )
             if await self.gate.prepare():
                 self.gate.start(self.gate.test_baseline())
                 return events.GateRunBegan(now(), None)  # their result orders the run again

@@ -6,22 +6,28 @@ import os
 import select
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from ralphd.agents.known import state_paths
 from ralphd.config import configuration as config
 from ralphd.core.delivery import Destination, wanted
+from ralphd.core.sandbox import DEVICES, NEEDS_NONE, TEMPORARY, SandboxChoice, default_writable, restricted
 from ralphd.core.supervision.events import Event, GraceOver, Woke
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
-from ralphd.errors import ConfigFaults
+from ralphd.errors import CommandNotStartable, ConfigFaults
+from ralphd.git.repo import Repository
 from ralphd.notify.hub import Hub
 from ralphd.process.machine import Clock
 from ralphd.process.sandbox.probe import SandboxProbe
 from ralphd.store.events import EventStore
 from ralphd.systemd import Systemd
 from ralphd.wire import EVENTS
+
+if TYPE_CHECKING:
+    from ralphd.daemon.ralph.record import RalphRecord
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +139,24 @@ class Services:
         for what in untold:
             await self.news.tell("daemon.degraded", {"message": what})
 
+    async def sandbox_for(
+        self, account: "RalphRecord", directory: Path, *, is_bare: bool = False
+    ) -> SandboxChoice:
+        """Choose the sandbox of what starts in ``directory``. Raise CommandNotStartable without it.
+
+        ``is_bare``: ``auto`` chooses none.
+        """
+        level = account.configuration.sandbox.level
+        if is_bare and level == "auto":
+            return SandboxChoice(reason=NEEDS_NONE)
+        chosen = await self.sandbox.choose(level)
+        if chosen.level == "write":
+            chosen = await asyncio.to_thread(_restricted, chosen, account, directory, self.state_directory)
+        if chosen.fault:
+            mend = "start in another directory, or with another TMPDIR"
+            raise CommandNotStartable('level = "write" is not possible here', why=chosen.fault, mend=mend)
+        return chosen
+
 
 # The user's own configuration file as far as it is the daemon's: its webhooks, its bounds of logs.
 
@@ -202,3 +226,18 @@ class Timers:
 
     def _grace_over(self, run_id: RunId) -> None:
         self._post(GraceOver(self._services.clock.now(), run_id))
+
+
+def _restricted(
+    chosen: SandboxChoice, account: "RalphRecord", directory: Path, state_directory: Path
+) -> SandboxChoice:
+    environ, repository = account.files.load_environment(), Repository.find(directory)
+    git = () if repository is None else (repository.git, repository.common)
+    if repository is not None and not repository.is_own():
+        return replace(chosen, fault=f"{directory}: .git leads to {repository.git}, which belongs elsewhere")
+    needed = map(str, (directory, *git, environ.get("TMPDIR") or TEMPORARY[0]))
+    own = default_writable(environ.get("HOME", str(Path.home())), environ, state_paths())
+    hidden = os.path.realpath(state_directory)
+    chosen = restricted(chosen, needed, (*own, *TEMPORARY, *DEVICES), hidden)
+    # Resolved last: a link below a writable directory may be an agent's, and is not among the outermost.
+    return chosen if chosen.fault else restricted(chosen, map(os.path.realpath, chosen.writable), (), hidden)

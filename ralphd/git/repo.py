@@ -109,6 +109,20 @@ class Repository:
                 return cls(git, common, top) if os.path.isfile(f"{git}/HEAD") else None  # noqa: PTH113
         return None
 
+    def is_own(self) -> bool:
+        """Return whether this git directory is that of the work tree, whatever an agent wrote into ``.git``.
+
+        A linked work tree's names it in turn; a submodule's is below the ``.git`` of a directory above.
+        """
+        entry = self._top / ".git"
+        if self.git == entry:
+            return self.common == entry and not entry.is_symlink()
+        git, common = self.git.resolve(), self.common.resolve()
+        if git.parent == common / "worktrees":
+            return _pointed_at(git / "gitdir", git) == entry
+        modules = (above / ".git" / "modules" for above in self._top.parents)
+        return git == common and any(map(git.is_relative_to, modules))
+
     @property
     def top(self) -> Path | None:
         """The root of the work tree; None where the configuration may move it and git has to be asked."""

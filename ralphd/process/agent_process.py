@@ -280,8 +280,9 @@ def _popen(command: AgentCommand, cookie: str, ours: ExitStack) -> tuple[int, in
         stdin_r, stdin_w = subprocess.DEVNULL, None
         if command.has_stdin:
             stdin_w, stdin_r = _pipe(theirs, ours)[::-1]
-        locale, sandbox = command.environment.get("LC_CTYPE", ""), os.environ.get(shim.SANDBOX, "")
-        words = (str(os.getpid()), str(report_w), locale, sandbox, *command.argv)
+        inside = (os.environ.get(shim.SANDBOX, ""), os.environ.get(shim.WRITABLE, ""))
+        locale = command.environment.get("LC_CTYPE", "")
+        words = (str(os.getpid()), str(report_w), locale, *inside, *command.argv)
         process = subprocess.Popen(
             [sys.executable, *shim.FLAGS, STARTS, str(Path(__file__).parent), *words],
             stdin=stdin_r,

@@ -39,6 +39,7 @@ import errno
 import fcntl
 import os
 import select
+import sys
 import time
 from _json import encode_basestring_ascii, make_scanner
 
@@ -57,7 +58,7 @@ FORMAT_VERSION = 1
 SHIM_VERSION = 1
 COOKIE = "RALPH_RUN_ID"
 TIED = "tied="
-SANDBOX = "RALPH_SANDBOX"
+SANDBOX, WRITABLE = "RALPH_SANDBOX", "RALPH_SANDBOX_WRITABLE"
 
 READ_BYTES = 1 << 16  # what a pipe holds
 PART_BYTES = 1 << 14
@@ -79,9 +80,13 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446  # system calls, alike on all architectures
+LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446  # on all architectures
 LANDLOCK_VERSION = 1
 LANDLOCK_SCOPED = 3  # abstract Unix sockets, and signals
+LANDLOCK_PATH_BENEATH = 1
+LANDLOCK_CHANGES = 0xFFF2  # write, remove, make, refer, truncate, ioctl on devices: all but read and execute
+LANDLOCK_FILE_CHANGES = 0xC002  # those of them that a rule on a file may name
+LANDLOCK_NODES = 0x840  # make device nodes: root could write to a disk through its own
 
 
 # --- /proc -----------------------------------------------------------------------------------------------
@@ -784,9 +789,11 @@ class Shim:
         """Enter the run's sandbox (A1). Return 0, else the errno. Raise it if the sandbox is required."""
         if self._intent.get("sandbox", "none") == "none":
             return errno.ENOSYS
+        writable = self._intent.get("writable")
         try:
-            enter_domain()
-            number = 0 if is_out_of_reach(outsider) else errno.EOPNOTSUPP  # only a test from inside is proof
+            enter_domain(writable)
+            is_tight = is_out_of_reach(outsider) and not (writable and _opens(f"{self._directory}/lock"))
+            number = 0 if is_tight else errno.EOPNOTSUPP  # only a test from inside is proof
         except OSError as error:
             number = error.errno or errno.EINVAL
         if number and self._intent.get("sandbox_required"):
@@ -1013,18 +1020,21 @@ def _execute(argv: "list[str]", environment: "Mapping[str, str]") -> "NoReturn":
 
 
 def become(arguments: "list[str]") -> "NoReturn":
-    """Become an agent that the loop starts (L5). Arguments: PARENT REPORT LOCALE SANDBOX COMMAND…
+    """Become an agent that the loop starts (L5). Arguments: PARENT REPORT LOCALE SANDBOX WRITABLE COMMAND…
 
     The process dies with its parent, and begins with default signals, whatever the loop ignores or blocks.
     If the command cannot be executed, its errno is written to the descriptor REPORT. LOCALE is the agent's
     LC_CTYPE, which this interpreter may have changed; empty for none. SANDBOX is the level of the run: in
-    a sandbox the agent gets a domain below the loop's, from which it cannot signal the loop either.
+    a sandbox the agent gets a domain below the loop's, from which it cannot signal the loop either. WRITABLE
+    is a JSON list, outside of which the agent can write nothing; empty for no such limit.
     """
-    parent, report, locale, sandbox, *argv = arguments
+    parent, report, locale, sandbox, writable, *argv = arguments
     os.set_inheritable(int(report), False)
     try:
         _die_with(int(parent))
-        if sandbox:
+        if writable:
+            enter_domain(from_json(writable.encode()))  # nothing starts without it
+        elif sandbox:
             _quietly(enter_domain)
         _default_signals()
         environment = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
@@ -1060,17 +1070,20 @@ def landlock_abi() -> int:
     return max(int(_LIBC.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_VERSION)), 0)
 
 
-def enter_domain() -> None:
+def enter_domain(writable: "Iterable[str] | None" = None) -> None:
     """Enter a Landlock domain: no signal and no abstract socket reaches out of it. Raise OSError.
 
-    It cannot be left, holds for all descendants, for root too, and nests.
+    It cannot be left, holds for all descendants, for root too, and nests. With ``writable``, files can be
+    changed only at and below these paths; those that do not exist are left out. Then nothing can be mounted.
     """
-    attributes = (ctypes.c_uint64 * 3)(0, 0, LANDLOCK_SCOPED)  # no file system, no network
+    attributes = (ctypes.c_uint64 * 3)(LANDLOCK_CHANGES if writable else 0, 0, LANDLOCK_SCOPED)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     ruleset = _LIBC.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(attributes), size, 0)
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "landlock")
     try:
+        for path in writable or ():
+            _allow_changes(ruleset, path)
         # Root needs no ``no_new_privs``, which would disable setuid programs. Others do, and some containers'
         # root does.
         if _LIBC.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0) == 0:
@@ -1080,6 +1093,29 @@ def enter_domain() -> None:
             raise OSError(ctypes.get_errno(), "landlock")
     finally:
         os.close(ruleset)
+
+
+def _allow_changes(ruleset: int, path: str) -> None:
+    try:  # an agent of an earlier run may have put a link there: the daemon has resolved the path
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    is_directory = os.path.isdir(f"/proc/self/fd/{descriptor}")
+    allowed = LANDLOCK_CHANGES & ~LANDLOCK_NODES if is_directory else LANDLOCK_FILE_CHANGES
+    rule = allowed.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)  # a packed struct
+    done = _LIBC.syscall(LANDLOCK_ADD_RULE, ruleset, LANDLOCK_PATH_BENEATH, rule, 0)
+    number = ctypes.get_errno()
+    os.close(descriptor)
+    if done != 0:
+        raise OSError(number, "landlock")
+
+
+def _opens(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def is_out_of_reach(pid: int) -> bool:

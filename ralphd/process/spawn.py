@@ -276,6 +276,7 @@ def _write_intent(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool)
             "sandbox": spec.sandbox.level,
             "sandbox_required": spec.sandbox.required,
             "sandbox_reason": spec.sandbox.reason,
+            "writable": list(spec.sandbox.writable),
             "boot_id": tree.boot_id(),
             "intended_at": rfc3339(time.time()),
             "definition": dict(spec.definition),

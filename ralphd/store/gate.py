@@ -50,7 +50,7 @@ _LAST: Final = (
 )
 _ADDED: Final = {
     **{"retakes": 0, "stale": "", "confirmed": 0, "excused": "", "note": "", "knows_run": False},
-    **{"by_run": None, "reverts": "", "owner": "run", "rewritten": False},
+    **{"by_run": None, "reverts": "", "owner": "run", "rewritten": False, "is_bare": False},
 }
 """Keys that earlier daemons do not know, with the values at which they are left out."""
 _STATE: Final = TypeAdapter(GateState)

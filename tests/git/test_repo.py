@@ -92,6 +92,27 @@ def test_a_submodule_is_a_repository_of_its_own(tree: WorkTree, tmp_path: Path) 
     assert [made(each, mark) for each, mark in zip(repositories, marks, strict=True)] == [0, 1]
 
 
+def test_a_git_directory_is_its_work_trees_own_unless_a_file_in_it_says_so_alone(
+    tree: WorkTree, tmp_path: Path
+) -> None:
+    outer = WorkTree.new(tmp_path / "outer")
+    outer.git("-c", "protocol.file.allow=always", "submodule", "add", str(tree.path), "sub")
+    tree.git("worktree", "add", "-b", "other", str(tmp_path / "linked"))
+    for path in (tree.path, outer.path, outer.path / "sub", tmp_path / "linked"):
+        assert found(WorkTree(path)).is_own(), path
+
+    forged = tmp_path / "forged"
+    forged.mkdir()
+    for there in (tree.path / ".git", tree.path / ".git" / "worktrees" / "linked"):
+        (forged / ".git").write_text(f"gitdir: {there}\n")
+        assert not found(WorkTree(forged)).is_own(), there
+    (forged / ".git").unlink()
+    (forged / ".git").symlink_to(tree.path / ".git")
+    assert not found(WorkTree(forged)).is_own()
+    (outer.path / ".git" / "commondir").write_text(f"{tree.path}/.git\n")
+    assert not found(outer).is_own()
+
+
 def test_an_empty_git_directory_does_not_hide_the_repository_around_it(tree: WorkTree) -> None:
     (tree.path / "sub" / ".git").mkdir(parents=True)
     repository = Repository.find(tree.path / "sub")

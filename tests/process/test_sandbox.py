@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.core.sandbox import SIGNALS_ABI, SandboxChoice
+from ralphd.errors import CommandNotStartable
 from ralphd.process import agent_process, shim
 from ralphd.process.agent_process import AgentCommand
 from ralphd.process.sandbox import probe
@@ -93,6 +94,31 @@ async def test_the_shim_ends_what_is_inside(stage: Stage) -> None:
 
     assert record.signal == signal.SIGKILL
     assert record.survivors == ()
+
+
+@needs_landlock
+async def test_a_run_changes_files_only_where_it_may(stage: Stage) -> None:
+    script = (
+        "echo x > own; mkdir a b; echo x > a/y; mv a/y b/y; echo x > /dev/null; ls b;"
+        f" cd {stage.runs}; echo x > x; mv ../home/own own; ln ../home/own own; ln -s own s; cd ../home;"
+        " rm ../runs/r*/lock; truncate -s 0 ../runs/r*/intent.json; mknod disk b 8 0; ls"
+    )
+    sandbox = SandboxChoice("write", required=True, writable=(str(stage.home), "/dev/null", "/none"))
+    run = await started(stage, ("sh", "-c", script), sandbox)
+    await run.ended()
+
+    assert output(run.directory).decode().split() == ["y", "a", "b", "own"]
+    assert [path.name for path in stage.runs.iterdir()] == [run.directory.path.name]
+    assert run.record is not None
+    assert run.record.sandbox == "write"
+
+
+@needs_landlock
+async def test_a_run_whose_records_are_writable_does_not_start(stage: Stage) -> None:
+    sandbox = SandboxChoice("write", required=True, writable=(str(stage.home), str(stage.runs)))
+
+    with pytest.raises(CommandNotStartable, match="sandbox cannot be set up"):
+        await started(stage, ("true",), sandbox)
 
 
 @needs_landlock

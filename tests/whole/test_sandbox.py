@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.sandbox import SIGNALS_ABI
+from ralphd.core.sandbox import NEEDS_NONE, SIGNALS_ABI
 from ralphd.process import shim
 from tests.helpers import is_alive, wait_for
+from tests.template import ralphctl
 from tests.whole.harness import Daemon
 from tests.whole.person import Person
 
@@ -95,6 +96,162 @@ def test_a_level_that_is_not_available_is_refused_with_its_reason(
     assert refused.returncode == 1
     assert "the sandbox is not available" in refused.stderr
     assert daemon.run_directories("demo") == []
+
+
+WRITES = """#!/bin/sh
+exec 2> /dev/null
+for place in . .git ~/.cache "$TMPDIR" /dev "$STATE" "$STATE/ralphs/demo" ~ "$STATE/.."; do
+  touch "$place/made" && echo "$place" >> written
+done
+git add -A && git commit --quiet -m made && git log --format=%s | head -1 >> written
+sed -i 's/- \\[ \\]/- [x]/' TASKS.md
+echo done
+sleep "${REST:-0}"
+"""
+WRITTEN = [".", ".git", "~/.cache", "$TMPDIR", "made"]
+
+
+class Restricted(Person):
+    """Types commands with a TMPDIR that does not hold the state directory."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return super().environment | {"TMPDIR": str(self.daemon.root / "temporary")}
+
+
+@pytest.fixture
+def restricted(daemon: Daemon) -> tuple[Restricted, Path]:
+    """A repository with a program that tries to write; what a run may write exists."""
+    (daemon.home / ".cache").mkdir()
+    (daemon.root / "temporary").mkdir()
+    person = Restricted(daemon)
+    place = person.directory()
+    script = place / "writes.sh"
+    script.write_text(WRITES.replace("$STATE", str(daemon.state)))
+    script.chmod(0o755)
+    (place / "TASKS.md").write_text("- [ ] one\n")
+    for words in (
+        ["init", "-q"],
+        ["config", "user.name", "R"],
+        ["config", "user.email", "r@example.invalid"],
+    ):
+        subprocess.run(["git", *words], cwd=place, check=True, env=person.environment)
+    return person, place
+
+
+def written(daemon: Daemon, place: Path) -> list[str]:
+    lines = (place / "written").read_text()
+    for path, word in ((daemon.home, "~"), (daemon.root / "temporary", "$TMPDIR")):
+        lines = lines.replace(str(path), word)
+    return list(dict.fromkeys(lines.splitlines()))  # a loop may start its agent again
+
+
+def test_a_command_at_the_level_write_changes_only_its_own_directories(
+    daemon: Daemon, restricted: tuple[Restricted, Path]
+) -> None:
+    person, place = restricted
+    (place / "ralph.toml").write_text('[sandbox]\nlevel = "write"\n')
+    daemon.start()
+    started = person("start", "--name", "demo", "--", "env", "REST=600", "./writes.sh", cwd=place)
+    assert started.returncode == 0, started.stderr
+    wait_for(lambda: "[x]" in (place / "TASKS.md").read_text(), timeout_s=30, what="the tries")
+
+    assert daemon.view("demo")["sandbox"] == {"level": "write", "means": "landlock", "reason": None}
+    assert written(daemon, place) == WRITTEN
+
+
+def test_an_agent_is_restricted_and_its_loop_keeps_its_state(
+    daemon: Daemon, restricted: tuple[Restricted, Path]
+) -> None:
+    person, place = restricted
+    (place / "PROMPT.md").write_text("Do the task.\n")
+    (place / "ralph.toml").write_text(
+        '[sandbox]\nlevel = "write"\n[agents]\nprimary = "own"\n[agents.own]\ncommand = ["./writes.sh"]\n'
+    )
+    daemon.start()
+    started = person("start", "--name", "demo", cwd=place)
+    assert started.returncode == 0, started.stderr
+    daemon.becomes("demo", "done", timeout_s=60)
+
+    assert written(daemon, place) == WRITTEN
+    assert (daemon.state / "ralphs" / "demo" / "tasks.json").exists()
+
+
+def test_tests_of_a_restricted_ralph_are_restricted(
+    daemon: Daemon, restricted: tuple[Restricted, Path]
+) -> None:
+    person, place = restricted
+    (place / "ralph.toml").write_text(
+        '[sandbox]\nlevel = "write"\n[regent]\nrollback_on_test_failure = true\n'
+        'test_command = "./writes.sh"\n'
+    )
+    daemon.start()
+    started = person("start", "--name", "demo", "--", "sleep", "600", cwd=place)
+    assert started.returncode == 0, started.stderr
+    daemon.becomes("demo", "running", timeout_s=60)
+
+    assert written(daemon, place) == WRITTEN
+
+
+def test_tests_that_need_no_sandbox_switch_off_what_auto_chose(
+    daemon: Daemon, restricted: tuple[Restricted, Path]
+) -> None:
+    person, place = restricted
+    daemon.start()
+    (place / "ralph.toml").write_text(
+        f"[regent]\nrollback_on_test_failure = true\ntest_command = '! test -e red && kill -0 {daemon.pid}'\n"
+    )
+    person("start", "--name", "demo", "--", "sleep", "600", cwd=place)
+    view = daemon.becomes("demo", "running", timeout_s=60)
+
+    assert view["guard"]["baseline"] == "green"
+    assert view["sandbox"] == {"level": "none", "means": None, "reason": NEEDS_NONE}
+    assert NEEDS_NONE in person("status", "demo").stdout
+    assert [event["data"]["reason"] for event in daemon.events("sandbox.degraded")] == [NEEDS_NONE]
+
+
+def test_tests_that_are_red_without_a_sandbox_too_change_nothing(
+    daemon: Daemon, restricted: tuple[Restricted, Path]
+) -> None:
+    person, place = restricted
+    daemon.start()
+    (place / "ralph.toml").write_text("[regent]\nrollback_on_test_failure = true\ntest_command = 'false'\n")
+    person("start", "--name", "demo", "--", "sleep", "600", cwd=place)
+    view = daemon.becomes("demo", "running", timeout_s=60)
+
+    assert view["guard"]["baseline"] == "red"
+    assert view["sandbox"]["level"] == "signals"
+
+
+def test_write_is_refused_where_the_state_directory_would_be_writable(
+    daemon: Daemon, restricted: tuple[Restricted, Path]
+) -> None:
+    person, place = restricted
+    (place / "ralph.toml").write_text('[sandbox]\nlevel = "write"\n')
+    environment = person.environment | {"TMPDIR": str(daemon.root)}
+    daemon.start()
+    refused = ralphctl(("start", "--name", "demo", "--", "sleep", "600"), environment, place, 30)
+
+    assert refused.returncode == 1
+    assert f"the run has to write {daemon.root}, and the state directory" in refused.stderr
+    assert "another TMPDIR" in refused.stderr
+    assert daemon.run_directories("demo") == []
+
+
+def test_a_git_directory_that_an_agent_names_is_not_writable(
+    daemon: Daemon, restricted: tuple[Restricted, Path]
+) -> None:
+    person, place = restricted
+    other = person.directory("other")
+    subprocess.run(["git", "init", "-q"], cwd=other, check=True, env=person.environment)
+    shutil.rmtree(place / ".git")
+    (place / ".git").write_text(f"gitdir: {other}/.git\n")
+    (place / "ralph.toml").write_text('[sandbox]\nlevel = "write"\n')
+    daemon.start()
+    refused = person("start", "--name", "demo", "--", "sleep", "600", cwd=place)
+
+    assert refused.returncode == 1
+    assert f".git leads to {other}/.git, which belongs elsewhere" in refused.stderr
 
 
 CHOICE = """

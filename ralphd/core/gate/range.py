@@ -43,7 +43,8 @@ class GateState:
     ``knows_run``: commits with the mark of a run were seen. ``excused``: see ``GateRun``.
     ``good`` is the last position whose commits may not be lost; it is noted with the gate off, too.
     ``unapplied`` are the new commits that conflicted with what was restored then, as a verdict on their task.
-    ``counts`` are those of the last green tests, on the commit ``counted``.
+    ``counts`` are those of the last green tests, on the commit ``counted``. ``is_bare``: the tests were green
+    only without the sandbox, so this ralph has none (A1).
     """
 
     baseline: Baseline = Baseline.UNKNOWN
@@ -62,6 +63,7 @@ class GateState:
     unapplied: Verdict | None = None
     counts: TestCounts | None = None
     counted: str | None = None
+    is_bare: bool = False
 
     @property
     def counts_before(self) -> TestCounts | None:
@@ -154,9 +156,20 @@ def needs_baseline(state: GateState) -> bool:
     return state.baseline is Baseline.UNKNOWN
 
 
-def with_baseline(state: GateState, result: Result | None) -> GateState:
-    """Keep the result of the tests before the first run; None: they were cut off."""
-    return replace(state, baseline=_BASELINES.get(result, Baseline.RED))
+def with_baseline(state: GateState, result: Result | None, *, is_first: bool = False) -> GateState:
+    """Keep the result of the tests before a run; None: they were cut off."""
+    is_bare = state.is_bare and (result is Result.GREEN or not is_first)
+    return replace(state, baseline=_BASELINES.get(result, Baseline.RED), is_bare=is_bare)
+
+
+def without_sandbox(state: GateState, result: Result | None, *, is_first: bool) -> GateState | None:
+    """Return the state in which red tests run once more, without the sandbox that ``auto`` chose (A1).
+
+    None: they do not. Only before the first run they do: later an agent may have written them.
+    """
+    if not is_first or result is not Result.RED or state.is_bare:
+        return None
+    return replace(state, is_bare=True, test_run=None)
 
 
 def with_counts(state: GateState, counts: TestCounts | None, head: Position) -> GateState:

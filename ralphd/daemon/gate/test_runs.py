@@ -89,8 +89,11 @@ class GateTests:
                 shutil.rmtree(old, ignore_errors=True)
         return next_run_directory(self._home)
 
-    async def run(self, run_id: RunId, directory: Path) -> GateTestResult:
-        """Run the tests in ``directory``, or wait for that run. Cancelled, it leaves them alone."""
+    async def run(self, run_id: RunId, directory: Path, *, is_bare: bool = False) -> GateTestResult:
+        """Run the tests in ``directory``, or wait for that run. Cancelled, it leaves them alone.
+
+        ``is_bare``: without the sandbox that ``auto`` chooses.
+        """
         if self._is_cut:
             await self.end(run_id)
             return GateTestResult(run_id, None)
@@ -99,7 +102,7 @@ class GateTests:
             run = Run.adopt(place)
             # The daemon may have died between the order and the spawn: then there was no process.
             if run is None and not (place.run_file.exists() or place.exit_record() is not None):
-                sandbox = await self._services.sandbox.choose(self._account.configuration.sandbox.level)
+                sandbox = await self._services.sandbox_for(self._account, directory, is_bare=is_bare)
                 run = await Run.spawn(place, self._spec(run_id, directory, sandbox), None)
         except CommandNotStartable as fault:
             return GateTestResult(run_id, Result.CANNOT_RUN, how=f"{fault.what}: {fault.why}")

@@ -185,6 +185,7 @@ class GateWorker:
             if run_id is None:
                 run_id = await self._tests.next_id()
                 await self._memory.save(replace(self._memory.state, test_run=run_id))
-            return await self._tests.run(run_id, await asyncio.to_thread(self._git.root))
+            root, is_bare = await asyncio.to_thread(self._git.root), self._memory.state.is_bare
+            return await self._tests.run(run_id, root, is_bare=is_bare)
         except OSError as fault:
             return GateTestResult(run_id or RunId("none"), Result.ENDED, how=fault.strerror or str(fault))

@@ -1,10 +1,11 @@
 """A live run: its process handle, its stall monitor, how it is spawned and what its end was."""
 
 import asyncio
+import json
 import signal
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -29,6 +30,7 @@ from ralphd.process.log.records import BLOCK_BYTES, Cursor, LogQuery, LogRecord
 from ralphd.process.log.rendered import Rendering
 from ralphd.process.machine import Clock, local_zone
 from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord
+from ralphd.process.shim import WRITABLE
 from ralphd.process.spawn import Run, RunSpec
 from ralphd.process.tree import age_s
 from ralphd.store.checkpoint import Pause
@@ -195,13 +197,17 @@ def spec_of(
     account: "RalphRecord", services: "Services", directory: RunDirectory, sandbox: SandboxChoice
 ) -> RunSpec:
     definition, files = account.definition, account.files
+    variables = _variables(account, services, directory)
+    if definition.runs_own_loop and sandbox.writable:  # the loop writes its state: its agents are limited
+        variables[WRITABLE] = json.dumps(sandbox.writable)
+        sandbox = replace(sandbox, writable=())
     return RunSpec(
         run_id=directory.run_id,
         ralph=definition.name,
         command=definition.command or command_of(files.home, tied=services.tied is not None),
         directory=definition.directory,
         environment_file=files.environment_file if files.environment_file.exists() else None,
-        environment=_variables(account, services, directory),
+        environment=variables,
         umask=services.umask,
         run_bytes=account.configuration.logs.run_bytes,
         definition=definition.to_json(),

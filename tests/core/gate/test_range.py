@@ -20,6 +20,7 @@ from ralphd.core.gate.verdict import (
     Verdict,
     VerdictKind,
 )
+from ralphd.core.supervision.model import RunId
 
 A, B, C = (Position(letter * 40, "main") for letter in "abc")
 OPEN = GateState(Baseline.GREEN, A, is_open=True, left=B)
@@ -290,3 +291,20 @@ def test_what_no_verdict_was_reached_on_is_named() -> None:
     assert ranges.unjudged_since(replace(OPEN, before=Position(None, "main"))) == "the beginning"
     for state in (CLOSED, replace(OPEN, left=A), replace(OPEN, left=None), replace(OPEN, before=None)):
         assert ranges.unjudged_since(state) == ""
+
+
+def test_red_tests_before_the_first_run_run_once_more_without_the_sandbox() -> None:
+    first = ranges.GateState(test_run=RunId("t1"))
+    again = ranges.without_sandbox(first, Result.RED, is_first=True)
+
+    assert again == replace(first, test_run=None, is_bare=True)
+    assert ranges.without_sandbox(again, Result.RED, is_first=True) is None
+    assert ranges.with_baseline(again, Result.GREEN, is_first=True).is_bare
+    assert not ranges.with_baseline(again, Result.RED, is_first=True).is_bare
+    assert ranges.with_baseline(again, Result.RED).is_bare
+
+
+@pytest.mark.parametrize("result", [Result.GREEN, Result.TIMED_OUT, Result.CANNOT_RUN, Result.ENDED, None])
+def test_no_other_tests_run_without_the_sandbox(result: Result | None) -> None:
+    assert ranges.without_sandbox(ranges.GateState(), result, is_first=True) is None
+    assert ranges.without_sandbox(ranges.GateState(), Result.RED, is_first=False) is None
