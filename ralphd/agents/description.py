@@ -140,6 +140,7 @@ class Description:
     ``run_with`` is the version it was tried with; empty: known from documents alone. ``known_by`` matches a
     line that only this CLI prints. ``tells_costs``: its attempts have prices. ``login`` is the command a
     person types. ``environment`` yields to the user's own variables; ``as_root`` is added for root alone.
+    ``state`` are the files and directories that it writes, as ``~/PATH`` or ``$VARIABLE/PATH``.
     """
 
     __pydantic_config__ = _STRICT
@@ -153,6 +154,7 @@ class Description:
     known_by: Expression | None = None
     tells_costs: StrictBool = False
     format: Literal["text", "json"] = "text"
+    state: FilledTexts = ()
     start: StartSpec
     environment: Variables = field(default_factory=dict)
     as_root: Variables = field(default_factory=dict)

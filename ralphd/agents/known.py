@@ -134,6 +134,11 @@ def is_no_login(rule: object, why: object) -> bool:
     return _NO_LOGIN.search(f"{rule} {why}") is not None
 
 
+def state_paths() -> tuple[str, ...]:
+    """Return where the known CLIs keep their state, for ``core.sandbox.default_writable``."""
+    return tuple(path for name in DESCRIBED for path in description_of(name).state)
+
+
 @cache
 def _other_names() -> Mapping[str, str]:
     return {other: name for name in DESCRIBED for other in description_of(name).other_names}

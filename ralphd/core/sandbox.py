@@ -4,6 +4,8 @@
 reason is shown. A level that the user requested is never dropped silently: the start is refused.
 """
 
+import posixpath
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +14,12 @@ LEVELS: Final = ("none", "auto", "signals", "write", "box")
 SIGNALS_ABI: Final = 6
 """The version of Landlock that restricts signals: Linux 6.12."""
 MEANS: Final = {"signals": "landlock"}
+CACHES: Final = (
+    *("~/.cache", "$XDG_CACHE_HOME", "~/.npm", "$npm_config_cache", "$PIP_CACHE_DIR", "$UV_CACHE_DIR"),
+    *("~/.yarn", "~/.bun/install/cache", "~/.local/share/pnpm", "~/.cargo/registry", "~/.cargo/git"),
+    *("~/go/pkg", "$GOMODCACHE", "$GOCACHE", "~/.gradle", "~/.m2/repository", "~/.nuget/packages"),
+)
+"""The caches of package managers and compilers."""
 TITLE: Final = "no sandbox: the run can signal every process of its user"
 
 
@@ -59,6 +67,32 @@ def choose(requested: str, machine: SandboxFacts) -> SandboxChoice:
 def is_lowered(users_own: str, projects: str) -> bool:
     """Return whether ``ralph.toml`` asks for a weaker level than the user's own."""
     return LEVELS.index(projects) < LEVELS.index(users_own)
+
+
+def default_writable(home: str, environ: Mapping[str, str], stated: Iterable[str]) -> tuple[str, ...]:
+    """Return what a run may write besides its working directory at the levels ``write`` and ``box``.
+
+    ``stated`` are the state paths of agents; ``~/`` and a leading ``$VARIABLE`` are resolved. What is not
+    absolute then is left out, and so is the home directory with all that contains it.
+    """
+    paths = (_resolved(each, home, environ) for each in (*CACHES, *stated))
+    return outermost(each for each in paths if each.startswith("/") and not _is_within(home, each))
+
+
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths that are below no other: a run could replace such a one by a link elsewhere."""
+    every = tuple(dict.fromkeys(map(posixpath.normpath, paths)))
+    return tuple(one for one in every if not any(_is_within(one, each) for each in every if each != one))
+
+
+def _resolved(path: str, home: str, environ: Mapping[str, str]) -> str:
+    first, _, rest = path.partition("/")
+    start = {"": "/", "~": home}.get(first, environ.get(first[1:], "") if first.startswith("$") else "")
+    return posixpath.normpath(posixpath.join(start, rest)) if start else ""
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def view_of(level: str, reason: str) -> dict[str, str | None]:

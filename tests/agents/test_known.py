@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphd.agents.agent import LaunchSpec
+from ralphd.agents.description import DESCRIBED, description_of
 from ralphd.agents.known import (
     KNOWN,
     agent_of,
@@ -18,6 +19,7 @@ from ralphd.agents.known import (
     fallback_chain,
     missing_program,
     spec_of,
+    state_paths,
     tells_costs,
 )
 from ralphd.agents.parsers import TextParser
@@ -111,6 +113,11 @@ def test_who_tells_its_end_in_an_event_and_who_tells_what_it_costs() -> None:
 
     assert [name for name, agent in agents.items() if not agent.has_verdict] == ["aider", "kiro", "mine"]
     assert [name for name, agent in agents.items() if tells_costs(agent)] == ["claude", "opencode", "aider"]
+
+
+def test_every_cli_with_a_description_states_where_it_keeps_its_state() -> None:
+    assert {"~/.claude", "~/.claude.json", "~/.codex", "~/.gemini"} <= set(state_paths())
+    assert not [name for name in DESCRIBED if not description_of(name).state]
 
 
 def test_a_cli_has_another_name_and_what_is_configured_of_it_holds_under_both() -> None:

@@ -1,8 +1,22 @@
 """Which sandbox a run gets (A1)."""
 
-import pytest
+import posixpath
 
-from ralphd.core.sandbox import LEVELS, SandboxChoice, SandboxFacts, choose, is_lowered, note_on, view_of
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralphd.core.sandbox import (
+    LEVELS,
+    SandboxChoice,
+    SandboxFacts,
+    choose,
+    default_writable,
+    is_lowered,
+    note_on,
+    outermost,
+    view_of,
+)
 
 USER, ROOT = SandboxFacts(abi=7), SandboxFacts(abi=7, is_root=True)
 OLD, BARE = SandboxFacts(abi=3), SandboxFacts()
@@ -57,3 +71,32 @@ def test_the_projects_file_only_raises_the_level() -> None:
 def test_the_view_names_the_means() -> None:
     assert view_of("signals", "") == {"level": "signals", "means": "landlock", "reason": None}
     assert view_of("none", "why") == {"level": "none", "means": None, "reason": "why"}
+
+
+def test_caches_and_the_agents_own_state_are_writable() -> None:
+    environ = {"XDG_CACHE_HOME": "/big", "PIP_CACHE_DIR": "/big/pip", "CODEX_HOME": "/codex/"}
+    stated = ("~/.claude", "$CODEX_HOME", "/srv/y", "$UNSET/unset", "relative")
+    paths = default_writable("/home/me", environ, stated)
+
+    assert {"/home/me/.cache", "/home/me/.npm", "/big", "/home/me/.claude", "/codex", "/srv/y"} <= set(paths)
+    assert "/big/pip" not in paths
+    assert not [path for path in paths if not path.startswith("/") or path.endswith(("unset", "relative"))]
+
+
+@pytest.mark.parametrize("value", ["/", "/home", "/home/me", "/home/me/", "/home/me/.", "", ".", "cache"])
+def test_a_variable_never_makes_the_home_directory_writable(value: str) -> None:
+    with_it = default_writable("/home/me", {"XDG_CACHE_HOME": value}, ())
+
+    assert with_it == default_writable("/home/me", {}, ())
+
+
+FOLDERS = st.lists(st.sampled_from("abc"), max_size=3).map(lambda names: "/" + "/".join(names))
+
+
+@given(st.lists(FOLDERS, max_size=6))
+def test_outermost_paths_cover_all_and_none_is_in_another(paths: list[str]) -> None:
+    kept = outermost(paths)
+
+    assert all(any(posixpath.commonpath([path, each]) == each for each in kept) for path in paths)
+    pairs = [(one, each) for one in kept for each in kept if one != each]
+    assert not [1 for one, each in pairs if posixpath.commonpath([one, each]) == each]
