@@ -117,6 +117,24 @@ class Repository:
         )
         return self._top if plain else None
 
+    def proven(self) -> tuple[Path, ...]:
+        """Return those of ``git`` and ``common`` that are this work tree's for certain.
+
+        A run can write ``.git`` and ``commondir`` and so point to a repository elsewhere. That one counts
+        only if it points back.
+        """
+        entry = f"{self._top}/.git"
+        if str(self.git) == entry:
+            return (self.git,) if self.common == self.git and not self.git.is_symlink() else ()
+        git, common = os.path.realpath(self.git), os.path.realpath(self.common)
+        if git.startswith(f"{common}/worktrees/"):
+            back = (_text(f"{git}/gitdir") or "").strip()
+            is_ours = os.path.realpath(os.path.join(git, back)) == entry  # noqa: PTH118
+        else:  # a submodule
+            found = re.search(r"^\s*worktree *= *(.+?)\s*$", _text(f"{git}/config") or "", re.MULTILINE)
+            is_ours = found is not None and os.path.realpath(f"{git}/{found[1]}") == str(self._top)
+        return (Path(common), Path(git)) if is_ours else ()
+
     def branch_and_head(self) -> tuple[str, str] | None:
         """Return the branch of HEAD (a full ref) and its sha; None where git has to be asked.
 

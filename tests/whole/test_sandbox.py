@@ -85,18 +85,6 @@ def test_ralph_toml_cannot_lower_the_level_and_the_users_file_can(
     assert daemon.events("sandbox.degraded") == []
 
 
-def test_a_level_that_is_not_available_is_refused_with_its_reason(
-    daemon: Daemon, person: Person, loop: Path
-) -> None:
-    (loop / "ralph.toml").write_text('[sandbox]\nlevel = "box"\n')
-    daemon.start()
-    refused = person("start", "--name", "demo", "--", "sleep", "600", cwd=loop)
-
-    assert refused.returncode == 1
-    assert "the sandbox is not available" in refused.stderr
-    assert daemon.run_directories("demo") == []
-
-
 CHOICE = """
 import asyncio
 from ralphd.process.sandbox.probe import SandboxProbe

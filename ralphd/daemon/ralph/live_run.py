@@ -1,6 +1,7 @@
 """A live run: its process handle, its stall monitor, how it is spawned and what its end was."""
 
 import asyncio
+import json
 import signal
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from ralphd.process.log.records import BLOCK_BYTES, Cursor, LogQuery, LogRecord
 from ralphd.process.log.rendered import Rendering
 from ralphd.process.machine import Clock, local_zone
 from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord
+from ralphd.process.sandbox.box import WORDS
 from ralphd.process.spawn import Run, RunSpec
 from ralphd.process.tree import age_s
 from ralphd.store.checkpoint import Pause
@@ -194,19 +196,23 @@ class LiveRun:
 def spec_of(
     account: "RalphRecord", services: "Services", directory: RunDirectory, sandbox: SandboxChoice
 ) -> RunSpec:
+    """Return what to start. Blocks. Raise OSError."""
     definition, files = account.definition, account.files
+    box = account.box(definition.directory, sandbox.level)
+    for_agents = {WORDS: json.dumps(box)} if box and definition.runs_own_loop else {}
     return RunSpec(
         run_id=directory.run_id,
         ralph=definition.name,
         command=definition.command or command_of(files.home, tied=services.tied is not None),
         directory=definition.directory,
         environment_file=files.environment_file if files.environment_file.exists() else None,
-        environment=_variables(account, services, directory),
+        environment=_variables(account, services, directory) | for_agents,
         umask=services.umask,
         run_bytes=account.configuration.logs.run_bytes,
         definition=definition.to_json(),
         tied=services.tied,
         limits=account.configuration.run_limits(),
+        wrapper=() if for_agents else box,
         sandbox=sandbox,
     )
 

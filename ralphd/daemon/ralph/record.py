@@ -5,8 +5,10 @@ between answers the same facts again; history and events know them by their keys
 """
 
 import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ralphd import diagnostics
@@ -14,6 +16,7 @@ from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND, Configuration
 from ralphd.core.incidents import Incident, of_a_bug
 from ralphd.core.record import change_of
+from ralphd.core.sandbox import BOX, default_writable, outermost
 from ralphd.core.supervision import model
 from ralphd.core.supervision.events import Event, RunEnded
 from ralphd.core.supervision.exit_policy import outcome
@@ -22,12 +25,13 @@ from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.ralph.announcer import Announcer, Audience
 from ralphd.daemon.ralph.journal import Journal
 from ralphd.daemon.services import Services
-from ralphd.git.repo import ReflogMark, head
+from ralphd.git.repo import ReflogMark, Repository, head
 from ralphd.process.rundir import RunRecord
+from ralphd.process.sandbox.box import Box, share_socket, wrapper
 from ralphd.store import mirror
 from ralphd.store.checkpoint import Summary
 from ralphd.store.history import History
-from ralphd.store.loop_files import LoopWatch
+from ralphd.store.loop_files import PROMPT_FILE, LoopWatch
 from ralphd.store.state import Definition, Facts, LastExit, RalphFiles, RegentState
 
 # What a ralph is pinned to, and what of it is in force.
@@ -114,6 +118,37 @@ class RalphRecord:
     @property
     def policy(self) -> model.Policy:
         return self.in_force.policy
+
+    def box(self, directory: Path, level: str) -> tuple[str, ...]:
+        """Return the words before a command that works in ``directory``; none below the level ``box``.
+
+        Blocks. Raise OSError.
+        """
+        if level != BOX:
+            return ()
+        from ralphd.agents.known import state_paths  # a daemon without boxes is smaller without
+
+        wanted, environment = self.configuration.sandbox, self.files.load_environment() or os.environ
+        home = config.home_of(environment)
+        for cache in (home / ".cache", home / ".npm"):  # in the box the home directory is read-only
+            cache.mkdir(mode=0o700, exist_ok=True)
+        # A path below the working directory is the run's: it could lead elsewhere by the next start.
+        writable = default_writable(str(home), environment, (*state_paths(), *wanted.writable))
+        writable = outermost((str(directory), *map(os.path.realpath, writable)))
+        repository = Repository.find(directory)
+        return wrapper(
+            Box(
+                directory,
+                () if repository is None else repository.proven(),
+                self._services.state_directory,
+                readable=(self._services.commands, self.files.home / PROMPT_FILE),
+                writable=tuple(map(Path, writable)),
+                socket=share_socket(self._services.socket_path),
+                home=home,
+                net=wanted.net,
+                proxy=wanted.proxy,
+            )
+        )
 
     @property
     def facts(self) -> Facts:
