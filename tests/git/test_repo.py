@@ -89,6 +89,26 @@ def test_a_submodule_is_a_repository_of_its_own(tree: WorkTree, tmp_path: Path) 
     assert [made(each, mark) for each, mark in zip(repositories, marks, strict=True)] == [0, 1]
 
 
+def test_only_a_git_directory_that_points_back_is_proven(tree: WorkTree, tmp_path: Path) -> None:
+    outer, victim = WorkTree.new(tmp_path / "outer"), WorkTree.new(tmp_path / "victim")
+    outer.git("-c", "protocol.file.allow=always", "submodule", "add", str(tree.path), "sub")
+    tree.git("worktree", "add", "-b", "other", str(tmp_path / "linked"))
+    own = tree.path / ".git"
+    assert found(tree).proven() == (own,)
+    assert found(WorkTree(tmp_path / "linked")).proven() == (own, own / "worktrees" / "linked")
+    inner = outer.path / ".git" / "modules" / "sub"
+    assert set(found(WorkTree(outer.path / "sub")).proven()) == {inner}
+
+    for link in (tmp_path / "linked", outer.path / "sub"):  # a run leads them elsewhere
+        (link / ".git").write_text(f"gitdir: {victim.path}/.git\n")
+        assert found(WorkTree(link)).proven() == ()
+    (own / "commondir").write_text(f"{victim.path}/.git\n")
+    assert found(tree).proven() == ()
+    (outer.path / ".git").rename(outer.path / "moved")
+    (outer.path / ".git").symlink_to(victim.path / ".git")
+    assert found(outer).proven() == ()
+
+
 def test_an_empty_git_directory_does_not_hide_the_repository_around_it(tree: WorkTree) -> None:
     (tree.path / "sub" / ".git").mkdir(parents=True)
     repository = Repository.find(tree.path / "sub")
