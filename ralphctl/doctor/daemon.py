@@ -23,7 +23,7 @@ from ralphctl.offline.processes import ask, lock_holder
 from ralphctl.offline.state import is_flocked
 from ralphd import __version__, wire
 from ralphd.config.configuration import Configuration
-from ralphd.core.sandbox import choose, note_on
+from ralphd.core.sandbox import BOX, choose, note_on
 from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
 from ralphd.process import tree
 from ralphd.process.sandbox.probe import facts_for
@@ -314,6 +314,8 @@ def sandbox(configuration: Configuration | None, environ: Mapping[str, str]) -> 
         return warning(note)
     if choice.level == "none":
         return ok('off, as level = "none" asks for')
+    if choice.level == BOX:
+        return ok("box: a run sees only its own processes, and writes only what is listed (bubblewrap)")
     return ok(f"{choice.level}: a run can signal only its own processes (Landlock ABI {facts.abi})")
 
 

@@ -235,3 +235,72 @@ def test_the_domain_of_signals_is_around_the_box(daemon: Daemon, person: Person)
         listening.bind("\0ralphd-test-abstract")
         listening.listen()
         assert "PermissionError" in "\n".join(lines(place / "seen"))
+
+
+PAUSES = """
+trap 'echo paused > seen; echo end >> seen; exit 75' USR1
+ralphctl notify hello --signals
+touch ready
+while :; do sleep 0.1; done
+"""
+
+
+def test_a_boxed_run_that_handles_signals_is_paused_and_resumed(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    place = start(person, PAUSES)
+    wait_for((place / "ready").exists, timeout_s=30, what="the run")
+
+    assert person("pause", "demo", cwd=place).returncode == 0
+    daemon.becomes("demo", "paused", timeout_s=30)
+
+    assert lines(place / "seen") == ["paused", "end"]
+    (place / "ready").unlink()
+    assert person("resume", "demo", cwd=place).returncode == 0
+    wait_for((place / "ready").exists, timeout_s=30, what="the next run")
+    assert daemon.view("demo")["sandbox"] == BOXED
+
+
+def test_a_silent_boxed_run_is_seen_to_work_and_its_processes_are_named(
+    daemon: Daemon, person: Person
+) -> None:
+    toml = "[regent]\nhang_timeout_seconds = {}\nstartup_grace_seconds = 0.0\nmax_retries = 1\n"
+    daemon.start()
+    start(
+        person,
+        "while :; do echo x >> file; sleep 0.1; done",
+        "busy",
+        person.directory("busy", toml=toml.format(10)),
+    )
+    place = person.directory("idle", toml=toml.format(2))
+    start(person, "sleep 600 & wait", "idle", place)
+
+    daemon.becomes("idle", "failed", timeout_s=90)
+
+    found = daemon.ask("GET", "/v1/ralphs/idle/explain")
+    assert (found["rule"], found["living"]) == ("H4", False)
+    named = " ".join(each["command"] for each in found["evidence"]["processes"])
+    assert "bwrap" in named and "sleep" in named, named
+    wait_for(
+        lambda: daemon.ask("GET", "/v1/ralphs/busy/explain")["rule"] == "H2", timeout_s=60, what="its work"
+    )
+    assert not [line for _, line in daemon.leftovers() if "sleep 600" in line]
+
+
+def test_the_users_file_says_what_a_box_reaches(daemon: Daemon, person: Person) -> None:
+    extra = daemon.home / "extra"
+    extra.mkdir()
+    (daemon.home / "demo").mkdir()
+    daemon.configure(
+        LEVEL + 'net = false\nproxy = "http://127.0.0.1:1"\nwritable = ["~/extra", "~/demo/link"]\n'
+    )
+    (daemon.home / "demo" / "link").symlink_to(daemon.root)  # as a run would make it
+    daemon.start()
+    place = start(
+        person,
+        "(echo $https_proxy; grep -c : /proc/net/dev; touch ~/extra/x link/x; "
+        "env | grep -c 'RALPH_BOX=\\|TMPDIR='; echo end) > seen 2> /dev/null",
+    )
+
+    assert lines(place / "seen") == ["http://127.0.0.1:1", "1", "0", "end"]
+    assert (extra / "x").exists()
+    assert not (daemon.root / "x").exists()

@@ -16,7 +16,7 @@ from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND, Configuration
 from ralphd.core.incidents import Incident, of_a_bug
 from ralphd.core.record import change_of
-from ralphd.core.sandbox import BOX, default_writable, outermost
+from ralphd.core.sandbox import BOX, default_writable
 from ralphd.core.supervision import model
 from ralphd.core.supervision.events import Event, RunEnded
 from ralphd.core.supervision.exit_policy import outcome
@@ -27,7 +27,7 @@ from ralphd.daemon.ralph.journal import Journal
 from ralphd.daemon.services import Services
 from ralphd.git.repo import ReflogMark, Repository, head
 from ralphd.process.rundir import RunRecord
-from ralphd.process.sandbox.box import Box, share_socket, wrapper
+from ralphd.process.sandbox.box import Box, resolved, share_socket, wrapper
 from ralphd.store import mirror
 from ralphd.store.checkpoint import Summary
 from ralphd.store.history import History
@@ -132,9 +132,7 @@ class RalphRecord:
         home = config.home_of(environment)
         for cache in (home / ".cache", home / ".npm"):  # in the box the home directory is read-only
             cache.mkdir(mode=0o700, exist_ok=True)
-        # A path below the working directory is the run's: it could lead elsewhere by the next start.
         writable = default_writable(str(home), environment, (*state_paths(), *wanted.writable))
-        writable = outermost((str(directory), *map(os.path.realpath, writable)))
         repository = Repository.find(directory)
         return wrapper(
             Box(
@@ -142,7 +140,7 @@ class RalphRecord:
                 () if repository is None else repository.proven(),
                 self._services.state_directory,
                 readable=(self._services.commands, self.files.home / PROMPT_FILE),
-                writable=tuple(map(Path, writable)),
+                writable=resolved((str(directory), *writable)),
                 socket=share_socket(self._services.socket_path),
                 home=home,
                 net=wanted.net,

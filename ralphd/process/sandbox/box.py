@@ -99,6 +99,19 @@ def _git_rules(git: Path) -> list[str]:
     return rules + _bound("--ro-bind-try", (git / "config", git / "config.worktree"))
 
 
+def resolved(paths: Iterable[str]) -> tuple[Path, ...]:
+    """Return the paths with their links resolved, without those that lead through an earlier one.
+
+    A run that can write a directory can replace what is in it by a link to anywhere.
+    """
+    kept: list[str] = []
+    for path in paths:
+        ways = {os.path.realpath(each) + "/" for each in Path(path).parents}
+        if not any(way.startswith(f"{each}/") for each in kept for way in ways):
+            kept.append(os.path.realpath(path))
+    return tuple(map(Path, kept))
+
+
 def share_socket(socket: Path) -> Path:
     """Return a link to the daemon's socket, in a directory that holds nothing else. Raise OSError."""
     link = socket.parent / "box" / socket.name

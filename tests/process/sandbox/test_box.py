@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.process import shim, tree
-from ralphd.process.sandbox.box import Box, share_socket, why_unavailable, wrapper
+from ralphd.process.sandbox.box import Box, resolved, share_socket, why_unavailable, wrapper
 from ralphd.process.spawn import Run
 from tests.helpers import eventually, is_alive
 from tests.process.runs import Stage, output, said
@@ -60,6 +60,19 @@ def test_the_words_name_what_is_writable_and_end_before_the_command(tmp_path: Pa
     assert words[words.index(str(tmp_path / "cache")) - 1] == "--bind-try"
     assert words[words.index("https_proxy") + 1] == "http://p:1"
     assert "--unshare-net" not in wrapper(replace(box, net=True))
+
+
+def test_a_link_that_a_run_could_have_made_is_not_followed(tmp_path: Path) -> None:
+    for name in ("project", "secret", "big", "home"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "project" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "home" / "cache").symlink_to(tmp_path / "big")  # the user's own
+    (tmp_path / "big" / "pip").symlink_to(tmp_path / "secret")
+    given = ("project", "project/link", "project/link/x", "home/cache", "big/pip", "home/none")
+
+    paths = resolved(str(tmp_path / each) for each in given)
+
+    assert paths == (tmp_path / "project", tmp_path / "big", tmp_path / "home" / "none")
 
 
 @needs_bwrap
