@@ -25,7 +25,7 @@ from ralphctl.offline.state import is_flocked
 from ralphd import __version__, wire
 from ralphd.config.configuration import Configuration
 from ralphd.config.values import toml_value
-from ralphd.core.sandbox import choose, note_on
+from ralphd.core.sandbox import BOX, choose, note_on
 from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
 from ralphd.process import tree
 from ralphd.process.machine import free_memory
@@ -329,6 +329,8 @@ def sandbox(configuration: Configuration | None, environ: Mapping[str, str]) -> 
         return warning(note)
     if choice.level == "none":
         return ok('off, as level = "none" asks for')
+    if choice.level == BOX:
+        return ok("box: a run sees only its own processes, and writes only what is listed (bubblewrap)")
     more = " and change files only in its own directories" if choice.level == "write" else ""
     return ok(f"{choice.level}: a run can signal only its own processes{more} (Landlock ABI {facts.abi})")
 

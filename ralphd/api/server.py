@@ -31,6 +31,7 @@ from ralphd.errors import (
     UsageError,
     in_one_line,
 )
+from ralphd.process.sandbox.box import renew_shared
 from ralphd.process.tree import start_ticks
 
 MAX_PATH_BYTES = 107
@@ -395,6 +396,7 @@ class ApiServer(uvicorn.Server):
         ``report`` gets the reason why that fails, and None once it succeeds.
         """
         while True:
+            renew_shared(self._listener.path)
             await asyncio.sleep(every_s)
             problem = None
             if not self._listener.is_reachable():

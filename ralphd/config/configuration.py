@@ -26,7 +26,7 @@ PINNED_VERSION = 1
 FIXED = "project.name"
 """A ralph keeps the name it was registered with."""
 COMMAND = "ralph.command"
-SANDBOX = "sandbox.level"
+SANDBOX, SANDBOX_NET = "sandbox.level", "sandbox.net"
 HIDDEN = "(not shown)"
 LONGEST_VALUE = 200
 
@@ -194,6 +194,10 @@ def _refuse_lower_sandbox(users_own: Layer, projects: Layer) -> None:
     if setting is not None and is_lowered(level, setting.value):
         text = f'cannot be lower than "{level}" here; lower it in the user\'s own file, ralph/config.toml'
         projects.faults.append(ConfigFault(setting.origin.text, SANDBOX, text))
+    net, own = projects.settings.get(SANDBOX_NET), users_own.settings.get(SANDBOX_NET)
+    if net is not None and net.value and own is not None and not own.value:
+        text = "the user's own file sets it to false"
+        projects.faults.append(ConfigFault(net.origin.text, SANDBOX_NET, text))
 
 
 def _merged(given: list[Layer]) -> Configuration:

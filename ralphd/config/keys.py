@@ -35,6 +35,7 @@ NOT_BUILT: frozenset[str] = frozenset()
 USER_FILE_ONLY = frozenset(
     [
         *("logs.run_bytes", "logs.total_bytes", "regent.runs_may"),
+        *("sandbox.proxy", "sandbox.writable"),
         *("webhooks.allow_private", "webhooks.secret_cmd", "notify.allow_private", "notify.desktop"),
         *(f"limits.{item.name}" for item in fields(specs.LimitsSpec)),
     ]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from ralphd.config.values import an_address, event_patterns, hook_name, storable, variables
+from ralphd.config.values import a_proxy, an_address, event_patterns, hook_name, rooted, storable, variables
 from ralphd.core.limits import size_in_bytes
 
 A_YEAR_S = 365 * 24 * 3600
@@ -229,9 +229,18 @@ class SandboxSpec:
         "auto",
         "What separates a run from the rest of the machine. 'signals': it can signal only its own processes."
         " 'auto': 'signals' where the kernel supports it (Linux 6.12) and sudo needs a password, else 'none'."
-        " 'write': besides, it can change files only in its working directory, in caches and temporary"
-        " directories, and in those where agents keep their state. 'box' is not part of this version."
-        " ralph.toml can only raise the level of the user's own file.",
+        " 'write': besides, it can change files only in its working directory, in 'writable', in caches and"
+        " temporary directories, and in those where agents keep their state. 'box': bubblewrap; besides, it"
+        " sees only its own processes, and its temporary directory is empty. ralph.toml can only raise the"
+        " level of the user's own file.",
+    )
+    net: bool = key(True, "Whether a run in the box reaches the network. ralph.toml can only set false.")
+    proxy: Annotated[Text, AfterValidator(a_proxy)] = key(
+        "", "The URL for HTTP_PROXY and the like in the box. In your own file only."
+    )
+    writable: Annotated[FilledTexts, AfterValidator(rooted)] = key(
+        (),
+        "What else a run can write at the levels write and box: /PATH or ~/PATH. In your own file only.",
     )
 
 

@@ -124,6 +124,19 @@ def hook_name(name: str) -> str:
     return name
 
 
+def a_proxy(url: str) -> str:
+    """Refuse what is not the URL of a proxy."""
+    return an_address(url) if url else url
+
+
+def rooted(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a path that is relative, or names the whole home directory."""
+    for path in paths:
+        if not path.startswith(("/", "~/")) or not path.strip("/~"):
+            raise ValueError(f"{path!r} has to begin with '/' or '~/' and to name something below")
+    return paths
+
+
 def event_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse a pattern that matches no event type."""
     for pattern in patterns:

@@ -13,7 +13,8 @@ LEVELS: Final = ("none", "auto", "signals", "write", "box")
 """From the weakest to the strongest; ``ralph.toml`` may only raise the user's own level."""
 SIGNALS_ABI: Final = 6
 """The version of Landlock that restricts signals: Linux 6.12."""
-MEANS: Final = {"signals": "landlock", "write": "landlock"}
+MEANS: Final = {"signals": "landlock", "write": "landlock", "box": "bubblewrap"}
+WRITE, BOX = "write", "box"
 DEVICES: Final = (
     *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
     *("/dev/tty", "/dev/ptmx", "/dev/pts"),
@@ -34,12 +35,14 @@ TITLE: Final = "no sandbox: the run can signal every process of its user"
 class SandboxFacts:
     """What the machine allows. ``abi`` is Landlock's version, 0 without Landlock.
 
-    ``has_sudo``: sudo works without a password, and a run may depend on it.
+    ``has_sudo``: sudo works without a password, and a run may depend on it. ``no_box`` says why bubblewrap
+    does not work.
     """
 
     abi: int = 0
     is_root: bool = False
     has_sudo: bool = False
+    no_box: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,9 @@ def choose(requested: str, machine: SandboxFacts) -> SandboxChoice:
     """Return the sandbox for a requested level."""
     if requested == "none":
         return NO_SANDBOX
-    if requested not in ("auto", "signals", "write"):
-        return SandboxChoice(fault=f'level = "{requested}" is not part of this version')
+    if requested == BOX:
+        fault = machine.no_box and f'[sandbox] level = "box": {machine.no_box}'
+        return SandboxChoice(fault=fault) if fault else SandboxChoice(BOX, required=True)
     if missing := _missing(machine.abi):
         return SandboxChoice(reason=missing) if requested == "auto" else SandboxChoice(fault=missing)
     if requested == "auto" and machine.has_sudo and not machine.is_root:

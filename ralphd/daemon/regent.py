@@ -421,7 +421,7 @@ class Regent:
             self._admit()
             directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
             await self._commits.begin()  # before the spawn: a quick command commits within milliseconds
-            spec = spec_of(self.account, self._services, directory, chosen)
+            spec = await asyncio.to_thread(spec_of, self.account, self._services, directory, chosen)
             run = await Run.spawn(directory, spec, lock)
         except (errors.CommandNotStartable, errors.DirectoryBusy, errors.DirectoryUnusable) as fault:
             self._left()

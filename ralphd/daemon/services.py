@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ralphd.agents.known import state_paths
 from ralphd.config import configuration as config
 from ralphd.core.delivery import Destination, wanted
-from ralphd.core.sandbox import DEVICES, NEEDS_NONE, TEMPORARY, SandboxChoice, default_writable, restricted
+from ralphd.core.sandbox import BOX, DEVICES, NEEDS_NONE, TEMPORARY, WRITE, SandboxChoice, restricted
 from ralphd.core.supervision.events import Event, GraceOver, Woke
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
@@ -150,11 +149,11 @@ class Services:
         if is_bare and level == "auto":
             return SandboxChoice(reason=NEEDS_NONE)
         chosen = await self.sandbox.choose(level)
-        if chosen.level == "write":
+        if chosen.level in (WRITE, BOX):
             chosen = await asyncio.to_thread(_restricted, chosen, account, directory, self.state_directory)
         if chosen.fault:
             mend = "start in another directory, or with another TMPDIR"
-            raise CommandNotStartable('level = "write" is not possible here', why=chosen.fault, mend=mend)
+            raise CommandNotStartable(f'level = "{level}" is not possible here', why=chosen.fault, mend=mend)
         return chosen
 
 
@@ -231,13 +230,15 @@ class Timers:
 def _restricted(
     chosen: SandboxChoice, account: "RalphRecord", directory: Path, state_directory: Path
 ) -> SandboxChoice:
-    environ, repository = account.files.load_environment(), Repository.find(directory)
-    git = () if repository is None else (repository.git, repository.common)
-    if repository is not None and not repository.is_own():
+    repository = Repository.find(directory)
+    git = () if repository is None else repository.proven()
+    if repository is not None and not git:
         return replace(chosen, fault=f"{directory}: .git leads to {repository.git}, which belongs elsewhere")
-    needed = map(str, (directory, *git, environ.get("TMPDIR") or TEMPORARY[0]))
-    own = default_writable(environ.get("HOME", str(Path.home())), environ, state_paths())
+    if chosen.level == BOX:
+        return chosen
+    temporary = account.environment.get("TMPDIR") or TEMPORARY[0]
+    needed = map(str, (directory, *git, temporary))
     hidden = os.path.realpath(state_directory)
-    chosen = restricted(chosen, needed, (*own, *TEMPORARY, *DEVICES), hidden)
+    chosen = restricted(chosen, needed, (*account.writable(), *TEMPORARY, *DEVICES), hidden)
     # Resolved last: a link below a writable directory may be an agent's, and is not among the outermost.
     return chosen if chosen.fault else restricted(chosen, map(os.path.realpath, chosen.writable), (), hidden)

@@ -109,20 +109,6 @@ class Repository:
                 return cls(git, common, top) if os.path.isfile(f"{git}/HEAD") else None  # noqa: PTH113
         return None
 
-    def is_own(self) -> bool:
-        """Return whether this git directory is that of the work tree, whatever an agent wrote into ``.git``.
-
-        A linked work tree's names it in turn; a submodule's is below the ``.git`` of a directory above.
-        """
-        entry = self._top / ".git"
-        if self.git == entry:
-            return self.common == entry and not entry.is_symlink()
-        git, common = self.git.resolve(), self.common.resolve()
-        if git.parent == common / "worktrees":
-            return _pointed_at(git / "gitdir", git) == entry
-        modules = (above / ".git" / "modules" for above in self._top.parents)
-        return git == common and any(map(git.is_relative_to, modules))
-
     @property
     def top(self) -> Path | None:
         """The root of the work tree; None where the configuration may move it and git has to be asked."""
@@ -131,6 +117,24 @@ class Repository:
             text is not None and len(text) < _POINTER_BYTES and not _OTHER_TOP.search(text) for text in texts
         )
         return self._top if plain else None
+
+    def proven(self) -> tuple[Path, ...]:
+        """Return those of ``git`` and ``common`` that are this work tree's for certain.
+
+        A run can write ``.git`` and ``commondir`` and so point to a repository elsewhere. That one counts
+        only if it points back.
+        """
+        entry = f"{self._top}/.git"
+        if str(self.git) == entry:
+            return (self.git,) if self.common == self.git and not self.git.is_symlink() else ()
+        git, common = os.path.realpath(self.git), os.path.realpath(self.common)
+        if git.startswith(f"{common}/worktrees/"):
+            back = (_text(f"{git}/gitdir") or "").strip()
+            is_ours = os.path.realpath(os.path.join(git, back)) == entry  # noqa: PTH118
+        else:  # a submodule
+            found = re.search(r"^\s*worktree *= *(.+?)\s*$", _text(f"{git}/config") or "", re.MULTILINE)
+            is_ours = found is not None and os.path.realpath(f"{git}/{found[1]}") == str(self._top)
+        return (Path(common), Path(git)) if is_ours else ()
 
     def branch_and_head(self) -> tuple[str, str] | None:
         """Return the branch of HEAD (a full ref) and its sha; None where git has to be asked.

@@ -97,6 +97,11 @@ def supervised(home: Path, directory: Path, environ: Mapping[str, str], *, pause
 def by_hand(directory: Path, environ: Mapping[str, str]) -> LoopSettings:
     """Return a loop that a person started in ``directory``, without a Regent. Raise RalphdError."""
     configuration = load(directory, environ=environ)
+    if (level := configuration.sandbox.level) not in ("none", "auto"):
+        text = f'[sandbox] level = "{level}" needs the daemon'
+        raise ConfigFaults(
+            text, why="a loop without it has no sandbox", mend="ralphctl start, or ralphctl build"
+        )
     name = fit_name(configuration.project.name or directory.name)
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]
     home = Path(wire.state_directory(environ)) / "loop" / f"{name}-{digest}"

@@ -20,6 +20,7 @@
 
 import asyncio
 import errno
+import json
 import os
 import secrets
 import select
@@ -39,6 +40,7 @@ from ralphd.process import shim, tree
 from ralphd.process.activity.probe import MOST_PROCESSES
 from ralphd.process.activity.proc_stats import Identity
 from ralphd.process.rundir import StartFault
+from ralphd.process.sandbox.box import WORDS
 from ralphd.process.start_errors import LACKING, not_startable, read_report
 
 COOKIE = "RALPH_ATTEMPT_ID"
@@ -281,8 +283,8 @@ def _popen(command: AgentCommand, cookie: str, ours: ExitStack) -> tuple[int, in
         if command.has_stdin:
             stdin_w, stdin_r = _pipe(theirs, ours)[::-1]
         inside = (os.environ.get(shim.SANDBOX, ""), os.environ.get(shim.WRITABLE, ""))
-        locale = command.environment.get("LC_CTYPE", "")
-        words = (str(os.getpid()), str(report_w), locale, *inside, *command.argv)
+        locale, box = command.environment.get("LC_CTYPE", ""), json.loads(os.environ.get(WORDS, "[]"))
+        words = (str(os.getpid()), str(report_w), locale, *inside, *box, *command.argv)
         process = subprocess.Popen(
             [sys.executable, *shim.FLAGS, STARTS, str(Path(__file__).parent), *words],
             stdin=stdin_r,

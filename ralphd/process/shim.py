@@ -59,6 +59,7 @@ SHIM_VERSION = 1
 COOKIE = "RALPH_RUN_ID"
 TIED = "tied="
 SANDBOX, WRITABLE = "RALPH_SANDBOX", "RALPH_SANDBOX_WRITABLE"
+BOX = "box"
 
 READ_BYTES = 1 << 16  # what a pipe holds
 PART_BYTES = 1 << 14
@@ -706,7 +707,7 @@ class Shim:
 
     def _note_sandbox(self, number: int) -> None:
         level = str(self._intent.get("sandbox", "none"))  # an earlier daemon's intent has none
-        if number == 0:
+        if number == 0 or level == BOX:
             self._sandbox = level
         elif level != "none":
             self._sandbox_reason = f"it could not be set up: {os.strerror(number)}"
@@ -763,7 +764,8 @@ class Shim:
                 os._exit(127)
             stage = "exec"
             _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-            inside = {} if outside else {SANDBOX: self._intent["sandbox"]}
+            level = self._intent.get("sandbox", "none")
+            inside = {SANDBOX: level} if outside == 0 or level == BOX else {}
             for number in WRAPPED_IGNORE if self._wrapper else ():  # process/sandbox/box.py says why
                 _signal.signal(number, _signal.SIG_IGN)
             _execute([*self._wrapper, *self._intent["command"]], {**environment, **inside})
@@ -786,7 +788,10 @@ class Shim:
         return self._cgroup is not None
 
     def _enter_sandbox(self, outsider: int) -> int:
-        """Enter the run's sandbox (A1). Return 0, else the errno. Raise it if the sandbox is required."""
+        """Enter the run's sandbox (A1). Return 0, else the errno. Raise it if the sandbox is required.
+
+        A box needs no domain: the domain is outside of it, where the kernel has one.
+        """
         if self._intent.get("sandbox", "none") == "none":
             return errno.ENOSYS
         writable = self._intent.get("writable")
@@ -796,7 +801,7 @@ class Shim:
             number = 0 if is_tight else errno.EOPNOTSUPP  # only a test from inside is proof
         except OSError as error:
             number = error.errno or errno.EINVAL
-        if number and self._intent.get("sandbox_required"):
+        if number and self._intent.get("sandbox_required") and self._intent["sandbox"] != BOX:
             raise OSError(number, "sandbox")
         return number
 
@@ -1037,6 +1042,8 @@ def become(arguments: "list[str]") -> "NoReturn":
         elif sandbox:
             _quietly(enter_domain)
         _default_signals()
+        for number in WRAPPED_IGNORE if sandbox == BOX else ():
+            _signal.signal(number, _signal.SIG_IGN)
         environment = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         _execute(argv, environment | ({"LC_CTYPE": locale} if locale else {}))

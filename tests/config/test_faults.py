@@ -190,3 +190,23 @@ def test_ralph_toml_raises_the_sandbox_and_never_lowers_it(place: Place) -> None
     place.project('[sandbox]\nlevel = "signals"\n')
     assert place.load().sandbox.level == "signals"
     assert place.load({"RALPH_SANDBOX_LEVEL": "none"}).sandbox.level == "none"  # of the person who starts it
+
+
+def test_ralph_toml_cuts_the_box_off_and_opens_nothing(place: Place) -> None:
+    place.project('[sandbox]\nnet = false\nwritable = ["/etc"]\nproxy = "http://p:1"\n')
+    text = "can only be set in the user's own file, ralph/config.toml"
+    assert place.faults() == [
+        f"ralph.toml:3: sandbox.writable: {text}",
+        f"ralph.toml:4: sandbox.proxy: {text}",
+    ]
+    place.project("[sandbox]\nnet = false\n")
+    assert not place.load().sandbox.net
+    place.user("[sandbox]\nnet = false\n")
+    place.project("[sandbox]\nnet = true\n")
+    assert place.faults() == ["ralph.toml:2: sandbox.net: the user's own file sets it to false"]
+
+
+@pytest.mark.parametrize("path", ["~", "~/", "/", "//", "cache", "./cache", "~other/x"])
+def test_a_writable_path_is_absolute_and_less_than_everything(place: Place, path: str) -> None:
+    place.user(f'[sandbox]\nwritable = ["{path}"]\n')
+    assert "has to begin with '/' or '~/'" in place.faults()[0]

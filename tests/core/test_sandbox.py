@@ -51,7 +51,8 @@ def test_a_requested_level_is_never_dropped() -> None:
     assert "cannot restrict" in choose("signals", OLD).fault
     assert choose("write", ROOT) == SandboxChoice("write", required=True)
     assert "cannot restrict" in choose("write", OLD).fault
-    assert "not part of this version" in choose("box", ROOT).fault
+    assert choose("box", BARE) == SandboxChoice("box", required=True)  # needs no Landlock
+    assert choose("box", SandboxFacts(7, no_box="no bwrap")).fault == '[sandbox] level = "box": no bwrap'
 
 
 def test_none_needs_no_reason_and_no_note() -> None:
@@ -72,6 +73,7 @@ def test_the_projects_file_only_raises_the_level() -> None:
 
 def test_the_view_names_the_means() -> None:
     assert view_of("signals", "") == {"level": "signals", "means": "landlock", "reason": None}
+    assert view_of("box", "")["means"] == "bubblewrap"
     assert view_of("none", "why") == {"level": "none", "means": None, "reason": "why"}
 
 

@@ -92,25 +92,29 @@ def test_a_submodule_is_a_repository_of_its_own(tree: WorkTree, tmp_path: Path) 
     assert [made(each, mark) for each, mark in zip(repositories, marks, strict=True)] == [0, 1]
 
 
-def test_a_git_directory_is_its_work_trees_own_unless_a_file_in_it_says_so_alone(
-    tree: WorkTree, tmp_path: Path
-) -> None:
-    outer = WorkTree.new(tmp_path / "outer")
+def test_only_a_git_directory_that_points_back_is_proven(tree: WorkTree, tmp_path: Path) -> None:
+    outer, victim = WorkTree.new(tmp_path / "outer"), WorkTree.new(tmp_path / "victim")
     outer.git("-c", "protocol.file.allow=always", "submodule", "add", str(tree.path), "sub")
     tree.git("worktree", "add", "-b", "other", str(tmp_path / "linked"))
-    for path in (tree.path, outer.path, outer.path / "sub", tmp_path / "linked"):
-        assert found(WorkTree(path)).is_own(), path
+    own = tree.path / ".git"
+    assert found(tree).proven() == (own,)
+    assert found(WorkTree(tmp_path / "linked")).proven() == (own, own / "worktrees" / "linked")
+    inner = outer.path / ".git" / "modules" / "sub"
+    assert set(found(WorkTree(outer.path / "sub")).proven()) == {inner}
 
     forged = tmp_path / "forged"
     forged.mkdir()
-    for there in (tree.path / ".git", tree.path / ".git" / "worktrees" / "linked"):
+    for there in (own, own / "worktrees" / "linked"):
         (forged / ".git").write_text(f"gitdir: {there}\n")
-        assert not found(WorkTree(forged)).is_own(), there
-    (forged / ".git").unlink()
-    (forged / ".git").symlink_to(tree.path / ".git")
-    assert not found(WorkTree(forged)).is_own()
-    (outer.path / ".git" / "commondir").write_text(f"{tree.path}/.git\n")
-    assert not found(outer).is_own()
+        assert found(WorkTree(forged)).proven() == (), there
+    for link in (tmp_path / "linked", outer.path / "sub"):  # a run leads them elsewhere
+        (link / ".git").write_text(f"gitdir: {victim.path}/.git\n")
+        assert found(WorkTree(link)).proven() == ()
+    (own / "commondir").write_text(f"{victim.path}/.git\n")
+    assert found(tree).proven() == ()
+    (outer.path / ".git").rename(outer.path / "moved")
+    (outer.path / ".git").symlink_to(victim.path / ".git")
+    assert found(outer).proven() == ()
 
 
 def test_an_empty_git_directory_does_not_hide_the_repository_around_it(tree: WorkTree) -> None:

@@ -25,7 +25,7 @@ from ralphd.core.plan import Task, TaskStatus
 from ralphd.core.supervision.model import ReportedTask as TaskName
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import parse_rfc3339
-from ralphd.errors import RalphdError
+from ralphd.errors import ConfigFaults, RalphdError
 from ralphd.loop.settings import LoopSettings, by_hand
 from ralphd.loop.store import MOST_NOTES, LoopStore
 from ralphd.store.gate import load_gate, save_gate
@@ -234,3 +234,10 @@ def test_r9_the_last_verdict_is_read_as_it_is_and_only_where_it_is_news_about_a_
         path.write_text(text)
         assert store.unheard(LoopState(), ledger) is None
         assert path.read_text() == text
+
+
+@pytest.mark.parametrize("level", ["signals", "write", "box"])
+def test_a_loop_by_hand_never_drops_a_sandbox(place: Path, level: str) -> None:
+    (place / "ralph.toml").write_text(f'[sandbox]\nlevel = "{level}"\n')
+    with pytest.raises(ConfigFaults, match=f'level = "{level}" needs the daemon'):
+        settings_of(place)

@@ -5,15 +5,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ralphd.core.sandbox import NEEDS_NONE, SIGNALS_ABI
 from ralphd.process import shim
+from ralphd.process.sandbox.box import why_unavailable
 from tests.helpers import is_alive, wait_for
 from tests.template import ralphctl
-from tests.whole.harness import Daemon
+from tests.whole.harness import Daemon, daemon_in
 from tests.whole.person import Person
 
 pytestmark = pytest.mark.skipif(
@@ -84,18 +86,6 @@ def test_ralph_toml_cannot_lower_the_level_and_the_users_file_can(
     assert person("start", "--name", "demo", "--", "sleep", "600", cwd=loop).returncode == 0
     assert daemon.view("demo")["sandbox"] == {"level": "none", "means": None, "reason": None}
     assert daemon.events("sandbox.degraded") == []
-
-
-def test_a_level_that_is_not_available_is_refused_with_its_reason(
-    daemon: Daemon, person: Person, loop: Path
-) -> None:
-    (loop / "ralph.toml").write_text('[sandbox]\nlevel = "box"\n')
-    daemon.start()
-    refused = person("start", "--name", "demo", "--", "sleep", "600", cwd=loop)
-
-    assert refused.returncode == 1
-    assert "the sandbox is not available" in refused.stderr
-    assert daemon.run_directories("demo") == []
 
 
 WRITES = """#!/bin/sh
@@ -277,3 +267,63 @@ def test_auto_leaves_passwordless_sudo_to_a_user(code: int, level: str) -> None:
         )  # fmt: skip
     assert told.stdout.split()[:1] == [level], told.stderr
     assert ("sudo works without a password" in told.stdout) is (code == 0)
+
+
+USER = ["setpriv", "--reuid=4242", "--regid=4242", "--clear-groups"]
+MODULES = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path[1:]])}
+ATTACK = "kill -9 {pid} && echo killed; ralphctl notify cost 1; grep NoNewPrivs /proc/self/status; echo end"
+
+
+def users_python() -> str | None:
+    """Return an interpreter that another user can run, with our packages."""
+    for path in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
+        words = [*USER, "/bin/sh", "-c", f"exec {path} -c 'import click, ralphd.app, ralphd.api.app'"]
+        if subprocess.run(words, env=MODULES, capture_output=True, check=False).returncode == 0:
+            return path
+    return None
+
+
+@pytest.fixture
+def users_daemon() -> Iterator[Daemon]:
+    """A daemon of another user, to be started by ``start_as_user``."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("only root becomes another user")
+    with tempfile.TemporaryDirectory(prefix="ralphd-user-") as place, daemon_in(Path(place)) as daemon:
+        yield daemon
+
+
+def start_as_user(daemon: Daemon, level: str) -> None:
+    """Start it at this level."""
+    if (python := users_python()) is None:
+        pytest.skip("another user cannot run this Python")
+    daemon.configure(f'[sandbox]\nlevel = "{level}"\n')
+    (daemon.home / "demo").mkdir()
+    for path in (daemon.root, *daemon.root.rglob("*")):
+        os.chown(path, 4242, 4242)
+    with (daemon.root / "stderr").open("ab") as stderr:
+        environment = daemon.environment | MODULES
+        words = [*USER, python, "-m", "ralphd"]
+        daemon._process = subprocess.Popen(words, env=environment, stderr=stderr, cwd=daemon.root)
+    wait_for(daemon._is_up, timeout_s=20, what="an answer of the daemon")
+
+
+@pytest.mark.parametrize("level", ["signals", "box"])
+def test_a_normal_user_gets_the_sandbox(users_daemon: Daemon, level: str) -> None:
+    daemon, seen = users_daemon, users_daemon.home / "demo" / "seen"
+    if level == "box" and (why := why_unavailable()) is not None:
+        pytest.skip(why)
+    start_as_user(daemon, level)
+    script = f"({ATTACK.format(pid=daemon.pid)}) > seen 2>&1; sleep 600"
+    body = {"directory": str(seen.parent), "command": ["/bin/sh", "-c", script]}
+    daemon.ask("POST", "/v1/ralphs", body | {"environment": daemon.environment | MODULES})
+
+    wait_for(lambda: seen.exists() and seen.read_text().endswith("end\n"), timeout_s=30, what="the run")
+
+    assert "killed" not in seen.read_text()
+    assert "NoNewPrivs:\t1" in seen.read_text()
+    view = daemon.view("demo")
+    assert (view["sandbox"]["level"], view["total_cost_usd"]) == (level, 1), seen.read_text()
+    assert is_alive(daemon.run_record("demo")["shim_pid"])
+    daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
+    daemon.becomes("demo", "stopped")
+    assert not [line for _, line in daemon.leftovers() if "sleep 600" in line]

@@ -103,7 +103,8 @@ class GateTests:
             # The daemon may have died between the order and the spawn: then there was no process.
             if run is None and not (place.run_file.exists() or place.exit_record() is not None):
                 sandbox = await self._services.sandbox_for(self._account, directory, is_bare=is_bare)
-                run = await Run.spawn(place, self._spec(run_id, directory, sandbox), None)
+                spec = await asyncio.to_thread(self._spec, run_id, directory, sandbox)
+                run = await Run.spawn(place, spec, None)
         except CommandNotStartable as fault:
             return GateTestResult(run_id, Result.CANNOT_RUN, how=f"{fault.what}: {fault.why}")
         except OSError as fault:
@@ -179,6 +180,7 @@ class GateTests:
             definition={},
             tied=self._services.tied,
             limits=account.configuration.run_limits(),
+            wrapper=account.box(directory, sandbox.level),
             sandbox=sandbox,
         )
 

@@ -30,6 +30,7 @@ from ralphd.process.log.records import BLOCK_BYTES, Cursor, LogQuery, LogRecord
 from ralphd.process.log.rendered import Rendering
 from ralphd.process.machine import Clock, local_zone
 from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord
+from ralphd.process.sandbox.box import WORDS
 from ralphd.process.shim import WRITABLE
 from ralphd.process.spawn import Run, RunSpec
 from ralphd.process.tree import age_s
@@ -196,11 +197,13 @@ class LiveRun:
 def spec_of(
     account: "RalphRecord", services: "Services", directory: RunDirectory, sandbox: SandboxChoice
 ) -> RunSpec:
+    """Return what to start. Blocks. Raise OSError."""
     definition, files = account.definition, account.files
     variables = _variables(account, services, directory)
-    if definition.runs_own_loop and sandbox.writable:  # the loop writes its state: its agents are limited
-        variables[WRITABLE] = json.dumps(sandbox.writable)
-        sandbox = replace(sandbox, writable=())
+    box = account.box(definition.directory, sandbox.level)
+    if definition.runs_own_loop and (box or sandbox.writable):  # it writes its state: its agents are limited
+        variables |= {WORDS: json.dumps(box)} if box else {WRITABLE: json.dumps(sandbox.writable)}
+        box, sandbox = (), replace(sandbox, writable=())
     return RunSpec(
         run_id=directory.run_id,
         ralph=definition.name,
@@ -213,6 +216,7 @@ def spec_of(
         definition=definition.to_json(),
         tied=services.tied,
         limits=account.configuration.run_limits(),
+        wrapper=box,
         sandbox=sandbox,
     )
 

@@ -5,8 +5,10 @@ between answers the same facts again; history and events know them by their keys
 """
 
 import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics
@@ -14,6 +16,7 @@ from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND, Configuration
 from ralphd.core.incidents import Escalation, Incident, of_a_bug
 from ralphd.core.record import change_of
+from ralphd.core.sandbox import BOX, default_writable
 from ralphd.core.supervision import model
 from ralphd.core.supervision.events import BaselineTested, Committed, Event, RunEnded, VerdictReached
 from ralphd.core.supervision.exit_policy import outcome
@@ -23,12 +26,13 @@ from ralphd.daemon.ralph.announcer import Announcer, Audience
 from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.daemon.ralph.journal import Journal
 from ralphd.daemon.services import Services
-from ralphd.git.repo import ReflogMark, head
+from ralphd.git.repo import ReflogMark, Repository, head
 from ralphd.process.rundir import RunRecord
+from ralphd.process.sandbox.box import Box, resolved, share_socket, wrapper
 from ralphd.store import mirror
 from ralphd.store.checkpoint import Summary
 from ralphd.store.history import History
-from ralphd.store.loop_files import LoopWatch
+from ralphd.store.loop_files import PROMPT_FILE, LoopWatch
 from ralphd.store.state import Definition, Facts, LastExit, RalphFiles, RegentState
 
 if TYPE_CHECKING:
@@ -124,6 +128,43 @@ class RalphRecord:
     @property
     def policy(self) -> model.Policy:
         return self.in_force.policy
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables of the ralph's runs. Blocks."""
+        return self.files.load_environment() or os.environ
+
+    def writable(self) -> tuple[str, ...]:
+        """Return what a run may write besides its directory at the levels ``write`` and ``box``. Blocks."""
+        from ralphd.agents.known import state_paths  # a daemon without these levels is smaller without
+
+        stated = (*state_paths(), *self.configuration.sandbox.writable)
+        return default_writable(str(config.home_of(self.environment)), self.environment, stated)
+
+    def box(self, directory: Path, level: str) -> tuple[str, ...]:
+        """Return the words before a command that works in ``directory``; none below the level ``box``.
+
+        Blocks. Raise OSError.
+        """
+        if level != BOX:
+            return ()
+        wanted, home = self.configuration.sandbox, config.home_of(self.environment)
+        for cache in (home / ".cache", home / ".npm"):  # in the box the home directory is read-only
+            cache.mkdir(mode=0o700, exist_ok=True)
+        repository = Repository.find(directory)
+        return wrapper(
+            Box(
+                directory,
+                () if repository is None else repository.proven(),
+                self._services.state_directory,
+                readable=(self._services.commands, self.files.home / PROMPT_FILE),
+                writable=resolved((str(directory), *self.writable())),
+                socket=share_socket(self._services.socket_path),
+                home=home,
+                net=wanted.net,
+                proxy=wanted.proxy,
+            )
+        )
 
     @property
     def facts(self) -> Facts:

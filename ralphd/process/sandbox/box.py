@@ -12,7 +12,11 @@ user's bus. From outside, its processes are ordinary ones below the shim, with t
 # shim therefore starts it with WRAPPED_IGNORE ignored, and the command inside gets the default actions back.
 #
 # A socket that is bound as a file stays the old one when the next daemon creates another. So its directory is
-# bound, one that holds nothing but a hard link to the socket (``share_socket``).
+# bound, one that holds nothing but a hard link to the socket (``share_socket``). The daemon renews the link
+# whenever it binds its socket (``renew_shared``).
+#
+# The built-in loop needs the state directory and git. It stays outside, and each of its agents and reviews
+# gets a box of its own: the loop finds the words in WORDS, which the box removes again.
 
 import os
 import shutil
@@ -21,10 +25,10 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 PROBE_S = 2.0
+WORDS = "RALPH_BOX"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 KEPT = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
 """What root needs to work with files. Without SYS_ADMIN and SYS_PTRACE it cannot leave."""
@@ -44,8 +48,8 @@ class Box:
     """What a command in the box can reach.
 
     ``git`` are the repository's git directory and common directory; their hooks and configuration are
-    read-only. ``hidden`` is the state directory; ``readable`` is shown of it. ``proxy`` is only a variable:
-    with ``net`` a program may ignore it.
+    read-only. ``hidden`` is the state directory; ``readable`` is shown of it. ``socket`` is the link that
+    ``share_socket`` made. ``proxy`` is only a variable: with ``net`` a program may ignore it.
     """
 
     directory: Path
@@ -53,24 +57,33 @@ class Box:
     hidden: Path
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
+    socket: Path | None = None
+    home: Path | None = None
     net: bool = True
     proxy: str = ""
 
 
 def wrapper(box: Box) -> tuple[str, ...]:
     """Return the words to put before the command. Paths that do not exist are left out."""
-    words = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL"]
+    # By its full path: the PATH of a run may lead to files that the run can write.
+    words = [_program() or "bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
+    words += ["--cap-drop", "ALL"]
     if os.geteuid() == 0:  # of others, bubblewrap keeps none in any case
         words += [word for name in KEPT for word in ("--cap-add", f"CAP_{name}")]
     words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     words += ["--tmpfs", "/tmp", "--tmpfs", "/var/tmp", "--tmpfs", "/run"]  # noqa: S108
-    words += _bound("--ro-bind-try", (*NAMES, sys.prefix))  # wherever ralphd is installed, /tmp included
-    words += _bound("--bind-try", (*box.writable, box.directory))
-    for each in dict.fromkeys(box.git):  # as mount points they cannot be renamed
-        words += _bound("--bind-try", (each,)) + _git_rules(each)
-    words += ["--tmpfs", str(box.hidden), *_bound("--ro-bind-try", box.readable)]
+    # Also if they are below /tmp.
+    words += _bound("--ro-bind-try", (*NAMES, sys.prefix, *([box.home] if box.home else [])))
+    words += _bound("--bind-try", box.writable)
+    is_inside = box.hidden.is_relative_to(box.directory)  # then it is hidden last
+    hide, show = ["--tmpfs", str(box.hidden)], _bound("--bind-try", (box.directory,))
+    words += [*show, *hide] if is_inside else [*hide, *show]
+    for each in sorted(set(box.git), key=lambda path: len(path.parts)):  # a linked one lies in the common one
+        words += _bound("--bind-try", (each,)) + _git_rules(each)  # a mount point cannot be renamed
+    words += _bound("--ro-bind-try", (*box.readable, *([box.socket.parent] if box.socket else [])))
     words += [word for name in PROXIES if box.proxy for word in ("--setenv", name, box.proxy)]
-    words += [] if box.net else ["--unshare-net"]
+    words += ["--setenv", "RALPHD_SOCKET", str(box.socket)] if box.socket else []
+    words += ["--unsetenv", WORDS, "--unsetenv", "TMPDIR", *([] if box.net else ["--unshare-net"])]
     return (*words, "--chdir", str(box.directory), "--", sys.executable, "-I", "-S", "-E", "-c", _RESET)
 
 
@@ -82,24 +95,50 @@ def _git_rules(git: Path) -> list[str]:
     hooks = git / "hooks"
     is_there = hooks.is_dir() and not hooks.is_symlink()
     empty = ["--tmpfs", str(hooks), "--remount-ro", str(hooks)]
-    rules = _bound("--ro-bind", (hooks,)) if is_there else empty if (git / "config").exists() else []
+    rules = _bound("--ro-bind-try", (hooks,)) if is_there else empty if (git / "config").exists() else []
     return rules + _bound("--ro-bind-try", (git / "config", git / "config.worktree"))
 
 
-def share_socket(socket: Path, folder: Path) -> None:
-    """Let ``folder`` hold a link to the daemon's socket and nothing else. Raise OSError."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with suppress(FileNotFoundError):
-        (folder / socket.name).unlink()
-    (folder / socket.name).hardlink_to(socket)
+def resolved(paths: Iterable[str]) -> tuple[Path, ...]:
+    """Return the paths with their links resolved, without those that lead through an earlier one.
+
+    A run that can write a directory can replace what is in it by a link to anywhere.
+    """
+    kept: list[str] = []
+    for path in paths:
+        ways = {os.path.realpath(each) + "/" for each in Path(path).parents}
+        if not any(way.startswith(f"{each}/") for each in kept for way in ways):
+            kept.append(os.path.realpath(path))
+    return tuple(map(Path, kept))
 
 
-@cache
+def share_socket(socket: Path) -> Path:
+    """Return a link to the daemon's socket, in a directory that holds nothing else. Raise OSError."""
+    link = socket.parent / "box" / socket.name
+    link.parent.mkdir(mode=0o700, exist_ok=True)
+    if not (link.exists() and link.samefile(socket)):
+        with suppress(FileNotFoundError):
+            link.unlink()
+        link.hardlink_to(socket)
+    return link
+
+
+def renew_shared(socket: Path) -> None:
+    """Let the boxes that are alive reach the socket that the daemon has now, if there may be any."""
+    if (socket.parent / "box").is_dir():
+        with suppress(OSError):
+            share_socket(socket)
+
+
+def _program() -> str | None:
+    return shutil.which("bwrap")
+
+
 def why_unavailable() -> str | None:
     """Return why no box can be made here, by making one; None where it can."""
-    if shutil.which("bwrap") is None:
-        return "bubblewrap is not installed (the program bwrap is not on PATH)"
-    words = ["bwrap", "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    if (program := _program()) is None:
+        return "bubblewrap is not installed: install the package bubblewrap (program bwrap)"
+    words = [program, "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as fault:

@@ -11,9 +11,10 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from ralphd.core.sandbox import SandboxChoice, SandboxFacts, choose
+from ralphd.core.sandbox import BOX, SandboxChoice, SandboxFacts, choose
 from ralphd.errors import CommandNotStartable
 from ralphd.process import shim
+from ralphd.process.sandbox import box
 from ralphd.process.start_errors import LOWER_LEVEL
 
 SUDO_S: Final = 2.0
@@ -38,18 +39,20 @@ class SandboxProbe:
 
     def _facts(self, requested: str) -> SandboxFacts:
         now = time.monotonic()
-        if self._sudo is None or now - self._sudo[0] > KEPT_S:
-            found = facts_for(requested, os.environ)
-            if requested == "auto":
-                self._sudo = now, found.has_sudo
-            return found
-        return SandboxFacts(shim.landlock_abi(), os.geteuid() == 0, self._sudo[1])
+        if requested == "auto" and self._sudo is not None and now - self._sudo[0] <= KEPT_S:
+            return SandboxFacts(shim.landlock_abi(), os.geteuid() == 0, self._sudo[1])
+        found = facts_for(requested, os.environ)
+        if requested == "auto":
+            self._sudo = now, found.has_sudo
+        return found
 
 
 def facts_for(requested: str, environ: Mapping[str, str]) -> SandboxFacts:
-    """Return what the machine allows; sudo is asked only where the choice depends on it."""
+    """Return what the machine allows; sudo and bubblewrap are tried only where the choice depends on them."""
     abi, is_root = shim.landlock_abi(), os.geteuid() == 0
-    return SandboxFacts(abi, is_root, requested == "auto" and abi > 0 and not is_root and has_sudo(environ))
+    asks_sudo = requested == "auto" and abi > 0 and not is_root
+    no_box = (box.why_unavailable() or "") if requested == BOX else ""
+    return SandboxFacts(abi, is_root, asks_sudo and has_sudo(environ), no_box)
 
 
 def has_sudo(environ: Mapping[str, str]) -> bool:

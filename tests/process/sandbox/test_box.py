@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 from ralphd.process import shim, tree
-from ralphd.process.sandbox.box import Box, share_socket, why_unavailable, wrapper
+from ralphd.process.sandbox.box import Box, resolved, share_socket, why_unavailable, wrapper
 from ralphd.process.spawn import Run
 from tests.helpers import eventually, is_alive
 from tests.process.runs import Stage, output, said
 
 needs_bwrap = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
-LISTENS = "import socket; s=socket.socket(socket.AF_UNIX); s.connect({!r}); print('connected', flush=True)"
+CONNECTS = (
+    "import os, socket; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['RALPHD_SOCKET'])\n"
+    "print('connected', flush=True)"
+)
 TRAPS = "trap 'echo ending; exit 7' TERM; echo ready; while :; do sleep 0.05; done"
 
 
@@ -53,10 +56,23 @@ async def printed(stage: Stage, box: Box, script: str) -> str:
 def test_the_words_name_what_is_writable_and_end_before_the_command(tmp_path: Path) -> None:
     box = Box(tmp_path, (), tmp_path / "state", writable=(tmp_path / "cache",), net=False, proxy="http://p:1")
     words = wrapper(box)
-    assert words[0] == "bwrap" and "--unshare-net" in words
+    assert words[0].startswith("/") and "--unshare-net" in words  # PATH may be the run's
     assert words[words.index(str(tmp_path / "cache")) - 1] == "--bind-try"
     assert words[words.index("https_proxy") + 1] == "http://p:1"
     assert "--unshare-net" not in wrapper(replace(box, net=True))
+
+
+def test_a_link_that_a_run_could_have_made_is_not_followed(tmp_path: Path) -> None:
+    for name in ("project", "secret", "big", "home"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "project" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "home" / "cache").symlink_to(tmp_path / "big")  # the user's own
+    (tmp_path / "big" / "pip").symlink_to(tmp_path / "secret")
+    given = ("project", "project/link", "project/link/x", "home/cache", "big/pip", "home/none")
+
+    paths = resolved(str(tmp_path / each) for each in given)
+
+    assert paths == (tmp_path / "project", tmp_path / "big", tmp_path / "home" / "none")
 
 
 @needs_bwrap
@@ -136,17 +152,17 @@ async def test_its_processes_are_found_from_outside_and_none_survives(stage: Sta
 async def test_a_report_reaches_each_next_daemon_whose_socket_is_a_new_one(
     stage: Stage, tmp_path: Path
 ) -> None:
-    box = box_of(stage, net=False)
-    place, folder = tmp_path / "d.sock", box.hidden / "socket"
+    place = tmp_path / "d.sock"
+    box = box_of(stage, net=False, socket=tmp_path / "box" / "d.sock")
     for _ in range(2):
         place.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(place))
             listening.listen()
-            share_socket(place, folder)
-            script = shlex.join([sys.executable, "-c", LISTENS.format(str(folder / "d.sock"))])
+            assert share_socket(place) == share_socket(place) == box.socket
+            script = f"{shlex.quote(sys.executable)} -c " + shlex.quote(CONNECTS)
             assert "connected" in await printed(stage, box, script)
-    assert [each.name for each in folder.iterdir()] == ["d.sock"]
+    assert [each.name for each in (tmp_path / "box").iterdir()] == ["d.sock"]
 
 
 @needs_bwrap
