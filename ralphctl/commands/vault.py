@@ -82,13 +82,14 @@ def restore(directory: Path | None, to: Path | None, name: str | None, yes: bool
     """Restore the repository around DIRECTORY, by default the current one, and its kept files that are gone.
 
     A sound repository and files that exist are left as they are. A broken git directory is moved aside, and
-    its commits stay under refs/ralph/left. At a terminal it asks first. Refused while a ralph runs there.
+    its commits stay under refs/ralph/left. At a terminal it asks first. Refused while a ralph works there:
+    ralphctl stop NAME.
     """
     from ralphctl.offline import vault as copies
 
     copies.refuse_within_run()
     plan = copies.planned(directory or Path.cwd(), os.environ, to, name)
-    git = [] if plan.fault is None else [f"{plan.git} ({plan.fault})"]
+    git = [] if plan.fault is None else [f"{plan.taken.common} ({plan.fault})"]
     wanted = ", ".join(map(clean, (*git, *plan.files)))
     if wanted and not yes and not wants_json() and can_ask() and not confirmed(f"Restore {wanted}? [y/N]"):
         message("nothing was restored")

@@ -28,18 +28,13 @@ LABEL = "vault-restore"
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """What a restore would do: rebuild ``git`` because of ``fault`` (None: leave it), write ``files``."""
+    """What a restore would do. ``fault`` is why the git directory is rebuilt; None: it is not."""
 
     vault: Vault
     taken: Taken
     top: Path
     fault: str | None
     files: tuple[str, ...]
-
-    @property
-    def git(self) -> Path:
-        """The git directory that is rebuilt."""
-        return Path(self.taken.common)
 
 
 def refuse_within_run() -> None:
@@ -59,7 +54,6 @@ def listed(environ: Mapping[str, str]) -> list[dict[str, Any]]:
             "ralphs": sorted({name for name, each in works_in if each.is_relative_to(taken.top)}),
             "taken_at": rfc3339(taken.at),
             "bytes": size_of(vault.path),
-            "whole": taken.is_whole,
             "commits": "all" if taken.is_whole else "unpushed" if taken.has_unpushed else "none",
             "files": sorted(taken.kept),
             "vault": str(vault.path),
@@ -109,7 +103,8 @@ def carry_out(plan: Restoration, environ: Mapping[str, str]) -> dict[str, Any]:
                 if plan.fault is not None and directory.is_dir():
                     held.callback(DirectoryLock.acquire(directory).release)
             held.enter_context(plan.vault.exclusive())
-            if plan.fault is not None:
+            is_elsewhere = plan.top != plan.vault.top
+            if plan.fault is not None and (is_elsewhere or plan.vault.fault(plan.taken)):
                 done = rebuild(plan.vault, plan.taken, LABEL)
                 left, refs = done.left, done.refs
             kept = [(name, plan.taken.kept[name]) for name in plan.files]
@@ -118,7 +113,7 @@ def carry_out(plan: Restoration, environ: Mapping[str, str]) -> dict[str, Any]:
         raise RalphdError(f"{plan.top} was not restored", why=error_text(fault)) from fault
     return {
         "directory": str(plan.top),
-        "git": None if plan.fault is None else str(plan.git),
+        "git": None if plan.fault is None else plan.taken.common,
         "why": plan.fault,
         "left": None if left is None else str(left),
         "refs": list(refs),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.core.gate import git_config_changes
+from ralphd.core.gate.git_config_changes import ChangedCommand
 from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.runner import NotDone, ref_name
@@ -70,14 +71,6 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     return Rebuilt(left[-1] if left else None, tuple(listed.decode().split()))
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedCommand:
-    """A hook or a setting that makes git run a command. ``undo`` takes back what is there now."""
-
-    name: str
-    undo: str
-
-
 def changed_commands(vault: Vault, taken: Taken, *, restores: bool) -> list[ChangedCommand]:
     """Return the hooks and settings that differ from the vault's. Raises NotDone, OSError.
 
@@ -99,8 +92,8 @@ def changed_commands(vault: Vault, taken: Taken, *, restores: bool) -> list[Chan
             changed += _changed_settings(path, copy, aside, restores=restores)
             continue
         kept = aside / path.relative_to(common)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        is_kept = os.path.lexists(path if restores else copy)
+        if is_kept := os.path.lexists(path if restores else copy):
+            kept.parent.mkdir(parents=True, exist_ok=True)
         if restores:
             if is_kept:
                 path.rename(kept)
@@ -113,11 +106,12 @@ def changed_commands(vault: Vault, taken: Taken, *, restores: bool) -> list[Chan
 
 
 def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(exist_ok=True)
-    if source.is_dir() and not source.is_symlink():
-        shutil.copytree(source, target, symlinks=True)
-    elif os.path.lexists(source):
-        shutil.copy2(source, target, follow_symlinks=False)
+    if os.path.lexists(source):
+        target.parent.mkdir(exist_ok=True)
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, target, symlinks=True)
+        else:
+            shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _hooks(*folders: Path) -> set[str]:

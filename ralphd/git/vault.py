@@ -134,7 +134,8 @@ class Vault:
         repository = git.repository
         before = self.taken()
         refs = _refs_of(git)
-        head = git.commit("HEAD")
+        known = repository.branch_and_head()
+        head = known[1] if known is not None else git.commit("HEAD")
         names = kept_names(_ignored(git), patterns)
         files = [path for path in _copied(repository) if path.is_symlink() or path.is_file()]
         mark = _mark(repository, refs, head, files, [self.top / name for name in names])

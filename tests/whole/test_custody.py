@@ -108,6 +108,15 @@ def test_a_run_that_hides_its_id_may_not_restore(daemon: Daemon) -> None:
     assert " demo " in person("vault", "list").stdout
     done = person("vault", "restore", str(guarded.place), "--to", str(daemon.root / "copy"), "--yes")
     assert done.returncode == 0, done
+    (guarded.place / ".git" / "HEAD").write_text("garbage")
+    done = person("vault", "restore", str(guarded.place), "--yes")
+    assert (done.returncode, "is supervised already" in done.stderr) == (1, True), done
+    daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
+    daemon.becomes("demo", "stopped")
+    (guarded.place / ".git" / "HEAD").write_text("garbage")
+    done = person("vault", "restore", str(guarded.place), "--yes")
+    assert (done.returncode, "restored" in done.stdout) == (0, True), done
+    assert guarded.subjects() == ["good", "ignore", "first"]
 
 
 def test_without_room_for_the_vault_the_run_continues(daemon: Daemon) -> None:

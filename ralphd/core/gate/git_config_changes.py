@@ -6,6 +6,7 @@ branches are honest changes of an iteration; what follows here is restored or re
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 Settings: TypeAlias = Mapping[str, Sequence[str]]
@@ -28,6 +29,14 @@ _LFS: Final = {
     "filter.lfs.smudge": "git-lfs smudge -- %f",
     "filter.lfs.process": "git-lfs filter-process",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedCommand:
+    """A hook or a setting that makes git run a command. ``undo`` takes back what is there now."""
+
+    name: str
+    undo: str
 
 
 def runs_command(key: str, value: str) -> bool:

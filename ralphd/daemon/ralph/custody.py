@@ -10,11 +10,12 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ralphd.core.gate.git_config_changes import ChangedCommand
 from ralphd.core.supervision.model import Announce, RunId
 from ralphd.daemon.services import Services
 from ralphd.git.diagnostics import is_older, unfinished
 from ralphd.git.repo import Repository
-from ralphd.git.restore import ChangedCommand, Rebuilt, changed_commands, rebuild
+from ralphd.git.restore import Rebuilt, changed_commands, rebuild
 from ralphd.git.runner import NotDone, error_text
 from ralphd.git.vault import Taken, Vault
 

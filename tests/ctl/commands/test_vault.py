@@ -30,11 +30,11 @@ def test_copies_are_listed_with_ralphs_and_files(place: Place, ctl: Ctl) -> None
     (copy,) = json.loads(ctl("vault", "list", "--json").stdout)["vaults"]
     assert copy["bytes"] > 1000
     assert copy["taken_at"].endswith("Z")
-    assert {key: copy[key] for key in ("directory", "git", "ralphs", "whole", "files", "vault")} == {
+    assert {key: copy[key] for key in ("directory", "git", "ralphs", "commits", "files", "vault")} == {
         "directory": str(place.top),
         "git": str(place.top / ".git"),
         "ralphs": ["demo"],
-        "whole": True,
+        "commits": "all",
         "files": [".env.local"],
         "vault": str(place.vault.path),
     }
