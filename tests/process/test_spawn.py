@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ralphd.core.limits import RunLimits
 from ralphd.errors import CommandNotStartable, DirectoryBusy
 from ralphd.process import tree
 from ralphd.process.lock import DirectoryLock
@@ -366,3 +367,23 @@ def test_a_spec_is_plain_data(tmp_path: Path) -> None:
     spec = RunSpec(directory.run_id, "x", ("true",), tmp_path, None, {}, 0o22, 1, {})
 
     assert spec == RunSpec(directory.run_id, "x", ("true",), tmp_path, None, {}, 0o22, 1, {})
+
+
+async def test_limits_are_in_the_control_group_before_the_command_starts(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory stands for the group: a machine may lack these controllers."""
+    directory = stage.directory()
+    leaf = tmp_path / "group" / f"ralphd-{directory.run_id}"
+    leaf.mkdir(parents=True)
+    wanted = {"memory.max": "8589934592", "pids.max": "500", "cpu.weight": "50"}
+    for name in wanted:
+        (leaf / name).touch()
+    monkeypatch.setattr(tree, "writable_cgroup", lambda: leaf.parent)
+    names_ = " ".join(str(leaf / name) for name in wanted)
+    spec = stage.spec(directory, ("sh", "-c", f"for each in {names_}; do cat $each; echo; done"))
+    run = await Run.spawn(directory, replace(spec, limits=RunLimits(8 << 30, 500, 50)), None)
+    stage.started.append(run)
+
+    assert (await run.ended()).code == 0
+    assert output(directory).split() == [each.encode() for each in wanted.values()]
