@@ -6,6 +6,7 @@ between answers the same facts again; history and events know them by their keys
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -317,10 +318,8 @@ class RalphRecord:
         if self.files.definition_file.exists():
             return
         self._unsaved = True
-        try:
+        with suppress(OSError):  # the save finds it, too
             await asyncio.to_thread(self.files.create)
-        except OSError as fault:
-            self._state_trouble(fault)
         await self.save()
         if self._unsaved:
             return
