@@ -40,11 +40,9 @@ class Door:
             status = message.get("status", status)
             await send(message)
 
-        serving = REQUESTED_BY.set(None if asked.action == REPORT else caller)
-        try:
-            await self._app(scope, receive, watched)
-        finally:
-            REQUESTED_BY.reset(serving)
+        if asked.action != REPORT:  # uvicorn serves each request in a task, hence in a context, of its own
+            REQUESTED_BY.set(caller)
+        await self._app(scope, receive, watched)
         if status < 300 and asked.action != REPORT:
             await host.callers.record(caller, asked)
 

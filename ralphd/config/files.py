@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ralphd.config.layers import ConfigFault, KeyPath, Layer, tree_layer
+from ralphd.core.delivery import SECRET_PREFIX
+from ralphd.plain_files import read_plain
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -187,7 +189,20 @@ def layer(path: Path, directory: Path | None, home: Path, *, users_own: bool) ->
     except UnicodeDecodeError as fault:
         line = fault.object[: fault.start].count(b"\n") + 1
         return Layer(faults=[ConfigFault(f"{shown}:{line}", "", "is not UTF-8 text")])
-    return layer_of(text, path, home, users_own=users_own, shown=shown)
+    read = layer_of(text, path, home, users_own=users_own, shown=shown)
+    for hook, origin in () if users_own else read.webhooks.values():
+        if hook.secret_file and not _is_secret(hook.secret_file):
+            what = f"{hook.secret_file} has to hold a secret of the form {SECRET_PREFIX}…"
+            read.faults.append(ConfigFault(origin.text, "webhooks.secret_file", what))
+    return read
+
+
+def _is_secret(file: str) -> bool:
+    # A repository names it: a signature by the text of any other file would let receivers guess that text.
+    try:
+        return read_plain(Path(file), MAX_FILE_BYTES).startswith(SECRET_PREFIX.encode())
+    except OSError as fault:
+        return isinstance(fault, FileNotFoundError)  # which is reported when it is used
 
 
 class Untrusted(Exception):

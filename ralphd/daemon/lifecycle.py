@@ -278,9 +278,8 @@ def disk_trouble(directory: Path) -> str | None:
     """Return why the disk of ``directory`` counts as full; None while it does not. Blocks."""
     disk = os.statvfs(directory)
     free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
-    if free >= min(LEAST_FREE_BYTES, total // 100):
-        return None
-    return f"only {free >> 20} MiB are free for {directory}; what is not saved is written when there is room"
+    text = f"only {free >> 20} MiB are free for {directory}; what is not saved is written when there is room"
+    return text if free < min(LEAST_FREE_BYTES, total // 100) else None
 
 
 def in_words(roster: Roster) -> str:

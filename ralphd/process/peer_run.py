@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from typing import Protocol
 
 from ralphd.core.supervision.door import UNKNOWN_RUN, can_end_services
@@ -47,12 +48,9 @@ def run_of(pid: int, uid: int, ticks: int | None, is_known: Callable[[RunId], bo
 
 def first_ender(pids: Iterable[int], deadline: float) -> tuple[int, str] | None:
     """Return the first of them that can end services, with its command; None after ``deadline``."""
-    for pid in pids:
-        if time.monotonic() > deadline:
-            break
-        if can_end_services(os.fsdecode(shim.arguments(pid)).split("\0")):
-            return pid, shim.command_line(pid)
-    return None
+    in_time = takewhile(lambda _: time.monotonic() <= deadline, pids)
+    enders = (pid for pid in in_time if can_end_services(os.fsdecode(shim.arguments(pid)).split("\0")))
+    return next(((pid, shim.command_line(pid)) for pid in enders), None)
 
 
 def _by_group(pid: int) -> Iterator[bytes]:

@@ -37,7 +37,6 @@ from ralphd.process.shim import carriers as carriers
 from ralphd.process.shim import command_line as command_line
 
 SETTLE_S = 0.01
-MOST_KNOWN = 4096
 NO_ONE: Mapping[int, int] = MappingProxyType({})
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROBE = "ralphd-trial-"
@@ -141,7 +140,7 @@ def sweep(
 
 def tree_below(root: int, before: Mapping[int, int]) -> dict[int, int]:
     """Return the start ticks of the processes below ``root``, by pid, and of those ``before`` that live."""
-    pids = [*_alive(before), *shim.below(root, MOST_KNOWN)]
+    pids = [*_alive(before), *shim.below(root, 1 << 12)]
     return {pid: stat[2] for pid in pids if (stat := shim.process_stat(pid)) and stat[0] not in "ZX"}
 
 

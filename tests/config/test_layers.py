@@ -127,6 +127,7 @@ def test_webhooks_of_both_files_are_told_and_a_project_can_change_one_but_not_op
         '[[webhooks]]\nurl = "http://127.0.0.1:1"\non = ["*"]\nsecret_file = "secret"\n'
         '[[webhooks]]\nurl = "https://b.example"\nsecret_env = "TOKEN"\n'
     )
+    (place.directory / "secret").write_text("whsec_aGk=\n")
     configuration = place.load()
     first, second, third = configuration.destinations()
 
@@ -161,3 +162,18 @@ def test_without_a_directory_only_the_users_file_and_the_environment_count(place
     configuration = load(None, environ={"HOME": str(place.home), "RALPH_REGENT_ENABLED": "no"})
     assert configuration.regent.stop_deadline_seconds == 5
     assert configuration.regent.enabled is False
+
+
+def test_a_project_signs_with_nothing_but_a_secret(place: Place) -> None:
+    place.project('[[webhooks]]\nurl = "https://b.example"\nsecret_file = "~/.pgpass"\n')
+    secret = place.home / ".pgpass"
+    fault = f"ralph.toml:1: webhooks.secret_file: {secret} has to hold a secret of the form whsec_…"
+    assert place.load().destinations()[0].secret_file == str(secret)
+    secret.write_text("localhost:5432:db:me:hunter2\n")
+    assert place.faults() == [fault]
+    secret.unlink()
+    secret.symlink_to("/etc/hostname")
+    assert place.faults() == [fault]
+    place.project("")
+    place.user('[[webhooks]]\nurl = "https://b.example"\nsecret_file = "~/.pgpass"\n')
+    assert place.load().destinations()[0].secret_file == str(secret)

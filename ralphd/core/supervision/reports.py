@@ -388,12 +388,10 @@ def _wait(current: Supervision, at: Moment, until: Moment, reason: str, policy: 
     wait = Wait(reason, bounded(until, at, current.said))
     text = "Ralph is waiting" + (f": {reason}" if reason != NO_REASON else "")
     announcement = _told("wait.started", text, policy, until=wait.until)
-    warning: tuple[Announce, ...] = ()
-    before = current.said.wait
-    is_reported = before is not None and before.until > at + LONGEST_UNGREETED_S
-    if wait.until > at + LONGEST_UNGREETED_S and not is_reported:
-        text = f"Ralph waits until {rfc3339(wait.until)}, and is not watched for silence until then"
-        warning = (Announce("ralph.stall_warning", text),)
+    is_long, before = wait.until > at + LONGEST_UNGREETED_S, current.said.wait
+    is_news = is_long and not (before and before.until > at + LONGEST_UNGREETED_S)
+    text = f"Ralph waits until {rfc3339(wait.until)}, and is not watched for silence until then"
+    warning = (Announce("ralph.stall_warning", text),) if is_news else ()
     said = replace(current.said, wait=wait)
     return Step(replace(current, said=said), (announcement, *warning, WakeAt(wait.until)))
 

@@ -7,6 +7,7 @@ between answers the same facts again; history and events know them by their keys
 import asyncio
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -358,10 +359,8 @@ class RalphRecord:
         if self.files.definition_file.exists():
             return
         self._unsaved = True
-        try:
+        with suppress(OSError):  # the save finds it, too
             await asyncio.to_thread(self.files.create)
-        except OSError as fault:
-            self._state_trouble(fault)
         await self.save()
         if self._unsaved:
             return
