@@ -181,14 +181,14 @@ class HistoryRepair:
         past = self._account.records.repairs(MOST_REPAIRS)
         return [ref for each in past if not each["undone"] for ref in each["refs"][:1]]
 
-    async def _note_owner(self, now: verdict.Position) -> None:
+    async def _note_owner(self, at: verdict.Position) -> None:
         """Report commits that somebody removed while nothing ran: they are not restored."""
         before, self.notes = self._memory.state.good, ()
-        if before is None or before.head is None or before.branch != now.branch:
+        if before is None or before.head is None or before.branch != at.branch:
             return
         git = GitEffects(self._account.definition.directory, dict)
-        if not await asyncio.to_thread(git.descends, before, now):
-            text = f"commit {short_sha(before.head)} was removed from {now.branch} while nothing ran"
+        if not await asyncio.to_thread(git.descends, before, at):
+            text = f"commit {short_sha(before.head)} was removed from {at.branch} while nothing ran"
             self.notes = (f"{text}: it is not restored",)
             logger.info("%s", self.notes[0], extra={"ralph": self._account.definition.name})
 
