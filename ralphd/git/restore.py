@@ -88,6 +88,11 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
     index = old / (place / "index").relative_to(new)
     if head in forward and index.is_file():
         shutil.copyfile(index, place / "index")
+        if (
+            _git(new, "ls-files", index=place / "index") is None
+        ):  # theirs is garbage; the vault's has another HEAD
+            (place / "index").unlink()
+            _git(new, "read-tree", "HEAD", index=place / "index")
     if _git(new, "rev-list", "--objects", "--quiet", "--all") is None:
         raise NotDone("the copy in the vault is incomplete")
 
@@ -155,6 +160,7 @@ def _merge_refs(git: Path, taken: Taken, found: Mapping[str, str], label: str) -
     return same
 
 
-def _git(git: Path, *words: str) -> bytes | None:
-    answer = repo.answer(git.parent, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=_SAFE)
+def _git(git: Path, *words: str, index: Path | None = None) -> bytes | None:
+    env = {**_SAFE, "GIT_INDEX_FILE": str(index)} if index else _SAFE
+    answer = repo.answer(git.parent, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=env)
     return answer[1] if answer is not None and answer[0] == 0 else None
