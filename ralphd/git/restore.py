@@ -88,9 +88,8 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
     index = old / (place / "index").relative_to(new)
     if head in forward and index.is_file():
         shutil.copyfile(index, place / "index")
-        if (
-            _git(new, "ls-files", index=place / "index") is None
-        ):  # theirs is garbage; the vault's has another HEAD
+        if _git(new, "ls-files", index=place / "index") is None:
+            # Garbage. The vault's index may belong to an older HEAD.
             (place / "index").unlink()
             _git(new, "read-tree", "HEAD", index=place / "index")
     if _git(new, "rev-list", "--objects", "--quiet", "--all") is None:
