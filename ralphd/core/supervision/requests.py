@@ -200,7 +200,9 @@ def _rewritten(
         text = f"Branch {event.branch} lost {lost}, not restored: {event.why}"
         if event.lost:
             text += f". To restore: git merge {event.lost[0]}"
-        actions = (model.Announce("guard.blocked", text, data=data), model.Escalate(text))
+        # It may happen again before the pause that the first one led to.
+        calls = () if current.said.guard == text else (model.Escalate(text),)
+        actions = (model.Announce("guard.blocked", text, data=data), *calls)
         return _paused(current, event.at, text, actions, policy)
     text = f"Branch {event.branch} had lost {lost}: restored"
     if event.reapplied:
