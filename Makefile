@@ -15,7 +15,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants audit constraints nights clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture clean
 
 dev: $(STAMP)
 
@@ -156,6 +156,11 @@ $(AUDIT_VENV)/.ready:
 	@$(PYTHON) -m venv $(AUDIT_VENV)
 	@$(AUDIT_VENV)/bin/python -m pip install $(QUIET) pip-tools==7.6.2 pip-audit==2.10.1
 	@touch $@
+
+# A hostile agent, with new seeds for TORTURE_S seconds (60), in namespaces of its own; not part of `check`.
+torture: $(STAMP)
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && SEED=$(or $(SEED),$$(date +%s)) TORTURE_S=$(or $(TORTURE_S),60) \
+	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/whole/test_hostile_agent.py -k any_order
 
 bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -335,6 +335,9 @@ class Regent:
         envelope.answer(fault)
         if isinstance(envelope.event, events.VerdictReached | events.BaselineTested):
             await self._fault_in(self.gate.conclude(envelope.event))
+        is_reverted = isinstance(envelope.event, events.VerdictReached) and envelope.event.verdict.reverted
+        if is_reverted or isinstance(envelope.event, events.HistoryRewritten):
+            await self._fault_in(self.custody.after_gate())  # before the next iteration may remove .git
         if isinstance(envelope.event, events.VerdictReached):
             held, self._held = self._held, None
             if held is None or held.is_abandoned:

@@ -196,6 +196,10 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
     index = old / (place / "index").relative_to(new)
     if head in forward and index.is_file():
         shutil.copyfile(index, place / "index")
+        if _git(new, "ls-files", index=place / "index") is None:
+            # Garbage. The vault's index may belong to an older HEAD.
+            (place / "index").unlink()
+            _git(new, "read-tree", "HEAD", index=place / "index")
     if _git(new, "rev-list", "--objects", "--quiet", "--all") is None:
         names = ", ".join(sorted(key.split(".", 1)[1].rpartition(".")[0] for key in urls)) or "none"
         rest = "" if taken.is_whole else f": it lacks the commits that remotes had (remotes: {names})"
@@ -300,6 +304,7 @@ def _stamp() -> str:
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
 
 
-def _git(git: Path, *words: str, given: bytes = b"") -> bytes | None:
-    answer = repo.answer(git.parent, f"--git-dir={git}", *words, limit_s=TAKE_LIMIT_S, given=given, env=SAFE)
+def _git(git: Path, *words: str, given: bytes = b"", index: Path | None = None) -> bytes | None:
+    env = {**SAFE, "GIT_INDEX_FILE": str(index)} if index else SAFE
+    answer = repo.answer(git.parent, f"--git-dir={git}", *words, limit_s=TAKE_LIMIT_S, given=given, env=env)
     return answer[1] if answer is not None and answer[0] == 0 else None

@@ -263,7 +263,10 @@ class Vault:
             answer = self._ask(git, "rev-list", "--quiet", *words)
             if answer is not None and answer[0] != 0:
                 return "objects of HEAD are missing"
-        return ""
+        # Without --git-dir: as git finds it, with its configuration (core.bare, core.worktree) and its index.
+        answer = repo.answer(self.top, "diff-files", "--", ".git", limit_s=CHECK_LIMIT_S, env=_SAFE)
+        is_usable = answer is None or answer[0] == 0
+        return "" if is_usable else "its index or its configuration is unusable"
 
     def _has(self, git: Path, sha: str) -> bool:
         answer = self._ask(git, "cat-file", "-e", f"{sha}^{{tree}}")

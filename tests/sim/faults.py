@@ -52,6 +52,11 @@ class What(StrEnum):
     CLOCK_AHEAD = "the clock is set ahead"
     NO_RESOURCES = "nothing can be started"
     RALPH_DELETED = ".ralph is deleted"
+    # of an agent that turns on its supervision
+    ASKS_TO_STOP = "the agent stops its own loop"
+    REWRITES = "the agent rewrites judged commits"
+    DESTROYS = "the agent destroys judged commits"
+    WEAKENS = "the agent weakens its tests"
     # people
     STOP = "somebody stops it"
     STOP_NOW = "somebody stops it now"

@@ -77,6 +77,8 @@ class Checks(LoopChecks):
         if goal is not None:
             self._goals = {*self._goals, goal}
         self._by_person = self._by_person or goal is Goal.RUNNING or what is What.SKIP_WAIT
+        if what is What.RESUME:
+            self._is_called = False
         if what is What.SKIP_WAIT:
             self._out.clear()
         if what in (What.START, What.RESTART):
@@ -89,6 +91,10 @@ class Checks(LoopChecks):
         """It was carried out."""
         if what in _GOALS:
             self._goals = {_GOALS[what]}
+
+    def person_has_to_look(self) -> None:
+        """Judged commits are gone for good: that pauses it."""
+        self._goals = {*self._goals, Goal.PAUSED}
 
     def clock_jumped(self) -> None:
         """What is counted by the wall begins anew."""

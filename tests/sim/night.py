@@ -6,14 +6,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from ralphd.core.gate.verdict import Verdict, VerdictKind
+from ralphd.core.gate.weakened import Weakened
+from ralphd.core.supervision.door import Caller, is_permitted, requested
 from ralphd.core.supervision.events import (
     Event,
+    HistoryRewritten,
     PauseRequested,
     RestartRequested,
     ResumeRequested,
     SkipWaitRequested,
     StartRequested,
     StopRequested,
+    VerdictReached,
 )
 from ralphd.core.supervision.model import SETTLED, Done, Paused, Pausing, Restart, Stopping
 from ralphd.core.supervision.requests import why_not
@@ -41,6 +46,7 @@ class Night(Stage):
 
     is_dawn = False
     _starts = 0
+    _mutinies = 0
 
     # playing
 
@@ -143,10 +149,35 @@ class Night(Stage):
             case What.CLOCK_BACK | What.CLOCK_AHEAD:
                 self.clock.set(fault.lasts_s if what is What.CLOCK_AHEAD else -fault.lasts_s)
                 self._clock_jumped()
+            case What.ASKS_TO_STOP | What.REWRITES | What.DESTROYS | What.WEAKENS:
+                self._mutiny(what)
             case What.NO_RESOURCES:
                 self._lacks_until_s = self.clock.awake_s + fault.lasts_s
             case _:
                 pass  # .ralph holds copies; and what is not there cannot be killed
+
+    def _mutiny(self, what: What) -> None:
+        """What a run does to its supervision, as the daemon meets it: at the door, and at a boundary."""
+        daemon, loop = self.daemon, self.loop
+        if daemon is None or loop is None or daemon.living != loop.run.run_id:
+            return
+        now, run_id = self.clock.wall(), loop.run.run_id
+        if what is What.ASKS_TO_STOP:
+            asked, caller = requested("POST", "/v1/ralphs/me/stop"), Caller(1, 0, run_id, "me")
+            if asked is None or is_permitted(asked, caller, ()):
+                daemon.handle(StopRequested(now, now=True))
+            return
+        self._mutinies += 1
+        boundary = f"mutiny{self._mutinies}"
+        if what is What.WEAKENS:
+            verdict = Verdict(VerdictKind.REVERTED, "fewer tests", weakened=Weakened.VANISHED,
+                boundary_id=boundary, run_id=run_id, commits=("b",), reverted=("b",), at=now)  # fmt: skip
+            daemon.handle(VerdictReached(verdict))
+        else:
+            why = "the objects are gone" if what is What.DESTROYS else ""
+            if why:
+                self.checks.person_has_to_look()
+            daemon.handle(HistoryRewritten(now, run_id, boundary, "main", ("a",), ref="refs/a", why=why))
 
     def _clock_jumped(self) -> None:
         self.checks.clock_jumped()

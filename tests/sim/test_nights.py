@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.__main__ import bad_nights, told
-from tests.sim.faults import Script, script_of
+from tests.sim.faults import Fault, Script, Setting, What, script_of
 from tests.sim.story import broken, rule_of, story
 from tests.sim.wrong_cores import WRONG
 
@@ -32,6 +32,10 @@ def test_a_wrong_core_does_not_get_through_many_nights(name: str) -> None:
 
     assert first is not None, "no night has noticed"
     assert rule_of(first) in wrong.rules, first
+
+
+def test_commits_destroyed_twice_before_the_pause_call_a_person_once() -> None:
+    assert broken(Script(1, Setting(), (Fault(33, What.DESTROYS), Fault(43, What.DESTROYS)))) is None
 
 
 def test_the_same_seed_is_the_same_night_and_a_saved_one_too() -> None:

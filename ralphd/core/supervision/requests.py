@@ -197,7 +197,9 @@ def _rewritten(
 ) -> model.Step:
     data, text = rewritten_data(event), rewritten_text(event)
     if event.why:
-        actions = (model.Announce("guard.blocked", text, data=data), model.Escalate(text))
+        # It may happen again before the pause that the first one led to.
+        calls = () if current.said.guard == text else (model.Escalate(text),)
+        actions = (model.Announce("guard.blocked", text, data=data), *calls)
         return _paused(current, event.at, text, actions, policy)
     text += f". To undo this while Ralph is paused: {event.undo}"
     return model.Step(current, (model.Announce("repository.repaired", text, data=data),))

@@ -83,6 +83,11 @@ class Custody:
             await self._restore(run_id, seen=seen, at_end=True)
             await self._take()
 
+    async def after_gate(self) -> None:
+        """Copy what the gate changed: a revert, re-applied commits."""
+        if self._is_on and not self._is_first:
+            await self._take()
+
     async def _take(self, *, at_start: bool = False) -> None:
         async with self._alone:
             try:
