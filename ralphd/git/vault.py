@@ -264,7 +264,7 @@ class Vault:
             if answer is not None and answer[0] != 0:
                 return "objects of HEAD are missing"
         # Without --git-dir: as git finds it, with its configuration (core.bare, core.worktree) and its index.
-        answer = repo.answer(self.top, "diff-files", "--", ".git", limit_s=CHECK_LIMIT_S, env=_SAFE)
+        answer = repo.answer(self.top, "diff-files", "--", ".git", limit_s=CHECK_LIMIT_S, env=SAFE)
         is_usable = answer is None or answer[0] == 0
         return "" if is_usable else "its index or its configuration is unusable"
 
