@@ -68,6 +68,7 @@ class Guarded:
         }
         flags |= {key.replace("__", "."): value for key, value in settings.items()}
         home = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.daemon.home)}
+        home["TMPDIR"] = str(self.scripts)  # a run may write it at each level of the sandbox
         return dict(
             self.daemon.ask(
                 "POST",
