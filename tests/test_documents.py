@@ -155,8 +155,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
 
 def _commit(place: Path, *first: str) -> None:
     """Commit nothing as a run does (decision 0036), after another call of git."""
-    someone = ("-c", "user.name=Ralph", "-c", "user.email=ralph@example.invalid")
-    someone += ("-c", "core.looseCompression=2")
+    settings = ("user.name=Ralph", "user.email=ralph@example.invalid", "core.looseCompression=2")
+    someone = [word for setting in settings for word in ("-c", setting)]
     for words in (first, (*someone, "commit", "-q", "--allow-empty", "-m", "done")):
         if words:
             subprocess.run(["git", "-C", str(place), *words], check=True)
