@@ -275,3 +275,16 @@ def test_the_readme_is_short_and_names_the_two_commands() -> None:
 
     assert len(readme.splitlines()) < 120
     assert "make demo" in readme and "make test" in readme
+
+
+def test_each_threat_names_a_test_that_exists() -> None:
+    table = (ROOT / "docs" / "security.md").read_text().split("## Threats", 1)[1]
+    rows = [
+        row for row in table.splitlines() if row.startswith("| ") and not row.startswith(("| who", "| ---"))
+    ]
+    for row in rows:
+        named = re.search(r"`([a-z_/]+\.py)(?:::(test_\w+))?` \|$", row)
+        assert named is not None, row
+        source = (ROOT / "tests" / named[1]).read_text()
+        assert not named[2] or f"def {named[2]}(" in source, row
+    assert len(rows) > 50
