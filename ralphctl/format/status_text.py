@@ -17,6 +17,8 @@ from ralphctl.format.state_text import directory_words
 from ralphd import overview
 
 _LABEL = 12
+_LIMITING = ("write", "box")
+"""The levels of the sandbox that somebody has chosen."""
 _NARROWEST = 20
 
 
@@ -92,6 +94,7 @@ def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
     # The state file is written every few seconds only: a first output may not be in it yet.
     unseen = not daemon and view.get("run_id") and not view.get("last_output_at")
     ending, command, errors = part(view, "last_exit"), view.get("command"), view.get("consecutive_errors")
+    sandbox = part(view, "sandbox")
     restarts = str(view.get("restarts") or 0)
     restarts += f", {count(errors, 'failure')} in a row" if errors else ""
     restarts += f", {count(view['reverts'], 'iteration')} reverted" if view.get("reverts") else ""
@@ -107,6 +110,7 @@ def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
         *gate_rows(view, now),
         ("directory", directory_words(view)),
         ("command", (words or "the built-in loop") if isinstance(command, list) else ""),
+        ("sandbox", f"{level} ({sandbox['means']})" if (level := sandbox.get("level")) in _LIMITING else ""),
         ("resources", ", ".join(filter(None, resources))),
     ]
 

@@ -136,11 +136,18 @@ class RalphRecord:
         return self.files.load_environment() or os.environ
 
     def writable(self) -> tuple[str, ...]:
-        """Return what a run may write besides its directory at the levels ``write`` and ``box``. Blocks."""
+        """Return what a run may write besides its directory at the levels ``write`` and ``box``.
+
+        Creates caches that are missing. Blocks.
+        """
         from ralphd.agents.known import state_paths  # a daemon without these levels is smaller without
 
-        stated = (*state_paths(), *self.configuration.sandbox.writable)
-        return default_writable(str(config.home_of(self.environment)), self.environment, stated)
+        environment = self.environment
+        home, stated = config.home_of(environment), (*state_paths(), *self.configuration.sandbox.writable)
+        with suppress(OSError):  # a run cannot create them
+            for cache in (home / ".cache", home / ".npm"):
+                cache.mkdir(mode=0o700, exist_ok=True)
+        return default_writable(str(home), environment, stated)
 
     def box(self, directory: Path, level: str) -> tuple[str, ...]:
         """Return the words before a command that works in ``directory``; none below the level ``box``.
@@ -150,8 +157,6 @@ class RalphRecord:
         if level != BOX:
             return ()
         wanted, home = self.configuration.sandbox, config.home_of(self.environment)
-        for cache in (home / ".cache", home / ".npm"):  # in the box the home directory is read-only
-            cache.mkdir(mode=0o700, exist_ok=True)
         repository = Repository.find(directory)
         return wrapper(
             Box(

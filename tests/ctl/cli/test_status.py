@@ -412,3 +412,11 @@ def test_watch_shows_it_again_until_it_is_ended(
         watch.send_signal(2)
         watch.communicate(timeout=10)
     assert watch.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("level", "row"), [("signals", False), ("none", False), ("write", True), ("box", True)]
+)
+def test_a_level_that_limits_writing_is_shown(level: str, row: bool, ctl: Ctl, daemon: FakeDaemon) -> None:
+    daemon.views = {"api": view(sandbox={"level": level, "means": "landlock", "reason": None})}
+    assert (f"sandbox      {level} (landlock)" in ctl("status", "api").stdout) is row
