@@ -570,6 +570,7 @@ class Regent:
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
         if self._live is not None:
             await asyncio.to_thread(self._live.run.note_tree)
+            await asyncio.to_thread(self._live.run.keep_record)
         if self._live is not None and (self._counting is None or self._counting.done()):
             self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
         await self.account.freshen()

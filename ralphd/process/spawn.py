@@ -140,11 +140,15 @@ class Run:
     @classmethod
     def adopt(cls, directory: RunDirectory) -> "Run | None":
         """Open a run of an earlier daemon; None if its shim is gone: then call ``read_ended``."""
-        if not directory.is_locked():
-            return None
         run = cls(directory)
-        run._pin_shim()
-        return run
+        is_pinned = run._pin_shim()
+        if directory.is_locked() or (is_pinned and not directory.lock_path.exists() and run._is_a_shim()):
+            return run
+        return None
+
+    def _is_a_shim(self) -> bool:
+        # The record alone is no proof: a run can write it.
+        return self.directory.run_id.encode() in shim.arguments(self._shim_pid)
 
     async def ready(self) -> RunRecord | None:
         """Wait for the run's record; None when the command was not started and its shim is gone.
@@ -184,6 +188,13 @@ class Run:
         """Note who is below the shim, for a sweep without it; a control group needs no such note."""
         if self._pin_shim() and self.record is not None and self.record.cgroup is None:
             self._known = tree.tree_below(self._shim_pid, self._known)
+
+    def keep_record(self) -> None:
+        """Write ``run.json`` again if the run deleted it: the next daemon has to find this run."""
+        if self._record is not None and not self.directory.run_file.exists():
+            with suppress(OSError):
+                self.directory.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self.directory.save_run_record(self._record)
 
     def terminate(self) -> None:
         """Have the shim send SIGTERM and SIGCONT to the command's process group."""

@@ -466,9 +466,15 @@ def test_a_deleted_home_is_written_again_and_the_ralph_stays_known(daemon: Daemo
     assert (now["state"], now["ralph_pid"]) == ("running", view["ralph_pid"])
     assert any("files in the state directory were deleted" in note for note in now["notes"])
     assert daemon.status()["daemon"]["status"] == "ok"
+    (run,) = wait_for(lambda: daemon.run_directories(witness.name), what="the run's directory")
+    wait_for((run / "run.json").exists, what="the run's record")
     daemon.restart()
     again = daemon.view(witness.name)
     assert (again["directory"], again["goal"]) == (view["directory"], "running")
+    assert (again["state"], again["ralph_pid"]) == ("running", view["ralph_pid"])
+    daemon.ask("POST", f"/v1/ralphs/{witness.name}/stop", {"now": True})
+    daemon.becomes(witness.name, "stopped")
+    assert not is_alive(view["ralph_pid"])
 
 
 def test_a_full_disk_is_a_problem_of_health(small: Daemon) -> None:
