@@ -187,12 +187,18 @@ async def test_a_pass_that_hangs_gets_no_ping(short: Path) -> None:
             self.state = self
             self.kind = "running"
 
+        async def restore_home(self) -> None:
+            pass
+
         async def look_round(self) -> None:
             self.passes += 1
             await self.may_go_on.wait()
 
     class Roster(list[Stuck]):
         unusable: Mapping[str, Any] = {}
+
+        def find(self, _: str) -> Stuck:
+            return self[0]
 
     stuck = Stuck()
     with manager_at(str(short / "notify")) as manager:

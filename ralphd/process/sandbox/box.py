@@ -29,6 +29,8 @@ from pathlib import Path
 
 PROBE_S = 2.0
 WORDS = "RALPH_BOX"
+SOURCES = Path(__file__).parents[3]
+"""Where ralphd is imported from: outside of ``sys.prefix`` if it was installed from a checkout."""
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 KEPT = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
 """What root needs to work with files. Without SYS_ADMIN and SYS_PTRACE it cannot leave."""
@@ -73,7 +75,7 @@ def wrapper(box: Box) -> tuple[str, ...]:
     words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     words += ["--tmpfs", "/tmp", "--tmpfs", "/var/tmp", "--tmpfs", "/run"]  # noqa: S108
     # Also if they are below /tmp.
-    words += _bound("--ro-bind-try", (*NAMES, sys.prefix, *([box.home] if box.home else [])))
+    words += _bound("--ro-bind-try", (*NAMES, sys.prefix, SOURCES, *([box.home] if box.home else [])))
     words += _bound("--bind-try", box.writable)
     is_inside = box.hidden.is_relative_to(box.directory)  # then it is hidden last
     hide, show = ["--tmpfs", str(box.hidden)], _bound("--bind-try", (box.directory,))
