@@ -20,15 +20,7 @@ from ralphctl.client import discovery
 from ralphctl.client.client import Client, Reply
 from ralphctl.format.gate_text import commit_words
 from ralphctl.format.output import error, message
-from ralphd import wire
-from ralphd.errors import (
-    DaemonBusy,
-    DaemonNotRunning,
-    DirectoryUnusable,
-    RalphdError,
-    ShuttingDown,
-    UsageError,
-)
+from ralphd import errors, wire
 
 _ANSWER_S, _NEXT_S = 10.0, 60.0
 AGAIN_S = 1.0
@@ -45,7 +37,7 @@ _MOST_WORD_CHARS, _MOST_LINE_CHARS, _MOST_TEXT_CHARS = 100, 500, 4000
 _FORMS = "use 2026-11-22T03:00:00Z, or +90s, +15m, +2h from now, or over"
 
 
-class Undelivered(DaemonNotRunning):
+class Undelivered(errors.DaemonNotRunning):
     """The report was not delivered within the time that the script allows."""
 
     slug = "undelivered"
@@ -55,7 +47,7 @@ def run_here(environ: Mapping[str, str]) -> tuple[str, str]:
     """Return the ralph's name and the run's id, from the environment. Raise UsageError outside of a run."""
     name, run_id = environ.get("RALPH_NAME", ""), environ.get("RALPH_RUN_ID", "")
     if not is_id(run_id) or not wire.is_name(name):
-        raise UsageError(
+        raise errors.UsageError(
             "notify works only in a script that a ralph runs",
             why="RALPH_NAME and RALPH_RUN_ID are not set here",
             mend="ralphctl start DIR -- ./loop.sh  (and call notify in loop.sh)",
@@ -72,7 +64,7 @@ def client_of_run(given: str | None, environ: Mapping[str, str]) -> Client:
     def find() -> list[str]:
         try:
             directory = discovery.here()
-        except DirectoryUnusable:  # deleted
+        except errors.DirectoryUnusable:  # deleted
             directory = "/"
         if given or not environ.get("RALPHD_SOCKET"):
             return discovery.candidates(given, environ, directory)
@@ -97,7 +89,7 @@ def delivered(
         limit_s = LONGEST_ATTEMPT_S if patient else max(began + timeout_s - asked, 0.1)
         try:
             return client.report(name, report, limit_s=min(limit_s, LONGEST_ATTEMPT_S))
-        except (DaemonNotRunning, DaemonBusy, ShuttingDown) as away:
+        except (errors.DaemonNotRunning, errors.DaemonBusy, errors.ShuttingDown) as away:
             # Away, shutting down, or hanging: this daemon or the next one answers the same id.
             now = time.monotonic()
             began = now if patient and now - asked > WAS_THERE_S else began
@@ -141,9 +133,9 @@ def moment(text: str, now: float) -> str | None:
     try:
         at = _from_now(text[1:], now) if text.startswith("+") else datetime.fromisoformat(text)
     except (ValueError, OverflowError) as fault:
-        raise UsageError(f"--until: cannot parse {text!r} as a time", why=_FORMS) from fault
+        raise errors.UsageError(f"--until: cannot parse {text!r} as a time", why=_FORMS) from fault
     if at.tzinfo is None:
-        raise UsageError(f"--until: {text!r} has no time zone", why=_FORMS)
+        raise errors.UsageError(f"--until: {text!r} has no time zone", why=_FORMS)
     return at.isoformat()
 
 
@@ -327,5 +319,5 @@ def heartbeat(**delivery: Any) -> None:
     run_here(os.environ)
     try:
         _report("heartbeat", {}, **delivery)
-    except RalphdError as fault:
+    except errors.RalphdError as fault:
         error(fault)

@@ -70,13 +70,8 @@ def _row(each: dict[str, Any]) -> tuple[str, ...]:
 )
 @click.option("--to", type=click.Path(path_type=Path), metavar="PATH", shell_complete=completers.directories,
               help="Restore into this new or empty directory.")  # fmt: skip
-@click.option(
-    "--file",
-    "name",
-    metavar="NAME",
-    shell_complete=completers.kept_files,
-    help="Restore only this kept file.",
-)
+@click.option("--file", "name", metavar="NAME", shell_complete=completers.kept_files,
+              help="Restore only this kept file.")  # fmt: skip
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def restore(directory: Path | None, to: Path | None, name: str | None, yes: bool) -> int:
     """Restore the repository around DIRECTORY, by default the current one, and its kept files that are gone.

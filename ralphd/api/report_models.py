@@ -14,20 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, 
 from pydantic import AfterValidator, Field, create_model
 
 from ralphd.api.schemas import Strict, without_nul
+from ralphd.core.supervision import reports
 from ralphd.core.supervision.model import LastWord, ReportedTask
-from ralphd.core.supervision.reports import (
-    AgentExhausted,
-    AgentReturned,
-    AttemptFinished,
-    Cost,
-    CostSource,
-    Heartbeat,
-    Hello,
-    IterationFinished,
-    IterationStarted,
-    Report,
-    WaitingUntil,
-)
 from ralphd.core.time import parse_rfc3339
 
 MOST_ID_CHARS, MOST_LINE_CHARS, MOST_TEXT_CHARS = 100, 500, 4000
@@ -65,40 +53,21 @@ class TaskReport(Strict):
     title: Line = ""
 
 
+MOMENTS = ("ended_at", "reset_at", "resume_at", "until")
 BOUNDS = {
-    "agent": Id,
-    "attempt": Number,
-    "branch": Line,
+    **dict.fromkeys(("complete", "failed", "signals", "wait"), bool),
+    **dict.fromkeys(("attempt", "commits", "iteration", "tokens_in", "tokens_out"), Number),
+    **dict.fromkeys(("agent", "failure_kind", "outcome", "phase"), Id),
+    **dict.fromkeys(("branch", "model", "next", "reason", "rule", "session"), Line),
+    **dict.fromkeys(("summary", "why"), Text),
+    **dict.fromkeys(("cost_usd", "usd"), Usd),
+    **dict.fromkeys(MOMENTS, MomentText),
     "code": Annotated[int, Field(ge=0, le=255)],
-    "commits": Number,
-    "complete": bool,
     "cost_source": Literal["told", "estimated", "unknown"],
-    "cost_usd": Usd,
     "duration_s": Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)],
-    "ended_at": MomentText,
     "exit_code": Annotated[int, Field(ge=-64, le=255)],
-    "failed": bool,
-    "failure_kind": Id,
     "head": Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")],
-    "iteration": Number,
-    "model": Line,
-    "next": Line,
-    "outcome": Id,
-    "phase": Id,
-    "reason": Line,
-    "reset_at": MomentText,
-    "resume_at": MomentText,
-    "rule": Line,
-    "session": Line,
-    "signals": bool,
-    "summary": Text,
     "task": TaskReport,
-    "tokens_in": Number,
-    "tokens_out": Number,
-    "until": MomentText,
-    "usd": Usd,
-    "wait": bool,
-    "why": Text,
 }
 """What a field may hold, by its name on the wire; whether it may be null is the core's to say."""
 CORE_NAMES = {
@@ -118,10 +87,10 @@ class ReportHead(Strict):
         kind: str
 
 
-_CORE_TYPES: dict[str, type[Report]] = {}
+_CORE_TYPES: dict[str, type[reports.Report]] = {}
 
 
-def _body(name: str, kind: str, core: type[Report], text: str, **bounds: Any) -> type[ReportHead]:
+def _body(name: str, kind: str, core: type[reports.Report], text: str, **bounds: Any) -> type[ReportHead]:
     """Make the body of one kind. ``bounds`` are used instead of those in BOUNDS."""
     _CORE_TYPES[kind] = core
     wire_names = {inside: outside for outside, inside in CORE_NAMES.get(kind, {}).items()}
@@ -140,42 +109,42 @@ def _body(name: str, kind: str, core: type[Report], text: str, **bounds: Any) ->
 
 _BODIES = (
     _body(
-        *("HelloReport", "hello", Hello),
+        *("HelloReport", "hello", reports.Hello),
         "The first report of a run: whether it handles SIGUSR1 and SIGUSR2, and its agent.",
     ),
     _body(
-        *("IterationStartedReport", "iteration-started", IterationStarted),
+        *("IterationStartedReport", "iteration-started", reports.IterationStarted),
         "An iteration begins at ``head`` on ``branch``; needed after a pull or rebase just before it.",
     ),
     _body(
-        *("AttemptFinishedReport", "attempt-finished", AttemptFinished),
+        *("AttemptFinishedReport", "attempt-finished", reports.AttemptFinished),
         "One agent process has ended; a success has no ``failure_kind``.\n\n"
         "A ``cost_usd`` whose ``cost_source`` is ``unknown`` is not stored. "
         "Without ``ended_at``: now.",
     ),
     _body(
-        *("IterationFinishedReport", "iteration-finished", IterationFinished),
+        *("IterationFinishedReport", "iteration-finished", reports.IterationFinished),
         "A boundary: the answer has the next step and the verdict, however long the tests take.\n\n"
         "``wait`` false: the run does not wait, so the next boundary with ``wait`` judges its commits.\n"
         "Without ``ended_at``: now.",
         commits=Annotated[list[Commit], Field(max_length=MOST_COMMITS)],
     ),
     _body(
-        *("WaitingReport", "waiting", WaitingUntil),
+        *("WaitingReport", "waiting", reports.WaitingUntil),
         "The run waits until ``until``; null, or a past time: the wait is over.",
     ),
-    _body("CostReport", "cost", Cost, "The cost since the last such report."),
+    _body("CostReport", "cost", reports.Cost, "The cost since the last such report."),
     _body(
-        *("AgentExhaustedReport", "agent-exhausted", AgentExhausted),
+        *("AgentExhaustedReport", "agent-exhausted", reports.AgentExhausted),
         "An agent is not used until ``until``; null: until a person acts.",
     ),
-    _body("AgentReturnedReport", "agent-returned", AgentReturned, "An agent is available again."),
+    _body("AgentReturnedReport", "agent-returned", reports.AgentReturned, "An agent is available again."),
     _body(
         *("EndingReport", "ending", LastWord),
         "The last report: the run will end with ``code``, for a ``reason``; ``why`` explains it.",
         reason=Annotated[Line, Field(min_length=1)],
     ),
-    _body("HeartbeatReport", "heartbeat", Heartbeat, "The run is alive."),
+    _body("HeartbeatReport", "heartbeat", reports.Heartbeat, "The run is alive."),
 )
 if TYPE_CHECKING:
     ReportBody: TypeAlias = ReportHead
@@ -187,10 +156,9 @@ ORIGINS = {
     "id": "missing: a text that is unique among the reports of the run; the same id gets the same answer",
 }
 """Where the fields that every report needs come from."""
-MOMENTS = frozenset({"ended_at", "reset_at", "resume_at", "until"})
 
 
-def in_core(body: ReportBody) -> Report:
+def in_core(body: ReportBody) -> reports.Report:
     """Return a body as the dataclass of the core that it was made from."""
     names = CORE_NAMES.get(body.kind, {})
     fields = type(body).model_fields.keys() - ReportHead.model_fields.keys() - {"kind"}
@@ -207,6 +175,6 @@ def _in_core(field: str, value: Any) -> Any:
         case str() if field in MOMENTS:
             return parse_rfc3339(value)
         case str() if field == "cost_source":
-            return CostSource(value)
+            return reports.CostSource(value)
         case _:
             return value

@@ -19,18 +19,10 @@ import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
 
+from ralphd import errors
 from ralphd.api.errors import problem
 from ralphd.diagnostics import LogLimit
-from ralphd.errors import (
-    DaemonBusy,
-    HandedOverUnusable,
-    RalphdError,
-    SocketUnusable,
-    UsageError,
-    in_one_line,
-)
 from ralphd.process.sandbox.box import renew_shared
 from ralphd.process.tree import start_ticks
 
@@ -70,7 +62,7 @@ class Listener:
                 return cls(path, listening)
             except OSError as fault:
                 listening.close()
-                raise SocketUnusable(f"cannot listen at {path}", why=str(fault)) from fault
+                raise errors.SocketUnusable(f"cannot listen at {path}", why=str(fault)) from fault
 
     @classmethod
     def handed_over(cls, fds: Sequence[int]) -> "Listener":
@@ -117,8 +109,8 @@ def _why_no_listener(given: socket.socket) -> str | None:
     return None
 
 
-def _not_a_listener(why: str) -> HandedOverUnusable:
-    return HandedOverUnusable(
+def _not_a_listener(why: str) -> errors.HandedOverUnusable:
+    return errors.HandedOverUnusable(
         "what systemd handed over cannot be listened on",
         why=why,
         mend="systemctl cat ralphd.socket  (systemd/ralphd.socket in the sources is a working example)",
@@ -157,8 +149,8 @@ def _open_directory(directory: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def _unusable(directory: Path, why: str) -> SocketUnusable:
-    return SocketUnusable(
+def _unusable(directory: Path, why: str) -> errors.SocketUnusable:
+    return errors.SocketUnusable(
         f"the socket's directory cannot be used: {directory}",
         why=why,
         mend="name a directory of your own with RALPHD_STATE_DIR, or a socket in one with RALPHD_SOCKET",
@@ -178,13 +170,13 @@ def _make_way(path: Path, address: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise SocketUnusable(
+        raise errors.SocketUnusable(
             f"cannot listen at {path}",
             why="another file is in its place, and it is not a socket",
             mend=f"mv {path} {path}.old",
         )
     if _somebody_listens(address):
-        raise DaemonBusy(
+        raise errors.DaemonBusy(
             f"somebody listens at {path} already", mend="ralphctl regent status, or another RALPHD_SOCKET"
         )
     path.unlink()
@@ -272,16 +264,8 @@ class PeerProtocol(H11Protocol):
     _silence: asyncio.TimerHandle | None = None
     _refused = LogLimit(logger)
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-        *,
-        is_within: Callable[[Peer], bool] = _is_outside,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self, *uvicorns: Any, is_within: Callable[[Peer], bool] = _is_outside, **named: Any) -> None:
+        super().__init__(*uvicorns, **named)
         self._is_within = is_within
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -325,7 +309,7 @@ class PeerProtocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
-        wrong = UsageError("the request is not HTTP as this daemon reads it", mend="speak HTTP/1.1")
+        wrong = errors.UsageError("the request is not HTTP as this daemon reads it", mend="speak HTTP/1.1")
         reply = problem(wrong, status=400, headers={"connection": "close"})
         head = h11.Response(status_code=400, headers=reply.raw_headers, reason=b"Bad Request")
         for event in (head, h11.Data(data=bytes(reply.body)), h11.EndOfMessage()):
@@ -402,8 +386,8 @@ class ApiServer(uvicorn.Server):
             if not self._listener.is_reachable():
                 try:
                     await self._listen_anew()
-                except (RalphdError, OSError) as fault:
-                    text = in_one_line(fault) if isinstance(fault, RalphdError) else str(fault)
+                except (errors.RalphdError, OSError) as fault:
+                    text = errors.in_one_line(fault) if isinstance(fault, errors.RalphdError) else str(fault)
                     problem = f"{self._listener.path} does not lead to this daemon: {text}"
             report(problem)
 

@@ -316,12 +316,8 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
-_METADATA = tuple(
-    map(
-        ipaddress.ip_network,
-        ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::/32", "fd20:ce::/64"),
-    )
-)
+_CLOUDS = ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::/32", "fd20:ce::/64")
+_METADATA = tuple(map(ipaddress.ip_network, _CLOUDS))
 """Where clouds hand out a machine's credentials. Link-local addresses, which most of them are, count too."""
 _NOT_PUBLIC = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "3fff::/20")))
 """Reserved networks that ``is_global`` of older Python versions takes for public."""

@@ -56,7 +56,7 @@ class Admission:
             if start:
                 await self.begin(regent, resume=resume)
             else:
-                await account.tell_registered()
+                await account.telling.registered(account.told())
         except (RalphdError, OSError) as fault:
             await self._roster.drop(regent)
             if not mirrored:

@@ -25,18 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from ralphd.config.configuration import Configuration
 from ralphd.config.values import run_environment
+from ralphd.core.supervision import model
 from ralphd.core.supervision.events import Event, RunEnded, Spawned, SpawnFailed
-from ralphd.core.supervision.model import (
-    HAS_A_RUN,
-    ExitFacts,
-    Goal,
-    Pausing,
-    Running,
-    Starting,
-    State,
-    Stopping,
-    Supervision,
-)
 from ralphd.daemon.ralph.live_run import ending_of
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.errors import ConfigFaults, DirectoryUnusable, NewerState, UnusableState
@@ -220,19 +210,19 @@ def _renew_environment(files: RalphFiles, definition: Definition, services: "Ser
                 files.save_environment(environment)
 
 
-def _rebuilt(files: RalphFiles, goal: Goal) -> RegentState:
+def _rebuilt(files: RalphFiles, goal: model.Goal) -> RegentState:
     # As if the newest run still lived: catch_up replays its end. What was counted is lost.
     runs = [run for directory in run_directories(files.runs) if (run := directory.run_record())]
     if not runs:
-        return RegentState(Supervision(goal))
+        return RegentState(model.Supervision(goal))
     run = runs[-1]
     facts = Facts(run_id=run.run_id, ralph_pid=run.pid, started_at=run.started_at)
-    states: dict[Goal, State] = {
-        Goal.RUNNING: Running(run.run_id),
-        Goal.PAUSED: Pausing(run.run_id, run.started_at, run.started_at),
-        Goal.STOPPED: Stopping(run.run_id, run.started_at, run.started_at),
+    states: dict[model.Goal, model.State] = {
+        model.Goal.RUNNING: model.Running(run.run_id),
+        model.Goal.PAUSED: model.Pausing(run.run_id, run.started_at, run.started_at),
+        model.Goal.STOPPED: model.Stopping(run.run_id, run.started_at, run.started_at),
     }
-    return RegentState(Supervision(goal, states[goal]), facts)
+    return RegentState(model.Supervision(goal, states[goal]), facts)
 
 
 async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -> AsyncIterator[Event]:
@@ -261,7 +251,7 @@ async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -
         while record.lost and record.survivors:  # nothing is started before the tree is gone (S6)
             await asyncio.sleep(SURVIVORS_AGAIN_S)
             record = await asyncio.to_thread(read_ended, directory)
-        starting = isinstance(account.supervision.state, Starting)
+        starting = isinstance(account.supervision.state, model.Starting)
         if record.fault is not None:
             if starting:
                 yield SpawnFailed(record.ended_at, record.fault.text)
@@ -276,9 +266,9 @@ async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -
         await regent.after_run(record, seen=False)
         yield RunEnded(await ending_of(account, regent.log, record))
     state = account.supervision.state
-    if regent.living is None and isinstance(state, HAS_A_RUN):
+    if regent.living is None and isinstance(state, model.HAS_A_RUN):
         await regent.gate.idle()
-        yield RunEnded(ExitFacts(state.run_id, at))  # its directory was removed: nobody saw the end
+        yield RunEnded(model.ExitFacts(state.run_id, at))  # its directory was removed: nobody saw the end
     if regent.living is None:
         account.take_up()
 

@@ -170,16 +170,8 @@ class Regent:
     def view_bytes(self) -> bytes:
         """Return the view, its last output at most a second old; serialised once per change."""
         self._see_output()
-        parts = (
-            *self.account.same(),
-            self.living,
-            tuple(self.account.notes),
-            tuple(self._strangers),
-            self.gate.notes(),
-            self.custody.notes(),
-            self.gate.same(),
-            self._seen,
-        )
+        notes = (*self.account.notes, *self._strangers, self.gate.notes(), self.custody.notes())
+        parts = (*self.account.same(), self.living, notes, self.gate.same(), self._seen)
         if parts != self._shown:  # quick: what has not changed is the same object
             self._shown, self._shown_bytes = parts, json.dumps(self.view(), ensure_ascii=False).encode()
         return self._shown_bytes

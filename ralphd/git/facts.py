@@ -296,30 +296,17 @@ def boundary(directory: Path, before: Position) -> Boundary:
         descends = not is_whole or (bool(judged) and judged[-1].parents[:1] == (before.head,))
         old, new = before.head, after.head
         rewritten = bool(old and new and not descends and rewritten_by_other(git, old, new, judged))
-        by_run = {each.sha: made_by_run(git, each.sha) for each in judged}
+        pushed = set[str]() if unpushed is None else {each.sha for each in judged} - unpushed
+        marked = tuple(
+            JudgedCommit(c.sha, c.subject, c.sha in came, c.sha in pushed, made_by_run(git, c.sha), c.reverts)
+            for c in judged
+        )
     except NotDone as why:
         return Boundary(before, after, trouble=str(why))
     if not is_whole and not came:
         trouble = trouble or f"more than {MOST_COMMITS} commits came in one iteration: nothing is judged"
-    return Boundary(
-        before,
-        after,
-        descends,
-        tuple(
-            JudgedCommit(
-                c.sha,
-                c.subject,
-                c.sha in came,
-                unpushed is not None and c.sha not in unpushed,
-                by_run[c.sha],
-                c.reverts,
-            )
-            for c in judged
-        ),
-        trouble,
-        tuple(readable(name) for name in dirty.names[:MOST_DIRTY]),
-        rewritten,
-    )
+    names = tuple(map(readable, dirty.names[:MOST_DIRTY]))
+    return Boundary(before, after, descends, marked, trouble, names, rewritten)
 
 
 def _range(git: GitRunner, before: str | None, after: str | None) -> tuple[RangeCommit, ...]:

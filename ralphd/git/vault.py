@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone
-from ralphd.plain_files import read_plain
+from ralphd.plain_files import open_plain, read_plain
 
 TAKE_LIMIT_S: Final = 600.0
 CHECK_LIMIT_S: Final = 20.0
@@ -148,7 +149,8 @@ class Vault:
             self._fetch(repository, head, tree)
         has_unpushed = not is_whole and self._pack_unpushed(git, refs, {head, tree}, most_bytes)
         reach("vault.take.fetched")
-        link, (own, common) = self.top / ".git", _places(repository)
+        link, own = self.top / ".git", str(repository.git.resolve())
+        common = str(repository.common.resolve())
         pointer = link.read_text() if link.is_file() else None
         kept = self._stage(repository, files, names, before)
         taken = Taken(str(self.top), own, common, head, pointer, mark, time.time(), is_whole,
@@ -163,9 +165,8 @@ class Vault:
         copy = self.path / f"index-{self.folder.name}"
         git.copy_index(copy)
         try:
-            code, tree = (
-                git.run("write-tree", env={"GIT_INDEX_FILE": str(copy)}) if copy.exists() else (1, b"")
-            )
+            index = {"GIT_INDEX_FILE": str(copy)}
+            code, tree = git.run("write-tree", env=index) if copy.exists() else (1, b"")
             return tree.decode().strip() if code == 0 else None
         finally:
             copy.unlink(missing_ok=True)
@@ -282,9 +283,7 @@ class Vault:
             if not each.restored and not os.path.lexists(self.top / name) and self.write_kept(name, each):
                 restored.append(name)
         if restored:
-            marked = {
-                name: replace(each, restored=True) for name, each in taken.kept.items() if name in restored
-            }
+            marked = {name: replace(taken.kept[name], restored=True) for name in restored}
             self._save(replace(taken, kept={**taken.kept, **marked}))
         return restored
 
@@ -334,13 +333,9 @@ def remove_unused(home: Path, directories: Iterable[Path], now: Moment) -> None:
 def kept_names(ignored: Iterable[str], patterns: Iterable[str]) -> list[str]:
     """Return the ignored files that a pattern of ``[git] keep`` matches, by name or by path."""
     wanted, files = tuple(patterns), sorted(name for name in ignored if not name.endswith("/"))
-
-    def is_kept(name: str) -> bool:
-        return any(
-            fnmatchcase(each, pattern) for each in (name, name.rpartition("/")[2]) for pattern in wanted
-        )
-
-    return [name for name in files if is_kept(name)][:MOST_KEPT]
+    ways = {name: (name, name.rpartition("/")[2]) for name in files}
+    kept = (name for name in files if any(fnmatchcase(way, each) for way in ways[name] for each in wanted))
+    return [*islice(kept, MOST_KEPT)]
 
 
 def _recorded(path: Path) -> Taken | None:
@@ -382,16 +377,11 @@ def _mark(
 
 def _read_small(path: Path) -> tuple[bytes, int]:
     """Return the content and mode of a small regular file with one link. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size > KEPT_BYTES:
-            raise OSError(f"{path} is not a small regular file")
+    with open_plain(path) as file:
+        status = os.fstat(file.fileno())
+        if status.st_nlink > 1 or status.st_size > KEPT_BYTES:
+            raise OSError(f"{path} is not a small file of one name")
         return file.read(KEPT_BYTES), stat.S_IMODE(status.st_mode)
-
-
-def _places(repository: Repository) -> tuple[str, str]:
-    return str(repository.git.resolve()), str(repository.common.resolve())
 
 
 def size_of(folder: Path) -> int:

@@ -379,12 +379,9 @@ def lost(
     """Return the record of a run whose end nobody saw: neither code nor signal, never 0."""
     record = directory.run_record()
     survivors = tree.carriers(directory.run_id) if (origin or _origin(directory))[0] else []
+    began_at = record.started_at if record else None
     return ExitRecord(
-        run_id=directory.run_id,
-        code=None,
-        signal=None,
-        started_at=record.started_at if record else None,
-        ended_at=ended_at,
+        *(directory.run_id, None, None, began_at, ended_at),
         swept=tuple(SweptProcess(pid, name) for pid, name in sorted(swept.items()) if pid not in survivors),
         survivors=tuple(SweptProcess(pid, tree.command_line(pid)) for pid in survivors),
         lost=True,

@@ -10,32 +10,22 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from ralphd.core.gate import verdict
 from ralphd.core.gate.range import GateState
-from ralphd.core.gate.verdict import (
-    GateOrder,
-    Push,
-    PutBack,
-    Restore,
-    Revert,
-    RunTests,
-    Say,
-    SetAside,
-    ShowOld,
-)
 from ralphd.core.time import parse_rfc3339, rfc3339
 from ralphd.store.codec import load_file, peek_file
 from ralphd.store.files import as_json, write_whole
 
 GATE_VERSION: Final = 1
-_ORDERS: Final[dict[str, type[GateOrder]]] = {
-    "run_tests": RunTests,
-    "set_aside": SetAside,
-    "show_old": ShowOld,
-    "put_back": PutBack,
-    "revert": Revert,
-    "restore": Restore,
-    "push": Push,
-    "say": Say,
+_ORDERS: Final[dict[str, type[verdict.GateOrder]]] = {
+    "run_tests": verdict.RunTests,
+    "set_aside": verdict.SetAside,
+    "show_old": verdict.ShowOld,
+    "put_back": verdict.PutBack,
+    "revert": verdict.Revert,
+    "restore": verdict.Restore,
+    "push": verdict.Push,
+    "say": verdict.Say,
 }
 _NAMES: Final = {order: name for name, order in _ORDERS.items()}
 _RUN: Final = ("boundary_id", "number", "task", "run_id", "judgement", "tests", "tail", "check")
@@ -56,7 +46,7 @@ _ADDED: Final = {
 _STATE: Final = TypeAdapter(GateState)
 
 
-def order_name(order: GateOrder) -> str:
+def order_name(order: verdict.GateOrder) -> str:
     """Return the name of an order in the file."""
     return _NAMES[type(order)]
 
@@ -80,7 +70,7 @@ def _as_plain(state: GateState) -> dict[str, Any]:
     plain: dict[str, Any] = _STATE.dump_python(state, mode="json")
     if state.judging is not None:
         run = plain["judging"]
-        if isinstance(state.judging.order, Say):
+        if isinstance(state.judging.order, verdict.Say):
             run["order"]["verdict"] = _only(_DECISION, run["order"]["verdict"])
         run["order"] = {"do": order_name(state.judging.order), **run["order"]}
         run["planned"] = run["planned"] and _only(_DECISION, run["planned"])
@@ -116,7 +106,7 @@ def _state_of(read_back: dict[str, Any]) -> GateState:
     if (run := plain.get("judging")) is not None:
         steps = dict(run["judgement"])
         words = dict(steps["order"])
-        order: TypeAdapter[GateOrder] = TypeAdapter(_ORDERS[words.pop("do")])
+        order: TypeAdapter[verdict.GateOrder] = TypeAdapter(_ORDERS[words.pop("do")])
         steps["order"] = order.validate_python(words)
         plain["judging"] = {**run, **steps}
         del plain["judging"]["judgement"]

@@ -20,17 +20,9 @@ from ralphd.core.supervision.backoff import LONGEST_TIMEOUT_FACTOR
 from ralphd.core.time import Moment
 from ralphd.errors import DirectoryUnusable
 from ralphd.plain_files import open_plain
-from ralphd.store import mirror
+from ralphd.store import files, mirror
 from ralphd.store.checkpoint import CheckpointManager, Summary, summary
 from ralphd.store.codec import Codec, LoopFile, load_file, peek_file
-from ralphd.store.files import (
-    Broken,
-    as_json,
-    make_private_directory,
-    remove_leftovers,
-    set_aside,
-    write_whole,
-)
 from ralphd.store.mirror import CHECKPOINT_FILE, HANDOFF_FILE, TASKS_FILE
 
 VERSION: Final = 1
@@ -104,8 +96,8 @@ class LoopFiles:
 
         Call it before anything else, and only where no other loop lives: half-written files are removed.
         """
-        make_private_directory(self.home)
-        remove_leftovers(self.home, of=OWN)  # a Regent writes its own files there
+        files.make_private_directory(self.home)
+        files.remove_leftovers(self.home, of=OWN)  # a Regent writes its own files there
         for left in self.home.glob(f"{SCRATCH}*"):
             shutil.rmtree(left, ignore_errors=True)
         self.renew_copies()
@@ -124,20 +116,20 @@ class LoopFiles:
         except FileNotFoundError:
             return ""
         except OSError:
-            set_aside(path)
+            files.set_aside(path)
             return ""
 
     def save_handoff(self, text: str) -> None:
         """Replace ``handoff.md`` and its copy. Of a text over 64 KiB the end is kept. Raises OSError."""
         data = _bounded(text).encode(errors="replace")
-        write_whole(self.home / HANDOFF_FILE, data)
+        files.write_whole(self.home / HANDOFF_FILE, data)
         diagnostics.reach("loop.handoff_saved")
         mirror.put(self._directory, HANDOFF_FILE, data)
 
     def save_prompt(self, text: str) -> Path:
         """Write the prompt of the present attempt and return its path. It is not copied, and not synced."""
         path = self.home / PROMPT_FILE
-        write_whole(path, text.encode(errors="replace"), durable=False)
+        files.write_whole(path, text.encode(errors="replace"), durable=False)
         return path
 
 
@@ -161,12 +153,12 @@ def change_inbox(home: Path, change: Callable[[Inbox], Inbox]) -> dict[str, Any]
     path = home / INBOX_FILE
     try:
         stored = load_file(path, VERSION, _INBOX.load) or Inbox()
-    except Broken:
+    except files.Broken:
         stored = Inbox()
     memory = peek_file(home / MEMORY_FILE, VERSION, MEMORY.load) or LoopState()
     inbox = change(replace(stored, notes=unread(stored.notes, memory.notes_read)))
     try:
-        write_whole(path, as_json({"version": VERSION, **_INBOX.dump(inbox)}))
+        files.write_whole(path, files.as_json({"version": VERSION, **_INBOX.dump(inbox)}))
     except OSError as fault:
         raise DirectoryUnusable(f"{path} cannot be written", why=str(fault)) from fault
     pending = _INBOX.dump(pending_inbox(home))

@@ -5,20 +5,8 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
+from ralphd.api import schemas
 from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
-from ralphd.api.schemas import (
-    METRICS,
-    DaemonView,
-    HealthView,
-    NoFields,
-    ReadyView,
-    ReloadedView,
-    ShutdownRequest,
-    StatusView,
-    ViewQuery,
-    answers,
-    change_object,
-)
 from ralphd.errors import ConfigFaults, DaemonBusy, ShuttingDown
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,20 +14,20 @@ router = routes("/v1", "daemon")
 unversioned = routes("", "daemon")
 
 
-@router.get("/status", responses=answers(StatusView))
-async def show_status(host: TheHost, query: Annotated[ViewQuery, Query()]) -> Response:
+@router.get("/status", responses=schemas.answers(schemas.StatusView))
+async def show_status(host: TheHost, query: Annotated[schemas.ViewQuery, Query()]) -> Response:
     """The daemon and every ralph."""
     return json_bytes(await host.status_bytes(resources=query.resources))
 
 
-@router.get("/health", responses=answers(HealthView), dependencies=[NO_QUERY])
+@router.get("/health", responses=schemas.answers(schemas.HealthView), dependencies=[NO_QUERY])
 async def show_health(host: TheHost) -> Response:
     """Whether the daemon answers, and what is wrong with it if anything is."""
     view = host.daemon_view()
     return json_bytes(json.dumps({"status": view["status"], "problems": view["problems"]}).encode())
 
 
-@router.get("/ready", responses=answers(ReadyView), dependencies=[NO_QUERY])
+@router.get("/ready", responses=schemas.answers(schemas.ReadyView), dependencies=[NO_QUERY])
 async def show_ready(host: TheHost) -> Response:
     """200 once requests are taken; 503 before, and on the way out."""
     if host.stopping.is_set():
@@ -53,10 +41,10 @@ async def show_ready(host: TheHost) -> Response:
 
 @router.post(
     "/reload",
-    responses=answers(ReloadedView),
+    responses=schemas.answers(schemas.ReloadedView),
     dependencies=[NO_QUERY],
 )
-async def reload_daemon(host: TheHost, nothing: NoFields | None = None) -> Response:
+async def reload_daemon(host: TheHost, nothing: schemas.NoFields | None = None) -> Response:
     """Read the user's own configuration file again, and say what has changed.
 
     Its webhooks and `logs.total_bytes` hold at once; what it says about ralphs, for each when that is
@@ -65,24 +53,26 @@ async def reload_daemon(host: TheHost, nothing: NoFields | None = None) -> Respo
     result = host.reload()
     if isinstance(result, ConfigFaults):
         raise result
-    changes = [change_object(each) for each in result]
+    changes = [schemas.change_object(each) for each in result]
     return json_bytes(json.dumps({"daemon": host.daemon_view(), "changes": changes}).encode())
 
 
 @router.post(
     "/shutdown",
     status_code=202,
-    responses=answers(DaemonView, 202),
+    responses=schemas.answers(schemas.DaemonView, 202),
     dependencies=[NO_QUERY],
 )
-async def shut_down(host: TheHost, how: ShutdownRequest | None = None) -> Response:
+async def shut_down(host: TheHost, how: schemas.ShutdownRequest | None = None) -> Response:
     """End the daemon. Answers at once; the process whose pid is in the reply ends after."""
     view = json.dumps(host.daemon_view()).encode()
     await host.shutdown(how.runs if how else "finish")
     return json_bytes(view, 202)
 
 
-@unversioned.get("/metrics", responses={200: METRICS}, response_class=Response, dependencies=[NO_QUERY])
+@unversioned.get(
+    "/metrics", responses={200: schemas.METRICS}, response_class=Response, dependencies=[NO_QUERY]
+)
 async def show_metrics(host: TheHost) -> Response:
     """The daemon and every ralph as Prometheus metrics. Reads no ralph's files, so it may be asked often."""
     from ralphd.api.metrics import metrics_text

@@ -7,7 +7,7 @@ counts; then only the earlier versions of the test files can show what was chang
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 COUNTED_LINES: Final = 2000
@@ -31,13 +31,9 @@ class TestCounts:
         return self.passed + self.failed
 
     def __add__(self, other: "TestCounts") -> "TestCounts":
-        return TestCounts(
-            self.passed + other.passed,
-            self.failed + other.failed,
-            self.skipped + other.skipped,
-            self.deselected + other.deselected,
-            self.is_partial or other.is_partial,
-        )
+        names = ("passed", "failed", "skipped", "deselected")
+        numbers = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return replace(self, **numbers, is_partial=self.is_partial or other.is_partial)
 
 
 _Numbers: TypeAlias = dict[str, int]

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ralphd.core.gate.test_counts import TestCounts
 from ralphd.core.gate.weakened import UNCHECKED, TestCheck, Weakened, weakened, weakened_text
@@ -379,31 +379,9 @@ class GateRun:
         )
 
 
-def begin(
-    boundary: Boundary,
-    baseline: Baseline,
-    *,
-    boundary_id: str = "",
-    run_id: RunId = _NO_RUN,
-    number: int | None = None,
-    task: ReportedTask | None = None,
-    excused: str = "",
-    check: TestCheck = UNCHECKED,
-) -> GateRun:
-    """Return the run for a boundary, with its first order."""
-    run = GateRun(
-        boundary,
-        baseline,
-        boundary.now.head,
-        RunTests(),
-        boundary_id=boundary_id,
-        run_id=run_id,
-        number=number,
-        task=task,
-        excused=excused,
-        check=check,
-    )
-    return _opened(run)
+def begin(boundary: Boundary, baseline: Baseline, **about: Any) -> GateRun:
+    """Return the run for a boundary, with its first order; ``about`` are more fields of it."""
+    return _opened(GateRun(boundary, baseline, boundary.now.head, RunTests(), **about))
 
 
 def _opened(run: GateRun) -> GateRun:
@@ -440,9 +418,8 @@ def step(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
         case RunTests(), Cut(why=why):
             # Everything stays as it was, without a pause: the next boundary judges the commits.
             verdict = Verdict(VerdictKind.UNTESTED, why, run.baseline, is_open=True)
-            if run.is_aside:
-                return replace(run, order=PutBack(), planned=verdict)
-            return _restore(run, verdict)
+            put_back = replace(run, order=PutBack(), planned=verdict)
+            return put_back if run.is_aside else _restore(run, verdict)
         case _, Moved(why=why):
             # HEAD stays where it is; only the set-aside changes are brought back.
             if run.retakes == MOST_RETAKES:
@@ -629,9 +606,7 @@ def _refused(run: GateRun, why: str) -> GateRun:
 def _in_the_way(run: GateRun, why: str) -> GateRun:
     """Pause; the range is judged once the obstacle is gone, against the same baseline."""
     verdict = replace(_paused(why), baseline=run.baseline, is_open=True)
-    if run.is_aside:
-        return replace(run, order=PutBack(), planned=verdict)
-    return _say(run, verdict)
+    return replace(run, order=PutBack(), planned=verdict) if run.is_aside else _say(run, verdict)
 
 
 def _paused(why: str) -> Verdict:

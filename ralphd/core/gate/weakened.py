@@ -17,17 +17,8 @@ TEST_FILES: Final = (
     *("test_*.py", "*_test.py", "tests.py", "conftest.py"),
     *("*[._-]test.[jt]s", "*[._-]test.[cm][jt]s", "*[._-]test.[jt]sx", "*/__tests__/*", "__tests__/*"),
     *("*[._-]spec.[jt]s", "*[._-]spec.[cm][jt]s", "*[._-]spec.[jt]sx", "*.bats"),
-    *("*_test.go", "tests/*.rs", "*/tests/*.rs"),
-    *(
-        "*_spec.rb",
-        "*_test.rb",
-        "*Test.java",
-        "*Tests.java",
-        "*Test.kt",
-        "*Test.php",
-        "*Tests.cs",
-        "*_test.exs",
-    ),
+    *("*_test.go", "tests/*.rs", "*/tests/*.rs", "*_spec.rb", "*_test.rb", "*_test.exs"),
+    *("*Test.java", "*Tests.java", "*Test.kt", "*Test.php", "*Tests.cs"),
 )
 """The test files of each language, where ``[regent] protect`` names none."""
 _NAMED: Final = 3

@@ -171,9 +171,7 @@ def _not_green(what: str, data: tuple[tuple[str, object], ...]) -> model.Announc
 
 
 def over(
-    current: model.Supervision,
-    event: events.VerdictReached | events.HistoryRewritten,
-    policy: model.Policy,
+    current: model.Supervision, event: events.VerdictReached | events.HistoryRewritten, policy: model.Policy
 ) -> model.Step:
     """Announce a verdict or a repair, once, and pause where a person has to look first (R2, R6, R8)."""
     if isinstance(event, events.HistoryRewritten):
@@ -221,16 +219,9 @@ def rewritten_text(event: events.HistoryRewritten) -> str:
 
 def rewritten_data(event: events.HistoryRewritten) -> tuple[tuple[str, object], ...]:
     """Return what events and the history keep of it, by their names."""
-    return (
-        ("branch", event.branch),
-        ("lost", list(event.lost)),
-        ("reapplied", list(event.reapplied)),
-        ("conflicts", list(event.conflicts)),
-        ("ref", event.ref),
-        ("why", event.why),
-        ("number", event.number),
-        ("undo", event.undo),
-    )
+    names = ("branch", "lost", "reapplied", "conflicts", "ref", "why", "number", "undo")
+    values = ((name, getattr(event, name)) for name in names)
+    return tuple((name, [*value] if isinstance(value, tuple) else value) for name, value in values)
 
 
 def announced(event: events.CommitsRestored | events.LeftBehind) -> tuple[model.Announce, ...]:
@@ -266,26 +257,18 @@ def restored_data(event: events.CommitsRestored) -> tuple[tuple[str, object], ..
 
 
 def _paused(
-    current: model.Supervision,
-    at: Moment,
-    why: str,
-    actions: tuple[model.Action, ...],
-    policy: model.Policy,
+    current: model.Supervision, at: Moment, why: str, actions: tuple[model.Action, ...], policy: model.Policy
 ) -> model.Step:
     if current.goal is model.Goal.STOPPED:
         return model.Step(current, actions)
     current = replace(current, goal=model.Goal.PAUSED, said=replace(current.said, guard=why))
     match current.state:
-        case model.Running(run_id=run_id) if has_boundaries(
-            current
-        ):  # it hears of it in the answer it waits for
+        case model.Running(run_id=run_id) if has_boundaries(current):  # the reply it waits for has it
             return current.enter(model.Pausing(run_id, at, None, asked=False), *actions)
         case model.Running():
             asked = pause(current, at, policy)
             return model.Step(asked.supervision, (*actions, *asked.actions))
-        case model.Stopping(
-            run_id=run_id, since=since, kill_at=kill_at, asked=asked
-        ):  # to be followed by another
+        case model.Stopping(run_id=run_id, since=since, kill_at=kill_at, asked=asked):  # for another run
             return current.enter(model.Pausing(run_id, since, kill_at, asked), *actions)
         case model.Waiting() | model.Paused():
             return current.enter(model.Paused(GUARD, None, why), *actions)

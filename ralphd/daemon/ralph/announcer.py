@@ -116,14 +116,9 @@ class Announcer:
         facts = whom.facts
         incident = incidents.called(facts.incident, call, key, at, facts.run_id)
         if incident.key != key:
-            data = {
-                "message": call.message,
-                "held_back": incident.held_back,
-                "since": rfc3339(incident.opened_at),
-            }
-            await self._note(
-                "incident.held_back", f"{key}/held_back", at, data, call.message, whom, level=logging.ERROR
-            )
+            text, data = call.message, {"message": call.message, **_about(incident)}
+            key = f"{key}/held_back"
+            await self._note("incident.held_back", key, at, data, text, whom, level=logging.ERROR)
             return incident
         data = self._call_data(incident, call.message, whom)
         # The outbox may be lost before this is sent: then it is queued again from the history.
@@ -135,11 +130,7 @@ class Announcer:
         """Escalate again. Return the incident after it."""
         after = incidents.told_again(incident, at)
         text = incidents.reminder_text(after, at)
-        data = self._call_data(after, text, whom) | {
-            "reminder": after.reminders,
-            "held_back": after.held_back,
-            "since": rfc3339(after.opened_at),
-        }
+        data = {**self._call_data(after, text, whom), "reminder": after.reminders, **_about(after)}
         key = incidents.reminder_key(after)
         await self._tell("ralph.escalated", data, text, whom, at=at, key=key, level=logging.ERROR)
         return after

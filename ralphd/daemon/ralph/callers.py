@@ -3,6 +3,7 @@
 import logging
 import time
 from contextvars import ContextVar
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ralphd.core.incidents import of_an_end
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SCAN_S = 0.2
+_KINDS = ("runs", "tests")
 
 REQUESTED_BY: ContextVar[Caller | None] = ContextVar("REQUESTED_BY", default=None)
 """Who sent the request that this task serves; the door sets it."""
@@ -47,15 +49,10 @@ class Callers:
 
     def _owner(self, run_id: RunId) -> "Regent | None":
         """Return the Regent of a run or test run, also of one that has ended."""
-        regents: list[Regent] = [*self._roster]
-        for regent in regents:
-            if run_id in (regent.living, regent.gate.test_run):
-                return regent
-        for regent in regents:
-            home = regent.account.files.home
-            if (home / "runs" / run_id).is_dir() or (home / "tests" / run_id).is_dir():
-                return regent
-        return None
+        alive = (each for each in self._roster if run_id in (each.living, each.gate.test_run))
+        homes = ((each, each.account.files.home) for each in self._roster)
+        ended = (each for each, home in homes if any((home / kind / run_id).is_dir() for kind in _KINDS))
+        return next(chain(alive, ended), None)
 
     def permits(self, caller: Caller, asked: RequestedAction) -> bool:
         return door.is_permitted(asked, caller, self._users.present.regent.runs_may)
@@ -71,17 +68,12 @@ class Callers:
             await self._report(caller, asked, count)
 
     async def _report(self, caller: Caller, asked: RequestedAction, count: int) -> None:
-        text = door.refusal_text(caller, asked, count)
+        text, ralph = door.refusal_text(caller, asked, count), caller.ralph
         data = {"message": text, "action": asked.action, "count": count, "by": caller.shown()}
-        logger.warning("%s", text, extra={"ralph": caller.ralph})
-        regent = self._find(caller.ralph)
-        await self._services.news.tell(
-            "agent.refused",
-            data,
-            ralph=caller.ralph,
-            run_id=caller.run_id,
-            destinations=() if regent is None else regent.account.configuration.destinations(),
-        )
+        logger.warning("%s", text, extra={"ralph": ralph})
+        to = () if (regent := self._find(ralph)) is None else regent.account.configuration.destinations()
+        tell = self._services.news.tell
+        await tell("agent.refused", data, ralph=ralph, run_id=caller.run_id, destinations=to)
 
     async def record(self, caller: Caller, asked: RequestedAction) -> None:
         """Enter a request that was carried out into the log, and into the history of its ralph."""

@@ -60,11 +60,11 @@ class ActiveConfiguration:
 
     def changed_to(self, definition: Definition, pinned: Definition) -> "ActiveConfiguration":
         """Return the same for ``definition``, while ``pinned`` is what the next run gets."""
-        changed = definition.configuration != self.definition.configuration
-        other = definition.runs_own_loop != self.definition.runs_own_loop
-        base = (
-            ActiveConfiguration.of(definition) if changed or other else replace(self, definition=definition)
+        own = self.definition
+        changed = (
+            definition.configuration != own.configuration or definition.runs_own_loop != own.runs_own_loop
         )
+        base = ActiveConfiguration.of(definition) if changed else replace(self, definition=definition)
         return replace(base, awaited=_awaited(base, pinned))
 
 
@@ -320,9 +320,6 @@ class RalphRecord:
         """Return the audience of an announcement made now."""
         return self._audience(self._facts, REQUESTED_BY.get())
 
-    async def tell_registered(self) -> None:
-        await self.telling.registered(self.told())
-
     async def note_incident(self, incident: Incident | None) -> None:
         """Keep the open incident, on disk when this returns."""
         self._facts = replace(self._facts, incident=incident)
@@ -419,10 +416,8 @@ class RalphRecord:
     async def note_head(self) -> None:
         """Note where HEAD is, taking no lock."""
         found = await asyncio.to_thread(head, self.definition.directory)
-        if found is not None and (found.commit, found.branch) != (
-            self._facts.last_commit,
-            self._facts.branch,
-        ):
+        known = self._facts.last_commit, self._facts.branch
+        if found is not None and (found.commit, found.branch) != known:
             self._facts = replace(self._facts, last_commit=found.commit, branch=found.branch)
             self._stale = True
 

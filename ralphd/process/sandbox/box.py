@@ -68,7 +68,7 @@ class Box:
 def wrapper(box: Box) -> tuple[str, ...]:
     """Return the words to put before the command. Paths that do not exist are left out."""
     # By its full path: the PATH of a run may lead to files that the run can write.
-    words = [_program() or "bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
+    words = [shutil.which("bwrap") or "bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
     words += ["--cap-drop", "ALL"]
     if os.geteuid() == 0:  # of others, bubblewrap keeps none in any case
         words += [word for name in KEPT for word in ("--cap-add", f"CAP_{name}")]
@@ -132,13 +132,9 @@ def renew_shared(socket: Path) -> None:
             share_socket(socket)
 
 
-def _program() -> str | None:
-    return shutil.which("bwrap")
-
-
 def why_unavailable() -> str | None:
     """Return why no box can be made here, by making one; None where it can."""
-    if (program := _program()) is None:
+    if (program := shutil.which("bwrap")) is None:
         return "bubblewrap is not installed: install the package bubblewrap (program bwrap)"
     words = [program, "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
     try:

@@ -8,7 +8,8 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from ralphd.core.sandbox import BOX, SandboxChoice, SandboxFacts, choose
@@ -31,44 +32,35 @@ class SandboxProbe:
     async def choose(self, requested: str) -> SandboxChoice:
         """Return the sandbox for a requested level. Raise CommandNotStartable if it is not available."""
         async with self._alone:
-            facts = await asyncio.to_thread(self._facts, requested)
+            facts = await asyncio.to_thread(facts_for, requested, os.environ, self._has_sudo)
         choice = choose(requested, facts)
         if choice.fault:
             raise CommandNotStartable("the sandbox is not available", why=choice.fault, mend=LOWER_LEVEL)
         return choice
 
-    def _facts(self, requested: str) -> SandboxFacts:
+    def _has_sudo(self, environ: Mapping[str, str]) -> bool:
         now = time.monotonic()
-        if requested == "auto" and self._sudo is not None and now - self._sudo[0] <= KEPT_S:
-            return SandboxFacts(shim.landlock_abi(), os.geteuid() == 0, self._sudo[1])
-        found = facts_for(requested, os.environ)
-        if requested == "auto":
-            self._sudo = now, found.has_sudo
-        return found
-
-
-def facts_for(requested: str, environ: Mapping[str, str]) -> SandboxFacts:
-    """Return what the machine allows; sudo and bubblewrap are tried only where the choice depends on them."""
-    abi, is_root = shim.landlock_abi(), os.geteuid() == 0
-    asks_sudo = requested == "auto" and abi > 0 and not is_root
-    no_box = (box.why_unavailable() or "") if requested == BOX else ""
-    return SandboxFacts(abi, is_root, asks_sudo and has_sudo(environ), no_box)
+        if self._sudo is None or now - self._sudo[0] > KEPT_S:
+            self._sudo = now, has_sudo(environ)
+        return self._sudo[1]
 
 
 def has_sudo(environ: Mapping[str, str]) -> bool:
     """Return whether sudo works without a password. Takes up to SUDO_S seconds."""
     if (sudo := shutil.which("sudo", path=environ.get("PATH"))) is None:
         return False
-    try:
-        done = subprocess.run(
-            [sudo, "-kn", "true"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=dict(environ),
-            timeout=SUDO_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+    words = [sudo, "-kn", "true"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(words, input=b"", capture_output=True, env=environ, timeout=SUDO_S, check=False)
+        return done.returncode == 0
+    return False
+
+
+def facts_for(
+    requested: str, environ: Mapping[str, str], asks_sudo: Callable[[Mapping[str, str]], bool] = has_sudo
+) -> SandboxFacts:
+    """Return what the machine allows; sudo and bubblewrap are tried only where the choice depends on them."""
+    abi, is_root = shim.landlock_abi(), os.geteuid() == 0
+    no_sudo = requested != "auto" or abi <= 0 or is_root
+    no_box = (box.why_unavailable() or "") if requested == BOX else ""
+    return SandboxFacts(abi, is_root, not no_sudo and asks_sudo(environ), no_box)
