@@ -1,6 +1,7 @@
 """A run that removes its repository, or what git ignores, gets both back; what a person does stays."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -150,7 +151,7 @@ PLANT = (
 )
 
 
-def test_a_planted_hook_is_reported_once_with_its_undo(daemon: Daemon) -> None:
+def test_a_planted_hook_is_restored_and_a_setting_reported_once(daemon: Daemon) -> None:
     guarded = prepared(daemon)
     daemon.start()
     guarded.register()
@@ -160,11 +161,54 @@ def test_a_planted_hook_is_reported_once_with_its_undo(daemon: Daemon) -> None:
     guarded.does(2, script="true")
     guarded.told(2)
     (note,) = [note for note in daemon.view("demo")["notes"] if "changed" in note]
-    assert "git runs what an iteration changed: hooks/post-commit, core.fsmonitor of" in note
-    assert f"to undo: rm {guarded.place}/.git/hooks/post-commit" in note
+    assert "git runs what an iteration changed: core.fsmonitor of" in note
+    assert f"to undo: git config --file {guarded.place}/.git/config --unset-all core.fsmonitor" in note
     assert daemon.words().count("git runs what an iteration changed") == 1
-    assert (guarded.place / ".git" / "hooks" / "post-commit").exists()
+    (restored,) = daemon.events("file.restored")
+    assert restored["data"]["files"] == ["hooks/post-commit"]
+    undo = shlex.split(restored["data"]["undo"])
+    assert undo[2] == str(guarded.place / ".git" / "hooks" / "post-commit")
+    assert not os.path.lexists(undo[2])
+    subprocess.run(undo, check=True)
+    assert os.path.lexists(undo[2])
+
+
+REFUSES = "printf '#!/bin/sh\\nexit 1\\n' >{0}/prepare-commit-msg; chmod +x {0}/prepare-commit-msg"
+
+
+def test_a_hook_that_refuses_commits_does_not_end_the_work(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, "one", ends=REFUSES.format(".git/hooks"))
+    assert guarded.verdict(1)["kind"] == "kept"
+    guarded.does(2, "two")
+    assert guarded.verdict(2)["kind"] == "kept"
+    assert guarded.subjects() == ["two", "one", "ignore", "first"]
+
+
+def test_a_hooks_path_stays_until_it_refuses_commits(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, "one", ends=f"mkdir h; {REFUSES.format('h')}; git config core.hooksPath h")
+    guarded.told(1)
+    assert guarded.git("config", "core.hooksPath") == "h"
     assert daemon.events("file.restored") == []
+    guarded.does(2, script="echo two >>one; git commit -qam two")
+    guarded.told(2)
+    (restored,) = daemon.events("file.restored")
+    assert restored["data"]["files"] == ["core.hookspath"]
+    guarded.does(3, script="git commit -qam two")
+    assert guarded.verdict(3)["kind"] == "kept"
+    assert guarded.subjects() == ["two", "one", "ignore", "first"]
+    guarded.does(4, script="git config core.hooksPath h; echo four >>one; git commit -qam four")
+    guarded.told(4)
+    assert len(daemon.events("file.restored")) == 2
+    guarded.does(5, script="git commit -qam four")
+    assert guarded.verdict(5)["kind"] == "kept"
 
 
 def test_a_planted_hook_is_restored_at_level_write(daemon: Daemon) -> None:
