@@ -268,3 +268,23 @@ def test_a_daemon_that_dies_in_the_middle_leaves_nothing_lost(daemon: Daemon, pl
     assert not (guarded.place / ".git.ralph-new").exists()
     done = subprocess.run(["git", "fsck"], cwd=guarded.place, capture_output=True, check=False)
     assert done.returncode == 0
+
+
+def test_done_names_the_files_that_were_not_committed(daemon: Daemon) -> None:
+    guarded, person = prepared(daemon), Person(daemon)
+    (guarded.place / "mine").write_text("untracked before the start")
+    daemon.start()
+    guarded.register()
+    guarded.does(1, "good", ends="echo more >>first; mkdir -p .ralph; touch .ralph/own new")
+    guarded.told(1)
+    guarded.ends(0)
+    daemon.becomes("demo", "done")
+    left = "but 2 files were not committed: first, new; next: git status"
+    assert daemon.view("demo")["message"] == left
+    (event,) = daemon.events("ralph.done")
+    assert event["data"]["message"] == f"Ralph is done, {left}"
+    for command in ("status", "report"):
+        words = " ".join(person(command, "demo").stdout.split())
+        assert (f"ago, {left}" in words, words.count("not committed")) == (True, 1), words
+    daemon.kill()
+    assert left in " ".join(person("status", cwd=guarded.place).stdout.split())

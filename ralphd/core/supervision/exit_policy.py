@@ -1,5 +1,6 @@
 """What the end of a run leads to (E1 to E5, C1 to C3)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from signal import Signals
 
@@ -33,6 +34,7 @@ from ralphd.core.supervision.model import (
 )
 from ralphd.core.supervision.reports import limit_reached, wait_ended
 from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, RESTARTING, STOPPED, give_up, spawn
+from ralphd.core.text import one_line
 from ralphd.core.time import Moment
 
 # What the end of a run means, and how it reads (E1 to E3).
@@ -44,6 +46,7 @@ COMPLETE = "complete"
 TRY_AGAIN_LATER = 75
 
 _ENDED_WITH = {0: Outcome.DONE, 75: Outcome.PAUSED}
+_NAME_CHARS = 80
 _HELLO_ENDED_WITH = {2: Outcome.REFUSED, 5: Outcome.LIMIT, 78: Outcome.REFUSED}
 _ENDED_FOR = {Overdue.STALL: Outcome.STALLED, Overdue.TIMEOUT: Outcome.TIMED_OUT}
 _EXIT_WORDS = {126: "found, but not executable", 127: "command not found"}
@@ -160,7 +163,7 @@ def _after_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: 
         case Outcome.PAUSED:
             return _after_pause(current, ending, policy)
         case Outcome.LIMIT:
-            return _limited(_counted(current, ending, policy), current.said.limit, word)
+            return _limited(_counted(current, ending, policy), ending, current.said.limit)
         case Outcome.REFUSED:
             return give_up(current, f"Ralph refused to run ({in_words(ending)})" + _because(word))
         case Outcome.GAVE_UP:
@@ -184,10 +187,12 @@ def _because(word: LastWord | None) -> str:
     return "" if word is None else f": {word.why or word.reason}"
 
 
-def _limited(current: Supervision, limit: str | None, word: LastWord | None) -> Step:
+def _limited(current: Supervision, ending: ExitFacts, limit: str | None) -> Step:
+    word = last_word(ending, current.said)
     limit = limit or (word.why if word is not None else None) or None
-    text = f"Ralph stopped: {limit or 'your limit was reached'}"
-    return current.enter(Done("limit", limit), Announce("ralph.done", text))
+    return _finished(
+        current, ending, Done("limit", limit), f"Ralph stopped: {limit or 'your limit was reached'}"
+    )
 
 
 def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
@@ -195,9 +200,9 @@ def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome
     word = last_word(ending, current.said)
     match meant:
         case Outcome.DONE:
-            return _done(current, "Ralph is done")
+            return _done(current, ending, "Ralph is done")
         case Outcome.LIMIT:
-            return _limited(current, current.said.limit, word)
+            return _limited(current, ending, current.said.limit)
         case Outcome.PAUSED:
             return _paused(current, ending, policy, resume_at=None)
         case Outcome.NO_PROGRESS:
@@ -225,13 +230,13 @@ def _after_good_end(current: Supervision, ending: ExitFacts, policy: Policy) -> 
     tally = counted.tally if current.said.reverted else replace(counted.tally, consecutive_errors=0)  # C3
     finished = replace(counted, tally=tally)
     if policy.restart is Restart.NEVER:
-        return _done(finished, "Ralph is done")
+        return _done(finished, ending, "Ralph is done")
     if policy.mode is Mode.ITERATION and ending.complete:
-        return _done(finished, "Ralph is done: no task is open")
+        return _done(finished, ending, "Ralph is done: no task is open")
     if policy.mode is Mode.LOOP and policy.restart is Restart.ON_FAILURE:
-        return _done(finished, "Ralph is done" + _because(last_word(ending, current.said)))
+        return _done(finished, ending, "Ralph is done" + _because(last_word(ending, current.said)))
     if limit := limit_reached(tally, ending.at, policy):
-        return _limited(finished, limit, None)
+        return _limited(finished, ending, limit)
     reason = Reason.ITERATION_PAUSE if policy.mode is Mode.ITERATION else Reason.RESTART
     return _wait(finished, reason, ending.at, policy.iteration_pause_s)
 
@@ -276,7 +281,7 @@ def _after_failure(current: Supervision, ending: ExitFacts, meant: Outcome, poli
         times = "1 failure" if failures == 1 else f"{failures} failures in a row"
         return give_up(counted, f"{how} — giving up after {times}")
     if limit := limit_reached(counted.tally, ending.at, policy):
-        return _limited(counted, limit, None)
+        return _limited(counted, ending, limit)
     wait = crash_wait(policy, counted.tally, failures, ending.at)
     return counted.enter(wait, *_tell_retry(how, wait, failures, policy), WakeAt(wait.until))
 
@@ -297,8 +302,24 @@ def _seconds(delay_s: float) -> str:
     return f"{delay_s:.3f}".rstrip("0").rstrip(".")
 
 
-def _done(current: Supervision, text: str) -> Step:
-    return current.enter(Done(), Announce("ralph.done", text))
+def _done(current: Supervision, ending: ExitFacts, text: str) -> Step:
+    return _finished(current, ending, Done(), text)
+
+
+def _finished(current: Supervision, ending: ExitFacts, done: Done, text: str) -> Step:
+    left = uncommitted_words(ending.uncommitted)
+    announcement = Announce("ralph.done", f"{text}, but {left}" if left else text)
+    return current.enter(replace(done, uncommitted=left), announcement)
+
+
+def uncommitted_words(names: Sequence[str]) -> str:
+    """Return one line about files that were not committed, with the next step; empty without names."""
+    if not names:
+        return ""
+    shown = ", ".join(one_line(name, _NAME_CHARS) for name in names[:2])
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    what = "1 file was" if len(names) == 1 else f"{len(names)} files were"
+    return f"{what} not committed: {shown}{more}; next: git status"
 
 
 def _wait(current: Supervision, reason: Reason, at: Moment, delay_s: float) -> Step:
