@@ -90,7 +90,7 @@ TOLD: Mapping[str, Told] = {
         "number undo left refs branch lost reapplied conflicts ref",
     ),
     "file.restored": _told(
-        "an iteration deleted ignored files, or at level write and box changed what git runs; restored",
+        "an iteration deleted ignored files, changed hooks, or settings that run a command; restored",
         "message files number",
         "undo",
     ),

@@ -26,6 +26,8 @@ def state_words(view: View, now: float) -> str:
     word, state, why = clean(overview.word(view)), view.get("state"), reason(view, now)
     notes = [f"pid {view['ralph_pid']}"] if view.get("ralph_pid") and overview.has_a_run(view) else []
     span = ago = ""
+    if word == "done" and why.startswith("but "):
+        return f"{word}{since_words(' ', view.get('finished_at'), now, ' ago')}, {why}"
     if word in (*overview.FINISHED, "failed"):
         ago = since_words(", " if why else " ", view.get("finished_at"), now, " ago")
     elif word == "testing":

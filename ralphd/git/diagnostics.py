@@ -17,7 +17,7 @@ from ralphd.core.time import Moment
 from ralphd.git import repo
 from ralphd.git.locks import lock_files, lock_message, wait_for_lock
 from ralphd.git.repo import Repository
-from ralphd.git.runner import GitRunner, NotDone, name_list
+from ralphd.git.runner import GitRunner, NotDone, name_list, readable
 from ralphd.plain_files import read_plain
 
 SUPPORT_LIMIT_S: Final = 10.0
@@ -98,6 +98,31 @@ def present_trouble(directory: Path) -> tuple[str, ...]:
         _, output = repo.answer(directory, *words, limit_s=_LIMIT_S) or (1, b"")
         lines += _conflicts(_unmerged_paths(output), _MOST_NAMES)
     return lines
+
+
+def left_uncommitted(directory: Path, since: Moment) -> tuple[str, ...]:
+    """Return the tracked files that differ from HEAD, and the untracked ones from ``since`` on.
+
+    Empty outside of a repository, and where git fails or is slow. Blocks.
+    """
+    try:
+        git = GitRunner(directory, limit_s=SUPPORT_LIMIT_S)
+        entries = [(entry[:2], entry[3:]) for entry in git.status()]
+        names = [
+            name
+            for kind, name in entries
+            if b".ralph" not in name.split(b"/") and (kind != b"??" or _is_changed(git.path(name), since))
+        ]
+    except NotDone:
+        return ()
+    return tuple(map(readable, names))
+
+
+def _is_changed(path: bytes, since: Moment) -> bool:
+    # ctime: a run cannot set it, and a file that was copied with its old time is new.
+    with suppress(OSError):
+        return os.lstat(path).st_ctime >= since
+    return False
 
 
 def unmerged(git: GitRunner) -> tuple[bytes, ...]:

@@ -11,7 +11,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -35,6 +35,7 @@ _REF: Final = re.compile(r"([0-9a-f]{40,64}) (refs/\S+)")
 _HEAD: Final = re.compile(r"(ref: refs/\S+|[0-9a-f]{40,64})\s*")
 _SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 _URL: Final = re.compile(r"remote\..*\.url", re.DOTALL)
+_FOLDER: Final = ("folder",)
 _UPKEEP: Final = ("worktrees", "modules", "lfs", "logs", "rr-cache")
 
 
@@ -58,7 +59,7 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     reach("vault.rebuild.built")
     old: Path | None = None
     if os.path.lexists(common):
-        old = new / LEFT_FOLDER / _stamp()
+        old = _aside(new)
         old.parent.mkdir(exist_ok=True)
         common.rename(old)
     reach("vault.rebuild.moved_aside")
@@ -71,15 +72,15 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     return Rebuilt(left[-1] if left else None, tuple(listed.decode().split()))
 
 
-def changed_commands(vault: Vault, taken: Taken, *, restores: bool) -> list[ChangedCommand]:
+def changed_commands(vault: Vault, taken: Taken, restores: Callable[[str], bool]) -> list[ChangedCommand]:
     """Return the hooks and settings that differ from the vault's. Raises NotDone, OSError.
 
-    ``restores``: the vault's replace them, and theirs are kept in ``ralph-left``. Otherwise the vault's
-    are copied there.
+    Those that ``restores`` names are replaced by the vault's, and kept in ``ralph-left``. Of the others the
+    vault's are copied there.
     """
     common, own = Path(taken.common), vault.folder / "git"
     shared = own if taken.git == taken.common else vault.folder / "common"
-    aside = common / LEFT_FOLDER / _stamp()
+    aside = _aside(common)
     pairs = [(common / name, shared / name) for name in sorted(_hooks(shared, common))]
     pairs += [(base / "config", copy / "config") for base, copy in {(common, shared), (Path(taken.git), own)}]
     pairs.append((Path(taken.git, "config.worktree"), own / "config.worktree"))
@@ -89,19 +90,21 @@ def changed_commands(vault: Vault, taken: Taken, *, restores: bool) -> list[Chan
         if traits[0] == traits[1]:
             continue
         if path.parent.name != "hooks" and path.name != "hooks" and "link" not in (*traits[0], *traits[1]):
-            changed += _changed_settings(path, copy, aside, restores=restores)
+            changed += _changed_settings(path, copy, aside, restores)
             continue
-        kept = aside / path.relative_to(common)
-        if is_kept := os.path.lexists(path if restores else copy):
+        name = str(path.relative_to(common))
+        kept, is_restored = aside / name, restores(name)
+        if is_kept := os.path.lexists(path if is_restored else copy):
             kept.parent.mkdir(parents=True, exist_ok=True)
-        if restores:
+        if is_restored:
             if is_kept:
                 path.rename(kept)
             _copy(copy, path)
         else:
             _copy(copy, kept)
-        undo = shlex.join(["mv", str(kept), str(path)] if is_kept else ["rm", str(path)])
-        changed.append(ChangedCommand(str(path.relative_to(common)), undo))
+        remove = ["rm", "-r"] if _trait(path) == _FOLDER else ["rm"]
+        undo = ["mv", str(kept), str(path)] if is_kept else [*remove, str(path)]
+        changed.append(ChangedCommand(name, shlex.join(undo), is_restored))
     return changed
 
 
@@ -115,41 +118,67 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _hooks(*folders: Path) -> set[str]:
-    if any((each / "hooks").is_symlink() for each in folders[:1]):
+    """Return the names of the hooks in these folders, or the one of ``hooks`` if it is a link or a file."""
+    if any((each / "hooks").is_symlink() or (each / "hooks").is_file() for each in folders):
         return {"hooks"}
-    links = {"hooks" for each in folders if (each / "hooks").is_symlink()}
     files = (path for each in folders for path in (each / "hooks").glob("*") if path.suffix != ".sample")
-    return links or {f"hooks/{path.name}" for path in files}
+    return {f"hooks/{path.name}" for path in files}
 
 
 def _trait(path: Path) -> tuple[str, ...]:
-    """Return what makes two hooks equal; empty for a folder and where there is nothing."""
+    """Return what makes two hooks equal; empty where there is nothing.
+
+    A folder counts: git cannot run one that has the name of a hook, and refuses the commit.
+    """
     if path.is_symlink():
         return "link", str(path.readlink())
+    if path.is_dir():
+        return _FOLDER
     try:
         data = read_plain(path, MOST_HOOK_BYTES)
     except OSError:
-        return () if path.is_dir() or not path.exists() else ("unreadable",)
+        return ("unreadable",) if path.exists() else ()
     return "file", hashlib.sha256(data).hexdigest(), str(os.access(path, os.X_OK))
 
 
-def _changed_settings(path: Path, copy: Path, aside: Path, *, restores: bool) -> Iterator[ChangedCommand]:
+def _changed_settings(
+    path: Path, copy: Path, aside: Path, restores: Callable[[str], bool]
+) -> Iterator[ChangedCommand]:
     before, after = _settings(copy), _settings(path)
     keys = () if before is None or after is None else git_config_changes.changed_commands(before, after)
-    if keys and restores and path.exists():
+    restored = {key for key in keys if restores(key)}
+    if restored and path.exists():
         aside.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, aside / path.name)
     for key in keys:
         known = (before or {}).get(key, [])
-        change = ["git", "config", "--file", str(path)]
-        if restores:
+        if key in restored:
             if key in (after or {}):
-                _git(path.parent, *change[1:], "--unset-all", key)
+                _git(path.parent, *_change(path, key, [])[1:])
             for value in known:
-                if _git(path.parent, *change[1:], "--add", key, value) is None:
+                if _git(path.parent, "config", "--file", str(path), "--add", key, value) is None:
                     raise NotDone(f"{path} cannot be written")
-        words = [*change, "--replace-all", key, known[-1]] if known else [*change, "--unset-all", key]
-        yield ChangedCommand(key, f"diff {aside / path.name} {path}" if restores else shlex.join(words))
+        undo = ["diff", str(aside / path.name), str(path)] if key in restored else _change(path, key, known)
+        yield ChangedCommand(key, shlex.join(undo), key in restored)
+
+
+def restore_setting(left: ChangedCommand) -> ChangedCommand | None:
+    """Carry out the undo of a setting that was left. Return None if it is restored already."""
+    words = shlex.split(left.undo)
+    path = Path(words[words.index("--file") + 1])
+    known = (_settings(path) or {}).get(left.name, [])
+    if path.is_symlink() or _git(path.parent, *words[1:]) is None:
+        return None
+    is_changed = (_settings(path) or {}).get(left.name, []) != known
+    return (
+        ChangedCommand(left.name, shlex.join(_change(path, left.name, known)), True) if is_changed else None
+    )
+
+
+def _change(path: Path, key: str, values: list[str]) -> list[str]:
+    """Return the command that gives a setting its last value, or removes it."""
+    words = ["--replace-all", key, values[-1]] if values else ["--unset-all", key]
+    return ["git", "config", "--file", str(path), *words]
 
 
 def _settings(path: Path) -> dict[str, list[str]] | None:
@@ -300,8 +329,11 @@ def _merge_refs(git: Path, taken: Taken, found: Mapping[str, str], label: str) -
     return same
 
 
-def _stamp() -> str:
-    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+def _aside(git: Path) -> Path:
+    """Return a path below ``ralph-left`` that does not exist; its name is the time."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    paths = (git / LEFT_FOLDER / f"{stamp}{more}" for more in ("", *(f".{i}" for i in range(1, 1000))))
+    return next(path for path in paths if not os.path.lexists(path))
 
 
 def _git(git: Path, *words: str, given: bytes = b"", index: Path | None = None) -> bytes | None:

@@ -138,7 +138,7 @@ class Vault:
         known = repository.branch_and_head()
         head = known[1] if known is not None else git.commit("HEAD")
         names = kept_names(_ignored(git), patterns)
-        files = [path for path in _copied(repository) if path.is_symlink() or path.is_file()]
+        files = [path for path in _copied(repository) if path.is_symlink() or path.is_file() or path.is_dir()]
         mark = _mark(repository, refs, head, files, [self.top / name for name in names])
         if before is not None and before.mark == mark and before.is_current:
             return before
@@ -219,7 +219,10 @@ class Vault:
             part = "git" if base == repository.git else "common"
             copy = self._new / part / path.relative_to(base)
             copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            shutil.copy2(path, copy, follow_symlinks=False)
+            if path.is_dir() and not path.is_symlink():
+                copy.mkdir()  # a folder of hooks: only its name counts
+            else:
+                shutil.copy2(path, copy, follow_symlinks=False)
         kept: dict[str, KeptFile] = {}
         for name in names[:MOST_KEPT]:
             with suppress(OSError):
@@ -360,7 +363,7 @@ def _refs_of(git: GitRunner) -> dict[str, str]:
 def _copied(repository: Repository) -> list[Path]:
     hooks = repository.common / "hooks"
     found = [path for path in hooks.glob("*") if path.suffix != ".sample"]
-    found = [hooks] if hooks.is_symlink() else found
+    found = [hooks] if hooks.is_symlink() or hooks.is_file() else found
     found += [repository.git / name for name in (*_FILES, "logs/HEAD")]
     if repository.git != repository.common:
         found += [repository.common / name for name in _FILES if name != "index"]

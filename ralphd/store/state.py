@@ -181,8 +181,11 @@ def message(current: Supervision) -> str | None:
             return why
         case model.Stopped(why=why) | model.Paused(why=why) | model.Waiting(why=why) if why:
             return why
-        case model.Done(why="limit", limit=limit):
-            return "a limit of yours was reached" + (f": {limit}" if limit else "")
+        case model.Done(why="limit", limit=limit, uncommitted=left):
+            text = "a limit of yours was reached" + (f": {limit}" if limit else "")
+            return text + (f" ({left})" if left else "")
+        case model.Done(uncommitted=left) if left:
+            return f"but {left}"
         case model.Stopping(since=since) | model.Pausing(since=since) if current.said.testing:
             return f"ends when the tests of its iteration are over; asked at {rfc3339(since)}"
         case model.Starting() if current.said.testing:

@@ -1,11 +1,13 @@
 """What stands in the way in a repository is told to whoever works there next."""
 
+import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from ralphd.git.diagnostics import present_trouble
+from ralphd.git.diagnostics import left_uncommitted, present_trouble
 from tests.git.work_tree import WorkTree
 
 
@@ -79,3 +81,17 @@ def test_a_lock_is_told_in_a_linked_worktree_too(tree: WorkTree, tmp_path: Path)
 
     assert "index.lock is there: a git is at work, or was killed" in told
     assert present_trouble(tree.path) == ()
+
+
+def test_files_that_were_not_committed_are_listed(tree: WorkTree, tmp_path: Path) -> None:
+    (tree.path / "both").write_text("changed")
+    (tree.path / "new\n\x1b").write_text("")
+    (tree.path / ".ralph").mkdir()
+    (tree.path / ".ralph" / "lock").write_text("")
+    (tree.path / "staged").write_text("")
+    tree.git("add", "staged")
+    os.utime(tree.path / "new\n\x1b", (1, 1))
+
+    assert sorted(left_uncommitted(tree.path, 0.0)) == ["both", "new??", "staged"]
+    assert sorted(left_uncommitted(tree.path, time.time() + 60)) == ["both", "staged"]
+    assert left_uncommitted(tmp_path, 0.0) == ()

@@ -1,6 +1,7 @@
 """The copy of a repository in the state directory, and what is rebuilt from it."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.git.restore import Rebuilt, changed_commands, rebuild
+from ralphd.git.restore import Rebuilt, changed_commands, rebuild, restore_setting
 from ralphd.git.runner import NotDone
 from ralphd.git.vault import KEPT_PACKS, UNUSED_S, Vault, kept_names, remove_unused, size_of
 from tests.git.test_guard_table import mounting
@@ -75,7 +76,7 @@ class Place:
         vault = self.vault
         taken = vault.taken()
         assert taken is not None
-        return {each.name: each.undo for each in changed_commands(vault, taken, restores=restores)}
+        return {each.name: each.undo for each in changed_commands(vault, taken, lambda _: restores)}
 
 
 @pytest.fixture
@@ -343,6 +344,9 @@ PLANTS = {
     "removed hooks": "rm -r .git/hooks",
     "linked hook": f"{HARM} >x; ln -sf ../../x .git/hooks/pre-commit",
     "linked hooks": "mkdir x; mv .git/hooks/pre-commit x/; rm -r .git/hooks; ln -s ../x .git/hooks",
+    "folder for a hook": "mkdir .git/hooks/prepare-commit-msg",
+    "pipe for a hook": "mkfifo -m 755 .git/hooks/prepare-commit-msg",
+    "file for hooks": f"rm -r .git/hooks; {HARM} >.git/hooks",
     "hooks path": "git config core.hooksPath /tmp/x",
     "monitor": "git config core.fsmonitor /tmp/x",
     "alias": "git config alias.st '!touch harm'",
@@ -352,6 +356,12 @@ PLANTS = {
 }
 
 
+UNDONE = (
+    *("new hook", "changed hook", "removed hook", "linked hook", "folder for a hook", "pipe for a hook"),
+    *("hooks path", "monitor", "alias"),
+)
+
+
 def _plant(place: Place, name: str) -> None:
     assert place.hook.parent.is_dir()
     subprocess.run(["sh", "-ec", PLANTS[name]], cwd=place.top, check=True)
@@ -359,7 +369,7 @@ def _plant(place: Place, name: str) -> None:
 
 def _commands_of(place: Place) -> dict[str, tuple[str, bool]]:
     hooks = (path for path in place.hook.parent.glob("*") if path.suffix != ".sample")
-    return {path.name: (path.read_text(), path.is_symlink()) for path in hooks}
+    return {path.name: (path.read_text() if path.is_file() else "", path.is_symlink()) for path in hooks}
 
 
 @pytest.mark.parametrize("name", PLANTS)
@@ -394,12 +404,47 @@ def test_a_planted_command_is_named_with_its_undo(place: Place, name: str) -> No
     changed = place.changed(restores=False)
     assert changed, name
     assert _commands_of(place) == planted
-    if name in ("new hook", "changed hook", "removed hook", "linked hook", "hooks path", "monitor", "alias"):
+    if name in UNDONE:
         subprocess.run(["sh", "-ec", *changed.values()], check=True)
         assert (_commands_of(place), place.changed(restores=False)) == (before, {})
         return
     place.take()
     assert place.changed(restores=False) == {}, "a copy is the new baseline"
+
+
+def test_folders_of_hooks_that_were_there_stay(place: Place) -> None:
+    (place.hook.parent / "lib").mkdir()
+    (place.hook.parent / "lib" / "common.sh").write_text("")
+    place.take()
+    assert place.changed(restores=True) == {}
+    shutil.rmtree(place.top / ".git")
+    place.restore()
+    assert (place.hook.parent / "lib").is_dir()
+
+
+def test_each_restored_version_has_its_own_folder(place: Place) -> None:
+    place.take()
+    for text in ("one", "two"):
+        place.hook.write_text(text)
+        assert place.changed(restores=True)
+    left = (place.top / ".git" / "ralph-left").glob("*/hooks/pre-commit")
+    assert sorted(path.read_text() for path in left) == ["one", "two"]
+
+
+def test_a_setting_that_was_left_is_restored_later(place: Place) -> None:
+    place.take()
+    place.git("config", "core.hooksPath", "/tmp/x")
+    vault = place.vault
+    taken = vault.taken()
+    assert taken is not None
+    (left,) = changed_commands(vault, taken, lambda name: name.startswith("hooks"))
+    place.take()
+    done = restore_setting(left)
+    assert done is not None and done.restored
+    assert "hookspath" not in place.git("config", "--list", "--local")
+    assert restore_setting(left) is None
+    subprocess.run(shlex.split(done.undo), check=True)
+    assert place.git("config", "core.hooksPath") == "/tmp/x"
 
 
 def test_honest_changes_of_the_configuration_stay(place: Place) -> None:

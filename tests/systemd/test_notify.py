@@ -220,6 +220,7 @@ def _pass_again_and_again(roster: Any, told: systemd.Systemd) -> "asyncio.Task[N
     class Services:
         systemd = told
         news = None
+        state_directory = Path()
 
         def trouble(self, topic: str, what: str | None) -> None: ...
 

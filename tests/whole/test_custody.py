@@ -1,6 +1,7 @@
 """A run that removes its repository, or what git ignores, gets both back; what a person does stays."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -150,7 +151,7 @@ PLANT = (
 )
 
 
-def test_a_planted_hook_is_reported_once_with_its_undo(daemon: Daemon) -> None:
+def test_a_planted_hook_is_restored_and_a_setting_reported_once(daemon: Daemon) -> None:
     guarded = prepared(daemon)
     daemon.start()
     guarded.register()
@@ -160,11 +161,54 @@ def test_a_planted_hook_is_reported_once_with_its_undo(daemon: Daemon) -> None:
     guarded.does(2, script="true")
     guarded.told(2)
     (note,) = [note for note in daemon.view("demo")["notes"] if "changed" in note]
-    assert "git runs what an iteration changed: hooks/post-commit, core.fsmonitor of" in note
-    assert f"to undo: rm {guarded.place}/.git/hooks/post-commit" in note
+    assert "git runs what an iteration changed: core.fsmonitor of" in note
+    assert f"to undo: git config --file {guarded.place}/.git/config --unset-all core.fsmonitor" in note
     assert daemon.words().count("git runs what an iteration changed") == 1
-    assert (guarded.place / ".git" / "hooks" / "post-commit").exists()
+    (restored,) = daemon.events("file.restored")
+    assert restored["data"]["files"] == ["hooks/post-commit"]
+    undo = shlex.split(restored["data"]["undo"])
+    assert undo[2] == str(guarded.place / ".git" / "hooks" / "post-commit")
+    assert not os.path.lexists(undo[2])
+    subprocess.run(undo, check=True)
+    assert os.path.lexists(undo[2])
+
+
+REFUSES = "printf '#!/bin/sh\\nexit 1\\n' >{0}/prepare-commit-msg; chmod +x {0}/prepare-commit-msg"
+
+
+def test_a_hook_that_refuses_commits_does_not_end_the_work(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, "one", ends=REFUSES.format(".git/hooks"))
+    assert guarded.verdict(1)["kind"] == "kept"
+    guarded.does(2, "two")
+    assert guarded.verdict(2)["kind"] == "kept"
+    assert guarded.subjects() == ["two", "one", "ignore", "first"]
+
+
+def test_a_hooks_path_stays_until_it_refuses_commits(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, "one", ends=f"mkdir h; {REFUSES.format('h')}; git config core.hooksPath h")
+    guarded.told(1)
+    assert guarded.git("config", "core.hooksPath") == "h"
     assert daemon.events("file.restored") == []
+    guarded.does(2, script="echo two >>one; git commit -qam two")
+    guarded.told(2)
+    (restored,) = daemon.events("file.restored")
+    assert restored["data"]["files"] == ["core.hookspath"]
+    guarded.does(3, script="git commit -qam two")
+    assert guarded.verdict(3)["kind"] == "kept"
+    assert guarded.subjects() == ["two", "one", "ignore", "first"]
+    guarded.does(4, script="git config core.hooksPath h; echo four >>one; git commit -qam four")
+    guarded.told(4)
+    assert len(daemon.events("file.restored")) == 2
+    guarded.does(5, script="git commit -qam four")
+    assert guarded.verdict(5)["kind"] == "kept"
 
 
 def test_a_planted_hook_is_restored_at_level_write(daemon: Daemon) -> None:
@@ -224,3 +268,23 @@ def test_a_daemon_that_dies_in_the_middle_leaves_nothing_lost(daemon: Daemon, pl
     assert not (guarded.place / ".git.ralph-new").exists()
     done = subprocess.run(["git", "fsck"], cwd=guarded.place, capture_output=True, check=False)
     assert done.returncode == 0
+
+
+def test_done_names_the_files_that_were_not_committed(daemon: Daemon) -> None:
+    guarded, person = prepared(daemon), Person(daemon)
+    (guarded.place / "mine").write_text("untracked before the start")
+    daemon.start()
+    guarded.register()
+    guarded.does(1, "good", ends="echo more >>first; mkdir -p .ralph; touch .ralph/own new")
+    guarded.told(1)
+    guarded.ends(0)
+    daemon.becomes("demo", "done")
+    left = "but 2 files were not committed: first, new; next: git status"
+    assert daemon.view("demo")["message"] == left
+    (event,) = daemon.events("ralph.done")
+    assert event["data"]["message"] == f"Ralph is done, {left}"
+    for command in ("status", "report"):
+        words = " ".join(person(command, "demo").stdout.split())
+        assert (f"ago, {left}" in words, words.count("not committed")) == (True, 1), words
+    daemon.kill()
+    assert left in " ".join(person("status", cwd=guarded.place).stdout.split())

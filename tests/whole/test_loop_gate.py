@@ -109,6 +109,21 @@ def test_r9_a_reverted_task_is_open_again_and_its_agent_is_told_why(daemon: Daem
     assert (record["reverted"], record["unjudged"]) == (None, False)
 
 
+def test_done_without_a_commit_is_reported(daemon: Daemon, project: Project) -> None:
+    hook = project.place / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\n! test -e ../refused\n")
+    hook.chmod(0o755)
+
+    project.begins({"do": "task", "files": {"../refused": "", "a": ""}})
+
+    view = daemon.becomes("demo", "done", timeout_s=LONG_S)
+    assert project.subjects() == ["start", "first"]
+    left = "but 3 files were not committed: a, work/US-001.txt and 1 more; next: git status"
+    assert view["message"] == left
+    [event] = daemon.events("ralph.done")
+    assert event["data"]["message"] == f"Ralph is done: all tasks are done, {left}"
+
+
 def test_r9_a_loop_that_is_killed_while_the_tests_run_knows_the_verdict_when_it_is_back(
     daemon: Daemon, project: Project
 ) -> None:

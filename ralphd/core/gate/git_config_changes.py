@@ -1,7 +1,8 @@
 """Decide which settings of git run a command, and which of them an iteration changed (A2, A7).
 
 Whoever may write ``.git/config`` has the next ``git status`` of its owner run a program. Names, remotes and
-branches are honest changes of an iteration; what follows here is restored or reported.
+branches are honest changes of an iteration; what follows here is restored or reported. A hook file
+is restored at every level of the sandbox: one that fails refuses every later commit.
 """
 
 import re
@@ -12,6 +13,7 @@ from typing import Final, TypeAlias
 Settings: TypeAlias = Mapping[str, Sequence[str]]
 """The values of each key, as ``git config --list`` names it: section and name in lower case."""
 
+HOOKS_PATH: Final = "core.hookspath"
 _COMMANDS: Final = re.compile(
     r"core\.(fsmonitor|hookspath|sshcommand|editor|pager|askpass|gitproxy|alternaterefscommand)"
     r"|sequence\.editor|interactive\.difffilter|init\.templatedir|uploadpack\.packobjectshook"
@@ -37,6 +39,7 @@ class ChangedCommand:
 
     name: str
     undo: str
+    restored: bool = False
 
 
 def runs_command(key: str, value: str) -> bool:
@@ -59,3 +62,13 @@ def changed_commands(before: Settings, after: Settings) -> list[str]:
         for key in differing
         if any(runs_command(key, value) for value in (*before.get(key, ()), *after.get(key, ())))
     )
+
+
+def is_restored(name: str, *, seen: bool, is_protected: bool, is_stuck: bool) -> bool:
+    """Return whether the daemon restores a hook or setting that an iteration changed.
+
+    Tools set settings, so they stay where the level of the sandbox does not protect them (``is_protected``);
+    ``core.hooksPath`` only until an iteration ``is_stuck``: it changed tracked files and made no commit.
+    """
+    is_hook = name.partition("/")[0] == "hooks"
+    return seen and (is_protected or is_hook or (is_stuck and name == HOOKS_PATH))

@@ -1,12 +1,40 @@
 """What the end of a run leads to (E1 to E5, C1 to C3)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from signal import Signals
 
-from ralphd.core.supervision import model
 from ralphd.core.supervision.backoff import crash_wait, was_healthy
+from ralphd.core.supervision.model import (
+    HAS_A_RUN,
+    Announce,
+    Done,
+    ExitFacts,
+    Failed,
+    Goal,
+    LastWord,
+    Mode,
+    Outcome,
+    Overdue,
+    Paused,
+    Pausing,
+    Policy,
+    Reason,
+    Restart,
+    Running,
+    RunReports,
+    State,
+    Step,
+    Stopped,
+    Stopping,
+    Supervision,
+    Tally,
+    Waiting,
+    WakeAt,
+)
 from ralphd.core.supervision.reports import limit_reached, wait_ended
 from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, RESTARTING, STOPPED, give_up, spawn
+from ralphd.core.text import one_line
 from ralphd.core.time import Moment
 
 # What the end of a run means, and how it reads (E1 to E3).
@@ -17,48 +45,49 @@ COMPLETE = "complete"
 """The reason of a run that has nothing left to do."""
 TRY_AGAIN_LATER = 75
 
-_ENDED_WITH = {0: model.Outcome.DONE, 75: model.Outcome.PAUSED}
-_HELLO_ENDED_WITH = {2: model.Outcome.REFUSED, 5: model.Outcome.LIMIT, 78: model.Outcome.REFUSED}
-_ENDED_FOR = {model.Overdue.STALL: model.Outcome.STALLED, model.Overdue.TIMEOUT: model.Outcome.TIMED_OUT}
+_ENDED_WITH = {0: Outcome.DONE, 75: Outcome.PAUSED}
+_NAME_CHARS = 80
+_HELLO_ENDED_WITH = {2: Outcome.REFUSED, 5: Outcome.LIMIT, 78: Outcome.REFUSED}
+_ENDED_FOR = {Overdue.STALL: Outcome.STALLED, Overdue.TIMEOUT: Outcome.TIMED_OUT}
 _EXIT_WORDS = {126: "found, but not executable", 127: "command not found"}
 
 
-def outcome(state: model.State, ending: model.ExitFacts, said: model.RunReports) -> model.Outcome:
+def outcome(state: State, ending: ExitFacts, said: RunReports) -> Outcome:
     """Return what ``ending`` means for a ralph in ``state``, whose run has reported ``said``.
 
     What we did comes first (E3, K1), unless the run was quicker and ended well by itself; then what was
     observed. 2, 5 and 78 mean something only from a run that said hello (E2): ``make`` fails with 2.
     """
-    assert isinstance(state, model.HAS_A_RUN)
-    if isinstance(state, model.Stopping | model.Pausing):
+    assert isinstance(state, HAS_A_RUN)
+    if isinstance(state, Stopping | Pausing):
         # A pause, or a start, that a person asked for meanwhile outweighs the limit it was stopped for.
-        for_limit = said.limit is not None and isinstance(state, model.Stopping) and not state.again
+        for_limit = said.limit is not None and isinstance(state, Stopping) and not state.again
         if for_limit and (word := last_word(ending, said)) is not None and word.reason == COMPLETE:
-            return model.Outcome.DONE  # the last task was done in the iteration that reached the limit (L10)
-        return model.Outcome.LIMIT if for_limit else model.Outcome.ASKED
-    if isinstance(state, model.Running) and state.overdue is not None and ending.code != 0:
+            return Outcome.DONE  # the last task was done in the iteration that reached the limit (L10)
+        return Outcome.LIMIT if for_limit else Outcome.ASKED
+    if isinstance(state, Running) and state.overdue is not None and ending.code != 0:
         return _ENDED_FOR[state.overdue]
     if ending.lost:
-        return model.Outcome.LOST
+        return Outcome.LOST
     if ending.signal is None and ending.code is not None:
         word = last_word(ending, said)
         if word is not None and word.code == 0 and word.reason == NO_PROGRESS:
-            return model.Outcome.NO_PROGRESS
+            return Outcome.NO_PROGRESS
         if word is not None and word.code == 1:
-            return model.Outcome.GAVE_UP
+            return Outcome.GAVE_UP
         if said.hello and ending.code in _HELLO_ENDED_WITH:
             return _HELLO_ENDED_WITH[ending.code]
-        return _ENDED_WITH.get(ending.code, model.Outcome.FAILED)
-    return model.Outcome.FAILED
+        return _ENDED_WITH.get(ending.code, Outcome.FAILED)
+    return Outcome.FAILED
 
 
-def last_word(ending: model.ExitFacts, said: model.RunReports) -> model.LastWord | None:
+def last_word(ending: ExitFacts, said: RunReports) -> LastWord | None:
     """Return what the run announced of its end, if it then ended that way."""
     word = said.last_word
     return word if word is not None and ending.signal is None and word.code == ending.code else None
 
 
-def heard(ending: model.ExitFacts, said: model.RunReports) -> model.ExitFacts:
+def heard(ending: ExitFacts, said: RunReports) -> ExitFacts:
     """Add what the run announced of its pause; without that its checkpoint counts."""
     word = last_word(ending, said)
     if word is None or word.code != TRY_AGAIN_LATER:
@@ -68,19 +97,19 @@ def heard(ending: model.ExitFacts, said: model.RunReports) -> model.ExitFacts:
     return replace(ending, pause_reason=word.reason, resume_at=resume_at)
 
 
-def failure_kind(meant: model.Outcome) -> str | None:
+def failure_kind(meant: Outcome) -> str | None:
     match meant:
-        case model.Outcome.GAVE_UP:
+        case Outcome.GAVE_UP:
             return "fatal"
-        case model.Outcome.STALLED | model.Outcome.TIMED_OUT:
-            return "stall" if meant is model.Outcome.STALLED else "timeout"
-        case model.Outcome.FAILED | model.Outcome.LOST:
+        case Outcome.STALLED | Outcome.TIMED_OUT:
+            return "stall" if meant is Outcome.STALLED else "timeout"
+        case Outcome.FAILED | Outcome.LOST:
             return "unknown"
         case _:
             return None
 
 
-def in_words(ending: model.ExitFacts) -> str:
+def in_words(ending: ExitFacts) -> str:
     """Describe how a run ended: ``exit 1``, ``exit 127: command not found``, ``SIGKILL``, ``lost``."""
     if ending.lost:
         return "lost: its exit status is unknown"
@@ -95,128 +124,124 @@ PROBE_AFTER_S = 900.0
 """The first look whether a limit of unknown end is over."""
 PUT_RIGHT = "Fix that, then start it again"
 _HOW = {
-    model.Outcome.STALLED: "Ralph hung and was killed",
-    model.Outcome.TIMED_OUT: "Ralph exceeded its time limit and was ended",
+    Outcome.STALLED: "Ralph hung and was killed",
+    Outcome.TIMED_OUT: "Ralph exceeded its time limit and was ended",
 }
 
 
-def run_ended(current: model.Supervision, ending: model.ExitFacts, policy: model.Policy) -> model.Step:
+def run_ended(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
     """Answer the end of the run that lived; the end of another run changes nothing."""
-    if not isinstance(current.state, model.HAS_A_RUN) or current.state.run_id != ending.run_id:
-        return model.Step(current)
+    if not isinstance(current.state, HAS_A_RUN) or current.state.run_id != ending.run_id:
+        return Step(current)
     ending = heard(ending, current.said)
     meant = outcome(current.state, ending, current.said)
     over = replace(current, tally=_tally_after(current, ending, meant, policy))
     answer = _after_end(over, ending, meant, policy)
-    actions = (*wait_ended(current), model.Announce("ralph.exited"))
-    supervision = replace(answer.supervision, said=model.RunReports())
-    return model.Step(supervision, (*actions, *answer.actions), exit_meaning=meant)
+    actions = (*wait_ended(current), Announce("ralph.exited"))
+    supervision = replace(answer.supervision, said=RunReports())
+    return Step(supervision, (*actions, *answer.actions), exit_meaning=meant)
 
 
-def _tally_after(
-    current: model.Supervision, ending: model.ExitFacts, meant: model.Outcome, policy: model.Policy
-) -> model.Tally:
+def _tally_after(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Tally:
     if was_healthy(policy, ending, current.said, meant):
         return replace(current.tally, consecutive_errors=0)
-    if meant is model.Outcome.STALLED:  # what its iterations had cleared stands again
+    if meant is Outcome.STALLED:  # what its iterations had cleared stands again
         errors = current.tally.consecutive_errors + current.said.errors_cleared
         return replace(current.tally, consecutive_errors=errors)
     return current.tally
 
 
-def _after_end(
-    current: model.Supervision, ending: model.ExitFacts, meant: model.Outcome, policy: model.Policy
-) -> model.Step:
+def _after_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
     word = last_word(ending, current.said)
-    if not policy.supervised and meant is not model.Outcome.ASKED:
+    if not policy.supervised and meant is not Outcome.ASKED:
         return _after_unwatched_end(current, ending, meant, policy)
     match meant:
-        case model.Outcome.ASKED:
+        case Outcome.ASKED:
             return _after_asked_end(_counted(current, ending, policy))
-        case model.Outcome.DONE:
+        case Outcome.DONE:
             return _after_good_end(current, ending, policy)
-        case model.Outcome.PAUSED:
+        case Outcome.PAUSED:
             return _after_pause(current, ending, policy)
-        case model.Outcome.LIMIT:
-            return _limited(_counted(current, ending, policy), current.said.limit, word)
-        case model.Outcome.REFUSED:
+        case Outcome.LIMIT:
+            return _limited(_counted(current, ending, policy), ending, current.said.limit)
+        case Outcome.REFUSED:
             return give_up(current, f"Ralph refused to run ({in_words(ending)})" + _because(word))
-        case model.Outcome.GAVE_UP:
+        case Outcome.GAVE_UP:
             errors = current.tally.consecutive_errors + 1
             counted = replace(current, tally=replace(current.tally, consecutive_errors=errors))
             return give_up(counted, f"Ralph gave up{_because(word)}. {PUT_RIGHT}")
-        case model.Outcome.NO_PROGRESS:
+        case Outcome.NO_PROGRESS:
             return _stopped_by_itself(current, word)
-        case model.Outcome.FAILED | model.Outcome.LOST | model.Outcome.STALLED | model.Outcome.TIMED_OUT:
+        case Outcome.FAILED | Outcome.LOST | Outcome.STALLED | Outcome.TIMED_OUT:
             return _after_failure(current, ending, meant, policy)
 
 
-def _counted(current: model.Supervision, ending: model.ExitFacts, policy: model.Policy) -> model.Supervision:
+def _counted(current: Supervision, ending: ExitFacts, policy: Policy) -> Supervision:
     """Count the iteration where a run is one; elsewhere reports or commits are counted."""
-    if policy.mode is not model.Mode.ITERATION or ending.code != 0:
+    if policy.mode is not Mode.ITERATION or ending.code != 0:
         return current
     return replace(current, tally=replace(current.tally, iteration=current.tally.iteration + 1))
 
 
-def _because(word: model.LastWord | None) -> str:
+def _because(word: LastWord | None) -> str:
     return "" if word is None else f": {word.why or word.reason}"
 
 
-def _limited(current: model.Supervision, limit: str | None, word: model.LastWord | None) -> model.Step:
+def _limited(current: Supervision, ending: ExitFacts, limit: str | None) -> Step:
+    word = last_word(ending, current.said)
     limit = limit or (word.why if word is not None else None) or None
-    text = f"Ralph stopped: {limit or 'your limit was reached'}"
-    return current.enter(model.Done("limit", limit), model.Announce("ralph.done", text))
+    return _finished(
+        current, ending, Done("limit", limit), f"Ralph stopped: {limit or 'your limit was reached'}"
+    )
 
 
-def _after_unwatched_end(
-    current: model.Supervision, ending: model.ExitFacts, meant: model.Outcome, policy: model.Policy
-) -> model.Step:
+def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
     """P6: announce how it ended, nothing else."""
     word = last_word(ending, current.said)
     match meant:
-        case model.Outcome.DONE:
-            return _done(current, "Ralph is done")
-        case model.Outcome.LIMIT:
-            return _limited(current, current.said.limit, word)
-        case model.Outcome.PAUSED:
+        case Outcome.DONE:
+            return _done(current, ending, "Ralph is done")
+        case Outcome.LIMIT:
+            return _limited(current, ending, current.said.limit)
+        case Outcome.PAUSED:
             return _paused(current, ending, policy, resume_at=None)
-        case model.Outcome.NO_PROGRESS:
+        case Outcome.NO_PROGRESS:
             return _stopped_by_itself(current, word)
         case _:
             how = f"Ralph exited ({in_words(ending)})" + _because(word)
-            return current.enter(model.Failed(how), model.Announce("ralph.failed", how))
+            return current.enter(Failed(how), Announce("ralph.failed", how))
 
 
-def _after_asked_end(current: model.Supervision) -> model.Step:
+def _after_asked_end(current: Supervision) -> Step:
     match current.state:
-        case model.Pausing() if current.said.guard is not None:
-            announcement = model.Announce("ralph.paused", f"Ralph paused: {current.said.guard}")
-            return current.enter(model.Paused(GUARD, None, current.said.guard), announcement)
-        case model.Pausing():
-            return current.enter(model.Paused("requested"), PAUSED_ON_REQUEST)
-        case model.Stopping(again=True):
+        case Pausing() if current.said.guard is not None:
+            announcement = Announce("ralph.paused", f"Ralph paused: {current.said.guard}")
+            return current.enter(Paused(GUARD, None, current.said.guard), announcement)
+        case Pausing():
+            return current.enter(Paused("requested"), PAUSED_ON_REQUEST)
+        case Stopping(again=True):
             return spawn(current, RESTARTING)
         case _:
-            return current.enter(model.Stopped(), STOPPED)
+            return current.enter(Stopped(), STOPPED)
 
 
-def _after_good_end(current: model.Supervision, ending: model.ExitFacts, policy: model.Policy) -> model.Step:
+def _after_good_end(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
     counted = _counted(current, ending, policy)
     tally = counted.tally if current.said.reverted else replace(counted.tally, consecutive_errors=0)  # C3
     finished = replace(counted, tally=tally)
-    if policy.restart is model.Restart.NEVER:
-        return _done(finished, "Ralph is done")
-    if policy.mode is model.Mode.ITERATION and ending.complete:
-        return _done(finished, "Ralph is done: no task is open")
-    if policy.mode is model.Mode.LOOP and policy.restart is model.Restart.ON_FAILURE:
-        return _done(finished, "Ralph is done" + _because(last_word(ending, current.said)))
+    if policy.restart is Restart.NEVER:
+        return _done(finished, ending, "Ralph is done")
+    if policy.mode is Mode.ITERATION and ending.complete:
+        return _done(finished, ending, "Ralph is done: no task is open")
+    if policy.mode is Mode.LOOP and policy.restart is Restart.ON_FAILURE:
+        return _done(finished, ending, "Ralph is done" + _because(last_word(ending, current.said)))
     if limit := limit_reached(tally, ending.at, policy):
-        return _limited(finished, limit, None)
-    reason = model.Reason.ITERATION_PAUSE if policy.mode is model.Mode.ITERATION else model.Reason.RESTART
+        return _limited(finished, ending, limit)
+    reason = Reason.ITERATION_PAUSE if policy.mode is Mode.ITERATION else Reason.RESTART
     return _wait(finished, reason, ending.at, policy.iteration_pause_s)
 
 
-def _after_pause(current: model.Supervision, ending: model.ExitFacts, policy: model.Policy) -> model.Step:
+def _after_pause(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
     """Exit 75 (E1): a usage limit with a known reset ends by itself, a margin after the reset.
 
     The built-in loop has added the margin. A reset in the past was wrong: it is probed like an unknown one.
@@ -228,53 +253,47 @@ def _after_pause(current: model.Supervision, ending: model.ExitFacts, policy: mo
     return _paused(current, ending, policy, resume_at=resume_at)
 
 
-def _paused(
-    current: model.Supervision, ending: model.ExitFacts, policy: model.Policy, *, resume_at: Moment | None
-) -> model.Step:
+def _paused(current: Supervision, ending: ExitFacts, policy: Policy, *, resume_at: Moment | None) -> Step:
     reason = ending.pause_reason or "exit 75, no reason is known"
     word = last_word(ending, current.said)
     why = "" if word is None else word.why
     text = f"Ralph paused: {why or reason.replace('_', ' ')}"
     is_logged = policy.own_loop and word is not None and word.resume_at is not None  # by the loop
     told = (None, resume_at, (("message", text),)) if is_logged else (text, resume_at)
-    wake = () if resume_at is None else (model.WakeAt(resume_at),)
-    return current.enter(model.Paused(reason, resume_at, why), model.Announce("ralph.paused", *told), *wake)
+    wake = () if resume_at is None else (WakeAt(resume_at),)
+    return current.enter(Paused(reason, resume_at, why), Announce("ralph.paused", *told), *wake)
 
 
-def _stopped_by_itself(current: model.Supervision, word: model.LastWord | None) -> model.Step:
+def _stopped_by_itself(current: Supervision, word: LastWord | None) -> Step:
     """L10: it ended well and got nowhere; started again it would do the same."""
     why = "no progress" + _because(word)
-    announcement = model.Announce("ralph.stopped", f"Ralph stopped: {why}")
-    return model.Step(replace(current, goal=model.Goal.STOPPED, state=model.Stopped(why)), (announcement,))
+    announcement = Announce("ralph.stopped", f"Ralph stopped: {why}")
+    return Step(replace(current, goal=Goal.STOPPED, state=Stopped(why)), (announcement,))
 
 
-def _after_failure(
-    current: model.Supervision, ending: model.ExitFacts, meant: model.Outcome, policy: model.Policy
-) -> model.Step:
+def _after_failure(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
     failures = current.tally.consecutive_errors + 1
     counted = replace(current, tally=replace(current.tally, consecutive_errors=failures))
     how = _HOW.get(meant) or f"Ralph exited ({in_words(ending)})"
-    if policy.restart is model.Restart.NEVER or policy.max_retries == 0:
+    if policy.restart is Restart.NEVER or policy.max_retries == 0:
         return give_up(counted, f"{how} — not restarted, as configured")
     if failures >= policy.max_retries:
         times = "1 failure" if failures == 1 else f"{failures} failures in a row"
         return give_up(counted, f"{how} — giving up after {times}")
     if limit := limit_reached(counted.tally, ending.at, policy):
-        return _limited(counted, limit, None)
+        return _limited(counted, ending, limit)
     wait = crash_wait(policy, counted.tally, failures, ending.at)
-    return counted.enter(wait, *_tell_retry(how, wait, failures, policy), model.WakeAt(wait.until))
+    return counted.enter(wait, *_tell_retry(how, wait, failures, policy), WakeAt(wait.until))
 
 
-def _tell_retry(
-    how: str, wait: model.Waiting, failures: int, policy: model.Policy
-) -> tuple[model.Announce, ...]:
+def _tell_retry(how: str, wait: Waiting, failures: int, policy: Policy) -> tuple[Announce, ...]:
     delay = f"retrying in {_seconds(wait.until - wait.since)}s"
     attempt = f"(attempt {failures + 1}/{policy.max_retries})"
-    if wait.reason is model.Reason.RESTART_LIMIT:
+    if wait.reason is Reason.RESTART_LIMIT:
         delay = f"max_restarts_per_hour = {policy.max_restarts_per_hour} reached, {delay}"
     return (
-        model.Announce("ralph.retrying", f"{how} — {delay} {attempt}", wait_until=wait.until),
-        model.Announce("wait.started", wait_until=wait.until),
+        Announce("ralph.retrying", f"{how} — {delay} {attempt}", wait_until=wait.until),
+        Announce("wait.started", wait_until=wait.until),
     )
 
 
@@ -283,9 +302,25 @@ def _seconds(delay_s: float) -> str:
     return f"{delay_s:.3f}".rstrip("0").rstrip(".")
 
 
-def _done(current: model.Supervision, text: str) -> model.Step:
-    return current.enter(model.Done(), model.Announce("ralph.done", text))
+def _done(current: Supervision, ending: ExitFacts, text: str) -> Step:
+    return _finished(current, ending, Done(), text)
 
 
-def _wait(current: model.Supervision, reason: model.Reason, at: Moment, delay_s: float) -> model.Step:
-    return current.enter(model.Waiting(reason, at, at + delay_s), model.WakeAt(at + delay_s))
+def _finished(current: Supervision, ending: ExitFacts, done: Done, text: str) -> Step:
+    left = uncommitted_words(ending.uncommitted)
+    announcement = Announce("ralph.done", f"{text}, but {left}" if left else text)
+    return current.enter(replace(done, uncommitted=left), announcement)
+
+
+def uncommitted_words(names: Sequence[str]) -> str:
+    """Return one line about files that were not committed, with the next step; empty without names."""
+    if not names:
+        return ""
+    shown = ", ".join(one_line(name, _NAME_CHARS) for name in names[:2])
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    what = "1 file was" if len(names) == 1 else f"{len(names)} files were"
+    return f"{what} not committed: {shown}{more}; next: git status"
+
+
+def _wait(current: Supervision, reason: Reason, at: Moment, delay_s: float) -> Step:
+    return current.enter(Waiting(reason, at, at + delay_s), WakeAt(at + delay_s))

@@ -83,7 +83,8 @@ class ExitFacts:
 
     ``code`` and ``signal`` are both None for a run that was lost: its shim is gone and left no record (S6).
     ``last_sign_at`` is the time of its last output, ``committed`` whether the repository's HEAD moved.
-    ``pause_reason`` and ``resume_at`` come from the checkpoint of a run that ended with 75.
+    ``pause_reason`` and ``resume_at`` come from the checkpoint of a run that ended with 75. ``uncommitted``
+    names tracked files that differ from HEAD, and untracked files from the time of the work.
     """
 
     run_id: RunId
@@ -96,6 +97,7 @@ class ExitFacts:
     complete: bool = False
     pause_reason: str | None = None
     resume_at: Moment | None = None
+    uncommitted: tuple[str, ...] = ()
 
     @property
     def lost(self) -> bool:
@@ -300,10 +302,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The work is done, or a limit of the user's own was reached; ``limit`` says which, where we know."""
+    """The work is done, or a limit of the user's own was reached; ``limit`` says which, where we know.
+
+    ``uncommitted`` is a line about files that were not committed.
+    """
 
     why: str = "complete"
     limit: str | None = None
+    uncommitted: str = ""
     kind: Literal["done"] = "done"
 
 

@@ -8,21 +8,24 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ralphd.core.gate.git_config_changes import ChangedCommand
+from ralphd.core.gate.git_config_changes import HOOKS_PATH, ChangedCommand, is_restored
 from ralphd.core.supervision.model import Announce, RunId
 from ralphd.daemon.services import Services
 from ralphd.git.diagnostics import is_older, unfinished
 from ralphd.git.repo import Repository
-from ralphd.git.restore import Rebuilt, changed_commands, rebuild
-from ralphd.git.runner import NotDone, error_text
+from ralphd.git.restore import Rebuilt, changed_commands, rebuild, restore_setting
+from ralphd.git.runner import GitRunner, NotDone, error_text
 from ralphd.git.vault import Taken, Vault
 
 if TYPE_CHECKING:
     from ralphd.daemon.ralph.record import RalphRecord
 
 Begin: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+_STATUS_LIMIT_S: Final = 10.0
 _PROTECTING: Final = ("write", "box")
 """The levels that are never started without their sandbox: what is configured is in effect."""
 TOO_LARGE: Final = "vault: no copy of the commits: the repository is larger than git.vault_max_bytes"
@@ -41,6 +44,8 @@ class Custody:
         self._is_first = False
         self._notes: tuple[str, ...] = ()
         self._changed = ""
+        self._hooks_path: ChangedCommand | None = None
+        """The first change of ``core.hooksPath`` in this run, if it was left as it is."""
 
     @property
     def _is_on(self) -> bool:
@@ -55,7 +60,7 @@ class Custody:
 
     async def before_run(self) -> None:
         """Copy the repository in the background: what happened while nothing ran is its owner's."""
-        self._changed = ""
+        self._changed, self._hooks_path = "", None
         if not self._is_on:
             return
         if Repository.find(self._account.definition.directory) is not None:
@@ -139,28 +144,44 @@ class Custody:
             if names := vault.restore_kept(taken) if seen else []:
                 text = f"restored {_some(names)} from the vault: the iteration deleted what git ignores"
                 told.append((Announce("file.restored", text, data=(("files", names),)), f"kept/{taken.at}"))
-            restores = seen and self._account.configuration.sandbox.level in _PROTECTING
-            is_sound = Repository.find(vault.top) is not None
-            if changed := changed_commands(vault, taken, restores=restores) if is_sound else []:
-                told += self._on_commands(changed, taken, restores=restores)
+            if Repository.find(vault.top) is not None:
+                changed = changed_commands(vault, taken, partial(self._is_restored, taken, seen))
+                if (left := self._hooks_path) is not None and seen and _is_stuck(taken):
+                    self._hooks_path = None
+                    changed += filter(None, [restore_setting(left)])
+                told += self._on_commands(changed, taken)
         return told
 
-    def _on_commands(
-        self, changed: list[ChangedCommand], taken: Taken, *, restores: bool
-    ) -> list[tuple[Announce, str]]:
+    def _is_restored(self, taken: Taken, seen: bool, name: str) -> bool:
+        is_protected = self._account.configuration.sandbox.level in _PROTECTING
+        is_stuck = name == HOOKS_PATH and _is_stuck(taken)
+        return is_restored(name, seen=seen, is_protected=is_protected, is_stuck=is_stuck)
+
+    def _on_commands(self, changed: list[ChangedCommand], taken: Taken) -> list[tuple[Announce, str]]:
         """Report hooks and settings that an iteration changed, once: the next copy has what is there now."""
-        names = [each.name for each in changed]
-        what = f"{_some(names)} of {taken.common}"
-        if restores:
-            text = f"restored {what}: the iteration changed what git runs; to undo: {changed[0].undo}"
-            data = (("files", names), ("undo", changed[0].undo))
-            return [(Announce("file.restored", text, data=data), f"commands/{taken.at}")]
-        self._changed = f"git runs what an iteration changed: {what}; to undo: {changed[0].undo}"
-        logger.warning("%s", self._changed, extra={"ralph": self._account.definition.name})
-        return []
+        restored = [each for each in changed if each.restored]
+        if left := [each for each in changed if not each.restored]:
+            hooks_path = next((each for each in left if each.name == HOOKS_PATH), None)
+            self._hooks_path = self._hooks_path or hooks_path
+            what = f"{_some([each.name for each in left])} of {taken.common}"
+            self._changed = f"git runs what an iteration changed: {what}; to undo: {left[0].undo}"
+            logger.warning("%s", self._changed, extra={"ralph": self._account.definition.name})
+        if not restored:
+            return []
+        names, undo = [*dict.fromkeys(each.name for each in restored)], restored[0].undo
+        why = f"the iteration changed what git runs; to undo while it is stopped: {undo}"
+        text = f"restored {_some(names)} of {taken.common}: {why}"
+        data = (("files", names), ("undo", undo))
+        return [(Announce("file.restored", text, data=data), f"commands/{taken.at}")]
 
     def _trouble(self, why: str | None) -> None:
         self._services.trouble(f"vault of {self._account.definition.name}", why)
+
+
+def _is_stuck(taken: Taken) -> bool:
+    """Return whether tracked files were changed and nothing was committed since the vault's copy."""
+    git = GitRunner(Path(taken.top), limit_s=_STATUS_LIMIT_S)
+    return git.commit("HEAD") == taken.head and bool(git.status("-uno"))
 
 
 def _some(names: list[str]) -> str:

@@ -19,6 +19,7 @@ from ralphd.core.supervision.events import Event, FellSilent, Overran
 from ralphd.core.supervision.exit_policy import TRY_AGAIN_LATER
 from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.builtin import command_of
+from ralphd.git.diagnostics import left_uncommitted
 from ralphd.git.facts import run_setting
 from ralphd.git.repo import ReflogMark, Repository, Signature
 from ralphd.git.worktree_scan import WorkTree
@@ -249,6 +250,8 @@ async def ending_of(account: "RalphRecord", log: RalphLog, record: ExitRecord) -
     complete = False
     if record.code == 0 and account.policy.mode is model.Mode.ITERATION:
         complete = await asyncio.to_thread(_is_complete, account, log, record)
+    since = account.supervision.tally.began_at or record.started_at or record.ended_at
+    left = await asyncio.to_thread(left_uncommitted, account.definition.directory, since)
     return model.ExitFacts(
         run_id=record.run_id,
         at=record.ended_at,
@@ -260,6 +263,7 @@ async def ending_of(account: "RalphRecord", log: RalphLog, record: ExitRecord) -
         complete=complete,
         pause_reason=pause.reason,
         resume_at=pause.resume_at,
+        uncommitted=left,
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.gate.git_config_changes import changed_commands, runs_command
+from ralphd.core.gate.git_config_changes import HOOKS_PATH, changed_commands, is_restored, runs_command
 
 COMMANDS = [
     ("core.hookspath", ".husky"),
@@ -78,3 +78,24 @@ def test_equal_settings_have_no_changes(settings: dict[str, tuple[str]]) -> None
 def test_a_changed_hooks_path_always_counts(before: tuple[str], after: tuple[str]) -> None:
     changed = changed_commands({"core.hookspath": before}, {"core.hookspath": after})
     assert changed == ([] if before == after else ["core.hookspath"])
+
+
+@pytest.mark.parametrize(
+    ("name", "is_protected", "is_stuck", "restored"),
+    [
+        ("hooks", False, False, True),
+        ("hooks/pre-commit", False, False, True),
+        ("hooks/pre-commit", True, False, True),
+        ("core.fsmonitor", False, True, False),
+        ("core.fsmonitor", True, False, True),
+        ("config", False, True, False),
+        (HOOKS_PATH, False, False, False),
+        (HOOKS_PATH, False, True, True),
+        (HOOKS_PATH, True, False, True),
+    ],
+)
+def test_hooks_are_restored_at_each_level(
+    name: str, is_protected: bool, is_stuck: bool, restored: bool
+) -> None:
+    assert is_restored(name, seen=True, is_protected=is_protected, is_stuck=is_stuck) is restored
+    assert not is_restored(name, seen=False, is_protected=is_protected, is_stuck=is_stuck)

@@ -107,7 +107,7 @@ settled_states: st.SearchStrategy[Rest] = st.one_of(
     st.just(Idle()),
     st.builds(Stopped, st.sampled_from(["", "no progress"])),
     st.builds(Failed, st.just("exit 1")),
-    st.builds(Done, st.sampled_from(["complete", "limit"])),
+    st.builds(Done, st.sampled_from(["complete", "limit"]), uncommitted=st.sampled_from(["", "1 file"])),
     st.builds(Paused, reasons),
 )
 states_with_a_run: st.SearchStrategy[State] = st.one_of(
@@ -174,6 +174,7 @@ endings = st.builds(
     complete=st.booleans(),
     pause_reason=st.none() | reasons,
     resume_at=st.none() | moments,
+    uncommitted=st.just(()) | st.just(("a.py", "b.py", "c.py")),
 )
 requests: st.SearchStrategy[Event] = st.one_of(
     st.builds(StartRequested, moments),

@@ -30,6 +30,7 @@ from ralphd.core.supervision.model import (
 )
 from ralphd.core.supervision.step import step
 from ralphd.core.time import Moment
+from ralphd.store.state import message
 from tests.core.supervision.scenes import (
     EXIT_0,
     EXIT_1,
@@ -98,6 +99,31 @@ def test_e1_a_past_reset_never_causes_a_start_loop(margin_s: float) -> None:
 )
 def test_e2_a_failure_is_announced_in_words(ending: ExitFacts, words: str) -> None:
     assert texts(after_end(ending)) == [f"Ralph exited ({words}) — retrying in 30s (attempt 2/3)"]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ((), ""),
+        (("a.py",), "1 file was not committed: a.py; next: git status"),
+        (("a.py", "b.py"), "2 files were not committed: a.py, b.py; next: git status"),
+        (("a.py", *"bcdefghijkl"), "12 files were not committed: a.py, b and 10 more; next: git status"),
+        (("a\nb\x1b[2J",), "1 file was not committed: a b; next: git status"),
+    ],
+)
+def test_done_names_files_that_were_not_committed(names: tuple[str, ...], words: str) -> None:
+    ending = replace(EXIT_0, uncommitted=names)
+    policy = replace(POLICY, restart=Restart.NEVER)
+
+    assert after_end(ending, policy).supervision.state == Done(uncommitted=words)
+    assert texts(after_end(ending, policy)) == [f"Ralph is done, but {words}" if words else "Ralph is done"]
+    limited = replace(POLICY, restart=Restart.ALWAYS, max_runtime_s=60)
+    reached = after_end(ending, limited, Tally(began_at=ending.at - 60)).supervision
+    assert isinstance(reached.state, Done) and (reached.state.why, reached.state.uncommitted) == (
+        "limit",
+        words,
+    )
+    assert str(message(reached)).endswith(f" ({words})" if words else "(max_runtime_seconds)")
 
 
 # E4: each run one iteration

@@ -61,6 +61,11 @@ STATES: list[dict[str, Any]] = [
     {"state": "failed", "message": "exit 1 three times", "finished_at": "2026-11-20T06:00:00Z"},
     {"state": "failed", "consecutive_errors": 3, "last_exit": {"code": None, "signal": 11}},
     {"state": "done", "finished_at": NOW_TEXT},
+    {
+        "state": "done",
+        "message": "but 1 file was not committed: a; next: git status",
+        "finished_at": NOW_TEXT,
+    },
     {"state": "of the future"},
 ]
 

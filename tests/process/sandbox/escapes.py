@@ -32,8 +32,8 @@ mount_the_state               | o o x x | the state directory mounted elsewhere 
 make_a_disk                   | o o x x | a device node made and written (root)
 write_bashrc                  | o o x x | a line in `~/.bashrc`
 write_outside                 | o o x x | a file outside of the working directory
-plant_a_hook                  | o o o x | `.git/hooks/pre-commit`
-plant_a_file_watcher          | o o o x | `core.fsmonitor` in `.git/config`
+plant_a_hook                  | r r r x | `.git/hooks/pre-commit`
+plant_a_file_watcher          | o o r x | `core.fsmonitor` in `.git/config`
 plant_a_link                  | x x x x | a link in the working directory that ralphd would follow
 forge_the_signpost            | x x x x | a forged `.ralph/lock`
 kill_shim                     | o x x x | `kill -9` of its own shim
@@ -51,6 +51,8 @@ In the table, *the daemon* stands for any process outside of the run.
 """
 REPAIRED_BY: Final = {
     "remove_the_socket": "tests/whole/test_daemon.py::test_a_socket_that_was_removed_is_made_anew",
+    "plant_a_hook": "tests/whole/test_custody.py::test_a_hook_that_refuses_commits_does_not_end_the_work",
+    "plant_a_file_watcher": "tests/whole/test_custody.py::test_a_planted_hook_is_restored_at_level_write",
 }
 """The tests that show a repair; here only the deed is tried."""
 
