@@ -41,6 +41,7 @@ _LAST: Final = (
 _ADDED: Final = {
     **{"retakes": 0, "stale": "", "confirmed": 0, "excused": "", "note": "", "knows_run": False},
     **{"by_run": None, "reverts": "", "owner": "run", "rewritten": False, "is_bare": False},
+    **{"start_commit": "", "hiding": [], "command": ""},
 }
 """Keys that earlier daemons do not know, with the values at which they are left out."""
 _STATE: Final = TypeAdapter(GateState)

@@ -222,6 +222,7 @@ class RalphFiles:
         self.own = ("ralph.json", "env", GATE_FILE, STATE_FILE, HISTORY_FILE, PROGRESS_FILE)
         self.runs = home / "runs"
         self.tests = home / "tests"
+        self._environment: dict[str, Any] = {}  # what ``env`` held last: a run may delete the file
 
     def create(self) -> None:
         make_private_directory(self.home)
@@ -232,7 +233,8 @@ class RalphFiles:
         found = _agents_variables(definition.configuration, definition.flags)
         variables = {name: table[key] for name, table, key in found if table[key]}
         environment = self._load_environment()
-        if environment.pop(AGENTS, {}) != variables:
+        is_gone = bool(environment) and not self.environment_file.exists()
+        if environment.pop(AGENTS, {}) != variables or is_gone:
             environment |= {AGENTS: variables} if variables else {}
             write_whole(self.environment_file, as_json(environment), durable=durable)
         write_whole(self.definition_file, as_json(definition.to_json()), durable=durable)
@@ -264,16 +266,16 @@ class RalphFiles:
         """Keep the environment of the runs, readable for us alone."""
         variables = {key: value for key, value in self._load_environment().items() if key == AGENTS}
         write_whole(self.environment_file, as_json({**environment, **variables}))
+        self._environment = {**environment, **variables}
 
     def load_environment(self) -> dict[str, str]:
-        """Return the environment of the runs; empty if it is missing or damaged."""
+        """Return the environment of the runs: the last known one if the file is missing or damaged."""
         return {name: value for name, value in self._load_environment().items() if isinstance(value, str)}
 
     def _load_environment(self) -> dict[str, Any]:
-        try:
-            return read_json(self.environment_file) or {}
-        except Broken:
-            return {}
+        with suppress(Broken):
+            self._environment = read_json(self.environment_file) or self._environment
+        return dict(self._environment)
 
     def mirror(self, directory: Path, contents: Mapping[str, bytes] | None = None) -> None:
         """Write the copies in ``.ralph/``: those in ``contents``, and those that differ from their originals.

@@ -228,6 +228,23 @@ def test_uncommitted_work_in_the_way_stays_and_pauses(daemon: Daemon, guarded: G
     assert "in the way: two" in event["data"]["message"]
 
 
+def test_what_a_mixed_reset_leaves_is_not_in_the_way(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start(failpoints=["guard.move.tree"], unarmed=True)
+    guarded.commit("old")
+    begun(guarded)
+    guarded.does(3, script="echo more >>one; git rm -q old; git commit -qam third; cd .")
+    guarded.told(3)
+    good = guarded.git("rev-parse", "HEAD")
+    guarded.does(4, "four", script=f"git reset -q HEAD~3; touch {daemon.root}/armed")
+    daemon.died()
+    assert (guarded.place / "two").read_text() == "two\n"
+    daemon.start()
+    assert guarded.told(4)["next"] == "continue"
+    assert (guarded.git("rev-parse", "HEAD~1"), guarded.subject("HEAD")) == (good, "four")
+    assert guarded.git("status", "--porcelain") == "?? note"
+    assert len(daemon.events("repository.repaired")) == 1
+
+
 def paused_after_repair(daemon: Daemon, guarded: Guarded, *, script: str = RESET) -> str:
     """Repair a reset, and pause; the tip that the repair made."""
     begun(guarded)

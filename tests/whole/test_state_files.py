@@ -454,9 +454,18 @@ def test_a_stop_is_carried_out_on_a_full_disk(small: Daemon) -> None:
     assert not is_alive(pid)
 
 
-def test_a_deleted_home_is_written_again_and_the_ralph_stays_known(daemon: Daemon, witness: Witness) -> None:
+@pytest.mark.parametrize("adopts", [False, True], ids=["registered", "adopted"])
+def test_a_deleted_home_is_written_again_and_the_ralph_stays_known(
+    daemon: Daemon, witness: Witness, adopts: bool
+) -> None:
     daemon.start()
-    view = witness.register()
+    if adopts:
+        witness.register(start=False)
+        daemon.restart()
+        daemon.ask("POST", "/v1/ralphs/demo/start", {})
+        witness.started(1)
+    view = daemon.view(witness.name) if adopts else witness.register()
+    environment = (daemon.files(witness.name) / "env").read_text()
     shutil.rmtree(daemon.files(witness.name))
 
     event = wait_for(lambda: daemon.events("state.recovered"), timeout_s=20, what="the event")[0]
@@ -464,7 +473,9 @@ def test_a_deleted_home_is_written_again_and_the_ralph_stays_known(daemon: Daemo
     assert (event["ralph"], event["data"]["rebuilt_from"]) == (witness.name, "memory")
     now = daemon.view(witness.name)
     assert (now["state"], now["ralph_pid"]) == ("running", view["ralph_pid"])
-    assert any("files in the state directory were deleted" in note for note in now["notes"])
+    assert any("deleted; lost: logs, history" in note for note in now["notes"])
+    written = daemon.files(witness.name) / "env"
+    assert (written.read_text(), written.stat().st_mode & 0o777) == (environment, 0o600)
     assert daemon.status()["daemon"]["status"] == "ok"
     (run,) = wait_for(lambda: daemon.run_directories(witness.name), what="the run's directory")
     wait_for((run / "run.json").exists, what="the run's record")

@@ -36,6 +36,7 @@ def changed(old: str, new: str) -> str:
 
 
 RED = "the earlier version of test_add.py fails"
+SCRIPT = "the earlier version of run-tests fails"
 FEWER = "1 test ran, 2 before"
 WAYS = {
     # By both.
@@ -67,15 +68,17 @@ WAYS = {
         RED,
     ),
     "the expected value is changed": Way({"test_add.py": changed("3), 5)", "3), -1)")}, RED),
-    # By the counts alone.
+    # By the counts and the earlier script.
     "the script of the tests exits": Way(
-        {"run-tests": "exit 0\n"}, "the output no longer shows how many tests ran (2 before)"
+        {"run-tests": "exit 0\n"},
+        f"the output no longer shows how many tests ran (2 before); {SCRIPT}",
     ),
     "the runner skips the file": Way(
-        {"run-tests": "exec python3 -m unittest -q test_other\n"}, "1 test ran, 3 before"
+        {"run-tests": "exec python3 -m unittest -q test_other\n"}, f"1 test ran, 3 before; {SCRIPT}"
     ),
     "a hook of the runner deselects": Way(
-        {"sitecustomize.py": "", "run-tests": "exec python3 -m unittest -q -k test_zero\n"}, FEWER
+        {"sitecustomize.py": "", "run-tests": "exec python3 -m unittest -q -k test_zero\n"},
+        f"{FEWER}; {SCRIPT}",
     ),
 }
 
@@ -92,7 +95,12 @@ def put(guarded: Guarded, files: dict[str, str | None]) -> str:
 
 
 def started(
-    daemon: Daemon, *, other: bool = False, protect: str = "report", first: dict[str, str] | None = None
+    daemon: Daemon,
+    *,
+    other: bool = False,
+    protect: str = "report",
+    first: dict[str, str] | None = None,
+    tests: str = TESTS,
 ) -> Guarded:
     """A ralph with two unittest tests, and a third one in another file."""
     guarded = Guarded.of(daemon)
@@ -105,7 +113,7 @@ def started(
         (guarded.place / name).write_text(text)
     guarded.git("add", "-A")
     guarded.git("commit", "-q", "-m", "tests")
-    guarded.register(tests=TESTS, regent__protect_tests=protect)
+    guarded.register(tests=tests, regent__protect_tests=protect)
     return guarded
 
 
@@ -122,6 +130,35 @@ def test_a_way_to_weaken_tests_is_reverted(daemon: Daemon, name: str) -> None:
     assert (verdict["kind"], verdict["why"]) == ("reverted", way.why)
     assert guarded.git("rev-parse", "HEAD^{tree}") == before
     assert guarded.git("status", "--porcelain") == ""
+
+
+def test_a_replaced_test_script_does_not_judge_later_commits(daemon: Daemon) -> None:
+    daemon.start()
+    guarded = started(daemon, protect="revert", first={"run-tests": f"{RUN_TESTS[5:-1]} 2>/dev/null\n"})
+
+    guarded.does(1, ends=put(guarded, {"run-tests": "exit 0\n"}))
+    assert guarded.verdict(1)["kind"] == "kept"
+    daemon.restart()
+    guarded.does(2, "good")
+    assert guarded.verdict(2)["kind"] == "kept"
+    guarded.does(3, ends=put(guarded, {"code_.py": BAD}))
+
+    verdict = guarded.verdict(3)
+    assert (verdict["kind"], verdict["why"]) == ("reverted", "the earlier version of run-tests fails")
+    assert guarded.git("show", "HEAD:code_.py") == CODE.strip()
+    assert guarded.git("status", "--porcelain") == ""
+
+
+def test_a_module_that_hides_the_runner_is_reverted(daemon: Daemon) -> None:
+    daemon.start()
+    guarded = started(daemon, protect="revert", tests="python3 -m unittest -q 2>/dev/null")
+
+    guarded.does(1, ends=put(guarded, {"code_.py": BAD, "unittest.py": ""}))
+
+    verdict = guarded.verdict()
+    why = "Python imports unittest.py instead of the test runner"
+    assert (verdict["kind"], verdict["why"]) == ("reverted", why)
+    assert not (guarded.place / "unittest.py").exists()
 
 
 def test_a_report_names_what_was_weakened_and_keeps_the_commits(daemon: Daemon) -> None:

@@ -44,7 +44,8 @@ class GateState:
     ``good`` is the last position whose commits may not be lost; it is noted with the gate off, too.
     ``unapplied`` are the new commits that conflicted with what was restored then, as a verdict on their task.
     ``counts`` are those of the last green tests, on the commit ``counted``. ``is_bare``: the tests were green
-    only without the sandbox, so this ralph has none (A1).
+    only without the sandbox, so this ralph has none (A1). ``start_commit`` is where HEAD was when somebody
+    started the ralph: the version of the scripts of the tests that they trust.
     """
 
     baseline: Baseline = Baseline.UNKNOWN
@@ -64,6 +65,7 @@ class GateState:
     counts: TestCounts | None = None
     counted: str | None = None
     is_bare: bool = False
+    start_commit: str = ""
 
     @property
     def counts_before(self) -> TestCounts | None:
@@ -116,7 +118,7 @@ def before_run(state: GateState, head: Position, *, is_iteration: bool, descends
         state = replace(state, is_open=False, baseline=Baseline.UNKNOWN)
     if not state.is_open:
         state = replace(state, before=state.before if keeps else head, is_open=is_iteration)
-    return replace(state, left=head)
+    return replace(state, left=head, start_commit=state.start_commit or head.head or "")
 
 
 def at_iteration(state: GateState, head: Position) -> GateState:

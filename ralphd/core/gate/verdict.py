@@ -127,13 +127,15 @@ class VerdictKind(StrEnum):
 class GatePolicy:
     """``[regent]``. ``minimal``: commits are reverted one by one until the tests pass, else all at once.
 
-    ``protect_tests``: ``report``, ``revert`` or ``off``; ``protect`` are the patterns of the test files.
+    ``protect_tests``: ``report``, ``revert`` or ``off``; ``protect`` are the patterns of the test files,
+    and the scripts of ``test_command`` are test files, too.
     """
 
     test_retries: int = 1
     minimal: bool = True
     protect_tests: str = "off"
     protect: tuple[str, ...] = ()
+    test_command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +183,13 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class ShowOld:
-    """Save the test files that the range changed, and put their earlier versions into the work tree (A9)."""
+    """Save the test files that the range changed, and put their earlier versions into the work tree (A9).
+
+    The scripts of ``command`` are shown as they were when the ralph was started.
+    """
 
     patterns: tuple[str, ...]
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +243,14 @@ class CarriedOut:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The earlier versions of test files are in the work tree; ``gone`` were deleted or emptied since."""
+    """The earlier versions of test files are in the work tree; ``gone`` were deleted or emptied since.
+
+    ``hiding``: see ``TestCheck``.
+    """
 
     changed: tuple[str, ...]
     gone: tuple[str, ...]
+    hiding: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,8 +437,10 @@ def step(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
             return replace(run, order=PutBack() if run.is_aside else RunTests(), planned=None, stale=why)
         case SetAside(), CarriedOut():
             return replace(run, order=RunTests(), runs=(), is_aside=True)
-        case ShowOld(), Shown(changed=changed, gone=gone):
-            check = replace(run.check, changed=changed, gone=gone, is_shown=True)
+        case ShowOld(), Shown(changed=changed, gone=gone, hiding=hiding):
+            check = replace(run.check, changed=changed, gone=gone, hiding=hiding, is_shown=bool(changed))
+            if not changed:
+                return _green(replace(run, check=check.done()), policy)
             return replace(run, order=RunTests(), is_aside=True, check=check)
         case ShowOld(), Ran():  # no test file differs
             return _green(replace(run, check=run.check.done()), policy)
@@ -514,7 +526,7 @@ def _tree_is(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
 def _green(run: GateRun, policy: GatePolicy) -> GateRun:
     check = run.check
     if policy.protect_tests != "off" and run.baseline is Baseline.GREEN and not check.is_done:
-        return replace(run, order=ShowOld(policy.protect))
+        return replace(run, order=ShowOld(policy.protect, policy.test_command))
     kind, text = weakened(check), weakened_text(check)
     if kind and policy.protect_tests == "revert":
         return _red(replace(run, check=replace(check, blamed=text)), policy)

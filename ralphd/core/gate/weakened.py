@@ -6,9 +6,12 @@ user's choice: ``[regent] protect_tests``.
 """
 
 import fnmatch
-from collections.abc import Sequence
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import dropwhile
 from typing import Final
 
 from ralphd.core.gate.test_counts import TestCounts
@@ -22,6 +25,8 @@ TEST_FILES: Final = (
 )
 """The test files of each language, where ``[regent] protect`` names none."""
 _NAMED: Final = 3
+_PREFIX: Final = re.compile(r"(exec|env|time|nice|timeout|-\S*|\w+=\S*|\d+[smh]?)$")
+_INTERPRETER: Final = re.compile(r"(.*/)?(sh|bash|dash|zsh|node|ruby|perl|python[\d.]*)$")
 
 
 class Weakened(StrEnum):
@@ -40,6 +45,8 @@ class TestCheck:
     the test files that are tested in their earlier version, ``gone`` those of them that were deleted or
     emptied. ``is_shown``: the earlier versions are in the work tree. ``is_red``: they fail, each of ``tries``
     times. ``unknown`` is why they could not be tested. ``blamed`` is why commits are reverted.
+    ``start_commit`` has the scripts of ``test_command`` as they were when the ralph was started, empty:
+    unknown. ``hiding`` are new files that Python imports instead of the test runner.
     """
 
     __test__ = False
@@ -54,10 +61,12 @@ class TestCheck:
     tries: int = 0
     unknown: str = ""
     blamed: str = ""
+    start_commit: str = ""
+    hiding: tuple[str, ...] = ()
 
     def again(self) -> "TestCheck":
         """Return the check of the tree after a revert."""
-        return TestCheck(before=self.before, blamed=self.blamed)
+        return TestCheck(before=self.before, blamed=self.blamed, start_commit=self.start_commit)
 
     def done(self) -> "TestCheck":
         """Return the check with its result."""
@@ -75,6 +84,36 @@ def is_protected(path: str, patterns: Sequence[str]) -> bool:
     )
 
 
+def _started(command: str) -> Iterator[tuple[str, str]]:
+    """Yield the file that each simple command starts, and the module of Python; one of them is empty."""
+    folder = ""
+    for part in re.split(r"[;&|\n]+", command):
+        first, *rest = [*dropwhile(_PREFIX.match, part.split()), ""]
+        if first == "cd":
+            folder = posixpath.join(folder, rest[0])
+        elif _INTERPRETER.match(first):
+            operand = next((word for word in rest if not word.startswith("-")), "")
+            options = rest[: rest.index(operand)] if operand else []
+            if "-m" in options:
+                yield "", "" if folder else operand
+            elif "-c" not in options:
+                yield posixpath.normpath(posixpath.join(folder, operand)), ""
+        elif "/" in first:
+            yield posixpath.normpath(posixpath.join(folder, first)), ""
+
+
+def script_files(command: str) -> tuple[str, ...]:
+    """Return the files that a test command starts: ``./t.sh``, ``sh t.sh``, ``python tests/run.py``."""
+    return tuple(dict.fromkeys(path for path, _ in _started(command) if path))
+
+
+def hiding_runner(command: str, added: Iterable[str]) -> tuple[str, ...]:
+    """Return the ``added`` files that ``python -m NAME`` in a test command imports instead of the runner."""
+    runners = {module.partition(".")[0] for _, module in _started(command)} - {""}
+    names = {name for each in runners for name in (f"{each}.py", f"{each}/__init__.py")}
+    return tuple(path for path in added if path in names)
+
+
 def has_fewer(before: TestCounts | None, after: TestCounts | None) -> bool:
     """Return whether fewer tests ran; an output that shows no counts any more counts as none."""
     if before is None or not before.ran:
@@ -88,7 +127,7 @@ def weakened(check: TestCheck) -> Weakened:
     """Return what became of the tests; NOT before the check is done."""
     if not check.is_done:
         return Weakened.NOT
-    if has_fewer(check.before, check.after) or (check.gone and check.is_red):
+    if has_fewer(check.before, check.after) or check.hiding or (check.gone and check.is_red):
         return Weakened.VANISHED
     return Weakened.CHANGED if check.is_red else Weakened.NOT
 
@@ -101,6 +140,8 @@ def weakened_text(check: TestCheck) -> str:
         found.append(f"the earlier version of {', '.join(check.changed[:_NAMED])}{more} fails")
     if check.gone and check.is_red:
         found.append(f"deleted or emptied: {', '.join(check.gone[:_NAMED])}")
+    if check.hiding:
+        found.append(f"Python imports {', '.join(check.hiding[:_NAMED])} instead of the test runner")
     if check.unknown:
         found.append(f"the earlier versions of the tests could not be run: {check.unknown}")
     return "; ".join(found)

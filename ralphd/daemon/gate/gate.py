@@ -296,7 +296,7 @@ class Gate:
             number=number,
             task=task,
             excused=state.excused,
-            check=TestCheck(before=state.counts_before),
+            check=TestCheck(before=state.counts_before, start_commit=state.start_commit),
         )
 
     # --- a gate run: handed over, worked on, concluded ---------------------------------------------------
@@ -339,7 +339,10 @@ class Gate:
             raise ShuttingDown("ralphd is shutting down; the next one continues with the verdict")
 
     def on_event(self, event: events.Event, current: Supervision) -> None:
-        """Cut the tests off where nobody wants to wait for them any longer."""
+        """Cut the tests off where nobody waits for them any longer; a start trusts their present scripts."""
+        starts = isinstance(event, events.StartRequested) and isinstance(current.state, Starting)
+        if starts or isinstance(event, events.RestartRequested):
+            self._memory.state = replace(self._memory.state, start_commit="")
         kills = isinstance(event, events.StopRequested | events.DaemonStopping) and event.now
         unwanted = current.goal is not Goal.RUNNING or isinstance(event, events.DaemonStopping)
         if kills or (self._tests_baseline and isinstance(current.state, Starting) and unwanted):

@@ -95,8 +95,10 @@ class GitEffects:
         match order:
             case verdict.SetAside():
                 return stash.set_aside(self.directory, label)
-            case verdict.ShowOld(patterns=patterns):
-                return old_tests.show_old(self.directory, label, run.boundary.before.head or "", patterns)
+            case verdict.ShowOld(patterns=patterns, command=command):
+                before = run.boundary.before.head or ""
+                start = run.check.start_commit or before
+                return old_tests.show_old(self.directory, label, before, patterns, command, start=start)
             case verdict.PutBack():
                 return stash.put_back(self.directory, label)
             case verdict.Revert(commits=commits):

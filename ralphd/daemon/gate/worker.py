@@ -118,7 +118,8 @@ class GateWorker:
     def _policy(self) -> GatePolicy:
         regent = self._account.configuration.regent
         is_minimal = regent.rollback_scope == "minimal"
-        return GatePolicy(regent.test_retries, is_minimal, regent.protect_tests, regent.protect)
+        tests = (regent.protect_tests, regent.protect, regent.test_command)
+        return GatePolicy(regent.test_retries, is_minimal, *tests)
 
     async def work(self) -> None:
         """Carry out one order after the other until the run is decided, then post the verdict.

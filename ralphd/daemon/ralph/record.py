@@ -80,7 +80,7 @@ def _awaited(active: ActiveConfiguration, pinned: Definition) -> tuple[str, ...]
     )
 
 
-HOME_DELETED = "its files in the state directory were deleted; lost: environment, logs, history"
+HOME_DELETED = "its files in the state directory were deleted; lost: logs, history"
 _OF_THE_RUN = (Reported, Committed, BaselineTested, VerdictReached)
 """No request causes these facts, even while one takes effect."""
 
@@ -357,7 +357,7 @@ class RalphRecord:
             self._stale = True
 
     async def restore_home(self) -> None:
-        """Write definition and state again if they were deleted: the next daemon has to know this ralph."""
+        """Write definition, environment and state again where a run deleted them."""
         if self.files.definition_file.exists():
             return
         self._unsaved = True

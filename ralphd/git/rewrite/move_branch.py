@@ -26,7 +26,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -53,12 +53,39 @@ _SUBMODULE_BRANCH: Final = "refs/ralph/branch"
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move of a branch (a full ref); ``reason`` is for its reflog."""
+    """A move of a branch (a full ref); ``reason`` is for its reflog.
+
+    The files at ``settled`` are already as in the new commit: only their index entries change.
+    """
 
     branch: str
     old: str
     new: str
     reason: str = ""
+    settled: frozenset[bytes] = frozenset()
+
+    def changes(self, git: GitRunner) -> tuple[TreeChange, ...]:
+        """Return what the move changes in the work tree."""
+        every = tree_diff.changes(git, self.old, self.new)
+        return tuple(each for each in every if each.path not in self.settled)
+
+
+def with_settled(git: GitRunner, to: Move) -> Move:
+    """Return the move with the files that are already as in the new commit, and are not staged otherwise."""
+    every = tree_diff.changes(git, to.old, to.new)
+    staged = tree_diff.staged_at(git, [each.path for each in every])
+    settled = (
+        each.path
+        for each in every
+        if staged.get(each.path) in (each.old, each.new)
+        and not tree_diff.has_submodule(each.old, each.new)
+        and (
+            tree_diff.is_exactly(git, each.path, each.new)
+            if each.new
+            else not os.path.lexists(git.path(each.path))
+        )
+    )
+    return replace(to, settled=frozenset(settled))
 
 
 def carry_out(directory: Path, act: Callable[[GitRunner], str]) -> Done:
@@ -132,7 +159,7 @@ def move(git: GitRunner, to: Move) -> None:
         raise HasMoved(f"HEAD is not at {short_sha(to.old)} of {to.branch.removeprefix(HEADS)} any more")
     if trouble := trouble_of(git, ()):
         raise NotDone(trouble)
-    paths = tree_diff.changes(git, to.old, to.new)
+    paths = to.changes(git)
     without = _refuse_overlap(git, paths)
     refuse_filtered(git, [each.path for each in paths])
     for each in paths if git.filters else ():
@@ -145,6 +172,8 @@ def move(git: GitRunner, to: Move) -> None:
     _write_journal(git, to, without)
     diagnostics.reach("guard.move.begun")
     try:
+        new = {each.path: each.new for each in tree_diff.changes(git, to.old, to.new)}
+        tree_diff.put_entries(git, [(path, new[path]) for path in to.settled])
         _read_tree(git, to)
         diagnostics.reach("guard.move.tree")
         _move_submodules(git, paths)
@@ -230,7 +259,7 @@ def recover(git: GitRunner) -> None:
     wait_for_lock(git.repository)
     if (lock := git.repository.git / "index.lock").exists():
         raise NotDone(f"a revert was cut off, and its git may still be at work: {lock} is there")
-    paths = tree_diff.changes(git, to.old, to.new)
+    paths = to.changes(git)
     not_old = tree_diff.differing(git, [(each.path, each.old) for each in paths if each.old])
     not_new = tree_diff.differing(git, [(each.path, each.new) for each in paths if each.new])
     changed = {
@@ -256,9 +285,10 @@ def _roll_back(git: GitRunner, paths: Sequence[TreeChange], without: frozenset[b
 
 def _write_journal(git: GitRunner, to: Move, without: frozenset[bytes]) -> None:
     path = git.work / "tmp-journal"
-    names = sorted(os.fsdecode(name) for name in without)
+    left_out, settled = (sorted(map(os.fsdecode, names)) for names in (without, to.settled))
+    journal = {"branch": to.branch, "old": to.old, "new": to.new, "left_out": left_out, "settled": settled}
     with path.open("w") as file:
-        json.dump({"branch": to.branch, "old": to.old, "new": to.new, "left_out": names}, file)
+        json.dump(journal, file)
         file.flush()
         os.fsync(file.fileno())
     path.replace(git.work / _JOURNAL)
@@ -267,7 +297,8 @@ def _write_journal(git: GitRunner, to: Move, without: frozenset[bytes]) -> None:
 def _read_journal(git: GitRunner) -> tuple[Move, frozenset[bytes]] | None:
     try:
         journal = json.loads((git.work / _JOURNAL).read_text())
-        to = Move(str(journal["branch"]), str(journal["old"]), str(journal["new"]))
+        settled = frozenset(map(os.fsencode, journal.get("settled", ())))
+        to = Move(str(journal["branch"]), str(journal["old"]), str(journal["new"]), settled=settled)
         return to, frozenset(os.fsencode(name) for name in journal["left_out"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

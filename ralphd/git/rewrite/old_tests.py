@@ -11,15 +11,18 @@
 #
 # A renamed file gets its earlier content at its new path, where its imports work. A file that was renamed to
 # something that is no test file counts as deleted.
+#
+# A script of the test command that was replaced passes every later commit, and a boundary at which the code
+# was good accepts it. So its version is that of the ralph's start, at each boundary where it differs.
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut, Moved, Ran, Refused, Result, Shown
-from ralphd.core.gate.weakened import is_protected
+from ralphd.core.gate.weakened import hiding_runner, is_protected, script_files
 from ralphd.git import tree_diff
 from ralphd.git.rewrite import file_snapshots, stash
 from ralphd.git.rewrite.file_snapshots import PathKind, SavedFile, SavedState
@@ -42,17 +45,29 @@ class OldTest:
     new: TreeEntry | None
 
 
-def show_old(directory: Path, label: str, before: str, patterns: Sequence[str]) -> Answer:
+def show_old(
+    directory: Path, label: str, before: str, patterns: Sequence[str], command: str = "", *, start: str = ""
+) -> Answer:
     """Show the earlier versions of the test files that differ between ``before`` and HEAD.
 
-    Return their names, or that the tests are green with them, where no test file differs.
+    Those of the scripts of ``command`` are the versions at ``start``. Return their names, or that the tests
+    are green with them, where no test file differs.
     """
     shown: list[Shown] = []
+    scripts = script_files(command)
+
+    def is_test(path: str) -> bool:
+        return path not in scripts and is_protected(path, patterns)
 
     def act(git: GitRunner) -> str:
         head, ref, saved = stash.load(git, label)
-        old_tests = list(_changed(git, before, head, patterns))
+        old_tests = list(_changed(git, before, head, is_test))
+        if scripts:
+            trusted = start if start and git.commit(start) else before
+            old_tests += _changed(git, trusted, head, scripts.__contains__)
+        hiding = hiding_runner(command, _added(git, before, head))
         if not old_tests:
+            shown.extend([Shown((), (), hiding)] if hiding else ())
             return head
         if saved is None:
             saved = _save(git, head, old_tests, ref)
@@ -67,7 +82,8 @@ def show_old(directory: Path, label: str, before: str, patterns: Sequence[str]) 
             mode = modes.get(each.path, 0o755 if each.old.mode == _FILE_MODES[1] else 0o644)
             file_snapshots.write_file(git, each.path, PathKind.FILE, mode, data)
             diagnostics.reach("guard.old_tests.file")
-        shown.append(Shown(tuple(readable(each.path) for each in old_tests), _gone(git, old_tests)))
+        names = tuple(readable(each.path) for each in old_tests)
+        shown.append(Shown(names, _gone(git, old_tests), hiding))
         return head
 
     done = carry_out(directory, act)
@@ -76,7 +92,12 @@ def show_old(directory: Path, label: str, before: str, patterns: Sequence[str]) 
     return shown[0] if shown else Ran(Result.GREEN)
 
 
-def _changed(git: GitRunner, before: str, head: str, patterns: Sequence[str]) -> Iterator[OldTest]:
+def _added(git: GitRunner, before: str, head: str) -> list[str]:
+    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", "--diff-filter=A", before, head, "--")
+    return [readable(path) for path in git.output(*words).split(b"\0") if path]
+
+
+def _changed(git: GitRunner, before: str, head: str, is_test: Callable[[str], bool]) -> Iterator[OldTest]:
     words = ("diff-tree", "-r", "-z", "-M", "--raw", "--diff-filter=MDRT")
     fields = iter(git.output(*words, before, head, "--").split(b"\0"))
     for header in fields:
@@ -86,9 +107,9 @@ def _changed(git: GitRunner, before: str, head: str, patterns: Sequence[str]) ->
         path = next(fields)
         current = next(fields) if status.startswith(b"R") else path
         old, new = entry_of(old_mode, old_sha), entry_of(new_mode, new_sha)
-        if old is None or old.mode not in _FILE_MODES or not is_protected(readable(path), patterns):
+        if old is None or old.mode not in _FILE_MODES or not is_test(readable(path)):
             continue
-        if new is None or not is_protected(readable(current), patterns):
+        if new is None or not is_test(readable(current)):
             yield OldTest(path, old, None)
         elif old.sha != new.sha and new.mode in _FILE_MODES:
             yield OldTest(current, old, new)

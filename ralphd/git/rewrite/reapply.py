@@ -25,7 +25,17 @@ from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, rewritten_by_other, uncommitted
-from ralphd.git.rewrite.move_branch import HEADS, LEFT, Done, Move, branch_and_head, carry_out, move, recover
+from ralphd.git.rewrite.move_branch import (
+    HEADS,
+    LEFT,
+    Done,
+    Move,
+    branch_and_head,
+    carry_out,
+    move,
+    recover,
+    with_settled,
+)
 from ralphd.git.rewrite.revert import KEPT, merge_trees
 from ralphd.git.rewrite.stash import ASIDE
 from ralphd.git.runner import GitRunner, NotDone, error_text, ref_name
@@ -142,6 +152,7 @@ def _restore(
         diagnostics.reach("rewritten.kept")
         try:
             to = Move(branch, tip, new_tip, f"ralph: restored {short_sha(good)}")
+            to = with_settled(git, to) if is_here else to  # a mixed reset leaves the files
             move(git, to) if is_here else _move_elsewhere(git, to)
         except (NotDone, OSError) as why:
             return RewriteResult(RewriteAction.PAUSE, short_name, facts.lost, ref=ref, why=error_text(why))

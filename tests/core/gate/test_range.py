@@ -23,8 +23,8 @@ from ralphd.core.gate.verdict import (
 from ralphd.core.supervision.model import RunId
 
 A, B, C = (Position(letter * 40, "main") for letter in "abc")
-OPEN = GateState(Baseline.GREEN, A, is_open=True, left=B)
-CLOSED = GateState(Baseline.GREEN, A, is_open=False, left=A)
+OPEN = GateState(Baseline.GREEN, A, is_open=True, left=B, start_commit="s")
+CLOSED = GateState(Baseline.GREEN, A, is_open=False, left=A, start_commit="s")
 RUN = GateRun(Boundary(A, B), Baseline.GREEN, B.head, RunTests())
 KEPT = Verdict(VerdictKind.KEPT, "the tests pass", Baseline.GREEN, boundary_id="r1/1", commits=("b",))
 REVERTED = replace(KEPT, kind=VerdictKind.REVERTED, reverted=("b",), boundary_id="r1/2")
@@ -65,6 +65,12 @@ def test_a_range_begins_where_head_is() -> None:
     assert ranges.before_run(CLOSED, B, is_iteration=False) == replace(CLOSED, before=B, left=B)
 
 
+def test_the_first_run_after_a_start_sets_its_commit() -> None:
+    started = replace(CLOSED, start_commit="")
+    assert ranges.before_run(started, B, is_iteration=True).start_commit == B.head
+    assert ranges.before_run(CLOSED, B, is_iteration=True).start_commit == "s"
+
+
 def test_a_run_that_is_one_iteration_opens_its_range() -> None:
     assert ranges.before_run(CLOSED, B, is_iteration=True).is_open
 
@@ -76,7 +82,7 @@ def test_an_open_range_goes_on_where_it_was_left() -> None:
 def test_an_open_range_is_dropped_where_head_has_moved() -> None:
     dropped = ranges.before_run(OPEN, C, is_iteration=False)
 
-    assert dropped == GateState(Baseline.UNKNOWN, C, is_open=False, left=C)
+    assert dropped == GateState(Baseline.UNKNOWN, C, is_open=False, left=C, start_commit="s")
     assert ranges.needs_baseline(dropped)
 
 
@@ -214,7 +220,7 @@ def test_the_next_range_begins_after_a_verdict() -> None:
 
     after = ranges.after_verdict(state, KEPT, C)
 
-    assert after == GateState(Baseline.GREEN, C, is_open=False, left=B, last=KEPT)
+    assert after == GateState(Baseline.GREEN, C, is_open=False, left=B, last=KEPT, start_commit="s")
 
 
 def test_a_verdict_that_is_open_leaves_the_range_open() -> None:

@@ -28,7 +28,16 @@ from ralphd.core.gate.verdict import (
     begin,
     step,
 )
-from ralphd.core.gate.weakened import TestCheck, Weakened, has_fewer, is_protected, weakened, weakened_text
+from ralphd.core.gate.weakened import (
+    TestCheck,
+    Weakened,
+    has_fewer,
+    hiding_runner,
+    is_protected,
+    script_files,
+    weakened,
+    weakened_text,
+)
 from ralphd.core.supervision.model import RunId
 
 REVERT = GatePolicy(0, protect_tests="revert")
@@ -59,6 +68,46 @@ def test_usual_names_are_test_files(path: str, *, is_test: bool) -> None:
 def test_named_patterns_replace_the_usual_ones() -> None:
     assert is_protected("run-tests.sh", ["*.sh"]) and is_protected("a/b/c.py", ["a/*"])
     assert not is_protected("test_a.py", ["*.sh"])
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("./t.sh", ["t.sh"]),
+        ("sh t.sh && bash -e x/y.sh --fast", ["t.sh", "x/y.sh"]),
+        ("cd sub; CI=1 timeout 60 ../run.sh | tee log", ["run.sh"]),
+        ("exec python3.11 tests/run.py tests/a.py", ["tests/run.py"]),
+        ("make test", []),
+        ("python -m unittest -q a.py", []),
+        ("sh -c 'exit 0'", []),
+        ("cd", []),
+        ("", []),
+    ],
+)
+def test_the_scripts_of_a_test_command_are_found(command: str, files: list[str]) -> None:
+    assert list(script_files(command)) == files
+
+
+def test_a_new_module_can_hide_the_runner() -> None:
+    added = ("unittest.py", "pytest/__init__.py", "pytest/a.py", "sub/unittest.py")
+    assert hiding_runner("python -m unittest -q", added) == ("unittest.py",)
+    assert hiding_runner("python -m pytest -m fast", added) == ("pytest/__init__.py",)
+    assert hiding_runner("cd sub && python -m unittest", added) == ()
+    assert hiding_runner("pytest", added) == ()
+
+
+def test_a_hidden_runner_is_red_without_another_run() -> None:
+    hides = Shown((), (), ("unittest.py",))
+    kept = after(ran(run_of(), REPORT, Result.GREEN), REPORT, hides)
+    text = "Python imports unittest.py instead of the test runner"
+    assert (verdict(kept).kind, verdict(kept).weakened) == (VerdictKind.KEPT, Weakened.VANISHED)
+    assert verdict(kept).why == f"the tests pass, but {text}"
+    reverts = after(ran(run_of(), REVERT, Result.GREEN), REVERT, hides)
+    assert isinstance(reverts.order, Revert)
+    back = after(
+        ran(after(reverts, REVERT, CarriedOut("0")), REVERT, Result.GREEN), REVERT, Ran(Result.GREEN)
+    )
+    assert (verdict(back).kind, verdict(back).why) == (VerdictKind.REVERTED, text)
 
 
 @pytest.mark.parametrize(

@@ -125,3 +125,35 @@ def test_a_folder_that_became_a_link_is_not_followed(tree: WorkTree, tmp_path: P
 
     assert "in the way: deep/er" in refusal(show_old(tree.path, LABEL, before, ()))
     assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_a_script_is_shown_as_it_was_at_the_start(tree: WorkTree) -> None:
+    write(tree, "t.sh", "exit 1\n")
+    tree.git("add", "-A")
+    tree.git("commit", "--quiet", "-m", "a script")
+    start = head(tree)
+    write(tree, "t.sh", "exit 0\n")
+    tree.git("commit", "--quiet", "-a", "-m", "replaced")
+    before = head(tree)
+    committed(tree, "code", code="2\n")
+    was = everything(tree)
+
+    assert show_old(tree.path, LABEL, before, (), start=start) == Ran(Result.GREEN), "it is no test file"
+    shown = show_old(tree.path, LABEL, before, (), "sh ./t.sh", start=start)
+
+    assert shown == Shown(("t.sh",), ())
+    assert (tree.path / "t.sh").read_text() == "exit 1\n"
+    carried_out(put_back(tree.path, LABEL))
+    assert everything(tree) == was
+    assert show_old(tree.path, LABEL, before, (), "sh ./t.sh", start="0" * 40) == Ran(Result.GREEN)
+
+
+def test_a_new_module_that_hides_the_runner_is_named(tree: WorkTree) -> None:
+    before = head(tree)
+    write(tree, "unittest.py", "")
+    tree.git("add", "-A")
+    tree.git("commit", "--quiet", "-m", "hides")
+
+    shown = show_old(tree.path, LABEL, before, (), "python -m unittest")
+    assert shown == Shown((), (), ("unittest.py",))
+    assert tree.git("for-each-ref", "refs/ralph") == ""
