@@ -54,6 +54,7 @@ _PAUSES = {
     "timeout": "an agent timed out",
     "stall": "an agent hung",
     "error": "an error",
+    "task_list": "the task list was lost repeatedly",
     "guard": "the guard needs you to review its commits",
     "interrupted": "interrupted",
     "iteration_boundary": "before an iteration",

@@ -14,7 +14,7 @@ from enum import StrEnum
 from ralphd.core.gate.verdict import Result
 from ralphd.core.supervision import events, model
 from ralphd.core.supervision.backoff import was_healthy
-from ralphd.core.supervision.exit_policy import last_word
+from ralphd.core.supervision.exit_policy import TASK_LIST, last_word
 from ralphd.core.supervision.model import Goal, Policy, Step, Supervision
 from ralphd.core.supervision.reports import IterationFinished, Reported, boundary_id, is_known
 from ralphd.core.time import Moment, in_minutes
@@ -113,6 +113,9 @@ def _of_end(text: str, event: events.RunEnded, before: Supervision, place: Escal
     if word is not None and word.reason == "tasks_failed":
         needs = f"a review of the failed tasks in .ralph/progress.md, then: {start}"
         return Escalation(text, needs, f"less {shell_word(place.directory + '/.ralph/progress.md')}")
+    if word is not None and word.reason == TASK_LIST:
+        needs = f"a look at the task list; when it is as you want it: {place.resume}"
+        return Escalation(text, needs, place.look("logs"))
     if event.ending.code == 78 and (word is None or word.reason == "configuration"):
         needs = f"a fix of its configuration, then: {start}"
         return Escalation(text, needs, f"ralphctl -C {shell_word(place.directory)} config check")

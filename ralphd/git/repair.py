@@ -16,13 +16,14 @@ from typing import Final
 from ralphd.core.time import Moment
 from ralphd.git import diagnostics
 from ralphd.git.diagnostics import unfinished
-from ralphd.git.facts import position
+from ralphd.git.facts import RUN_SETTING, position
 from ralphd.git.locks import remove_stale_locks
+from ralphd.git.repo import Repository
 from ralphd.git.rewrite.file_snapshots import Trace, traces
 from ralphd.git.rewrite.move_branch import HEADS, LEFT, recover, refuse_filtered
 from ralphd.git.runner import SHOWN, GitRunner, NotDone, error_text, name_list, readable, ref_name
 from ralphd.git.snapshot import Snapshot, snapshot
-from ralphd.git.tree_diff import TreeEntry, above, committed_at, is_there, obstructing, staged_at
+from ralphd.git.tree_diff import TreeEntry, above, committed_at, is_there, obstructing, put_entries, staged_at
 
 # Theory of operation of the repair: locks, half-done acts, a detached HEAD
 #
@@ -278,3 +279,29 @@ def _set_to_head(
     if head is not None and same:
         words = ("checkout", "--quiet", head, "--pathspec-from-file=-", "--pathspec-file-nul")
         git.output(*words, given=same)
+
+
+# A file that the loop has restored.
+
+
+def recommit(directory: Path, file: str, before: str | None) -> str:
+    """Commit a restored file, if commits since ``before`` changed or removed it. Return what hindered that.
+
+    Else reverting these commits would find it in the way. Raises nothing for what it finds.
+    """
+    try:
+        # Marked as a commit of the run: it is judged, and reverted, together with what it repairs.
+        git = GitRunner(directory, settings=(RUN_SETTING.strip("'"),))
+        name = os.fsencode(os.path.relpath(directory.resolve() / file, git.top.resolve()))
+        old = committed_at(git, [name], before).get(name)
+        if old == committed_at(git, [name], git.commit("HEAD")).get(name):
+            if old is not None and name not in staged_at(git, [name]):
+                put_entries(git, [(name, old)])
+            return ""
+        refuse_filtered(git, [name])
+        git.output("update-index", "--add", "--", os.fsdecode(name))
+        words = ("--quiet", "--only", "--no-verify", "--no-gpg-sign", "-m", f"Restore {file}")
+        git.output("commit", *words, "--", os.fsdecode(name), env=git.identity)
+        return ""
+    except (NotDone, OSError) as why:
+        return "" if Repository.find(directory) is None else f"it is not committed: {error_text(why)}"

@@ -275,8 +275,10 @@ class LoopRunner:
         """Report the boundary and bring back the answer (L9)."""
         answer = await self._boundary.answer(order, self._late)
         self._console.say(iteration_line(order, None if answer is None else answer.verdict))
-        plan = await self._plans.read(self._loop.plan)  # as it is after a revert
         reply = answer or RegentReply()
+        if reply.verdict is not None and reply.verdict.kind is VerdictKind.REVERTED:
+            await self._attempts.restore_list(self._loop.plan)  # the revert may have left its removal
+        plan = await self._plans.read(self._loop.plan)  # as it is after a revert
         event = model.Judged(time.time(), reply.next, plan, reply.verdict, unheard=answer is None)
         self._events.put_nowait(event)
 

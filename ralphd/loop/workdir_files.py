@@ -8,12 +8,17 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Final
 
+from ralphd.core.loop.tasks import lost
 from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, Task, has_task_headings, parse
 from ralphd.errors import ConfigFaults, RalphdError
+from ralphd.git.repair import recommit
+from ralphd.store.files import write_whole
 
 MOST_PROMPT_BYTES: Final = 4 << 20
 MAX_BYTES: Final = 1 << 20
@@ -90,6 +95,32 @@ class PlanReader:
         self._directory, self._added = directory, added
         self._is_auto = tasks == AUTO
         self._file = tasks
+        self._head: str | None = None
+        self._before: tuple[Plan, bytes] | None = None
+
+    def remember(self, known: Plan | None, head: str | None) -> None:
+        """Remember the list as an attempt finds it: what a person did before that stays. Blocks."""
+        self._head, self._before = head, None
+        with suppress(FileNotFoundError, Unreadable):
+            if known is not None and known.file:
+                data = read_inside(self._directory, known.file, MAX_BYTES)
+                self._before = parse(known.file, data.decode("utf-8-sig", errors="replace")), data
+
+    def restore(self, read: Plan | None) -> tuple[str, str]:
+        """Restore the list if the attempt lost it, on the branch too if its commits did.
+
+        Return what became of the list, and a line for the log; both are empty if it can be used. Blocks.
+        """
+        if self._before is None or not (what := lost(self._before[0], read)):
+            return "", ""
+        plan, data = self._before
+        try:
+            aside = _put_back(self._directory, plan.file, data)
+            note = recommit(self._directory, plan.file, self._head)
+        except (OSError, RuntimeError) as fault:
+            return "", f"the attempt lost the task list ({what}), and it cannot be restored: {fault}"
+        line = f"the attempt lost the task list ({what}); {plan.file} is restored: leave it there"
+        return what, "; ".join(filter(None, [line, aside, note]))
 
     async def first(self) -> Plan | None:
         """Return the list at the beginning; None if there is none."""
@@ -105,6 +136,22 @@ class PlanReader:
             plan = plan if known is not None and known.tasks else None
         added = await asyncio.to_thread(self._added)
         return replace(plan or Plan(""), added=added) if added else plan
+
+
+def _put_back(directory: Path, file: str, data: bytes) -> str:
+    """Write a file. Return where what was there instead is kept, for people. Raise OSError."""
+    root, aside = directory.resolve(strict=True), ""
+    path = root / file
+    if not path.parent.resolve().is_relative_to(root):
+        raise OSError("its folder lies outside the working directory")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(path):
+        others = (path.with_name(f"{path.name}.replaced-{number}") for number in count(1))
+        other = next(each for each in others if not os.path.lexists(each))
+        path.rename(other)
+        aside = f"what was there is in {other.relative_to(root)}"
+    write_whole(path, data, mode=0o644)
+    return aside
 
 
 def read_prompt(directory: Path, file: str) -> str:

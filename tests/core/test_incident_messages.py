@@ -120,3 +120,10 @@ def test_who_is_called_by_a_build_is_given_commands_that_work_without_its_daemon
     assert failed.do == "ralphctl -C '/srv/my demo' logs"
     assert failed.needs.endswith(", then: ralphctl -C '/srv/my demo' build")
     assert (place.resume, place.look("verdicts")) == (place.start, "ralphctl -C '/srv/my demo' verdicts")
+
+
+def test_a_lost_task_list_needs_a_look_and_a_resume() -> None:
+    end, said = after(75, "task_list")
+    call = called(end, said=said, after=ralph(Paused("task_list", None, "lost")))
+    assert (call.do, call.stands) == ("ralphctl logs demo", True)
+    assert call.needs == "a look at the task list; when it is as you want it: ralphctl resume demo"

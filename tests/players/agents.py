@@ -20,7 +20,7 @@ Each call takes the first step that is left and names no other ``agent``; when n
   (``message``), ``hang``, ``hang_stubborn``, ``result_then_hang``, ``empty``, ``empty_steps`` (``seconds``);
 - ``retry_loop`` (``seconds``, then ``recovers`` or gives up with ``kind``);
 - ``think`` (``seconds``, ``every_s``): silent, writes a file now and then, does the task;
-- ``claim`` (``says``), ``promise`` (``after_task``), ``parrot`` (the prompt as its answer).
+- ``claim`` (``says``, ``runs``), ``promise`` (``after_task``), ``parrot`` (the prompt as its answer).
 
 With any that speaks: ``takes_s, cost_usd, tokens, echo_prompt, retries, talks_of, output_mb, long_line_mb,
 broken_lines, escape_codes, stderr, leave_child, delete_untracked`` (``clean_paths``).

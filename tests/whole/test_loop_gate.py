@@ -165,3 +165,47 @@ def test_l9_nothing_is_pushed_that_a_person_has_to_look_at(daemon: Daemon, proje
     daemon.ask("POST", "/v1/ralphs/demo/resume", {})
     daemon.becomes("demo", "done", timeout_s=LONG_S)
     assert project.subjects()[:2] == ["US-002: done", "US-001: done"]
+
+
+def _tracked(project: Project) -> None:
+    """The list is in git, as most are."""
+    (project.place / "prd.json").write_text("{}")
+    project.git("add", "-f", "prd.json")
+    project.git("commit", "-qm", "list")
+
+
+REMOVES = {"do": "claim", "runs": "git rm -q prd.json && git commit -qm tidy"}
+
+
+@pytest.mark.parametrize("scope", ["minimal", "iteration"])
+def test_a_list_removed_below_a_bad_commit_outlives_the_revert(
+    daemon: Daemon, project: Project, scope: str
+) -> None:
+    _tracked(project)
+    project.begins(REMOVES, BROKEN, regent__rollback_scope=scope)
+
+    view = daemon.becomes("demo", "done", timeout_s=LONG_S)
+
+    assert (view["reverts"], view["restarts"]) == (1, 0), project.log()
+    list_ = json.loads(project.git("show", "HEAD:prd.json"))
+    assert [story["passes"] for story in list_["userStories"]] == [True, True]
+    assert not (project.place / "broken").exists()
+    assert daemon.events("guard.blocked") == []
+    assert project.log().count("the attempt lost the task list (prd.json is not there)") >= 1
+
+
+def test_an_agent_that_removes_the_list_each_time_gets_a_pause_and_one_alert(
+    daemon: Daemon, project: Project
+) -> None:
+    _tracked(project)
+    project.begins(*[REMOVES] * 9, agents__retries_before_fallback=0, retry__same_agent_base_seconds=0.05)
+
+    view = daemon.becomes("demo", "paused", timeout_s=LONG_S)
+
+    why = "the task list was lost in 3 iterations in a row: prd.json is not there"
+    assert (view["pause_reason"], why in view["message"]) == ("task_list", True), view
+    (alert,) = daemon.events("ralph.escalated")
+    assert why in alert["data"]["message"], alert
+    assert len(agents.calls(project.script)) == 3
+    assert (project.place / "prd.json").exists()
+    assert project.git("status", "--porcelain", "prd.json") == ""

@@ -309,7 +309,8 @@ class Loop:
     """The state of the loop. ``plan`` is the last readable list; None: there is none.
 
     ``failing`` counts the failed iterations in a row. ``shaky`` are the agents of the last turns with only
-    transient failures (L3). ``pause_why`` is why the Regent requests a pause, if no person does.
+    transient failures (L3). ``pause_why`` is why the Regent requests a pause, if no person does. ``losses``
+    are the last iterations in a row that lost the task list.
     """
 
     memory: LoopState = field(default_factory=LoopState)
@@ -320,6 +321,7 @@ class Loop:
     failing: int = 0
     shaky: tuple[str, ...] = ()
     pause_why: str = ""
+    losses: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +344,8 @@ class AttemptOver:
 
     ``worked``: its session is worth resuming; ``promised``: its last message has the promise. ``halted`` says
     why a person has to act before anything continues, whether the attempt succeeded or not. ``notes_read`` is
-    the id of the last note of a person in its prompt.
+    the id of the last note of a person in its prompt. ``lost`` says how the attempt lost the task list, which
+    has been restored since.
     """
 
     at: Moment
@@ -357,6 +360,7 @@ class AttemptOver:
     chance: float = 0.5
     halted: str = ""
     notes_read: int = 0
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)

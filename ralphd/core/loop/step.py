@@ -19,9 +19,11 @@ from ralphd.core.supervision.model import Next
 from ralphd.core.time import Moment
 
 IDLE_SUCCESSES = 2
+"""Without a task list, this many successful iterations in a row without a commit end the loop (L10)."""
 MOST_LISTED = 3
 """Different reasons of failed tasks, in one line."""
-"""Without a task list, this many successful iterations in a row without a commit end the loop (L10)."""
+LOSSES = 3
+"""This many iterations in a row that lose the task list end in a pause."""
 SET_BACK_S = 1.0
 """A clock that shows a time this long before a wait began was set back."""
 _SET_BACK = " (the clock was set back)"
@@ -246,6 +248,8 @@ def _iteration(loop: Loop, task: Task, agent: str) -> Iteration:
 
 def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: LoopPolicy) -> LoopStep:
     open_before = tasks.unticked(loop.plan) - {iteration.task.id}
+    lost = event.lost or tasks.lost(loop.plan, event.plan)
+    losses = tasks.lost_again(loop.losses, iteration.number) if lost else loop.losses
     plan = tasks.latest(loop.plan, event.plan)
     if heir := tasks.renamed(iteration.task, loop.plan, plan):
         loop = replace(loop, ledger=tasks.moved(loop.ledger, iteration.task, heir))
@@ -253,7 +257,7 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, po
     memory = replace(loop.memory, cost_usd=round(loop.memory.cost_usd + event.cost_usd, 6), in_flight=None)
     if event.worked or event.finding.kind is None or meaning(event.finding.kind).for_the_task:
         memory = replace(memory, notes_read=max(memory.notes_read, event.notes_read))
-    loop = replace(loop, memory=memory, plan=plan)
+    loop = replace(loop, memory=memory, plan=plan, losses=losses)
     session = event.session or iteration.last_session
     iteration = replace(iteration, commits=iteration.commits + event.commits, last_session=session)
     finding = event.finding
@@ -266,11 +270,22 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, po
         report = model.ReportAttempt(iteration, finding.kind, finding.rule, finding.why, follows)
         saved = model.SaveCheckpoint(PauseReason.ERROR, iteration, None, event.halted)
         return transitions.ended(loop, EndLoop(78, "review", event.halted), saved, report)
+    if lost and len(losses) >= LOSSES:
+        return _list_lost(loop, iteration, event, lost)
     if finding.kind is not None:
         return failed(loop, iteration, event, finding.kind, finding.why, policy)
     if why := _left_open(loop, open_before, iteration, event):
         return failed(loop, iteration, event, FailureKind.AGENT_INCOMPLETE, why, policy)
     return _done(loop, iteration, event, policy)
+
+
+def _list_lost(loop: Loop, iteration: Iteration, event: model.AttemptOver, lost: str) -> LoopStep:
+    """Pause: another iteration would lose the list again, and each costs as much as real work."""
+    why = f"the task list was lost in {len(loop.losses)} iterations in a row: {lost}"
+    kind = event.finding.kind or FailureKind.AGENT_INCOMPLETE
+    report = model.ReportAttempt(iteration, kind, event.finding.rule, why, "the loop pauses until you act")
+    saved = model.SaveCheckpoint(PauseReason.ERROR, iteration, None, why)
+    return transitions.ended(loop, EndLoop(75, "task_list", why), saved, report)
 
 
 def _left_open(
@@ -289,6 +304,8 @@ def _left_open(
     if task.added:
         return "the agent finished, but made no commit and did not declare the task done"
     plan = event.plan
+    if event.lost:
+        return f"the agent finished, but lost the task list, which was restored: {event.lost}"
     if plan is None or not plan.tasks:
         gone = (plan.fault or f"{plan.file} lists nothing") if plan and plan.file else "it is gone"
         return f"the agent finished, but the task list can no longer be read: {gone}"

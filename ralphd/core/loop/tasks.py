@@ -78,6 +78,27 @@ def latest(known: Plan | None, read: Plan | None) -> Plan | None:
     return replace(known, added=() if read is None else read.added)
 
 
+def lost(before: Plan | None, after: Plan | None) -> str:
+    """Return what became of a list of tasks that can no longer be used, in words; empty: it still can.
+
+    An empty list is a loss only while tasks were open: an agent may clear away what is done.
+    """
+    if before is None or not before.tasks or before.fault is not None:
+        return ""
+    if after is None or not after.file:
+        return f"{before.file} is not there"
+    if after.fault is not None:
+        return after.fault
+    return f"{after.file} lists no task" if before.open and not after.tasks else ""
+
+
+def lost_again(losses: tuple[int, ...], iteration: int) -> tuple[int, ...]:
+    """Return the iterations in a row that lost the list, ``iteration`` included."""
+    if iteration in losses:
+        return losses
+    return (*losses, iteration) if losses[-1:] == (iteration - 1,) else (iteration,)
+
+
 def initial_plan(read: Plan | None, list_file: str | None, ledger: Ledger) -> Plan | None:
     """Return the list that counts at the start of a loop; ``list_file`` is that of the loop before.
 

@@ -9,6 +9,7 @@ from ralphd.core.supervision.model import (
     HAS_A_RUN,
     Announce,
     Done,
+    Escalate,
     ExitFacts,
     Failed,
     Goal,
@@ -44,6 +45,8 @@ NO_PROGRESS = "no_progress"
 COMPLETE = "complete"
 """The reason of a run that has nothing left to do."""
 TRY_AGAIN_LATER = 75
+TASK_LIST = "task_list"
+"""The last word of a loop that pauses since its agent removes the task list again and again."""
 
 _ENDED_WITH = {0: Outcome.DONE, 75: Outcome.PAUSED}
 _NAME_CHARS = 80
@@ -258,10 +261,12 @@ def _paused(current: Supervision, ending: ExitFacts, policy: Policy, *, resume_a
     word = last_word(ending, current.said)
     why = "" if word is None else word.why
     text = f"Ralph paused: {why or reason.replace('_', ' ')}"
-    is_logged = policy.own_loop and word is not None and word.resume_at is not None  # by the loop
+    calls = (Escalate(text),) if policy.supervised and word is not None and word.reason == TASK_LIST else ()
+    by_loop = policy.own_loop and word is not None and word.resume_at is not None
+    is_logged = by_loop or bool(calls)
     told = (None, resume_at, (("message", text),)) if is_logged else (text, resume_at)
     wake = () if resume_at is None else (WakeAt(resume_at),)
-    return current.enter(Paused(reason, resume_at, why), Announce("ralph.paused", *told), *wake)
+    return current.enter(Paused(reason, resume_at, why), *calls, Announce("ralph.paused", *told), *wake)
 
 
 def _stopped_by_itself(current: Supervision, word: LastWord | None) -> Step:

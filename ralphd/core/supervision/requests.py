@@ -282,6 +282,8 @@ def _verdict_actions(verdict: Verdict, *, calls: bool) -> tuple[model.Action, ..
     match verdict.kind:
         case VerdictKind.KEPT if not verdict.tests:
             return ()
+        case VerdictKind.KEPT if not commits:  # a repair has taken the last one off the branch
+            return (model.Announce("tests.passed", "Tests passed ✅ — no commit to keep", data=data),)
         case VerdictKind.KEPT:
             text = f"Tests passed ✅ — {_commits(commits)} kept"
             return (model.Announce("tests.passed", data=data), model.Announce("commit.kept", text, data=data))

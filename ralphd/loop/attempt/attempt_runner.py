@@ -257,6 +257,7 @@ class AttemptRunner:
         limit_s = order.budget_s if has_phases else order.timeout_s
         context.console.say(f"{iteration.agent}: attempt {iteration.attempt}" + limit_words(limit_s))
         before = await asyncio.to_thread(self._before)
+        await asyncio.to_thread(self._plans.remember, plan, before.position.head)
         self.agents.begin()
         self.is_running = True
         try:
@@ -281,6 +282,7 @@ class AttemptRunner:
         result, directory = outcome.answer.result, self._context.settings.directory
         made = await asyncio.to_thread(lambda: facts.made(directory, head, facts.position(directory).head))
         self._context.reporter.commits += tuple(reversed(made.shas))
+        lost = await self.restore_list(plan)
         return AttemptOver(
             at=time.time(),
             finding=outcome.answer.finding,
@@ -294,7 +296,19 @@ class AttemptRunner:
             chance=random.random(),  # noqa: S311 - jitter
             halted=outcome.halted,
             notes_read=self.agents.prompts.notes_read,
+            lost=lost,
         )
+
+    async def restore_list(self, plan: Plan | None) -> str:
+        """Restore the task list if the attempt lost it, with a line for the log and for the next agent.
+
+        Return what became of it.
+        """
+        lost, line = await asyncio.to_thread(self._plans.restore, await self._plans.read(plan))
+        if line:
+            self._context.console.say(line)
+            await asyncio.to_thread(self._context.store.hand_over, line)
+        return lost
 
     # The repository before and after an attempt: what an agent left half done must not trap the next one.
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict import VerdictKind
@@ -282,3 +284,45 @@ def test_r9_only_commits_that_stay_end_a_revert() -> None:
     assert tasks.judged(ledger, kept, a_round=3)["A"] == TaskRecord("A")
     assert tasks.judged(ledger, replace(kept, commits=()), a_round=3) == ledger
     assert tasks.judged(ledger, replace(kept, task=ReportedTask("gone")), a_round=3) == ledger
+
+
+LISTS = st.one_of(
+    st.none(),
+    st.builds(Plan, st.sampled_from(["", "prd.json"]), fault=st.sampled_from([None, "prd.json is not JSON"])),
+    st.builds(plan_of, st.just("A"), st.just("B"), done=st.sets(st.sampled_from("AB"))),
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        (plan_of("A"), None, "prd.json is not there"),
+        (plan_of("A"), Plan("", added=(A,)), "prd.json is not there"),
+        (plan_of("A"), Plan("prd.json", fault="prd.json is not JSON"), "prd.json is not JSON"),
+        (plan_of("A"), Plan("prd.json"), "prd.json lists no task"),
+        (plan_of("A", done=["A"]), Plan("prd.json"), ""),  # cleared away when all was done
+        (plan_of("A", done=["A"]), None, "prd.json is not there"),
+        (plan_of("A", "B"), plan_of("B"), ""),
+        (Plan("prd.json"), None, ""),
+        (Plan("prd.json", plan_of("A").tasks, fault="half of it"), None, ""),
+    ],
+)
+def test_a_list_that_can_no_longer_be_used_is_lost(before: Plan, after: Plan | None, what: str) -> None:
+    assert tasks.lost(before, after) == what
+
+
+@given(LISTS, LISTS)
+def test_a_list_with_tasks_is_never_lost(before: Plan | None, after: Plan | None) -> None:
+    is_lost = bool(tasks.lost(before, after))
+    assert not (is_lost and after is not None and after.tasks)
+    assert is_lost or before is None or not before.open or (after is not None and bool(after.tasks))
+
+
+@given(st.lists(st.booleans(), max_size=20))
+def test_losses_are_counted_only_in_a_row(lost: list[bool]) -> None:
+    losses: tuple[int, ...] = ()
+    for iteration, is_lost in enumerate(lost, start=1):
+        for _attempt in range(2 if is_lost else 0):
+            losses = tasks.lost_again(losses, iteration)
+        in_a_row = len(lost[:iteration]) - next((at for at in range(iteration, 0, -1) if not lost[at - 1]), 0)
+        assert not is_lost or len(losses) == in_a_row

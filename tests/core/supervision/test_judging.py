@@ -66,6 +66,12 @@ def test_c4_a_kept_commit_is_announced() -> None:
     ]
 
 
+def test_tests_that_pass_over_an_empty_range_keep_nothing() -> None:
+    told = step(ralph(RUNNING, said=ITERATES), over(KEPT, commits=()), POLICY)
+    assert lines(told.actions) == ["Tests passed ✅ — no commit to keep"]
+    assert [action.type for action in told.actions if isinstance(action, Announce)] == ["tests.passed"]
+
+
 def test_c4_a_reverted_commit_is_announced_and_counted() -> None:
     told = step(ralph(RUNNING, said=ITERATES), over(REVERTED, reverted=("abc1234",)), POLICY)
     assert lines(told.actions) == ["Tests failed ❌ — reverting commit abc1234"]

@@ -10,6 +10,7 @@ from ralphd.core.supervision.explain import explain_end
 from ralphd.core.supervision.model import (
     Announce,
     Done,
+    Escalate,
     ExitFacts,
     Failed,
     Goal,
@@ -138,6 +139,18 @@ def test_e1_the_built_in_loop_has_added_the_margin_and_logged_the_pause() -> Non
     assert texts(answered) == []
     message = ("message", "Ralph paused: claude is at its limit")
     assert Announce("ralph.paused", None, NOW + 660, (message,)) in answered.actions
+
+
+@pytest.mark.parametrize("supervised", [True, False])
+def test_a_loop_whose_list_is_lost_again_and_again_pauses_and_calls(supervised: bool) -> None:
+    word = LastWord(75, "task_list", "the task list was lost")
+    ending = replace(USAGE_LIMIT, pause_reason="error", resume_at=None)
+    answered = ends(ending, word, policy=replace(POLICY, own_loop=True, supervised=supervised))
+
+    assert answered.supervision.state == Paused("task_list", None, "the task list was lost")
+    text = "Ralph paused: the task list was lost"
+    assert [each for each in answered.actions if isinstance(each, Escalate)] == [Escalate(text)] * supervised
+    assert texts(answered) == [text], "one line of the log"
 
 
 @pytest.mark.parametrize(
