@@ -182,7 +182,8 @@ def test_a_list_removed_below_a_bad_commit_outlives_the_revert(
     daemon: Daemon, project: Project, scope: str
 ) -> None:
     _tracked(project)
-    project.begins(REMOVES, BROKEN, regent__rollback_scope=scope)
+    bad = f"{REMOVES['runs']}; touch broken; git add broken; git commit -qm bad"
+    project.begins({"do": "claim", "runs": bad}, regent__rollback_scope=scope)
 
     view = daemon.becomes("demo", "done", timeout_s=LONG_S)
 
