@@ -114,7 +114,7 @@ def repair_words(repair: View) -> list[str]:
     """Return what was repaired in the repository, where the state before is kept, and how to undo it."""
     kept = commit_words(repair.get("refs")) or clean(repair.get("left") or "")
     way_back = "undone by ralphctl undo" if repair.get("undone") else clean(repair.get("undo") or "")
-    ways = (("kept", kept), ("undo", way_back))
+    ways = (("kept", kept), ("compare" if way_back.startswith("diff ") else "undo", way_back))
     return [clean(repair.get("message")), *(f"{label}: {text}" for label, text in ways if text)]
 
 

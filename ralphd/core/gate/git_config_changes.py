@@ -14,6 +14,8 @@ Settings: TypeAlias = Mapping[str, Sequence[str]]
 """The values of each key, as ``git config --list`` names it: section and name in lower case."""
 
 HOOKS_PATH: Final = "core.hookspath"
+ELSEWHERE: Final = ("core.worktree", "core.bare")
+"""With these git works in another directory, or in none: no commit could be judged."""
 _COMMANDS: Final = re.compile(
     r"core\.(fsmonitor|hookspath|sshcommand|editor|pager|askpass|gitproxy|alternaterefscommand)"
     r"|sequence\.editor|interactive\.difffilter|init\.templatedir|uploadpack\.packobjectshook"
@@ -55,12 +57,13 @@ def runs_command(key: str, value: str) -> bool:
 
 
 def changed_commands(before: Settings, after: Settings) -> list[str]:
-    """Return the keys that differ and run, or ran, a command."""
+    """Return the keys that differ and run, or ran, a command, or lead git elsewhere."""
     differing = (key for key in {*before, *after} if before.get(key) != after.get(key))
     return sorted(
         key
         for key in differing
-        if any(runs_command(key, value) for value in (*before.get(key, ()), *after.get(key, ())))
+        if key in ELSEWHERE
+        or any(runs_command(key, value) for value in (*before.get(key, ()), *after.get(key, ())))
     )
 
 
@@ -70,5 +73,5 @@ def is_restored(name: str, *, seen: bool, is_protected: bool, is_stuck: bool) ->
     Tools set settings, so they stay where the level of the sandbox does not protect them (``is_protected``);
     ``core.hooksPath`` only until an iteration ``is_stuck``: it changed tracked files and made no commit.
     """
-    is_hook = name.partition("/")[0] == "hooks"
-    return seen and (is_protected or is_hook or (is_stuck and name == HOOKS_PATH))
+    is_always = name in ELSEWHERE or name.partition("/")[0] == "hooks"
+    return seen and (is_protected or is_always or (is_stuck and name == HOOKS_PATH))

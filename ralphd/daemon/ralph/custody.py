@@ -169,7 +169,8 @@ class Custody:
         if not restored:
             return []
         names, undo = [*dict.fromkeys(each.name for each in restored)], restored[0].undo
-        why = f"the iteration changed what git runs; to undo while it is stopped: {undo}"
+        does = "to compare" if undo.startswith("diff ") else "to undo while it is stopped"
+        why = f"the iteration changed what git runs, or where it works; {does}: {undo}"
         text = f"restored {_some(names)} of {taken.common}: {why}"
         data = (("files", names), ("undo", undo))
         return [(Announce("file.restored", text, data=data), f"commands/{taken.at}")]

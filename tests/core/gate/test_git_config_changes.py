@@ -99,3 +99,10 @@ def test_hooks_are_restored_at_each_level(
 ) -> None:
     assert is_restored(name, seen=True, is_protected=is_protected, is_stuck=is_stuck) is restored
     assert not is_restored(name, seen=False, is_protected=is_protected, is_stuck=is_stuck)
+
+
+@pytest.mark.parametrize("key", ["core.worktree", "core.bare"])
+def test_a_setting_that_leads_git_elsewhere_is_always_restored(key: str) -> None:
+    assert changed_commands({}, {key: ("/other",)}) == [key]
+    assert is_restored(key, seen=True, is_protected=False, is_stuck=False)
+    assert not is_restored(key, seen=False, is_protected=True, is_stuck=False)
