@@ -92,7 +92,10 @@ async def test_a_poll_does_not_wait_for_the_output_to_be_counted(tmp_path: Path)
         await is_over.wait()
 
     noted: list[int] = []
-    output, run = SimpleNamespace(count=count), SimpleNamespace(note_tree=lambda: noted.append(1))
+    output, run = (
+        SimpleNamespace(count=count),
+        SimpleNamespace(note_tree=lambda: noted.append(1), keep_record=lambda: None),
+    )
     live = SimpleNamespace(output=output, run=run, run_id=RunId("r000001-0badcafe"))
     regent._live = cast("LiveRun", live)
     async with asyncio.timeout(20):

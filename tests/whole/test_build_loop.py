@@ -45,7 +45,7 @@ def limit_is_over(build: Build) -> None:
 def test_a_usage_limit_ends_it_with_75_and_the_next_build_asks_and_finishes(
     build: Build, person: Person
 ) -> None:
-    loop_in(build.daemon, "usage 3")
+    loop_in(build.daemon, "usage 12")
     build.start()
     assert build.ends_leaving_nothing() == 75
     words = build.words()

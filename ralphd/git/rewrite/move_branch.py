@@ -172,8 +172,9 @@ def move(git: GitRunner, to: Move) -> None:
     _write_journal(git, to, without)
     diagnostics.reach("guard.move.begun")
     try:
-        new = {each.path: each.new for each in tree_diff.changes(git, to.old, to.new)}
-        tree_diff.put_entries(git, [(path, new[path]) for path in to.settled])
+        if to.settled:
+            new = {each.path: each.new for each in tree_diff.changes(git, to.old, to.new)}
+            tree_diff.put_entries(git, [(path, new[path]) for path in to.settled])
         _read_tree(git, to)
         diagnostics.reach("guard.move.tree")
         _move_submodules(git, paths)
