@@ -101,17 +101,15 @@ def present_trouble(directory: Path) -> tuple[str, ...]:
 
 
 def left_uncommitted(directory: Path, since: Moment) -> tuple[str, ...]:
-    """Return the tracked files that differ from HEAD, and the untracked ones from ``since`` on.
+    """Return the files that are not committed and were changed from ``since`` on.
 
-    Empty outside of a repository, and where git fails or is slow. Blocks.
+    A deleted file always counts. Empty outside of a repository, and where git fails or is slow. Blocks.
     """
     try:
         git = GitRunner(directory, limit_s=SUPPORT_LIMIT_S)
-        entries = [(entry[:2], entry[3:]) for entry in git.status()]
+        names = [entry[3:] for entry in git.status()]
         names = [
-            name
-            for kind, name in entries
-            if b".ralph" not in name.split(b"/") and (kind != b"??" or _is_changed(git.path(name), since))
+            name for name in names if b".ralph" not in name.split(b"/") and _is_changed(git.path(name), since)
         ]
     except NotDone:
         return ()
@@ -122,7 +120,7 @@ def _is_changed(path: bytes, since: Moment) -> bool:
     # ctime: a run cannot set it, and a file that was copied with its old time is new.
     with suppress(OSError):
         return os.lstat(path).st_ctime >= since
-    return False
+    return True
 
 
 def unmerged(git: GitRunner) -> tuple[bytes, ...]:

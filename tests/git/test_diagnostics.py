@@ -93,5 +93,7 @@ def test_files_that_were_not_committed_are_listed(tree: WorkTree, tmp_path: Path
     os.utime(tree.path / "new\n\x1b", (1, 1))
 
     assert sorted(left_uncommitted(tree.path, 0.0)) == ["both", "new??", "staged"]
-    assert sorted(left_uncommitted(tree.path, time.time() + 60)) == ["both", "staged"]
+    assert left_uncommitted(tree.path, time.time() + 60) == ()
+    (tree.path / "both").unlink()
+    assert left_uncommitted(tree.path, time.time() + 60) == ("both",)
     assert left_uncommitted(tmp_path, 0.0) == ()
